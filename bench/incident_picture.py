@@ -25,7 +25,7 @@ from faults.scored import MODEL, ROOT, WARM_STEPS, Pick  # noqa: E402
 COLUMNS, LINES_MAX = 100, 200
 FONT_PIXELS, COLUMN_PIXELS, LINE_PIXELS, MARGIN_PIXELS = 13, 7.8, 17, 16
 BACKGROUND, TEXT = "#16181d", "#d8dee9"
-# What the command uses of the terminal's attributes (cli/terminal.h).
+# What the command uses of the terminal's attributes (cli/terminal/terminal.h).
 STYLES = {"31": 'fill="#ff6b6b"', "33": 'fill="#e5c07b"', "2": 'fill="#7d8590"'}
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 INCIDENT_SECONDS_MAX = 60

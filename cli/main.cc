@@ -9,8 +9,8 @@
 
 #include "cli/command.h"
 #include "cli/mistakes.h"
-#include "cli/pasted.h"
-#include "cli/terminal.h"
+#include "cli/run/pasted.h"
+#include "cli/terminal/terminal.h"
 #include "common/exit_code.h"
 #include "common/standard_descriptors.h"
 #include "daemon/command_line.h"

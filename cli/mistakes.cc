@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
-#include "cli/job_arguments.h"
+#include "cli/jobs/job_arguments.h"
 #include "common/nearest.h"
 #include "daemon/command_line.h"
 #include "jobspec/keys.h"

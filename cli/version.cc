@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 
 namespace muster::cli {
 namespace {

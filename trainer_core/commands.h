@@ -8,8 +8,8 @@
 #include "common/exit_code.h"
 #include "common/progress_page.h"
 #include "trainer_core/comm/process_groups.h"
-#include "trainer_core/step_log.h"
-#include "trainer_core/stop_signals.h"
+#include "trainer_core/rank/stop_signals.h"
+#include "trainer_core/report/step_log.h"
 
 namespace muster::trainer {
 

@@ -11,7 +11,7 @@
 #include "common/standard_descriptors.h"
 #include "common/version.h"
 #include "trainer_core/commands.h"
-#include "trainer_core/signal_watcher.h"
+#include "trainer_core/rank/signal_watcher.h"
 #include "trainer_core/uncaught.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include "bench/faults/fault_orders.h"
 #include "bench/faults/faults.h"
 #include "trainer_core/commands.h"
-#include "trainer_core/signal_watcher.h"
+#include "trainer_core/rank/signal_watcher.h"
 #include "trainer_core/uncaught.h"
 
 namespace {

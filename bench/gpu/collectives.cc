@@ -9,8 +9,8 @@
 #include "bench/gpu/gpu_bench.h"
 #include "common/time.h"
 #include "trainer_core/base/train_mesh.h"
-#include "trainer_core/choose_backend.h"
 #include "trainer_core/comm/local.h"
+#include "trainer_core/startup/choose_backend.h"
 
 namespace muster::bench {
 namespace {
@@ -29,7 +29,7 @@ absl::Status measure(trainer::ProcessGroup& group, const trainer::Backend& devic
   constexpr int kTurns = 5;
   for (size_t bytes = size_t{1} << 20; bytes <= (size_t{1} << (small ? 20 : 29)); bytes *= 8) {
     const auto room = device.memory().allocate(bytes);
-    const trainer::Numbers numbers{room.get(), bytes / sizeof(float), DType::kF32};
+    const trainer::BufferView numbers{room.get(), bytes / sizeof(float), DType::kF32};
     double best = std::numeric_limits<double>::infinity();
     for (int turn = 0; turn <= kTurns; ++turn) {  // the first connects
       if (auto status = group.barrier("turn"); !status.ok()) return status;

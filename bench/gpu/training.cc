@@ -10,9 +10,9 @@
 
 #include "bench/gpu/gpu_bench.h"
 #include "trainer_core/base/train_mesh.h"
-#include "trainer_core/choose_backend.h"
 #include "trainer_core/comm/local.h"
-#include "trainer_core/train.h"
+#include "trainer_core/loop/train.h"
+#include "trainer_core/startup/choose_backend.h"
 
 namespace muster::bench {
 namespace {

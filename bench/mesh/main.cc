@@ -24,7 +24,7 @@
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/comm/world.h"
-#include "trainer_core/train.h"
+#include "trainer_core/loop/train.h"
 
 namespace muster::trainer {
 namespace {

@@ -25,10 +25,10 @@ constexpr std::array<std::string_view, 7> kFiles = {"trainer_core/comm/",
 constexpr std::array<std::string_view, 4> kLibraryFunctions = {"std::", "absl::", "__", "gloo::"};
 // Parts of functions: classes of our trainer's collectives.
 constexpr std::array<std::string_view, 14> kMachinery = {
-    "::TransportGroup::", "::Rounds::",           "::CommStream::",    "::CollectiveTrace::",
-    "::DeskTransport::",  "::DeskChannel::",      "::Desk::",          "::GlooTransport::",
-    "::GlooChannel::",    "::HybridTransport::",  "::HybridChannel::", "::futex_",
-    "::ProcessGroups::",  "::ShardedParameters::"};
+    "::TransportGroup::",   "::Rounds::",           "::CommStream::",    "::CollectiveTrace::",
+    "::MailboxTransport::", "::MailboxChannel::",   "::Mailbox::",       "::GlooTransport::",
+    "::GlooChannel::",      "::HybridTransport::",  "::HybridChannel::", "::futex_",
+    "::ProcessGroups::",    "::ShardedParameters::"};
 
 template <size_t n>
 bool begins_with_any(std::string_view text, const std::array<std::string_view, n>& beginnings) {

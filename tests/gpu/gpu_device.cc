@@ -3,7 +3,7 @@
 #include <mutex>
 #include <utility>
 
-#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "tests/unit/trainer_core/train_helpers.h"
 
 namespace muster::trainer {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "tests/gpu/both_backends.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "tests/unit/trainer_core/train_helpers.h"
 
 namespace muster::trainer {
 namespace {

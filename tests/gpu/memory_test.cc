@@ -9,9 +9,9 @@
 
 #include "tests/gpu/both_backends.h"
 #include "tests/gpu/gpu_device.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/device_reserve.h"
-#include "trainer_core/training_plan.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/rank/training_plan.h"
+#include "trainer_core/startup/device_reserve.h"
 
 namespace muster::trainer {
 namespace {

@@ -18,7 +18,7 @@
 #include "tests/gpu/nccl_device.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "tests/unit/trainer_core/train_helpers.h"
 
 namespace muster::trainer {
 namespace {

@@ -68,7 +68,7 @@ TEST(Rope, OfBothKinds) {
       for (int64_t row = 0; row < 26; ++row)
         begins.push_back(row % 13 < 2 ? 0 : row % 13 < 8 ? 6 : 31);
       starts.set_ids(begins);
-      for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
+      for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kInterleaved}) {
         Both qkv = Both::random(dtype, {26, shape.qkv_width()}, 3, 1, true);
         Both back = Both::random(dtype, {26, shape.qkv_width()}, 4);
         on_both([&](Ops& ops, Side side) {

@@ -13,8 +13,8 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/training_plan.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/rank/training_plan.h"
 
 namespace muster::trainer {
 namespace {

@@ -14,6 +14,8 @@ import tempfile
 LINES_MAX = 400
 SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 
+# What a rank of the trainer is built from.
+TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "model", "ops", "optim", "parallel")]
 # Which folders the files of a folder may include (DESIGN: one-way dependencies). The longest prefix that
 # matches a file decides; `tests/` and `bench/` may include anything.
 ARROWS = {
@@ -36,17 +38,28 @@ ARROWS = {
     "trainer_core/optim/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/model/",
                             "trainer_core/optim/"],
     "trainer_core/parallel/": ["common/", "trainer_core/base/", "trainer_core/ops/", "trainer_core/comm/", "trainer_core/model/",
-                               "trainer_core/parallel/"],
+                               "trainer_core/optim/", "trainer_core/parallel/"],
     "trainer_core/checkpoint/": ["common/", "trainer_core/base/", "trainer_core/model/param_spec.h",
                                  "trainer_core/checkpoint/"],
     "trainer_core/convert/": ["common/", "trainer_core/base/", "trainer_core/model/param_spec.h",
                               "trainer_core/data/", "trainer_core/checkpoint/", "trainer_core/convert/"],
+    # A rank, from the bottom floor to the top one.
+    "trainer_core/input/": ["common/", *TRAINER_PARTS, "trainer_core/input/"],
+    "trainer_core/report/": ["common/", *TRAINER_PARTS, "trainer_core/report/"],
+    "trainer_core/rank/": ["common/", *TRAINER_PARTS, "trainer_core/input/", "trainer_core/report/", "trainer_core/rank/"],
+    "trainer_core/startup/": ["common/", *TRAINER_PARTS, "trainer_core/input/", "trainer_core/report/", "trainer_core/rank/",
+                              "trainer_core/startup/"],
+    "trainer_core/recovery/": ["common/", *TRAINER_PARTS, "trainer_core/input/", "trainer_core/report/", "trainer_core/rank/",
+                               "trainer_core/startup/", "trainer_core/recovery/"],
+    "trainer_core/loop/": ["common/", *TRAINER_PARTS, "trainer_core/input/", "trainer_core/report/", "trainer_core/rank/",
+                           "trainer_core/startup/", "trainer_core/recovery/", "trainer_core/loop/"],
+    "trainer_core/tools/": ["common/", *TRAINER_PARTS, "trainer_core/rank/", "trainer_core/startup/", "trainer_core/tools/"],
     "trainer_core/": ["common/", "trainer_core/"],
     "jobspec/": ["common/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"],
     "cli/": ["common/", "daemon/", "cli/", "jobspec/", "muster/v1/", "trainer_core/base/",
              "trainer_core/model/param_spec.h"],
-    # muster-text alone has SentencePiece, and no gRPC: in one process they crash (cli/text_commands.h).
-    **{f"cli/{file}": ["common/", "cli/", "daemon/help.h", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",
+    # muster-text alone has SentencePiece, and no gRPC: in one process they crash (cli/text/text_commands.h).
+    **{f"cli/text/{file}": ["common/", "cli/", "daemon/help.h", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",
                        "trainer_core/convert/"]
        for file in ("convert.", "text_", "tokenize.", "train_tokenizer.")},
 }
@@ -169,15 +182,15 @@ SELF_TEST = {
     "daemon/i.h": ("int x;\n", "without #pragma once"),
     "daemon/j.cc": ("// TO" "DO later\n", "leftover"),
     "cli/l.cc": ('#include "trainer_core/data/tokenizer.h"\n', "may include only"),
-    "cli/tokenize.cc": ('#include "muster/v1/muster.grpc.pb.h"\n', "may include only"),
+    "cli/text/tokenize.cc": ('#include "muster/v1/muster.grpc.pb.h"\n', "may include only"),
     "trainer_core/ops/m.inc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
     "deploy/n.sh": ("#!/bin/sh\n", "not executable"),
     "daemon/k.cc": ("worker_thread.detach();\n", "detached"),
 }
 SELF_TEST_CLEAN = {
     "coordinator/core/clean.cc": '#include <vector>\n\n#include <absl/status/status.h>\n\n#include "common/ids.h"\n// exit( monotonic_now\nconst char* s = "throw";\n',
-    "cli/run.cc": "const auto t = session.time(); set_time(0); last_time(&t); x->time(0);\n",
-    "cli/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',
+    "cli/run/run.cc": "const auto t = session.time(); set_time(0); last_time(&t); x->time(0);\n",
+    "cli/text/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',
 }
 
 

@@ -1,5 +1,5 @@
 // The ranks that write, or read, one checkpoint together, as one of them sees them. The checkpoint's own code knows no process groups;
-// a transport without checkpoints' needs (trainer_core/group_peers.h) is behind this.
+// a transport without checkpoints' needs (trainer_core/rank/group_peers.h) is behind this.
 #pragma once
 
 #include <string>

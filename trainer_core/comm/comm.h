@@ -46,7 +46,7 @@
 #include "common/progress_page.h"
 #include "common/time.h"
 #include "trainer_core/base/device_memory.h"
-#include "trainer_core/comm/numbers.h"
+#include "trainer_core/comm/buffer_view.h"
 
 namespace muster::trainer {
 
@@ -67,28 +67,30 @@ class ProcessGroup {
   virtual int size() const = 0;
 
   // Sums `data` over the group in place.
-  virtual absl::Status all_reduce(Numbers data, std::string_view name) = 0;
+  virtual absl::Status all_reduce(BufferView data, std::string_view name) = 0;
   // The largest of each element, in place; NaN where any rank has one.
-  virtual absl::Status all_reduce_max(Numbers data, std::string_view name) = 0;
+  virtual absl::Status all_reduce_max(BufferView data, std::string_view name) = 0;
   // Concatenates every rank's `input` (equal sizes) into `output` in rank order. `input` may be its own place in `output`.
-  virtual absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) = 0;
+  virtual absl::Status all_gather(ConstBufferView input, BufferView output,
+                                  std::string_view name) = 0;
   // Sums `input` over the group and leaves this rank's 1/size() slice in `output`, which may be its own place in `input`. A bf16
   // input may have an fp32 output: the sum is then not rounded.
-  virtual absl::Status reduce_scatter(ConstNumbers input, Numbers output,
+  virtual absl::Status reduce_scatter(ConstBufferView input, BufferView output,
                                       std::string_view name) = 0;
   // Slice i of `input` goes to rank i; slice j of `output` came from rank j.
-  virtual absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) = 0;
+  virtual absl::Status all_to_all(ConstBufferView input, BufferView output,
+                                  std::string_view name) = 0;
   // The same with slices of `send_counts[i]` and `receive_counts[j]` elements, in rank order. What rank i sends to j is what j
   // expects from i.
-  virtual absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts,
-                                    Numbers output, std::span<const size_t> receive_counts,
+  virtual absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
+                                    BufferView output, std::span<const size_t> receive_counts,
                                     std::string_view name) = 0;
-  virtual absl::Status broadcast(Numbers data, int root, std::string_view name) = 0;
+  virtual absl::Status broadcast(BufferView data, int root, std::string_view name) = 0;
   // A send may return before its receive has begun, or wait for it: nobody may rely on either.
-  virtual absl::Status send(ConstNumbers data, int to, std::string_view name) = 0;
-  virtual absl::Status recv(Numbers data, int from, std::string_view name) = 0;
+  virtual absl::Status send(ConstBufferView data, int to, std::string_view name) = 0;
+  virtual absl::Status recv(BufferView data, int from, std::string_view name) = 0;
   // Both at once, as a ring of ranks needs it.
-  virtual absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+  virtual absl::Status send_recv(ConstBufferView outgoing, int to, BufferView incoming, int from,
                                  std::string_view name) = 0;
   virtual absl::Status barrier(std::string_view name) = 0;
 

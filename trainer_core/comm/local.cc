@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/comm/desk_transport.h"
+#include "trainer_core/comm/mailbox_transport.h"
 #include "trainer_core/comm/transport_group.h"
 
 namespace muster::trainer {
 namespace {
 
-constexpr std::align_val_t kAlignment{alignof(Desk)};
+constexpr std::align_val_t kAlignment{alignof(Mailbox)};
 
-DeskView desk_of(std::byte* memory, int rank, int size) {
-  const DeskLayout layout{.ranks = size};
-  return {memory + static_cast<size_t>(rank) * DeskView(nullptr, layout).bytes(), layout};
+MailboxView mailbox_of(std::byte* memory, int rank, int size) {
+  const MailboxLayout layout{.ranks = size};
+  return {memory + static_cast<size_t>(rank) * MailboxView(nullptr, layout).bytes(), layout};
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ DeskView desk_of(std::byte* memory, int rank, int size) {
 LocalWorld::LocalWorld(int size, std::chrono::milliseconds timeout)
     : size_(size), timeout_(timeout) {
   MUSTER_CHECK(size >= 1) << "a world of " << size;
-  const size_t bytes = static_cast<size_t>(size) * DeskView(nullptr, {.ranks = size}).bytes();
+  const size_t bytes = static_cast<size_t>(size) * MailboxView(nullptr, {.ranks = size}).bytes();
   memory_ = {static_cast<std::byte*>(::operator new(bytes, kAlignment)),
              [](std::byte* memory) { ::operator delete(memory, kAlignment); }};
   std::memset(memory_.get(), 0, bytes);
@@ -33,7 +33,7 @@ LocalWorld::LocalWorld(int size, std::chrono::milliseconds timeout)
 
 std::shared_ptr<Transport> LocalWorld::join(int rank) const {
   MUSTER_CHECK(rank >= 0 && rank < size_) << "rank " << rank << " of " << size_;
-  DeskOptions options;
+  MailboxOptions options;
   options.rank = rank;
   options.world_size = size_;
   options.layout.ranks = size_;
@@ -42,8 +42,9 @@ std::shared_ptr<Transport> LocalWorld::join(int rank) const {
   options.memory = memory_;
   options.ranks.resize(static_cast<size_t>(size_));
   std::iota(options.ranks.begin(), options.ranks.end(), 0);
-  for (const int peer : options.ranks) options.desks.push_back(desk_of(memory_.get(), peer, size_));
-  return std::make_shared<DeskTransport>(std::move(options));
+  for (const int peer : options.ranks)
+    options.mailboxes.push_back(mailbox_of(memory_.get(), peer, size_));
+  return std::make_shared<MailboxTransport>(std::move(options));
 }
 
 std::unique_ptr<ProcessGroup> LocalWorld::join(int rank, ProgressWriter* page,

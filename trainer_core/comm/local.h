@@ -25,7 +25,7 @@ class LocalWorld {
  private:
   int size_;
   std::chrono::milliseconds timeout_;
-  std::shared_ptr<std::byte> memory_;  // all desks
+  std::shared_ptr<std::byte> memory_;  // all mailboxes
 };
 
 }  // namespace muster::trainer

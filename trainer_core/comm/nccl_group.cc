@@ -39,7 +39,7 @@ class NcclGroup final : public ProcessGroup {
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
 
-  absl::Status all_reduce(Numbers data, std::string_view name) override {
+  absl::Status all_reduce(BufferView data, std::string_view name) override {
     if (!is_ours(data, data)) return told(group_->all_reduce(data, name));
     return run(CollectiveKind::kAllReduce, name, data, 2 * others(data.bytes()),
                [&](NcclCommunicator end, void* stream) {
@@ -47,10 +47,11 @@ class NcclGroup final : public ProcessGroup {
                                          kNcclSum, end, stream);
                });
   }
-  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
+  absl::Status all_reduce_max(BufferView data, std::string_view name) override {
     return told(group_->all_reduce_max(data, name));
   }
-  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
+  absl::Status all_gather(ConstBufferView input, BufferView output,
+                          std::string_view name) override {
     if (!is_ours(input, output)) return told(group_->all_gather(input, output, name));
     return run(CollectiveKind::kAllGather, name, input, others(input.bytes() * ranks()),
                [&](NcclCommunicator end, void* stream) {
@@ -58,7 +59,8 @@ class NcclGroup final : public ProcessGroup {
                                          end, stream);
                });
   }
-  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
+  absl::Status reduce_scatter(ConstBufferView input, BufferView output,
+                              std::string_view name) override {
     if (!is_ours(input, output) || input.dtype != output.dtype)
       return told(group_->reduce_scatter(input, output, name));
     return run(CollectiveKind::kReduceScatter, name, input, others(input.bytes()),
@@ -67,12 +69,13 @@ class NcclGroup final : public ProcessGroup {
                                              type_of(input.dtype), kNcclSum, end, stream);
                });
   }
-  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
+  absl::Status all_to_all(ConstBufferView input, BufferView output,
+                          std::string_view name) override {
     const std::vector<size_t> counts(ranks(), input.count / ranks());
     return all_to_all_v(input, counts, output, counts, name);
   }
-  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
-                            std::span<const size_t> receive_counts,
+  absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
+                            BufferView output, std::span<const size_t> receive_counts,
                             std::string_view name) override {
     if (!is_ours(input, output))
       return told(group_->all_to_all_v(input, send_counts, output, receive_counts, name));
@@ -91,7 +94,7 @@ class NcclGroup final : public ProcessGroup {
                  });
                });
   }
-  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
+  absl::Status broadcast(BufferView data, int root, std::string_view name) override {
     if (!is_ours(data, data)) return told(group_->broadcast(data, root, name));
     return run(CollectiveKind::kBroadcast, name, data, rank() == root ? data.bytes() : 0,
                [&](NcclCommunicator end, void* stream) {
@@ -99,20 +102,20 @@ class NcclGroup final : public ProcessGroup {
                                         end, stream);
                });
   }
-  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
+  absl::Status send(ConstBufferView data, int to, std::string_view name) override {
     if (!is_ours(data, data)) return told(group_->send(data, to, name));
     return run(CollectiveKind::kSend, name, data, data.bytes(),
                [&](NcclCommunicator end, void* stream) {
                  return send(data, static_cast<size_t>(to), end, stream);
                });
   }
-  absl::Status recv(Numbers data, int from, std::string_view name) override {
+  absl::Status recv(BufferView data, int from, std::string_view name) override {
     if (!is_ours(data, data)) return told(group_->recv(data, from, name));
     return run(CollectiveKind::kRecv, name, data, 0, [&](NcclCommunicator end, void* stream) {
       return recv(data, static_cast<size_t>(from), end, stream);
     });
   }
-  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+  absl::Status send_recv(ConstBufferView outgoing, int to, BufferView incoming, int from,
                          std::string_view name) override {
     if (!is_ours(outgoing, incoming))
       return told(group_->send_recv(outgoing, to, incoming, from, name));
@@ -148,8 +151,8 @@ class NcclGroup final : public ProcessGroup {
   // What goes to other ranks of what all of them have together.
   uint64_t others(size_t bytes) const { return bytes / ranks() * (ranks() - 1); }
   // A device's numbers, of more than one rank. No numbers lie nowhere: who has none of an exchange does as the others do.
-  bool is_ours(ConstNumbers input, ConstNumbers output) const {
-    const auto is_device = [&](ConstNumbers numbers) {
+  bool is_ours(ConstBufferView input, ConstBufferView output) const {
+    const auto is_device = [&](ConstBufferView numbers) {
       return numbers.count == 0 || memory_.holds(numbers.data);
     };
     return size() > 1 && is_device(input) && is_device(output);
@@ -160,12 +163,12 @@ class NcclGroup final : public ProcessGroup {
     return status.ok() ? status : failure_->keep(status);
   }
 
-  NcclResult send(ConstNumbers data, size_t to, NcclCommunicator end, void* stream) const {
+  NcclResult send(ConstBufferView data, size_t to, NcclCommunicator end, void* stream) const {
     if (data.count == 0) return kNcclSuccess;
     return api_->send(data.data, data.count, type_of(data.dtype), static_cast<int>(to), end,
                       stream);
   }
-  NcclResult recv(Numbers data, size_t from, NcclCommunicator end, void* stream) const {
+  NcclResult recv(BufferView data, size_t from, NcclCommunicator end, void* stream) const {
     if (data.count == 0) return kNcclSuccess;
     return api_->recv(data.data, data.count, type_of(data.dtype), static_cast<int>(from), end,
                       stream);
@@ -184,7 +187,7 @@ class NcclGroup final : public ProcessGroup {
   }
 
   template <class Call>
-  absl::Status run(CollectiveKind kind, std::string_view name, ConstNumbers data, uint64_t sent,
+  absl::Status run(CollectiveKind kind, std::string_view name, ConstBufferView data, uint64_t sent,
                    const Call& call) {
     if (failure_->is_there()) return failure_->status();
     const Collective collective{kind, name, data.bytes(), data.dtype};

@@ -54,7 +54,7 @@ MUSTER_VECTOR_CLONES void combine_as(std::span<const std::byte* const> versions,
 }
 
 template <Reduction kReduction, class In>
-void combine_from(std::span<const std::byte* const> versions, Numbers out) {
+void combine_from(std::span<const std::byte* const> versions, BufferView out) {
   if (out.dtype == DType::kF32) {
     combine_as<kReduction, In>(versions, reinterpret_cast<float*>(out.data), out.count);
   } else {
@@ -63,7 +63,7 @@ void combine_from(std::span<const std::byte* const> versions, Numbers out) {
 }
 
 template <Reduction kReduction>
-void combine_by(DType in, std::span<const std::byte* const> versions, Numbers out) {
+void combine_by(DType in, std::span<const std::byte* const> versions, BufferView out) {
   if (in == DType::kF32) {
     combine_from<kReduction, float>(versions, out);
   } else {
@@ -74,7 +74,7 @@ void combine_by(DType in, std::span<const std::byte* const> versions, Numbers ou
 }  // namespace
 
 void combine_versions(Reduction reduction, DType in, std::span<const std::byte* const> versions,
-                      Numbers out) {
+                      BufferView out) {
   MUSTER_CHECK(in != DType::kI32 && out.dtype != DType::kI32) << "int32 numbers are not added";
   if (reduction == Reduction::kSum) {
     combine_by<Reduction::kSum>(in, versions, out);

@@ -7,15 +7,15 @@
 #include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 
+#include "trainer_core/comm/buffer_view.h"
 #include "trainer_core/comm/collective_trace.h"
-#include "trainer_core/comm/numbers.h"
 #include "trainer_core/comm/reduce.h"
 #include "trainer_core/comm/transport.h"
 
 namespace muster::trainer {
 
 // Some members of a group in their order, and this rank's place among them.
-struct Circle {
+struct Subgroup {
   std::vector<int> members;
   int place = 0;
 
@@ -24,9 +24,9 @@ struct Circle {
 };
 
 // The slice of the circle's member at a place.
-template <class AnyNumbers>
-AnyNumbers slice_of(const AnyNumbers& data, const Circle& circle, int place) {
-  const Slice slice = slice_of(data.count, place, circle.size());
+template <class AnyBufferView>
+AnyBufferView slice_of(const AnyBufferView& data, const Subgroup& subgroup, int place) {
+  const Slice slice = slice_of(data.count, place, subgroup.size());
   return data.part(slice.offset, slice.count);
 }
 
@@ -36,8 +36,8 @@ AnyNumbers slice_of(const AnyNumbers& data, const Circle& circle, int place) {
 // equally many rounds: who has nothing more to send or to receive has no more of them.
 class Rounds {
  public:
-  using Out = absl::FunctionRef<ConstNumbers(int place)>;
-  using In = absl::FunctionRef<Numbers(int place)>;
+  using Out = absl::FunctionRef<ConstBufferView(int place)>;
+  using In = absl::FunctionRef<BufferView(int place)>;
 
   // `nodes` of the members, which may be empty; the references outlive the rounds.
   Rounds(Channel& channel, CollectiveTrace& trace, int rank, const std::vector<int>& nodes)
@@ -47,27 +47,27 @@ class Rounds {
   enum class Sends { kSame, kDifferent };
 
   // Sends `out(place)` to each other member of the circle, and fills `in(place)` from it. Some may be empty.
-  absl::Status exchange(const Circle& circle, Sends sends, Out out, In in);
+  absl::Status exchange(const Subgroup& subgroup, Sends sends, Out out, In in);
   // `out` becomes the combination, in the circle's order, of what all members have for this rank: `part(place)` is what this
   // rank has for each. `out` may be its own part.
-  absl::Status reduce(const Circle& circle, Out part, Numbers out, Reduction reduction);
+  absl::Status reduce(const Subgroup& subgroup, Out part, BufferView out, Reduction reduction);
   // A message each way, either of which may be empty.
-  absl::Status pass(ConstNumbers outgoing, int to, Numbers incoming, int from);
+  absl::Status pass(ConstBufferView outgoing, int to, BufferView incoming, int from);
 
   // The same of slices: each member's slice of `data` is combined into `out`; each member's slice of `data` goes to all.
-  absl::Status reduce_slices(const Circle& circle, ConstNumbers data, Numbers out,
+  absl::Status reduce_slices(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                              Reduction reduction);
-  absl::Status gather_slices(const Circle& circle, Numbers data);
+  absl::Status gather_slices(const Subgroup& subgroup, BufferView data);
 
   // Elements that a round takes among the members of a circle.
-  size_t block(const Circle& circle, Sends sends, DType dtype) const;
+  size_t block(const Subgroup& subgroup, Sends sends, DType dtype) const;
 
  private:
   void begin();
-  void send_to(int member, ConstNumbers numbers);
-  void receive_from(int member, Numbers numbers);
+  void send_to(int member, ConstBufferView numbers);
+  void receive_from(int member, BufferView numbers);
   absl::Status run();
-  absl::Status run_combined(const Circle& circle, ConstNumbers own, Numbers out,
+  absl::Status run_combined(const Subgroup& subgroup, ConstBufferView own, BufferView out,
                             Reduction reduction);
 
   Channel& channel_;

@@ -18,7 +18,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
-#include "trainer_core/comm/desk_transport.h"
+#include "trainer_core/comm/mailbox_transport.h"
 #include "trainer_core/comm/rank_list.h"
 
 namespace muster::trainer {
@@ -29,25 +29,25 @@ using std::chrono::milliseconds;
 // A peer must not shrink memory that is mapped here: a read beyond its end would be SIGBUS.
 constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-DeskLayout layout_of(int ranks) { return {.ranks = ranks, .staging_bytes = kShmRoundBytes}; }
+MailboxLayout layout_of(int ranks) { return {.ranks = ranks, .staging_bytes = kShmRoundBytes}; }
 
-// What the desks of a host lie in, and how their owners' deaths are known.
+// What the mailboxes of a host lie in, and how their owners' deaths are known.
 struct HostMemory {
   struct Peer {
-    std::byte* desk = nullptr;
+    std::byte* mailbox = nullptr;
     Descriptor connection;  // none to oneself
   };
 
-  explicit HostMemory(size_t bytes) : desk_bytes(bytes) {}
+  explicit HostMemory(size_t bytes) : mailbox_bytes(bytes) {}
   ~HostMemory() {
     for (Peer& peer : peers) {
-      if (peer.desk != nullptr) munmap(peer.desk, desk_bytes);
+      if (peer.mailbox != nullptr) munmap(peer.mailbox, mailbox_bytes);
     }
   }
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  size_t desk_bytes;
+  size_t mailbox_bytes;
   std::vector<Peer> peers;  // in the order of ranks
 };
 
@@ -56,7 +56,7 @@ absl::StatusOr<Descriptor> make_memory(size_t bytes) {
   if (getrlimit(RLIMIT_FSIZE, &files) != 0 || files.rlim_cur < bytes)
     return absl::ResourceExhaustedError(absl::StrCat(
         "files may have ", files.rlim_cur, " bytes (ulimit -f), and ", bytes, " are shared"));
-  Descriptor fd(memfd_create("muster-desk", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Descriptor fd(memfd_create("muster-mailbox", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return errno_status(errno, "memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
@@ -109,7 +109,7 @@ class Meeting {
     return static_cast<size_t>(
         std::distance(options_.listeners.begin(), options_.listeners.find(rank)));
   }
-  bool has_met(int rank) const { return memory_.peers[index_of(rank)].desk != nullptr; }
+  bool has_met(int rank) const { return memory_.peers[index_of(rank)].mailbox != nullptr; }
 
   std::vector<int> missing_ranks() const {
     std::vector<int> missing;
@@ -176,7 +176,7 @@ class Meeting {
     if (!caller.rank) {
       if (auto status = introduce(caller.socket); !status.ok()) return status;
     }
-    auto mapped = map_memory(message->descriptor, memory_.desk_bytes);
+    auto mapped = map_memory(message->descriptor, memory_.mailbox_bytes);
     if (!mapped.ok()) return mapped.status();
     memory_.peers[index_of(rank)] = {*mapped, std::move(caller.socket)};
     return absl::OkStatus();
@@ -212,37 +212,37 @@ std::string host_identity() {
 absl::StatusOr<ShmSeat> ShmSeat::take(int ranks) {
   auto listener = HostListener::open();
   if (!listener.ok()) return listener.status();
-  auto memory = make_memory(DeskView(nullptr, layout_of(ranks)).bytes());
+  auto memory = make_memory(MailboxView(nullptr, layout_of(ranks)).bytes());
   if (!memory.ok()) return memory.status();
   return ShmSeat(std::move(*listener), std::move(*memory));
 }
 
 absl::StatusOr<std::shared_ptr<Transport>> connect_shm(const ShmSeat& seat,
                                                        const ShmOptions& options) {
-  const DeskLayout layout = layout_of(static_cast<int>(options.listeners.size()));
-  auto memory = std::make_shared<HostMemory>(DeskView(nullptr, layout).bytes());
+  const MailboxLayout layout = layout_of(static_cast<int>(options.listeners.size()));
+  auto memory = std::make_shared<HostMemory>(MailboxView(nullptr, layout).bytes());
   memory->peers.resize(options.listeners.size());
-  auto desk = map_memory(seat.memory(), memory->desk_bytes);
-  if (!desk.ok()) return desk.status();
+  auto mailbox = map_memory(seat.memory(), memory->mailbox_bytes);
+  if (!mailbox.ok()) return mailbox.status();
   const auto index = std::distance(options.listeners.begin(), options.listeners.find(options.rank));
-  memory->peers[static_cast<size_t>(index)].desk = *desk;
+  memory->peers[static_cast<size_t>(index)].mailbox = *mailbox;
   if (auto status = Meeting(seat, options, *memory).run(); !status.ok()) return status;
 
-  DeskOptions desks;
-  desks.rank = options.rank;
-  desks.world_size = options.world_size;
-  desks.layout = layout;
-  desks.timeout = options.timeout;
-  desks.memory = memory;
+  MailboxOptions mailboxes;
+  mailboxes.rank = options.rank;
+  mailboxes.world_size = options.world_size;
+  mailboxes.layout = layout;
+  mailboxes.timeout = options.timeout;
+  mailboxes.memory = memory;
   for (const auto& [rank, name] : options.listeners) {
-    desks.ranks.push_back(rank);
-    desks.desks.emplace_back(memory->peers[desks.desks.size()].desk, layout);
+    mailboxes.ranks.push_back(rank);
+    mailboxes.mailboxes.emplace_back(memory->peers[mailboxes.mailboxes.size()].mailbox, layout);
   }
-  desks.lost = [peers = memory.get()](int peer) {
+  mailboxes.lost = [peers = memory.get()](int peer) {
     const Descriptor& connection = peers->peers[static_cast<size_t>(peer)].connection;
     return connection.valid() && is_closed(connection);
   };
-  return std::make_shared<DeskTransport>(std::move(desks));
+  return std::make_shared<MailboxTransport>(std::move(mailboxes));
 }
 
 }  // namespace muster::trainer

@@ -1,6 +1,6 @@
 // The `shm` transport: ranks are processes of one host and pass messages through memory that they share.
 //
-// Each rank's desk (desk.h) is a memfd: memory without a name, which the kernel frees with the last process that maps it, however
+// Each rank's mailbox (mailbox.h) is a memfd: memory without a name, which the kernel frees with the last process that maps it, however
 // that ends. The ranks of a host connect to each other by Unix sockets to pass the memfds on, and keep the sockets open: a peer
 // that was killed is known by its closed end.
 #pragma once
@@ -19,14 +19,14 @@
 
 namespace muster::trainer {
 
-// Of a round, and of a lane of a desk: what all ranks of a host have in their lanes should be in a cache when it is read.
+// Of a round, and of a lane of a mailbox: what all ranks of a host have in their lanes should be in a cache when it is read.
 constexpr size_t kShmRoundBytes = size_t{1} << 20;
 
 // Processes that say the same can share memory: those of one boot of a kernel, one network namespace and one user. Empty where
 // this process cannot tell.
 std::string host_identity();
 
-// What a rank brings to its host's others: its desk's memory, and a socket at which they ask for it.
+// What a rank brings to its host's others: its mailbox's memory, and a socket at which they ask for it.
 class ShmSeat {
  public:
   // Of one of `ranks` ranks. The error of the system where it cannot share memory.

@@ -21,55 +21,59 @@ class StagedGroup final : public ProcessGroup {
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
 
-  absl::Status all_reduce(Numbers data, std::string_view name) override {
-    return in_place(data, [&](Numbers host) { return group_->all_reduce(host, name); });
+  absl::Status all_reduce(BufferView data, std::string_view name) override {
+    return in_place(data, [&](BufferView host) { return group_->all_reduce(host, name); });
   }
-  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
-    return in_place(data, [&](Numbers host) { return group_->all_reduce_max(host, name); });
+  absl::Status all_reduce_max(BufferView data, std::string_view name) override {
+    return in_place(data, [&](BufferView host) { return group_->all_reduce_max(host, name); });
   }
-  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
+  absl::Status all_gather(ConstBufferView input, BufferView output,
+                          std::string_view name) override {
     if (!is_device(input) && !is_device(output)) return group_->all_gather(input, output, name);
     wait_for_computation();
-    const Numbers all = room(0, output);
-    const Numbers own = all.part(static_cast<size_t>(rank()) * input.count, input.count);
+    const BufferView all = room(0, output);
+    const BufferView own = all.part(static_cast<size_t>(rank()) * input.count, input.count);
     fetch(input, own);
     return store(group_->all_gather(own, all, name), all, output);
   }
-  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
-    return apart(input, output, [&](ConstNumbers in, Numbers out) {
+  absl::Status reduce_scatter(ConstBufferView input, BufferView output,
+                              std::string_view name) override {
+    return apart(input, output, [&](ConstBufferView in, BufferView out) {
       return group_->reduce_scatter(in, out, name);
     });
   }
-  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
-    return apart(input, output,
-                 [&](ConstNumbers in, Numbers out) { return group_->all_to_all(in, out, name); });
+  absl::Status all_to_all(ConstBufferView input, BufferView output,
+                          std::string_view name) override {
+    return apart(input, output, [&](ConstBufferView in, BufferView out) {
+      return group_->all_to_all(in, out, name);
+    });
   }
-  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
-                            std::span<const size_t> receive_counts,
+  absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
+                            BufferView output, std::span<const size_t> receive_counts,
                             std::string_view name) override {
-    return apart(input, output, [&](ConstNumbers in, Numbers out) {
+    return apart(input, output, [&](ConstBufferView in, BufferView out) {
       return group_->all_to_all_v(in, send_counts, out, receive_counts, name);
     });
   }
-  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
-    return in_place(data, [&](Numbers host) { return group_->broadcast(host, root, name); });
+  absl::Status broadcast(BufferView data, int root, std::string_view name) override {
+    return in_place(data, [&](BufferView host) { return group_->broadcast(host, root, name); });
   }
-  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
+  absl::Status send(ConstBufferView data, int to, std::string_view name) override {
     if (!is_device(data)) return group_->send(data, to, name);
     wait_for_computation();
-    const Numbers host = room(0, data);
+    const BufferView host = room(0, data);
     fetch(data, host);
     return group_->send(host, to, name);
   }
-  absl::Status recv(Numbers data, int from, std::string_view name) override {
+  absl::Status recv(BufferView data, int from, std::string_view name) override {
     if (!is_device(data)) return group_->recv(data, from, name);
     wait_for_computation();
-    const Numbers host = room(0, data);
+    const BufferView host = room(0, data);
     return store(group_->recv(host, from, name), host, data);
   }
-  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+  absl::Status send_recv(ConstBufferView outgoing, int to, BufferView incoming, int from,
                          std::string_view name) override {
-    return apart(outgoing, incoming, [&](ConstNumbers in, Numbers out) {
+    return apart(outgoing, incoming, [&](ConstBufferView in, BufferView out) {
       return group_->send_recv(in, to, out, from, name);
     });
   }
@@ -83,7 +87,7 @@ class StagedGroup final : public ProcessGroup {
   void abort() override { group_->abort(); }
 
  private:
-  bool is_device(ConstNumbers numbers) const { return memory_.holds(numbers.data); }
+  bool is_device(ConstBufferView numbers) const { return memory_.holds(numbers.data); }
 
   // What writes the numbers that are sent, and reads those that others' take the place of. Copies are done when they return, so what is
   // called for later finds them.
@@ -92,7 +96,7 @@ class StagedGroup final : public ProcessGroup {
   }
 
   // The buffer from `offset` on, with room for as many numbers. What it had is lost when it grows, so the last part is asked for first.
-  Numbers room(size_t offset, ConstNumbers like) {
+  BufferView room(size_t offset, ConstBufferView like) {
     const size_t bytes = offset + like.bytes();
     if (bytes > room_bytes_) {
       room_.reset();
@@ -101,14 +105,14 @@ class StagedGroup final : public ProcessGroup {
     }
     return {static_cast<std::byte*>(room_.get()) + offset, like.count, like.dtype};
   }
-  void fetch(ConstNumbers from, Numbers to) const {
+  void fetch(ConstBufferView from, BufferView to) const {
     if (is_device(from)) {
       memory_.download(from.data, to.data, from.bytes());
     } else if (from.count > 0) {
       std::memcpy(to.data, from.data, from.bytes());
     }
   }
-  absl::Status store(const absl::Status& status, Numbers from, Numbers to) const {
+  absl::Status store(const absl::Status& status, BufferView from, BufferView to) const {
     if (!status.ok()) return status;
     if (is_device(to)) {
       memory_.upload(from.data, to.data, from.bytes());
@@ -119,19 +123,19 @@ class StagedGroup final : public ProcessGroup {
   }
 
   template <class Body>
-  absl::Status in_place(Numbers data, const Body& body) {
+  absl::Status in_place(BufferView data, const Body& body) {
     if (!is_device(data)) return body(data);
     wait_for_computation();
-    const Numbers host = room(0, data);
+    const BufferView host = room(0, data);
     fetch(data, host);
     return store(body(host), host, data);
   }
   // The host's copy of the output lies behind that of the input, wherever the two of the device lie.
   template <class Body>
-  absl::Status apart(ConstNumbers input, Numbers output, const Body& body) {
+  absl::Status apart(ConstBufferView input, BufferView output, const Body& body) {
     if (!is_device(input) && !is_device(output)) return body(input, output);
     wait_for_computation();
-    const Numbers out = room(aligned(input.bytes()), output), in = room(0, input);
+    const BufferView out = room(aligned(input.bytes()), output), in = room(0, input);
     fetch(input, in);
     return store(body(in, out), out, output);
   }

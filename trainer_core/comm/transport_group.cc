@@ -16,8 +16,8 @@ namespace {
 // A group of several nodes with equally many members, at least two, on each.
 struct Levels {
   std::vector<std::vector<int>> nodes;  // the members of each; empty: there is one level
-  Circle inside;                        // those on this rank's node
-  Circle across;  // those that have this rank's place on their nodes, in the order of nodes
+  Subgroup inside;                      // those on this rank's node
+  Subgroup across;  // those that have this rank's place on their nodes, in the order of nodes
 };
 
 Levels levels_of(const std::vector<int>& nodes, int rank) {
@@ -71,14 +71,15 @@ class TransportGroup : public ProcessGroup {
   int rank() const override { return all_.place; }
   int size() const override { return all_.size(); }
 
-  absl::Status all_reduce(Numbers data, std::string_view name) override {
+  absl::Status all_reduce(BufferView data, std::string_view name) override {
     return reduce_all(data, Reduction::kSum, name);
   }
-  absl::Status all_reduce_max(Numbers data, std::string_view name) override {
+  absl::Status all_reduce_max(BufferView data, std::string_view name) override {
     return reduce_all(data, Reduction::kMax, name);
   }
 
-  absl::Status all_gather(ConstNumbers input, Numbers output, std::string_view name) override {
+  absl::Status all_gather(ConstBufferView input, BufferView output,
+                          std::string_view name) override {
     MUSTER_CHECK(output.count == input.count * ranks() && output.dtype == input.dtype)
         << "all_gather of " << input.count << " into " << output.count;
     const auto place_of = [&](int member) { return slice_of(output, all_, member); };
@@ -90,7 +91,8 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  absl::Status reduce_scatter(ConstNumbers input, Numbers output, std::string_view name) override {
+  absl::Status reduce_scatter(ConstBufferView input, BufferView output,
+                              std::string_view name) override {
     MUSTER_CHECK(input.count == output.count * ranks())
         << "reduce_scatter of " << input.count << " into " << output.count;
     return run(CollectiveKind::kReduceScatter, name, input, [&] {
@@ -99,15 +101,16 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  absl::Status all_to_all(ConstNumbers input, Numbers output, std::string_view name) override {
+  absl::Status all_to_all(ConstBufferView input, BufferView output,
+                          std::string_view name) override {
     MUSTER_CHECK(input.count == output.count && input.count % ranks() == 0)
         << "all_to_all of " << input.count << " into " << output.count;
     const std::vector<size_t> counts(ranks(), input.count / ranks());
     return all_to_all_v(input, counts, output, counts, name);
   }
 
-  absl::Status all_to_all_v(ConstNumbers input, std::span<const size_t> send_counts, Numbers output,
-                            std::span<const size_t> receive_counts,
+  absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
+                            BufferView output, std::span<const size_t> receive_counts,
                             std::string_view name) override {
     const std::vector<size_t> sends = offsets_of(send_counts);
     const std::vector<size_t> receives = offsets_of(receive_counts);
@@ -132,8 +135,8 @@ class TransportGroup : public ProcessGroup {
 
   // The root deals out slices, and everyone gathers them: the root sends twice the data and not n - 1 times (van de Geijn's
   // algorithm, in Thakur et al. 2005).
-  absl::Status broadcast(Numbers data, int root, std::string_view name) override {
-    const Numbers nothing(nullptr, 0, data.dtype);
+  absl::Status broadcast(BufferView data, int root, std::string_view name) override {
+    const BufferView nothing(nullptr, 0, data.dtype);
     const auto slice = [&](int member) { return slice_of(data, all_, member); };
     const bool is_root = rank() == root;
     return run(CollectiveKind::kBroadcast, name, data, [&] {
@@ -147,16 +150,16 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  absl::Status send(ConstNumbers data, int to, std::string_view name) override {
+  absl::Status send(ConstBufferView data, int to, std::string_view name) override {
     return run(CollectiveKind::kSend, name, data,
-               [&] { return rounds_.pass(data, to, Numbers(nullptr, 0, data.dtype), rank()); });
+               [&] { return rounds_.pass(data, to, BufferView(nullptr, 0, data.dtype), rank()); });
   }
-  absl::Status recv(Numbers data, int from, std::string_view name) override {
+  absl::Status recv(BufferView data, int from, std::string_view name) override {
     return run(CollectiveKind::kRecv, name, data, [&] {
-      return rounds_.pass(ConstNumbers(nullptr, 0, data.dtype), rank(), data, from);
+      return rounds_.pass(ConstBufferView(nullptr, 0, data.dtype), rank(), data, from);
     });
   }
-  absl::Status send_recv(ConstNumbers outgoing, int to, Numbers incoming, int from,
+  absl::Status send_recv(ConstBufferView outgoing, int to, BufferView incoming, int from,
                          std::string_view name) override {
     return run(CollectiveKind::kSendRecv, name, outgoing, [&] {
       if (to != rank()) return rounds_.pass(outgoing, to, incoming, from);
@@ -168,7 +171,7 @@ class TransportGroup : public ProcessGroup {
 
   absl::Status barrier(std::string_view name) override {
     std::vector<int32_t> here(ranks(), rank());
-    const auto one = [&](int member) { return slice_of(Numbers(here), all_, member); };
+    const auto one = [&](int member) { return slice_of(BufferView(here), all_, member); };
     return run(CollectiveKind::kBarrier, name, {}, [&] {
       return rounds_.exchange(
           all_, Sends::kSame, [&](int) { return one(rank()); }, one);
@@ -183,11 +186,11 @@ class TransportGroup : public ProcessGroup {
   size_t ranks() const { return all_.members.size(); }
   bool has_levels() const { return !levels_.nodes.empty(); }
   template <class Body>
-  absl::Status run(CollectiveKind kind, std::string_view name, ConstNumbers data, Body&& body) {
+  absl::Status run(CollectiveKind kind, std::string_view name, ConstBufferView data, Body&& body) {
     return trace_.run({kind, name, data.bytes(), data.dtype}, std::forward<Body>(body));
   }
 
-  static void copy(ConstNumbers from, Numbers to) {
+  static void copy(ConstBufferView from, BufferView to) {
     if (from.count > 0 && from.data != to.data) std::memcpy(to.data, from.data, from.bytes());
   }
 
@@ -198,14 +201,14 @@ class TransportGroup : public ProcessGroup {
   }
 
   // In blocks, so that what the first half leaves is in a cache for the second.
-  absl::Status reduce_all(Numbers data, Reduction reduction, std::string_view name) {
+  absl::Status reduce_all(BufferView data, Reduction reduction, std::string_view name) {
     const size_t block = has_levels() ? rounds_.block(levels_.across, Sends::kSame, data.dtype) *
                                             levels_.inside.members.size()
                                       : rounds_.block(all_, Sends::kSame, data.dtype);
     return run(CollectiveKind::kAllReduce, name, data, [&] {
       absl::Status status;
       for (size_t at = 0; at < data.count && size() > 1 && status.ok(); at += block) {
-        const Numbers part = data.part(at, std::min(block, data.count - at));
+        const BufferView part = data.part(at, std::min(block, data.count - at));
         status = has_levels() ? reduce_by_levels(part, reduction)
                               : reduce_flat(all_, part, part, reduction);
       }
@@ -214,18 +217,18 @@ class TransportGroup : public ProcessGroup {
   }
 
   // Leaves the combination of all `data` in `out` on every member of the circle; `out` may be `data`.
-  absl::Status reduce_flat(const Circle& circle, ConstNumbers data, Numbers out,
+  absl::Status reduce_flat(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                            Reduction reduction) {
-    const Numbers own = slice_of(out, circle, circle.place);
-    if (auto status = rounds_.reduce_slices(circle, data, own, reduction); !status.ok())
+    const BufferView own = slice_of(out, subgroup, subgroup.place);
+    if (auto status = rounds_.reduce_slices(subgroup, data, own, reduction); !status.ok())
       return status;
-    return rounds_.gather_slices(circle, out);
+    return rounds_.gather_slices(subgroup, out);
   }
 
   // Reduce-scatter inside the node, all-reduce across nodes, all-gather inside. Partial sums of bf16 stay fp32 until the last.
-  absl::Status reduce_by_levels(Numbers data, Reduction reduction) {
-    const Numbers own = slice_of(data, levels_.inside, levels_.inside.place);
-    Numbers partial = own;
+  absl::Status reduce_by_levels(BufferView data, Reduction reduction) {
+    const BufferView own = slice_of(data, levels_.inside, levels_.inside.place);
+    BufferView partial = own;
     if (own.dtype != DType::kF32) {
       partial_.resize(own.count);
       partial = partial_;
@@ -238,7 +241,7 @@ class TransportGroup : public ProcessGroup {
   }
 
   // Each slice goes to another node once, and from there to that node's members.
-  absl::Status gather_by_levels(Numbers data) {
+  absl::Status gather_by_levels(BufferView data) {
     const auto slice = [&](int member) { return slice_of(data, all_, member); };
     absl::Status status = rounds_.exchange(
         levels_.across, Sends::kSame, [&](int) { return slice(rank()); },
@@ -255,14 +258,16 @@ class TransportGroup : public ProcessGroup {
 
   // The mirror: what a node has for a slice is summed there before it goes to the node of the slice's owner. In blocks, because the
   // partial sums, a slice for each node, are memory that no plan knows of. They stay fp32 until the last.
-  absl::Status scatter_by_levels(ConstNumbers data, Numbers out) {
+  absl::Status scatter_by_levels(ConstBufferView data, BufferView out) {
     const size_t block = rounds_.block(levels_.across, Sends::kDifferent, DType::kF32);
     const size_t nodes = levels_.nodes.size();
     partial_.resize(nodes * std::min(block, out.count));
     absl::Status status;
     for (size_t at = 0; at < out.count && status.ok(); at += block) {
       const size_t count = std::min(block, out.count - at);
-      const auto partial = [&](size_t node) { return Numbers(partial_).part(node * count, count); };
+      const auto partial = [&](size_t node) {
+        return BufferView(partial_).part(node * count, count);
+      };
       for (size_t node = 0; node < nodes && status.ok(); ++node) {
         const auto of_member = [&](int place) {
           const int member = levels_.nodes[node][static_cast<size_t>(place)];
@@ -283,7 +288,7 @@ class TransportGroup : public ProcessGroup {
   CollectiveTrace trace_;
   std::unique_ptr<Channel> channel_;
   Rounds rounds_;
-  Circle all_;
+  Subgroup all_;
   Levels levels_;
   std::vector<float> partial_;
 };

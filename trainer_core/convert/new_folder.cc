@@ -21,6 +21,7 @@
 #include "common/file_lock.h"
 #include "common/file_write.h"
 #include "common/free_space.h"
+#include "trainer_core/base/units.h"
 #include "trainer_core/checkpoint/owner.h"
 #include "trainer_core/checkpoint/publish.h"
 
@@ -37,7 +38,6 @@ absl::Status exists(const std::string& path) {
 absl::Status check_room(const std::string& folder, const std::string& path, uint64_t bytes) {
   const std::optional<uint64_t> available = free_space_bytes(folder);
   if (!available || *available >= bytes) return absl::OkStatus();
-  constexpr double kMiB = 1 << 20;
   return absl::ResourceExhaustedError(
       absl::StrFormat("%s: the disk has no room: it takes %.0f MiB, and %.0f MiB are free", path,
                       static_cast<double>(bytes) / kMiB, static_cast<double>(*available) / kMiB));

@@ -44,7 +44,7 @@ Prefetcher::~Prefetcher() {
   thread_.join();
 }
 
-absl::StatusOr<const BatchNumbers*> Prefetcher::take(const BatchPlace& place) {
+absl::StatusOr<const BatchBuffers*> Prefetcher::take(const BatchPlace& place) {
   std::unique_lock lock(mutex_);
   if (current_ != nullptr) free_.push_back(std::move(current_));
   if (ahead_.empty() || ahead_.front()->place != place) {
@@ -88,7 +88,7 @@ void Prefetcher::run() {
 }
 
 void Prefetcher::fill(Slot& slot) const {
-  BatchNumbers& numbers = slot.numbers;
+  BatchBuffers& numbers = slot.numbers;
   slot.status = source_->fill(slot.place.first, slot.place.micro_batch * order_.sequences,
                               {numbers.tokens, numbers.targets, numbers.starts, numbers.weights});
 }

@@ -44,7 +44,7 @@ struct BatchSequence {
 };
 
 // The numbers of a micro-batch, (B, tokens) each, and starts (B, starts).
-struct BatchNumbers {
+struct BatchBuffers {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
   std::vector<int32_t> starts;
@@ -61,12 +61,12 @@ class Prefetcher {
   Prefetcher& operator=(const Prefetcher&) = delete;
 
   // The batch at `place`, valid until the next call. The source's error, if it has one there.
-  absl::StatusOr<const BatchNumbers*> take(const BatchPlace& place);
+  absl::StatusOr<const BatchBuffers*> take(const BatchPlace& place);
 
  private:
   struct Slot {
     BatchPlace place;
-    BatchNumbers numbers;
+    BatchBuffers numbers;
     absl::Status status;
     bool filled = false;
   };

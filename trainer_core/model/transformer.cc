@@ -138,8 +138,9 @@ double Transformer::embedding_scale() const {
 
 void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
   if (!plan_.model.has_rope()) return;
-  const RopePairs pairs = plan_.model.position_type == PositionType::kRope ? RopePairs::kHalves
-                                                                           : RopePairs::kNeighbours;
+  const RopePairs pairs = plan_.model.position_type == PositionType::kRope
+                              ? RopePairs::kHalves
+                              : RopePairs::kInterleaved;
   ops_.rope(shape_, position_rows(plan_.rope_cos), position_rows(plan_.rope_sin), pairs, direction,
             qkv);
 }

@@ -51,7 +51,7 @@ enum class Transpose : uint8_t { kNo, kYes };
 
 enum class RopeDirection : uint8_t { kForward, kBackward };
 // Which two elements of a head turn together: i and i + h/2, or 2i and 2i + 1.
-enum class RopePairs : uint8_t { kHalves, kNeighbours };
+enum class RopePairs : uint8_t { kHalves, kInterleaved };
 
 struct NormShape {
   NormType type = NormType::kRms;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "trainer_core/base/check.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::trainer {
 namespace {
@@ -108,6 +109,13 @@ int32_t activation_slots(const PipelineShape& shape, int32_t stage) {
 double pipeline_bubble(const PipelineShape& shape) {
   const double idle = shape.stages - 1;
   return idle / (idle + static_cast<double>(shape.chunks) * shape.micro_batches);
+}
+
+PipelineShape pipeline_shape(const TrainConfig& config) {
+  const int32_t stages = mesh_of(config.mesh).degree(MeshAxis::kPipeline);
+  return {.stages = stages,
+          .chunks = stages == 1 ? 1 : config.pipeline_repeats,
+          .micro_batches = config.micro_batches()};
 }
 
 }  // namespace muster::trainer

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "trainer_core/base/train_config.h"
+
 namespace muster::trainer {
 
 struct PipelineShape {
@@ -55,5 +57,8 @@ int32_t activation_slots(const PipelineShape& shape, int32_t stage);
 // What stages are idle, as a part of a step in which all passes of a kind take equally long, and a backward pass twice as long as a
 // forward pass; messages take no time. (p - 1) / (v m + p - 1) for p stages of v chunks and m micro-batches.
 double pipeline_bubble(const PipelineShape& shape);
+
+// Of the config's steps: 1 stage without a pipeline.
+PipelineShape pipeline_shape(const TrainConfig& config);
 
 }  // namespace muster::trainer

@@ -259,7 +259,7 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
 }
 
 // Who has told this worker to leave may have told its ranks, too, as systemd and Slurm do: a trainer that hears of it once more by SIGTERM,
-// some time later, would end in the middle of its save (trainer_core/signal_watcher.h).
+// some time later, would end in the middle of its save (trainer_core/rank/signal_watcher.h).
 int Core::asking_signal(const RankState& rank, Instant now) const {
   const bool is_late = leaving_ && now - told_at() >= kAnswerMax;
   return is_late && rank.launch->spec.command.empty() ? SIGUSR1 : SIGTERM;

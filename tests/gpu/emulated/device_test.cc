@@ -17,15 +17,15 @@
 #include "tests/gpu/emulated/nvtx3/nvToolsExt.h"
 #include "tests/gpu/gpu_device.h"
 #include "tests/unit/temp_folder.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/choose_backend.h"
-#include "trainer_core/failure.h"
+#include "tests/unit/trainer_core/train_helpers.h"
 #include "trainer_core/ops/cuda/attention_library.h"
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
 #include "trainer_core/ops/workspace.h"
-#include "trainer_core/preflight.h"
-#include "trainer_core/training_plan.h"
+#include "trainer_core/rank/training_plan.h"
+#include "trainer_core/recovery/failure.h"
+#include "trainer_core/startup/choose_backend.h"
+#include "trainer_core/startup/preflight.h"
 
 namespace muster::trainer {
 namespace {

@@ -12,8 +12,8 @@
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
-#include "trainer_core/device_reserve.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/startup/device_reserve.h"
 
 namespace muster::trainer {
 namespace {
@@ -208,7 +208,8 @@ TEST_P(TrainWithGraphs, ChangesNoBit) {
   if (*note == '\0') {
     EXPECT_THAT(with.result.out, Not(HasSubstr("no CUDA graphs")));
   }
-  EXPECT_LE(with.held, reserved) << "trainer_core/device_reserve.cc counts less than is captured";
+  EXPECT_LE(with.held, reserved)
+      << "trainer_core/startup/device_reserve.cc counts less than is captured";
   switch (captured) {
     case Captured::kAll:
       EXPECT_LT(with.started, without.started / 2);

@@ -8,7 +8,7 @@
 
 #include "tests/gpu/emulated/libraries.h"
 #include "tests/gpu/gpu_device.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "tests/unit/trainer_core/train_helpers.h"
 
 namespace muster::trainer {
 namespace {

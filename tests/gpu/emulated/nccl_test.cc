@@ -17,7 +17,7 @@
 #include "tests/unit/trainer_core/comm/fake_nccl.h"
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
-#include "tests/unit/trainer_core/train/train_helpers.h"
+#include "tests/unit/trainer_core/train_helpers.h"
 
 namespace muster::trainer {
 namespace {

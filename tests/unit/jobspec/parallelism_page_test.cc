@@ -11,7 +11,7 @@
 
 #include "tests/paths.h"
 #include "tests/unit/jobspec/config_files.h"
-#include "trainer_core/training_plan.h"
+#include "trainer_core/rank/training_plan.h"
 
 namespace muster::jobspec {
 namespace {

@@ -11,7 +11,7 @@
 #include <absl/strings/str_join.h>
 
 #include "tests/unit/jobspec/pasted_lines.h"
-#include "trainer_core/training_plan.h"
+#include "trainer_core/rank/training_plan.h"
 
 namespace muster::jobspec {
 namespace {

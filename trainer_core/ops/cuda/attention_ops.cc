@@ -49,7 +49,7 @@ void CudaOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor&
                        .width = shape.qkv_width(),
                        .places = Places::of(shape.token_rows()),
                        .starts = starts_of(shape),
-                       .neighbours = pairs == RopePairs::kNeighbours,
+                       .neighbours = pairs == RopePairs::kInterleaved,
                        .sign = direction == RopeDirection::kForward ? 1.0F : -1.0F,
                        .cos = cos.f32(),
                        .sin = sin.f32(),

@@ -20,7 +20,7 @@ class Vector {
   }
   Vector(const DeviceMemory& memory, size_t count) : Vector(memory, std::vector<float>(count)) {}
 
-  Numbers all() { return {data_.get(), count_, DType::kF32}; }
+  BufferView all() { return {data_.get(), count_, DType::kF32}; }
   void set(float value) {
     const std::vector<float> values(count_, value);
     memory_.upload(values.data(), data_.get(), bytes());
@@ -58,7 +58,7 @@ inline void run_collectives(ProcessGroup& group, const DeviceMemory& memory,
     EXPECT_TRUE(succeeds(group.all_gather(own.all(), gathered.all(), "gather")));
     keep(gathered);
     Vector in_place(memory, input_of(rank, count * kRanks));
-    const Numbers mine = in_place.all().part(static_cast<size_t>(rank) * count, count);
+    const BufferView mine = in_place.all().part(static_cast<size_t>(rank) * count, count);
     EXPECT_TRUE(succeeds(group.all_gather(mine, in_place.all(), "gather in place")));
     keep(in_place);
 

@@ -174,11 +174,11 @@ TEST(ProcessGroups, AGroupOverNodesReducesInsideThemFirst) {
               (SentBytes{28'000 + 12'000 + 4000, 4000 + 4000}));
 
     // One rank of each node: nothing to do inside.
-    ProcessGroup& replicas = groups.of({.axes = {kData}});
-    std::vector<float> small = input_of(replicas.rank(), kCount);
-    ASSERT_TRUE(replicas.all_reduce(small, "replicas").ok());
+    ProcessGroup& rank_models = groups.of({.axes = {kData}});
+    std::vector<float> small = input_of(rank_models.rank(), kCount);
+    ASSERT_TRUE(rank_models.all_reduce(small, "replicas").ok());
     EXPECT_EQ(small, sum_of(2, kCount));
-    EXPECT_EQ(replicas.sent(CollectiveKind::kAllReduce), (SentBytes{4000, 4000}));
+    EXPECT_EQ(rank_models.sent(CollectiveKind::kAllReduce), (SentBytes{4000, 4000}));
     EXPECT_EQ(groups.sent(), (SentBytes{14'750 + 28'000 + 44'000, 5'750 + 4000 + 8000}));
   });
 }

@@ -14,7 +14,7 @@
 #include "tests/unit/trainer_core/hugging_face_goldens.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/safetensors.h"
-#include "trainer_core/debug_step.h"
+#include "trainer_core/tools/debug_step.h"
 
 namespace muster::trainer {
 namespace {

@@ -21,20 +21,20 @@ std::unique_ptr<Samples> open_samples(const std::string& folder,
   return Samples::make(kind, Corpus(*std::move(dataset)), kLength);
 }
 
-BatchNumbers numbers_for(int32_t sequences) {
+BatchBuffers numbers_for(int32_t sequences) {
   const auto count = static_cast<size_t>(sequences * kLength);
   return {std::vector<int32_t>(count), std::vector<int32_t>(count), std::vector<int32_t>(count),
           std::vector<float>(count)};
 }
 
-void append(BatchNumbers& to, const BatchNumbers& from) {
+void append(BatchBuffers& to, const BatchBuffers& from) {
   to.tokens.insert(to.tokens.end(), from.tokens.begin(), from.tokens.end());
   to.targets.insert(to.targets.end(), from.targets.begin(), from.targets.end());
   to.starts.insert(to.starts.end(), from.starts.begin(), from.starts.end());
   to.weights.insert(to.weights.end(), from.weights.begin(), from.weights.end());
 }
 
-bool same(const BatchNumbers& a, const BatchNumbers& b) {
+bool same(const BatchBuffers& a, const BatchBuffers& b) {
   return a.tokens == b.tokens && a.targets == b.targets && a.starts == b.starts &&
          a.weights == b.weights;
 }
@@ -59,13 +59,13 @@ class Batches : public testing::Test {
   }
 
   // The global batch of 8 sequences that `ranks` ranks read in micro-batches of `part` from sample `first` on.
-  BatchNumbers global_batch(int32_t ranks, int32_t part, uint64_t first, uint64_t seed) const {
+  BatchBuffers global_batch(int32_t ranks, int32_t part, uint64_t first, uint64_t seed) const {
     const int32_t per_device = 8 / ranks;
-    BatchNumbers all;
+    BatchBuffers all;
     for (int32_t rank = 0; rank < ranks; ++rank) {
       const auto batches = source({rank, ranks, per_device, kLength, kFolderVocab}, seed);
       for (int32_t skipped = 0; skipped < per_device; skipped += part) {
-        BatchNumbers numbers = numbers_for(part);
+        BatchBuffers numbers = numbers_for(part);
         EXPECT_TRUE(batches
                         ->fill(first, skipped,
                                {numbers.tokens, numbers.targets, numbers.starts, numbers.weights})
@@ -82,7 +82,7 @@ class Batches : public testing::Test {
 TEST_F(Batches, TheGlobalBatchIsTheSameOnAnyMeshInAnyPartsFromAnyPlace) {
   std::set<std::vector<int32_t>> seen;
   for (const uint64_t first : {uint64_t{0}, uint64_t{8}, uint64_t{43}, uint64_t{800'000'000'000}}) {
-    const BatchNumbers expected = global_batch(1, 8, first, 42);
+    const BatchBuffers expected = global_batch(1, 8, first, 42);
     for (const auto& [ranks, part] :
          std::initializer_list<std::pair<int, int>>{{1, 1}, {1, 4}, {2, 4}, {2, 2}, {4, 1}, {8, 1}})
       EXPECT_TRUE(same(global_batch(ranks, part, first, 42), expected))
@@ -102,7 +102,7 @@ TEST_F(Batches, EverySequenceComesOnceAnEpochInANewOrder) {
     const auto batches =
         BatchSource::endless(std::move(sources), {0, 1, 1, kLength, kFolderVocab}, 7, shuffle);
     std::multiset<std::vector<int32_t>> all;
-    BatchNumbers numbers = numbers_for(1);
+    BatchBuffers numbers = numbers_for(1);
     const SequenceSpans spans{numbers.tokens, numbers.targets, numbers.starts, numbers.weights};
     for (uint64_t i = 0; i < n; ++i) {
       ASSERT_TRUE(samples->read(i, spans).ok());
@@ -126,7 +126,7 @@ TEST_F(Batches, ABlendTakesEachSourceThroughItsEpochs) {
   const auto batches = source({0, 1, 1, kLength, kFolderVocab}, 3);
   const uint64_t n1 = open_samples(one_.path())->size(), n2 = open_samples(two_.path())->size();
   std::map<std::vector<int32_t>, int> of_one, of_two;
-  BatchNumbers numbers = numbers_for(1);
+  BatchBuffers numbers = numbers_for(1);
   const SequenceSpans spans{numbers.tokens, numbers.targets, numbers.starts, numbers.weights};
   const auto one = open_samples(one_.path()), two = open_samples(two_.path());
   for (uint64_t i = 0; i < n1; ++i) {
@@ -161,7 +161,7 @@ TEST_F(Batches, AnEvaluationReadsEachSequenceOnceAndThenBlanks) {
           BatchSource::once(std::move(sources), {rank, ranks, 5, kLength, kFolderVocab});
       for (uint64_t first = 0; first < n1 + n2; first += 5 * static_cast<uint64_t>(ranks)) {
         for (const int32_t skipped : {0, 2, 4}) {
-          BatchNumbers numbers = numbers_for(2);
+          BatchBuffers numbers = numbers_for(2);
           const SequenceSpans spans{numbers.tokens, numbers.targets, numbers.starts,
                                     numbers.weights};
           ASSERT_TRUE(once->fill(first, skipped, spans).ok());
@@ -184,7 +184,7 @@ TEST_F(Batches, AnEvaluationReadsEachSequenceOnceAndThenBlanks) {
 
 TEST_F(Batches, SyntheticIsOneFixedBatchOnAnyMesh) {
   const auto fill = [](const BatchGeometry& geometry, uint64_t first, int32_t skipped = 0) {
-    BatchNumbers numbers = numbers_for(geometry.per_device - skipped);
+    BatchBuffers numbers = numbers_for(geometry.per_device - skipped);
     EXPECT_TRUE(BatchSource::synthetic(geometry)
                     ->fill(first, skipped, {numbers.tokens, numbers.targets, {}, numbers.weights})
                     .ok());

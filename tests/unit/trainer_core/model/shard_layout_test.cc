@@ -66,8 +66,8 @@ class AllMeshes : public testing::TestWithParam<LayoutCase> {
 TEST_P(AllMeshes, EveryNumberIsStoredOnceOnEachDataCoordinate) {
   const std::vector<ParamSpec> table = model_params(GetParam().model);
   for_meshes({1, 8, 16, 64}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
-    const int32_t replicas = mesh.degree(MeshAxis::kData);
-    std::vector<std::vector<int>> stored(static_cast<size_t>(replicas));
+    const int32_t rank_models = mesh.degree(MeshAxis::kData);
+    std::vector<std::vector<int>> stored(static_cast<size_t>(rank_models));
     for (auto& counts : stored) counts.resize(static_cast<size_t>(parameter_count(table)));
     for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
       const ShardLayout& layout = layouts[static_cast<size_t>(rank)];

@@ -196,7 +196,7 @@ TEST_F(Bf16Ops, Activations) {
 
 TEST_F(Bf16Ops, Rope) {
   const AttentionShape shape{.batch = 2, .seq_len = 3, .heads = 2, .kv_heads = 1, .head_dim = 38};
-  for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kNeighbours}) {
+  for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kInterleaved}) {
     Values qkv = random_rounded({6, shape.qkv_width()}, 1);
     Values cos = Values::random({3, 19}, 2), sin = Values::random({3, 19}, 3);
     HalfValues half(qkv);

@@ -278,7 +278,7 @@ TEST_P(Rope, RotatesQueriesAndKeysByPosition) {
   expect_near(qkv, as_double(before), 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(Pairs, Rope, testing::Values(RopePairs::kHalves, RopePairs::kNeighbours));
+INSTANTIATE_TEST_SUITE_P(Pairs, Rope, testing::Values(RopePairs::kHalves, RopePairs::kInterleaved));
 
 TEST(Embedding, GathersAndScatters) {
   constexpr int64_t kRows = 40, kWidth = 7, kVocab = 5;

@@ -12,8 +12,8 @@
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
-#include "trainer_core/evaluation.h"
-#include "trainer_core/not_finite.h"
+#include "trainer_core/loop/evaluation.h"
+#include "trainer_core/recovery/not_finite.h"
 
 namespace muster::trainer {
 namespace {
@@ -151,17 +151,17 @@ TEST(ContextTraining, OtherPasses) {
     config.mesh = shape;
     EvalRecord record;
     const MeshRun run =
-        MeshTrainer::run(config, [&](ProcessGroups& groups, Replica& replica, int64_t) {
+        MeshTrainer::run(config, [&](ProcessGroups& groups, RankModel& rank_model, int64_t) {
           QuietContext rank(groups);
           const TrainContext context = rank.get();
           TrainingData data = packed_documents(config);
           data.eval.push_back(std::make_unique<PackedDocuments>(config.model.vocab_size));
           Evaluation evaluation(config, context, data);
-          const auto evaluated = evaluation.run(replica, 0);
+          const auto evaluated = evaluation.run(rank_model, 0);
           ASSERT_TRUE(evaluated.ok()) << evaluated.status();
           if (groups.rank() == 0) record = *evaluated;
           const auto batches = StepData::training(config, groups.rank(), data);
-          const auto found = find_not_finite(replica, *batches, 0);
+          const auto found = find_not_finite(rank_model, *batches, 0);
           ASSERT_TRUE(found.ok()) << found.status();
           EXPECT_FALSE(found->has_value()) << describe(**found);
         });
@@ -225,11 +225,12 @@ TEST(ContextTraining, ALostRankEndsTheStep) {
   const TrainConfig config =
       small_config(sharded_glam(), mesh({{kSequence, 2}, {kContext, 2}, {kTensor, 2}}));
   std::latch at_third_step(8);
-  const MeshRun run = MeshTrainer::run(config, [&](ProcessGroups& groups, Replica&, int64_t step) {
-    if (step != 3) return;
-    at_third_step.arrive_and_wait();
-    if (groups.rank() == 5) groups.abort();
-  });
+  const MeshRun run =
+      MeshTrainer::run(config, [&](ProcessGroups& groups, RankModel&, int64_t step) {
+        if (step != 3) return;
+        at_third_step.arrive_and_wait();
+        if (groups.rank() == 5) groups.abort();
+      });
   EXPECT_TRUE(absl::IsUnavailable(run.status)) << run.status;
 }
 

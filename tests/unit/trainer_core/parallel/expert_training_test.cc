@@ -207,7 +207,7 @@ TEST(ExpertTraining, SendsWhatTheFormulasSay) {
 // The first failed collective ends the pass, on every rank, and is what the step's caller is told.
 TEST(ExpertTraining, ALostRankEndsTheStep) {
   const TrainConfig config = on(glam(), mesh({{kFsdp, 2}, {kExpert, 2}, {kTensor, 2}}));
-  const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, Replica&, int64_t step) {
+  const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, RankModel&, int64_t step) {
     if (groups.rank() == 5 && step == 3) groups.abort();
   });
   EXPECT_TRUE(absl::IsUnavailable(run.status)) << run.status;

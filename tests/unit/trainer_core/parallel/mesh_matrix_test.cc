@@ -110,8 +110,8 @@ TEST(StrictTransport, MessagesThatCrossAreADeadlock) {
     const auto group =
         make_world_group(std::make_shared<StrictTransport>(world.join(rank), log), "pair", nullptr);
     std::array<float, 4> numbers{};
-    absl::Status status = group->send(Numbers(numbers), 1 - rank, "out");
-    status.Update(group->recv(Numbers(numbers), 1 - rank, "in"));
+    absl::Status status = group->send(BufferView(numbers), 1 - rank, "out");
+    status.Update(group->recv(BufferView(numbers), 1 - rank, "in"));
     if (!status.ok()) ++failures;
   };
   std::thread other([&] { talk(1); });

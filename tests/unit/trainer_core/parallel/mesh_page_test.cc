@@ -7,7 +7,7 @@
 #include "tests/unit/trainer_core/model/sharded_models.h"
 #include "tests/unit/trainer_core/parallel/mesh_configs.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
-#include "trainer_core/group_peers.h"
+#include "trainer_core/rank/group_peers.h"
 
 namespace muster::trainer {
 namespace {

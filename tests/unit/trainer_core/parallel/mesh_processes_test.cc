@@ -16,7 +16,7 @@
 namespace muster::trainer {
 namespace {
 
-// Numbers that processes forked from this one write, too.
+// Buffers that processes forked from this one write, too.
 class SharedFloats {
  public:
   explicit SharedFloats(size_t count)

@@ -19,7 +19,7 @@
 #include "common/philox.h"
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "trainer_core/base/train_mesh.h"
-#include "trainer_core/gradient_step.h"
+#include "trainer_core/loop/gradient_step.h"
 
 namespace muster::trainer {
 
@@ -99,7 +99,7 @@ inline TrainingData packed_documents(const TrainConfig& config) {
   return data;
 }
 
-using EachStep = std::function<void(ProcessGroups& groups, Replica& replica, int64_t step)>;
+using EachStep = std::function<void(ProcessGroups& groups, RankModel& rank_model, int64_t step)>;
 
 // Of a rank whose page and lines nobody reads.
 class QuietContext {
@@ -154,18 +154,18 @@ class MeshTrainer {
     const TrainContext context = rank.get();
     TrainingData read = config.packed() ? packed_documents(config) : TrainingData();
     const auto data = StepData::training(config, groups.rank(), read);
-    Replica replica(config, 1, Staging::kNo, groups);
-    begin(config, replica);
-    GradientStep gradients(config, context, replica, *data);
+    RankModel rank_model(config, 1, Staging::kNo, groups);
+    begin(config, rank_model);
+    GradientStep gradients(config, context, rank_model, *data);
     MeshRun run;
     for (int64_t step = 0; step < config.steps && run.status.ok(); ++step) {
-      if (each_step) each_step(groups, replica, step);
-      run.status = make_step(config, gradients, replica, *data, step, run.steps);
+      if (each_step) each_step(groups, rank_model, step);
+      run.status = make_step(config, gradients, rank_model, *data, step, run.steps);
     }
     run.sent = sent_bytes(groups);
     if (groups.mesh().coordinate(groups.rank())[0] != 0) return run;
-    for_stored(replica.plan().model.sharding.layout, [&](size_t stored, size_t in_table) {
-      params[in_table] = replica.model().params()[stored];
+    for_stored(rank_model.plan().model.sharding.layout, [&](size_t stored, size_t in_table) {
+      params[in_table] = rank_model.model().params()[stored];
     });
     return run;
   }
@@ -175,14 +175,14 @@ class MeshTrainer {
   }
 
  private:
-  static void begin(const TrainConfig& config, Replica& replica) {
-    const ShardLayout& layout = replica.plan().model.sharding.layout;
+  static void begin(const TrainConfig& config, RankModel& rank_model) {
+    const ShardLayout& layout = rank_model.plan().model.sharding.layout;
     std::vector<float> whole(static_cast<size_t>(parameter_count(layout.table())));
     init_params(layout.table(), config.init_weights_seed, whole.data());
     // Biases and gains that are not what they begin as.
     for (size_t i = 0; i < whole.size(); ++i) whole[i] += 0.01F * std::sin(static_cast<float>(i));
     for_stored(layout, [&](size_t stored, size_t in_table) {
-      replica.model().params()[stored] = whole[in_table];
+      rank_model.model().params()[stored] = whole[in_table];
     });
   }
 
@@ -212,7 +212,7 @@ class MeshTrainer {
 
   // As train.cc's loop.
   static absl::Status make_step(const TrainConfig& config, GradientStep& gradients,
-                                Replica& replica, StepData& data, int64_t step,
+                                RankModel& rank_model, StepData& data, int64_t step,
                                 std::vector<StepRecord>& records) {
     const LossSum local = gradients.compute(static_cast<uint64_t>(step) * data.samples_per_step());
     const auto reduced = gradients.reduce(local, /*saving=*/false);
@@ -221,9 +221,9 @@ class MeshTrainer {
     records.push_back(gradients.record(step, *reduced));
     const StepRecord& record = records.back();
     const double clip = clip_factor(record.raw_grad_norm, config.optimizer.clipping_threshold);
-    return replica.update({.learning_rate = record.learning_rate,
-                           .grad_scale = clip / GradientStep::divisor(*reduced),
-                           .t = step + 1});
+    return rank_model.update({.learning_rate = record.learning_rate,
+                              .grad_scale = clip / GradientStep::divisor(*reduced),
+                              .t = step + 1});
   }
 
   static SentByGroup sent_bytes(const ProcessGroups& groups) {

@@ -155,7 +155,7 @@ TEST(MeshTraining, EveryOptimizer) {
 TEST(MeshTraining, ALostRankEndsTheStep) {
   const TrainConfig config =
       config_of(sharded_glam(), mesh({{MeshAxis::kFsdp, 2}, {MeshAxis::kTensor, 4}}));
-  const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, Replica&, int64_t step) {
+  const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, RankModel&, int64_t step) {
     if (groups.rank() == 5 && step == 3) groups.abort();
   });
   EXPECT_TRUE(absl::IsUnavailable(run.status)) << run.status;

@@ -313,12 +313,12 @@ TEST(PipelineTraining, UsesAllThatIsPlanned) {
       TrainConfig config = staged_config(model, shape);
       config.model.experts.balance_weight = 0.1;
       config.steps = 2;
-      const auto look = [&](ProcessGroups& groups, Replica& replica, int64_t step) {
+      const auto look = [&](ProcessGroups& groups, RankModel& rank_model, int64_t step) {
         if (step == 0) return;
-        const MemoryPlan& plan = replica.plan().memory();
-        const PlannedBuffer& params = plan.at(replica.plan().model.param_block);
+        const MemoryPlan& plan = rank_model.plan().memory();
+        const PlannedBuffer& params = plan.at(rank_model.plan().model.param_block);
         const char* const arena =
-            reinterpret_cast<const char*>(replica.model().params().data()) - params.offset;
+            reinterpret_cast<const char*>(rank_model.model().params().data()) - params.offset;
         for (const PlannedBuffer& buffer : plan.buffers()) {
           EXPECT_TRUE(std::any_of(arena + buffer.offset, arena + buffer.offset + buffer.bytes,
                                   [](char byte) { return byte != 0; }))
@@ -335,7 +335,7 @@ TEST(PipelineTraining, ALostRankEndsTheStep) {
   for (const int lost : {0, 2, 3}) {
     const TrainConfig config = staged_config(sharded_gpt(), {4, 1, 4});
     const MeshRun run =
-        MeshTrainer::run(config, [&](ProcessGroups& groups, Replica&, int64_t step) {
+        MeshTrainer::run(config, [&](ProcessGroups& groups, RankModel&, int64_t step) {
           if (groups.rank() == lost && step == 3) groups.abort();
         });
     EXPECT_TRUE(absl::IsUnavailable(run.status)) << run.status;

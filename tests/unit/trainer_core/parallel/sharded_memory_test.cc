@@ -9,11 +9,11 @@
 #include "tests/unit/trainer_core/on_mesh.h"
 #include "tests/unit/trainer_core/parallel/mesh_trainer.h"
 #include "trainer_core/base/train_mesh.h"
-#include "trainer_core/group_sums.h"
+#include "trainer_core/input/step_data.h"
+#include "trainer_core/parallel/group_sums.h"
 #include "trainer_core/parallel/mesh_exchange.h"
 #include "trainer_core/parallel/sharded_parameters.h"
-#include "trainer_core/step_data.h"
-#include "trainer_core/training_plan.h"
+#include "trainer_core/rank/training_plan.h"
 
 namespace muster::trainer {
 namespace {

@@ -251,7 +251,7 @@ TEST(ShardedTraining, ARankThatEndsInAPassDoesNotWaitForAHungPeer) {
 // The first failed collective ends the pass, on every rank, and is what the step's caller is told.
 TEST(ShardedTraining, ALostRankEndsTheStep) {
   TrainConfig config = sharded_config(sharded_llama(), 2, 4);
-  const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, Replica&, int64_t step) {
+  const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, RankModel&, int64_t step) {
     if (groups.rank() == 5 && step == 3) groups.abort();
   });
   EXPECT_TRUE(absl::IsUnavailable(run.status)) << run.status;

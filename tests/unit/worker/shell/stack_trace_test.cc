@@ -64,7 +64,7 @@ TEST(StackTrace, TextHasTheMainThreadFirstAndTheInnermostFrameFirst) {
             "muster: stacks of rank 3, pid 4711, at 2023-11-14T22:13:20.123Z\n"
             "thread main\n"
             "  train.py:31 step\n"
-            "  trainer_core/train.cc:210 in run()\n"
+            "  trainer_core/loop/train.cc:210 in run()\n"
             "thread prefetch\n"
             "  [jit]\n");
   StackTrace dead = sample_trace();

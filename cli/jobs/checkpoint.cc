@@ -1,0 +1,128 @@
+// muster checkpoint: a running job saves a checkpoint now, and trains on.
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/jobs/job_view.h"
+#include "cli/terminal/terminal.h"
+
+namespace muster::cli {
+namespace {
+
+// A worker tells of its ranks once a second.
+constexpr auto kLookAgain = std::chrono::milliseconds(200);
+
+struct CheckpointOptions {
+  uint64_t job = 0;
+  bool no_wait = false;
+  CoordinatorTarget coordinator;
+  bool json = false;
+};
+
+const v1::RankStatus& rank_zero(const v1::Job& job) {
+  return job.ranks_size() > 0 ? job.ranks(0) : v1::RankStatus::default_instance();
+}
+
+// Where the job keeps them; "" when its config does not say.
+std::string folder_of(const v1::Job& job, int64_t step) {
+  const auto config =
+      nlohmann::json::parse(job.spec().train_config_json(), nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) return "";
+  const auto directory = config.find("checkpoint_directory");
+  if (directory == config.end() || !directory->is_string()) return "";
+  return absl::StrCat(directory->get<std::string>(), "/", step);
+}
+
+// What the job said when it was asked.
+struct Asked {
+  uint32_t attempt;
+  int64_t after_step;
+  uint64_t failed;  // saves
+};
+
+// The step that was saved; nothing while it is not there; or why it will not be.
+absl::StatusOr<std::optional<int64_t>> look(const v1::Job& job, const Asked& asked) {
+  const v1::RankStatus& rank = rank_zero(job);
+  if (job.attempt() == asked.attempt && rank.checkpoint_step() > asked.after_step)
+    return std::optional(rank.checkpoint_step());
+  const std::string name = absl::StrCat("job ", job.id());
+  if (is_terminal_state(job.state())) {
+    return absl::AbortedError(
+        absl::StrCat(name, " has ended before it saved a checkpoint: ", job.reason()));
+  }
+  if (job.attempt() != asked.attempt || !is_running_state(job.state())) {
+    return absl::AbortedError(absl::StrCat(name, " was stopped before it saved a checkpoint (",
+                                           job.reason(), "); ask again later"));
+  }
+  if (rank.checkpoints().failed() > asked.failed) {
+    return absl::AbortedError(
+        absl::StrCat(name, " could not save the checkpoint and trains on: `muster logs ", job.id(),
+                     " --rank 0` says why"));
+  }
+  return std::nullopt;
+}
+
+int checkpoint(const CheckpointOptions& options) {
+  Client client(options.coordinator);
+  const auto answer = client.checkpoint_job(options.job);
+  if (!answer.ok()) return fail(answer.status());
+  v1::Job job = answer->job();
+  const Asked asked{job.attempt(), answer->after_step(), rank_zero(job).checkpoints().failed()};
+  if (options.no_wait) {
+    const nlohmann::json out = {{"job", options.job}, {"after_step", asked.after_step}};
+    return print_result(options.json
+                            ? out.dump(2) + "\n"
+                            : absl::StrCat("job ", options.job, " is asked for a checkpoint, of ",
+                                           "the first step that it completes after step ",
+                                           asked.after_step, "\n"));
+  }
+  absl::StatusOr<std::optional<int64_t>> saved = std::nullopt;
+  const absl::Status status = with_reconnection(
+      client,
+      [&] {
+        while (saved.ok() && !saved->has_value()) {
+          std::this_thread::sleep_for(kLookAgain);
+          auto now = client.get_job(options.job);
+          if (!now.ok()) return now.status();
+          job = *std::move(now);
+          saved = look(job, asked);
+        }
+        return saved.status();
+      },
+      [](const absl::Status& loss) { warn(loss_text(loss)); });
+  if (!status.ok()) return fail(status);
+  const int64_t step = **saved;
+  const std::string folder = folder_of(job, step);
+  const nlohmann::json out = {{"job", options.job}, {"step", step}, {"folder", folder}};
+  return print_result(options.json ? out.dump(2) + "\n"
+                                   : absl::StrCat("saved step ", step, " in ", folder, "\n"));
+}
+
+}  // namespace
+
+void declare_checkpoint(CLI::App& app, Action& action) {
+  auto options = std::make_shared<CheckpointOptions>();
+  CLI::App* command = app.add_subcommand(
+      "checkpoint", "Save a checkpoint of a running job now; it trains on meanwhile");
+  add_job_argument(*command, options->job);
+  command->add_flag("--no-wait", options->no_wait, "Do not wait until the checkpoint is there");
+  add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
+  command->footer(
+      "All ranks save after the step in progress. The command ends when the checkpoint is on the "
+      "disk, and says its step\nand folder.\n"
+      "\n"
+      "Examples:\n"
+      "  muster checkpoint 7\n"
+      "  muster checkpoint 7 --no-wait\n"
+      "  muster checkpoint 7 && muster decode --run out/first --prompt \"In the beginning\"");
+  on_call(*command, action, options, checkpoint);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,368 @@
+#include "cli/jobs/job_arguments.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/run/pasted.h"
+#include "cli/terminal/terminal.h"
+#include "common/absl_view.h"
+#include "common/escape.h"
+#include "common/gpu.h"
+#include "common/limits.h"
+#include "common/time.h"
+#include "common/variable_name.h"
+#include "daemon/help.h"
+#include "jobspec/dialect.h"
+#include "jobspec/launcher.h"
+#include "jobspec/program_job.h"
+#include "jobspec/value.h"
+
+namespace muster::cli {
+namespace {
+
+// Far above what the coordinator takes, which says so in its own words.
+constexpr int64_t kRanksMax = 1'000'000;
+
+std::string text_of(const char* value) { return value == nullptr ? "" : value; }
+
+std::string user_name() {
+  std::array<char, 16 << 10> buffer{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(getuid(), &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr) {
+    return found->pw_name;
+  }
+  return absl::StrCat("uid-", getuid());
+}
+
+std::vector<std::pair<std::string, std::string>> own_environment() {
+  std::vector<std::pair<std::string, std::string>> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) {
+      variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return variables;
+}
+
+// For a run without a name: what, and when.
+std::string name_with_time(const std::string& what) {
+  const time_t now = wall_clock_unix_ns() / 1'000'000'000;
+  tm utc{};
+  gmtime_r(&now, &utc);
+  std::array<char, 32> stamp{};
+  strftime(stamp.data(), stamp.size(), "%Y%m%d-%H%M%S", &utc);
+  return absl::StrCat(what, "-", stamp.data());
+}
+
+std::string default_run_name(const jobspec::Config& config) {
+  std::string model = "run";
+  const auto setting = config.settings.find("model_name");
+  if (setting != config.settings.end() && setting->second.value.is_string() &&
+      setting->second.value != "default") {
+    const auto name = setting->second.value.get<std::string>();
+    if (!name.empty()) model = name;
+  }
+  return name_with_time(model);
+}
+
+constexpr size_t kTextShown = 100;
+
+absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArguments& arguments) {
+  std::map<std::string, std::string> variables;
+  for (const std::string& text : arguments.environment) {
+    const size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (!is_variable_name(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--env ", name, equals == std::string::npos ? "" : "=…", ": ",
+                       name.empty() ? "expected NAME or NAME=VALUE" : av(kVariableNameRule)));
+    }
+    if (equals != std::string::npos) {
+      variables[name] = text.substr(equals + 1);
+    } else if (const char* value = std::getenv(name.c_str()); value != nullptr) {
+      variables[name] = value;
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("--env ", name, ": your environment has no ",
+                                                     name, "; set it, or give ", name, "=VALUE"));
+    }
+    // What it is may be a secret.
+    if (!jobspec::is_utf8(variables[name]))
+      return absl::InvalidArgumentError(
+          absl::StrCat("--env ", name, "=…: the value is not UTF-8, as it has to be"));
+  }
+  return variables;
+}
+
+absl::StatusOr<std::string> working_directory_of(const JobArguments& arguments) {
+  if (!arguments.working_directory.empty()) {
+    const std::string& given = arguments.working_directory;
+    if (auto status = check_text("--working-directory", given); !status.ok()) return status;
+    if (absl::StartsWith(given, "/")) return given;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--working-directory ", given, ": an absolute path is wanted"));
+  }
+  std::error_code error;
+  auto here = std::filesystem::current_path(error).string();
+  if (error) return absl::NotFoundError("the working directory is gone");
+  if (auto status = check_text("the working directory", here); !status.ok()) return status;
+  return here;
+}
+
+// Variables for the ranks in which nothing here looks.
+std::vector<std::string> without_effect(const std::vector<std::string>& environment) {
+  std::vector<std::string> warnings;
+  for (const std::string& text : environment) {
+    const std::string name = text.substr(0, text.find('='));
+    const std::string_view why = jobspec::why_without_effect(name);
+    if (why.empty()) continue;
+    warnings.push_back(absl::StrCat(name, " has no effect: ", av(why)));
+  }
+  return warnings;
+}
+
+absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source,
+                                          const std::vector<std::string>& warnings) {
+  source.environment = own_environment();
+  if (auto shipped = shipped_base_yml(); shipped.ok()) source.shipped_base = *std::move(shipped);
+  auto config = jobspec::load_config(source);
+  if (config.ok())
+    config->warnings.insert(config->warnings.begin(), warnings.begin(), warnings.end());
+  return config;
+}
+
+// A command line of Pax or AXLearn.
+absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& words,
+                                                std::vector<std::string> warnings) {
+  auto translation = jobspec::translate(words);
+  if (!translation.ok()) return translation.status();
+  jobspec::ConfigSource source{.path = translation->config_path,
+                               .flags = std::move(translation->settings),
+                               .overrides = std::move(translation->overrides),
+                               .environment = {}};
+  if (source.path.empty()) {
+    auto shipped = shipped_base_yml();
+    if (!shipped.ok()) return shipped.status();
+    source.path = *std::move(shipped);
+  }
+  warnings.insert(warnings.end(), translation->warnings.begin(), translation->warnings.end());
+  return load_with(std::move(source), warnings);
+}
+
+}  // namespace
+
+absl::Status check_text(const std::string& what, const std::string& text) {
+  if (jobspec::is_utf8(text)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " ", printable(text, kTextShown), ": it is not UTF-8, as it has to be"));
+}
+
+void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required) {
+  command
+      .add_option(
+          "config", arguments.config_path,
+          "The config: configs/base.yml, or a file that inherits from it. Command lines of Pax "
+          "(--fdl_config=…) and AXLearn (--module=…) need none")
+      ->required(required)
+      ->type_name("FILE.yml");
+  command
+      .add_option(
+          kOverrides, arguments.overrides,
+          "Any key of the config, as `muster config show` lists them; the last of a repeated key "
+          "counts")
+      ->type_name("key=value");
+}
+
+void add_rank_options(CLI::App& command, JobArguments& arguments) {
+  auto* ranks =
+      daemon::add_count(command, "--ranks", arguments.ranks,
+                        "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
+                        "to), instead of --nodes with --ranks-per-node each",
+                        1, kRanksMax);
+  add_node_options(command, arguments, "--nodes");
+  ranks->excludes(command.get_option("--nodes"))->excludes(command.get_option("--ranks-per-node"));
+}
+
+void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes) {
+  daemon::add_count(command, nodes, arguments.nodes,
+                    "How many machines take part; spares come on top", 1, kRanksMax);
+  daemon::add_count(
+      command, "--ranks-per-node", arguments.ranks_per_node,
+      "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
+      "ici_*_parallelism keys multiply to)",
+      1, kRanksMax);
+  daemon::add_count(
+      command, "--gpus-per-rank", arguments.gpus_per_rank,
+      "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
+      "else a slot's share of the node's); 0: ranks see all of them, and share them",
+      0, kGpusPerNodeMax);
+  daemon::add_list(
+      command, "--env", arguments.environment, "NAME[=VALUE]",
+      "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
+      "for secrets, as others can see command lines and scripts");
+}
+
+void add_recovery_options(CLI::App& command, JobArguments& arguments) {
+  daemon::add_count(
+      command, "--spares", arguments.spares,
+      "Further workers that are kept free for the job, to take the place of a lost one "
+      "at once; the key spares",
+      0, kNodesMax);
+  daemon::add_count(command, "--min-nodes", arguments.min_nodes,
+                    "After a fault so many of --nodes are enough to go on (default: all); the key "
+                    "min_nodes",
+                    1, kNodesMax);
+}
+
+void add_program_options(CLI::App& command, JobArguments& arguments) {
+  CLI::Option* config = command.get_option("config");
+  const auto take = [&arguments, config](const std::string& words) {
+    arguments.program = words;
+    config->required(false);
+  };
+  command.add_option_function<std::string>(kProgram, take)->group("");
+  command
+      .add_option("--name", arguments.name,
+                  "Of a program behind --: the job's name (default: the program's, and the time)")
+      ->type_name("NAME");
+  command
+      .add_option("--output", arguments.output_directory,
+                  "Of a program behind --: the job's folder, for logs (default: ./NAME)")
+      ->type_name("FOLDER");
+  daemon::add_count(
+      command, "--restarts", arguments.restarts,
+      "Of a program behind --: how often it may be started again for each cause, and anew "
+      "after progress (default: 3; docs/recovery.md); a config says restarts_max=N",
+      0, 100'000);
+  command
+      .add_option("--hang-after", arguments.hang_after_seconds,
+                  "Of a program behind --: started again when no rank has written anything for so "
+                  "long; without it only what the program says of its steps tells a hang")
+      ->type_name("SECONDS")
+      ->transform(daemon::whole_number(1, kHangAfterSecondsMax));
+}
+
+void add_working_directory_option(CLI::App& command, JobArguments& arguments) {
+  command
+      .add_option("--working-directory", arguments.working_directory,
+                  "Where relative paths and a program behind -- begin, on the workers' machines "
+                  "(default: this folder)")
+      ->type_name("FOLDER");
+}
+
+absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
+  const auto words = nlohmann::json::parse(arguments.program, nullptr, /*allow_exceptions=*/false);
+  const bool are_words =
+      words.is_array() && !words.empty() &&
+      std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); });
+  if (!are_words) {
+    return absl::InvalidArgumentError(
+        "--program is not for command lines; put -- in front of the program: muster run -- "
+        "COMMAND ARGS");
+  }
+  jobspec::ProgramRequest request;
+  request.command = words.get<std::vector<std::string>>();
+  auto working_directory = working_directory_of(arguments);
+  if (!working_directory.ok()) return working_directory.status();
+  request.working_directory = *std::move(working_directory);
+  if (auto status = check_text("--output", arguments.output_directory); !status.ok()) return status;
+  request.name = arguments.name;
+  // Two of one second are told apart.
+  request.default_name =
+      arguments.default_name.empty()
+          ? absl::StrCat(name_with_time(jobspec::program_name(request.command)), "-", getpid())
+          : arguments.default_name;
+  request.output_directory = arguments.output_directory;
+  request.user = user_name();
+  request.nodes = arguments.nodes.value_or(1);
+  request.ranks_per_node =
+      arguments.ranks ? *arguments.ranks : arguments.ranks_per_node.value_or(1);
+  request.priority = arguments.priority;
+  if (arguments.restarts) request.restarts_max = *arguments.restarts;
+  request.hang_after_seconds = arguments.hang_after_seconds.value_or(0);
+  request.spares = arguments.spares.value_or(0);
+  request.min_nodes = arguments.min_nodes.value_or(0);
+  request.gpus_per_rank = arguments.gpus_per_rank.value_or(request.gpus_per_rank);
+  auto environment = job_environment(arguments);
+  if (!environment.ok()) return environment.status();
+  request.environment = *std::move(environment);
+  return jobspec::program_job(request);
+}
+
+absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
+  std::vector<std::string> words = arguments.overrides;
+  words.insert(words.begin(), arguments.config_path);
+  const bool has_flags = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return absl::StartsWith(word, "--");
+  });
+  if (has_flags || jobspec::dialect_of(words) != jobspec::Dialect::kMaxText)
+    return load_translated(words, without_effect(arguments.environment));
+  if (arguments.config_path.find('=') != std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the config comes before ", arguments.config_path,
+                     ": configs/base.yml, or a file that inherits from it"));
+  }
+  return load_with({.path = arguments.config_path,
+                    .flags = {},
+                    .overrides = arguments.overrides,
+                    .environment = {}},
+                   without_effect(arguments.environment));
+}
+
+absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
+                                                 const JobArguments& arguments) {
+  jobspec::LaunchOptions options;
+  options.nodes = arguments.ranks ? std::optional<int32_t>(1) : arguments.nodes;
+  options.ranks_per_node = arguments.ranks ? arguments.ranks : arguments.ranks_per_node;
+  options.spares = arguments.spares;
+  options.min_nodes = arguments.min_nodes;
+  options.gpus_per_rank = arguments.gpus_per_rank;
+  options.own_workers = arguments.own_workers;
+  auto working_directory = working_directory_of(arguments);
+  if (!working_directory.ok()) return working_directory.status();
+  options.working_directory = *std::move(working_directory);
+  options.home = text_of(std::getenv("HOME"));
+  options.default_run_name =
+      arguments.default_name.empty() ? default_run_name(config) : arguments.default_name;
+  options.user = user_name();
+  options.priority = arguments.priority;
+  auto environment = job_environment(arguments);
+  if (!environment.ok()) return environment.status();
+  options.environment = *std::move(environment);
+  return jobspec::resolve_job(config, options);
+}
+
+absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
+  const std::pair<const char*, bool> only_programs[] = {
+      {"--name goes with a program behind --; a config says run_name=NAME",
+       !arguments.name.empty()},
+      {"--output goes with a program behind --; a config says base_output_directory=FOLDER",
+       !arguments.output_directory.empty()},
+      {"--restarts goes with a program behind --; a config says restarts_max=N",
+       arguments.restarts.has_value()},
+      {"--hang-after goes with a program behind --; the trainer says its steps",
+       arguments.hang_after_seconds.has_value()}};
+  for (const auto& [message, is_given] : only_programs) {
+    if (is_given) return absl::InvalidArgumentError(message);
+  }
+  const auto config = load_config(arguments);
+  if (!config.ok()) return config.status();
+  auto job = resolve_job(*config, arguments);
+  if (!job.ok()) return job.status();
+  for (const std::string& warning : job->warnings) warn(warning);
+  return job;
+}
+
+}  // namespace muster::cli

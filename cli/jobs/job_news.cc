@@ -1,0 +1,53 @@
+#include "cli/jobs/job_news.h"
+
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+
+#include "cli/jobs/job_view.h"
+#include "common/escape.h"
+
+namespace muster::cli {
+namespace {
+
+// Instead of a long sentence that the reader has just seen.
+constexpr char kSameFault[] = "the same again";
+constexpr char kFaultAbove[] = "the fault above";
+
+}  // namespace
+
+std::vector<std::string> JobNews::update(const v1::Job& job) {
+  std::vector<std::string> news;
+  // What is to be said of a new incident, until it is said.
+  std::string where, sentence;
+  if (job.incident().id() > newest_incident_) {
+    newest_incident_ = job.incident().id();
+    sentence = escape_controls(job.incident().sentence(), Layout::kOneLine);
+    where = absl::StrCat(" (muster incident show ", newest_incident_, coordinator_, ")");
+  }
+  // Only the newest faults are kept, so that they are told apart by time and not by number.
+  for (const v1::Fault& fault : job.faults()) {
+    if (fault.unix_ns() <= newest_fault_ns_) continue;
+    const std::string at_step =
+        fault.last_step() >= 0 ? absl::StrCat(" at step ", fault.last_step()) : std::string();
+    const std::string text = describe_fault(fault);
+    const bool is_incident = !where.empty() && text.find(sentence) != std::string::npos;
+    news.push_back(absl::StrCat("fault", at_step, ": ", text == fault_ ? kSameFault : text,
+                                is_incident ? std::exchange(where, "") : ""));
+    fault_ = text;
+    newest_fault_ns_ = fault.unix_ns();
+  }
+  if (!where.empty())
+    news.insert(news.begin(), absl::StrCat("incident ", newest_incident_, ": ", sentence, where));
+  if (job.state() != state_ || job.reason() != reason_ || job.attempt() != attempt_) {
+    const std::string text = headline(job);
+    news.push_back(fault_.empty() ? text : absl::StrReplaceAll(text, {{fault_, kFaultAbove}}));
+  }
+  state_ = job.state();
+  reason_ = job.reason();
+  attempt_ = job.attempt();
+  return news;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,338 @@
+#include "cli/jobs/job_view.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include "cli/jobs/goodput_view.h"
+#include "cli/jobs/node_view.h"
+#include "cli/terminal/terminal.h"
+#include "common/escape.h"
+#include "common/progress_page.h"
+
+namespace muster::cli {
+namespace {
+
+using nlohmann::json;
+
+json number(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+std::string fixed(double value, int decimals) {
+  return std::isfinite(value) ? absl::StrFormat("%.*f", decimals, value) : "nan";
+}
+
+// Other users' words, in a line of ours.
+
+std::string age(int64_t unix_ns, int64_t now_unix_ns) {
+  return unix_ns == 0 ? "-" : format_duration(static_cast<double>(now_unix_ns - unix_ns) / 1e9);
+}
+
+// The rank that speaks for the job: rank 0, when it has reported.
+const v1::RankStatus* speaker(const v1::Job& job) {
+  const v1::RankStatus* best = nullptr;
+  for (const v1::RankStatus& rank : job.ranks()) {
+    if (best == nullptr || rank.rank() < best->rank()) best = &rank;
+  }
+  return best;
+}
+
+std::string step_text(const v1::Job& job) {
+  const v1::RankStatus* rank = speaker(job);
+  const int64_t total = job.spec().steps();
+  if (rank == nullptr || rank->step() < 0) return total > 0 ? absl::StrCat("-/", total) : "-";
+  return total > 0 ? absl::StrCat(rank->step(), "/", total) : absl::StrCat(rank->step());
+}
+
+// That it is placed on, of those that it asked for.
+std::string nodes_text(const v1::Job& job) {
+  if (job.nodes() == 0 || job.nodes() == job.spec().nodes())
+    return absl::StrCat(job.spec().nodes());
+  return absl::StrCat(job.nodes(), " of ", job.spec().nodes());
+}
+
+int32_t ranks_now(const v1::Job& job) {
+  const int32_t nodes = job.nodes() == 0 ? job.spec().nodes() : job.nodes();
+  return nodes * job.spec().ranks_per_node();
+}
+
+bool has_figures(const v1::Job& job) {
+  const v1::RankStatus* rank = speaker(job);
+  return rank != nullptr && rank->step() > 0 && !is_terminal_state(job.state());
+}
+
+json spec_to_json(const v1::JobSpec& spec) {
+  json out = {{"name", spec.name()},
+              {"user", spec.user()},
+              {"priority", spec.priority()},
+              {"nodes", spec.nodes()},
+              {"ranks_per_node", spec.ranks_per_node()},
+              {"restarts_max", spec.restarts_max()},
+              {"hang_after_seconds", spec.hang_after_seconds()},
+              {"output_directory", spec.output_directory()},
+              {"environment", json::object()},
+              {"steps", spec.steps()},
+              {"spares", spec.spares()},
+              {"min_nodes", spec.min_nodes()},
+              {"stack_traces",
+               {{"collect", spec.stack_traces().collect()},
+                {"to_cloud", spec.stack_traces().to_cloud()},
+                {"interval_seconds", spec.stack_traces().interval_seconds()}}}};
+  // Values are often tokens and passwords, and this output ends in logs.
+  for (const auto& variable : spec.environment()) out["environment"][variable.first] = "***";
+  if (spec.command_size() > 0) {
+    out["command"] = std::vector<std::string>(spec.command().begin(), spec.command().end());
+    out["working_directory"] = spec.working_directory();
+  }
+  if (spec.train_config_json().empty()) return out;  // a list's
+  json config = json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
+  out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
+  return out;
+}
+
+// A program that tells nothing of what it does is in no phase.
+bool is_silent(const v1::Job& job, const v1::RankStatus& rank) {
+  return job.spec().command_size() > 0 && rank.phase() == phase_name(Phase::kInit) &&
+         rank.step() < 0;
+}
+
+std::vector<std::string> rank_row(const v1::Job& job, const v1::RankStatus& rank) {
+  std::vector<std::string> row = {absl::StrCat(rank.rank()), rank.worker(),
+                                  absl::StrCat(rank.pid())};
+  if (is_silent(job, rank)) {
+    row.resize(row.size() + 7, "-");
+    return row;
+  }
+  row.insert(row.end(), {rank.phase(), absl::StrCat(rank.step()), fixed(rank.loss(), 3),
+                         absl::StrCat(fixed(rank.step_seconds(), 3), "s"),
+                         format_count(rank.tokens_per_second()),
+                         rank.mfu() > 0 ? absl::StrCat(fixed(rank.mfu() * 100, 1), "%") : "-",
+                         absl::StrCat(format_duration(rank.last_progress_age_seconds()), " ago")});
+  return row;
+}
+
+json rank_to_json(const v1::RankStatus& rank) {
+  return {{"rank", rank.rank()},
+          {"worker", rank.worker()},
+          {"pid", rank.pid()},
+          {"phase", rank.phase()},
+          {"step", rank.step()},
+          {"loss", number(rank.loss())},
+          {"grad_norm", number(rank.grad_norm())},
+          {"step_seconds", number(rank.step_seconds())},
+          {"tokens_per_second", number(rank.tokens_per_second())},
+          {"mfu", number(rank.mfu())},
+          {"checkpoint_step", rank.checkpoint_step()},
+          {"checkpoints_saved", rank.checkpoints().saved()},
+          {"checkpoints_failed", rank.checkpoints().failed()},
+          {"checkpoint_stall_seconds", number(rank.checkpoints().stall_seconds())},
+          {"last_progress_age_seconds", number(rank.last_progress_age_seconds())}};
+}
+
+json fault_to_json(const v1::Fault& fault) {
+  return {{"rank", fault.rank()},           {"worker", fault.worker()},
+          {"signal", fault.signal()},       {"exit_code", fault.exit_code()},
+          {"last_step", fault.last_step()}, {"message", fault.message()},
+          {"unix_ns", fault.unix_ns()},     {"kind", fault.kind()}};
+}
+
+}  // namespace
+
+bool is_terminal_state(v1::JobState state) {
+  return state == v1::SUCCEEDED || state == v1::FAILED || state == v1::CANCELLED;
+}
+
+bool is_running_state(v1::JobState state) {
+  return state == v1::RUNNING || state == v1::SUSPECT || state == v1::DUMPING;
+}
+
+json job_to_json(const v1::Job& job) {
+  json out = {{"id", job.id()},
+              {"state", v1::JobState_Name(job.state())},
+              {"reason", job.reason()},
+              {"attempt", job.attempt()},
+              {"exit_code", job.exit_code()},
+              {"tokens_per_second", number(job.tokens_per_second())},
+              {"spec", spec_to_json(job.spec())},
+              {"nodes", job.nodes()},
+              {"held", std::vector<std::string>(job.held().begin(), job.held().end())},
+              {"placement", json::array()},
+              {"ranks", json::array()},
+              {"faults", json::array()},
+              {"submitted_unix_ns", job.submitted_unix_ns()},
+              {"started_unix_ns", job.started_unix_ns()},
+              {"finished_unix_ns", job.finished_unix_ns()},
+              {"incident", nullptr},
+              {"goodput", goodput_to_json(job.goodput())}};
+  if (job.incident().id() != 0)
+    out["incident"] = {{"id", job.incident().id()}, {"sentence", job.incident().sentence()}};
+  for (const auto& place : job.placement()) {
+    out["placement"].push_back(
+        {{"rank", place.rank()}, {"worker", place.worker()}, {"local_rank", place.local_rank()}});
+  }
+  for (const auto& rank : job.ranks()) out["ranks"].push_back(rank_to_json(rank));
+  for (const auto& fault : job.faults()) out["faults"].push_back(fault_to_json(fault));
+  return out;
+}
+
+json worker_to_json(const v1::WorkerInfo& worker) {
+  json out = {{"name", worker.name()},
+              {"host", worker.host()},
+              {"slots", worker.slots()},
+              {"slots_used", worker.slots_used()},
+              {"slots_held", worker.slots_held()},
+              {"version", worker.version()},
+              {"connected", worker.connected()},
+              {"leaving", worker.leaving()},
+              {"heartbeat_age_seconds", number(worker.heartbeat_age_seconds())},
+              {"check_due", worker.check_due()},
+              {"gpus", json::array()},
+              {"gpus_used", worker.gpus_used()},
+              {"no_gpus_because", worker.no_gpus_because()}};
+  for (const v1::Gpu& gpu : worker.gpus()) {
+    out["gpus"].push_back({{"index", gpu.index()},
+                           {"uuid", gpu.uuid()},
+                           {"name", gpu.name()},
+                           {"memory_bytes", gpu.memory_bytes()},
+                           {"numa_node", gpu.numa_node()}});
+  }
+  if (worker.has_exclusion()) {
+    const v1::NodeExclusion& exclusion = worker.exclusion();
+    out["exclusion"] = {{"cause", exclusion.cause()},
+                        {"reason", exclusion.reason()},
+                        {"since_unix_ns", exclusion.since_unix_ns()},
+                        {"until_unix_ns", exclusion.until_unix_ns()},
+                        {"times", exclusion.times()}};
+  }
+  if (worker.has_last_check()) {
+    const v1::NodeCheck& check = worker.last_check();
+    out["last_check"] = {{"passed", check.passed()},
+                         {"unix_ns", check.unix_ns()},
+                         {"seconds", number(check.seconds())},
+                         {"sentence", check.sentence()},
+                         {"details", check.details()}};
+  }
+  return out;
+}
+
+std::string headline(const v1::Job& job) {
+  const std::string attempt =
+      job.attempt() > 1 ? absl::StrCat(", attempt ", job.attempt()) : std::string();
+  return absl::StrCat("job ", job.id(), " (", shown(job.spec().name()), attempt, ") ",
+                      v1::JobState_Name(job.state()), ": ", shown(job.reason()));
+}
+
+std::string describe_fault(const v1::Fault& fault) {
+  if (!fault.message().empty()) return shown(fault.message());
+  std::string text = fault.rank() >= 0 ? absl::StrCat("rank ", fault.rank()) : "the attempt";
+  if (!fault.worker().empty()) absl::StrAppend(&text, " on ", shown(fault.worker()));
+  if (fault.signal() != 0) {
+    const char* name = sigabbrev_np(fault.signal());
+    absl::StrAppend(&text, " was killed by signal ", fault.signal(),
+                    name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
+  } else {
+    absl::StrAppend(&text, " ended with exit code ", fault.exit_code());
+  }
+  if (fault.last_step() >= 0) absl::StrAppend(&text, " after step ", fault.last_step());
+  return text;
+}
+
+std::string incident_line(const v1::IncidentNote& incident) {
+  return absl::StrCat(incident.id(), ": ", shown(incident.sentence()), " (muster incident show ",
+                      incident.id(), ")");
+}
+
+std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
+  std::string text = absl::StrCat(
+      "job ", job.id(), "  ", shown(job.spec().name()), "  ", v1::JobState_Name(job.state()),
+      "\n  ", shown(job.reason()), "\n  attempt ", job.attempt(), ", ", ranks_now(job),
+      ranks_now(job) == 1 ? " rank on " : " ranks on ", nodes_text(job),
+      job.spec().nodes() == 1 ? " node" : " nodes", ", submitted ",
+      age(job.submitted_unix_ns(), now_unix_ns), " ago by ", shown(job.spec().user()),
+      "\n  output in ", shown(job.spec().output_directory()), "\n");
+  if (job.held_size() > 0) {
+    absl::StrAppend(&text, "  kept free for it: ", shown(absl::StrJoin(job.held(), ", ")), "\n");
+  }
+  if (is_terminal_state(job.state())) {
+    absl::StrAppend(&text, "  finished ", age(job.finished_unix_ns(), now_unix_ns),
+                    " ago with exit code ", job.exit_code(), "\n");
+  }
+  if (has_figures(job)) {
+    absl::StrAppend(&text, "  step ", step_text(job), ", ", format_count(job.tokens_per_second()),
+                    " tokens/s\n");
+  }
+  if (const v1::RankStatus* rank = speaker(job); rank != nullptr && rank->checkpoint_step() > 0) {
+    absl::StrAppend(&text, "  newest checkpoint: step ", rank->checkpoint_step(), "\n");
+  }
+  if (const std::string line = goodput_line(job.goodput()); !line.empty())
+    absl::StrAppend(&text, "  ", line, "\n");
+  if (job.incident().id() != 0) {
+    absl::StrAppend(&text, "  newest incident: ", incident_line(job.incident()), "\n");
+  }
+  if (job.ranks_size() > 0) {
+    std::vector<std::vector<std::string>> rows = {{"RANK", "WORKER", "PID", "PHASE", "STEP", "LOSS",
+                                                   "STEP TIME", "TOKENS/S", "MFU", "PROGRESS"}};
+    for (const v1::RankStatus& rank : job.ranks()) rows.push_back(rank_row(job, rank));
+    absl::StrAppend(&text, "\n", format_table(rows));
+  }
+  if (job.faults_size() > 0) absl::StrAppend(&text, "\nfaults\n");
+  for (const v1::Fault& fault : job.faults()) {
+    absl::StrAppend(&text, "  ", age(fault.unix_ns(), now_unix_ns), " ago: ", describe_fault(fault),
+                    "\n");
+  }
+  return text;
+}
+
+std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns) {
+  std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "USER", "STATE", "ATTEMPT", "NODES",
+                                                 "RANKS", "STEP", "LOSS", "TOKENS/S", "GOODPUT",
+                                                 "AGE", "REASON"}};
+  for (const v1::Job& job : jobs.jobs()) {
+    const v1::RankStatus* rank = speaker(job);
+    rows.push_back({absl::StrCat(job.id()), job.spec().name(), job.spec().user(),
+                    v1::JobState_Name(job.state()), absl::StrCat(job.attempt()), nodes_text(job),
+                    absl::StrCat(ranks_now(job)), step_text(job),
+                    has_figures(job) ? fixed(rank->loss(), 3) : "-",
+                    has_figures(job) ? format_count(job.tokens_per_second()) : "-",
+                    goodput_percent(job.goodput()), age(job.submitted_unix_ns(), now_unix_ns),
+                    job.reason()});
+  }
+  std::string text = format_table(rows);
+  const std::string all = goodput_line(goodput_of_all({jobs.jobs().begin(), jobs.jobs().end()}));
+  if (jobs.jobs_size() > 1 && !all.empty())
+    absl::StrAppend(&text, jobs.more() ? "these " : "all ", jobs.jobs_size(), " jobs: ", all, "\n");
+  if (jobs.more()) absl::StrAppend(&text, "there are older ones: muster list --all\n");
+  return text;
+}
+
+std::string describe_workers(const v1::ListWorkersResponse& workers) {
+  std::vector<std::vector<std::string>> rows = {
+      {"WORKER", "HOST", "SLOTS", "USED", "GPUS", "VERSION", "STATE", "HEARTBEAT"}};
+  for (const v1::WorkerInfo& worker : workers.workers()) {
+    // A coordinator that was started anew knows it by its jobs' ranks alone.
+    const bool is_expected = !worker.connected() && worker.slots() == 0;
+    rows.push_back(
+        {worker.name(), is_expected ? "-" : worker.host(),
+         is_expected ? "-" : absl::StrCat(worker.slots()),
+         absl::StrCat(worker.slots_used(), worker.slots_held() > 0
+                                               ? absl::StrCat(" (", worker.slots_held(), " held)")
+                                               : std::string()),
+         describe_gpus(worker), is_expected ? "-" : worker.version(),
+         is_expected              ? "not yet registered"
+         : !worker.connected()    ? "away"
+         : worker.leaving()       ? "leaving"
+         : worker.has_exclusion() ? "left out"
+                                  : "connected",
+         is_expected ? "-"
+                     : absl::StrCat(format_duration(worker.heartbeat_age_seconds()), " ago")});
+  }
+  return format_table(rows);
+}
+
+}  // namespace muster::cli

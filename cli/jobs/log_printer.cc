@@ -1,0 +1,224 @@
+#include "cli/jobs/log_printer.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/strip.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal/terminal.h"
+#include "common/absl_view.h"
+#include "common/escape.h"
+
+namespace muster::cli {
+namespace {
+
+// Back-pressure begins here: the coordinator keeps the rest.
+constexpr size_t kLogBytesMax = 1 << 20;
+// A job has news a few times a minute: only a reader that is away for long gets less than all.
+constexpr int kNewsMax = 256;
+constexpr std::chrono::milliseconds kMergeLook(200);
+
+// The number after `name` in `line`; nullopt when there is none.
+std::optional<double> figure_after(absl::string_view line, absl::string_view name) {
+  const size_t at = line.find(name);
+  if (at == absl::string_view::npos) return std::nullopt;
+  absl::string_view rest = line.substr(at + name.size());
+  while (!rest.empty() && (rest.front() == ' ' || rest.front() == ':')) rest.remove_prefix(1);
+  rest = rest.substr(0, rest.find_first_of(", \n"));
+  double value = 0;
+  if (!absl::SimpleAtod(rest, &value)) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::optional<StepLine> parse_step_line(std::string_view text) {
+  absl::string_view line = av(text);
+  if (!absl::ConsumePrefix(&line, "completed step: ")) return std::nullopt;
+  StepLine parsed;
+  if (!absl::SimpleAtoi(line.substr(0, line.find(',')), &parsed.step)) return std::nullopt;
+  const auto loss = figure_after(line, ", loss");
+  if (!loss) return std::nullopt;
+  parsed.loss = *loss;
+  parsed.tokens_per_second = figure_after(line, "Tokens/s/device").value_or(0);
+  return parsed;
+}
+
+// The bar needs the whole terminal: with output in a file it would only disturb what is on stderr.
+LogPrinter::LogPrinter(Output& output, Output& news, LogPrinterOptions options)
+    : options_(options), output_(output), news_(news) {
+  if (options.steps > 0 && takes_escapes(output.fd()) && takes_escapes(news.fd())) {
+    bar_.emplace(news, "", monotonic_now());
+  }
+  printer_ = std::jthread([this](const std::stop_token& stop) { print_all(stop); });
+}
+
+LogPrinter::~LogPrinter() { finish(); }
+
+bool LogPrinter::take(const v1::LogChunk& chunk) {
+  std::unique_lock lock(mutex_);
+  printed_.wait(lock, [&] { return log_bytes_ < kLogBytesMax || is_given_up_; });
+  if (is_given_up_) return false;
+  log_bytes_ += chunk.data().size();
+  queue_.emplace_back(chunk);
+  put_.notify_all();
+  return is_writable_;
+}
+
+void LogPrinter::news(std::string_view message) {
+  const std::lock_guard lock(mutex_);
+  if (news_waiting_ >= kNewsMax) return;
+  ++news_waiting_;
+  queue_.emplace_back(News{std::string(message)});
+  put_.notify_all();
+}
+
+void LogPrinter::finish() {
+  std::unique_lock lock(mutex_);
+  queue_.emplace_back(LastLines());
+  put_.notify_all();
+  printed_.wait(lock, [&] { return queue_.empty(); });
+}
+
+bool LogPrinter::is_behind() const {
+  const std::lock_guard lock(mutex_);
+  return !queue_.empty();
+}
+
+void LogPrinter::hurry() {
+  output_.hurry();
+  news_.hurry();
+}
+
+void LogPrinter::give_up() {
+  hurry();
+  const std::lock_guard lock(mutex_);  // or a wait that has just looked would miss it
+  is_given_up_ = true;
+  printed_.notify_all();
+}
+
+void LogPrinter::print_all(const std::stop_token& stop) {
+  if (bar_) bar_->update({.label = "before the first step"}, monotonic_now());
+  std::unique_lock lock(mutex_);
+  const auto has_work = [&] { return !queue_.empty(); };
+  while (merger_.empty()
+             ? put_.wait(lock, stop, has_work)
+             : put_.wait_for(lock, stop, kMergeLook, has_work) || !stop.stop_requested()) {
+    if (queue_.empty()) {  // lines wait for other ranks
+      lock.unlock();
+      print(merger_.due(monotonic_now()));
+      lock.lock();
+      continue;
+    }
+    // Its place in the queue does not move while others add to it.
+    const Item& item = queue_.front();
+    lock.unlock();
+    std::visit([this](const auto& what) { print(what); }, item);
+    lock.lock();
+    if (const auto* chunk = std::get_if<v1::LogChunk>(&item)) log_bytes_ -= chunk->data().size();
+    if (std::holds_alternative<News>(item)) --news_waiting_;
+    queue_.pop_front();
+    printed_.notify_all();
+  }
+}
+
+void LogPrinter::print(const v1::LogChunk& chunk) {
+  job_ = chunk.job_id();
+  const Part part{chunk.attempt(), chunk.rank()};
+  uint64_t& seen = seen_[part];
+  const uint64_t end = chunk.offset() + chunk.data().size();
+  if (end <= seen) return;
+  std::string_view data = chunk.data();
+  if (chunk.offset() < seen) data.remove_prefix(static_cast<size_t>(seen - chunk.offset()));
+  seen = end;
+  std::string& partial = partial_[part];
+  if (bar_) bar_->hide();
+  while (!data.empty() && !is_given_up_) {
+    const size_t newline = data.find('\n');
+    const size_t taken = newline == std::string_view::npos ? data.size() : newline;
+    partial.append(data.substr(0, taken));
+    data.remove_prefix(std::min(taken + 1, data.size()));
+    if (newline == std::string_view::npos && partial.size() < kLineBytesMax) break;
+    print_line(part, chunk.unix_ns(), partial);
+    partial.clear();
+  }
+  if (bar_) bar_->show();
+}
+
+void LogPrinter::print(const News& news) {
+  if (bar_) bar_->hide();
+  news_.write(absl::StrCat(coloured(news_.fd(), Colour::kDim, "muster: "),
+                           escape_controls(news.text), "\n"));
+  if (bar_) bar_->show();
+}
+
+void LogPrinter::print(LastLines) {
+  bar_.reset();
+  for (auto& [part, text] : partial_) {
+    if (!text.empty()) print_line(part, 0, text);
+    text.clear();
+  }
+  print(merger_.flush());
+}
+
+void LogPrinter::print(const std::vector<MergedLine>& lines) {
+  for (const MergedLine& line : lines) {
+    const int64_t ranks = line.ranks.size();
+    const std::string who = ranks == 1 ? absl::StrCat("rank ", line.ranks.text())
+                                       : absl::StrCat("× ", ranks, " ranks: ", line.ranks.text(4));
+    print_to(output_, absl::StrCat("[", who, "] ", line.text));
+  }
+}
+
+void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view line) {
+  const auto [attempt, rank] = part;
+  if (options_.json) {
+    nlohmann::json object = {{"job", job_}, {"attempt", attempt}, {"rank", rank}, {"line", line}};
+    if (unix_ns > 0) object["unix_ns"] = unix_ns;
+    // A rank writes what it likes, which need not be UTF-8.
+    print_to(output_, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else if (rank == options_.main_rank) {
+    print_to(output_, line);
+  } else if (options_.main_rank < 0 && options_.merge) {
+    print(merger_.add(attempt, rank, unix_ns, line, monotonic_now()));
+  } else {
+    print_to(options_.main_rank < 0 ? output_ : news_,
+             absl::StrCat("[rank ", rank, "] ", av(line)));
+  }
+  if (rank == std::max(options_.main_rank, 0)) follow_steps(line);
+}
+
+void LogPrinter::print_to(Output& output, std::string_view line) {
+  // A program gets the bytes; a terminal is not told by a rank what to do.
+  const std::string text = isatty(output.fd()) == 1 ? escape_controls(line) : std::string(line);
+  if (!output.write(text + "\n") && &output == &output_) is_writable_ = false;
+}
+
+void LogPrinter::follow_steps(std::string_view line) {
+  if (!bar_) return;
+  const auto step = parse_step_line(line);
+  if (!step) return;
+  const Instant now = monotonic_now();
+  // An attempt that began again at an earlier step has a pace of its own.
+  if (first_step_ < 0 || step->step < first_step_) {
+    first_step_ = step->step;
+    first_step_at_ = now;
+  }
+  const double seen = static_cast<double>(step->step - first_step_);
+  const double left = static_cast<double>(options_.steps - step->step - 1);
+  bar_->update(
+      {.label = absl::StrCat("step ", step->step + 1, "/", options_.steps),
+       .fraction = static_cast<double>(step->step + 1) / static_cast<double>(options_.steps),
+       .seconds_left = seen > 0 ? to_seconds(now - first_step_at_) / seen * left : -1,
+       .note = absl::StrFormat("loss %.3f  %s tokens/s", step->loss,
+                               format_count(step->tokens_per_second * options_.ranks))},
+      now);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,124 @@
+// muster node: which nodes ranks are placed on, and the word of people about it.
+#include <array>
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/jobs/job_arguments.h"
+#include "cli/jobs/job_view.h"
+#include "cli/jobs/node_view.h"
+#include "cli/terminal/terminal.h"
+#include "common/escape.h"
+#include "common/time.h"
+
+namespace muster::cli {
+namespace {
+
+struct NodeOptions {
+  std::string node;
+  std::string reason;
+  int64_t seconds = 0;  // 0: until somebody admits it
+  bool evacuate = false;
+  CoordinatorTarget coordinator;
+  bool json = false;
+};
+
+int print_node(const v1::WorkerInfo& worker, bool json) {
+  if (json) return print_result(worker_to_json(worker).dump(2) + "\n");
+  return print_result(describe_node(worker, wall_clock_unix_ns()) + "\n");
+}
+
+int list_nodes(const NodeOptions& options) {
+  const auto workers = Client(options.coordinator).list_workers();
+  if (!workers.ok()) return fail(workers.status());
+  if (!options.json) return print_result(describe_nodes(*workers, wall_clock_unix_ns()));
+  nlohmann::json out = {{"nodes", nlohmann::json::array()}};
+  for (const auto& worker : workers->workers()) out["nodes"].push_back(worker_to_json(worker));
+  return print_result(out.dump(2) + "\n");
+}
+
+int exclude_node(const NodeOptions& options) {
+  for (const auto& [what, text] : {std::pair("NODE", &options.node), {"--reason", &options.reason}})
+    if (auto status = check_text(what, *text); !status.ok()) return fail(status);
+  const auto worker =
+      Client(options.coordinator)
+          .exclude_worker(options.node, options.reason, options.seconds, options.evacuate);
+  return worker.ok() ? print_node(*worker, options.json) : fail(worker.status());
+}
+
+int admit_node(const NodeOptions& options) {
+  if (auto status = check_text("NODE", options.node); !status.ok()) return fail(status);
+  const auto worker = Client(options.coordinator).admit_worker(options.node);
+  return worker.ok() ? print_node(*worker, options.json) : fail(worker.status());
+}
+
+// "90s", "30m", "2h", "7d".
+int64_t seconds_of(const std::string& text) {
+  constexpr int64_t kMax = int64_t{10} * 365 * 24 * 3600;
+  const std::string units = "smhd";
+  constexpr std::array<int64_t, 4> kSeconds = {1, 60, 3600, 86400};
+  int64_t number = 0;
+  const size_t unit = text.empty() ? std::string::npos : units.find(text.back());
+  const bool ok = unit != std::string::npos &&
+                  absl::SimpleAtoi(text.substr(0, text.size() - 1), &number) && number > 0 &&
+                  number <= kMax / kSeconds.at(unit);
+  if (ok) return number * kSeconds.at(unit);
+  throw CLI::ValidationError(absl::StrCat(
+      "--for ", printable(text, 64), ": a time like 30m, 2h or 7d is wanted, at most ten years"));
+}
+
+CLI::App* add_command(CLI::App& node, Action& action, const char* name, const char* what,
+                      const std::shared_ptr<NodeOptions>& options, int (*run)(const NodeOptions&)) {
+  CLI::App* command = node.add_subcommand(name, what);
+  command->group("Commands");
+  if (run != list_nodes) {
+    command->add_option("node", options->node, "The worker's name")->required()->type_name("NODE");
+  }
+  add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
+  on_call(*command, action, options, run);
+  return command;
+}
+
+}  // namespace
+
+void declare_node(CLI::App& app, Action& action) {
+  CLI::App* node = app.add_subcommand(
+      "node", "Show which nodes ranks are placed on and which are left out, and change it");
+  node->require_subcommand(1);
+  node->footer("Example:\n  muster node list && muster node admit node7");
+
+  add_command(*node, action, "list", "Show nodes, and why some are left out",
+              std::make_shared<NodeOptions>(), list_nodes)
+      ->footer(
+          "Examples:\n"
+          "  muster node list\n"
+          "  muster node list --json | jq -r '.nodes[] | select(.exclusion) | .name'");
+
+  const auto excluded = std::make_shared<NodeOptions>();
+  CLI::App* exclude =
+      add_command(*node, action, "exclude",
+                  "Place nothing on a node any more; what runs there runs on, or moves", excluded,
+                  exclude_node);
+  exclude->add_option("--reason", excluded->reason, "Why, for whoever finds it later")->required();
+  exclude
+      ->add_option_function<std::string>(
+          "--for", [excluded](const std::string& text) { excluded->seconds = seconds_of(text); },
+          "How long: 30m, 2h, 7d (default: until it is admitted)")
+      ->type_name("TIME");
+  exclude->add_flag("--evacuate", excluded->evacuate,
+                    "What runs there saves a checkpoint and goes on elsewhere");
+  exclude->footer(
+      "Examples:\n"
+      "  muster node exclude node7 --reason 'fan 3 is broken'\n"
+      "  muster node exclude node7 --reason 'kernel update' --for 2h --evacuate");
+
+  add_command(*node, action, "admit", "Hold nothing against a node any more, whoever excluded it",
+              std::make_shared<NodeOptions>(), admit_node)
+      ->footer("Examples:\n  muster node admit node7");
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,116 @@
+// muster status: one job in full.
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/jobs/job_news.h"
+#include "cli/jobs/job_view.h"
+#include "cli/k8s/k8s_why.h"
+#include "cli/terminal/terminal.h"
+#include "common/time.h"
+
+namespace muster::cli {
+namespace {
+
+struct StatusOptions {
+  uint64_t job = 0;
+  bool watch = false;
+  bool why = false;
+  std::string namespace_name;
+  std::string selector = "app.kubernetes.io/name=muster";
+  CoordinatorTarget coordinator;
+  bool json = false;
+};
+
+// One line per change (with --json one object per line) until the job has ended; its exit code is ours.
+int watch(const StatusOptions& options, Client& client) {
+  JobNews news;
+  int exit_code = 0, error = 0;
+  const auto take = [&](const v1::Job& job) {
+    exit_code = job.exit_code();
+    std::string text;
+    if (options.json) text = job_to_json(job).dump() + "\n";
+    if (!options.json)
+      for (const std::string& sentence : news.update(job)) text += sentence + "\n";
+    if (write_text(STDOUT_FILENO, text)) return true;
+    error = errno;
+    return false;
+  };
+  const absl::Status status = with_reconnection(
+      client, [&] { return client.watch_job(options.job, take); },
+      [](const absl::Status& loss) { warn(loss_text(loss)); });
+  if (error != 0 && error != EPIPE) return end_of_output(error);
+  return status.ok() ? exit_code : fail(status);
+}
+
+// The job as the coordinator has it, and its pods as Kubernetes has them: the one may be there without the other.
+int status_and_why(const StatusOptions& options, Client& client) {
+  absl::StatusOr<v1::Job> job = absl::NotFoundError("");
+  if (options.job > 0) job = client.get_job(options.job);
+  const auto report = ask_k8s(options.namespace_name, options.selector);
+  nlohmann::json both = nlohmann::json::object();
+  std::string text;
+  if (job.ok()) {
+    both["job"] = job_to_json(*job);
+    text = describe_job(*job, wall_clock_unix_ns());
+  }
+  if (report.ok()) {
+    both["kubernetes"] = k8s_to_json(*report);
+    text += k8s_text(*report, options.namespace_name);
+  }
+  const int printed = print_result(options.json ? both.dump(2) + "\n" : text);
+  int code = options.job > 0 && !job.ok() ? fail(job.status()) : printed;
+  if (!report.ok()) code = fail(report.status());
+  return code;
+}
+
+int status(const StatusOptions& options) {
+  Client client(options.coordinator);
+  if (options.why) return status_and_why(options, client);
+  if (options.watch) return watch(options, client);
+  const auto job = client.get_job(options.job);
+  if (!job.ok()) return fail(job.status());
+  return print_result(options.json ? job_to_json(*job).dump(2) + "\n"
+                                   : describe_job(*job, wall_clock_unix_ns()));
+}
+
+}  // namespace
+
+void declare_status(CLI::App& app, Action& action) {
+  auto options = std::make_shared<StatusOptions>();
+  CLI::App* command =
+      app.add_subcommand("status", "Show one job: state and its reason, ranks, faults");
+  CLI::Option* job = add_job_argument(*command, options->job);
+  command
+      ->add_flag_callback(
+          "--why",
+          [&given = *options, job] {
+            given.why = true;
+            job->required(false);
+          },
+          "Say also why pods of Muster do not run, as Kubernetes has it: a Secret that is missing, "
+          "a quota, no place, an image. It asks kubectl, and needs no JOB")
+      ->group("Kubernetes");
+  command->add_option("-n,--namespace", options->namespace_name, "Of --why (default: kubectl's)")
+      ->type_name("NAME")
+      ->group("Kubernetes");
+  command->add_option("--selector", options->selector, "Of --why: labels of Muster's pods")
+      ->type_name("LABELS")
+      ->capture_default_str()
+      ->group("Kubernetes");
+  command->add_flag("-w,--watch", options->watch, "Print each change until the job has ended");
+  add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster status 7\n"
+      "  muster status 7 --json | jq .state\n"
+      "  muster status 7 --why -n training\n"
+      "  muster status 7 --watch      # survives a restart of the coordinator; ends with the job's "
+      "exit code");
+  on_call(*command, action, options, status);
+}
+
+}  // namespace muster::cli

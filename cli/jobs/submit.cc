@@ -1,0 +1,123 @@
+// muster submit: a job for a fleet's coordinator.
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/jobs/follow_job.h"
+#include "cli/jobs/job_arguments.h"
+#include "cli/jobs/job_file.h"
+#include "cli/jobs/job_view.h"
+#include "cli/run/preflight.h"
+#include "cli/terminal/terminal.h"
+#include "daemon/help.h"
+#include "daemon/process.h"
+
+namespace muster::cli {
+namespace {
+
+struct SubmitOptions {
+  JobArguments job;
+  std::string job_file;  // in place of it
+  bool follow = false;
+  CoordinatorTarget coordinator;
+  bool no_check = false;
+  bool json = false;
+};
+
+absl::StatusOr<v1::JobSpec> wanted_spec(const SubmitOptions& options) {
+  if (options.job_file.empty()) return checked_spec(options.job, !options.no_check);
+  if (!options.job.config_path.empty() || options.job.is_program()) {
+    return absl::InvalidArgumentError(
+        "--job-file has the whole job: leave the config or the program out");
+  }
+  return read_job_file(options.job_file);
+}
+
+// A folder of this machine was meant for nobody where the workers are other machines.
+void warn_of_own_folder(const SubmitOptions& options, const v1::JobSpec& spec, Client& client) {
+  if (!options.job_file.empty() || !options.job.working_directory.empty()) return;
+  std::error_code error;
+  const std::string here = std::filesystem::current_path(error).string();
+  const std::string& output = spec.output_directory();
+  if (error || (spec.command_size() == 0 && output.rfind(here, 0) != 0)) return;
+  const auto workers = client.list_workers();
+  if (!workers.ok() || workers->workers().empty()) return;
+  for (const v1::WorkerInfo& worker : workers->workers())
+    if (worker.host() == daemon::host_name()) return;
+  warn(absl::StrCat(
+      "the job has this machine's folder ", here,
+      ", and no worker is on this machine: it has to be ",
+      "there on each of theirs, or --working-directory FOLDER says another",
+      spec.command_size() == 0 ? ", as base_output_directory=FOLDER does for what it writes" : ""));
+}
+
+int submit(const SubmitOptions& options) {
+  if (options.follow && options.json)
+    return fail(absl::InvalidArgumentError("--json tells of the submission, and --follow of more"));
+  const auto spec = wanted_spec(options);
+  if (!spec.ok()) return fail(spec.status());
+  const auto drawn = daemon::draw_random_id();
+  if (!drawn.ok()) return fail(drawn.status());
+  const std::string request_id = absl::StrCat(absl::Hex(*drawn));
+  if (options.follow) {
+    return submit_and_follow(options.coordinator, *spec, request_id,
+                             [&](Client& client) { warn_of_own_folder(options, *spec, client); });
+  }
+  Client client(options.coordinator);
+  const auto submitted =
+      submit_with_repeats(client, *spec, request_id, kSubmitPatience, [](const absl::Status& loss) {
+        warn(absl::StrCat(loss.message(), "; trying again for ", kSubmitPatience.count(), " s"));
+      });
+  if (!submitted.ok()) return fail(submitted.status());
+  warn_of_own_folder(options, *spec, client);
+  return print_result(options.json
+                          ? job_to_json(*submitted).dump(2) + "\n"
+                          : absl::StrCat(headline(*submitted), "\nfollow it with: muster logs -f ",
+                                         submitted->id(), "\n"));
+}
+
+}  // namespace
+
+void declare_submit(CLI::App& app, Action& action) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App* command = app.add_subcommand("submit", "Queue a job at a coordinator");
+  add_config_arguments(*command, options->job, true);
+  add_rank_options(*command, options->job);
+  add_recovery_options(*command, options->job);
+  add_program_options(*command, options->job);
+  daemon::add_count(*command, "--priority", options->job.priority, "Higher goes first", -1'000'000,
+                    1'000'000)
+      ->capture_default_str();
+  command->add_flag(
+      "--no-check", options->no_check,
+      "Skip the check of data and checkpoints: they are not visible from this machine");
+  add_working_directory_option(*command, options->job);
+  CLI::Option* config = command->get_option("config");
+  const auto take_file = [&given = *options, config](const std::string& path) {
+    given.job_file = path;
+    config->required(false);
+  };
+  command
+      ->add_option_function<std::string>(
+          "--job-file", take_file, "A whole job, as `muster k8s render` has resolved it elsewhere")
+      ->type_name("FILE.json");
+  command->add_flag("-f,--follow", options->follow,
+                    "Show the job as `muster run` does, and end with its exit code");
+  add_coordinator_option(*command, options->coordinator);
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster submit configs/base.yml model_name=llama2-tiny run_name=first steps=100 --ranks 4\n"
+      "  muster submit configs/base.yml model_name=llama2-tiny run_name=wide --nodes 2 "
+      "--ranks-per-node 4\n"
+      "  muster submit --nodes 2 --ranks-per-node 4 --env PATH -- python3 train.py --lr 1e-3\n"
+      "  muster submit --follow --nodes 2 --working-directory /shared/me -- ./train.sh\n"
+      "  id=$(muster submit … --json | jq .id); muster logs -f $id");
+  on_call(*command, action, options, submit);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,43 @@
+#include "cli/run/interrupts.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "common/errno_status.h"
+#include "daemon/process.h"
+
+namespace muster::cli {
+
+absl::StatusOr<std::unique_ptr<Interrupts>> Interrupts::block() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signo : daemon::leave_signals()) sigaddset(&signals, signo);
+  if (const int error = pthread_sigmask(SIG_BLOCK, &signals, nullptr); error != 0) {
+    return errno_status(error, "blocking signals");
+  }
+  const int fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) return errno_status(errno, "signalfd");
+  return std::unique_ptr<Interrupts>(new Interrupts(fd, signals));
+}
+
+// The signals stay as they are: one that comes while we leave has nothing more to do.
+Interrupts::~Interrupts() { close(fd_); }
+
+int Interrupts::take() {
+  signalfd_siginfo info;
+  while (read(fd_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+    // A terminal that closes may send two: nobody has asked twice.
+    if (info.ssi_signo != SIGHUP || count_ == 0) ++count_;
+  }
+  return count_;
+}
+
+void Interrupts::release() {
+  take();
+  pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,41 @@
+#include "cli/run/machine_gpus.h"
+
+#include <string>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal/child_process.h"
+#include "common/escape.h"
+#include "common/run_child.h"
+#include "common/time.h"
+
+namespace muster::cli {
+namespace {
+
+// The worker gives NVML a minute to wake up GPUs.
+constexpr Duration kDeadline = std::chrono::seconds(70);
+constexpr size_t kSentenceBytesMax = 300;
+
+}  // namespace
+
+absl::Status check_machine_gpus(const v1::JobSpec& spec) {
+  if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
+  const auto worker = sibling_program("muster-worker");
+  if (!worker.ok()) return worker.status();
+  const auto end = run_child({*worker, "--list-gpus"}, {.deadline = monotonic_now() + kDeadline});
+  if (!end.ok()) return end.status();
+  const auto found = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
+  if (!found.is_object() || !found.contains("gpus") || !found["gpus"].is_array())
+    return absl::InternalError("muster-worker --list-gpus says nothing of GPUs");
+  const int64_t needed = int64_t{spec.gpus_per_rank()} * spec.ranks_per_node();
+  if (needed <= static_cast<int64_t>(found["gpus"].size())) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("--gpus-per-rank ", spec.gpus_per_rank(), ": ", spec.ranks_per_node(),
+                   spec.ranks_per_node() == 1 ? " rank needs " : " ranks need ", needed,
+                   needed == 1 ? " GPU" : " GPUs", ", and this machine has ",
+                   printable(found.value("sentence", std::string("none")), kSentenceBytesMax),
+                   "; use fewer ranks, or let them share GPUs with --gpus-per-rank 0"));
+}
+
+}  // namespace muster::cli

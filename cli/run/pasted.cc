@@ -1,0 +1,165 @@
+#include "cli/run/pasted.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/jobs/job_arguments.h"
+#include "daemon/command_line.h"
+#include "daemon/process.h"
+#include "jobspec/dialect.h"
+#include "jobspec/launcher.h"
+
+namespace muster::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The command that `words` begin with, if it takes a config, and how many words name it.
+struct Command {
+  const CLI::App* app = nullptr;
+  size_t words = 0;
+};
+
+Command command_of(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* found = &app;
+  size_t count = 0;
+  while (count < words.size() && !words[count].empty()) {
+    const auto below = daemon::commands_of(*found);
+    const auto next = std::find_if(below.begin(), below.end(), [&](const CLI::App* command) {
+      return command->get_name() == words[count];
+    });
+    if (next == below.end()) break;
+    found = *next;
+    ++count;
+  }
+  if (found->get_option_no_throw(kOverrides) == nullptr) return {};
+  return {found, count};
+}
+
+// Whether `word` is an option of the command's own, and whether the next word is its value.
+struct OwnOption {
+  bool is_own = false;
+  bool takes_next = false;
+};
+
+OwnOption own_option(const CLI::App& command, const std::string& word) {
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  const CLI::Option* option =
+      absl::StartsWith(name, "-") ? command.get_option_no_throw(name) : nullptr;
+  if (option == nullptr) return {};
+  return {.is_own = true,
+          .takes_next = equals == std::string::npos && option->get_items_expected_max() > 0};
+}
+
+struct Separated {
+  std::vector<std::string> own;      // options of the command's own, with their values
+  std::vector<std::string> foreign;  // the rest
+  bool is_by_user = false;           // the user has typed `--`
+};
+
+// What follows a `--` is foreign, whatever it looks like.
+Separated separate(const CLI::App& command, const std::vector<std::string>& words) {
+  Separated out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") {
+      out.is_by_user = true;
+      const auto rest = words.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+      out.foreign.insert(out.foreign.end(), rest, words.end());
+      break;
+    }
+    const OwnOption option = own_option(command, words[i]);
+    (option.is_own ? out.own : out.foreign).push_back(words[i]);
+    if (option.takes_next && i + 1 < words.size()) out.own.push_back(words[++i]);
+  }
+  return out;
+}
+
+// Behind `--` a program may be meant that is none of ours: what is no flag and no config. Where it begins; NAME=VALUE in front is its
+// environment, as in a shell, to which ./a=b is a program. Commands that only look at configs read the line as one of those they know.
+std::optional<size_t> begin_of_program(const CLI::App& command, const Separated& words) {
+  if (!words.is_by_user || command.get_option_no_throw(kProgram) == nullptr) return std::nullopt;
+  size_t at = 0;
+  while (at < words.foreign.size() && jobspec::is_assignment(words.foreign[at])) ++at;
+  if (at == words.foreign.size()) return std::nullopt;
+  const std::string& first = words.foreign[at];
+  const bool is_config = absl::StartsWith(first, "-") || absl::EndsWith(first, ".yml") ||
+                         absl::EndsWith(first, ".yaml");
+  return is_config ? std::nullopt : std::optional(at);
+}
+
+absl::StatusOr<Arranged> arrange_program(std::vector<std::string> words, const Separated& separated,
+                                         size_t begin) {
+  const auto& foreign = separated.foreign;
+  words.insert(words.end(), separated.own.begin(), separated.own.end());
+  for (size_t i = 0; i < begin; ++i) words.insert(words.end(), {"--env", foreign[i]});
+  const auto first = foreign.begin() + static_cast<std::ptrdiff_t>(begin);
+  const nlohmann::json program = std::vector<std::string>(first, foreign.end());
+  try {
+    words.push_back(absl::StrCat(kProgram, "=", program.dump()));
+  } catch (const nlohmann::json::type_error&) {
+    return absl::InvalidArgumentError("the program's command line is not UTF-8");
+  }
+  return Arranged{std::move(words), {}};
+}
+
+}  // namespace
+
+absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::string> words) {
+  const Command command = command_of(app, words);
+  if (command.app == nullptr) return Arranged{std::move(words), {}};
+  const auto begin = words.begin() + static_cast<std::ptrdiff_t>(command.words);
+  Separated separated = separate(*command.app, {begin, words.end()});
+  if (separated.is_by_user && separated.foreign.empty() &&
+      command.app->get_option_no_throw(kProgram) != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nothing is behind --: a program is wanted there: muster ",
+                     absl::StrJoin(words.begin(), begin, " "), " -- COMMAND ARGS"));
+  }
+  if (const auto program = begin_of_program(*command.app, separated)) {
+    return arrange_program({words.begin(), begin}, separated, *program);
+  }
+  const auto launch = jobspec::skip_launcher(separated.foreign);
+  if (!launch.ok()) return launch.status();
+  const bool is_foreign = jobspec::dialect_of(separated.foreign) != jobspec::Dialect::kMaxText;
+  if (!launch->has_program && !is_foreign) return Arranged{std::move(words), {}};
+  Arranged arranged;
+  words.erase(begin, words.end());
+  words.insert(words.end(), separated.own.begin(), separated.own.end());
+  for (const std::string& assignment : launch->environment) {
+    if (absl::StartsWith(assignment, "M_")) {
+      arranged.key_variables.push_back(assignment);
+    } else {
+      words.insert(words.end(), {"--env", assignment});
+    }
+  }
+  // Without it CLI11 names the option that a MaxText line may have meant.
+  if (is_foreign || separated.is_by_user) words.push_back("--");
+  words.insert(words.end(), separated.foreign.begin(), separated.foreign.end());
+  arranged.words = std::move(words);
+  return arranged;
+}
+
+absl::StatusOr<std::string> shipped_base_yml() {
+  std::error_code error;
+  const auto own = daemon::own_executable_path();
+  if (!own.ok()) return own.status();
+  const fs::path bin = fs::path(*own).parent_path();
+  // Installed: bin/ and share/ are neighbours. Built: the tree's build/PRESET/bin. Not the folder that a person happens to be
+  // in: that file is taken when it is named.
+  const fs::path places[] = {bin / "../share/muster/configs/base.yml",
+                             bin / "../../../configs/base.yml", "configs/base.yml"};
+  for (const fs::path& place : places) {
+    if (fs::is_regular_file(place, error)) return place.lexically_normal().string();
+  }
+  return absl::NotFoundError(
+      "there is no configs/base.yml beside this program or here; name one: FILE.yml");
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,391 @@
+// muster run: the embedded mode. Starts a coordinator, a worker and the ranks, follows them, and leaves nothing running.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/client.h"
+#include "cli/command.h"
+#include "cli/incidents/incident_files.h"
+#include "cli/jobs/job_arguments.h"
+#include "cli/jobs/job_view.h"
+#include "cli/run/embedded.h"
+#include "cli/run/interrupts.h"
+#include "cli/run/leave_time.h"
+#include "cli/run/machine_gpus.h"
+#include "cli/run/preflight.h"
+#include "cli/run/profiler.h"
+#include "cli/run/run_folder.h"
+#include "cli/run/run_watch.h"
+#include "cli/terminal/terminal.h"
+#include "cli/terminal/wait_readable.h"
+#include "common/exit_code.h"
+#include "common/file_write.h"
+#include "common/find_program.h"
+#include "common/time.h"
+#include "common/with_commas.h"
+#include "daemon/help.h"
+#include "jobspec/value.h"
+#include "trainer_core/model/param_spec.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr int32_t kRunLeaveSecondsMax = 86'400;
+
+struct RunOptions {
+  JobArguments job;
+  std::optional<int32_t> leave_seconds;
+  bool json = false;
+};
+
+// Until the check has passed and the coordinator, which starts beside it, is ready; only then is the worker on its way.
+// Cancelled by Ctrl-C.
+absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
+                      Interrupts& interrupts, int32_t slots) {
+  bool ready = false;
+  bool checked = !preflight;
+  while (!ready || !checked) {
+    std::vector<pollfd> fds = {readable(interrupts.fd()), readable(fleet.coordinator().pidfd()),
+                               readable(ready ? -1 : fleet.ready_fd()),
+                               readable(checked ? -1 : preflight->process().pidfd())};
+    wait_readable(fds, std::nullopt);
+    if (interrupts.take() > 0) return absl::CancelledError("interrupted");
+    if (fds[3].revents != 0) {
+      if (auto status = preflight->result(); !status.ok()) return status;
+      checked = true;
+    }
+    if (auto status = fleet.health(); !status.ok()) return status;
+    const auto is_ready = fleet.check_ready();
+    if (!is_ready.ok()) return is_ready.status();
+    ready = *is_ready;
+  }
+  return fleet.start_worker(slots);
+}
+
+// One job, from its submission to the last line of its logs.
+class Session {
+ public:
+  Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
+          const v1::JobSpec& spec, const RunFolder& folder, const LeaveTime& time)
+      : fleet_(fleet),
+        interrupts_(interrupts),
+        printer_(printer),
+        watch_(client, printer, spec,
+               {.address = fleet.address(),
+                .on_incident =
+                    [&](uint64_t incident) {
+                      // Now, because whoever sees it may end the run by force. At the end it is told and written anew.
+                      (void)keep_incident(client, incident, folder);
+                    }}),
+        time_(time) {}
+
+  // Ends the calls. What is unprinted by now stays so.
+  ~Session() {
+    if (!watch_.logs_are_complete()) printer_.give_up();
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // The exit code, or why the job could not be followed to its end; the daemons are still there unless they had to be
+  // killed.
+  absl::StatusOr<int> follow();
+  v1::Job job() const { return watch_.job(); }
+  const LeaveTime& time() const { return time_; }
+
+ private:
+  bool is_done();
+  absl::Status mend();
+  void take_interrupts();
+  int kill_the_rest();
+  void print_the_rest();
+
+  EmbeddedFleet& fleet_;
+  Interrupts& interrupts_;
+  LogPrinter& printer_;
+  RunWatch watch_;
+  int wishes_to_leave_ = 0;
+  int closed_output_ = 0;  // 1: was the first of them
+  LeaveTime time_;
+};
+
+void Session::take_interrupts() {
+  // `muster run | head`: nobody listens any more, which is a wish to leave. After a hurry it says nothing.
+  if (wishes_to_leave_ == 0 && watch_.output_is_closed()) closed_output_ = 1;
+  const int wishes = interrupts_.take() + closed_output_;
+  if (wishes == wishes_to_leave_) return;
+  const bool is_first = wishes_to_leave_ == 0;
+  wishes_to_leave_ = wishes;
+  printer_.hurry();
+  // There is nothing to save for a job that the coordinator has not accepted yet.
+  if (wishes > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
+  time_.leave(monotonic_now());
+  if (!is_first || watch_.has_ended()) return;
+  watch_.cancel();
+  printer_.news(absl::StrCat(
+      closed_output_ > 0 ? "nobody takes its output any more: " : "",
+      "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once"));
+}
+
+// Everything has been seen: the last state, and the last line of the logs or long enough a wait for it.
+bool Session::is_done() {
+  if (!watch_.has_ended()) return false;
+  time_.job_ended(monotonic_now(), printer_.is_behind());
+  return watch_.logs_are_complete() || time_.is_up(monotonic_now());
+}
+
+int Session::kill_the_rest() {
+  fleet_.kill();
+  if (watch_.job().id() != 0) {
+    printer_.news(wishes_to_leave_ > 1 ? "killing what is left"
+                                       : "no checkpoint in time; killing what is left");
+  }
+  return to_int(ExitCode::kInterrupted);
+}
+
+// What has been received before something went wrong.
+void Session::print_the_rest() {
+  if (watch_.job().id() == 0) return;
+  printer_.hurry();
+  watch_.stop();
+  time_.job_ended(monotonic_now(), false);
+  while (!watch_.logs_are_complete() && !time_.is_up(monotonic_now())) {
+    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd())};
+    wait_readable(fds, time_.wait_until());
+    watch_.take_event();
+    take_interrupts();
+  }
+}
+
+// Who wants to leave has no use for a new daemon.
+absl::Status Session::mend() {
+  if (wishes_to_leave_ > 0) return fleet_.health();
+  std::vector<std::string> notes;
+  const absl::Status status = fleet_.mend(notes);
+  for (const std::string& note : notes) printer_.news(note);
+  return status;
+}
+
+absl::StatusOr<int> Session::follow() {
+  while (!is_done()) {
+    // Once the job has ended only its output is waited for, and daemons that ended would end no wait.
+    const bool has_ended = watch_.has_ended();
+    std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd()),
+                               readable(has_ended ? -1 : fleet_.coordinator().pidfd()),
+                               readable(has_ended ? -1 : fleet_.worker()->pidfd())};
+    wait_readable(fds, time_.wait_until());
+    watch_.take_event();
+    take_interrupts();
+    if (watch_.has_ended()) continue;
+    if (time_.is_up(monotonic_now())) return kill_the_rest();
+    absl::Status trouble = mend();
+    if (trouble.ok()) trouble = watch_.trouble();
+    if (!trouble.ok()) return print_the_rest(), trouble;
+  }
+  const v1::Job job = watch_.job();
+  return wishes_to_leave_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
+                                                              : job.exit_code();
+}
+
+// The daemons' time comes on top of the ranks'.
+LeaveTime leave_time(const RunOptions& options) {
+  return options.leave_seconds
+             ? LeaveTime(std::chrono::seconds(*options.leave_seconds) + kLeaveTime)
+             : LeaveTime();
+}
+
+CoordinatorOptions coordinator_options(const RunOptions& options) {
+  CoordinatorOptions coordinator;
+  if (options.leave_seconds) {
+    coordinator.flags.insert(coordinator.flags.end(),
+                             {"--cancel-grace-seconds", absl::StrCat(*options.leave_seconds)});
+  }
+  return coordinator;
+}
+
+// What is to run, and the first line about it.
+struct WantedJob {
+  v1::JobSpec spec;
+  std::string headline;
+
+  int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
+};
+
+// Where a profiler is asked for that can record something. A run without it is better than none.
+void record_steps(const jobspec::ResolvedJob& job) {
+  const trainer::TrainConfig& train = job.train;
+  if (train.profile.profiler == trainer::Profiler::kNone ||
+      train.hardware == trainer::Hardware::kCpu)
+    return;
+  const absl::Status status = restart_under_nsys(job.spec.output_directory() + "/profile");
+  if (!status.ok()) warn(absl::StrCat("profiler=nsys: nothing is recorded: ", status.message()));
+}
+
+absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
+  if (!arguments.is_program()) {
+    auto job = load_job(arguments);
+    if (!job.ok()) return job.status();
+    record_steps(*job);
+    const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
+    return WantedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
+                                                        with_commas(parameters), " parameters")};
+  }
+  auto spec = load_program(arguments);
+  if (!spec.ok()) return spec.status();
+  // The rank's environment is ours with the job's over it.
+  const auto path = spec->environment().find("PATH");
+  const char* own_path = std::getenv("PATH");
+  auto program = find_program(spec->command(0),
+                              path != spec->environment().end() ? path->second
+                              : own_path != nullptr             ? own_path
+                                                                : "",
+                              spec->working_directory());
+  if (!program.ok()) return program.status();
+  const int32_t ranks = spec->nodes() * spec->ranks_per_node();
+  return WantedJob{*std::move(spec),
+                   absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
+}
+
+int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedFleet& fleet,
+                      Interrupts& interrupts, const RunFolder& folder) {
+  Client client({.address = fleet.address()});
+  Output output(STDOUT_FILENO), news(STDERR_FILENO);
+  // With --json, stdout is for the final object alone.
+  LogPrinter printer(options.json ? news : output, news,
+                     {.steps = job.spec.steps(), .ranks = job.ranks()});
+  printer.news(job.headline);
+  absl::StatusOr<int> end = 0;
+  v1::Job last;
+  LeaveTime time;
+  {
+    Session session(fleet, interrupts, printer, client, job.spec, folder, leave_time(options));
+    end = session.follow();
+    last = session.job();
+    time = session.time();
+    // The streams end here, before the coordinator that serves them.
+  }
+  const bool was_interrupted = end.ok() && *end == to_int(ExitCode::kInterrupted);
+  // Who leaves waits for no coordinator that has not told of the end.
+  const bool may_ask =
+      fleet.has_coordinator() && (!was_interrupted || is_terminal_state(last.state()));
+  if (last.incident().id() != 0 && may_ask) {
+    keep_incidents(fleet.address(), last.id(), folder, printer);
+  } else if (last.incident().id() != 0) {
+    printer.news(absl::StrCat("what was known of incident ", last.incident().id(), " is in ",
+                              folder.path()));
+  }
+  if (fleet.worker() != nullptr) fleet.stop(time.stop_grace(monotonic_now()));
+  interrupts.release();
+  const bool was_accepted = last.id() != 0;
+  if (!end.ok()) printer.finish();
+  int exit_code = end.ok() ? *end : fail(end.status());
+  if (options.json && was_accepted) output.write(job_to_json(last).dump(2) + "\n");
+  // A job that has ended keeps its code, unless the object is what was wanted.
+  const int unwritten = end_of_output(output.error());
+  if (unwritten != 0 && (was_interrupted || options.json)) exit_code = unwritten;
+  if (was_accepted && exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
+    printer.news(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
+  }
+  return exit_code;
+}
+
+// None for a program, whose files are its own business.
+absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
+                                                         const RunFolder& folder) {
+  if (spec.command_size() > 0) return std::nullopt;
+  const std::string path = folder.file("config.json");
+  if (auto status = write_file_atomically(path, spec.train_config_json(), {.mode = 0600});
+      !status.ok()) {
+    return status;
+  }
+  auto preflight = Preflight::start(path, folder.file("check.log"), Preflight::Ranks::kHere);
+  if (!preflight.ok()) return preflight.status();
+  return std::optional(*std::move(preflight));
+}
+
+int run_job(const RunOptions& options, const WantedJob& job, RunFolder& folder,
+            Interrupts& interrupts) {
+  auto preflight = start_preflight(job.spec, folder);
+  if (!preflight.ok()) return folder.discard(), fail(preflight.status());
+  auto fleet = EmbeddedFleet::start(folder.path(), coordinator_options(options));
+  if (!fleet.ok()) return folder.discard(), fail(fleet.status());
+  const absl::Status up = bring_up(**fleet, *preflight, interrupts, job.ranks());
+  if (!up.ok()) {
+    (*fleet)->kill();
+    folder.discard();
+    return absl::IsCancelled(up) ? to_int(ExitCode::kInterrupted) : fail(up);
+  }
+  if (job.spec.command_size() == 0) {
+    const std::string kept = job.spec.output_directory() + "/config.json";
+    if (auto status = write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
+      return fail(status);
+  }
+  return submit_and_follow(options, job, **fleet, interrupts, folder);
+}
+
+int run(const RunOptions& options) {
+  auto interrupts = Interrupts::block();
+  if (!interrupts.ok()) return fail(interrupts.status());
+  const auto job = wanted_job(options.job);
+  if (!job.ok()) return fail(job.status());
+  if (job->spec.nodes() != 1) {
+    return fail(absl::InvalidArgumentError(
+        absl::StrCat("muster run works on this machine alone, but the job has ", job->spec.nodes(),
+                     " nodes; use --ranks, or muster submit with a coordinator")));
+  }
+  if (auto status = check_machine_gpus(job->spec); !status.ok()) return fail(status);
+  auto folder = RunFolder::create(job->spec.output_directory());
+  if (!folder.ok()) return fail(folder.status());
+  return run_job(options, *job, **folder, **interrupts);
+}
+
+}  // namespace
+
+void declare_run(CLI::App& app, Action& action) {
+  auto options = std::make_shared<RunOptions>();
+  options->job.own_workers = true;
+  CLI::App* command = app.add_subcommand(
+      "run", "Train on this machine: starts everything, follows it, leaves nothing running");
+  add_config_arguments(*command, options->job, true);
+  add_rank_options(*command, options->job);
+  add_recovery_options(*command, options->job);
+  add_program_options(*command, options->job);
+  daemon::add_count(
+      *command, "--leave-seconds", options->leave_seconds,
+      "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
+      "within 5 s); give less than whoever kills this program afterwards",
+      1, kRunLeaveSecondsMax);
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster run configs/base.yml model_name=llama2-tiny run_name=first steps=20 --ranks 4\n"
+      "  muster run configs/base.yml model_name=llama2-tiny run_name=book "
+      "base_output_directory=out \\\n"
+      "      dataset_type=shards dataset_path=shards tokenizer_path=tokenizer.model \\\n"
+      "      steps=300 per_device_batch_size=4 learning_rate=2e-3 --ranks 4\n"
+      "\n"
+      "Command lines of MaxText, Pax and AXLearn may be pasted as they are:\n"
+      "  muster run python3 MaxText/train.py MaxText/configs/base.yml model_name=llama2-tiny "
+      "run_name=first hardware=cpu\n"
+      "  muster run --fdl_config=paxml.contrib.gpu.scripts_gpu.configs.Synthetic126M "
+      "--fdl.MAX_STEPS=3 \\\n"
+      "      --fdl.PERCORE_BATCH_SIZE=1 --job_log_dir=out/first --ranks 2\n"
+      "  muster run --module=text.gpt.c4_trainer --config=fuji-test --trainer_dir=out/fuji "
+      "--data_dir=FAKE \\\n"
+      "      --jax_backend=cpu\n"
+      "\n"
+      "A program of your own, as torchrun would start it (docs/any-program.md):\n"
+      "  muster run --ranks 4 -- python3 train.py --lr 1e-3\n"
+      "\n"
+      "The same command again goes on from the newest checkpoint in "
+      "base_output_directory/run_name.\n"
+      "Ctrl-C asks for a checkpoint and leaves; a second one kills. The exit code is the job's; "
+      "130 "
+      "after Ctrl-C.");
+  on_call(*command, action, options, run);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,71 @@
+#include "cli/run/run_memory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+namespace muster::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The lock on this user's folder, which no link stands for; -1: it is not there, or somebody has it.
+int lock_own_folder(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return -1;
+  struct stat info {};
+  struct stat there {};
+  if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+      lstat(path.c_str(), &there) == 0 && there.st_ino == info.st_ino)
+    return fd;
+  close(fd);
+  return -1;
+}
+
+void remove_dead(const std::string& root, const std::string& prefix) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  fs::directory_iterator entry(root, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().filename().string().starts_with(prefix))
+      folders.push_back(entry->path().string());
+  }
+  for (const std::string& folder : folders) {
+    const int lock = lock_own_folder(folder);
+    if (lock < 0) continue;
+    fs::remove_all(folder, error);
+    close(lock);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<RunMemory> RunMemory::create(const std::string& root) {
+  // A call that listed the root between our mkdir and our lock takes the folder for a dead one's. It knows nothing of the next one's name.
+  constexpr int kTriesMax = 100;
+  const std::string prefix = absl::StrCat("muster-run-", geteuid(), "-");
+  remove_dead(root, prefix);
+  for (int i = 0; i < kTriesMax; ++i) {
+    std::string path = absl::StrCat(root, "/", prefix, getpid(), "-XXXXXX");
+    if (mkdtemp(path.data()) == nullptr) return nullptr;
+    if (const int lock = lock_own_folder(path); lock >= 0)
+      return std::unique_ptr<RunMemory>(new RunMemory(path, lock));
+  }
+  return nullptr;
+}
+
+RunMemory::~RunMemory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+  close(lock_);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,138 @@
+#include "cli/run/run_watch.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/jobs/job_view.h"
+
+namespace muster::cli {
+
+RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
+                   WatchOptions options)
+    : client_(client),
+      printer_(printer),
+      event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      options_(std::move(options)),
+      news_(" --coordinator " + options_.address) {
+  watching_ = std::thread([this, spec] { submit_and_watch(spec); });
+}
+
+RunWatch::~RunWatch() {
+  stop();
+  for (std::thread* thread : {&watching_, &following_, &cancelling_}) {
+    if (thread->joinable()) thread->join();
+  }
+  close(event_fd_);
+}
+
+void RunWatch::stop() { client_.stop(); }
+
+void RunWatch::cancel() {
+  cancelling_ = std::thread([this, id = job().id()] {
+    // A coordinator that is being started again is waited for: the ranks save because of this.
+    const absl::Status status = with_reconnection(
+        client_, [&] { return client_.cancel_job(id, /*force=*/false).status(); },
+        [](const absl::Status&) {});
+    if (status.ok() || absl::IsCancelled(status) || has_ended()) return;
+    printer_.news(absl::StrCat("the job could not be cancelled: ", status.message()));
+  });
+}
+
+void RunWatch::take_event() const {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(event_fd_, &count, sizeof(count));
+}
+
+void RunWatch::changed() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = write(event_fd_, &one, sizeof(one));
+}
+
+void RunWatch::submit_and_watch(const v1::JobSpec& spec) {
+  const auto submitted = submit_with_repeats(client_, spec, options_.request_id, kSubmitPatience,
+                                             [](const absl::Status&) {});
+  absl::Status status = submitted.status();
+  if (status.ok()) {
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = *submitted;
+    }
+    following_ = std::thread([this, id = submitted->id()] { follow(id); });
+    status = watch(submitted->id());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    trouble_ = status;
+  }
+  changed();
+}
+
+absl::Status RunWatch::watch(uint64_t id) {
+  const auto take = [&](const v1::Job& job) {
+    const bool is_waiting = options_.is_own && job.state() == v1::QUEUED && job.attempt() == 0;
+    for (const std::string& sentence : news_.update(job)) {
+      if (!is_waiting) printer_.news(sentence);
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = job;
+    }
+    changed();
+    if (job.incident().id() > newest_incident_)
+      options_.on_incident(newest_incident_ = job.incident().id());
+    return true;
+  };
+  // Who has ended it says so.
+  return with_reconnection(
+      client_, [&] { return client_.watch_job(id, take); }, [](const absl::Status&) {});
+}
+
+void RunWatch::follow(uint64_t id) {
+  v1::FollowLogsRequest request;
+  request.set_job_id(id);
+  request.set_rank(-1);
+  request.set_follow(true);
+  const auto take = [&](const v1::LogChunk& chunk) {
+    if (printer_.take(chunk)) return true;
+    const std::lock_guard lock(mutex_);
+    output_closed_ = true;
+    return false;
+  };
+  const absl::Status ignored = with_reconnection(
+      client_, [&] { return client_.follow_logs(request, take); }, [](const absl::Status&) {});
+  printer_.finish();
+  {
+    const std::lock_guard lock(mutex_);
+    logs_complete_ = true;
+  }
+  changed();
+}
+
+v1::Job RunWatch::job() const {
+  const std::lock_guard lock(mutex_);
+  return job_;
+}
+
+bool RunWatch::has_ended() const {
+  const std::lock_guard lock(mutex_);
+  return is_terminal_state(job_.state());
+}
+
+bool RunWatch::logs_are_complete() const {
+  const std::lock_guard lock(mutex_);
+  return logs_complete_;
+}
+
+bool RunWatch::output_is_closed() const {
+  const std::lock_guard lock(mutex_);
+  return output_closed_;
+}
+
+absl::Status RunWatch::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return is_terminal_state(job_.state()) ? absl::OkStatus() : trouble_;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,82 @@
+#include "cli/slurm/slurm_ask.h"
+
+#include <unistd.h>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include "cli/run/run_command.h"
+#include "cli/slurm/slurm_queue.h"
+#include "cli/slurm/slurm_step.h"
+
+namespace muster::cli {
+namespace {
+
+// "12.0"; empty when there is none.
+absl::StatusOr<std::string> worker_step_of(const SlurmJob& job) {
+  const auto steps = output_of({"squeue", "-h", "-s", "-j", job.id, "-o", "%i %j"}, kSlurmDeadline);
+  if (!steps.ok()) return steps.status();
+  for (const absl::string_view line : absl::StrSplit(*steps, '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() == 2 && words[1] == kStepName) return words[0];
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<SlurmNode>> ask_slurm_nodes(const std::string& names) {
+  const auto text = output_of({"scontrol", "show", "node", "-o", names}, kSlurmDeadline);
+  if (!text.ok()) return text.status();
+  return parse_slurm_nodes(*text);
+}
+
+SlurmJobState ask_slurm_job(const SlurmJob& job) {
+  const auto text = output_of({"scontrol", "show", "job", "-o", job.id}, kSlurmDeadline);
+  return text.ok() ? parse_slurm_job(*text) : SlurmJobState{};
+}
+
+std::string ask_slurm_script(const SlurmJob& job) {
+  return output_of({"scontrol", "write", "batch_script", job.id, "-"}, kSlurmDeadline).value_or("");
+}
+
+absl::StatusOr<std::set<std::string>> ask_started_jobs() {
+  const auto text =
+      output_of({"squeue", "-h", "-u", absl::StrCat(geteuid()), "-o", "%T %i %A"}, kSlurmDeadline);
+  if (!text.ok()) return text.status();
+  return started_jobs(*text);
+}
+
+// Slurm signals every process of a job that makes way, and whoever asks for that may be gone before it has an answer.
+absl::Status requeue_slurm_job(const SlurmJob& job) {
+  constexpr int kTries = 3;
+  absl::Status status;
+  for (int i = 0; i < kTries; ++i) {
+    status = output_of({"scontrol", "requeue", job.id}, kSlurmDeadline).status();
+    if (status.ok()) return status;
+    if (ask_slurm_job(job).restarts > job.restarts) return absl::OkStatus();
+    if (!absl::IsAborted(status)) return status;
+  }
+  return status;
+}
+
+absl::Status cancel_waiting_tasks(const SlurmJob& job) {
+  if (job.array.empty()) return absl::OkStatus();
+  return output_of({"scancel", "--state=PENDING", job.array}, kSlurmDeadline).status();
+}
+
+bool workers_have_ended(const SlurmJob& job) {
+  const auto step = worker_step_of(job);
+  return step.ok() && step->empty();
+}
+
+void end_worker_step(const SlurmJob& job, Duration wait) {
+  const auto step = worker_step_of(job);
+  if (!step.ok() || step->empty()) return;
+  (void)run_command({"scancel", "--signal=TERM", *step}, kSlurmDeadline);
+  constexpr useconds_t kAskAgainUs = 500'000;
+  const Instant until = monotonic_now() + wait;
+  while (monotonic_now() < until && !workers_have_ended(job)) usleep(kAskAgainUs);
+}
+
+}  // namespace muster::cli

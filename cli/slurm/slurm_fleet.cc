@@ -1,0 +1,248 @@
+// muster slurm fleet: a long-running allocation whose nodes are workers of a coordinator elsewhere.
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/slurm/slurm.h"
+#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_limit.h"
+#include "cli/slurm/slurm_nodes.h"
+#include "cli/slurm/slurm_setup.h"
+#include "cli/terminal/terminal.h"
+#include "common/exit_code.h"
+#include "common/limits.h"
+#include "common/time.h"
+#include "daemon/help.h"
+#include "daemon/process.h"
+
+namespace muster::cli {
+namespace {
+
+struct FleetOptions {
+  SlurmOptions slurm;
+  CoordinatorTarget coordinator;
+  std::string worker_token_file;
+  std::optional<int32_t> slots;
+  std::string log_folder = "muster-fleet";
+  std::string metrics_cluster;
+  int32_t patience_minutes = 30;
+};
+
+constexpr int kLookMs = 500;
+// slurmctld answers for the whole cluster.
+constexpr auto kAskPeriod = std::chrono::seconds(2);
+constexpr int32_t kPatienceMinutesMax = 10'080;  // a week
+
+void say(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
+
+// The next signal, 0 when none came for a moment.
+int next_signal(const SlurmSignals& signals) {
+  pollfd fd{signals.fd(), POLLIN, 0};
+  poll(&fd, 1, kLookMs);
+  return signals.take();
+}
+
+// How long the fleet has been without its coordinator, or the coordinator without the fleet.
+class Separation {
+ public:
+  explicit Separation(const FleetOptions& options)
+      : coordinator_(options.coordinator.address), patience_(options.patience_minutes) {}
+
+  // An error when it has lasted too long.
+  absl::Status look(bool apart) {
+    const Instant now = monotonic_now();
+    if (!apart) {
+      if (std::exchange(since_, std::nullopt)) say("workers are at the coordinator again");
+      return absl::OkStatus();
+    }
+    if (!since_) {
+      since_ = now;
+      say(absl::StrCat("no worker is at the coordinator ", coordinator_,
+                       ": it is waited for, at most ", patience_.count(), " minutes"));
+    }
+    if (now - *since_ < patience_) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("no worker has been at the coordinator ",
+                                               coordinator_, " for ", patience_.count(),
+                                               " minutes; the allocation ends"));
+  }
+
+ private:
+  const std::string coordinator_;
+  // Somebody starts it again on another machine, or when they have seen that it is gone. Nodes that nobody can use are others' by then.
+  const std::chrono::minutes patience_;
+  std::optional<Instant> since_;
+};
+
+// Until Slurm wants the nodes back, or every worker has left. The signal, 0 for none.
+absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
+                         const SlurmSignals& signals, WorkerStep& step, SlurmNodes& nodes) {
+  Separation separation(options);
+  LimitWarning limit(slurm);
+  Instant ask_at{};
+  while (true) {
+    const int signo = next_signal(signals);
+    const std::string early = signo == SIGUSR1 ? limit.hear() : "";
+    if (!early.empty()) say(early);
+    if (signo != 0 && early.empty()) return signo;
+    if (limit.is_due(monotonic_now())) return SIGUSR1;
+    for (const std::string& news : nodes.take_news()) say(news);
+    if (nodes.launched() && !step.runs_alone()) {
+      step.let_srun_go();
+      if (step.runs_alone()) say("every worker is at the coordinator");
+    }
+    if (auto status = step.health(); !status.ok()) return status;
+    const bool is_alone = nodes.launched() && nodes.staying() == 0;
+    // A coordinator that was started again has no workers, but they run.
+    if (is_alone && monotonic_now() >= ask_at) {
+      ask_at = monotonic_now() + kAskPeriod;
+      if (workers_have_ended(slurm)) return 0;
+    }
+    if (auto status = separation.look(is_alone || !nodes.coordinator_answers()); !status.ok())
+      return status;
+  }
+}
+
+// Workers that save and leave. Slurm kills who is not through when its time limit comes, and queues nothing again then.
+void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSignals& signals,
+             const SlurmNodes& nodes, const Farewell& farewell, NextTurn& next_turn,
+             const Turn& turn, bool is_killed) {
+  const Instant leave_by = monotonic_now() + std::chrono::seconds(options.slurm.leave_seconds);
+  const auto queue = [&] {
+    if (farewell.requeue) next_turn.ask(turn);
+  };
+  if (is_killed) queue();
+  end_worker_step(slurm, Duration());
+  Instant ask_at{};
+  while (monotonic_now() < leave_by) {
+    if (next_signal(signals) == SIGTERM) {
+      const SlurmJobState state = ask_slurm_job(slurm);
+      if (is_being_ended(state) && farewell_of(slurm, state).requeue) queue();
+    }
+    if (nodes.launched() && nodes.coordinator_answers() && nodes.staying() == 0) break;
+    if (monotonic_now() < ask_at) continue;
+    ask_at = monotonic_now() + kAskPeriod;
+    if (workers_have_ended(slurm)) break;
+  }
+  queue();
+  if (farewell.requeue) say(absl::StrCat("the allocation ", next_turn.outcome()));
+}
+
+// Workers have folders of their own.
+absl::StatusOr<daemon::ClientTrust> absolute(daemon::ClientTrust trust) {
+  if (auto status = daemon::check_flags(trust); !status.ok()) return status;
+  for (std::string* path : {&trust.tls_ca, &trust.tls_cert, &trust.tls_key, &trust.token_file})
+    if (!path->empty()) *path = std::filesystem::absolute(*path).string();
+  return trust;
+}
+
+int fleet(const FleetOptions& given) {
+  const Instant began = monotonic_now();
+  FleetOptions options = given;
+  std::error_code error;
+  // A container's mounts are whole paths.
+  options.log_folder = std::filesystem::absolute(given.log_folder, error).string();
+  const auto signals = SlurmSignals::block();
+  if (!signals.ok()) return fail(signals.status());
+  const auto slurm = enter_slurm_job();
+  if (!slurm.ok()) return fail(slurm.status());
+  if (auto status = daemon::make_writable_directory(options.log_folder); !status.ok())
+    return fail(status);
+  daemon::ClientTrust of_workers = options.coordinator.trust;
+  if (!options.worker_token_file.empty()) of_workers.token_file = options.worker_token_file;
+  const auto trust = absolute(of_workers);
+  if (!trust.ok()) return fail(trust.status());
+  const auto scrapes = scrape_folder(*slurm, options.slurm, options.log_folder + "/prometheus");
+  if (!scrapes.ok()) return fail(scrapes.status());
+  auto plan =
+      step_plan(*slurm, options.slurm, options.coordinator.address,
+                options.slots.value_or(slurm->ranks_per_node), {options.log_folder, *scrapes});
+  if (!plan.ok()) return fail(plan.status());
+  plan->trust = *trust;
+  plan->scrape_folder = *scrapes;
+  plan->scrape_owner = scrape_owner(*slurm);
+  plan->cluster = options.metrics_cluster.empty() ? slurm_cluster(*slurm) : options.metrics_cluster;
+  auto step = WorkerStep::start(*plan);
+  if (!step.ok()) return fail(step.status());
+  SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
+  const auto signo = keep(options, *slurm, *signals, **step, nodes);
+  if (!signo.ok()) {
+    // What runs there is healthy, for all that is known: it saves before it goes. Nothing is queued again.
+    NextTurn none(*slurm, "", TurnsBy::kNobody, kTurnsDefault);
+    see_off(options, *slurm, *signals, nodes, Farewell{false, ""}, none, {}, false);
+    return fail(signo.status());
+  }
+  const SlurmJobState state = ask_slurm_job(*slurm);
+  const auto farewell = *signo == SIGUSR1
+                            ? std::optional(Farewell{true, "SIGUSR1: its time limit is near"})
+                        : *signo == SIGINT ? std::optional(Farewell{false, "interrupted"})
+                        : *signo == 0      ? farewell_of_workers(*slurm, state)
+                                           : std::optional(farewell_of(*slurm, state));
+  if (!farewell) {
+    return fail(absl::UnavailableError(absl::StrCat(
+        "every worker has ended, and Slurm neither ends the job nor gives its nodes to others; "
+        "their logs are in ",
+        options.log_folder)));
+  }
+  say(absl::StrCat("the workers leave: ", farewell->reason));
+  // A fleet tells no steps, and what its jobs do is not its own: --max-turns bounds it.
+  const Turn turn{.lasted = monotonic_now() - began, .counts = false};
+  NextTurn next_turn(*slurm, absl::StrCat(options.log_folder, "/slurm_turns-", slurm->id, ".json"),
+                     options.slurm.no_requeue ? TurnsBy::kNobody : TurnsBy::kRequeue,
+                     options.slurm.turns_max.value_or(kTurnsDefault));
+  see_off(options, *slurm, *signals, nodes, *farewell, next_turn, turn, is_being_ended(state));
+  return to_int(ExitCode::kPreempted);
+}
+
+}  // namespace
+
+void declare_slurm_fleet(CLI::App& slurm, Action& action) {
+  auto options = std::make_shared<FleetOptions>();
+  CLI::App* command = slurm.add_subcommand(
+      "fleet", "In an sbatch script: make the allocation's nodes workers of a coordinator");
+  command->group("Commands");
+  add_coordinator_option(*command, options->coordinator);
+  command
+      ->add_option(
+          "--worker-token-file", options->worker_token_file,
+          "The workers' token; --token-file is then this command's own, which leaves nodes "
+          "out and admits them (admin)")
+      ->envname("MUSTER_WORKER_TOKEN_FILE")
+      ->type_name("FILE")
+      ->group("Trust");
+  command->add_flag(
+      "--trusted-network", options->slurm.trusted_network,
+      "With a coordinator's TLS: where ranks meet, and pages, may be reached by others");
+  daemon::add_count(
+      *command, "--patience-minutes", options->patience_minutes,
+      "How long workers wait for a coordinator that is gone, before they save and leave", 1,
+      kPatienceMinutesMax)
+      ->capture_default_str();
+  daemon::add_count(
+      *command, "--slots", options->slots,
+      "Ranks that each node may run at once (default: sbatch's --ntasks-per-node, else "
+      "its GPUs)",
+      1, kNodesMax);
+  command->add_option("--log-folder", options->log_folder, "For the workers' logs")
+      ->type_name("FOLDER")
+      ->capture_default_str();
+  command
+      ->add_option("--metrics-cluster", options->metrics_cluster,
+                   "With --metrics-port: the label `cluster` of the workers' series, which has to "
+                   "be the one of their coordinator's (default: Slurm's ClusterName)")
+      ->type_name("NAME");
+  add_slurm_options(*command, options->slurm);
+  command->footer(
+      "Example, with muster-coordinator on the login node (docs/slurm.md):\n"
+      "  MUSTER_COORDINATOR=login1:7070 sbatch -N 16 -t 7-0 slurm/fleet.sub\n"
+      "  muster submit --coordinator login1:7070 …");
+  on_call(*command, action, options, fleet);
+}
+
+}  // namespace muster::cli

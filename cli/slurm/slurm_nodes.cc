@@ -1,0 +1,179 @@
+#include "cli/slurm/slurm_nodes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "cli/slurm/slurm_ask.h"
+
+namespace muster::cli {
+namespace {
+
+// slurmctld answers for the whole cluster: a few questions a minute of each job are what it is used to.
+constexpr auto kNodesPeriod = std::chrono::seconds(5);
+// Our own coordinator, and nobody waits for anything else while workers come.
+constexpr auto kWorkersPeriod = std::chrono::milliseconds(250);
+constexpr size_t kNewsMax = 100;  // more at once are a cluster that is shut down
+
+bool stays(const v1::WorkerInfo& worker) { return worker.connected() && !worker.leaving(); }
+
+}  // namespace
+
+std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
+                                   const v1::ListWorkersResponse& workers, int32_t fewest,
+                                   const std::map<std::string, std::string>& told) {
+  std::map<std::string, const v1::WorkerInfo*> known;
+  for (const v1::WorkerInfo& worker : workers.workers()) known.emplace(worker.name(), &worker);
+  std::vector<NodeOrder> orders;
+  std::map<std::string, std::string> troubles;
+  for (const SlurmNode& node : nodes) {
+    if (const std::string trouble = node.trouble(); !trouble.empty()) troubles[node.name] = trouble;
+  }
+  const auto good = std::ranges::count_if(workers.workers(), [&](const v1::WorkerInfo& worker) {
+    return stays(worker) && !worker.has_exclusion() && !troubles.contains(worker.name());
+  });
+  for (const SlurmNode& node : nodes) {
+    if (!known.contains(node.name)) continue;
+    const auto trouble = troubles.find(node.name);
+    if (trouble == troubles.end()) {
+      if (told.contains(node.name)) orders.push_back({node.name, NodeOrder::What::kAdmit, ""});
+    } else if (!told.contains(node.name)) {
+      orders.push_back({node.name,
+                        good >= fewest ? NodeOrder::What::kEvacuate : NodeOrder::What::kExclude,
+                        trouble->second});
+    }
+  }
+  return orders;
+}
+
+int32_t usable_workers(const v1::ListWorkersResponse& workers) {
+  return static_cast<int32_t>(std::ranges::count_if(
+      workers.workers(),
+      [](const v1::WorkerInfo& worker) { return stays(worker) && !worker.has_exclusion(); }));
+}
+
+SlurmNodes::SlurmNodes(Options options, const CoordinatorTarget& coordinator)
+    : options_(std::move(options)),
+      client_(coordinator),
+      awaited_(options_.names.begin(), options_.names.end()),
+      launch_by_(monotonic_now() + options_.launch_time),
+      staying_(static_cast<int32_t>(options_.names.size())) {
+  thread_ = std::thread([this] { watch(); });
+}
+
+SlurmNodes::~SlurmNodes() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  client_.stop();
+  thread_.join();
+}
+
+bool SlurmNodes::launched() const {
+  const std::lock_guard lock(mutex_);
+  return launched_;
+}
+
+int32_t SlurmNodes::staying() const {
+  const std::lock_guard lock(mutex_);
+  return staying_;
+}
+
+bool SlurmNodes::too_few() const {
+  const std::lock_guard lock(mutex_);
+  return launched_ && usable_ < options_.fewest;
+}
+
+bool SlurmNodes::coordinator_answers() const {
+  const std::lock_guard lock(mutex_);
+  return coordinator_answers_;
+}
+
+std::vector<std::string> SlurmNodes::take_news() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(news_, {});
+}
+
+void SlurmNodes::tell(std::string news) {
+  const std::lock_guard lock(mutex_);
+  if (news_.size() < kNewsMax) news_.push_back(std::move(news));
+}
+
+bool SlurmNodes::wait(Duration time) {
+  std::unique_lock lock(mutex_);
+  return !changed_.wait_for(lock, time, [this] { return stop_; });
+}
+
+void SlurmNodes::watch() {
+  Instant nodes_at = monotonic_now() + kNodesPeriod;
+  do {
+    look_at_workers();
+    if (monotonic_now() >= nodes_at) {
+      look_at_nodes();
+      nodes_at = monotonic_now() + kNodesPeriod;
+    }
+  } while (wait(launched() ? Duration(4 * kWorkersPeriod) : Duration(kWorkersPeriod)));
+}
+
+void SlurmNodes::give_up_waiting(const std::string& node, const std::string& reason) {
+  if (awaited_.erase(node) > 0)
+    tell(absl::StrCat("no worker has come from ", node,
+                      ", and none is waited for any more: ", reason));
+}
+
+void SlurmNodes::look_at_workers() {
+  auto workers = client_.list_workers();
+  if (!workers.ok()) {  // it is being started again
+    const std::lock_guard lock(mutex_);
+    coordinator_answers_ = false;
+    return;
+  }
+  workers_.Clear();
+  for (v1::WorkerInfo& worker : *workers->mutable_workers()) {
+    if (std::ranges::find(options_.names, worker.name()) == options_.names.end()) continue;
+    if (stays(worker)) awaited_.erase(worker.name());
+    *workers_.add_workers() = std::move(worker);
+  }
+  if (monotonic_now() >= launch_by_) {
+    for (const std::string& node : std::set<std::string>(awaited_))
+      give_up_waiting(
+          node, absl::StrCat(std::chrono::round<std::chrono::minutes>(options_.launch_time).count(),
+                             " minutes are over"));
+  }
+  const auto count = static_cast<int32_t>(std::ranges::count_if(workers_.workers(), stays));
+  const std::lock_guard lock(mutex_);
+  coordinator_answers_ = true;
+  launched_ = launched_ || awaited_.empty();
+  if (launched_) staying_ = count;
+  usable_ = usable_workers(workers_);
+}
+
+void SlurmNodes::look_at_nodes() {
+  const auto nodes = ask_slurm_nodes(absl::StrJoin(options_.names, ","));
+  if (!nodes.ok()) return;  // slurmctld is away: nothing is known, and nothing has changed
+  for (const SlurmNode& node : *nodes) {
+    if (const std::string trouble = node.trouble(); !trouble.empty())
+      give_up_waiting(node.name, trouble);
+  }
+  for (const NodeOrder& order : node_orders(*nodes, workers_, options_.fewest, told_)) {
+    const bool admits = order.what == NodeOrder::What::kAdmit;
+    const auto done = admits ? client_.admit_worker(order.node)
+                             : client_.exclude_worker(order.node, order.reason, /*seconds=*/0,
+                                                      order.what == NodeOrder::What::kEvacuate);
+    if (!done.ok()) continue;  // at the next look
+    if (admits) {
+      told_.erase(order.node);
+      tell(absl::StrCat(order.node, " is back: Slurm has nothing against it any more"));
+    } else {
+      told_[order.node] = order.reason;
+      tell(absl::StrCat(order.node, " gets no ranks any more (", order.reason, ")",
+                        order.what == NodeOrder::What::kEvacuate ? "; what runs there moves" : ""));
+    }
+  }
+}
+
+}  // namespace muster::cli

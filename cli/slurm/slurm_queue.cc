@@ -1,0 +1,79 @@
+#include "cli/slurm/slurm_queue.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include "cli/slurm/slurm_job.h"
+#include "common/absl_view.h"
+
+namespace muster::cli {
+namespace {
+
+// Of man squeue: reasons that do not pass by themselves.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLasting = {{
+    {"PartitionNodeLimit",
+     "more nodes than the partition lets one job have, or nodes that are down or drained"},
+    {"PartitionConfig", "more than the partition lets one job have"},
+    {"PartitionTimeLimit", "a longer time limit than the partition has"},
+    {"PartitionDown", "the partition is closed"},
+    {"PartitionInactive", "the partition is closed"},
+    {"BadConstraints", "no nodes have what it asks for"},
+}};
+
+}  // namespace
+
+std::vector<SlurmPartition> parse_slurm_partitions(std::string_view text) {
+  std::vector<SlurmPartition> partitions;
+  for (const absl::string_view line : absl::StrSplit(av(text), '\n')) {
+    SlurmPartition partition{.name = slurm_field(sv(line), "PartitionName"),
+                             .is_default = slurm_field(sv(line), "Default") == "YES"};
+    const bool has_nodes = absl::SimpleAtoi(slurm_field(sv(line), "TotalNodes"), &partition.nodes);
+    if (!partition.name.empty() && has_nodes) partitions.push_back(std::move(partition));
+  }
+  return partitions;
+}
+
+std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::string_view named,
+                           int32_t nodes) {
+  const std::vector<std::string> names = absl::StrSplit(av(named), ',', absl::SkipEmpty());
+  const SlurmPartition* largest = nullptr;
+  for (const SlurmPartition& partition : partitions) {
+    const bool is_meant = names.empty() ? partition.is_default
+                                        : std::ranges::find(names, partition.name) != names.end();
+    if (!is_meant) continue;
+    if (partition.nodes >= nodes) return "";
+    if (largest == nullptr || partition.nodes > largest->nodes) largest = &partition;
+  }
+  if (largest == nullptr) return "";
+  return absl::StrCat("the job wants ", nodes, " nodes, but partition ", largest->name, " has ",
+                      largest->nodes);
+}
+
+std::set<std::string> started_jobs(std::string_view text) {
+  std::set<std::string> jobs;
+  for (const absl::string_view line : absl::StrSplit(av(text), '\n')) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (words.size() < 2 || words[0] == "PENDING") continue;
+    jobs.insert(words.begin() + 1, words.end());
+  }
+  return jobs;
+}
+
+std::string waiting_text(std::string_view reason) {
+  const std::string_view word = sv(absl::StripAsciiWhitespace(av(reason)));
+  if (word.empty() || word == "None") return "";
+  for (const auto& [name, why] : kLasting) {
+    if (word == name)
+      return absl::StrCat("it does not start before something is changed (", av(word), ": ",
+                          av(why), ")");
+  }
+  return absl::StrCat("it waits (", av(word), ")");
+}
+
+}  // namespace muster::cli

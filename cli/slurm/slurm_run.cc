@@ -1,0 +1,286 @@
+// muster slurm run: the per-job mode. The coordinator on this node, a worker on each node of the allocation, one job, its exit code.
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <optional>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/client.h"
+#include "cli/incidents/incident_files.h"
+#include "cli/jobs/job_arguments.h"
+#include "cli/run/preflight.h"
+#include "cli/run/run_folder.h"
+#include "cli/scrape_target.h"
+#include "cli/slurm/slurm.h"
+#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_session.h"
+#include "cli/slurm/slurm_setup.h"
+#include "cli/terminal/terminal.h"
+#include "common/exit_code.h"
+#include "common/file_write.h"
+
+namespace muster::cli {
+namespace {
+
+struct RunOptions {
+  JobArguments job;
+  SlurmOptions slurm;
+  bool chain = false;
+};
+
+constexpr auto kReportTime = std::chrono::minutes(2);
+
+// Its turns are an array's tasks.
+bool is_chain(const RunOptions& options, const SlurmJob& slurm) {
+  return options.chain && !slurm.array.empty();
+}
+
+struct WantedJob {
+  v1::JobSpec spec;
+  bool saves = true;
+};
+
+// What of the allocation is not spare.
+absl::Status fill_in_nodes(const SlurmJob& slurm, JobArguments& arguments) {
+  const int32_t spares = arguments.spares.value_or(0);
+  if (!arguments.nodes) arguments.nodes = slurm.node_count - spares;
+  if (*arguments.nodes < 1 || *arguments.nodes + spares > slurm.node_count) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the allocation has ", slurm.node_count, slurm.node_count == 1 ? " node" : " nodes",
+        ", but --nodes ", std::max(*arguments.nodes, 1), " and --spares ", spares, " want ",
+        std::max(*arguments.nodes, 1) + spares, ": ask sbatch for -N ",
+        std::max(*arguments.nodes, 1) + spares));
+  }
+  if (!arguments.ranks_per_node) arguments.ranks_per_node = slurm.ranks_per_node;
+  if (arguments.default_name.empty()) arguments.default_name = run_name_of(slurm);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WantedJob> wanted_job(const SlurmJob& slurm, JobArguments arguments) {
+  if (auto status = fill_in_nodes(slurm, arguments); !status.ok()) return status;
+  if (arguments.is_program()) {
+    auto spec = load_program(arguments);
+    if (!spec.ok()) return spec.status();
+    return WantedJob{*std::move(spec), true};
+  }
+  auto job = load_job(arguments);
+  if (!job.ok()) return job.status();
+  return WantedJob{std::move(job->spec), job->train.enable_checkpointing};
+}
+
+absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
+                                                         const RunFolder& folder) {
+  if (spec.command_size() > 0) return std::nullopt;
+  for (const std::string& path :
+       {folder.file("config.json"), spec.output_directory() + "/config.json"}) {
+    if (auto status = write_file_atomically(path, spec.train_config_json(), {.mode = 0600});
+        !status.ok())
+      return status;
+  }
+  auto preflight = Preflight::start(folder.file("config.json"), folder.file("check.log"),
+                                    Preflight::Ranks::kElsewhere);
+  if (!preflight.ok()) return preflight.status();
+  return std::optional(*std::move(preflight));
+}
+
+absl::Status wait_until_ready(EmbeddedFleet& fleet) {
+  while (true) {
+    const auto ready = fleet.check_ready();
+    if (!ready.ok()) return ready.status();
+    if (*ready) return absl::OkStatus();
+    if (auto status = fleet.health(); !status.ok()) return status;
+    std::array<pollfd, 2> fds = {pollfd{fleet.ready_fd(), POLLIN, 0},
+                                 pollfd{fleet.coordinator().pidfd(), POLLIN, 0}};
+    poll(fds.data(), fds.size(), 1000);
+  }
+}
+
+// What it has in its folder stays; whether it is tried again is Slurm's business then.
+int say_goodbye(const SlurmJob& slurm, const Farewell& farewell, const Turn& turn,
+                NextTurn& next_turn) {
+  if (farewell.requeue) next_turn.ask(turn);
+  warn(absl::StrCat("Slurm job ", slurm.id, " ",
+                    farewell.requeue     ? next_turn.outcome()
+                    : farewell.is_queued ? "is queued again, by somebody else"
+                                         : absl::StrCat("is not queued again: ", farewell.reason)));
+  return to_int(ExitCode::kPreempted);
+}
+
+// What another node, or the same one later, may not run into.
+TurnEnd no_verdict(const absl::Status& status) { return {fail(status), Verdict::kNone}; }
+
+// Of the arguments, the config and what the preflight check says of them: the next turn has the same.
+TurnEnd of_the_input(const absl::Status& status) {
+  return {fail(status), absl::IsInvalidArgument(status) ? Verdict::kOfTheInput : Verdict::kNone};
+}
+
+TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
+               const SlurmSignals& signals, EmbeddedFleet& fleet, WorkerStep& step,
+               const RunFolder& folder) {
+  Client client({.address = fleet.address()});
+  Output output(STDOUT_FILENO), news(STDERR_FILENO);
+  LogPrinter printer(
+      output, news,
+      {.steps = job.spec.steps(), .ranks = job.spec.nodes() * job.spec.ranks_per_node()});
+  printer.news(absl::StrCat("Slurm job ", slurm.id, ": ", job.spec.nodes(), " of ",
+                            slurm.node_count, " nodes (", slurm.nodes, ") with ",
+                            job.spec.ranks_per_node(),
+                            " ranks each; look at it with muster "
+                            "status --coordinator ",
+                            fleet.address()));
+  absl::StatusOr<int> end = 0;
+  v1::Job last;
+  std::optional<Farewell> farewell;
+  Turn turn;
+  const TurnsBy by = is_chain(options, slurm)   ? TurnsBy::kChain
+                     : options.slurm.no_requeue ? TurnsBy::kNobody
+                                                : TurnsBy::kRequeue;
+  // A chain has as many tasks as somebody has asked for.
+  NextTurn next_turn(
+      slurm, job.spec.output_directory() + "/muster/slurm_turns.json", by,
+      options.slurm.turns_max.value_or(by == TurnsBy::kChain ? kTurnsMax : kTurnsDefault));
+  {
+    SlurmSession session({slurm, signals, fleet, step, printer, client, folder, next_turn,
+                          std::chrono::seconds(options.slurm.leave_seconds)},
+                         job.spec, job.saves);
+    end = session.follow();
+    last = session.job();
+    farewell = session.farewell();
+    turn = session.turn();
+  }
+  if (last.incident().id() != 0 && fleet.has_coordinator())
+    keep_incidents(fleet.address(), last.id(), folder, printer);
+  printer.finish();
+  TurnEnd result;
+  if (farewell) {
+    result = {say_goodbye(slurm, *farewell, turn, next_turn), Verdict::kOfTheJob};
+  } else {
+    result.exit_code = end.ok() ? *end : fail(end.status());
+    result.verdict = end.ok() ? Verdict::kOfTheJob : Verdict::kNone;
+    if (result.exit_code != 0)
+      warn(absl::StrCat("exit code ", result.exit_code, "; logs are in ", folder.path()));
+    // One that has failed is a turn, too: the next task tries again.
+    if (by == TurnsBy::kChain && !ends_chain(result)) {
+      next_turn.ask(turn);
+      warn(absl::StrCat("Slurm job ", slurm.id, " ", next_turn.outcome()));
+    }
+  }
+  if (next_turn.was_last()) result.verdict = Verdict::kOfItsTurns;
+  return result;
+}
+
+TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
+               const SlurmSignals& signals, RunFolder& folder) {
+  const auto host = listen_host(slurm, options.slurm);
+  if (!host.ok()) return folder.discard(), no_verdict(host.status());
+  auto preflight = start_preflight(job.spec, folder);
+  if (!preflight.ok()) return folder.discard(), no_verdict(preflight.status());
+  CoordinatorOptions coordinator{.host = *host,
+                                 .flags = {"--ignore-sigterm", "--cancel-grace-seconds",
+                                           absl::StrCat(options.slurm.leave_seconds)},
+                                 .keeps_http_port = options.slurm.metrics_port.has_value()};
+  if (options.slurm.insecure) coordinator.flags.emplace_back("--insecure");
+  auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
+  if (!fleet.ok()) return folder.discard(), no_verdict(fleet.status());
+  if (auto status = wait_until_ready(**fleet); !status.ok()) return no_verdict(status);
+  const auto scrapes =
+      scrape_folder(slurm, options.slurm, job.spec.output_directory() + "/prometheus");
+  if (!scrapes.ok()) return no_verdict(scrapes.status());
+  // Each job has a coordinator of its own, which counts its jobs from 1.
+  const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
+  ScrapeTarget target(absl::StrCat(*scrapes, "/", scrape_owner(slurm).coordinator_file()),
+                      {.job = "muster-coordinator", .node = slurm.node, .cluster = cluster});
+  if (options.slurm.metrics_port) {
+    if (auto status = target.write((*fleet)->shown_host(), (*fleet)->http_port()); !status.ok())
+      warn(std::string(status.message()));
+  }
+  auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
+                        {folder.path(), job.spec.output_directory(), *scrapes});
+  if (!plan.ok()) return no_verdict(plan.status());
+  plan->scrape_folder = *scrapes;
+  plan->scrape_owner = scrape_owner(slurm);
+  plan->cluster = cluster;
+  auto step = WorkerStep::start(*plan);
+  if (!step.ok()) return no_verdict(step.status());
+  if (preflight->has_value()) {
+    if (auto status = (*preflight)->result(); !status.ok()) return of_the_input(status);
+  }
+  const TurnEnd end = follow(options, slurm, job, signals, **fleet, **step, folder);
+  // Nsight Systems writes its report when its program has ended.
+  end_worker_step(slurm, options.slurm.profile.empty() ? Duration() : Duration(kReportTime));
+  constexpr auto kStopGrace = std::chrono::milliseconds(1500);
+  (*fleet)->stop(kStopGrace);
+  return end;
+}
+
+TurnEnd run_job(const RunOptions& options, const SlurmJob& slurm, const SlurmSignals& signals) {
+  if (is_chain(options, slurm)) {
+    if (auto status = check_chain(slurm, ask_slurm_job(slurm)); !status.ok())
+      return of_the_input(status);
+  }
+  const auto job = wanted_job(slurm, options.job);
+  if (!job.ok()) return of_the_input(job.status());
+  auto folder = RunFolder::create(job->spec.output_directory());
+  if (!folder.ok()) return no_verdict(folder.status());
+  return run_in(options, slurm, *job, signals, **folder);
+}
+
+int run(const RunOptions& options) {
+  const auto signals = SlurmSignals::block();
+  if (!signals.ok()) return fail(signals.status());
+  const auto slurm = enter_slurm_job();
+  if (!slurm.ok()) return fail(slurm.status());
+  const TurnEnd end = run_job(options, *slurm, *signals);
+  if (!is_chain(options, *slurm) || !ends_chain(end)) return end.exit_code;
+  const absl::Status status = cancel_waiting_tasks(*slurm);
+  warn(status.ok()
+           ? absl::StrCat("the chain ends here: the tasks of ", slurm->array,
+                          " that wait are cancelled")
+           : absl::StrCat("the tasks of ", slurm->array,
+                          " that wait could not be cancelled: ", std::string(status.message())));
+  return end.exit_code;
+}
+
+}  // namespace
+
+void declare_slurm_run(CLI::App& slurm, Action& action) {
+  auto options = std::make_shared<RunOptions>();
+  options->job.own_workers = true;
+  CLI::App* command = slurm.add_subcommand(
+      "run", "In an sbatch script: run one job on the nodes that Slurm has given it");
+  command->group("Commands");
+  add_config_arguments(*command, options->job, true);
+  add_node_options(*command, options->job, "--nodes");
+  add_recovery_options(*command, options->job);
+  add_program_options(*command, options->job);
+  add_slurm_options(*command, options->slurm);
+  command
+      ->add_option("--profile", options->slurm.profile,
+                   "Have Nsight Systems (nsys) profile the first node's ranks, to FILE.nsys-rep")
+      ->type_name("FILE");
+  command->add_flag(
+      "--chain", options->chain,
+      "The tasks of this array (sbatch --array=1-10%1) are turns of one job: when it is "
+      "through, or its input is bad, those that wait are cancelled");
+  // Of muster slurm submit, whose jobs of one chain have different numbers.
+  command->add_option("--default-name", options->job.default_name, "Of a run without a name")
+      ->group("");
+  command->footer(
+      "Examples, in a script for sbatch (docs/slurm.md):\n"
+      "  #SBATCH -N 8 --requeue --signal=B:USR1@300\n"
+      "  exec muster slurm run configs/base.yml model_name=llama2-7b run_name=first "
+      "base_output_directory=/shared\n"
+      "  exec muster slurm run --spares 1 -- python3 train.py --lr 1e-3\n"
+      "\n"
+      "The output folder has to be on every node. Ranks on each node: --ranks-per-node, else "
+      "sbatch's --ntasks-per-node, else the node's GPUs.\n"
+      "SIGUSR1, and SIGTERM where Slurm ends the job for its time limit or for others, save a "
+      "checkpoint and queue the job again; scancel saves and ends it.\n"
+      "The exit code is the job's; 75 when it was told to leave.");
+  on_call(*command, action, options, run);
+}
+
+}  // namespace muster::cli

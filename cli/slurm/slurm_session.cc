@@ -1,0 +1,199 @@
+#include "cli/slurm/slurm_session.h"
+
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/incidents/incident_files.h"
+#include "cli/jobs/job_view.h"
+#include "cli/slurm/slurm_ask.h"
+#include "common/exit_code.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr auto kLookPeriod = std::chrono::milliseconds(250);
+// The last lines of ranks that have ended.
+constexpr auto kLogTail = std::chrono::seconds(5);
+// Beyond what ranks are given, for the coordinator to tell of their end.
+constexpr auto kTelling = std::chrono::seconds(15);
+// A job that waits so long for nodes in its own allocation will not get them there any more.
+constexpr auto kStarved = std::chrono::seconds(60);
+// slurmctld answers for the whole cluster.
+constexpr auto kStepPeriod = std::chrono::seconds(2);
+
+SlurmNodes::Options nodes_of(const SlurmJob& slurm, const v1::JobSpec& spec) {
+  return {.names = slurm.node_names,
+          .fewest = spec.min_nodes() > 0 ? spec.min_nodes() : spec.nodes()};
+}
+
+int64_t highest_step(const v1::Job& job) {
+  int64_t step = -1;
+  for (const v1::RankStatus& rank : job.ranks()) step = std::max(step, rank.step());
+  for (const v1::Fault& fault : job.faults()) step = std::max(step, fault.last_step());
+  return step;
+}
+
+}  // namespace
+
+SlurmSession::SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool saves)
+    : parts_(parts),
+      saves_(saves),
+      is_program_(spec.command_size() > 0),
+      began_(monotonic_now()),
+      watch_(parts.client, parts.printer, spec,
+             {.address = parts.fleet.address(),
+              .on_incident =
+                  [this](uint64_t incident) {
+                    (void)keep_incident(parts_.client, incident, parts_.folder);
+                  }}),
+      nodes_(nodes_of(parts.slurm, spec), {.address = parts.fleet.address()}),
+      limit_(parts.slurm) {}
+
+SlurmSession::~SlurmSession() {
+  if (!watch_.logs_are_complete()) parts_.printer.give_up();
+}
+
+void SlurmSession::leave(Farewell farewell) {
+  if (!saves_ && farewell.requeue)
+    farewell = {false, farewell.reason + "; without checkpoints another turn would begin anew"};
+  farewell_ = std::move(farewell);
+  parts_.printer.news(absl::StrCat("the job is to leave: ", farewell_->reason));
+  told_ = monotonic_now();
+  leave_by_ = *told_ + parts_.leave_time + kTelling;
+  const v1::Job last = watch_.job();
+  if (last.id() == 0 || watch_.has_ended()) return;
+  const auto now = parts_.client.get_job(last.id());  // what is watched is its state alone
+  step_ = highest_step(now.ok() ? *now : last);
+  watch_.cancel();
+}
+
+Turn SlurmSession::turn() const {
+  return {.step = std::max(step_, highest_step(watch_.job())),
+          .lasted = told_.value_or(monotonic_now()) - began_,
+          .counts = !is_program_};
+}
+
+// Slurm kills whatever has not left within KillWait, the script among it, and queues nothing again that its time limit has ended.
+void SlurmSession::hear_of_the_end() {
+  const SlurmJobState state = ask_slurm_job(parts_.slurm);
+  if (!farewell_->requeue || !is_being_ended(state) || !farewell_of(parts_.slurm, state).requeue)
+    return;
+  advise(/*saved=*/false);
+  parts_.next_turn.ask(turn());
+}
+
+void SlurmSession::advise(bool saved) {
+  if (!lead_seconds_) return;
+  const auto took = std::chrono::ceil<std::chrono::seconds>(monotonic_now() - *told_).count();
+  const std::string advice = lead_advice(*std::exchange(lead_seconds_, {}), took, saved);
+  if (!advice.empty()) parts_.printer.news(advice);
+}
+
+void SlurmSession::leave_in_time() {
+  leave({true, "SIGUSR1: its time limit is near"});
+  const SlurmJobState state = ask_slurm_job(parts_.slurm);
+  if (state.run_seconds && state.limit_seconds && saves_)
+    lead_seconds_ = std::max<int64_t>(*state.limit_seconds - *state.run_seconds, 0);
+}
+
+void SlurmSession::take_signals() {
+  while (const int signo = parts_.signals.take()) {
+    if (signo == SIGINT && was_interrupted_) leave_by_ = monotonic_now();
+    was_interrupted_ = was_interrupted_ || signo == SIGINT;
+    if (watch_.has_ended()) continue;
+    if (farewell_) {
+      if (signo == SIGTERM) hear_of_the_end();
+    } else if (signo == SIGUSR1) {
+      const std::string early = limit_.hear();
+      if (early.empty())
+        leave_in_time();
+      else
+        parts_.printer.news(early);
+    } else if (signo == SIGTERM) {
+      const SlurmJobState state = ask_slurm_job(parts_.slurm);
+      leave(farewell_of(parts_.slurm, state));
+      if (farewell_->requeue && is_being_ended(state)) parts_.next_turn.ask(turn());
+    } else {
+      leave({false, "interrupted"});
+    }
+  }
+}
+
+// Slurm signals the steps of a job that is preempted, and not its script: workers that leave are then the first sign of it.
+void SlurmSession::look_at_workers() {
+  for (const std::string& news : nodes_.take_news()) parts_.printer.news(news);
+  if (!parts_.step.runs_alone() && (nodes_.launched() || farewell_)) parts_.step.let_srun_go();
+  const v1::Job job = watch_.job();
+  const Instant now = monotonic_now();
+  // One that has its nodes and waits all the same backs off before a restart.
+  if (farewell_ || job.state() != v1::QUEUED || !nodes_.too_few()) return starved_since_.reset();
+  if (!starved_since_) starved_since_ = ask_for_workers_at_ = now;
+  if (nodes_.staying() == 0 && now >= *ask_for_workers_at_) {
+    // A coordinator that was started again has none of them for a moment.
+    ask_for_workers_at_ = now + kStepPeriod;
+    if (workers_have_ended(parts_.slurm)) {
+      if (auto farewell = farewell_of_workers(parts_.slurm, ask_slurm_job(parts_.slurm)))
+        return leave(*std::move(farewell));
+      fault_ = absl::UnavailableError(
+          "every worker has ended, and Slurm neither ends the job nor gives its nodes to others");
+      return;
+    }
+  }
+  if (now - *starved_since_ >= kStarved) {
+    leave(
+        {true, absl::StrCat("this allocation has no nodes for it any more (", job.reason(), ")")});
+  }
+}
+
+bool SlurmSession::is_done() {
+  const Instant now = monotonic_now();
+  if (leave_by_ && now >= *leave_by_) return true;
+  if (farewell_ && watch_.job().id() == 0) return true;  // there is nothing to save yet
+  if (!watch_.has_ended()) return false;
+  if (!logs_by_) logs_by_ = now + kLogTail;
+  return watch_.logs_are_complete() || now >= *logs_by_;
+}
+
+void SlurmSession::wait_for_news() {
+  const bool has_ended = watch_.has_ended();
+  std::array<pollfd, 3> fds = {
+      pollfd{parts_.signals.fd(), POLLIN, 0}, pollfd{watch_.event_fd(), POLLIN, 0},
+      pollfd{has_ended ? -1 : parts_.fleet.coordinator().pidfd(), POLLIN, 0}};
+  poll(fds.data(), fds.size(), static_cast<int>(kLookPeriod.count()));
+  watch_.take_event();
+}
+
+// A coordinator that died is started again: ranks do not notice.
+absl::Status SlurmSession::trouble() {
+  std::vector<std::string> notes;
+  absl::Status status = parts_.fleet.mend(notes);
+  for (const std::string& note : notes) parts_.printer.news(note);
+  if (status.ok()) status = fault_;
+  if (status.ok() && !farewell_) status = parts_.step.health();
+  if (status.ok()) status = watch_.trouble();
+  return status;
+}
+
+absl::StatusOr<int> SlurmSession::follow() {
+  while (!is_done()) {
+    wait_for_news();
+    take_signals();
+    if (watch_.has_ended()) continue;
+    if (!farewell_ && limit_.is_due(monotonic_now())) leave_in_time();
+    look_at_workers();
+    if (absl::Status status = trouble(); !status.ok()) return status;
+  }
+  const v1::Job job = watch_.job();
+  advise(/*saved=*/watch_.has_ended());
+  // It was through, or at an end, when it was told.
+  if (job.state() == v1::SUCCEEDED || job.state() == v1::FAILED) farewell_.reset();
+  return farewell_ ? to_int(ExitCode::kPreempted) : job.exit_code();
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,80 @@
+// One job in one allocation, from its submission to the end that Slurm or the job gives it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+#include "cli/jobs/log_printer.h"
+#include "cli/run/embedded.h"
+#include "cli/run/run_folder.h"
+#include "cli/run/run_watch.h"
+#include "cli/slurm/slurm_limit.h"
+#include "cli/slurm/slurm_nodes.h"
+#include "cli/slurm/slurm_setup.h"
+#include "cli/slurm/slurm_turns.h"
+
+namespace muster::cli {
+
+class SlurmSession {
+ public:
+  struct Parts {
+    const SlurmJob& slurm;
+    const SlurmSignals& signals;
+    EmbeddedFleet& fleet;
+    WorkerStep& step;
+    LogPrinter& printer;
+    Client& client;
+    const RunFolder& folder;
+    NextTurn& next_turn;
+    Duration leave_time;  // that ranks get
+  };
+  // All of `parts` outlive it. `saves`: the job keeps checkpoints, so that to queue it again is of use.
+  SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool saves);
+  ~SlurmSession();
+  SlurmSession(const SlurmSession&) = delete;
+  SlurmSession& operator=(const SlurmSession&) = delete;
+
+  // The exit code of the job as it ended, or why it could not be followed.
+  absl::StatusOr<int> follow();
+  v1::Job job() const { return watch_.job(); }
+  // Of a job that was told to leave: whether it is to be queued again. Nothing for one that ended by itself.
+  const std::optional<Farewell>& farewell() const { return farewell_; }
+  // As far as it is known.
+  Turn turn() const;
+
+ private:
+  void wait_for_news();
+  void take_signals();
+  // The time limit is near.
+  void leave_in_time();
+  void look_at_workers();
+  // Asks the ranks to save and leave.
+  void leave(Farewell farewell);
+  // SIGTERM when they have been asked already.
+  void hear_of_the_end();
+  void advise(bool saved);
+  bool is_done();
+  absl::Status trouble();
+
+  const Parts parts_;
+  const bool saves_;
+  const bool is_program_;
+  const Instant began_;
+  RunWatch watch_;
+  SlurmNodes nodes_;
+  LimitWarning limit_;
+  std::optional<Farewell> farewell_;
+  absl::Status fault_;               // of workers that all ended by themselves
+  std::optional<Instant> leave_by_;  // what is left then is not waited for
+  std::optional<Instant> logs_by_;
+  std::optional<Instant> starved_since_;
+  std::optional<Instant> ask_for_workers_at_;
+  std::optional<Instant> told_;          // to leave
+  std::optional<int64_t> lead_seconds_;  // from SIGUSR1 to the time limit
+  int64_t step_ = -1;                    // the highest when it was told to leave
+  bool was_interrupted_ = false;
+};
+
+}  // namespace muster::cli

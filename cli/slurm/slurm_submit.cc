@@ -1,0 +1,246 @@
+// muster slurm submit: writes the script of a per-job run and hands it to sbatch.
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/jobs/job_arguments.h"
+#include "cli/run/preflight.h"
+#include "cli/run/run_command.h"
+#include "cli/slurm/slurm.h"
+#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_queue.h"
+#include "cli/slurm/slurm_script.h"
+#include "cli/slurm/slurm_setup.h"
+#include "cli/terminal/terminal.h"
+#include "common/file_write.h"
+#include "common/limits.h"
+#include "daemon/help.h"
+#include "daemon/process.h"
+#include "jobspec/dialect.h"
+
+namespace muster::cli {
+namespace {
+
+constexpr int32_t kChainMax = 1000;  // sbatch's own bound of an array's numbers
+constexpr auto kSbatchDeadline = std::chrono::seconds(60);
+// Slurm looks at a new job at once, or some seconds later; nobody waits for that.
+constexpr int kReasonTries = 8;
+constexpr auto kReasonPeriod = std::chrono::milliseconds(250);
+
+struct SlurmSubmitOptions {
+  JobArguments job;
+  SlurmOptions slurm;
+  ScriptPlan plan;
+  bool share_nodes = false;
+  bool dry_run = false;
+  bool no_check = false;
+  bool json = false;
+};
+
+void add_words(std::vector<std::string>& command, const std::vector<std::string>& words) {
+  command.insert(command.end(), words.begin(), words.end());
+}
+
+// As the user has typed it, with what has to be the same at each turn of the job.
+std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::JobSpec& spec,
+                                   const std::string& muster) {
+  const JobArguments& job = options.job;
+  const SlurmOptions& slurm = options.slurm;
+  std::vector<std::string> words = {muster, "slurm", "run"};
+  const auto add_text = [&](const char* name, const std::string& value) {
+    if (!value.empty()) add_words(words, {name, value});
+  };
+  const auto add_number = [&](const char* name, const auto& number) {
+    if (number) add_words(words, {name, absl::StrCat(*number)});
+  };
+  add_words(words, {"--nodes", absl::StrCat(spec.nodes()), "--ranks-per-node",
+                    absl::StrCat(spec.ranks_per_node()), "--default-name", spec.name()});
+  add_number("--spares", job.spares);
+  add_number("--min-nodes", job.min_nodes);
+  add_number("--gpus-per-rank", job.gpus_per_rank);
+  for (const std::string& variable : job.environment) add_text("--env", variable);
+  add_text("--output", job.output_directory);
+  add_text("--name", job.name);
+  add_number("--restarts", job.restarts);
+  add_number("--hang-after", job.hang_after_seconds);
+  add_text("--container", slurm.container);
+  for (const std::string& mount : slurm.mounts) add_text("--container-mounts", mount);
+  add_text("--address", slurm.address);
+  if (slurm.insecure) words.emplace_back("--insecure");
+  add_number("--metrics-port", slurm.metrics_port);
+  add_text("--metrics-folder", slurm.metrics_folder);
+  if (slurm.no_requeue) words.emplace_back("--no-requeue");
+  if (options.plan.chain > 1) words.emplace_back("--chain");
+  add_words(words, {"--leave-seconds", absl::StrCat(slurm.leave_seconds)});
+  add_number("--max-turns", slurm.turns_max);
+  if (job.is_program()) {
+    words.emplace_back("--");
+    const auto program = nlohmann::json::parse(job.program, nullptr, /*allow_exceptions=*/false);
+    add_words(words, program.get<std::vector<std::string>>());
+    return words;
+  }
+  std::vector<std::string> config = job.overrides;
+  config.insert(config.begin(), job.config_path);
+  if (jobspec::dialect_of(config) != jobspec::Dialect::kMaxText) words.emplace_back("--");
+  add_words(words, config);
+  return words;
+}
+
+// `text`'s place; the folder is made, too.
+absl::StatusOr<std::string> write_script(const v1::JobSpec& spec, const std::string& text) {
+  const std::string& folder = spec.output_directory();
+  if (auto status = daemon::make_writable_directory(folder); !status.ok()) return status;
+  const std::string path = absl::StrCat(folder, "/slurm.sub");
+  if (auto status = write_file_atomically(path, text); !status.ok()) return status;
+  return path;
+}
+
+// Options that stand for themselves may say another partition, which is Slurm's to judge then.
+absl::Status check_nodes(const ScriptPlan& plan) {
+  if (!plan.more.empty()) return absl::OkStatus();
+  const char* variable = std::getenv("SBATCH_PARTITION");
+  const std::string named =
+      plan.partition.empty() && variable != nullptr ? variable : plan.partition;
+  const auto text = output_of({"scontrol", "show", "partition", "-o"}, kSlurmDeadline);
+  if (!text.ok()) return absl::OkStatus();  // sbatch says why
+  const std::string why = too_many_nodes(parse_slurm_partitions(*text), named, plan.nodes);
+  if (why.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(why, ": a smaller -N",
+                                                 plan.keeps_failed_nodes ? ", fewer --spares" : "",
+                                                 " or another -p is wanted"));
+}
+
+// Why Slurm has the job wait; empty when it does not, or does not say so in time.
+std::string reason_of_waiting(const std::string& id) {
+  for (int tries = 0; tries < kReasonTries; ++tries) {
+    const auto reason =
+        output_of({"squeue", "-h", "-t", "PENDING", "-j", id, "-o", "%r"}, kSlurmDeadline);
+    if (!reason.ok() || reason->empty()) return "";
+    const std::string text = waiting_text(reason->substr(0, reason->find('\n')));
+    if (!text.empty()) return text;
+    std::this_thread::sleep_for(kReasonPeriod);
+  }
+  return "";
+}
+
+int submit(const SlurmSubmitOptions& given) {
+  SlurmSubmitOptions options = given;
+  if (!options.job.nodes) options.job.nodes = 1;
+  if (!options.job.ranks_per_node && options.plan.gpus_per_node > 0)
+    options.job.ranks_per_node = options.plan.gpus_per_node;
+  // The check tries the output folder, and a dry run writes nothing.
+  const auto spec = checked_spec(options.job, !options.no_check && !options.dry_run);
+  if (!spec.ok()) return fail(spec.status());
+  if (auto status = check_listener(spec->nodes() + spec->spares(), options.slurm); !status.ok())
+    return fail(status);
+  const auto muster = daemon::own_executable_path();
+  if (!muster.ok()) return fail(muster.status());
+  ScriptPlan& plan = options.plan;
+  if (plan.job_name.empty()) plan.job_name = spec->name();
+  plan.nodes = spec->nodes() + spec->spares();
+  plan.keeps_failed_nodes = spec->spares() > 0 || spec->min_nodes() > 0;
+  plan.exclusive = !options.share_nodes;
+  plan.tasks_per_node = spec->ranks_per_node();
+  plan.signal_seconds = signal_lead(plan.signal_seconds, plan.time);
+  plan.output_folder = spec->output_directory();
+  plan.command = run_words(options, *spec, *muster);
+  const auto script = slurm_script(plan);
+  if (!script.ok()) return fail(script.status());
+  if (options.dry_run) return print_result(*script);
+  if (auto status = check_nodes(plan); !status.ok()) return fail(status);
+  const auto path = write_script(*spec, *script);
+  if (!path.ok()) return fail(path.status());
+  const auto command = sbatch_command(plan, *path);
+  if (!command.ok()) return fail(command.status());
+  const auto end = run_command(*command, kSbatchDeadline);
+  if (!end.ok()) return fail(end.status());
+  if (end->exit_code != 0) {
+    return fail(absl::InvalidArgumentError(absl::StrCat(
+        "Slurm takes no such job: ", std::string(absl::StripAsciiWhitespace(end->errors)),
+        "; the script is ", *path)));
+  }
+  const std::string id(absl::StripAsciiWhitespace(end->output));  // "12", or "12;cluster"
+  const std::string waits = reason_of_waiting(id.substr(0, id.find(';')));
+  if (options.json)
+    return print_result(nlohmann::json{{"slurm_job", id},
+                                       {"script", *path},
+                                       {"waits", waits},
+                                       {"output_directory", spec->output_directory()}}
+                            .dump(2) +
+                        "\n");
+  return print_result(absl::StrCat("Slurm job ", id, " (", plan.job_name, ") on ", plan.nodes,
+                                   plan.nodes == 1 ? " node" : " nodes", "; its output goes to ",
+                                   spec->output_directory(), waits.empty() ? "" : "; ", waits,
+                                   "\n"));
+}
+
+void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
+  ScriptPlan& plan = options.plan;
+  add_node_options(command, options.job, "-N,--nodes");
+  command.add_option("-A,--account", plan.account, "Slurm's account")->type_name("NAME");
+  command.add_option("-p,--partition", plan.partition, "Slurm's partition")->type_name("NAME");
+  command.add_option("-q,--qos", plan.qos, "Slurm's quality of service")->type_name("NAME");
+  command.add_option("-J,--job-name", plan.job_name, "Slurm's name of it (default: the run's)")
+      ->type_name("NAME");
+  command.add_option("-t,--time", plan.time, "The time limit, as sbatch takes it")
+      ->type_name("TIME");
+  command
+      .add_option("-d,--dependency", plan.dependency, "As sbatch takes it: afterany:12, singleton")
+      ->type_name("WHAT");
+  daemon::add_count(command, "--gpus-per-node", plan.gpus_per_node,
+                    "GPUs, and as many ranks, on each node", 1, kNodesMax);
+  daemon::add_count(command, "--chain", plan.chain,
+                    "For longer than a time limit: so many jobs after each other, each from the "
+                    "newest checkpoint on",
+                    1, kChainMax);
+  plan.signal_seconds = 300;
+  daemon::add_count(
+      command, "--signal-seconds", plan.signal_seconds,
+      "So long before the time limit ranks save and leave, at most a quarter of --time; 0: "
+      "only when Slurm ends it",
+      0, 65'535)
+      ->capture_default_str();
+  command.add_flag(
+      "--share-nodes", options.share_nodes,
+      "Do not ask for whole nodes, but for a processor for each rank; --sbatch says more, as "
+      "--cpus-per-task=8, --mem=64G");
+  daemon::add_list(
+      command, "--sbatch", plan.more, "OPTION",
+      "Another option of sbatch's, as it stands; may be repeated. It beats those here");
+}
+
+}  // namespace
+
+void declare_slurm_submit(CLI::App& slurm, Action& action) {
+  auto options = std::make_shared<SlurmSubmitOptions>();
+  options->job.own_workers = true;
+  CLI::App* command = slurm.add_subcommand("submit", "Write a job's script and hand it to sbatch");
+  command->group("Commands");
+  add_config_arguments(*command, options->job, true);
+  add_sbatch_options(*command, *options);
+  add_recovery_options(*command, options->job);
+  add_program_options(*command, options->job);
+  add_slurm_options(*command, options->slurm);
+  command->add_flag("--no-check", options->no_check,
+                    "Skip the check of data and checkpoints: they are not visible from here");
+  command->add_flag("--dry-run", options->dry_run, "Print the script; nothing is written");
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster slurm submit --insecure -N 8 -A ACCOUNT -p PARTITION -t 4:00:00 --gpus-per-node 8 "
+      "\\\n"
+      "      configs/base.yml model_name=llama2-7b run_name=first base_output_directory=/shared\n"
+      "  muster slurm submit --insecure -N 8 --spares 1 --chain 10 -t 24:00:00 configs/base.yml "
+      "run_name=long "
+      "…\n"
+      "  muster slurm submit --insecure -N 2 --gpus-per-node 8 --dry-run -- python3 train.py --lr "
+      "1e-3");
+  on_call(*command, action, options, submit);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,126 @@
+#include "cli/slurm/slurm_turns.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/slurm/slurm_ask.h"
+#include "common/exit_code.h"
+#include "common/file_write.h"
+
+namespace muster::cli {
+namespace {
+
+// A program that has run so long may have done something that nobody here sees.
+constexpr Duration kTurnWorthHaving = std::chrono::minutes(10);
+constexpr int64_t kSignalSecondsMax = 65'535;  // sbatch's own
+constexpr int64_t kMinute = 60;
+
+// A file that cannot be read is none: the job is then given its turns once more.
+TurnRecord read_record(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("job") || !json["job"].is_string()) return {};
+  const auto number = [&](const char* name, int64_t otherwise) {
+    return json.contains(name) && json[name].is_number_integer() ? json[name].get<int64_t>()
+                                                                 : otherwise;
+  };
+  const int64_t fruitless =
+      std::clamp<int64_t>(number("fruitless_turns", 0), 0, kFruitlessTurnsMax);
+  const int64_t turns = std::clamp<int64_t>(number("turns", 0), 0, kTurnsMax);
+  return {json["job"].get<std::string>(), number("step", -1), static_cast<int32_t>(fruitless),
+          static_cast<int32_t>(turns)};
+}
+
+std::string text_of(const TurnRecord& record) {
+  return nlohmann::json{{"job", record.job},
+                        {"step", record.step},
+                        {"fruitless_turns", record.fruitless},
+                        {"turns", record.turns}}
+             .dump() +
+         "\n";
+}
+
+}  // namespace
+
+TurnRecord with_turn(const TurnRecord& before, const Turn& turn) {
+  const TurnRecord last = before.job == turn.job ? before : TurnRecord{.job = turn.job};
+  const bool tells_steps = turn.counts || turn.step >= 0 || last.step >= 0;
+  const bool is_fruitful =
+      turn.step > last.step || (!tells_steps && turn.lasted >= kTurnWorthHaving);
+  return {turn.job, std::max(turn.step, last.step), is_fruitful ? 0 : last.fruitless + 1,
+          std::min(last.turns, kTurnsMax - 1) + 1};
+}
+
+std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved) {
+  if (saved && 2 * took_seconds <= lead_seconds) return "";
+  const int64_t needed = saved ? took_seconds : std::max(took_seconds, lead_seconds);
+  const int64_t sensible =
+      std::clamp((2 * needed + kMinute - 1) / kMinute * kMinute, kMinute, kSignalSecondsMax);
+  return absl::StrCat(saved ? absl::StrCat("the ranks took ", took_seconds, " s of the ",
+                                           lead_seconds, " s between SIGUSR1 and the time limit")
+                            : absl::StrCat("the time limit has come ", took_seconds,
+                                           " s after SIGUSR1, before the ranks had saved and left"),
+                      ": --signal=B:USR1@", sensible, " (--signal-seconds ", sensible,
+                      " of muster slurm submit) gives them enough");
+}
+
+bool ends_chain(const TurnEnd& end) {
+  switch (end.verdict) {
+    case Verdict::kNone:
+      return false;
+    case Verdict::kOfTheInput:
+    case Verdict::kOfItsTurns:
+      return true;
+    case Verdict::kOfTheJob:
+      return end.exit_code == to_int(ExitCode::kOk) ||
+             end.exit_code == to_int(ExitCode::kBadInput) ||
+             end.exit_code == to_int(ExitCode::kNotFinite);
+  }
+  return false;
+}
+
+void NextTurn::ask(const Turn& turn) {
+  if (is_settled_) return;
+  is_settled_ = true;
+  if (by_ == TurnsBy::kNobody) {
+    outcome_ = "is not queued again: --no-requeue";
+    return;
+  }
+  if (outcome_.empty()) count(turn);
+  if (was_last_) return;
+  if (by_ == TurnsBy::kChain) {
+    outcome_ = absl::StrCat("is not queued again: the next task of its chain goes on", remark_);
+    return;
+  }
+  const absl::Status status = requeue_slurm_job(job_);
+  is_settled_ = status.ok();
+  outcome_ = status.ok()
+                 ? absl::StrCat("is queued again and goes on from its newest checkpoint", remark_)
+                 : absl::StrCat("could not be queued again: ", std::string(status.message()));
+}
+
+void NextTurn::count(Turn turn) {
+  turn.job = by_ == TurnsBy::kChain ? job_.array : job_.id;
+  const TurnRecord record = with_turn(read_record(record_path_), turn);
+  (void)write_file_atomically(record_path_, text_of(record));  // the bound is then missed
+  was_last_ = record.fruitless >= kFruitlessTurnsMax || record.turns >= turns_max_;
+  if (record.fruitless >= kFruitlessTurnsMax) {
+    outcome_ = absl::StrCat("is not queued again: ", record.fruitless,
+                            " turns in a row have come no further than ",
+                            record.step < 0 ? "the beginning" : absl::StrCat("step ", record.step));
+  } else if (was_last_) {
+    outcome_ = absl::StrCat("is not queued again: it has had ", record.turns,
+                            " turns, and --max-turns allows ", turns_max_);
+  } else if (record.fruitless > 0) {
+    remark_ =
+        absl::StrCat("; ", record.fruitless, " of its turns in a row have come no further, after ",
+                     kFruitlessTurnsMax, " there is no other");
+  }
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,196 @@
+// muster slurm worker: what srun starts on each node of an allocation. Starts the node's worker and waits for its end, so that its folders
+// are gone when it is.
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/run/profiler.h"
+#include "cli/run/run_memory.h"
+#include "cli/scrape_target.h"
+#include "cli/slurm/slurm.h"
+#include "cli/slurm/slurm_job.h"
+#include "cli/slurm/slurm_setup.h"
+#include "cli/terminal/child_process.h"
+#include "cli/terminal/terminal.h"
+#include "common/errno_status.h"
+#include "common/exit_code.h"
+#include "common/time.h"
+#include "daemon/process.h"
+#include "daemon/trust_options.h"
+
+namespace muster::cli {
+namespace {
+
+struct WorkerOptions {
+  std::string coordinator;
+  int32_t slots = 1;
+  int32_t leave_seconds = 0;
+  std::string log_folder;
+  std::string profile;
+  bool insecure = false;
+  bool trusted_network = false;
+  std::optional<int32_t> metrics_port;
+  std::string metrics_folder;
+  std::string cluster;
+  ScrapeOwner owner;
+  daemon::ClientTrust trust;
+};
+
+constexpr auto kPortTime = std::chrono::minutes(1);
+
+// Tells Prometheus where the worker's page is, once the worker has said it in its port file. True when that is done.
+bool tell_port(const std::string& port_file, const std::string& host, ScrapeTarget& target) {
+  std::ifstream file(port_file);
+  const auto ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!ports.is_object() || !ports.contains("http_port")) return false;
+  return target.write(host, ports["http_port"].get<int>()).ok();
+}
+
+// This node's address on the way to the coordinator, which other nodes reach it by, too. Nothing is sent.
+absl::StatusOr<std::string> own_address(const std::string& coordinator) {
+  const size_t colon = coordinator.rfind(':');
+  std::string host = coordinator.substr(0, colon);
+  if (host.starts_with("[") && host.ends_with("]")) host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (const int error =
+          getaddrinfo(host.c_str(), coordinator.substr(colon + 1).c_str(), &hints, &found);
+      error != 0) {
+    return absl::NotFoundError(
+        absl::StrCat("the coordinator's host ", host, ": ", gai_strerror(error)));
+  }
+  const absl::Cleanup release = [&] { freeaddrinfo(found); };
+  const int fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const absl::Cleanup closed = [fd] { close(fd); };
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  std::array<char, NI_MAXHOST> text{};
+  if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0 ||
+      getsockname(fd, generic, &size) != 0 ||
+      getnameinfo(generic, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return errno_status(errno, absl::StrCat("there is no way to the coordinator at ", coordinator));
+  }
+  const std::string numeric = text.data();
+  return numeric.find(':') == std::string::npos ? numeric : absl::StrCat("[", numeric, "]");
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+int run_worker(const WorkerOptions& options) {
+  // Slurm signals every process of a step: the worker has its own, and its end is ours. What is ignored stays so over exec, which is for a
+  // profiler alone: it outlasts the worker, and writes its report then.
+  for (const int signo : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
+    signal(signo, options.profile.empty() ? [](int) {} : SIG_IGN);
+  const auto address = own_address(options.coordinator);
+  if (!address.ok()) return fail(address.status());
+  const auto program = sibling_program("muster-worker");
+  if (!program.ok()) return fail(program.status());
+  const std::string named = variable("SLURMD_NODENAME");
+  const std::string node = named.empty() ? daemon::host_name() : named;
+  // Progress pages are mapped: on the node's own disk, not on a file system that nodes share.
+  const std::string temporary = variable("TMPDIR");
+  const auto folder = RunMemory::create(temporary.empty() ? "/tmp" : temporary);
+  if (folder == nullptr)
+    return fail(absl::FailedPreconditionError("no folder can be made in $TMPDIR or /tmp"));
+  const auto memory = RunMemory::create();
+  std::vector<std::string> command = {
+      *program,
+      "--coordinator",
+      options.coordinator,
+      "--name",
+      node,
+      "--slots",
+      absl::StrCat(options.slots),
+      "--work-dir",
+      folder->path(),
+      "--http",
+      options.metrics_port ? absl::StrCat(*address, ":", *options.metrics_port) : "127.0.0.1:0",
+      "--port-file",
+      folder->path() + "/ports.json",
+      "--rendezvous",
+      *address + ":0",
+      "--leave-grace",
+      absl::StrCat(options.leave_seconds),
+      "--die-with-parent"};
+  const std::string switches =
+      switches_of({{"SLURM_TOPOLOGY_ADDR", variable("SLURM_TOPOLOGY_ADDR")},
+                   {"SLURM_TOPOLOGY_ADDR_PATTERN", variable("SLURM_TOPOLOGY_ADDR_PATTERN")}});
+  if (!switches.empty()) command.insert(command.end(), {"--switches", switches});
+  if (memory != nullptr) command.insert(command.end(), {"--local-dir", memory->path()});
+  if (options.insecure) command.emplace_back("--insecure");
+  if (options.trusted_network) command.emplace_back("--trusted-network");
+  for (const auto& [flag, path] : std::initializer_list<std::pair<const char*, const std::string&>>{
+           {"--tls-ca", options.trust.tls_ca},
+           {"--tls-cert", options.trust.tls_cert},
+           {"--tls-key", options.trust.tls_key},
+           {"--token-file", options.trust.token_file}})
+    if (!path.empty()) command.insert(command.end(), {flag, path});
+  if (!options.profile.empty() && variable("SLURM_NODEID") == "0") {
+    // It may start the worker on a thread that ends, so the worker cannot die with it.
+    std::erase(command, "--die-with-parent");
+    if (auto status = put_under_nsys(NsysCapture::kAll, options.profile, command); !status.ok())
+      return fail(status);
+  }
+  const auto worker = ChildProcess::start(
+      {.command = std::move(command),
+       .output_path = absl::StrCat(options.log_folder, "/worker-", node, ".log")});
+  if (!worker.ok()) return fail(worker.status());
+  ScrapeTarget target(absl::StrCat(options.metrics_folder, "/", options.owner.worker_file(node)),
+                      {.job = "muster-worker", .node = node, .cluster = options.cluster});
+  const Instant ports_by = monotonic_now() + kPortTime;
+  bool looks = options.metrics_port.has_value();
+  while (true) {
+    looks = looks && !tell_port(folder->path() + "/ports.json", *address, target) &&
+            monotonic_now() < ports_by;
+    const auto end = (*worker)->wait(looks ? std::chrono::milliseconds(250)
+                                           : std::chrono::milliseconds(3'600'000));
+    if (!end) continue;
+    return end->signal != 0 ? 128 + end->signal : end->code;
+  }
+}
+
+}  // namespace
+
+void declare_slurm_worker(CLI::App& slurm, Action& action) {
+  auto options = std::make_shared<WorkerOptions>();
+  CLI::App* command =
+      slurm.add_subcommand("worker", "One node's worker; `muster slurm run` has srun start it");
+  command->group("");
+  command->add_option("--coordinator", options->coordinator, "The coordinator's address")
+      ->required();
+  command->add_option("--slots", options->slots, "Ranks that may run here at once");
+  command->add_option("--leave-seconds", options->leave_seconds,
+                      "What ranks get to save and leave");
+  command->add_option("--log-folder", options->log_folder, "For worker-NODE.log")->required();
+  command->add_option("--profile", options->profile, "As of muster slurm run");
+  command->add_option("--metrics-port", options->metrics_port, "As of muster slurm run");
+  command->add_option("--metrics-folder", options->metrics_folder, "As of muster slurm run");
+  command->add_option("--metrics-cluster", options->cluster, "The label `cluster` of its series");
+  command->add_option("--slurm-cluster", options->owner.cluster, "Slurm's name of itself");
+  command->add_option("--slurm-job", options->owner.job, "The job's number, as scontrol takes it");
+  command->add_flag("--trusted-network", options->trusted_network, "As of muster slurm fleet");
+  daemon::add_trust_options(*command, options->trust, /*environment=*/false);
+  command->add_flag("--insecure", options->insecure, "Allow a listener that other nodes can reach");
+  on_call(*command, action, options, run_worker);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,126 @@
+// muster completion: scripts for bash, zsh and fish, made from the declared commands and the table of keys.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
+
+#include "cli/command.h"
+#include "cli/terminal/completion_scripts.h"
+#include "cli/terminal/terminal.h"
+#include "common/absl_view.h"
+#include "daemon/command_line.h"
+#include "jobspec/keys.h"
+
+namespace muster::cli {
+namespace {
+
+struct CompletionOptions {
+  std::string shell;
+  const CLI::App* app = nullptr;  // lives in main()
+};
+
+// Those of its own commands, too (`config show`), each name once.
+std::vector<const CLI::Option*> options_of(const CLI::App& command) {
+  std::vector<const CLI::Option*> options;
+  const auto add = [&](const CLI::Option* option) {
+    if (option->get_group().empty()) return;  // hidden
+    const bool is_known = std::any_of(
+        options.begin(), options.end(),
+        [&](const CLI::Option* other) { return other->get_name() == option->get_name(); });
+    if (!is_known) options.push_back(option);
+  };
+  for (const CLI::App* below : daemon::commands_of(command)) {
+    for (const CLI::Option* option : options_of(*below)) add(option);
+  }
+  for (const CLI::Option* option : command.get_options()) add(option);
+  return options;
+}
+
+std::string keys() {
+  std::string text;
+  for (const jobspec::Key& key : jobspec::all_keys()) absl::StrAppend(&text, av(key.name), "= ");
+  return text;
+}
+
+// One `case` branch for each command.
+std::string option_cases(const CLI::App& app) {
+  std::string text;
+  for (const CLI::App* command : daemon::commands_of(app)) {
+    std::vector<std::string> words = daemon::names_of(daemon::commands_of(*command));
+    if (command->get_name() == "completion") words = {"bash", "zsh", "fish"};
+    for (const CLI::Option* option : options_of(*command)) {
+      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+      for (const std::string& name : option->get_snames()) words.push_back("-" + name);
+    }
+    absl::StrAppend(&text, "    ", command->get_name(), ") choices=\"", absl::StrJoin(words, " "),
+                    "\" ;;\n");
+  }
+  return text;
+}
+
+std::string fill(const char* script, const CLI::App& app) {
+  return absl::StrReplaceAll(
+      script, {{"@COMMANDS@", absl::StrJoin(daemon::names_of(daemon::commands_of(app)), " ")},
+               {"@CASES@", option_cases(app)},
+               {"@KEYS@", keys()}});
+}
+
+std::string fish_quoted(std::string_view text) {
+  return absl::StrCat("'", absl::StrReplaceAll(av(text), {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
+}
+
+std::string fish(const CLI::App& app) {
+  std::string text = "# fish completion for muster: muster completion fish | source\n";
+  for (const CLI::App* command : daemon::commands_of(app)) {
+    const std::string& name = command->get_name();
+    const std::string begin =
+        absl::StrCat("complete -c muster -n '__fish_seen_subcommand_from ", name, "' ");
+    absl::StrAppend(&text, "complete -c muster -f -n __fish_use_subcommand -a ", name, " -d ",
+                    fish_quoted(command->get_description()), "\n");
+    for (const CLI::Option* option : options_of(*command)) {
+      for (const std::string& letter : option->get_snames())
+        absl::StrAppend(&text, begin, "-s ", letter, "\n");
+      for (const std::string& word : option->get_lnames())
+        absl::StrAppend(&text, begin, "-l ", word,
+                        option->get_items_expected_max() > 0 ? " -r" : "", " -d ",
+                        fish_quoted(option->get_description()), "\n");
+    }
+    for (const CLI::App* below : daemon::commands_of(*command))
+      absl::StrAppend(&text, begin, "-a ", below->get_name(), " -d ",
+                      fish_quoted(below->get_description()), "\n");
+  }
+  absl::StrAppend(
+      &text, "complete -c muster -n '__fish_seen_subcommand_from run submit decode config' -a ",
+      fish_quoted(keys()),
+      "\ncomplete -c muster -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n");
+  return text;
+}
+
+int completion(const CompletionOptions& options) {
+  return print_result(options.shell == "bash"  ? fill(kBashScript, *options.app)
+                      : options.shell == "zsh" ? fill(kZshScript, *options.app)
+                                               : fish(*options.app));
+}
+
+}  // namespace
+
+void declare_completion(CLI::App& app, Action& action) {
+  auto options = std::make_shared<CompletionOptions>();
+  options->app = &app;
+  CLI::App* command = app.add_subcommand("completion", "Print a shell's completion script");
+  command->add_option("shell", options->shell, "Whose script")
+      ->required()
+      ->type_name("bash|zsh|fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));
+  command->footer(
+      "Examples:\n"
+      "  eval \"$(muster completion bash)\"                  # in ~/.bashrc\n"
+      "  eval \"$(muster completion zsh)\"                   # in ~/.zshrc\n"
+      "  muster completion fish | source                   # in ~/.config/fish/config.fish");
+  on_call(*command, action, options, completion);
+}
+
+}  // namespace muster::cli

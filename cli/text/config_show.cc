@@ -1,0 +1,112 @@
+// muster config show: what a config resolves to, and where each value comes from.
+#include <unistd.h>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/command.h"
+#include "cli/jobs/job_arguments.h"
+#include "cli/terminal/terminal.h"
+#include "common/absl_view.h"
+#include "common/with_commas.h"
+#include "jobspec/explain.h"
+#include "trainer_core/model/param_spec.h"
+
+namespace muster::cli {
+namespace {
+
+struct ShowOptions {
+  JobArguments job;
+  bool changed = false;
+  bool json = false;
+};
+
+// "derived", with what the config has instead.
+std::string source_of(const jobspec::ExplainedKey& row) {
+  if (row.stated_origin.empty()) return row.origin;
+  return absl::StrCat(row.origin, ": ", row.stated_origin, " has ", jobspec::show(row.stated));
+}
+
+std::string as_yaml(const std::vector<jobspec::ExplainedKey>& rows) {
+  // Wider ones, MaxText's lists of axes, push their origin to the right.
+  constexpr size_t kColumn = 48;
+  std::string text;
+  std::string_view topic;
+  for (const jobspec::ExplainedKey& row : rows) {
+    if (row.topic != topic) {
+      topic = row.topic;
+      absl::StrAppend(&text, text.empty() ? "" : "\n", "# ---- ", av(topic), "\n");
+    }
+    const std::string line = absl::StrCat(row.key, ": ", row.value.dump());
+    absl::StrAppend(
+        &text, line, std::string(line.size() < kColumn ? kColumn - line.size() + 2 : 2, ' '),
+        coloured(STDOUT_FILENO, Colour::kDim, absl::StrCat("# ", source_of(row))), "\n");
+  }
+  return text;
+}
+
+nlohmann::json as_json(const std::vector<jobspec::ExplainedKey>& rows) {
+  auto out = nlohmann::json::object();
+  for (const jobspec::ExplainedKey& row : rows) {
+    out[row.key] = {{"value", row.value}, {"origin", row.origin}};
+    if (row.stated_origin.empty()) continue;
+    out[row.key]["stated"] = {{"value", row.stated}, {"origin", row.stated_origin}};
+  }
+  return out;
+}
+
+// As base.yml calls the model that its own keys make.
+std::string name_of(const trainer::ModelConfig& model) {
+  return model.name.empty() ? "default" : model.name;
+}
+
+int show(const ShowOptions& options) {
+  const auto config = load_config(options.job);
+  if (!config.ok()) return fail(config.status());
+  const auto job = resolve_job(*config, options.job);
+  if (!job.ok()) return fail(job.status());
+  for (const std::string& warning : job->warnings) warn(warning);
+  auto rows = jobspec::explain(*config, *job);
+  if (options.changed) std::erase_if(rows, [](const auto& row) { return !row.is_changed; });
+  const int64_t parameters = trainer::parameter_count(trainer::model_params(job->train.model));
+  if (options.json) {
+    const nlohmann::json out = {{"settings", as_json(rows)},
+                                {"train_config", trainer::to_json(job->train)},
+                                {"parameters", parameters},
+                                {"nodes", job->spec.nodes()},
+                                {"ranks_per_node", job->spec.ranks_per_node()},
+                                {"output_directory", job->spec.output_directory()},
+                                {"warnings", job->warnings}};
+    return print_result(out.dump(2) + "\n");
+  }
+  return print_result(
+      absl::StrCat(as_yaml(rows), rows.empty() ? "" : "\n", "# model: ", name_of(job->train.model),
+                   ", ", with_commas(parameters), " parameters\n# mesh: ", job->mesh.to_string(),
+                   " (", job->mesh.ranks(), job->mesh.ranks() == 1 ? " rank)" : " ranks)",
+                   "\n# output: ", job->spec.output_directory(), "\n"));
+}
+
+}  // namespace
+
+void declare_config(CLI::App& app, Action& action) {
+  CLI::App* config = app.add_subcommand("config", "Look at a config before it is used");
+  config->require_subcommand(1);
+  config->footer("Example:\n  muster config show configs/base.yml model_name=llama2-tiny");
+  auto options = std::make_shared<ShowOptions>();
+  CLI::App* command =
+      config->add_subcommand("show", "Print every key with its value and where it comes from");
+  command->group("Commands");
+  add_config_arguments(*command, options->job, true);
+  add_rank_options(*command, options->job);
+  command->add_flag("--changed", options->changed, "Only the keys that differ from base.yml");
+  add_json_option(*command, options->json);
+  command->footer(
+      "Examples:\n"
+      "  muster config show configs/base.yml model_name=llama2-7b steps=15\n"
+      "  muster config show configs/base.yml model_name=gemma-2b --changed\n"
+      "  muster config show CONFIG=GPT126M --fdl.MAX_STEPS=100                 # Pax\n"
+      "  muster config show --module=text.gpt.c4_trainer --config=fuji-7B-v2   # AXLearn\n"
+      "  muster config show configs/base.yml --json | jq .train_config");
+  on_call(*command, action, options, show);
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,149 @@
+// muster decode: text from a run's newest checkpoint. The model runs in muster-trainer, which this process becomes.
+#include <filesystem>
+#include <limits>
+#include <map>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/command.h"
+#include "cli/jobs/job_arguments.h"
+#include "cli/run/become_trainer.h"
+#include "cli/terminal/terminal.h"
+#include "daemon/help.h"
+
+namespace muster::cli {
+namespace {
+
+struct DecodeArguments {
+  JobArguments job;
+  std::string run;
+  std::optional<std::string> prompt;
+  std::optional<int32_t> max_tokens;
+  std::optional<double> temperature;
+  std::optional<int32_t> top_k;
+  std::optional<double> top_p;
+  std::optional<int64_t> seed;
+  bool json = false;
+};
+
+// muster-trainer decode's, `--name` and value. A flag of the user's replaces what the config says.
+using Options = std::map<std::string, std::string>;
+
+std::string setting(const jobspec::Config& config, std::string_view key) {
+  const auto found = config.settings.find(key);
+  if (found == config.settings.end()) return "";
+  return found->second.value.is_string() ? found->second.value.get<std::string>()
+                                         : found->second.value.dump();
+}
+
+// MaxText's decode_sampling_* keys as the trainer's options.
+absl::Status add_sampling(const jobspec::Config& config, Options& options) {
+  const std::string strategy = setting(config, "decode_sampling_strategy");
+  if (strategy == "greedy" || strategy.empty()) return absl::OkStatus();
+  const auto add = [&](const char* name, std::string_view key) {
+    options[name] = setting(config, key);
+  };
+  if (strategy != "weighted" && strategy != "topk" && strategy != "nucleus") {
+    return absl::InvalidArgumentError(absl::StrCat("decode_sampling_strategy=", strategy,
+                                                   ": expected greedy, weighted, topk or nucleus"));
+  }
+  add("--temperature", "decode_sampling_temperature");
+  if (strategy == "topk") add("--top-k", "decode_sampling_top_k");
+  if (strategy == "nucleus") add("--top-p", "decode_sampling_nucleus_p");
+  return absl::OkStatus();
+}
+
+absl::Status add_run(const DecodeArguments& arguments, Options& options) {
+  if (!arguments.run.empty()) {
+    if (!arguments.job.config_path.empty()) {
+      return absl::InvalidArgumentError(
+          "--run and a config file both say what to decode from; give one of them");
+    }
+    if (!arguments.prompt) return absl::InvalidArgumentError("--run needs a --prompt");
+    const std::string checkpoints = absl::StrCat(arguments.run, "/checkpoints");
+    if (std::error_code error; !std::filesystem::is_directory(checkpoints, error)) {
+      return absl::NotFoundError(absl::StrCat(
+          "--run ", arguments.run,
+          ": there is no folder checkpoints in it; name base_output_directory/run_name"));
+    }
+    options["--checkpoint"] = checkpoints;
+    return absl::OkStatus();
+  }
+  if (arguments.job.config_path.empty()) {
+    return absl::InvalidArgumentError(
+        "say what to decode from: --run DIR, or a config file with the run's keys");
+  }
+  const auto config = load_config(arguments.job);
+  if (!config.ok()) return config.status();
+  const auto job = resolve_job(*config, arguments.job);
+  if (!job.ok()) return job.status();
+  if (job->train.tokenizer_path.empty()) {
+    return absl::InvalidArgumentError(
+        "tokenizer_path is empty: decoding needs the run's tokenizer");
+  }
+  auto file = in_memory_file(job->spec.train_config_json());
+  if (!file.ok()) return file.status();
+  options["--config"] = *std::move(file);
+  options["--prompt"] = setting(*config, "prompt");
+  return add_sampling(*config, options);
+}
+
+int decode(const DecodeArguments& arguments) {
+  Options options;
+  if (auto status = add_run(arguments, options); !status.ok()) return fail(status);
+  const auto add = [&](const char* name, const auto& value) {
+    if (value) options[name] = absl::StrCat(*value);
+  };
+  add("--prompt", arguments.prompt);
+  add("--max-tokens", arguments.max_tokens);
+  add("--temperature", arguments.temperature);
+  add("--top-k", arguments.top_k);
+  add("--top-p", arguments.top_p);
+  add("--seed", arguments.seed);
+  std::vector<std::string> words = {"decode"};
+  for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
+  if (arguments.json) words.push_back("--json");
+  return fail(become_trainer(std::move(words)));
+}
+
+}  // namespace
+
+void declare_decode(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<DecodeArguments>();
+  CLI::App* command = app.add_subcommand("decode", "Continue a prompt with a trained model");
+  add_config_arguments(*command, arguments->job, false);
+  command
+      ->add_option("--run", arguments->run, "A run's output folder: base_output_directory/run_name")
+      ->type_name("DIR");
+  command->add_option("--prompt", arguments->prompt, "How the text begins")->type_name("TEXT");
+  daemon::add_count(*command, "--max-tokens", arguments->max_tokens,
+                    "Tokens to add at most (default 64)", 1, 4096);
+  command
+      ->add_option("--temperature", arguments->temperature,
+                   "0 takes the likeliest token; 1 draws by probability (default 0)")
+      ->type_name("T")
+      ->check(daemon::number(0, 100));
+  command->add_option("--top-k", arguments->top_k, "Draw among the K likeliest; 0: all")
+      ->type_name("K")
+      ->transform(daemon::whole_number(0, std::numeric_limits<int32_t>::max()));
+  command
+      ->add_option("--top-p", arguments->top_p,
+                   "Draw among the likeliest that have probability P together")
+      ->type_name("P")
+      ->check(daemon::number(0, 1));
+  daemon::add_count(*command, "--seed", arguments->seed, "Another seed draws another text", 0,
+                    std::numeric_limits<int64_t>::max());
+  add_json_option(*command, arguments->json);
+  command->footer(
+      "Examples:\n"
+      "  muster decode --run out/first --prompt \"In the beginning\"\n"
+      "  muster decode --run out/first --prompt \"And God said\" --temperature 0.8 --top-k 40 "
+      "--seed 7\n"
+      "  muster decode configs/base.yml model_name=llama2-tiny run_name=first "
+      "base_output_directory=out \\\n"
+      "      tokenizer_path=tokenizer.model prompt=\"In the beginning\" "
+      "decode_sampling_strategy=topk decode_sampling_top_k=40");
+  on_call(*command, action, arguments, decode);
+}
+
+}  // namespace muster::cli

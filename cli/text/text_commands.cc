@@ -1,0 +1,151 @@
+#include "cli/text/text_commands.h"
+
+#include <absl/strings/str_join.h>
+
+#include "daemon/help.h"
+
+namespace muster::cli {
+namespace {
+
+void add_threads_option(CLI::App& command, int32_t& threads) {
+  daemon::add_count(command, "--threads", threads,
+                    "How many work at once; 0: as many as there are cores", 0, 1024)
+      ->capture_default_str();
+}
+
+// An option that takes one of `choices`.
+void add_choice(CLI::App& command, const std::string& name, std::string& value,
+                const std::vector<std::string>& choices, const std::string& description) {
+  command.add_option(name, value, description)
+      ->type_name(absl::StrJoin(choices, "|"))
+      ->check(CLI::IsMember(choices).description(""))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
+  CLI::App* command =
+      app.add_subcommand("tokenize", "Turn texts into token shards that training maps into memory");
+  command
+      ->add_option("--text", arguments.text,
+                   "Text (.txt), JSON lines (.jsonl, .json), TFRecord or Parquet, plain, .gz or "
+                   ".zst, or a folder of them; may be repeated")
+      ->required()
+      ->type_name("PATH");
+  command
+      ->add_option("--tokenizer", arguments.tokenizer,
+                   "A SentencePiece model, Hugging Face's tokenizer.json, or a tiktoken file")
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--out", arguments.out, "Folder for the shards; earlier ones in it are replaced")
+      ->required()
+      ->type_name("DIR");
+  add_choice(*command, "--format", arguments.format, {"text", "jsonl", "tfrecord", "parquet"},
+             "How to read every file, whatever its name says");
+  add_choice(*command, "--documents", arguments.documents, {"lines", "paragraphs", "files"},
+             "What a document of plain text is: a line, a paragraph between blank lines, a file");
+  command
+      ->add_option("--field", arguments.field,
+                   "The field of JSON lines, TFRecord examples and Parquet that has the text")
+      ->type_name("NAME")
+      ->capture_default_str();
+  add_choice(*command, "--bad-documents", arguments.bad_documents, {"repair", "skip", "stop"},
+             "What becomes of a document that is no UTF-8 or no JSON: repair puts U+FFFD in and "
+             "stops where that does not help");
+  command->add_flag("--no-eos", arguments.no_eos,
+                    "Put no end-of-sequence token behind each document");
+  add_threads_option(*command, arguments.threads);
+  daemon::add_count(*command, "--shard-tokens", arguments.shard_tokens,
+                    "Tokens after which a new shard begins", 1, int64_t{1} << 40)
+      ->capture_default_str();
+  command->add_flag("--restart", arguments.restart,
+                    "Begin anew where an interrupted run would go on");
+  add_json_option(*command, arguments.json);
+  command->footer(
+      "Examples:\n"
+      "  muster tokenize --text book.txt --tokenizer tokenizer.model --out shards\n"
+      "  muster tokenize --text c4/ --tokenizer Meta-Llama-3-8B/tokenizer.json --out shards\n"
+      "  muster tokenize --text pile.jsonl.zst --text more.txt --tokenizer tokenizer.model --out "
+      "shards\n"
+      "  muster run configs/base.yml … dataset_type=shards dataset_path=shards "
+      "tokenizer_path=tokenizer.model\n"
+      "A run that was killed goes on when the same command is given again.");
+  return *command;
+}
+
+CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "train-tokenizer", "Train a SentencePiece model (byte pairs with byte fallback, as Llama's)");
+  command->add_option("--text", arguments.text, "UTF-8 text, one document per line")
+      ->required()
+      ->type_name("FILE");
+  daemon::add_count(*command, "--vocab-size", arguments.vocab_size,
+                    "How many pieces it gets: vocab_size of the training config", 2, 1 << 24)
+      ->capture_default_str();
+  command->add_flag("--fewer-ok", arguments.fewer_ok,
+                    "A text too small for --vocab-size gets as many pieces as it yields");
+  command->add_option("--out", arguments.out, "Where the model goes; .model is added when missing")
+      ->required()
+      ->type_name("NAME[.model]");
+  add_threads_option(*command, arguments.threads);
+  add_json_option(*command, arguments.json);
+  command->footer(
+      "Examples:\n"
+      "  muster train-tokenizer --text book.txt --vocab-size 4096 --out tokenizer\n"
+      "  muster tokenize --text book.txt --tokenizer tokenizer.model --out shards");
+  return *command;
+}
+
+CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "convert", "Turn a model of Hugging Face or Meta into one of muster, or back");
+  command
+      ->add_option(
+          "from", arguments.from,
+          "A run's folder or one of its checkpoints, a Hugging Face folder (Llama, Mistral, "
+          "Mixtral, Gemma, GPT-2), or Meta's (params.json, consolidated.*.pth)")
+      ->required()
+      ->type_name("FROM");
+  command->add_option("to", arguments.to, "The folder to make; nothing is overwritten")
+      ->required()
+      ->type_name("TO");
+  command
+      ->add_option(
+          "--to", arguments.target,
+          "What TO is: a Hugging Face folder, or a run's folder with a checkpoint to begin "
+          "with (default: the other one)")
+      ->type_name("hf|muster")
+      ->check(CLI::IsMember({"hf", "muster"}).description(""));
+  command
+      ->add_option("--dtype", arguments.dtype,
+                   "Of the numbers in a Hugging Face folder (default: as FROM has them)")
+      ->type_name("float32|bfloat16|float16")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}).description(""));
+  command
+      ->add_option(
+          "--max-shard-size", arguments.shard_size,
+          "A Hugging Face folder's files hold that much; a larger tensor has a file of its "
+          "own")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--tokenizer", arguments.tokenizer,
+          "SentencePiece model to go along (default: the tokenizer's files beside FROM, or "
+          "its run's tokenizer_path)")
+      ->type_name("FILE.model");
+  add_json_option(*command, arguments.json);
+  command->footer(
+      "Examples:\n"
+      "  muster convert Llama-2-7b-hf llama2-7b                      # from Hugging Face\n"
+      "  muster convert llama-2-7b llama2-7b --tokenizer tokenizer.model   # from Meta's files\n"
+      "  muster run configs/base.yml model_name=llama2-7b run_name=tuned "
+      "load_parameters_path=llama2-7b …\n"
+      "  muster decode --run llama2-7b --prompt \"In the beginning\"\n"
+      "  muster convert tuned tuned-hf --dtype bfloat16              # for transformers");
+  return *command;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,162 @@
+// muster tokenize, in muster-text: texts → token shards.
+#include "trainer_core/text/tokenize.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal/terminal.h"
+#include "cli/text/text_commands.h"
+#include "cli/text/text_progress.h"
+#include "cli/text/text_stop.h"
+#include "common/escape.h"
+
+namespace muster::cli {
+namespace {
+
+using trainer::TokenizeReport;
+
+// Names of a list that are shown.
+constexpr size_t kNamesShown = 3;
+
+trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
+  trainer::TokenizeOptions options;
+  options.inputs = arguments.text;
+  options.format =
+      trainer::value_named<trainer::InputFormat>(trainer::kInputFormatNames, arguments.format);
+  options.tokenizer_path = arguments.tokenizer;
+  options.output_directory = arguments.out;
+  options.encode.read.field = arguments.field;
+  // The parser has let known names through alone.
+  options.encode.read.documents = *trainer::value_named<trainer::TextDocuments>(
+      trainer::kTextDocumentsNames, arguments.documents);
+  options.encode.bad_documents = *trainer::value_named<trainer::BadDocuments>(
+      trainer::kBadDocumentsNames, arguments.bad_documents);
+  options.encode.add_eos = !arguments.no_eos;
+  options.threads = arguments.threads;
+  options.shard_tokens = arguments.shard_tokens;
+  options.restart = arguments.restart;
+  return options;
+}
+
+// File names from outside: as JSON they must be UTF-8, on a terminal without what it obeys.
+nlohmann::json shown(const std::vector<std::string>& names) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const std::string& name : names) list.push_back(escape_controls(name, Layout::kOneLine));
+  return list;
+}
+
+struct Rates {
+  double text_bytes_per_second = 0;
+  double tokens_per_second = 0;
+};
+
+// Of what this run did itself.
+Rates rates_of(const TokenizeReport& report, double seconds) {
+  uint64_t tokens = 0;
+  for (size_t i = report.kept_shards; i < report.index.shards.size(); ++i)
+    tokens += report.index.shards[i].tokens;
+  const uint64_t bytes = report.index.bytes - report.kept_text_bytes;
+  seconds = std::max(seconds, 1e-3);
+  return {static_cast<double>(bytes) / seconds, static_cast<double>(tokens) / seconds};
+}
+
+std::string summary_json(const TokenizeArguments& arguments, const TokenizeReport& report,
+                         double seconds) {
+  const nlohmann::json summary = {
+      {"path", arguments.out},
+      {"files", report.input_files},
+      {"files_ignored", report.ignored.size()},
+      {"input_bytes", report.input_bytes},
+      {"documents", report.index.documents},
+      {"documents_repaired", report.counts.repaired},
+      {"documents_skipped", report.counts.skipped},
+      {"documents_cut", report.counts.cut},
+      {"repaired_examples", shown(report.counts.repaired_examples)},
+      {"skipped_examples", shown(report.counts.skipped_examples)},
+      {"tokens", report.index.tokens},
+      {"bytes", report.index.bytes},
+      {"bytes_per_second", rates_of(report, seconds).text_bytes_per_second},
+      {"shards", report.index.shards.size()},
+      {"shards_kept", report.kept_shards},
+      {"vocab_size", report.index.vocab_size},
+      {"unigram_entropy_nats", report.index.unigram_entropy_nats},
+      {"seconds", seconds}};
+  return summary.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string counted(uint64_t count, const std::string& what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+// "skipped: 3 documents\n  a.jsonl:7 (byte 812) is not JSON: …\n", or nothing.
+std::string list_of(const std::string& label, uint64_t count, const std::string& why,
+                    const std::vector<std::string>& examples) {
+  if (count == 0) return "";
+  std::string text = absl::StrCat(label, ": ", counted(count, "document"), why, "\n");
+  for (const std::string& example : examples)
+    absl::StrAppend(&text, "  ", escape_controls(example, Layout::kOneLine), "\n");
+  if (count > examples.size())
+    absl::StrAppend(&text, "  … and ", count - examples.size(), " more\n");
+  return text;
+}
+
+std::string summary_text(const TokenizeArguments& arguments, const TokenizeReport& report,
+                         double seconds) {
+  const trainer::TokenIndex& index = report.index;
+  const Rates rates = rates_of(report, seconds);
+  std::string text = absl::StrFormat(
+      "%s: %d documents, %d tokens in %s, %.2f bytes/token; %sB/s, %s tokens/s\n"
+      "unigram entropy: %.3f nats per token (a model that only knows frequencies has this loss)\n",
+      arguments.out, index.documents, index.tokens, counted(index.shards.size(), "shard"),
+      static_cast<double>(index.bytes) / static_cast<double>(index.tokens),
+      format_count(rates.text_bytes_per_second), format_count(rates.tokens_per_second),
+      index.unigram_entropy_nats);
+  if (report.kept_shards > 0) {
+    absl::StrAppend(&text, "resumed: ", counted(report.kept_shards, "shard"),
+                    " of an interrupted run kept\n");
+  }
+  text += list_of("repaired", report.counts.repaired, " with U+FFFD for what is no UTF-8",
+                  report.counts.repaired_examples);
+  text += list_of("skipped", report.counts.skipped, "", report.counts.skipped_examples);
+  if (report.counts.cut > 0) {
+    absl::StrAppend(&text, "cut: ", counted(report.counts.cut, "document"), " at ",
+                    trainer::kDocumentBytesMax, " bytes; the rest is the next one\n");
+  }
+  if (!report.ignored.empty()) {
+    const size_t count = std::min(report.ignored.size(), kNamesShown);
+    const std::vector<std::string> names(report.ignored.begin(),
+                                         report.ignored.begin() + static_cast<ptrdiff_t>(count));
+    absl::StrAppend(&text, "ignored: ", counted(report.ignored.size(), "file"), ": ",
+                    escape_controls(absl::StrJoin(names, ", "), Layout::kOneLine),
+                    count < report.ignored.size() ? ", …" : "", "\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+int tokenize(const TokenizeArguments& arguments) {
+  const Instant start = monotonic_now();
+  Output output(STDERR_FILENO);
+  ProgressBar bar(output, "tokenize", start);
+  trainer::TokenizeOptions options = options_of(arguments);
+  options.stop = &stop_on_signal();
+  const auto report =
+      trainer::tokenize_files(options, [&](const trainer::TokenizeProgress& progress) {
+        const Instant now = monotonic_now();
+        bar.update(reading_progress(progress.done, progress.total, start, now, progress.from), now);
+      });
+  bar.hide();
+  if (!report.ok()) return fail_or_stop(report.status());
+  const double seconds = to_seconds(monotonic_now() - start);
+  return print_result(arguments.json ? summary_json(arguments, *report, seconds)
+                                     : summary_text(arguments, *report, seconds));
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,180 @@
+#include "cli/jobs/job_view.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "cli/jobs/node_view.h"
+#include "common/escape.h"
+
+namespace muster::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::Job running_job() {
+  v1::Job job;
+  job.set_id(7);
+  job.set_state(v1::RUNNING);
+  job.set_reason("every rank is up");
+  job.set_attempt(1);
+  job.mutable_spec()->set_name("first");
+  job.mutable_spec()->set_user("ada");
+  job.mutable_spec()->set_nodes(1);
+  job.mutable_spec()->set_ranks_per_node(2);
+  job.mutable_spec()->set_train_config_json(R"({"vocab_size": 320})");
+  job.mutable_spec()->set_steps(100);
+  job.set_tokens_per_second(2000);
+  job.set_submitted_unix_ns(1'000'000'000);
+  v1::RankStatus* rank = job.add_ranks();
+  rank->set_step(42);
+  rank->set_checkpoint_step(40);
+  rank->set_loss(NAN);
+  rank->set_tokens_per_second(1000);
+  rank->set_phase("STEP");
+  return job;
+}
+
+TEST(JobView, JsonHasNumbersNamesAndTheConfigAsAnObject) {
+  const auto json = job_to_json(running_job());
+  EXPECT_EQ(json["id"], 7);
+  EXPECT_EQ(json["state"], "RUNNING");
+  EXPECT_EQ(json["spec"]["steps"], 100);
+  EXPECT_EQ(json["spec"]["train_config"]["vocab_size"], 320);
+  EXPECT_EQ(json["tokens_per_second"], 2000);
+  EXPECT_TRUE(json["ranks"][0]["loss"].is_null());
+  EXPECT_EQ(json["ranks"][0]["checkpoint_step"], 40);
+  EXPECT_TRUE(json["placement"].is_array());
+}
+
+TEST(JobView, EnvironmentHasNamesButNoValues) {
+  v1::Job job = running_job();
+  (*job.mutable_spec()->mutable_environment())["API_TOKEN"] = "secret";
+  const auto json = job_to_json(job);
+  EXPECT_EQ(json["spec"]["environment"]["API_TOKEN"], "***");
+  EXPECT_EQ(json.dump().find("secret"), std::string::npos);
+}
+
+TEST(JobView, AConfigThatIsNoJsonIsNullAndOneThatWasNotSentIsNotThere) {
+  v1::Job job = running_job();
+  job.mutable_spec()->set_train_config_json("{");
+  EXPECT_TRUE(job_to_json(job)["spec"].at("train_config").is_null());
+  job.mutable_spec()->clear_train_config_json();
+  EXPECT_FALSE(job_to_json(job)["spec"].contains("train_config"));
+}
+
+TEST(JobView, TellsWhatAJobRunsOn) {
+  v1::Job job = running_job();
+  job.mutable_spec()->set_nodes(4);
+  job.set_nodes(2);
+  job.add_held("node7");
+  job.add_held("node8");
+  EXPECT_THAT(describe_job(job, 0), HasSubstr("4 ranks on 2 of 4 nodes"));
+  EXPECT_THAT(describe_job(job, 0), HasSubstr("kept free for it: node7, node8"));
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = job;
+  EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("2 of 4"));
+  EXPECT_EQ(job_to_json(job)["nodes"], 2);
+  EXPECT_EQ(job_to_json(job)["held"].size(), 2U);
+  job.set_nodes(4);
+  EXPECT_THAT(describe_job(job, 0), HasSubstr("8 ranks on 4 nodes"));
+  v1::ListWorkersResponse workers;
+  v1::WorkerInfo& worker = *workers.add_workers();
+  worker.set_slots_used(2);
+  worker.set_slots_held(2);
+  EXPECT_THAT(describe_workers(workers), HasSubstr("2 (2 held)"));
+  EXPECT_EQ(describe_gpus(worker), "-");
+  worker.set_no_gpus_because("the driver is not loaded");
+  EXPECT_THAT(describe_nodes(workers, 0), HasSubstr("no GPUs: the driver is not loaded"));
+  for (int i = 0; i < 8; ++i) worker.add_gpus()->set_name("NVIDIA H100");
+  worker.set_gpus_used(3);
+  EXPECT_THAT(describe_workers(workers), HasSubstr("3 of 8 used, NVIDIA H100  "));
+  EXPECT_THAT(describe_nodes(workers, 0), HasSubstr("3 of 8 used, NVIDIA H100  "));
+}
+
+// After a restart of the coordinator, until its workers are back.
+TEST(JobView, AWorkerThatHasNotRegisteredYetIsNotSilent) {
+  v1::ListWorkersResponse workers;
+  v1::WorkerInfo& worker = *workers.add_workers();
+  worker.set_name("node1");
+  EXPECT_THAT(describe_workers(workers), HasSubstr("not yet registered"));
+  EXPECT_THAT(describe_workers(workers), Not(HasSubstr("ago")));
+  worker.set_slots(8);
+  EXPECT_THAT(describe_workers(workers), HasSubstr("away"));
+}
+
+TEST(JobView, TextForPeople) {
+  const std::string status = describe_job(running_job(), 61'000'000'000);
+  EXPECT_THAT(status, HasSubstr("RUNNING"));
+  EXPECT_THAT(status, HasSubstr("every rank is up"));
+  EXPECT_THAT(status, HasSubstr("42/100"));
+  EXPECT_THAT(status, HasSubstr("1m 00s ago"));
+  EXPECT_THAT(status, HasSubstr("newest checkpoint: step 40"));
+  v1::ListJobsResponse jobs;
+  *jobs.add_jobs() = running_job();
+  jobs.mutable_jobs(0)->mutable_spec()->clear_train_config_json();  // as the coordinator sends them
+  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("42/100"));
+  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("2.00k")) << "all ranks' tokens/s";
+  jobs.mutable_jobs(0)->clear_ranks();
+  EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("-/100"));
+  EXPECT_THAT(describe_jobs(jobs, 0), Not(HasSubstr("--all")));
+  jobs.set_more(true);
+  EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("--all"));
+}
+
+// Another user's words: they neither tell the terminal what to do nor pass for lines of ours.
+TEST(JobView, TextForPeopleHasNoControlCharacters) {
+  const std::string evil = "x\x1b[2J\n\xC2\x9By";
+  v1::ListJobsResponse jobs;
+  v1::Job& job = *jobs.add_jobs() = running_job();
+  job.set_reason(evil);
+  job.mutable_spec()->set_name(evil);
+  job.mutable_spec()->set_user(evil);
+  job.mutable_spec()->set_output_directory(evil);
+  job.mutable_ranks(0)->set_worker(evil);
+  job.mutable_ranks(0)->set_phase(evil);
+  job.add_faults()->set_message(evil);
+  job.add_faults()->set_worker(evil);
+  v1::ListWorkersResponse workers;
+  v1::WorkerInfo& worker = *workers.add_workers();
+  worker.set_name(evil);
+  worker.set_host(evil);
+  worker.set_version(evil);
+  worker.mutable_exclusion()->set_reason(evil);
+  for (const std::string& text :
+       {headline(job), describe_job(job, 0), describe_jobs(jobs, 0), describe_workers(workers),
+        describe_nodes(workers, 0), describe_node(worker, 0)}) {
+    EXPECT_THAT(text, HasSubstr(R"(x\x1b[2J\x0a\x9by)"));
+    EXPECT_EQ(text, escape_controls(text));
+    EXPECT_THAT(text, Not(HasSubstr("2J\n")));
+  }
+}
+
+TEST(NodeView, SaysWhyANodeIsLeftOutAndForHowLong) {
+  v1::WorkerInfo worker;
+  worker.set_name("node7");
+  worker.set_host("host7");
+  worker.set_connected(true);
+  EXPECT_EQ(describe_node(worker, 0), "node7 is good");
+  v1::NodeExclusion& exclusion = *worker.mutable_exclusion();
+  exclusion.set_cause("worker lost");
+  exclusion.set_reason("it was started anew");
+  exclusion.set_until_unix_ns(700'000'000'000);
+  exclusion.set_times(2);
+  worker.mutable_last_check()->set_passed(true);
+  worker.mutable_last_check()->set_unix_ns(90'000'000'000);
+  EXPECT_EQ(describe_node(worker, 100'000'000'000),
+            "node7 is left out for 10m 00s: worker lost: it was started anew (2 times in a day); "
+            "its check passed 10s ago");
+  EXPECT_EQ(worker_to_json(worker)["exclusion"]["cause"], "worker lost");
+  exclusion.set_until_unix_ns(0);
+  v1::ListWorkersResponse workers;
+  *workers.add_workers() = worker;
+  EXPECT_THAT(describe_nodes(workers, 100'000'000'000), HasSubstr("left out until admitted"));
+}
+
+}  // namespace
+}  // namespace muster::cli

@@ -1,0 +1,163 @@
+#include "cli/jobs/log_printer.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <poll.h>
+
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/cli/terminal/captured_fd.h"
+#include "tests/unit/cli/terminal/pseudo_terminal.h"
+
+namespace muster::cli {
+namespace {
+
+v1::LogChunk chunk(uint32_t attempt, int32_t rank, uint64_t offset, const std::string& data) {
+  v1::LogChunk chunk;
+  chunk.set_attempt(attempt);
+  chunk.set_rank(rank);
+  chunk.set_offset(offset);
+  chunk.set_data(data);
+  return chunk;
+}
+
+TEST(ParseStepLine, EveryFormSince2023) {
+  const auto now = parse_step_line(
+      "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: 1035.970, "
+      "total_weights: 524288, loss: 0.250");
+  ASSERT_TRUE(now.has_value());
+  EXPECT_EQ(now->step, 49);
+  EXPECT_DOUBLE_EQ(now->tokens_per_second, 1035.970);
+  EXPECT_DOUBLE_EQ(now->loss, 0.25);
+  const auto old = parse_step_line("completed step: 3, seconds: 1.000, TFLOP/s: 4.000, loss 2.500");
+  ASSERT_TRUE(old.has_value());
+  EXPECT_DOUBLE_EQ(old->loss, 2.5);
+}
+
+TEST(ParseStepLine, RefusesTheRest) {
+  for (const char* line :
+       {"", "completed step: ", "completed step: x, loss: 1", "completed step: 4",
+        "completed step: 4, loss: many", "step: 4, loss: 1"}) {
+    EXPECT_FALSE(parse_step_line(line).has_value()) << line;
+  }
+}
+
+class LogPrinterTest : public ::testing::Test {
+ protected:
+  LogPrinterOptions options(int32_t main_rank = 0) const {
+    return {.main_rank = main_rank, .steps = 10};
+  }
+  CapturedFd out_, news_;
+  Output output_{out_.fd()}, news_output_{news_.fd()};
+};
+
+TEST_F(LogPrinterTest, MainRankAsItIsOthersWithTheirName) {
+  LogPrinter printer(output_, news_output_, options());
+  EXPECT_TRUE(printer.take(chunk(1, 0, 0, "one\ntwo\n")));
+  EXPECT_TRUE(printer.take(chunk(1, 3, 0, "trouble\n")));
+  printer.news("RUNNING");
+  printer.finish();
+  EXPECT_EQ(out_.text(), "one\ntwo\n");
+  EXPECT_EQ(news_.text(), "[rank 3] trouble\nmuster: RUNNING\n");
+}
+
+TEST_F(LogPrinterTest, AllRanksAreNamed) {
+  LogPrinter printer(output_, news_output_, options(-1));
+  printer.take(chunk(1, 0, 0, "a\n"));
+  printer.take(chunk(1, 1, 0, "b\n"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), "[rank 0] a\n[rank 1] b\n");
+}
+
+TEST_F(LogPrinterTest, ForProgramsEachLineIsAnObject) {
+  LogPrinter printer(output_, news_output_, {.main_rank = -1, .json = true});
+  printer.take(chunk(1, 0, 0, "a\nb\xff \"c\"\n"));
+  printer.take(chunk(2, 3, 0, "d"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), R"({"attempt":1,"job":0,"line":"a","rank":0})"
+                         "\n"
+                         "{\"attempt\":1,\"job\":0,\"line\":\"b\xef\xbf\xbd \\\"c\\\"\",\"rank\":0}"
+                         "\n"
+                         R"({"attempt":2,"job":0,"line":"d","rank":3})"
+                         "\n");
+}
+
+TEST_F(LogPrinterTest, LinesAreWholeAcrossChunksAndTheLastOneComesAtTheEnd) {
+  LogPrinter printer(output_, news_output_, options());
+  printer.take(chunk(1, 0, 0, "be"));
+  printer.take(chunk(1, 0, 2, "gin\nen"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), "begin\nen\n");
+}
+
+TEST_F(LogPrinterTest, AStreamThatBeginsAgainRepeatsNothing) {
+  LogPrinter printer(output_, news_output_, options());
+  printer.take(chunk(1, 0, 0, "one\ntwo\n"));
+  printer.take(chunk(1, 0, 0, "one\ntwo\nthree\n"));
+  printer.take(chunk(1, 0, 4, "two\n"));
+  printer.take(chunk(2, 0, 0, "again\n"));
+  printer.finish();
+  EXPECT_EQ(out_.text(), "one\ntwo\nthree\nagain\n");
+}
+
+TEST_F(LogPrinterTest, ALineWithoutEndIsCut) {
+  LogPrinter printer(output_, news_output_, options());
+  const std::string part(40'000, 'x');
+  printer.take(chunk(1, 0, 0, part));
+  printer.take(chunk(1, 0, part.size(), part));
+  printer.finish();
+  EXPECT_EQ(out_.text().size(), 80'001U);
+}
+
+TEST_F(LogPrinterTest, ATerminalIsNotToldByARankWhatToDo) {
+  const PseudoTerminal terminal(80);
+  Output screen(terminal.fd());
+  LogPrinter printer(screen, news_output_, {});
+  printer.take(chunk(1, 0, 0, "a\tb \x1b[2J\n"));
+  printer.take(chunk(1, 1, 0, "to a file \x1b[2J\n"));
+  printer.finish();
+  EXPECT_EQ(terminal.text(), "a\tb \\x1b[2J\n");
+  EXPECT_EQ(news_.text(), "[rank 1] to a file \x1b[2J\n");
+}
+
+TEST_F(LogPrinterTest, AReaderThatIsGoneIsNoticed) {
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  {
+    Output output(full);
+    LogPrinter printer(output, news_output_, options());
+    printer.take(chunk(1, 0, 0, "line\n"));
+    printer.finish();
+    EXPECT_FALSE(printer.take(chunk(1, 0, 5, "line\n")));
+  }
+  close(full);
+}
+
+// `muster run | less`: more than fits in the pipe and in the printer, and nobody reads.
+TEST_F(LogPrinterTest, AReaderThatDoesNotReadHoldsUpTheRanksOutputAlone) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  {
+    Output output(ends[1]);
+    LogPrinter printer(output, news_output_, options());
+    const std::string line(1 << 20, 'x');
+    std::thread stream([&] {
+      for (uint64_t taken = 0; printer.take(chunk(1, 0, taken, line)); taken += line.size()) {
+      }
+    });
+    pollfd room{.fd = ends[1], .events = POLLOUT, .revents = 0};
+    while (poll(&room, 1, 0) > 0) std::this_thread::yield();
+    printer.news("never waits");
+    EXPECT_TRUE(printer.is_behind());
+    printer.give_up();
+    stream.join();
+    printer.finish();
+    EXPECT_EQ(news_.text(), "muster: never waits\n") << "news outlast what is given up";
+  }
+  close(ends[0]);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace muster::cli

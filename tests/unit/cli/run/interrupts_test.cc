@@ -1,0 +1,34 @@
+#include "cli/run/interrupts.h"
+
+#include <signal.h>
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+TEST(Interrupts, CountsWishesToLeave) {
+  const auto interrupts = Interrupts::block();
+  ASSERT_TRUE(interrupts.ok()) << interrupts.status();
+  EXPECT_EQ((*interrupts)->take(), 0);
+  raise(SIGHUP);
+  EXPECT_EQ((*interrupts)->take(), 1);
+  raise(SIGHUP);
+  EXPECT_EQ((*interrupts)->take(), 1) << "a closed terminal sends two";
+  raise(SIGINT);
+  EXPECT_EQ((*interrupts)->take(), 2);
+  (*interrupts)->release();
+}
+
+TEST(Interrupts, NohupHolds) {
+  signal(SIGHUP, SIG_IGN);
+  const auto interrupts = Interrupts::block();
+  ASSERT_TRUE(interrupts.ok()) << interrupts.status();
+  raise(SIGHUP);
+  EXPECT_EQ((*interrupts)->take(), 0);
+  (*interrupts)->release();
+  signal(SIGHUP, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace muster::cli

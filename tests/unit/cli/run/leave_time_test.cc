@@ -1,0 +1,68 @@
+#include "cli/run/leave_time.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+const Instant kStart = Instant() + std::chrono::hours(1);
+
+TEST(LeaveTime, WithoutAWishToLeaveOnlyTheLogsAreBounded) {
+  LeaveTime time;
+  EXPECT_FALSE(time.wait_until());
+  EXPECT_FALSE(time.is_up(kStart));
+  EXPECT_EQ(time.stop_grace(kStart), kStopGrace);
+  time.job_ended(kStart, false);
+  time.job_ended(kStart + milliseconds(100), false);
+  EXPECT_EQ(time.wait_until(), kStart + kLogTail);
+  EXPECT_EQ(time.stop_grace(kStart + kLogTail), kStopGrace);
+}
+
+// The job's end just in time, logs that never end, daemons that do not stop: still one deadline.
+TEST(LeaveTime, IsAsLongAsSomebodyHasAskedFor) {
+  LeaveTime time(std::chrono::seconds(30));
+  time.leave(kStart);
+  EXPECT_FALSE(time.is_up(kStart + std::chrono::seconds(29)));
+  EXPECT_TRUE(time.is_up(kStart + std::chrono::seconds(30)));
+}
+
+TEST(LeaveTime, OneDeadlineHoldsForEverything) {
+  LeaveTime time;
+  time.leave(kStart);
+  const Instant deadline = kStart + kLeaveTime;
+  EXPECT_LT(kLeaveTime, std::chrono::seconds(5));
+  EXPECT_EQ(time.wait_until(), deadline);
+  time.leave(kStart + milliseconds(3000));
+  EXPECT_EQ(time.wait_until(), deadline) << "a repeated wish moves nothing";
+  time.job_ended(deadline - milliseconds(300), true);
+  EXPECT_EQ(time.wait_until(), deadline);
+  EXPECT_FALSE(time.is_up(deadline - milliseconds(1)));
+  EXPECT_TRUE(time.is_up(deadline));
+  EXPECT_EQ(time.stop_grace(deadline - milliseconds(200)), milliseconds(200));
+  EXPECT_EQ(time.stop_grace(deadline + milliseconds(10)), milliseconds(0));
+}
+
+// `muster run | less`: the end of the logs is not lost to whoever still reads their beginning.
+TEST(LeaveTime, AReaderThatTakesItsTimeGetsIt) {
+  LeaveTime time;
+  time.job_ended(kStart, true);
+  time.job_ended(kStart + kLogTail, true);
+  EXPECT_FALSE(time.is_up(kStart + kLogTail));
+  time.job_ended(kStart + kLogTail + milliseconds(1), false);
+  EXPECT_EQ(time.wait_until(), kStart + 2 * kLogTail);
+}
+
+TEST(LeaveTime, AWishToLeaveDuringTheLogsShortensThem) {
+  LeaveTime time;
+  time.job_ended(kStart, false);
+  time.leave(kStart + milliseconds(100));
+  EXPECT_EQ(time.wait_until(), kStart + kLogTail) << "nothing grows longer";
+  time.leave_at_once(kStart + milliseconds(200));
+  EXPECT_TRUE(time.is_up(kStart + milliseconds(200)));
+  EXPECT_EQ(time.stop_grace(kStart + milliseconds(200)), milliseconds(0));
+}
+
+}  // namespace
+}  // namespace muster::cli

@@ -1,0 +1,53 @@
+#include "cli/slurm/slurm_queue.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kPartitions[] =
+    "PartitionName=main AllowGroups=ALL Default=YES QoS=N/A MaxNodes=UNLIMITED Nodes=node[1-4] "
+    "State=UP TotalCPUs=32 TotalNodes=4 SelectTypeParameters=NONE\n"
+    "PartitionName=big Default=NO MaxNodes=UNLIMITED TotalNodes=100 Nodes=b[1-100]\n";
+
+TEST(SlurmPartitions, AreReadFromScontrol) {
+  const auto partitions = parse_slurm_partitions(kPartitions);
+  ASSERT_EQ(partitions.size(), 2U);
+  EXPECT_EQ(partitions[0].name, "main");
+  EXPECT_TRUE(partitions[0].is_default);
+  EXPECT_EQ(partitions[0].nodes, 4);
+  EXPECT_FALSE(partitions[1].is_default);
+  EXPECT_EQ(partitions[1].nodes, 100);
+}
+
+TEST(TooManyNodes, IsWhatNoPartitionThatIsNamedHas) {
+  const auto partitions = parse_slurm_partitions(kPartitions);
+  EXPECT_EQ(too_many_nodes(partitions, "", 4), "");
+  EXPECT_EQ(too_many_nodes(partitions, "", 9), "the job wants 9 nodes, but partition main has 4");
+  EXPECT_EQ(too_many_nodes(partitions, "main,big", 9), "");
+  EXPECT_EQ(too_many_nodes(partitions, "main,big", 101),
+            "the job wants 101 nodes, but partition big has 100");
+  // Slurm says itself that there is no such partition.
+  EXPECT_EQ(too_many_nodes(partitions, "nowhere", 9), "");
+}
+
+TEST(StartedJobs, AreThoseThatDoNotWait) {
+  EXPECT_TRUE(started_jobs("").empty());
+  EXPECT_EQ(started_jobs("RUNNING 12_3 15\nPENDING 12_[4-9] 12\nCOMPLETING 7 7\nRUNNING 20+0 20\n"),
+            (std::set<std::string>{"12_3", "15", "7", "20+0", "20"}));
+}
+
+TEST(WaitingText, TellsWhatDoesNotPassByItself) {
+  EXPECT_EQ(waiting_text(""), "");
+  EXPECT_EQ(waiting_text("None\n"), "");
+  EXPECT_EQ(waiting_text("Priority\n"), "it waits (Priority)");
+  EXPECT_THAT(waiting_text("PartitionTimeLimit"),
+              HasSubstr("does not start before something is changed (PartitionTimeLimit: "));
+}
+
+}  // namespace
+}  // namespace muster::cli

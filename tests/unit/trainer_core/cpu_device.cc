@@ -1,0 +1,8 @@
+#include "tests/unit/trainer_core/train_helpers.h"
+
+namespace muster::trainer {
+
+std::shared_ptr<Backend> device_of_tests() { return nullptr; }
+NcclOptions nccl_of_tests() { return {}; }
+
+}  // namespace muster::trainer

@@ -1,0 +1,211 @@
+// Ranks that are asked to leave wherever each of them is: what they save is one step's, the same as without any interruption.
+#include "trainer_core/recovery/leaving.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/recovery/leaving_ranks.h"
+#include "trainer_core/rank/training_plan.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+namespace fs = std::filesystem;
+
+struct LeavingOutcome {
+  bool reached = false;  // the place
+  int64_t at = 0;        // steps that the slow rank had completed there
+  std::vector<ExitCode> codes;
+  std::vector<ExitCode> ended_with;
+  std::string out, err;
+};
+
+// Rank `slow` stands still before its `place`th round of messages since it has completed kCompleted steps. Then all ranks are asked to
+// leave, by their signal threads, and it goes on when a rank has said where it is: itself where it is one that saves.
+LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
+  Ranks ranks(config);
+  const auto size = static_cast<size_t>(ranks.mesh.ranks());
+  const bool slow_saves = writes_checkpoints(ranks.mesh, slow);
+  Moment there, told;
+  std::atomic<int64_t> completed{0};
+  std::atomic<int> rounds{0};
+  LeavingOutcome outcome;
+  for (size_t r = 0; r < size; ++r) {
+    const bool is_slow = static_cast<int>(r) == slow;
+    ranks.hooks[r].before = [&, is_slow](std::string_view channel) {
+      if (is_of_lane(channel, kLeaveLane) && (is_slow || !slow_saves)) told.happen();
+      const bool counts = is_slow && completed >= kCompleted && !is_of_lane(channel, kLeaveLane) &&
+                          !is_of_lane(channel, kCheckpointLane);
+      if (!counts || rounds++ != place) return absl::OkStatus();
+      outcome.reached = true;
+      outcome.at = completed;
+      there.happen();
+      told.wait();
+      return absl::OkStatus();
+    };
+  }
+  // Others may be about to complete the step that the slow one has completed.
+  std::vector<Moment> caught_up(size);
+  for (size_t r = 0; r < size; ++r) {
+    ranks.on_step[r] = [&, r](const StepRecord& record) {
+      if (static_cast<int>(r) == slow) completed = record.step + 1;
+      if (record.step + 1 >= kCompleted) caught_up[r].happen();
+    };
+  }
+  std::vector<std::thread> loops, signals;
+  for (size_t r = 0; r < size; ++r) loops.emplace_back([&, r] { ranks.run(static_cast<int>(r)); });
+  there.wait();
+  for (Moment& moment : caught_up) moment.wait();
+  ended_with.clear();
+  for (StopSignals& asked : ranks.signals) asked.stop = true;
+  // Who does not save leaves later: stop_signals.h.
+  for (const bool saves : {true, false}) {
+    for (size_t r = 0; r < size; ++r) {
+      if (writes_checkpoints(ranks.mesh, static_cast<int>(r)) == saves)
+        signals.emplace_back([&, r] { ranks.signals[r].leave_step(note_end); });
+    }
+    for (std::thread& thread : signals) thread.join();
+    signals.clear();
+  }
+  for (std::thread& thread : loops) thread.join();
+  outcome.codes = ranks.codes;
+  outcome.ended_with = ended_with;
+  outcome.out = ranks.out.str();
+  outcome.err = ranks.err();
+  return outcome;
+}
+
+class LeaveTogether : public testing::Test {
+ protected:
+  TrainConfig config(const std::string& checkpoints, const Degrees& degrees) const {
+    return leaving_config(folder_.file(checkpoints), degrees);
+  }
+
+  // At all places of a step and some of the next one, or at every `stride`-th of them, where rank `slow` stands still.
+  void expect_one_state_everywhere(TrainConfig (*change)(TrainConfig), const Degrees& degrees,
+                                   int slow, int stride = 1) {
+    TrainConfig whole = change(config("whole", degrees));
+    whole.checkpoint_period = 1;
+    ASSERT_THAT(run(whole).codes, Each(ExitCode::kOk));
+    int behind = 0;
+    for (int place = 0; behind < 3; place += stride) {
+      const std::string name = "at" + std::to_string(slow) + "-" + std::to_string(place);
+      const LeavingOutcome outcome = leave_at(change(config(name, degrees)), slow, place);
+      ASSERT_THAT(outcome.codes, Each(ExitCode::kPreempted)) << name << ": " << outcome.err;
+      ASSERT_THAT(outcome.ended_with, Each(ExitCode::kPreempted)) << name << outcome.err;
+      signal_threads_ += outcome.ended_with.size();
+      ASSERT_THAT(outcome.err, IsEmpty()) << name;
+      std::vector<std::string> saved;
+      for (const auto& entry : fs::directory_iterator(folder_.file(name)))
+        if (entry.is_directory()) saved.push_back(entry.path().filename());
+      ASSERT_EQ(saved.size(), 1U) << name;
+      const int64_t step = std::stoll(saved[0]);
+      // Others may be a step ahead, and another one may end for them. How many rounds a step has depends on which lanes are ahead.
+      ASSERT_GE(step, outcome.at) << name;
+      ASSERT_LE(step, outcome.at + 2) << name;
+      ASSERT_EQ(checkpoint_bytes(folder_.file(name + "/" + saved[0])),
+                checkpoint_bytes(folder_.file("whole/" + saved[0])))
+          << name;
+      steps_saved_.push_back(step);
+      if (outcome.at > kCompleted) ++behind;
+    }
+    fs::remove_all(folder_.file("whole"));
+    EXPECT_GT(signal_threads_, 0U) << "nobody left in a step";
+    // The ranks were on both sides of a step's end.
+    EXPECT_THAT(steps_saved_, testing::Contains(kCompleted));
+    EXPECT_THAT(steps_saved_, testing::Contains(kCompleted + 1));
+  }
+
+  TempFolder folder_;
+  std::vector<int64_t> steps_saved_;
+  size_t signal_threads_ = 0;  // that left for their rank
+};
+
+// Adafactor and the norm in metrics_file have collectives inside of an update.
+TEST_F(LeaveTogether, AtAnyPlaceOfAStepOneStateIsSaved) {
+  const auto sums = [](TrainConfig config) {
+    config.optimizer.type = OptimizerType::kAdafactor;
+    config.metrics_file = config.checkpoint_directory + ".jsonl";
+    return config;
+  };
+  expect_one_state_everywhere(sums, {1, 1, 2, 1, 1, 1, 1}, 0);
+  expect_one_state_everywhere(sums, {1, 1, 2, 1, 1, 1, 1}, 1, /*stride=*/3);
+}
+
+// Rank 2 has nothing to save, and the others need it for their steps.
+TEST_F(LeaveTogether, WithReplicas) {
+  const auto same = [](TrainConfig config) { return config; };
+  expect_one_state_everywhere(same, {2, 1, 2, 1, 1, 1, 1}, 2, /*stride=*/2);
+}
+
+// Whose passes have lanes of their own: on a mesh of one axis all groups have the same members.
+TEST_F(LeaveTogether, WithStages) {
+  const auto two_layers = [](TrainConfig config) {
+    config.model.num_layers = 2;
+    config.pipeline_microbatches = 2;
+    return config;
+  };
+  expect_one_state_everywhere(two_layers, {1, 2, 1, 1, 1, 1, 1}, 0, /*stride=*/2);
+}
+TEST_F(LeaveTogether, WithARing) {
+  const auto same = [](TrainConfig config) { return config; };
+  expect_one_state_everywhere(same, {1, 1, 1, 1, 2, 1, 1}, 1, /*stride=*/3);
+}
+
+// A rank that has nothing to save leaves while the others save, which wait for it in a pass.
+TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
+  Ranks ranks(config("kept", {2, 1, 2, 1, 1, 1, 1}));
+  Moment there, gone, noticed;
+  std::atomic<int64_t> completed{0};
+  ranks.on_step[2] = [&](const StepRecord& record) { completed = record.step + 1; };
+  // Rank 2 may be ahead of those that save.
+  Moment ready[2];
+  for (const size_t r : {0, 1}) {
+    ranks.on_step[r] = [&ready, r](const StepRecord& record) {
+      if (record.step + 1 >= kCompleted) ready[r].happen();
+    };
+  }
+  ranks.hooks[2].before = [&](std::string_view channel) {
+    if (!is_of_lane(channel, kStreamLane) || completed < kCompleted) return absl::OkStatus();
+    there.happen();
+    gone.wait();
+    return absl::UnavailableError("this rank has left");
+  };
+  ranks.hooks[0].before = [&](std::string_view channel) {
+    if (!is_of_lane(channel, kCheckpointLane) || ranks.signals[0].stop == false)
+      return absl::OkStatus();
+    gone.happen();
+    noticed.wait();
+    return absl::OkStatus();
+  };
+  // Rank 0 where it is in a round with rank 2, rank 1 where it waits for rank 3, which does.
+  for (const size_t r : {0, 1}) {
+    ranks.hooks[r].after = [&](std::string_view channel, const absl::Status& status) {
+      if (is_of_lane(channel, kStreamLane) && !status.ok()) noticed.happen();
+    };
+  }
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 4; ++rank) threads.emplace_back([&, rank] { ranks.run(rank); });
+  for (Moment* moment : {&there, &ready[0], &ready[1]}) moment->wait();
+  ended_with.clear();
+  ranks.signals[0].stop = ranks.signals[1].stop = true;
+  for (const size_t r : {0, 1})
+    threads.emplace_back([&, r] { ranks.signals[r].leave_step(note_end); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ended_with, (std::vector{ExitCode::kPreempted, ExitCode::kPreempted})) << ranks.err();
+  EXPECT_THAT(ranks.out.str(), HasSubstr("stopped on request: 2 of 8 steps are completed"));
+  EXPECT_TRUE(fs::exists(folder_.file("kept/2/manifest.json")));
+}
+
+}  // namespace
+}  // namespace muster::trainer

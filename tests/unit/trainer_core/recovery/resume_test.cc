@@ -1,0 +1,389 @@
+// Stopping and going on: the resumed run is the undisturbed one, bit for bit.
+#include <gmock/gmock.h>
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/meshes.h"
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/tools/decode.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::ContainsRegex;
+using testing::Each;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Resume : public testing::Test {
+ protected:
+  void SetUp() override { make_text_dataset(folder_.path()); }
+
+  TrainConfig config(const std::string& checkpoints, int ranks = 2) const {
+    TrainConfig config = tiny_config(ranks);
+    config.model.vocab_size = kTextVocab;
+    config.model.dropout_rate = 0.1;
+    config.dataset_type = DatasetType::kShards;
+    config.dataset_path = folder_.file("data");
+    config.tokenizer_path = folder_.file("t.model");
+    config.enable_checkpointing = true;
+    config.checkpoint_directory = folder_.file(checkpoints);
+    config.checkpoint_period = 5;
+    return config;
+  }
+
+  std::string model_bytes(const std::string& checkpoints, int64_t step) const {
+    const std::string folder = folder_.file(checkpoints) + "/" + std::to_string(step);
+    return checkpoint_bytes(folder);
+  }
+
+  // `configured(name)` is a run that saves its checkpoints in that folder: one that is left in its middle and begun again
+  // ends as one that is not.
+  template <class Configured>
+  void expect_goes_on(const Configured& configured) {
+    const RunResult whole = run(configured("whole"));
+    ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+    TrainConfig short_run = configured("parts");
+    short_run.steps = 10;
+    ASSERT_THAT(run(short_run).codes, Each(ExitCode::kOk));
+    const RunResult second = run(configured("parts"));
+    ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+    const std::vector<double> losses = whole.losses();
+    EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 10, losses.end()));
+    EXPECT_EQ(checkpoint_bytes(configured("whole").checkpoint_directory + "/20"),
+              checkpoint_bytes(configured("parts").checkpoint_directory + "/20"));
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
+  const RunResult whole = run(config("whole"));
+  ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+  // Rank 1 alone is asked to stop: all ranks leave after the same step.
+  const RunResult first =
+      run(config("parts"), [](int rank, const StepRecord& record, std::atomic<bool>& stop) {
+        if (rank == 1 && record.step == 6) stop = true;
+      });
+  EXPECT_THAT(first.codes, Each(ExitCode::kPreempted)) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("stopped on request: 8 of 20 steps are completed"));
+  ASSERT_TRUE(fs::exists(folder_.file("parts/8/manifest.json")));
+  const RunResult second = run(config("parts"));
+  ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
+  EXPECT_THAT(second.out,
+              HasSubstr("restored checkpoint " + folder_.file("parts/8") + ": 8 steps completed"));
+  ASSERT_EQ(second.records[0].front().step, 8);
+  for (size_t i = 0; i < second.records[0].size(); ++i) {
+    EXPECT_EQ(second.losses()[i], whole.losses()[i + 8]);
+    EXPECT_EQ(second.records[1][i].raw_grad_norm, whole.records[0][i + 8].raw_grad_norm);
+  }
+  EXPECT_EQ(model_bytes("whole", 20), model_bytes("parts", 20));
+}
+
+// What is saved while the training goes on is what a training that waits for the disk saves, at each period.
+TEST_F(Resume, InTheBackgroundIsTheSameAsWaiting) {
+  for (const bool background : {false, true}) {
+    TrainConfig with = config(background ? "background" : "waiting");
+    with.async_checkpointing = background;
+    with.per_device_batch_size = 1;
+    with.gradient_accumulation_steps = 2;
+    with.checkpoint_period = 3;
+    const RunResult result = run(with);
+    ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    EXPECT_THAT(result.out, ContainsRegex("saved checkpoint [^\n]*/18: [0-9.]+ MiB in [0-9.]+ s "
+                                          "\\([0-9.]+ GB/s\\), training waited [0-9.]+ s"));
+    EXPECT_EQ(result.checkpoint_steps[0], 20);
+    double stalls = 0;
+    for (const StepRecord& record : result.records[0]) stalls += record.checkpoint_stall_seconds;
+    EXPECT_GT(stalls, 0);
+    for (const StepRecord& record : result.records[1])
+      EXPECT_EQ(record.checkpoint_stall_seconds, 0) << "rank 0 alone saves";
+  }
+  for (const int64_t step : {3, 6, 9, 12, 15, 18, 20})
+    EXPECT_EQ(model_bytes("background", step), model_bytes("waiting", step)) << step;
+}
+
+TEST_F(Resume, ACheckpointOnRequestIsOfTheStepAfterItAndChangesNothing) {
+  TrainConfig asked = config("asked");
+  asked.checkpoint_period = 1000;
+  // Rank 1 alone is asked, twice in one step.
+  const RunResult result = run_ranks_with_signals(
+      {asked, asked}, [](int rank, const StepRecord& record, StopSignals& signals) {
+        if (rank == 1 && record.step == 6) signals.checkpoint = true;
+      });
+  ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + folder_.file("asked/8") + ": "));
+  std::set<std::string> saved;
+  for (const auto& entry : fs::directory_iterator(folder_.file("asked")))
+    if (entry.is_directory()) saved.insert(entry.path().filename());
+  EXPECT_EQ(saved, (std::set<std::string>{"8", "20"}));
+  ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
+  EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
+  fs::remove_all(folder_.file("asked/20"));
+  ASSERT_THAT(run(asked).codes, Each(ExitCode::kOk));
+  EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
+}
+
+// Each optimizer's state is saved, read and sent to the other ranks as a whole.
+TEST_F(Resume, EveryOptimizerGoesOnBitForBit) {
+  for (const OptimizerType type :
+       {OptimizerType::kAdamPax, OptimizerType::kSgd, OptimizerType::kAdafactor}) {
+    const auto of_type = [&](const std::string& name) {
+      TrainConfig with = config(name + std::to_string(static_cast<int>(type)));
+      with.optimizer.type = type;
+      with.optimizer.update_clip = 0.5;
+      with.model.emb_dim = 128;  // large enough for Adafactor's factors
+      return with;
+    };
+    ASSERT_NO_FATAL_FAILURE(expect_goes_on(of_type));
+  }
+}
+
+// With moments of half the size, which are rounded as they would have been; and from one type to the other.
+TEST_F(Resume, MomentsInBf16GoOnBitForBit) {
+  const auto rounded = [&](const std::string& name) {
+    TrainConfig with = config("mu-" + name);
+    with.optimizer.mu_dtype = ComputeType::kBfloat16;
+    with.optimizer.mu_stochastic_rounding = true;
+    return with;
+  };
+  ASSERT_NO_FATAL_FAILURE(expect_goes_on(rounded));
+  EXPECT_LT(fs::file_size(rounded("whole").checkpoint_directory +
+                          "/20/optimizer-00000-00000.safetensors"),
+            fs::file_size(rounded("whole").checkpoint_directory +
+                          "/20/optimizer-00000-00001.safetensors") *
+                11 / 20)
+      << "m is half of v";
+  TrainConfig back = rounded("parts");
+  back.optimizer = {};
+  back.steps = 30;
+  const RunResult result = run(back);
+  EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+  EXPECT_EQ(result.losses().size(), 10U);
+  back.optimizer.mu_dtype = ComputeType::kBfloat16;
+  back.steps = 40;
+  EXPECT_THAT(run(back).codes, Each(ExitCode::kOk));
+}
+
+// Scales, their history and what gradients were rounded with go on, too, and decoding has the scales.
+TEST_F(Resume, EveryQuantizationGoesOnBitForBit) {
+  for (const QuantizationType type :
+       {QuantizationType::kInt8, QuantizationType::kFp8Delayed, QuantizationType::kFp8Current}) {
+    const auto of_type = [&](const std::string& name) {
+      TrainConfig with = config(name + std::to_string(static_cast<int>(type)));
+      with.model.quantization = {.type = type, .amax_history_length = 12};
+      return with;
+    };
+    ASSERT_NO_FATAL_FAILURE(expect_goes_on(of_type));
+
+    DecodeOptions options;
+    options.checkpoint = of_type("whole").checkpoint_directory + "/20";
+    options.prompt = "And it came to";
+    options.max_tokens = 5;
+    EXPECT_TRUE(decode(of_type("whole"), options).ok());
+  }
+}
+
+TEST_F(Resume, WithScalesThatTheCheckpointHasNotIsRefused) {
+  TrainConfig first = config("plain");
+  first.steps = 5;
+  ASSERT_THAT(run(first).codes, Each(ExitCode::kOk));
+  TrainConfig other = config("plain");
+  other.model.quantization.type = QuantizationType::kFp8Delayed;
+  const RunResult result = run(other);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.err, HasSubstr("model.layers.0.self_attn.qkv_proj.input_scale"));
+}
+
+TEST_F(Resume, AnotherOptimizerIsRefusedWithBothNames) {
+  TrainConfig first = config("parts");
+  first.steps = 5;
+  ASSERT_THAT(run(first).codes, Each(ExitCode::kOk));
+  TrainConfig other = config("parts");
+  other.optimizer.type = OptimizerType::kAdamPax;
+  const RunResult result = run(other);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(result.err, HasSubstr("has the state of opt_type=adamw, which opt_type=adam_pax "
+                                    "cannot use; set opt_type=adamw, or another run_name"));
+}
+
+// The folder of a file system that this node has not mounted is empty.
+TEST_F(Resume, WithoutTheCheckpointThatTheJobHadItDoesNotBeginAnew) {
+  const std::vector<TrainConfig> configs(2, config("gone"));
+  const auto after = [&](uint64_t known) {
+    return run_ranks_with_signals(
+        configs, [](int, const StepRecord&, StopSignals&) {}, nullptr, known);
+  };
+  const RunResult refused = after(15);
+  EXPECT_THAT(refused.codes, Each(ExitCode::kFailure)) << "it is tried again, elsewhere";
+  EXPECT_THAT(refused.err, HasSubstr("an earlier attempt has saved step 15 in " +
+                                     configs[0].checkpoint_directory));
+  EXPECT_THAT(refused.records, Each(testing::IsEmpty()));
+  EXPECT_THAT(after(0).codes, Each(ExitCode::kOk));
+  EXPECT_THAT(after(15).codes, Each(ExitCode::kOk)) << "now there is one";
+}
+
+TEST_F(Resume, FallsBackFromATornCheckpoint) {
+  ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
+  fs::copy(folder_.file("whole"), folder_.file("torn"), fs::copy_options::recursive);
+  fs::resize_file(folder_.file("torn/20/model-00000-00000.safetensors"), 1000);
+  fs::remove(folder_.file("torn/15/manifest.json"));
+  const RunResult again = run(config("torn"));
+  ASSERT_THAT(again.codes, Each(ExitCode::kOk)) << again.err;
+  EXPECT_THAT(again.out,
+              HasSubstr("torn/20 is passed over: model-00000-00000.safetensors is truncated"));
+  EXPECT_THAT(again.out, HasSubstr("torn/15 is passed over: it has no manifest.json"));
+  EXPECT_THAT(again.out, HasSubstr("restored checkpoint " + folder_.file("torn/10")));
+  EXPECT_EQ(model_bytes("whole", 20), model_bytes("torn", 20));
+}
+
+TEST_F(Resume, OnAnotherNumberOfRanksGoesOnWithTheSameData) {
+  const RunResult whole = run(config("whole"));
+  fs::create_directories(folder_.file("four"));
+  fs::copy(folder_.file("whole/10"), folder_.file("four/10"), fs::copy_options::recursive);
+  const RunResult four = run(config("four", 4));
+  ASSERT_THAT(four.codes, Each(ExitCode::kOk)) << four.err;
+  ASSERT_EQ(four.records[0].size(), 10U);
+  for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(four.losses()[i] / whole.losses()[i + 10], 1, 1e-5);
+}
+
+// Ranks that share the storage of the model save it together, in the background and at the end, and go on from it.
+TEST_F(Resume, OfShardsIsBitIdentical) {
+  const auto sharded = [&](const std::string& name) {
+    TrainConfig with = config(name, 4);
+    with.mesh.ici = {2, 1, 2, 1, 1, 1, 1};
+    with.optimizer.type = OptimizerType::kAdafactor;
+    with.model.emb_dim = 128;  // large enough for Adafactor's factors
+    return with;
+  };
+  ASSERT_NO_FATAL_FAILURE(expect_goes_on(sharded));
+  const auto manifest = read_manifest(folder_.file("whole/20"));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::set<std::string> names;
+  for (const StoredFile& file : manifest->files) names.insert(file.name);
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "model-00000-00000.safetensors", "model-00001-00000.safetensors",
+                       "optimizer-00000-00000.safetensors", "optimizer-00001-00000.safetensors"}))
+      << "of the ranks that are first along data";
+}
+
+// From one rank to many and back: the curve goes on.
+class ResumeElsewhere : public Resume {
+ protected:
+  void expect_the_same_curve(const ExpertConfig& experts, const std::vector<Degrees>& meshes);
+};
+
+void ResumeElsewhere::expect_the_same_curve(const ExpertConfig& experts,
+                                            const std::vector<Degrees>& meshes) {
+  TrainConfig all = config("whole", 1);
+  all.model.experts = experts;
+  const RunResult whole = run(all);
+  ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
+  std::string from = folder_.file("whole/5");
+  int64_t done = 5;
+  for (const Degrees& degrees : meshes) {
+    const std::string name = "part" + std::to_string(done);
+    fs::create_directories(folder_.file(name));
+    fs::copy(from, folder_.file(name + "/" + std::to_string(done)), fs::copy_options::recursive);
+    const Mesh mesh = mesh_of({.ici = degrees});
+    TrainConfig part = config(name, mesh.ranks());
+    part.model.experts = experts;
+    part.mesh.ici = degrees;
+    part.optimizer.schedule_steps = 20;
+    part.steps = done + 5;
+    const RunResult result = run(part);
+    ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
+    ASSERT_EQ(result.losses().size(), 5U) << mesh.to_string();
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_NEAR(result.losses()[i] / whole.losses()[i + static_cast<size_t>(done)], 1, 1e-5)
+          << mesh.to_string() << ", step " << done + static_cast<int64_t>(i);
+    }
+    done += 5;
+    from = folder_.file(name + "/" + std::to_string(done));
+  }
+}
+
+TEST_F(ResumeElsewhere, OnAnyMeshGoesOnWithTheSameCurve) {
+  expect_the_same_curve({}, {{1, 1, 4, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}});
+}
+
+TEST_F(ResumeElsewhere, SoDoExpertsOfOtherRanks) {
+  expect_the_same_curve({.count = 4, .per_token = 2, .mlp_dim = 24, .capacity_factor = 1},
+                        {{1, 1, 1, 1, 1, 2, 1}, {1, 1, 1, 1, 1, 4, 1}, {1, 1, 2, 1, 1, 1, 1}});
+}
+
+// Puts a file in the place of the checkpoint directory after `step`.
+StepHook lose_directory(const std::string& directory, int64_t step) {
+  return [=](int rank, const StepRecord& record, std::atomic<bool>&) {
+    if (rank != 0 || record.step != step) return;
+    fs::remove_all(directory);
+    write_file(directory, "a file in the directory's place");
+  };
+}
+
+// Of the four saves the first succeeds, the next two are warnings, and the last one of all must not fail.
+TEST_F(Resume, ACheckpointThatCannotBeSavedIsAWarningUntilTheEnd) {
+  TrainConfig blocking = config("gone");
+  blocking.async_checkpointing = false;
+  const RunResult result = run(blocking, lose_directory(folder_.file("gone"), 7));
+  EXPECT_EQ(result.codes[0], ExitCode::kFailure) << result.err;
+  EXPECT_EQ(result.codes[1], ExitCode::kOk) << "nothing was wrong with its steps";
+  EXPECT_EQ(result.records[0].size(), 20U);
+  EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 10 is not saved: "));
+  EXPECT_THAT(result.err, HasSubstr("the job goes on (failure 1 in a row; number 3 ends it)"));
+  EXPECT_THAT(result.err, HasSubstr("the job goes on (failure 2 in a row; number 3 ends it)"));
+  EXPECT_THAT(result.err, HasSubstr("rank 0: checkpoint: checkpoint of step 20 is not saved: "));
+  // Rank 0 saved step 5; rank 1 cannot know.
+  EXPECT_EQ(result.checkpoint_steps, (std::vector<int64_t>{5, -1}));
+}
+
+TEST_F(Resume, TheThirdFailureInARowEndsTheJob) {
+  const RunResult result = run(config("gone"), lose_directory(folder_.file("gone"), 1));
+  EXPECT_EQ(result.codes[0], ExitCode::kFailure) << result.err;
+  EXPECT_EQ(result.codes[1], ExitCode::kPeerLost) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 5 is not saved: "));
+  EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 10 is not saved: "));
+  EXPECT_THAT(result.err, ContainsRegex("rank 0: checkpoint: checkpoint of step 15 is not saved: "
+                                        "[^\n]*; so were the 2 checkpoints before it"));
+}
+
+TEST_F(Resume, ARankWhoseDirectoryWasTakenEndsWithOneSentence) {
+  const RunResult result =
+      run(config("taken", 1), [&](int, const StepRecord& record, std::atomic<bool>&) {
+        if (record.step != 7) return;
+        CheckpointStore other(folder_.file("taken"), 1);
+        EXPECT_TRUE(other.open({.job = 3, .attempt = 2, .incarnation = 1}).ok());
+      });
+  EXPECT_EQ(result.codes[0], ExitCode::kFailure);
+  EXPECT_THAT(result.err, HasSubstr("belongs to attempt 2 of job 3 now"));
+  EXPECT_FALSE(fs::exists(folder_.file("taken/10")));
+}
+
+TEST_F(Resume, OfACompletedRunDoesNothing) {
+  ASSERT_THAT(run(config("done")).codes, Each(ExitCode::kOk));
+  const RunResult again = run(config("done"));
+  EXPECT_THAT(again.codes, Each(ExitCode::kOk)) << again.err;
+  EXPECT_TRUE(again.records[0].empty());
+  EXPECT_THAT(again.out, HasSubstr("nothing to do: 20 steps are completed"));
+}
+
+TEST_F(Resume, OfAnotherModelNamesTheTensorOnEveryRank) {
+  ASSERT_THAT(run(config("old")).codes, Each(ExitCode::kOk));
+  TrainConfig wider = config("old");
+  wider.model.mlp_dim = 64;
+  const RunResult result = run(wider);
+  EXPECT_THAT(result.codes, Each(ExitCode::kBadInput));
+  EXPECT_THAT(
+      result.err,
+      HasSubstr(
+          "tensor model.layers.0.mlp.gate_proj.weight has shape [48, 32] there and [64, 32]"));
+  EXPECT_THAT(result.err, HasSubstr("rank 1: start: rank 0 could not restore"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

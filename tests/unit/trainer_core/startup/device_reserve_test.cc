@@ -1,0 +1,113 @@
+// Figures of other people's libraries: that they are of the communicators which a mesh has.
+#include "trainer_core/startup/device_reserve.h"
+
+#include <gtest/gtest.h>
+
+#include "common/mesh.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/rank/training_plan.h"
+
+namespace muster::trainer {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kCollective = 24 * 2 * 12 * kMiB, kPeer = 32 * 12 * kMiB;
+
+TrainConfig on_axes(std::vector<std::pair<MeshAxis, int32_t>> axes) {
+  TrainConfig config = tiny_config(1);
+  for (const auto& [axis, degree] : axes) config.mesh.ici[static_cast<size_t>(axis)] = degree;
+  return config;
+}
+
+TEST(DeviceReserve, NcclIsOfTheCommunicators) {
+  EXPECT_EQ(nccl_bytes(tiny_config(1)), 0U);
+  // Gathers and scatters of parameters, whatever the number of ranks; sums of gradients.
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kFsdp, 2}})), kCollective);
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kFsdp, 8}})), kCollective);
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kData, 2}})), kCollective);
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kData, 2}, {MeshAxis::kFsdp, 2}})), 2 * kCollective);
+  // Rows of the stream, and parameters that tensor ranks all have.
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kTensor, 2}})), 2 * kCollective);
+}
+
+// Beside the parameters' gathers, which are along these axes, too.
+TEST(DeviceReserve, PeersAreThoseWhoAreSentTo) {
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kSequence, 4}})), kCollective + 3 * kPeer);
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kContext, 2}})), kCollective + kPeer);
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kContext, 4}})), kCollective + 2 * kPeer);
+  EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kPipeline, 2}})), kPeer);
+  TrainConfig experts = on_axes({{MeshAxis::kExpert, 4}});
+  experts.model.experts = {.count = 4, .per_token = 2, .mlp_dim = 8};
+  EXPECT_EQ(nccl_bytes(experts), kCollective + 3 * kPeer);
+}
+
+TEST(DeviceReserve, GraphsAreOfTheLayersThatARankHas) {
+  TrainConfig config = tiny_config(1);
+  const auto with_layers = [&](int32_t layers) {
+    TrainConfig deep = config;
+    deep.model.num_layers = layers;
+    return graph_bytes(deep);
+  };
+  const size_t two_layers = with_layers(4) - with_layers(2);
+  EXPECT_EQ(with_layers(6) - with_layers(4), two_layers);
+  EXPECT_GT(with_layers(2), two_layers) << "and of the head";
+  EXPECT_EQ(graph_bytes(on_axes({{MeshAxis::kFsdp, 4}})), graph_bytes(config));
+  config.cuda_graphs = false;
+  EXPECT_EQ(graph_bytes(config), 0U);
+}
+
+TEST(DeviceReserve, GraphsAreOfEachKindOfPass) {
+  const TrainConfig config = tiny_config(1);
+  TrainConfig evaluated = config;
+  evaluated.eval.interval = 1;
+  TrainConfig accumulated = config;
+  accumulated.gradient_accumulation_steps = 4;
+  EXPECT_GT(graph_bytes(evaluated), graph_bytes(config));
+  EXPECT_GT(graph_bytes(accumulated), graph_bytes(evaluated)) << "a backward pass has more";
+  // What is scattered begins in each of them, but at zero_stage 1.
+  TrainConfig sharded = on_axes({{MeshAxis::kFsdp, 2}});
+  sharded.gradient_accumulation_steps = 4;
+  EXPECT_EQ(graph_bytes(sharded), graph_bytes(config));
+  sharded.zero_stage = 1;
+  EXPECT_EQ(graph_bytes(sharded), graph_bytes(accumulated));
+  // Of two stages the first has one of two layers, with two micro-batches under way, of which one begins gradients.
+  TrainConfig stages = on_axes({{MeshAxis::kPipeline, 2}});
+  stages.pipeline_microbatches = 4;
+  EXPECT_GT(graph_bytes(stages), graph_bytes(config));
+  EXPECT_LT(graph_bytes(stages), graph_bytes(accumulated));
+}
+
+TEST(DeviceReserve, GraphsOfTheHeadAreOfRowsOfLogits) {
+  const auto with_length = [](int32_t length) {
+    TrainConfig config = tiny_config(1);
+    config.per_device_batch_size = 1;
+    config.model.vocab_size = 1 << 16;  // 1024 rows are 256 MiB
+    config.max_target_length = length;
+    return graph_bytes(config);
+  };
+  EXPECT_EQ(with_length(1024), with_length(8));
+  const size_t rows = with_length(2048) - with_length(1024);
+  EXPECT_GT(rows, 0U);
+  EXPECT_EQ(with_length(4096) - with_length(2048), 2 * rows);
+}
+
+TEST(DeviceReserve, GraphsHaveAttentionsParts) {
+  TrainConfig config = tiny_config(1);
+  config.dtype = ComputeType::kBfloat16;
+  config.per_device_batch_size = 2;
+  config.max_target_length = 4096;
+  config.model.num_query_heads = config.model.num_kv_heads = 32;  // 32 MiB of scores each
+  const size_t in_parts = graph_bytes(config);
+  EXPECT_EQ(gpu_attention_parts(config), 4);
+  config.dtype = ComputeType::kFloat32;
+  EXPECT_EQ(gpu_attention_parts(config), 1) << "own kernels";
+  EXPECT_GT(in_parts, graph_bytes(config));
+}
+
+TEST(DeviceReserve, HasALine) {
+  EXPECT_EQ(reserve_line({{"scratch", 64 * kMiB}, {"CUDA context", 512 * kMiB}}),
+            "beside the plan on the GPU: 576.0 MiB (scratch 64.0, CUDA context 512.0)");
+}
+
+}  // namespace
+}  // namespace muster::trainer

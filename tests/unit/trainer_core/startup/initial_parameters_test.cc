@@ -1,0 +1,132 @@
+// load_parameters_path on several ranks: one checkpoint, whatever happens to the folder meanwhile.
+#include "trainer_core/startup/initial_parameters.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/hooked_transport.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/comm/local.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class LoadParameters : public testing::Test {
+ protected:
+  static constexpr int kRanks = 2;
+
+  void SetUp() override {
+    TrainConfig config = tiny_config(1);
+    config.steps = 2;
+    config.enable_checkpointing = true;
+    config.checkpoint_period = 1;
+    config.checkpoint_directory = folder_.file("steps");
+    ASSERT_THAT(run(config).codes, Each(ExitCode::kOk));
+    fs::create_directories(folder_.file("from"));
+    publish("1");
+  }
+
+  void publish(const std::string& step) {
+    fs::copy(folder_.file("steps/" + step), folder_.file("from/" + step),
+             fs::copy_options::recursive);
+  }
+
+  struct Loaded {
+    std::vector<absl::Status> statuses;
+    std::vector<float> whole;  // both ranks' shards in the model's order
+    std::string out;
+  };
+  // `in_between` runs when rank 0 has found what it will read, and rank 1 has not looked yet.
+  Loaded load(const std::function<void()>& in_between) {
+    TrainConfig config = along_fsdp(tiny_config(kRanks));
+    config.load_parameters_path = folder_.file("from");
+    const Mesh mesh = mesh_of(config.mesh);
+    const LocalWorld world(kRanks, std::chrono::milliseconds(60'000));
+    Loaded loaded;
+    loaded.statuses.resize(kRanks);
+    loaded.whole.resize(static_cast<size_t>(parameter_count(model_params(config.model))));
+    std::ostringstream out;
+    bool first = true;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const RoundHooks hooks{.before = [&, rank](std::string_view) {
+          if (rank == 0 && std::exchange(first, false)) in_between();
+          return absl::OkStatus();
+        }};
+        ProcessGroups groups(std::make_shared<HookedTransport>(world.join(rank), hooks), mesh,
+                             nullptr);
+        const auto layout = ShardLayout::of(config.model, mesh, rank, DType::kF32);
+        std::vector<float> params(static_cast<size_t>(layout.elements()));
+        loaded.statuses[static_cast<size_t>(rank)] =
+            begin_parameters(config, layout, params, groups, out);
+        for (const TensorBox& box : layout.stored_boxes()) {
+          const auto spec = std::ranges::find(layout.table(), box.tensor, &ParamSpec::name);
+          const CommonRuns runs(whole_box(*spec), box);
+          for (int64_t i = 0; i < runs.count(); ++i) {
+            const auto [from, to] = runs.at(i);
+            std::copy_n(params.data() + box.offset + to, runs.length(),
+                        loaded.whole.data() + spec->offset + from);
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    loaded.out = out.str();
+    return loaded;
+  }
+
+  std::vector<float> parameters_of(const std::string& step) const {
+    const std::vector<ParamSpec> table = model_params(tiny_config(1).model);
+    std::vector<float> params(static_cast<size_t>(parameter_count(table)));
+    std::vector<TensorRow> rows(table.begin(), table.end());
+    EXPECT_TRUE(restore_parameters(folder_.file("steps/" + step), rows, params).ok());
+    return params;
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(LoadParameters, ACheckpointThatIsSavedMeanwhileIsNobodys) {
+  const Loaded loaded = load([&] { publish("2"); });
+  for (const absl::Status& status : loaded.statuses) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(loaded.whole, parameters_of("1"));
+  EXPECT_THAT(loaded.out, HasSubstr("parameters are from " + folder_.file("from/1")));
+}
+
+// Of a rank's own part; all ranks say the same.
+TEST_F(LoadParameters, DamageThatOneRankFindsIsSaidByAll) {
+  const std::string file = folder_.file("from/1/model-00000-00000.safetensors");
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(file, bytes);
+  const Loaded loaded = load([] {});
+  for (const absl::Status& status : loaded.statuses) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("model-00000-00000.safetensors is damaged"));
+  }
+}
+
+TEST_F(LoadParameters, WhatIsNotThereIsSaidByAll) {
+  fs::remove_all(folder_.file("from/1"));
+  for (const absl::Status& status : load([] {}).statuses) {
+    EXPECT_TRUE(absl::IsNotFound(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("load_parameters_path="));
+  }
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,193 @@
+#include "trainer_core/startup/preflight.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/temp_folder.h"
+#include "tests/unit/trainer_core/train_helpers.h"
+#include "trainer_core/rank/training_plan.h"
+#include "trainer_core/text/train_tokenizer.h"
+
+namespace muster::trainer {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+class Preflight : public testing::Test {
+ protected:
+  void SetUp() override {
+    make_text_dataset(folder_.path());
+    config_ = tiny_config(1);
+    config_.model.vocab_size = kTextVocab;
+    config_.dataset_type = DatasetType::kShards;
+    config_.dataset_path = folder_.file("data");
+    config_.tokenizer_path = folder_.file("t.model");
+    config_.enable_checkpointing = true;
+    config_.checkpoint_directory = folder_.file("ckpt");
+    config_.metrics_file = folder_.file("metrics.jsonl");
+  }
+
+  std::string problem() const { return std::string(preflight(config_, machine_).message()); }
+
+  TempFolder folder_;
+  TrainConfig config_;
+  std::optional<MachineRoots> machine_;
+};
+
+TEST_F(Preflight, AGoodConfigIsSilent) { EXPECT_EQ(problem(), ""); }
+
+TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  config_.mesh.ici[0] = 4;
+  write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
+  EXPECT_THAT(problem(),
+              MatchesRegex(
+                  "the training needs [0-9]+ MiB of memory \\(4 ranks of [0-9]+ "
+                  "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but this machine has "
+                  "1 MiB available; lower "
+                  "per_device_batch_size \\(4\\), max_target_length \\(16\\), .*, or set "
+                  "async_checkpointing=False"));
+  write_file(folder_.file("meminfo"), "MemAvailable: 204800 kB\n");
+  EXPECT_THAT(problem(), HasSubstr("the training needs")) << "libraries take their part";
+  write_file(folder_.file("meminfo"), "MemAvailable: 2048000 kB\n");
+  EXPECT_EQ(problem(), "");
+}
+
+// Shares that are not even, and those that save: the bound is what all ranks will map, to the byte.
+TEST_F(Preflight, TheMemoryOfANodeIsThatOfItsRanks) {
+  config_ = along_tensor(tiny_config(4));
+  config_.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)] = 2;
+  config_.mesh.ici[static_cast<size_t>(MeshAxis::kFsdp)] = 2;
+  config_.model.vocab_size = 100'001;
+  config_.enable_checkpointing = true;
+  config_.checkpoint_directory = folder_.file("ckpt");
+  config_.threads = 1;
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  size_t bytes = 0;
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    bytes +=
+        (size_t{64} << 20) + plan_training(config_, 1, Staging::kYes, rank).memory().total_bytes();
+  }
+  const auto with_memory = [&](size_t kib) {
+    write_file(folder_.file("meminfo"), "MemAvailable: " + std::to_string(kib) + " kB\n");
+    return problem();
+  };
+  EXPECT_EQ(with_memory((bytes + 1023) / 1024), "");
+  EXPECT_THAT(with_memory((bytes - 1) / 1024),
+              MatchesRegex("the training needs .* \\(4 ranks, of which rank 1 takes most, [0-9]+ "
+                           "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but .*"));
+}
+
+// Local checkpoints: two saves, and the copies of another node's; in the node's memory, and in the folder's file system.
+TEST_F(Preflight, LocalCheckpointsAreCounted) {
+  config_ = tiny_config(1);
+  config_.mesh = {};
+  config_.mesh.dcn[static_cast<size_t>(MeshAxis::kFsdp)] = 2;
+  config_.enable_checkpointing = true;
+  config_.checkpoint_directory = folder_.file("ckpt");
+  config_.enable_emergency_checkpoint = true;
+  config_.local_checkpoint_period = 1;
+  config_.local_checkpoint_directory = folder_.file("memory");
+  config_.model.vocab_size = 100'000;
+  machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
+  write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
+  // 6.4 million parameters of 12 bytes, half of them on each node, which keeps those of both twice.
+  EXPECT_THAT(problem(), HasSubstr(", and 147 MiB for local checkpoints), but this machine"));
+  EXPECT_THAT(problem(), HasSubstr(", or set enable_emergency_checkpoint=False"));
+  write_file(folder_.file("meminfo"), "MemAvailable: 99999999999999 kB\n");
+  EXPECT_EQ(problem(), "");
+  config_.model.vocab_size = 1 << 24;
+  config_.model.emb_dim = 1 << 18;
+  EXPECT_THAT(problem(), HasSubstr("enable_emergency_checkpoint: " + folder_.file("memory") +
+                                   " has no room for local checkpoints: a node keeps"));
+}
+
+TEST_F(Preflight, AVocabularyIsThatOfTheTokenizerOrLarger) {
+  config_.model.vocab_size = 319;
+  EXPECT_THAT(problem(), HasSubstr("has a vocabulary of 320, but vocab_size=319; it must be at "
+                                   "least 320"));
+  config_.tokenizer_path = "";
+  EXPECT_THAT(problem(), HasSubstr("was made with a vocabulary of 320, but vocab_size=319"));
+  config_.model.vocab_size = 512;
+  EXPECT_EQ(problem(), "");
+}
+
+TEST_F(Preflight, AnotherTokenizerOfTheSameSizeIsFound) {
+  write_file(folder_.file("other.txt"),
+             read_file(folder_.file("text.txt")).substr(2000) + "Blessed are the peacemakers.\n");
+  ASSERT_TRUE(train_tokenizer({.input = folder_.file("other.txt"),
+                               .vocab_size = kTextVocab,
+                               .output = folder_.file("o.model")})
+                  .ok());
+  config_.tokenizer_path = folder_.file("o.model");
+  EXPECT_THAT(problem(), HasSubstr("was made with another tokenizer"));
+}
+
+TEST_F(Preflight, ATruncatedShardIsNamedWithTheOffset) {
+  std::filesystem::resize_file(folder_.file("data/shard-00000.mtok"), 1001);
+  EXPECT_THAT(problem(), HasSubstr("shard-00000.mtok truncated"));
+  EXPECT_THAT(problem(), HasSubstr("offset 1001"));
+}
+
+TEST_F(Preflight, ADamagedShardIsFoundByItsChecksum) {
+  std::string bytes = read_file(folder_.file("data/shard-00000.mtok"));
+  bytes[200] = static_cast<char>(bytes[200] ^ 1);
+  write_file(folder_.file("data/shard-00000.mtok"), bytes);
+  EXPECT_THAT(problem(), HasSubstr("is damaged"));
+}
+
+TEST_F(Preflight, ASequenceLongerThanTheDataIsBadInput) {
+  config_.max_target_length = 10'000'000;
+  EXPECT_THAT(problem(), HasSubstr("lower max_target_length (10000000)"));
+}
+
+TEST_F(Preflight, ACheckpointDirectoryThatCannotBeWrittenIsBadInput) {
+  config_.checkpoint_directory = folder_.file("text.txt/ckpt");
+  EXPECT_THAT(problem(), HasSubstr("text.txt/ckpt"));
+}
+
+TEST_F(Preflight, ACheckpointThatDoesNotFitTheDiskIsBadInput) {
+  config_.tokenizer_path = "";
+  config_.dataset_type = DatasetType::kSynthetic;
+  config_.model.vocab_size = 1 << 24;
+  config_.model.emb_dim = 1 << 18;
+  EXPECT_THAT(problem(), HasSubstr("has no room: a checkpoint takes"));
+}
+
+TEST_F(Preflight, ACheckpointOfAnotherModelNamesTheTensor) {
+  ASSERT_EQ(run(config_).codes[0], ExitCode::kOk);
+  EXPECT_EQ(problem(), "");
+  config_.model.num_layers = 3;
+  EXPECT_THAT(problem(), HasSubstr("it has no tensor model.layers.2.input_layernorm.weight"));
+}
+
+TEST_F(Preflight, CheckpointsOfWhichNoneIsWholeAreRefusedHereAndAtTheStart) {
+  ASSERT_EQ(run(config_).codes[0], ExitCode::kOk);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.file("ckpt"))) {
+    if (entry.is_directory()) std::filesystem::remove(entry.path() / "manifest.json");
+  }
+  EXPECT_THAT(problem(), HasSubstr("set another run_name"));
+  const RunResult again = run(config_);
+  EXPECT_EQ(again.codes[0], ExitCode::kBadInput);
+  EXPECT_THAT(again.err, HasSubstr("set another run_name"));
+}
+
+TEST_F(Preflight, AMetricsFileThatCannotBeWrittenIsBadInput) {
+  config_.metrics_file = folder_.file("text.txt/metrics");
+  EXPECT_THAT(problem(), HasSubstr("metrics_file"));
+}
+
+TEST_F(Preflight, WhatIsRefusedLeavesNoFolders) {
+  config_.checkpoint_directory = folder_.file("run/ckpt");
+  config_.metrics_file = folder_.file("run/log/" + std::string(300, 'x'));
+  EXPECT_THAT(problem(), HasSubstr("metrics_file"));
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("run")));
+  config_.metrics_file = folder_.file("run/log/metrics");
+  EXPECT_EQ(problem(), "");
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("run/ckpt")));
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,138 @@
+#include "trainer_core/input/training_data.h"
+
+#include <string>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/base/data_paths.h"
+#include "trainer_core/base/fnv.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/input/data_order.h"
+
+namespace muster::trainer {
+namespace {
+
+Samples::Kind kind_of(const TrainConfig& config) {
+  return config.packing ? Samples::Kind::kPacked : Samples::Kind::kDocuments;
+}
+
+uint64_t fingerprint_of(const std::vector<std::shared_ptr<const TokenDataset>>& datasets) {
+  std::string text;
+  for (const auto& dataset : datasets) absl::StrAppend(&text, dataset->checksums(), "\n");
+  return fnv1a(text);
+}
+
+// "fewer than the 17 of one sequence": of a corpus from which no sequence can be made.
+absl::StatusOr<std::unique_ptr<Samples>> make_samples(const TrainConfig& config, Corpus corpus,
+                                                      const std::string& what) {
+  const uint64_t tokens = corpus.tokens();
+  auto samples = Samples::make(kind_of(config), std::move(corpus), config.max_target_length);
+  if (samples->size() > 0) return samples;
+  return absl::InvalidArgumentError(
+      config.packing ? absl::StrCat(what, " has ", tokens, " tokens, fewer than the ",
+                                    config.max_target_length + 1,
+                                    " of one sequence; lower max_target_length (",
+                                    config.max_target_length, ") or give more text")
+                     : absl::StrCat(what, " has no document"));
+}
+
+// A data set's sequences, on both sides of the split.
+absl::Status add_dataset(const TrainConfig& config, const DataShare& share, TrainingData& data) {
+  auto opened = TokenDataset::open(share.folder, config.model.vocab_size);
+  if (!opened.ok()) return opened.status();
+  const std::shared_ptr<const TokenDataset> dataset = *std::move(opened);
+  data.datasets.push_back(dataset);
+  const double fraction = config.eval.holdout_fraction;
+  auto split = split_corpus(dataset, fraction, config.data_shuffle_seed);
+  if (!split.ok()) return split.status();
+  const std::string of = fraction > 0 ? absl::StrCat(" with eval_holdout_fraction=", fraction) : "";
+  auto train = make_samples(config, std::move(split->train),
+                            absl::StrCat("the data set in ", share.folder, of));
+  if (!train.ok()) return train.status();
+  data.train.push_back({*std::move(train), share.weight});
+  if (fraction == 0) return absl::OkStatus();
+  auto eval = make_samples(
+      config, std::move(split->eval),
+      absl::StrCat("what eval_holdout_fraction=", fraction, " holds out of ", share.folder));
+  if (!eval.ok()) return eval.status();
+  data.eval.push_back(*std::move(eval));
+  return absl::OkStatus();
+}
+
+absl::Status add_eval_dataset(const TrainConfig& config, TrainingData& data) {
+  const std::string& folder = config.eval.dataset_path;
+  auto opened = TokenDataset::open(folder, config.model.vocab_size);
+  if (!opened.ok())
+    return absl::Status(opened.status().code(),
+                        absl::StrCat("eval_dataset_path: ", opened.status().message()));
+  const std::shared_ptr<const TokenDataset> dataset = *std::move(opened);
+  data.datasets.push_back(dataset);
+  auto eval = make_samples(config, Corpus(dataset), absl::StrCat("eval_dataset_path ", folder));
+  if (!eval.ok()) return eval.status();
+  data.eval.push_back(*std::move(eval));
+  return absl::OkStatus();
+}
+
+absl::Status check_eval_steps(const TrainConfig& config, const TrainingData& data) {
+  const EvalConfig& eval = config.eval;
+  if (!eval.enabled() || eval.steps == -1) return absl::OkStatus();
+  const uint64_t batch = static_cast<uint64_t>(eval.per_device_batch_size) *
+                         static_cast<uint64_t>(batch_slice(mesh_of(config.mesh), 0).count);
+  const uint64_t there = data.eval_sequences();
+  if (static_cast<uint64_t>(eval.steps - 1) <= (there - 1) / batch) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "eval_steps is ", eval.steps, " batches of ", batch, " sequences, but there are ", there,
+      " sequences to evaluate; use at most ", (there - 1) / batch + 1, ", or -1 for all"));
+}
+
+// A training of no step at all is nobody's wish.
+absl::Status check_epochs(const TrainConfig& config, const TrainingData& data) {
+  if (config.num_epoch < 0) return absl::OkStatus();
+  const int64_t slices = batch_slice(mesh_of(config.mesh), 0).count;
+  const int64_t batch = slices * config.per_device_batch_size * config.gradient_accumulation_steps;
+  const uint64_t sequences = data.train_sequences();
+  if (sequences >= static_cast<uint64_t>((batch + config.num_epoch - 1) / config.num_epoch))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "num_epoch=", config.num_epoch, " of ", sequences,
+      " sequences is less than one batch, which has ", batch,
+      "; lower per_device_batch_size or max_target_length, raise num_epoch, or give more text"));
+}
+
+}  // namespace
+
+uint64_t TrainingData::train_sequences() const {
+  uint64_t count = 0;
+  for (const WeightedSamples& source : train) count += source.samples->size();
+  return count;
+}
+
+uint64_t TrainingData::eval_sequences() const {
+  uint64_t count = 0;
+  for (const auto& source : eval) count += source->size();
+  return count;
+}
+
+absl::StatusOr<TrainingData> open_training_data(const TrainConfig& config) {
+  TrainingData data;
+  if (config.dataset_type != DatasetType::kShards) {
+    data.order = data_order(config, {}, {});
+    return data;
+  }
+  const auto shares = parse_data_paths(config.dataset_path);
+  if (!shares.ok()) return shares.status();
+  for (const DataShare& share : *shares) {
+    if (auto status = add_dataset(config, share, data); !status.ok()) return status;
+  }
+  data.order = data_order(config, *shares, data.datasets);
+  if (!config.eval.dataset_path.empty()) {
+    if (auto status = add_eval_dataset(config, data); !status.ok()) return status;
+  }
+  data.fingerprint = fingerprint_of(data.datasets);
+  if (auto status = check_epochs(config, data); !status.ok()) return status;
+  if (auto status = check_eval_steps(config, data); !status.ok()) return status;
+  return data;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,123 @@
+#include "trainer_core/loop/gradient_step.h"
+
+#include <array>
+#include <cmath>
+#include <span>
+
+#include "trainer_core/optim/schedule.h"
+
+namespace muster::trainer {
+
+GradientStep::GradientStep(const TrainConfig& config, const TrainContext& context,
+                           RankModel& rank_model, StepData& data)
+    : config_(config),
+      context_(context),
+      rank_model_(rank_model),
+      data_(data),
+      passes_(rank_model),
+      tflops_(step_tflops(config)) {}
+
+LossSum GradientStep::compute(uint64_t position) {
+  data_fault_ = {};
+  data_wait_ = Duration::zero();
+  comm_before_ = comm_times();
+  if (rank_model_.messages() != nullptr) waited_before_ = rank_model_.messages()->waited();
+  const auto load = [&](int32_t micro_batch) {
+    enter_phase(context_, Phase::kData);
+    const Instant asked = monotonic_now();
+    const Batch batch = data_fault_.load(data_, position, micro_batch);
+    data_wait_ += monotonic_now() - asked;
+    enter_phase(context_, Phase::kStep);
+    return batch;
+  };
+  return passes_.train(data_.micro_batches(), load, {}).value();  // nothing else could end them
+}
+
+absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving) {
+  const OpRange range(rank_model_.ops(), "reduce");
+  if (auto status = rank_model_.finish_passes(); !status.ok()) return status;
+  comm_ = comm_times() - comm_before_;
+  ProcessGroup& world = context_.groups.world();
+  squares_ = rank_model_.ops().sum_of_squares(RankModel::flat(rank_model_.model().grads()));
+  StepTail mine{.loss = local.loss,
+                .weight = local.weight,
+                .stop_votes = context_.signals.stop ? 1 : 0,
+                .checkpoint_votes = context_.signals.checkpoint.exchange(false) ? 1 : 0,
+                .balance = local.balance,
+                .routed = local.routed,
+                .dropped = local.dropped,
+                .squares = count_once(squares_),
+                .saving_votes = saving ? 1 : 0};
+  if (!std::isfinite(local.loss)) {
+    mine.bad_ranks = 1;
+    mine.bad_rank_sum = world.rank();
+  }
+  data_fault_.vote(world.rank(), mine);
+  std::array<float, kStepTailElements> tail{};
+  mine.write(tail);
+  if (auto status = world.all_reduce(tail, "step"); !status.ok()) return status;
+  // All ranks go on with the same scales. Where a magnitude is NaN the gradients are, too, and the step is not applied.
+  if (const auto amaxes = rank_model_.model().amaxes(); !amaxes.empty()) {
+    if (auto status = world.all_reduce_max(amaxes, "amaxes"); !status.ok()) return status;
+  }
+  const StepTail reduced = StepTail::read(tail);
+  // Who has all gradients has their squares to the last bit.
+  if (rank_model_.shares_parameters()) squares_ = reduced.squares;
+  return reduced;
+}
+
+CommTimes GradientStep::comm_times() const {
+  CommTimes times = rank_model_.comm_times();
+  const Duration waited = context_.groups.busy(kComputeLane);
+  times.busy += waited;
+  times.blocked += waited;
+  return times;
+}
+
+double GradientStep::count_once(double sum) const {
+  const MeshCoordinate place = context_.groups.mesh().coordinate(context_.groups.rank());
+  return place[static_cast<size_t>(MeshAxis::kData)] == 0 ? sum : 0;
+}
+
+absl::StatusOr<double> GradientStep::parameter_norm() {
+  const double squares =
+      rank_model_.ops().sum_of_squares(RankModel::flat(rank_model_.model().params()));
+  if (!rank_model_.shares_parameters()) return std::sqrt(squares);
+  auto parts = split_wide(count_once(squares));
+  if (auto status = context_.groups.world().all_reduce(parts, "parameter norm"); !status.ok())
+    return status;
+  return std::sqrt(join_wide(parts));
+}
+
+double GradientStep::collective_wait_seconds() const {
+  Duration waited = comm_times().blocked - comm_before_.blocked;
+  if (StageMessages* messages = rank_model_.messages(); messages != nullptr)
+    waited += messages->waited() - waited_before_;
+  return to_seconds(waited);
+}
+
+StepRecord GradientStep::record(int64_t step, const StepTail& reduced) const {
+  const double weight = divisor(reduced);
+  StepRecord record;
+  record.step = step;
+  record.data_wait_seconds = to_seconds(data_wait_);
+  record.tflops_per_device = tflops_.total();
+  record.tflops_causal_per_device = tflops_.total_causal();
+  record.tokens_per_device = data_.tokens_per_step();
+  record.total_weights = reduced.weight;
+  record.loss = reduced.loss / weight;
+  record.raw_grad_norm = std::sqrt(squares_) / weight;
+  if (context_.groups.mesh().ranks() > 1) record.comm = {to_seconds(comm_.busy), comm_.hidden()};
+  if (StageMessages* messages = rank_model_.messages(); messages != nullptr) {
+    record.pipeline = {pipeline_bubble(pipeline_shape(config_)),
+                       to_seconds(messages->waited() - waited_before_)};
+  }
+  record.learning_rate = learning_rate(config_.optimizer, step);
+  if (reduced.routed > 0) {
+    record.experts = {reduced.balance / weight,
+                      static_cast<double>(reduced.dropped) / static_cast<double>(reduced.routed)};
+  }
+  return record;
+}
+
+}  // namespace muster::trainer

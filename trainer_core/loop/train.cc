@@ -1,0 +1,400 @@
+#include "trainer_core/loop/train.h"
+
+#include <cmath>
+#include <memory>
+#include <mutex>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/loop/evaluation.h"
+#include "trainer_core/loop/gradient_step.h"
+#include "trainer_core/loop/step_report.h"
+#include "trainer_core/rank/group_peers.h"
+#include "trainer_core/rank/rank_model.h"
+#include "trainer_core/recovery/checkpointing.h"
+#include "trainer_core/recovery/failure.h"
+#include "trainer_core/recovery/leaving.h"
+#include "trainer_core/recovery/not_finite.h"
+#include "trainer_core/recovery/not_finite_policy.h"
+#include "trainer_core/recovery/starting_point.h"
+#include "trainer_core/startup/agreement.h"
+#include "trainer_core/startup/choose_backend.h"
+#include "trainer_core/startup/load_config.h"
+
+namespace muster::trainer {
+namespace {
+
+class Trainer : public RunningStep {
+  using By = Leaving::By;
+
+ public:
+  Trainer(const TrainConfig& config, const TrainContext& context)
+      : config_(config),
+        context_(context),
+        checkpoints_(config, context),
+        report_(config, context),
+        writes_(writes_checkpoints(context.groups.mesh(), context.groups.rank())),
+        writers_(GroupPeers::of_writers(context.groups, kLeaveLane, "leave")),
+        guard_(config.not_finite_policy) {}
+
+  ExitCode run() {
+    const ExitCode code = loop();
+    checkpoints_.finish();  // the loop has left: the signal thread does nothing more
+    if (code == ExitCode::kOk) checkpoints_.remove_local();
+    return code;
+  }
+
+  void leave(EndProcess end_process) override {
+    if (!leaving_.claim(By::kSignalThread)) return;
+    if (leaving_.started()) {
+      // Passes may wait for what never comes, and fail; a save needs none of it.
+      context_.groups.isolate_channels();
+      const absl::Status together = meet_writers(/*wants_save=*/true).status();
+      const std::lock_guard lock(mutex_);
+      // Under the lock: the loop says nothing more.
+      if (!leaving_.has_given_up()) end_process(save_and_stop(together));
+    } else {
+      end_process(ExitCode::kPreempted);
+    }
+    leaving_.left();
+  }
+
+  bool give_up(EndProcess end_process) override {
+    if (!leaving_.started()) return false;
+    // Held by a save that the loop waits for; one in the background does not hold it.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || checkpoints_.is_saving() || !leaving_.give_up()) return false;
+    say("asked to leave", kPeersStayedAway);
+    end_process(ExitCode::kPreempted);
+    context_.groups.abort();  // tests: as the peers of a process that has ended see it
+    return true;
+  }
+
+ private:
+  bool leader() const { return context_.groups.rank() == 0; }
+  void enter(Phase phase) { enter_phase(context_, phase); }
+
+  ExitCode loop() {
+    if (auto status = start(); !status.ok()) return fail("start", status, exit_code_for(status));
+    if (config_.enable_checkpointing) context_.page.offer_checkpoints();
+    report_.restart_clock();
+    while (!at_end()) {
+      if (const ExitCode code = run_step(completed_); code != ExitCode::kOk) return code;
+    }
+    return end();
+  }
+
+  // The loop cannot go on. Where the signal thread leaves for the rank, it says why.
+  ExitCode fail(const std::string& where, const absl::Status& status, ExitCode code) {
+    return leaving_.claim(By::kLoop) ? explain(where, status, code) : stand_aside(status);
+  }
+
+  ExitCode stand_aside(const absl::Status& why) {
+    leaving_.wait_until_left(why);
+    return ExitCode::kPreempted;
+  }
+
+  ExitCode explain(const std::string& where, const absl::Status& status, ExitCode code) {
+    say(where, std::string(status.message()));
+    return code;
+  }
+
+  void say(const std::string& where, std::string_view what) {
+    context_.err << "rank " << context_.groups.rank() << ": " << where << ": " << what << std::endl;
+  }
+
+  // Everything before the first step
+
+  absl::Status start() {
+    enter(Phase::kLoad);
+    if (auto status = check_world_size(config_, context_.groups.mesh().ranks()); !status.ok())
+      return status;
+    if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
+    auto device_memory = prepare_devices(config_, context_);
+    if (!device_memory.ok()) return device_memory.status();
+    auto data = open_training_data(config_);
+    if (!data.ok()) return data.status();
+    if (auto status = open_files(*data); !status.ok()) return status;
+    enter(Phase::kCompile);
+    rank_model_ = std::make_unique<RankModel>(
+        config_, context_.backend != nullptr ? context_.backend : cpu_backend(context_.threads),
+        staging_of(config_, context_.groups.rank()), context_.groups, *std::move(device_memory));
+    checkpoints_.attach(*rank_model_);
+    gradients_ = std::make_unique<GradientStep>(config_, context_, *rank_model_, *data_);
+    report_.begin(*rank_model_);
+    if (auto status = load_parameters(); !status.ok()) return status;
+    if (auto status = check_agreement(context_.groups, data->fingerprint, *rank_model_);
+        !status.ok())
+      return status;
+    leaving_.start();
+    return absl::OkStatus();
+  }
+
+  absl::Status open_files(TrainingData& data) {
+    data_ = StepData::training(config_, context_.groups.rank(), data);
+    if (config_.eval.enabled()) evaluation_ = std::make_unique<Evaluation>(config_, context_, data);
+    if (auto status = checkpoints_.open(data.order); !status.ok()) return status;
+    return report_.open();
+  }
+
+  absl::Status load_parameters() {
+    if (auto status = restore(RestoreFrom::kAnywhere); !status.ok()) return status;
+    position_ = restored_samples_;
+    if (at_end()) report_.nothing_to_do(completed_);
+    return absl::OkStatus();
+  }
+
+  // What the loop's thread alone changes: all steps are completed, the data is used up, or the loss is low enough.
+  bool at_end() const {
+    return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
+  }
+
+  absl::Status restore(RestoreFrom from) {
+    const auto at = restore_or_begin(config_, context_, checkpoints_, *rank_model_, from);
+    if (!at.ok()) return at.status();
+    completed_ = at->step;
+    restored_samples_ = at->samples;
+    return absl::OkStatus();
+  }
+
+  // One step
+
+  ExitCode run_step(int64_t step) {
+    report_.begin_step();
+    const LossSum local = gradients_->compute(position_);
+    leaving_.expect_turn();
+    const auto reduced = gradients_->reduce(local, checkpoints_.is_busy());
+    if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
+    if (auto status = gradients_->data_verdict(*reduced); !status.ok())
+      return leave_without_data(absl::StrCat("data of step ", step), status);
+    StepRecord record = gradients_->record(step, *reduced);
+    record.skipped_batches = skipped_;
+    const bool stop = reduced->stop_votes > 0;
+    if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
+      return pass_over(record, *reduced, !std::isfinite(local.loss), stop);
+    if (!leaving_.begin_turn()) return ExitCode::kPreempted;
+    checkpoints_.hear(*reduced);
+    if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
+      return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
+    if (stop || (at_end() && !evaluated_after(completed_))) (void)leaving_.claim(By::kLoop);
+    leaving_.end_turn();
+    return after_step(step, stop);
+  }
+
+  // In a turn. After an error there is nothing left that is worth saving: the turn does not end.
+  absl::Status complete(StepRecord& record, double weight) {
+    checkpoints_.before_update();
+    if (auto status = update(record, weight); !status.ok()) return status;
+    record.collective_wait_seconds = gradients_->collective_wait_seconds();
+    report_.finish(record, checkpoints_.take_stall());
+    position_ += data_->samples_per_step();
+    report_.publish(record, record.step + 1 == config_.steps || data_->ends_at(position_));
+    completed_ = record.step + 1;
+    guard_.on_step();
+    return absl::OkStatus();
+  }
+
+  absl::Status update(StepRecord& record, double weight) {
+    const double clip = clip_factor(record.raw_grad_norm, config_.optimizer.clipping_threshold);
+    record.grad_norm = record.raw_grad_norm * clip;
+    const UpdateStep step{record.learning_rate, clip / weight, record.step + 1,
+                          config_.init_weights_seed};
+    if (auto status = rank_model_->update(step); !status.ok()) return status;
+    if (!config_.writes_metrics()) return absl::OkStatus();
+    const auto norm = gradients_->parameter_norm();
+    if (norm.ok()) record.param_norm = *norm;
+    return norm.status();
+  }
+
+  // What was done until now is no step's. In a turn, or under the lock.
+  void restart_clock() { report_.restart_clock(checkpoints_.take_stall()); }
+
+  ExitCode after_step(int64_t step, bool stop) {
+    if (!stop && evaluated_after(completed_)) {
+      const std::string where = absl::StrCat("evaluation after step ", step);
+      if (auto status = run_evaluation(step); !status.ok())
+        return evaluation_->data_verdict().ok() ? leave_broken(where, status)
+                                                : leave_without_data(where, status);
+    }
+    const bool last = at_end();
+    // The first step's time is what people wait for: the peak is measured after it.
+    if (!last && !stop && !std::exchange(peak_measured_, true)) {
+      context_.page.set_device_peak_tflops(rank_model_->measure_peak_tflops());
+      report_.restart_clock();
+    }
+    if (stop && !last) return stop_on_vote();
+    const absl::Status status = save_if_due(last, stop);
+    return status.ok() ? ExitCode::kOk : fail("checkpoint", status, exit_code_of_step(status));
+  }
+
+  absl::Status save_if_due(bool last, bool stop) {
+    const std::lock_guard lock(mutex_);
+    const bool due = checkpoints_.is_due(completed_, last) || (last && stop);
+    absl::Status status = checkpoints_.collect();
+    if (status.ok() && due) status = save(/*goes_on=*/!last);
+    if (due) restart_clock();
+    return status;
+  }
+
+  // Evaluation
+
+  bool evaluated_after(int64_t completed) const {
+    return evaluation_ != nullptr && evaluation_->is_due(completed);
+  }
+
+  absl::Status run_evaluation(int64_t step) {
+    const auto record = evaluation_->run(*rank_model_, step);
+    if (!record.ok()) return record.status();
+    const std::lock_guard lock(mutex_);
+    target_reached_ = evaluation_->reaches_target(*record);
+    if (at_end()) (void)leaving_.claim(By::kLoop);
+    evaluation_->publish(*record, report_.metrics());
+    restart_clock();
+    return absl::OkStatus();
+  }
+
+  // A step that is not finite
+
+  // All ranks come to the same decision here, from the same numbers.
+  ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
+                     bool stop) {
+    const auto culprit = blame_not_finite(
+        context_.groups.world(), *rank_model_, *data_, position_, reduced, own_loss_is_bad,
+        [&](const std::string& found) { say(absl::StrCat("step ", record.step), found); });
+    if (!culprit.ok())
+      return fail("not finite", culprit.status(), exit_code_of_step(culprit.status()));
+    if (!leaving_.begin_turn()) return ExitCode::kPreempted;
+    checkpoints_.hear(reduced);
+    const NotFiniteDecision decision = guard_.on_not_finite();
+    const uint64_t end = position_ + data_->samples_per_step();
+    if (leader())
+      context_.err << not_finite_line(record, *culprit, position_, end - 1, decision) << std::endl;
+    if (decision.action == NotFiniteAction::kAbort) {
+      if (leaving_.claim(By::kLoop)) return ExitCode::kNotFinite;
+      return stand_aside(absl::InternalError("its loss or gradient is not finite"));
+    }
+    position_ = end;
+    ++skipped_;
+    if (decision.action == NotFiniteAction::kRollback) {
+      const absl::Status status = restore(RestoreFrom::kSharedStorage);
+      if (!status.ok()) return leave_broken("rollback", status);
+      const std::string line = rollback_line(completed_, record.step, restored_samples_, end - 1);
+      if (leader()) context_.err << line << std::endl;
+    }
+    restart_clock();
+    if (at_end()) (void)leaving_.claim(By::kLoop);
+    leaving_.end_turn();
+    return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
+  }
+
+  // A step or a rollback failed. Peers that are lost when all were asked to leave have left in its middle: no fault where this rank saves alone.
+  ExitCode leave_broken(const std::string& where, const absl::Status& status) {
+    if (!leaving_.claim(By::kLoop)) return stand_aside(status);
+    const ExitCode code = exit_code_of_step(status);
+    if (code != ExitCode::kPeerLost || !context_.signals.stop || writers_)
+      return explain(where, status, code);
+    const std::lock_guard lock(mutex_);
+    return save_and_stop(absl::OkStatus());
+  }
+
+  // On all ranks at the same place. What is completed is good, and saved before anybody is gone, which ends them all.
+  ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
+    leaving_.expect_no_turn();
+    if (!leaving_.claim(By::kLoop)) return stand_aside(why);
+    const ExitCode code = explain(where, why, exit_code_of_step(why));
+    const absl::Status together = meet_writers(/*wants_save=*/true).status();
+    std::unique_lock lock(mutex_);
+    if (leaving_.has_given_up()) return code;
+    if (auto status = save_completed(together); !status.ok()) explain("checkpoint", status, code);
+    lock.unlock();
+    (void)context_.groups.world().barrier("data fault");
+    return code;
+  }
+
+  ExitCode end() {
+    if (!leaving_.claim(By::kLoop)) return stand_aside(absl::OkStatus());
+    const auto saves = meet_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
+    const std::lock_guard lock(mutex_);
+    absl::Status status = saves.status();
+    if (status.ok() && *saves) status = save(/*goes_on=*/false);
+    if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
+    report_.end(completed_, data_->ends_at(position_));
+    enter(Phase::kShutdown);
+    return ExitCode::kOk;
+  }
+
+  ExitCode stop_on_vote() {
+    if (!leaving_.claim(By::kLoop)) return stand_aside(absl::OkStatus());
+    const absl::Status together = meet_writers(/*wants_save=*/true).status();
+    const std::lock_guard lock(mutex_);
+    return save_and_stop(together);
+  }
+
+  // By who has claimed, on either thread
+
+  // Whether the state is to be saved; afterwards no turn is being taken.
+  absl::StatusOr<bool> meet_writers(bool wants_save) {
+    if (writes_) return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
+    leaving_.wait_for_expected_turn();
+    return wants_save;
+  }
+
+  // `together`: what became of meeting the others. Without them what is saved already is enough. Under the lock.
+  absl::Status save_completed(const absl::Status& together) {
+    const bool possible = together.ok() || checkpoints_.has_saved(completed_);
+    return possible ? save(/*goes_on=*/false) : not_saved(completed_, together);
+  }
+
+  ExitCode save_and_stop(const absl::Status& together) {
+    if (leaving_.has_given_up()) return ExitCode::kPreempted;
+    const absl::Status status = save_completed(together);
+    if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
+    enter(Phase::kShutdown);
+    report_.stop(completed_);
+    return ExitCode::kPreempted;
+  }
+
+  // The state after the last completed step.
+  absl::Status save(bool goes_on) {
+    enter(Phase::kCheckpointSave);
+    if (checkpoints_.checkpoint_is_due(completed_)) guard_.on_checkpoint();
+    return goes_on ? checkpoints_.save(completed_, position_)
+                   : checkpoints_.save_last(completed_, position_);
+  }
+
+  const TrainConfig& config_;
+  const TrainContext& context_;
+  std::unique_ptr<StepData> data_;
+  std::unique_ptr<RankModel> rank_model_;
+  std::unique_ptr<GradientStep> gradients_;
+  std::unique_ptr<Evaluation> evaluation_;  // null: nothing is evaluated
+  Checkpointing checkpoints_;               // ends before the replica that it saves
+  StepReport report_;
+  int64_t skipped_ = 0;  // batches that this process has passed over
+  bool peak_measured_ = false;
+  bool target_reached_ = false;  // of evaluations
+
+  // Parameters, optimizer state and what follows change in turns alone: forward and backward change nothing that a checkpoint holds.
+  Leaving leaving_;
+  const bool writes_;                  // saves, alone or with others
+  std::optional<GroupPeers> writers_;  // of one of several: to leave together
+  NotFiniteGuard guard_;
+  int64_t completed_ = 0;  // steps that the parameters have seen
+  uint64_t position_ = 0;  // samples consumed, by those steps and by batches that were passed over
+  uint64_t restored_samples_ = 0;  // of the state that restore() brought back
+  // Held while checkpoints are collected or saved outside of turns, and while rank 0 writes a line there.
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+ExitCode train(const TrainConfig& config, const TrainContext& context) {
+  Trainer trainer(config, context);
+  const bool saves = writes_checkpoints(context.groups.mesh(), context.groups.rank());
+  context.signals.loop_begins(trainer, saves ? kVoteWait : kFollowersVoteWait);
+  const ExitCode code = trainer.run();
+  context.signals.loop_ends();
+  return code;
+}
+
+}  // namespace muster::trainer

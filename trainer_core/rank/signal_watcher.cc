@@ -1,0 +1,92 @@
+#include "trainer_core/rank/signal_watcher.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <csignal>
+#include <optional>
+
+#include "common/time.h"
+
+namespace muster::trainer {
+namespace {
+
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  return set;
+}
+
+// Between two looks whether there is something to give up.
+constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+
+// The next signal; none when it is `deadline` before one comes.
+std::optional<int> next_signal(const sigset_t& set, Instant deadline) {
+  while (true) {
+    const Duration left = std::max(deadline - monotonic_now(), Duration::zero());
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+    const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (left - seconds).count()};
+    const int signal = sigtimedwait(&set, nullptr, &timeout);
+    if (signal > 0) return signal;
+    if (left == Duration::zero()) return std::nullopt;
+  }
+}
+
+}  // namespace
+
+SignalWatcher::SignalWatcher(StopSignals& signals, EndProcess end_process, const SignalWaits& waits)
+    : signals_(signals), end_process_(end_process), waits_(waits) {
+  const sigset_t set = watched_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::thread([this] { watch(); });
+}
+
+SignalWatcher::~SignalWatcher() {
+  done_ = true;
+  pthread_kill(thread_.native_handle(), SIGUSR1);  // ends the wait
+  thread_.join();
+  if (leaving_.joinable()) leaving_.join();
+}
+
+void SignalWatcher::watch() {
+  const sigset_t set = watched_signals();
+  while (true) {
+    const std::optional<int> signal = next_signal(set, std::min(leave_at_, give_up_at_));
+    if (done_) return;
+    if (signal) {
+      take(*signal, monotonic_now());
+    } else {
+      act(monotonic_now());
+    }
+  }
+}
+
+void SignalWatcher::take(int signal, Instant now) {
+  if (signal == SIGUSR2) {
+    signals_.checkpoint = true;
+    return;
+  }
+  if (!signals_.training) end_process_(ExitCode::kPreempted);
+  const bool asked = signals_.stop.exchange(true);
+  if (!asked) {
+    leave_at_ = now + signals_.vote_wait();
+    give_up_at_ = now + waits_.peers;
+  } else if (signal == SIGINT) {
+    end_process_(ExitCode::kInterrupted);
+  } else if (signal == SIGTERM && told_to_end_ && now - *told_to_end_ >= waits_.same_wish) {
+    end_process_(ExitCode::kPreempted);
+  }
+  if (signal != SIGUSR1 && !told_to_end_) told_to_end_ = now;
+}
+
+void SignalWatcher::act(Instant now) {
+  if (leave_at_ <= now) {
+    leave_at_ = Instant::max();
+    leaving_ = std::thread([this] { signals_.leave_step(end_process_); });
+  }
+  if (give_up_at_ <= now)
+    give_up_at_ = signals_.give_up(end_process_) ? Instant::max() : now + kLookAgain;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,84 @@
+// What a step reduces beside its gradients: one collective carries everything.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "trainer_core/comm/exact_floats.h"
+
+namespace muster::trainer {
+
+constexpr size_t kStepTailElements = 21;
+
+// Of one rank before the all-reduce, of all ranks after it.
+struct StepTail {
+  double loss = 0;    // sum over targets
+  double weight = 0;  // sum of target weights
+  int stop_votes = 0;
+  int checkpoint_votes = 0;
+  int bad_ranks = 0;     // ranks whose loss is not finite
+  int bad_rank_sum = 0;  // sum of their numbers: the number itself when there is one
+  double balance = 0;    // these three: LossSum's
+  int64_t routed = 0;
+  int64_t dropped = 0;
+  double squares = 0;           // of the gradients, each of them counted by one rank
+  int data_faults = 0;          // ranks that cannot read their data
+  int data_fault_rank_sum = 0;  // as bad_rank_sum
+  int saving_votes = 0;         // ranks whose save in the background is not over
+
+  void write(std::span<float> tail) const {
+    const auto loss_parts = split_double(loss);
+    const auto balance_parts = split_double(balance);
+    tail[0] = loss_parts[0];
+    tail[1] = loss_parts[1];
+    write_count(weight, tail.subspan(2));
+    tail[4] = static_cast<float>(stop_votes);
+    tail[5] = static_cast<float>(bad_ranks);
+    tail[6] = static_cast<float>(bad_rank_sum);
+    tail[7] = balance_parts[0];
+    tail[8] = balance_parts[1];
+    write_count(static_cast<double>(routed), tail.subspan(9));
+    write_count(static_cast<double>(dropped), tail.subspan(11));
+    tail[13] = static_cast<float>(checkpoint_votes);
+    std::ranges::copy(split_wide(squares), tail.subspan(14).begin());
+    tail[18] = static_cast<float>(data_faults);
+    tail[19] = static_cast<float>(data_fault_rank_sum);
+    tail[20] = static_cast<float>(saving_votes);
+  }
+
+  static StepTail read(std::span<const float> tail) {
+    StepTail total;
+    total.loss = join_double(tail);
+    total.weight = read_count(tail.subspan(2));
+    total.stop_votes = static_cast<int>(tail[4]);
+    total.bad_ranks = static_cast<int>(tail[5]);
+    total.bad_rank_sum = static_cast<int>(tail[6]);
+    total.balance = join_double(tail.subspan(7));
+    total.routed = static_cast<int64_t>(read_count(tail.subspan(9)));
+    total.dropped = static_cast<int64_t>(read_count(tail.subspan(11)));
+    total.checkpoint_votes = static_cast<int>(tail[13]);
+    total.squares = join_wide(tail.subspan(14));
+    total.data_faults = static_cast<int>(tail[18]);
+    total.data_fault_rank_sum = static_cast<int>(tail[19]);
+    total.saving_votes = static_cast<int>(tail[20]);
+    return total;
+  }
+
+ private:
+  // Token counts beyond 2^24 are no fp32 integers; two parts are.
+  static constexpr double kCountUnit = 65536;
+
+  static void write_count(double count, std::span<float> tail) {
+    const double coarse = std::floor(count / kCountUnit);
+    tail[0] = static_cast<float>(coarse);
+    tail[1] = static_cast<float>(count - coarse * kCountUnit);
+  }
+  static double read_count(std::span<const float> tail) {
+    return static_cast<double>(tail[0]) * kCountUnit + static_cast<double>(tail[1]);
+  }
+};
+
+}  // namespace muster::trainer

@@ -1,0 +1,133 @@
+#include "trainer_core/rank/training_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer_core/base/bf16.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/ops/workspace.h"
+
+namespace muster::trainer {
+
+CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& shards,
+                                   const Optimizer& optimizer) {
+  return {.params = model_tensors(shards, model),
+          .optimizer = std::string(optimizer.name()),
+          .state = optimizer.state()};
+}
+
+CheckpointLayout TrainingPlan::checkpoint_layout() const {
+  return trainer::checkpoint_layout(model.model, model.sharding.layout, *optimizer);
+}
+
+bool writes_checkpoints(const Mesh& mesh, int rank) {
+  return mesh.coordinate(rank)[static_cast<size_t>(MeshAxis::kData)] == 0;
+}
+
+Staging staging_of(const TrainConfig& config, int rank) {
+  const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
+                             writes_checkpoints(mesh_of(config.mesh), rank);
+  // What a GPU begins with, or goes on from, goes through such a copy, too.
+  const bool apart = config.hardware == Hardware::kGpu;
+  return in_background || apart ? Staging::kYes : Staging::kNo;
+}
+
+namespace {
+
+// What cuDNN may have of the config's attention; none: it is our own kernels'.
+std::optional<AttentionShape> library_attention(const TrainConfig& config) {
+  const Mesh mesh = mesh_of(config.mesh);
+  // Of ranks that share a sequence the ring's blocks are our own kernels', and so are packed sequences.
+  if (mesh.degree(MeshAxis::kContext) > 1 || config.packed() ||
+      config.dtype != ComputeType::kBfloat16)
+    return std::nullopt;
+  const ModelConfig& model = config.model;
+  const int tensor = mesh.degree(MeshAxis::kTensor), sequence = mesh.degree(MeshAxis::kSequence);
+  const AttentionShape shape{
+      .batch = config.micro_batch_sequences(),
+      .seq_len = config.max_target_length,
+      .heads = largest_share(model.num_query_heads, tensor) / sequence,
+      .kv_heads = std::max<int64_t>(1, largest_share(model.num_kv_heads, tensor) / sequence),
+      .head_dim = model.head_dim,
+      .soft_cap = model.attn_logits_soft_cap,
+      .extra_zero = model.attention_extra_zero,
+      .buckets = model.relative_buckets};
+  return shape.is_plain() ? std::optional(shape) : std::nullopt;
+}
+
+// Of cuDNN's backward pass.
+size_t gpu_attention_bytes(const TrainConfig& config) {
+  const auto shape = library_attention(config);
+  if (!shape) return 0;
+  const size_t part = cudnn_attention_backward_bytes(smallest_attention_part(*shape));
+  return std::min(cudnn_attention_backward_bytes(*shape), std::max(part, kGpuAttentionBytes));
+}
+
+}  // namespace
+
+size_t gpu_scratch_bytes(const TrainConfig& config) {
+  constexpr size_t kSumsAndLibrary = size_t{64} << 20;
+  constexpr size_t kScratchMax = size_t{2} << 30;
+  if (config.dtype != ComputeType::kBfloat16) return kSumsAndLibrary;
+  const ModelConfig& model = config.model;
+  const int64_t tensor = mesh_of(config.mesh).degree(MeshAxis::kTensor);
+  const int64_t qkv = (model.num_query_heads + 2 * model.num_kv_heads) * int64_t{model.head_dim};
+  const int64_t mlp = (model.gated_mlp ? 2 : 1) * int64_t{model.mlp_dim};
+  const int64_t rows = std::max({qkv, mlp, int64_t{model.vocab_size}});
+  const auto matrix =
+      static_cast<size_t>(largest_share(rows, static_cast<int>(tensor)) * model.emb_dim) *
+      sizeof(Bf16);
+  constexpr size_t kLogits = kGpuLogitsBytes / sizeof(float) * sizeof(Bf16);
+  const size_t attention = gpu_attention_bytes(config);
+  // A part for which there is no room is our own kernels': it needs none.
+  const size_t room = kScratchMax - kSumsAndLibrary;
+  return std::min(std::max(matrix + kLogits, attention <= room ? attention : 0), room) +
+         kSumsAndLibrary;
+}
+
+int64_t gpu_attention_parts(const TrainConfig& config) {
+  const auto shape = library_attention(config);
+  if (!shape) return 1;
+  const size_t room = gpu_scratch_bytes(config);
+  const AttentionPart whole{shape->batch, shape->kv_heads};
+  for (std::optional part = whole; part; part = smaller_part(whole, *part)) {
+    AttentionShape computed = *shape;
+    computed.batch = part->sequences;
+    computed.kv_heads = part->key_heads;
+    computed.heads = part->key_heads * (shape->heads / shape->kv_heads);
+    if (cudnn_attention_backward_bytes(computed) <= room)
+      return whole.sequences / part->sequences * (whole.key_heads / part->key_heads);
+  }
+  return 1;
+}
+
+TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
+                           int32_t rank) {
+  const Mesh mesh = mesh_of(config.mesh);
+  const PipelineShape pipeline = pipeline_shape(config);
+  RankPart part = RankPart::of(mesh, rank);
+  part.micro_batches = batch_slice(mesh, rank).count * config.micro_batches();
+  if (config.hardware == Hardware::kGpu) part.logits_bytes = kGpuLogitsBytes;
+  if (!part.pipeline.has_all_layers()) {
+    part.pipeline.chunks = pipeline.chunks;
+    part.pipeline.slots = activation_slots(pipeline, part.pipeline.stage.index);
+  }
+  const Sharding sharding{
+      ShardLayout::of(config.model, mesh, rank, config.activation_type(), pipeline.chunks),
+      config.zero_stage, part};
+  auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
+  TransformerPlan model = plan_transformer(
+      config.model, config.micro_batch_sequences(), config.max_target_length,
+      config.activation_type(), config.layer_keeps(),
+      /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);
+  TrainingPlan plan{std::move(model), std::move(optimizer)};
+  if (staging == Staging::kYes) {
+    const int64_t numbers = plan.model.stored_parameters() + scaling_elements(config.model) +
+                            plan.optimizer->state_elements();
+    plan.staging = plan.model.memory.add("checkpoint staging", MemoryCategory::kCheckpoint,
+                                         static_cast<size_t>(numbers) * sizeof(float));
+  }
+  return plan;
+}
+
+}  // namespace muster::trainer

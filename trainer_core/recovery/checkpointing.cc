@@ -1,0 +1,234 @@
+#include "trainer_core/recovery/checkpointing.h"
+
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer_core/base/units.h"
+#include "trainer_core/input/data_order.h"
+
+namespace muster::trainer {
+std::string saved_line(const std::string& what, uint64_t bytes, Duration written_in,
+                       Duration stall) {
+  constexpr double kGiga = 1e9;
+  const double seconds = to_seconds(written_in);
+  return absl::StrFormat("saved %s: %.1f MiB in %.3f s (%.2f GB/s), training waited %.3f s", what,
+                         static_cast<double>(bytes) / kMiB, seconds,
+                         static_cast<double>(bytes) / kGiga / seconds, to_seconds(stall));
+}
+
+Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& context)
+    : config_(config),
+      context_(context),
+      store_(config.checkpoint_directory, config.max_checkpoints_to_keep,
+             config.checkpoint_file_bytes),
+      peers_(GroupPeers::of_writers(context.groups, kCheckpointLane)) {}
+
+absl::Status Checkpointing::open(const nlohmann::json& data) {
+  data_ = data;
+  if (!config_.enable_checkpointing) return absl::OkStatus();
+  if (writes()) {
+    if (auto status = store_.open(context_.owner, peers()); !status.ok()) return status;
+  }
+  return config_.enable_emergency_checkpoint ? open_local() : absl::OkStatus();
+}
+
+void Checkpointing::attach(RankModel& rank_model) {
+  rank_model_ = &rank_model;
+  if (!config_.enable_checkpointing || !config_.async_checkpointing) return;
+  if (!writes() && !local_.has_value()) return;  // else it keeps copies of others'
+  saver_ = std::make_unique<BackgroundSaver>(
+      store_, rank_model.plan().checkpoint_layout(),
+      writes() ? rank_model.staging().value() : CheckpointBlocks{},
+      [this](const SaveOutcome& outcome) { show(outcome); }, peers(),
+      rank_model.backend().memory());
+}
+
+absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom from) {
+  saved_step_ = -1;
+  local_step_ = 0;
+  if (!config_.enable_checkpointing) return std::nullopt;
+  // A disk that stays full would let every rollback begin at the same checkpoint, for ever.
+  if (saver_ != nullptr) {
+    if (const auto outcome = wait_for_saver()) {
+      if (auto status = report(*outcome); !status.ok()) return status;
+    }
+  }
+  if (local_.has_value() && from == RestoreFrom::kSharedStorage) local_->remove_saves();
+  if (local_.has_value() && from == RestoreFrom::kAnywhere) {
+    auto local = restore_local();
+    if (!local.ok() || local->has_value()) return local;
+  }
+  auto newest = restore_newest(
+      context_.groups.of({.axes = {MeshAxis::kData}}), peers(), store_,
+      [this](const CheckpointInfo& found) { return judge(found); }, *rank_model_, context_.out);
+  // A node that has not mounted the file system has an empty folder in its place, and the job would begin anew in silence.
+  if (newest.ok() && !newest->has_value() && context_.known_checkpoint_step > 0) {
+    return absl::InternalError(
+        absl::StrCat("an earlier attempt has saved step ", context_.known_checkpoint_step, " in ",
+                     config_.checkpoint_directory,
+                     ", and no checkpoint is there now: is the file system mounted on this node?"));
+  }
+  if (newest.ok() && newest->has_value()) {
+    saved_step_ = (*newest)->step;
+    context_.page.set_checkpoint_step(saved_step_);
+    local_step_ = saved_step_;
+  }
+  return newest;
+}
+
+absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
+  const auto note = judge_data_order(config_, checkpoint, data_);
+  if (note.ok() && !note->empty()) context_.out << *note << std::endl;
+  return note.status();
+}
+
+void Checkpointing::ask() {
+  asked_ = config_.enable_checkpointing;
+  if (!asked_ && leader())
+    context_.err << "no checkpoint is saved on request: enable_checkpointing is False" << std::endl;
+}
+
+void Checkpointing::hear(const StepTail& votes) {
+  if (votes.checkpoint_votes > 0) ask();
+  others_save_ = votes.saving_votes > 0;
+}
+
+bool Checkpointing::checkpoint_is_due(int64_t step) const {
+  return asked_ || step % config_.checkpoint_period == 0;
+}
+
+bool Checkpointing::is_due(int64_t step, bool last) const {
+  return checkpoint_is_due(step) || (!last && local_is_due(step));
+}
+
+bool Checkpointing::has_saved(int64_t step) {
+  finish();
+  return !is_news(step);
+}
+
+bool Checkpointing::is_news(int64_t step) const {
+  return config_.enable_checkpointing && step > 0 && step != saved_step_;
+}
+
+CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
+  return {
+      .folder = "", .step = step, .samples = samples, .config = to_json(config_), .data = data_};
+}
+
+absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
+  if (!checkpoint_is_due(step)) return save_locally(step, samples);
+  asked_ = false;
+  local_step_ = step;
+  // First: what becomes of it decides on all writers alike whether there is something to save.
+  if (saver_ != nullptr) {
+    if (const auto before = wait_for_saver()) {
+      if (auto status = report(*before); !status.ok()) return status;
+    }
+  }
+  if (!is_news(step)) return absl::OkStatus();
+  if (!writes()) {
+    saved_step_ = step;
+    return absl::OkStatus();
+  }
+  stall_of_save_ = {};
+  if (saver_ == nullptr) return report(save_now(step, samples));
+  const Stall stall(*this);
+  saves_locally_ = false;
+  saver_->begin(info(step, samples), rank_model_->state());
+  copying_ = true;
+  saved_step_ = step;
+  return absl::OkStatus();
+}
+
+absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {
+  finish();
+  if (!is_news(step) || !writes()) return absl::OkStatus();
+  stall_of_save_ = {};
+  const SaveOutcome outcome = save_now(step, samples);
+  return outcome.status.ok() ? report(outcome) : outcome.status;
+}
+
+// From the live blocks: nobody changes them meanwhile.
+SaveOutcome Checkpointing::save_now(int64_t step, uint64_t samples) {
+  SaveOutcome outcome{.step = step, .status = {}, .notes = {}, .written_in = {}};
+  {
+    const Stall stall(*this);
+    const Instant begin = monotonic_now();
+    outcome.status = store_.save(info(step, samples), rank_model_->plan().checkpoint_layout(),
+                                 rank_model_->fetch_state(), outcome.notes, peers());
+    outcome.written_in = monotonic_now() - begin;
+  }
+  saved_step_ = step;
+  show(outcome);
+  return outcome;
+}
+
+void Checkpointing::before_update() {
+  if (!std::exchange(copying_, false)) return;
+  const Stall stall(*this);
+  saver_->wait_staged();
+}
+
+absl::Status Checkpointing::collect() {
+  if (saver_ == nullptr) return absl::OkStatus();
+  const auto outcome = saver_->take();
+  return outcome ? report(*outcome) : absl::OkStatus();
+}
+
+void Checkpointing::finish() {
+  if (saver_ == nullptr) return;
+  // Who waits here goes on to something that matters more than a count of failures.
+  if (const auto outcome = wait_for_saver()) (void)report(*outcome);
+}
+
+// The wait is over, and counted, before anything is said of the save.
+std::optional<SaveOutcome> Checkpointing::wait_for_saver() {
+  const Stall stall(*this);
+  return saver_->finish();
+}
+
+Duration Checkpointing::take_stall() { return std::exchange(stall_, {}); }
+
+// On either thread: whoever waits for a checkpoint sees it as soon as it is there. One page says it for all ranks, which makes it
+// count once.
+void Checkpointing::show(const SaveOutcome& outcome) {
+  if (!leader() || outcome.local) return;
+  context_.page.end_checkpoint({.step = outcome.step,
+                                .saved = outcome.status.ok(),
+                                .seconds = to_seconds(outcome.written_in)});
+}
+
+absl::Status Checkpointing::report(const SaveOutcome& outcome) {
+  if (outcome.local) return report_local(outcome);
+  // The leader knows the same, and speaks.
+  if (!leader()) {
+    if (!outcome.status.ok()) saved_step_ = -1;
+    return absl::OkStatus();
+  }
+  for (const std::string& note : outcome.notes) context_.err << note << std::endl;
+  if (outcome.status.ok()) {
+    failures_in_a_row_ = 0;
+    context_.out << saved_line(absl::StrCat("checkpoint ", store_.folder(outcome.step)),
+                               rank_model_->plan().checkpoint_layout().bytes(), outcome.written_in,
+                               stall_of_save_)
+                 << std::endl;
+    return absl::OkStatus();
+  }
+  saved_step_ = -1;  // whatever the newest is, this state is not in it
+  ++failures_in_a_row_;
+  if (absl::IsAborted(outcome.status)) return outcome.status;
+  const std::string message(outcome.status.message());
+  if (failures_in_a_row_ < kSaveFailuresInARowMax) {
+    context_.err << "warning: " << message << "; earlier checkpoints are as they were, and the job "
+                 << "goes on (failure " << failures_in_a_row_ << " in a row; number "
+                 << kSaveFailuresInARowMax << " ends it)" << std::endl;
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat(message, "; so were the ", kSaveFailuresInARowMax - 1,
+                                         " checkpoints before it"));
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,19 @@
+// Where a training begins, and begins again after a rollback.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include "trainer_core/rank/rank_model.h"
+#include "trainer_core/rank/train_context.h"
+#include "trainer_core/recovery/checkpointing.h"
+#include "trainer_core/startup/agreement.h"
+
+namespace muster::trainer {
+
+// Brings parameters and state to those of the newest checkpoint, or of the beginning, on all ranks. Errors are Checkpointing::restore's
+// and begin_parameters'.
+absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
+                                            Checkpointing& checkpoints, RankModel& rank_model,
+                                            RestoreFrom from);
+
+}  // namespace muster::trainer

@@ -1,0 +1,52 @@
+#include "trainer_core/report/flops.h"
+
+#include "trainer_core/base/train_mesh.h"
+
+namespace muster::trainer {
+namespace {
+
+// Of the MLPs of all layers, forward: in and out.
+double mlp_flops(const ModelConfig& model, double tokens) {
+  const auto products = [](bool gated) { return gated ? 3.0 : 2.0; };
+  const ExpertConfig& experts = model.experts;
+  const double width = model.emb_dim;
+  const double dense = 2 * tokens * width * model.mlp_dim * products(model.gated_mlp);
+  const double mixture =
+      2 * tokens * width *
+      (experts.count + products(experts.gated) * experts.mlp_dim * experts.per_token);
+  double total = 0;
+  for (int32_t layer = 0; layer < model.num_layers; ++layer)
+    total += experts.in_layer(layer) ? mixture : dense;
+  return total;
+}
+
+}  // namespace
+
+StepTflops step_tflops(const TrainConfig& config) {
+  const ModelConfig& model = config.model;
+  // B of a rank: those that share a slice share its work.
+  const double batch =
+      double{1} * config.per_device_batch_size / ranks_of_slice(mesh_of(config.mesh));
+  const double seq = config.max_target_length;  // S
+  const double tokens = batch * seq;
+  const double width = model.emb_dim;
+  const double query = double{1} * model.num_query_heads * model.head_dim;
+  const double qkv = (model.num_query_heads + 2.0 * model.num_kv_heads) * model.head_dim;
+  const double layers = model.num_layers;
+
+  const double projection_flops = 2 * tokens * width * (qkv + query);
+  const double unembed_flops = 2 * tokens * width * model.vocab_size;
+  const double attention_flops = 4 * tokens * seq * query;
+
+  constexpr double kForwardAndBackward = 3;
+  constexpr double kTera = 1e12;
+  StepTflops tflops;
+  const double passes = kForwardAndBackward * config.gradient_accumulation_steps;
+  tflops.learnable =
+      passes * (mlp_flops(model, tokens) + projection_flops * layers + unembed_flops) / kTera;
+  tflops.attention = passes * attention_flops * layers / kTera;
+  tflops.attention_causal = tflops.attention / 2;
+  return tflops;
+}
+
+}  // namespace muster::trainer

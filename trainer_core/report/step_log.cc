@@ -1,0 +1,185 @@
+#include "trainer_core/report/step_log.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <nlohmann/json.hpp>
+
+#include "common/absl_view.h"
+#include "trainer_core/base/units.h"
+
+namespace muster::trainer {
+
+StepProgress progress_of(const StepRecord& record) {
+  return {.step = record.step + 1,
+          .loss = record.loss,
+          .grad_norm = record.raw_grad_norm,
+          .seconds = record.seconds,
+          .data_wait_seconds = record.data_wait_seconds,
+          .collective_wait_seconds = record.collective_wait_seconds,
+          .tokens = static_cast<uint64_t>(std::llround(record.tokens_per_device)),
+          .tflops_per_device = record.tflops_per_device / record.seconds,
+          .learning_rate = record.learning_rate};
+}
+
+std::string step_line(const StepRecord& record) {
+  return absl::StrFormat(
+      "completed step: %d, seconds: %.3f, TFLOP/s/device: %.3f, Tokens/s/device: %.3f, "
+      "total_weights: %.0f, loss: %.3f",
+      record.step, record.seconds, record.tflops_per_device / record.seconds,
+      record.tokens_per_device / record.seconds, record.total_weights, record.loss);
+}
+
+std::string eval_line(const EvalRecord& record) {
+  return absl::StrFormat("eval metrics after step: %d, loss=%.3f, total_weights=%.0f", record.step,
+                         record.loss, record.total_weights);
+}
+
+std::string target_reached_line(double target) {
+  return absl::StrFormat("Early stop and exit loop after reaching target_eval_loss=%g", target);
+}
+
+void DataWait::add(const StepRecord& record) {
+  if (steps_++ == 0) {
+    first_ = record;
+    return;
+  }
+  seconds_ += record.seconds;
+  waited_ += record.data_wait_seconds;
+  longest_ = std::max(longest_, record.data_wait_seconds);
+}
+
+std::string DataWait::line() const {
+  const bool alone = steps_ == 1;
+  const double seconds = alone ? first_.seconds : seconds_;
+  const double waited = alone ? first_.data_wait_seconds : waited_;
+  return absl::StrFormat(
+      "data wait: %.3f of %.3f seconds in %d steps (%.3f%%), at most %.3f in one", waited, seconds,
+      alone ? 1 : steps_ - 1, seconds > 0 ? 100 * waited / seconds : 0, alone ? waited : longest_);
+}
+
+std::string parameters_line(int64_t parameters) {
+  constexpr double kBillion = 1e9;
+  return absl::StrFormat("number parameters: %.3f billion",
+                         static_cast<double>(parameters) / kBillion);
+}
+
+std::string per_step_block(const StepTflops& tflops) {
+  return absl::StrFormat(
+      "Per train step:\n Total TFLOPs: %.2f \n split as %.2f%% learnable weight flops and %.2f%% "
+      "attention flops",
+      tflops.total(), 100 * tflops.learnable / tflops.total(),
+      100 * tflops.attention / tflops.total());
+}
+
+std::string pipeline_line(const TrainConfig& config) {
+  const PipelineShape shape = pipeline_shape(config);
+  if (shape.stages == 1) return "";
+  const auto count = [](int32_t number, const char* one, const char* more) {
+    return absl::StrFormat("%d %s", number, number == 1 ? one : more);
+  };
+  return absl::StrFormat("\npipeline: %d stages of %s, %s, %s of %s, bubble %.1f%%", shape.stages,
+                         count(config.model.num_layers / shape.stages, "layer", "layers"),
+                         count(shape.chunks, "repeat", "repeats"),
+                         count(shape.micro_batches, "micro-batch", "micro-batches"),
+                         count(config.micro_batch_sequences(), "sequence", "sequences"),
+                         100 * pipeline_bubble(shape));
+}
+
+std::string memory_line(const MemoryPlan& plan) {
+  std::vector<std::string> shares;
+  for (size_t i = 0; i < kMemoryCategoryNames.size(); ++i) {
+    const size_t bytes = plan.category_bytes(static_cast<MemoryCategory>(i));
+    if (bytes == 0) continue;
+    shares.push_back(
+        absl::StrFormat("%s %.1f", av(kMemoryCategoryNames[i]), static_cast<double>(bytes) / kMiB));
+  }
+  return absl::StrFormat("memory: %.1f MiB (%s)", static_cast<double>(plan.total_bytes()) / kMiB,
+                         absl::StrJoin(shares, ", "));
+}
+
+namespace {
+
+nlohmann::ordered_json json_of(const StepRecord& record) {
+  nlohmann::ordered_json line = {
+      {"learning/loss", record.loss},
+      {"learning/perplexity", std::exp(record.loss)},
+      {"learning/grad_norm", record.grad_norm},
+      {"learning/raw_grad_norm", record.raw_grad_norm},
+      {"learning/param_norm", record.param_norm},
+      {"learning/current_learning_rate", record.learning_rate},
+      {"learning/total_weights", record.total_weights},
+      {"learning/skipped_batches", record.skipped_batches},
+      {"perf/step_time_seconds", record.seconds},
+      {"perf/checkpoint_stall_seconds", record.checkpoint_stall_seconds},
+      {"perf/data_wait_seconds", record.data_wait_seconds},
+      {"perf/per_device_tflops", record.tflops_per_device},
+      {"perf/per_device_tflops_per_sec", record.tflops_per_device / record.seconds},
+      {"perf/per_device_tflops_causal", record.tflops_causal_per_device},
+      {"perf/per_device_tflops_causal_per_sec", record.tflops_causal_per_device / record.seconds},
+      {"perf/per_device_tokens", record.tokens_per_device},
+      {"perf/per_device_tokens_per_sec", record.tokens_per_device / record.seconds},
+  };
+  if (record.experts) {
+    line["learning/moe_lb_loss"] = record.experts->balance_loss;
+    line["learning/moe_dropped_fraction"] = record.experts->dropped_fraction;
+  }
+  if (record.comm) {
+    line["perf/comm_seconds"] = record.comm->seconds;
+    line["perf/comm_hidden_fraction"] = record.comm->hidden_fraction;
+  }
+  if (record.pipeline) {
+    line["perf/pipeline_bubble_fraction"] = record.pipeline->bubble_fraction;
+    line["perf/pipeline_wait_seconds"] = record.pipeline->wait_seconds;
+  }
+  return line;
+}
+
+nlohmann::ordered_json json_of(const EvalRecord& record) {
+  return {
+      {"eval/avg_loss", record.loss},
+      {"eval/avg_perplexity", std::exp(record.loss)},
+      {"eval/total_loss", record.loss * record.total_weights},
+      {"eval/total_weights", record.total_weights},
+  };
+}
+
+template <class Record>
+std::string line_of(const Record& record, const std::string& run_name) {
+  nlohmann::ordered_json line = json_of(record);
+  line["step"] = record.step;
+  line["run_name"] = run_name;
+  return line.dump();
+}
+
+template <class Record>
+std::vector<std::pair<std::string, double>> numbers_of(const Record& record) {
+  std::vector<std::pair<std::string, double>> numbers;
+  const nlohmann::ordered_json line = json_of(record);
+  for (const auto& [name, value] : line.items())
+    numbers.emplace_back(name, value.template get<double>());
+  return numbers;
+}
+
+}  // namespace
+
+std::string metrics_line(const StepRecord& record, const std::string& run_name) {
+  return line_of(record, run_name);
+}
+
+std::string metrics_line(const EvalRecord& record, const std::string& run_name) {
+  return line_of(record, run_name);
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& record) {
+  return numbers_of(record);
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const EvalRecord& record) {
+  return numbers_of(record);
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,167 @@
+#include "trainer_core/startup/choose_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+
+#include "trainer_core/base/fnv.h"
+#include "trainer_core/comm/nccl_api.h"
+#include "trainer_core/comm/shm.h"
+#include "trainer_core/rank/training_plan.h"
+#include "trainer_core/startup/device_room.h"
+
+namespace muster::trainer {
+namespace {
+
+// Not the codes of lost peers, which these errors have nothing to do with. A build that can use no GPU, or a machine that has none, is the same
+// the next time; a GPU that has an error may be well again, and where this rank was given one, another node may have what this one lacks.
+absl::Status no_gpu(const absl::Status& why, bool given) {
+  const bool stays = absl::IsUnimplemented(why) || (absl::IsFailedPrecondition(why) && !given);
+  const auto code = stays ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
+  return {code, absl::StrCat("hardware=gpu: ", why.message(),
+                             absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
+}
+
+// Of what ranks have told, `each` numbers of one: whether it has NCCL, its device, and its multiprocessors.
+std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
+  std::map<std::pair<int32_t, int32_t>, size_t> devices;
+  for (size_t rank = 0; rank * each < told.size(); ++rank) {
+    const auto of = told.subspan(rank * each, each);
+    const auto [first, is_new] = devices.try_emplace({of[1], of[2]}, rank);
+    if (!is_new)
+      return absl::StrCat("ranks ", first->second, " and ", rank,
+                          " share a GPU, which NCCL refuses");
+    if (of[0] == 0) return absl::StrCat("rank ", rank, " finds no libnccl.so.2 of 2.14 or newer");
+  }
+  return "";
+}
+
+// Whether each rank does.
+bool have_nccl(std::span<const int32_t> told, size_t each) {
+  for (size_t at = 0; at < told.size(); at += each)
+    if (told[at] == 0) return false;
+  return true;
+}
+
+// What rank 0 says beside its plan's line.
+void tell_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
+  if (context.groups.everyone().rank() == 0)
+    context.out << reserve_line(beside_plan(config, room)) << std::endl;
+}
+
+// By a rank with its backend. As in the preflight it is in the table, and counts as free.
+size_t taken_bytes(const Backend& backend) { return sum_of(backend_reserves(backend.own_bytes())); }
+
+// What others hold of the memory now they may have given back by the next attempt.
+absl::Status may_be_others(const absl::Status& status) {
+  return absl::AbortedError(
+      absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
+}
+
+// The preflight has looked at this before, where it was made on this machine. What has no room on an empty device is tried once. Returns
+// what the plan of this rank, one of `ranks`, takes.
+absl::StatusOr<size_t> check_room(const TrainConfig& config, const TrainContext& context,
+                                  std::span<const int32_t> ranks, const DeviceRoom& room) {
+  const auto plans = check_device_room(config, ranks, room);
+  if (plans.ok()) {
+    const auto own = std::ranges::find(ranks, context.groups.rank());
+    return (*plans)[static_cast<size_t>(own - ranks.begin())];
+  }
+  DeviceRoom empty = room;
+  empty.free_bytes = context.backend->total_bytes();
+  return check_device_room(config, ranks, empty).ok() ? may_be_others(plans.status())
+                                                      : plans.status();
+}
+
+// The plan's `bytes`. Between the look at what is free and this another process may have taken it.
+absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
+                                                    const TrainContext& context, DeviceRoom room,
+                                                    size_t bytes) {
+  auto memory = context.backend->memory().try_allocate(bytes);
+  if (memory != nullptr) return memory;
+  room.free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend);
+  return may_be_others(refused_by_device(config, context.groups.rank(), room));
+}
+
+}  // namespace
+
+absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
+                                             const GpuOptions& options, bool given) {
+  if (wanted == Hardware::kCpu) return ChosenBackend{cpu_backend(threads), wanted, ""};
+  auto gpu = gpu_backend(options);
+  if (gpu.ok()) {
+    std::string reason =
+        absl::StrCat("backend: ", (*gpu)->description(),
+                     " (hardware=", wanted == Hardware::kAuto ? "auto: a GPU is here)" : "gpu)");
+    return ChosenBackend{*std::move(gpu), Hardware::kGpu, std::move(reason)};
+  }
+  if (wanted == Hardware::kGpu) return no_gpu(gpu.status(), given);
+  auto cpu = cpu_backend(threads);
+  std::string reason = absl::StrCat("backend: ", cpu->description(),
+                                    " (hardware=auto: ", gpu.status().message(), ")");
+  return ChosenBackend{std::move(cpu), Hardware::kCpu, std::move(reason)};
+}
+
+GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
+  GpuOptions options{.rank_of_node = env.local_rank, .scratch_bytes = gpu_scratch_bytes(config)};
+  if (config.enable_checkpointing)
+    options.algorithms_path = config.checkpoint_directory + "/cublaslt-algorithms";
+  return options;
+}
+
+absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
+                                                      const TrainContext& context) {
+  if (context.backend == nullptr || context.backend->memory().is_host()) return nullptr;
+  ProcessGroup& everyone = context.groups.everyone();
+  // All ranks have met, so each has its backend; and none has its plan before all have told.
+  DeviceRoom room{.device = context.backend->description(),
+                  .free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend),
+                  .beside = backend_reserves(context.backend->own_bytes())};
+  room.beside.push_back(kKernelCode);
+  if (everyone.size() == 1) {
+    tell_reserve(config, context, room);
+    const auto bytes = check_room(config, context, std::array{everyone.rank()}, room);
+    return bytes.ok() ? allocate_plan(config, context, std::move(room), *bytes) : bytes.status();
+  }
+  const auto api = open_nccl();
+  const uint64_t device =
+      fnv1a(absl::StrCat(host_identity(), "/", context.backend->memory().identity()));
+  const auto word = [&](int shift) {
+    return std::bit_cast<int32_t>(static_cast<uint32_t>(device >> shift));
+  };
+  const std::array mine = {api.ok() ? 1 : 0, word(0), word(32), context.backend->multiprocessors()};
+  std::vector<int32_t> all(mine.size() * static_cast<size_t>(everyone.size()));
+  if (auto status = everyone.all_gather(mine, all, "devices"); !status.ok()) return status;
+  std::vector<int32_t> sharing;
+  int32_t least = mine.back();  // multiprocessors of a rank
+  for (size_t rank = 0; rank * mine.size() < all.size(); ++rank) {
+    const auto of = std::span(all).subspan(rank * mine.size(), mine.size());
+    least = std::min(least, of.back());
+    if (of[1] == mine[1] && of[2] == mine[2]) sharing.push_back(static_cast<int32_t>(rank));
+  }
+  const std::string why_not = why_no_nccl(all, mine.size());
+  room.nccl = why_not.empty();
+  room.free_bytes += (sharing.size() - 1) * taken_bytes(*context.backend);
+  room.has_nccl = have_nccl(all, mine.size());
+  tell_reserve(config, context, room);
+  const auto bytes = check_room(config, context, sharing, room);
+  if (!bytes.ok()) return bytes.status();
+  if (why_not.empty())
+    context.groups.use_nccl(
+        {.api = *api, .blocks_max = nccl_blocks_max(least, context.groups.mesh())});
+  if (everyone.rank() == 0) {
+    context.out << (why_not.empty()
+                        ? "collectives: NCCL"
+                        : absl::StrCat("collectives: through the host's memory, because ", why_not))
+                << std::endl;
+  }
+  return allocate_plan(config, context, std::move(room), *bytes);
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,164 @@
+#include "trainer_core/startup/device_reserve.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include "common/absl_view.h"
+#include "trainer_core/base/train_mesh.h"
+#include "trainer_core/base/units.h"
+#include "trainer_core/model/head_rows.h"
+#include "trainer_core/rank/training_plan.h"
+
+namespace muster::trainer {
+namespace {
+
+ShardLayout first_shards(const TrainConfig& config) {
+  return ShardLayout::of(config.model, mesh_of(config.mesh), /*rank=*/0, config.activation_type(),
+                         pipeline_shape(config).chunks);
+}
+
+// Along which axes blocks are shared (sharded_parameters.h), each by a communicator of its own.
+size_t sharing_groups(const TrainConfig& config) {
+  const ShardLayout shards = first_shards(config);
+  std::set<GroupAxes> groups;
+  for (const ParamBucket& bucket : shards.buckets())
+    if (bucket.group_size > 1) groups.insert(bucket.group);
+  return groups.size();
+}
+
+// Runs of calls of one kind (Transformer::Piece).
+struct RunCounts {
+  size_t forward, backward;
+};
+// In the graphs of a run, each of which counts as one more. docs/memory.md has the numbers, too.
+struct RunKernels {
+  size_t forward, backward;
+
+  RunKernels& operator+=(const RunKernels& others) {
+    forward += others.forward;
+    backward += others.backward;
+    return *this;
+  }
+  size_t in(const RunCounts& runs) const {
+    return runs.forward * forward + runs.backward * backward;
+  }
+};
+// Of a layer with biases, that bf16 weights are rounded for and the backward pass computes again, with products of two kernels each.
+constexpr RunKernels kLayer{20, 60};
+// What it has more with experts; with quantized products, whose operands are measured and rounded; and with exchanges in its middle, between
+// which it is graphs.
+constexpr RunKernels kExperts{12, 20}, kQuantized{36, 84}, kExchanges{6, 16};
+// Of cuDNN's backward pass, of each part behind the first.
+constexpr size_t kAttentionPart = 4;
+// Of the rows whose logits are there at a time.
+constexpr RunKernels kHeadRows{6, 12};
+
+bool splits_sequences(const Mesh& mesh) {
+  return mesh.degree(MeshAxis::kSequence) > 1 || mesh.degree(MeshAxis::kContext) > 1;
+}
+
+RunKernels layer_kernels(const TrainConfig& config) {
+  const Mesh mesh = mesh_of(config.mesh);
+  RunKernels kernels = kLayer;
+  if (config.model.experts.count > 1) kernels += kExperts;
+  if (config.model.quantization.enabled()) kernels += kQuantized;
+  if (splits_sequences(mesh) || mesh.degree(MeshAxis::kTensor) > 1) kernels += kExchanges;
+  // Else attention is an exchange's, and in no graph.
+  if (!splits_sequences(mesh))
+    kernels.backward += kAttentionPart * static_cast<size_t>(gpu_attention_parts(config) - 1);
+  return kernels;
+}
+
+RunKernels head_kernels(const TrainConfig& config) {
+  const Mesh mesh = mesh_of(config.mesh);
+  const int64_t batch = config.micro_batch_sequences();
+  const int64_t tokens = batch * config.max_target_length / mesh.degree(MeshAxis::kSequence) /
+                         mesh.degree(MeshAxis::kContext);
+  const int64_t rows =
+      head_rows(largest_share(config.model.vocab_size, mesh.degree(MeshAxis::kTensor)), tokens,
+                batch, kGpuLogitsBytes);
+  const auto times = static_cast<size_t>((tokens + rows - 1) / rows);
+  return {times * kHeadRows.forward, times * kHeadRows.backward};
+}
+
+// Whether micro-batches add to gradients that others of the step have begun; else each begins one that is scattered
+// (ShardedParameters::begin_gradient).
+bool adds_up(const TrainConfig& config) {
+  const ShardLayout shards = first_shards(config);
+  for (size_t block = 0; block < shards.blocks().size(); ++block)
+    if (!shards.gathers(block) || shards.is_of_both_ends(block)) return true;
+  return config.zero_stage == 1;
+}
+
+// Of a stage's chunks from `first` on: in each slot that they are ever in; backward they begin gradients, or add to them.
+RunCounts runs_of(const PipelineShape& pipeline, int32_t stage, int32_t first, bool adds) {
+  std::set<std::pair<int32_t, int32_t>> forward;
+  std::set<std::tuple<int32_t, int32_t, bool>> backward;
+  for (const PipelinePass& pass : pipeline_schedule(pipeline, stage)) {
+    if (pass.chunk < first) continue;
+    if (pass.kind == PassKind::kForward) {
+      forward.emplace(pass.chunk, pass.slot);
+    } else {
+      backward.emplace(pass.chunk, pass.slot, adds && pass.micro_batch > 0);
+    }
+  }
+  return {forward.size(), backward.size()};
+}
+
+}  // namespace
+
+size_t sum_of(std::span<const DeviceReserve> reserves) {
+  size_t bytes = 0;
+  for (const DeviceReserve& reserve : reserves) bytes += reserve.bytes;
+  return bytes;
+}
+
+size_t nccl_bytes(const TrainConfig& config) {
+  const Mesh mesh = mesh_of(config.mesh);
+  const auto others = [&](MeshAxis axis) { return static_cast<size_t>(mesh.degree(axis)) - 1; };
+  const bool has_experts = config.model.experts.count > 1;
+  const size_t sharers =
+      others(MeshAxis::kTensor) + others(MeshAxis::kSequence) + others(MeshAxis::kContext);
+  size_t collectives = sharing_groups(config);
+  if (others(MeshAxis::kTensor) > 0) ++collectives;
+  if (others(MeshAxis::kData) > 0) ++collectives;
+  if (has_experts && sharers > 0) ++collectives;  // the router's logits
+  // Heads or rows of experts to each of the others, the ring's blocks and a pipeline's stream to two neighbours.
+  constexpr size_t kInterleaved = 2;
+  const size_t peers = others(MeshAxis::kSequence) + (has_experts ? others(MeshAxis::kExpert) : 0) +
+                       std::min(others(MeshAxis::kContext), kInterleaved) +
+                       std::min(others(MeshAxis::kPipeline), kInterleaved);
+  return (collectives * kNcclChannels * kNcclConnections + peers * kNcclPeerChannels) *
+         kNcclConnectionBytes;
+}
+
+size_t graph_bytes(const TrainConfig& config) {
+  if (!config.cuda_graphs) return 0;
+  const PipelineShape pipeline = pipeline_shape(config);
+  const auto layers = static_cast<size_t>(config.model.num_layers / pipeline.virtual_stages());
+  const bool adds = adds_up(config);
+  RunCounts of_layer = runs_of(pipeline, /*stage=*/0, /*first=*/0, adds);
+  RunCounts of_head = runs_of(pipeline, pipeline.stages - 1, pipeline.chunks - 1, adds);
+  of_head.forward = 0;  // but in evaluations, which have one slot
+  if (config.eval.enabled()) {
+    of_layer.forward += static_cast<size_t>(pipeline.chunks);
+    of_head.forward = 1;
+  }
+  return (layers * layer_kernels(config).in(of_layer) + head_kernels(config).in(of_head)) *
+         kGraphKernelBytes;
+}
+
+std::string reserve_line(const std::vector<DeviceReserve>& reserves) {
+  std::vector<std::string> shares;
+  for (const auto& [name, bytes] : reserves)
+    shares.push_back(absl::StrFormat("%s %.1f", av(name), static_cast<double>(bytes) / kMiB));
+  return absl::StrFormat("beside the plan on the GPU: %.1f MiB (%s)",
+                         static_cast<double>(sum_of(reserves)) / kMiB, absl::StrJoin(shares, ", "));
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,130 @@
+#include "trainer_core/startup/initial_parameters.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <nlohmann/json.hpp>
+
+#include "trainer_core/checkpoint/checkpoint_source.h"
+#include "trainer_core/rank/group_peers.h"
+
+namespace muster::trainer {
+namespace {
+
+using nlohmann::json;
+
+absl::Status check_tables(const std::vector<ParamSpec>& there,
+                          const std::vector<ParamSpec>& wanted) {
+  for (size_t i = 0; i < std::min(there.size(), wanted.size()); ++i) {
+    if (there[i].name != wanted[i].name) {
+      return absl::InvalidArgumentError(absl::StrCat("where it has tensor ", there[i].name,
+                                                     ", this run's model has ", wanted[i].name));
+    }
+    if (there[i].shape != wanted[i].shape) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor ", there[i].name, " has the shape ", show_shape(there[i].shape),
+                       " there and ", show_shape(wanted[i].shape), " in this run's model"));
+    }
+  }
+  if (there.size() == wanted.size()) return absl::OkStatus();
+  const bool has_more = there.size() > wanted.size();
+  const ParamSpec& extra = has_more ? there[wanted.size()] : wanted[there.size()];
+  return absl::InvalidArgumentError(absl::StrCat(has_more ? "it has" : "it has no", " tensor ",
+                                                 extra.name, ", and this run's model has ",
+                                                 has_more ? "not" : "one"));
+}
+
+// What changes the meaning of the numbers themselves.
+absl::Status check_meaning(const ModelConfig& there, const ModelConfig& wanted) {
+  for (const char* key : {"position_type", "norm_gain_offset"}) {
+    const json a = to_json(there)[key], b = to_json(wanted)[key];
+    if (a == b) continue;
+    return absl::InvalidArgumentError(absl::StrCat("its numbers are of a model whose ", key, " is ",
+                                                   a.dump(), ", and this run's is ", b.dump()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status with_key(const TrainConfig& config, const absl::Status& status) {
+  return {status.code(), absl::StrCat("load_parameters_path=", config.load_parameters_path, ": ",
+                                      status.message())};
+}
+
+absl::Status check_source(const TrainConfig& config, const ParameterSource& source) {
+  const ModelConfig& there = source.description().model;
+  if (auto status = check_tables(model_params(there), model_params(config.model)); !status.ok())
+    return status;
+  return check_meaning(there, config.model);
+}
+
+// What rank 0 has found, for the others.
+std::string found(const ParameterDescription& description) {
+  return json{{"folder", description.folder}, {"checksum", description.checksum}}.dump();
+}
+
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_found(const TrainConfig& config,
+                                                            const std::string& found) {
+  const json place = json::parse(found, nullptr, /*allow_exceptions=*/false);
+  if (!place.is_object()) return absl::InternalError("rank 0 names no folder");
+  const auto folder = place.at("folder").get<std::string>();
+  const auto checksum = place.at("checksum").get<std::string>();
+  auto source = checksum.empty() ? ParameterSource::open(folder, Verify::kSizes)
+                                 : open_same_checkpoint(folder, checksum);
+  if (!source.ok()) return source.status();
+  if (auto status = check_source(config, **source); !status.ok()) return status;
+  return source;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
+    const TrainConfig& config, std::vector<std::string>& notes, Verify verify) {
+  auto source = ParameterSource::open(config.load_parameters_path, verify);
+  if (!source.ok()) return with_key(config, source.status());
+  if (auto status = check_source(config, **source); !status.ok()) return with_key(config, status);
+  for (const std::string& note : (*source)->description().notes) notes.push_back(note);
+  if (const auto difference = first_difference((*source)->description().model, config.model)) {
+    notes.push_back(absl::StrCat("load_parameters_path: those parameters are of a model whose ",
+                                 difference->key, " is ", difference->a, ", and this run's is ",
+                                 difference->b));
+  }
+  return source;
+}
+
+absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layout,
+                              std::span<float> params, ProcessGroups& groups, std::ostream& out) {
+  if (config.load_parameters_path.empty()) {
+    for (const ShardPiece& piece : layout.pieces()) {
+      for (const TensorBox& box : layout.boxes(piece)) {
+        init_part(layout.table()[piece.param], config.init_weights_seed, box,
+                  params.data() + box.offset);
+      }
+    }
+    return absl::OkStatus();
+  }
+  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointLane, "load parameters");
+  const bool leads = peers.rank() == 0;
+  std::vector<std::string> notes;
+  absl::StatusOr<std::unique_ptr<ParameterSource>> source = nullptr;
+  if (leads) source = open_initial_parameters(config, notes, Verify::kSizes);
+  const bool has_found = leads && source.ok();
+  const auto told =
+      share_message(peers, {source.status(), has_found ? found((*source)->description()) : ""});
+  if (!told.ok()) return told.status();
+  if (!told->status.ok()) return told->status;
+  if (leads) {
+    for (const std::string& note : notes) out << note << '\n';
+    out << "parameters are from " << (*source)->description().folder << std::endl;
+  } else {
+    source = open_found(config, told->body);
+  }
+  absl::Status status = source.status();
+  if (status.ok()) status = (*source)->read_boxes(layout.stored_boxes(), params);
+  if (!status.ok()) status = with_key(config, status);
+  const auto all = gather_messages(peers, {status});
+  if (!all.ok()) return all.status();
+  const auto verdict = share_message(peers, {first_error(peers, *all)});
+  return verdict.ok() ? verdict->status : verdict.status();
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,27 @@
+#include "trainer_core/startup/load_tokenizer.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::trainer {
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const TrainConfig& config) {
+  auto tokenizer = Tokenizer::load(config.tokenizer_path);
+  if (!tokenizer.ok()) return tokenizer;
+  if (!config.tokenizer_type.empty() && (*tokenizer)->type() != config.tokenizer_type) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tokenizer ", config.tokenizer_path, " is not what tokenizer_type=", config.tokenizer_type,
+        " says; set tokenizer_type=", av((*tokenizer)->type())));
+  }
+  // A larger one is padded: a multiple of 128 that a product is faster with, or of the ranks that share it.
+  if ((*tokenizer)->vocab_size() > config.model.vocab_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer ", config.tokenizer_path, " has a vocabulary of ",
+                     (*tokenizer)->vocab_size(), ", but vocab_size=", config.model.vocab_size,
+                     "; it must be at least ", (*tokenizer)->vocab_size()));
+  }
+  return tokenizer;
+}
+
+}  // namespace muster::trainer
