@@ -24,6 +24,7 @@
 #include "trainer_core/command_line.h"
 #include "trainer_core/loop/train.h"
 #include "trainer_core/recovery/failure.h"
+#include "trainer_core/recovery/local_checkpoints.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/node_check.h"

@@ -10,6 +10,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/base/units.h"
+#include "trainer_core/parallel/pipeline_schedule.h"
 
 namespace muster::trainer {
 

@@ -1,9 +1,10 @@
 #include "trainer_core/ops/cpu/matmul.h"
 
+#include <cstring>
+
 #include <hwy/detect_targets.h>
 
 #include "trainer_core/ops/cpu/gemm_kernels.h"
-#include "trainer_core/ops/cpu/vendor.h"
 
 namespace muster::trainer::cpu {
 namespace {
@@ -15,25 +16,35 @@ namespace {
 // - AVX-512 on Intel: oneDNN, whose kernels are tuned for it. Ours was not measured there.
 // - SSE4: oneDNN, even where it has no AVX either (by 10%); where it has, Highway does not use it, and loses half.
 // - NEON: ours; oneDNN brings kernels for SVE, but none for NEON alone. Not measured.
-bool own_is_faster() {
+bool own_is_faster(Vendor vendor) {
   const int64_t target = gemm_target();
-  return target == HWY_AVX2 || target == HWY_NEON || (target == HWY_AVX3 && !is_intel());
+  return target == HWY_AVX2 || target == HWY_NEON ||
+         (target == HWY_AVX3 && vendor != Vendor::kIntel);
 }
 
 }  // namespace
 
-Matmul::Matmul(int threads, MatmulLibrary library) : threads_(threads) {
+Matmul::Matmul(int threads, MatmulLibrary library, Vendor vendor) : threads_(threads) {
   if (library == MatmulLibrary::kFastest) {
-    library = own_is_faster() ? MatmulLibrary::kOwn : MatmulLibrary::kOneDnn;
+    library = own_is_faster(vendor) ? MatmulLibrary::kOwn : MatmulLibrary::kOneDnn;
   }
   if (library == MatmulLibrary::kOwn) {
     own_.emplace(threads);
   } else {
-    onednn_.emplace(threads);
+    onednn_.emplace(threads, vendor);
   }
 }
 
 void Matmul::run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c) {
+  if (shape.m == 0 || shape.n == 0) return;
+  if (shape.k == 0) {
+    // dnnl_sgemm refuses empty matrices; the sum of no products is 0.
+    if (!shape.accumulate) {
+      const auto elements = static_cast<size_t>(shape.m * shape.n);
+      std::memset(c.data, 0, elements * (c.is_bf16() ? sizeof(Bf16) : sizeof(float)));
+    }
+    return;
+  }
   if (a.is_bf16() || b.is_bf16() || c.is_bf16()) {
     if (!own_) own_.emplace(threads_);
     own_->run(shape, a, b, c);

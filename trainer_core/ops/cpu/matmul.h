@@ -8,6 +8,7 @@
 #include "trainer_core/ops/cpu/gemm.h"
 #include "trainer_core/ops/cpu/matmul_shape.h"
 #include "trainer_core/ops/cpu/onednn_matmul.h"
+#include "trainer_core/ops/cpu/vendor.h"
 
 namespace muster::trainer::cpu {
 
@@ -18,7 +19,8 @@ enum class MatmulLibrary : uint8_t { kFastest, kOwn, kOneDnn };
 // on. One thread at a time.
 class Matmul {
  public:
-  explicit Matmul(int threads, MatmulLibrary library = MatmulLibrary::kFastest);
+  explicit Matmul(int threads, MatmulLibrary library = MatmulLibrary::kFastest,
+                  Vendor vendor = this_vendor());
 
   // c (m, n) = op(a) op(b) (+ c), with bf16 as in Gemm::run: bf16 products are always our own, because oneDNN takes no
   // fp32 operand in one.

@@ -5,7 +5,6 @@
 #include <dnnl.hpp>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/ops/cpu/vendor.h"
 
 #ifdef __SANITIZE_THREAD__
 // oneDNN is not instrumented: the locks of its primitive cache are invisible, the memory behind them is not.
@@ -61,8 +60,8 @@ class ThreadCount {
 // panels of both operands, which pays where the right operand is plain or the output wide, by up to 20%; it loses as
 // much on tall outputs of a transposed left operand, whose copying is all strided. Where the lines lie differs between
 // Intel Sapphire Rapids and AMD Zen 4. Depends on shape and vendor alone, so that results do, too.
-bool sgemm_is_faster(const MatmulShape& shape) {
-  if (is_intel()) {
+bool sgemm_is_faster(const MatmulShape& shape, Vendor vendor) {
+  if (vendor == Vendor::kIntel) {
     constexpr int64_t kTallTransposed = 1024;
     return !shape.transpose_a || shape.m < kTallTransposed;
   }
@@ -92,8 +91,8 @@ struct OneDnnMatmul::Product {
   memory a, b, c, scratch;
 };
 
-OneDnnMatmul::OneDnnMatmul(int threads)
-    : threads_(threads), library_(std::make_unique<Library>()) {}
+OneDnnMatmul::OneDnnMatmul(int threads, Vendor vendor)
+    : threads_(threads), vendor_(vendor), library_(std::make_unique<Library>()) {}
 OneDnnMatmul::~OneDnnMatmul() = default;
 
 OneDnnMatmul::Product& OneDnnMatmul::product(const MatmulShape& shape) {
@@ -104,7 +103,7 @@ OneDnnMatmul::Product& OneDnnMatmul::product(const MatmulShape& shape) {
 
 void OneDnnMatmul::run(const MatmulShape& shape, const float* a, const float* b, float* c) {
   const ThreadCount threads(threads_);
-  if (sgemm_is_faster(shape)) {
+  if (sgemm_is_faster(shape, vendor_)) {
     const dnnl_status_t status = dnnl_sgemm(
         shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k,
         1.0F, a, shape.transpose_a ? shape.m : shape.k, b, shape.transpose_b ? shape.k : shape.n,

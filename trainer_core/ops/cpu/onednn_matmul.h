@@ -8,18 +8,20 @@
 #include <memory>
 
 #include "trainer_core/ops/cpu/matmul_shape.h"
+#include "trainer_core/ops/cpu/vendor.h"
 
 namespace muster::trainer::cpu {
 
 // Owns a compiled primitive and its scratch for each shape it has seen. One thread at a time.
 class OneDnnMatmul {
  public:
-  explicit OneDnnMatmul(int threads);
+  // `vendor` picks the faster of the two entrances for a shape.
+  explicit OneDnnMatmul(int threads, Vendor vendor = this_vendor());
   ~OneDnnMatmul();
   OneDnnMatmul(const OneDnnMatmul&) = delete;
   OneDnnMatmul& operator=(const OneDnnMatmul&) = delete;
 
-  // c (m, n) = op(a) op(b) (+ c).
+  // c (m, n) = op(a) op(b) (+ c). Requires m, n, k > 0: dnnl_sgemm refuses empty matrices.
   void run(const MatmulShape& shape, const float* a, const float* b, float* c);
 
  private:
@@ -29,6 +31,7 @@ class OneDnnMatmul {
   Product& product(const MatmulShape& shape);
 
   int threads_;
+  Vendor vendor_;
   std::unique_ptr<Library> library_;
   std::map<MatmulShape, std::unique_ptr<Product>> products_;
 };

@@ -1,14 +1,19 @@
-// Who made the processor: where measurements of one maker's say nothing about the other's.
+// The maker of the processor: measurements of one maker's processors do not carry over to the other's.
 #pragma once
+
+#include <cstdint>
 
 namespace muster::trainer::cpu {
 
-inline bool is_intel() {
+enum class Vendor : uint8_t { kIntel, kOther };
+
+// The vendor of this machine's processor. Tests pass the other one to run its code paths here.
+inline Vendor this_vendor() {
 #if defined(__x86_64__)
   static const bool intel = __builtin_cpu_is("intel") != 0;
-  return intel;
+  return intel ? Vendor::kIntel : Vendor::kOther;
 #else
-  return false;
+  return Vendor::kOther;
 #endif
 }
 

@@ -289,24 +289,50 @@ TEST(Gemm, AnEmptySumIsZero) {
   gemm.run({2, 0, 3, false, false, false}, &none, &none, c);
 }
 
-class Libraries : public testing::TestWithParam<MatmulLibrary> {};
+// Each library on each vendor's code path: what passes on one processor passes on the other.
+class Libraries : public testing::TestWithParam<std::tuple<MatmulLibrary, Vendor>> {
+ protected:
+  Matmul matmul(int threads) {
+    return Matmul(threads, std::get<MatmulLibrary>(GetParam()), std::get<Vendor>(GetParam()));
+  }
+};
 
 TEST_P(Libraries, SumRandomShapes) {
   constexpr int kShapes = 60;
-  Draws draws(12);
-  Matmul matmul(2, GetParam());
-  for (int i = 0; i < kShapes; ++i) {
-    const Problem problem(random_shape(draws));
-    Guarded c = problem.c;
-    matmul.run(problem.shape, problem.a.in(), problem.b.in(), c.out());
-    expect_sums(problem, c, problem.reference());
-    if (HasFatalFailure()) return;
-  }
+  for_each_target([&] {
+    Draws draws(12);
+    Matmul product = matmul(2);
+    for (int i = 0; i < kShapes; ++i) {
+      const Problem problem(random_shape(draws));
+      Guarded c = problem.c;
+      product.run(problem.shape, problem.a.in(), problem.b.in(), c.out());
+      expect_sums(problem, c, problem.reference());
+      if (HasFatalFailure()) return;
+    }
+  });
+}
+
+TEST_P(Libraries, SumEmptyShapes) {
+  for_each_target([&] {
+    Matmul product = matmul(2);
+    for (int bits = 0; bits < 64; ++bits) {
+      const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
+      const MatmulShape shape{bit(0) ? 0 : 3, bit(1) ? 0 : 5, bit(2) ? 0 : 7,
+                              bit(3),         bit(4),         bit(5)};
+      const Problem problem(shape);
+      Guarded c = problem.c;
+      product.run(problem.shape, problem.a.in(), problem.b.in(), c.out());
+      expect_sums(problem, c, problem.reference());
+      if (HasFatalFailure()) return;
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Libraries,
-                         testing::Values(MatmulLibrary::kFastest, MatmulLibrary::kOwn,
-                                         MatmulLibrary::kOneDnn));
+                         testing::Combine(testing::Values(MatmulLibrary::kFastest,
+                                                          MatmulLibrary::kOwn,
+                                                          MatmulLibrary::kOneDnn),
+                                          testing::Values(Vendor::kIntel, Vendor::kOther)));
 
 }  // namespace
 }  // namespace muster::trainer::cpu
