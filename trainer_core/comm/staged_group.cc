@@ -8,9 +8,9 @@ namespace muster::trainer {
 namespace {
 
 // What lies behind another in the buffer begins at a multiple of this.
-constexpr size_t kAlignment = 64;
+constexpr size_t kBufferAlignment = 64;
 
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t aligned(size_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
 
 class StagedGroup final : public ProcessGroup {
  public:
