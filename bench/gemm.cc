@@ -1,7 +1,8 @@
-// GEMM of the trainer's own kernels beside libraries, on the shapes of training steps and of decoding: fp32 beside oneDNN,
-// as the trainer calls it, and OpenBLAS; bf16, where the processor has it, beside oneDNN. The libraries take turns, so
-// that whatever else the machine does disturbs all alike. Prints JSON: GFLOP/s of the median call per library, shape,
-// transposition, type and thread count.
+// GEMM of the trainer's built-in kernels compared to libraries, on the shapes of training steps and
+// of decoding: fp32 against oneDNN, as the trainer calls it, and OpenBLAS; bf16, if the processor
+// supports it, against oneDNN. The libraries alternate, so that other load on the machine affects
+// all alike. Prints JSON: GFLOP/s of the median call per library, shape, transposition, type and
+// thread count.
 #include <cblas.h>
 #include <omp.h>
 
@@ -25,7 +26,8 @@ struct Shape {
   bool transpose_a, transpose_b;
 };
 
-// Forward (x·Wᵀ), input gradient (dy·W) and weight gradient (dyᵀ·x) of sizes S and M of bench/cpu_train; then decoding.
+// Forward (x·Wᵀ), input gradient (dy·W) and weight gradient (dyᵀ·x) of sizes S and M of
+// bench/cpu_train; then decoding.
 constexpr Shape kShapes[] = {
     {2048, 256, 256, false, true},   {2048, 1376, 256, false, true}, {2048, 256, 688, false, true},
     {2048, 256, 1376, false, false}, {1376, 256, 2048, true, false}, {2048, 4096, 256, false, true},
@@ -34,11 +36,11 @@ constexpr Shape kShapes[] = {
     {2048, 512, 2752, false, false}, {2752, 512, 2048, true, false}, {2048, 8192, 512, false, true},
     {1, 2752, 512, false, true},     {4, 2752, 512, false, true},    {8, 2752, 512, false, true},
 };
-// Few rows are decoding, which is fp32.
+// Few rows mean decoding, which is fp32.
 constexpr int64_t kFewRows = 8;
 constexpr int kTurns = 6;
 constexpr double kSecondsPerTurn = 0.05;
-// Threads of the library before keep a core busy for up to 25 ms, waiting for their next product.
+// Threads of the previous library spin for up to 25 ms, waiting for their next matmul.
 constexpr auto kPauseBetweenTurns = std::chrono::milliseconds(40);
 
 double now_seconds() {
@@ -49,8 +51,9 @@ using muster::trainer::Bf16;
 using muster::trainer::cpu::Matmul;
 using muster::trainer::cpu::MatmulLibrary;
 
-// Both operands and room for the result in both types; of each one is used. Two copies of a bf16 product's second operand:
-// ours takes weights as the trainer has them, in fp32, and rounds them on the way; oneDNN finds them rounded.
+// Both operands and the result in both types; one type of each is used. The second operand of a
+// bf16 matmul has two copies: ours reads weights in fp32, as the trainer stores them, and rounds
+// them on the way; oneDNN gets rounded ones.
 struct Matrices {
   explicit Matrices(const Shape& s)
       : a(static_cast<size_t>(s.m * s.k), 0.5F),
@@ -73,8 +76,8 @@ void run_openblas(const Shape& s, Matrices& x) {
               s.transpose_a ? m : k, x.b.data(), s.transpose_b ? k : n, 0.0F, x.c.data(), n);
 }
 
-// As a step has it: a weight's gradient, the only product of a transposed left operand, is fp32 and has two activations;
-// the others make an activation of one and a weight.
+// As in a step: a weight gradient, the only matmul with a transposed left operand, is fp32 and has
+// two activations; the others compute an activation from an activation and a weight.
 void run_own_bf16(const Shape& s, Matmul& matmul, Matrices& x) {
   const muster::trainer::cpu::MatmulShape shape{s.m, s.n, s.k, s.transpose_a, s.transpose_b, false};
   if (s.transpose_a) {
@@ -84,7 +87,7 @@ void run_own_bf16(const Shape& s, Matmul& matmul, Matrices& x) {
   }
 }
 
-// oneDNN's matmul primitive on bf16 operands, made for the shape when it is first seen.
+// oneDNN's matmul primitive on bf16 operands, created at the first use of a shape.
 class OneDnnBf16 {
  public:
   void run(const Shape& s, Matrices& x) {
@@ -133,7 +136,8 @@ struct Library {
   Product product;
 };
 
-// Appends the seconds of each call in one turn but the first, which wakes threads and makes plans.
+// Appends the seconds of each call in one round except the first, which wakes threads and creates
+// plans.
 void take_turn(const Shape& s, const Library& library, Matrices& matrices,
                std::vector<double>& seconds) {
   std::this_thread::sleep_for(kPauseBetweenTurns);
@@ -148,7 +152,7 @@ void take_turn(const Shape& s, const Library& library, Matrices& matrices,
   }
 }
 
-// GFLOP/s of each library's median call.
+// Returns GFLOP/s of each library's median call.
 std::vector<double> measure(const Shape& s, const std::vector<Library>& libraries) {
   Matrices matrices(s);
   std::vector<std::vector<double>> seconds(libraries.size());
@@ -171,7 +175,7 @@ Product run_matmul(Matmul& matmul) {
   };
 }
 
-// One object of JSON behind `before`, which is what separates it from the next one afterwards.
+// Prints one JSON object after `before`, the separator, and sets it for the next one.
 void print_row(const char*& before, const char* dtype, int threads, const Shape& s,
                const std::vector<Library>& libraries) {
   const std::vector<double> gflops = measure(s, libraries);

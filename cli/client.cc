@@ -14,22 +14,24 @@
 namespace muster::cli {
 namespace {
 
-// Workers have a deadline for their ranks, and the coordinator one for the workers; this is beyond both.
+// Workers have a deadline for their ranks, and the coordinator has one for the workers; this one
+// exceeds both.
 constexpr Duration kStacksDeadline = std::chrono::seconds(30);
 
-// Of all pages of a list: more than a coordinator keeps.
+// Bounds the jobs of all pages together; a coordinator keeps fewer.
 constexpr int kJobsMax = 1'000'000;
 
-// Between two tries: a coordinator that is leaving refuses at once.
+// Pause between two attempts: a coordinator that is shutting down refuses immediately.
 constexpr auto kReconnectPause = std::chrono::milliseconds(200);
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
                                             const daemon::ClientSecrets& secrets) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
-  // A coordinator that restarts is found again at once.
+  // Reconnects quickly to a restarted coordinator.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // Despite its name also how long one attempt may take; a refused connection fails at once anyway.
+  // Despite its name this also bounds a single attempt; a refused connection fails immediately
+  // anyway.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // Coordinators are reached directly, not through a web proxy.
@@ -37,21 +39,23 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
   return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
 }
 
-// gRPC's account of a lost connection ends with what matters: "… last error: UNKNOWN: …: Connection refused".
+// Returns the end of gRPC's message about a lost connection, which has the cause: "… last error:
+// UNKNOWN: …: Connection refused".
 std::string cause(const std::string& message) {
   const size_t colon = message.rfind(": ");
   return colon == std::string::npos ? message : message.substr(colon + 2);
 }
 
-// What to try when nobody answers.
+// Returns what to try when the coordinator does not answer.
 const char* advice(const std::string& message, const daemon::ClientTrust& trust) {
   if (message.find("certificate") != std::string::npos)
-    return "--tls-ca has to hold who signed its certificate, and that has to name this address";
+    return "check that --tls-ca has the CA of its certificate, and that the certificate names this "
+           "address";
   const bool is_there = message.find("refused") == std::string::npos;
   if (trust.has_tls() && is_there)
-    return "does it serve TLS, and is the certificate of --tls-cert one that it takes?";
+    return "check that it serves TLS and accepts the certificate of --tls-cert";
   if (is_there && message.find("Socket closed") != std::string::npos)
-    return "does it want TLS? Then give --tls-ca";
+    return "if it serves TLS, give --tls-ca";
   return "start muster-coordinator, or name another address with --coordinator";
 }
 
@@ -85,7 +89,7 @@ absl::Status Client::translate(const grpc::Status& status) const {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-// A call that is running: stop() finds it. One that is cancelled before it begins ends as soon as it does.
+// A running call, registered for stop(). A call that begins after stop() is cancelled immediately.
 class Client::Call {
  public:
   explicit Call(Client& client) : client_(client) {
@@ -254,7 +258,7 @@ bool Client::wait_for_connection() {
     return (*to)->channel->WaitForConnected(
         daemon::grpc_deadline(monotonic_now() + std::chrono::seconds(1)));
   }
-  std::this_thread::sleep_for(kReconnectPause);  // half of a renewal, perhaps
+  std::this_thread::sleep_for(kReconnectPause);  // The credential files may be half renewed.
   return false;
 }
 
@@ -287,7 +291,7 @@ absl::StatusOr<v1::Job> submit_with_repeats(
 
 absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
                                const std::function<void(const absl::Status&)>& on_loss) {
-  // A stream that lived this long was a good one: the count of losses begins again.
+  // A stream that lived this long was healthy and resets the count of losses.
   constexpr auto kGoodStream = std::chrono::seconds(2);
   constexpr int kLossesInARowMax = kReconnectSecondsMax * 5;  // at one pause each
   for (int losses = 0;;) {
@@ -304,7 +308,7 @@ absl::Status with_reconnection(Client& client, const std::function<absl::Status(
   }
 }
 
-// Without translate()'s advice: who restarts a coordinator needs none.
+// Omits translate()'s advice: a restarting coordinator needs none.
 std::string loss_text(const absl::Status& loss) {
   const std::string message(loss.message());
   return absl::StrCat(message.substr(0, message.find("; ")), "; trying again for ",

@@ -1,4 +1,4 @@
-// The coordinator as the commands see it: plain calls with deadlines, errors as sentences.
+// A client of the coordinator for the commands: plain calls with deadlines; errors are sentences.
 #pragma once
 
 #include <chrono>
@@ -17,49 +17,51 @@
 
 namespace muster::cli {
 
-// A coordinator answers in milliseconds; this is for a machine under heavy load.
+// A coordinator answers in milliseconds; the deadline allows for a machine under heavy load.
 constexpr Duration kCallDeadline = std::chrono::seconds(5);
 
-// Any thread; calls block, and end early when stop() is called.
+// Thread-safe. Calls block, and end early when stop() is called.
 class Client {
  public:
-  // Neither connects nor reads files yet: the first call does. Certificates and tokens that change are read again by the next one.
+  // Neither connects nor reads files: the first call does both. Certificates and tokens that have
+  // changed are read again by the next call.
   explicit Client(CoordinatorTarget coordinator);
 
   absl::StatusOr<v1::Job> submit(const v1::JobSpec& spec, const std::string& request_id);
-  // Newest first. Unless `all`, one page, which tells whether there are more.
+  // Returns the newest jobs first. Without `all` it returns one page, whose response states whether
+  // there are more.
   absl::StatusOr<v1::ListJobsResponse> list_jobs(bool active_only, bool all);
   absl::StatusOr<v1::Job> get_job(uint64_t id);
   absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
   absl::StatusOr<v1::CheckpointJobResponse> checkpoint_job(uint64_t id);
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
-  // The worker as it is then. `seconds`: 0 for until it is admitted.
-  // `evacuate`: what runs there saves and goes on elsewhere.
+  // Returns the worker as it is after the call. `seconds`: how long it stays excluded; 0: until it
+  // is admitted. `evacuate`: its jobs save a checkpoint and continue on other workers.
   absl::StatusOr<v1::WorkerInfo> exclude_worker(const std::string& name, const std::string& reason,
                                                 int64_t seconds, bool evacuate);
   absl::StatusOr<v1::WorkerInfo> admit_worker(const std::string& name);
-  // Of one job, or (0) of all of them.
+  // Returns the incidents of one job; 0: of all jobs.
   absl::StatusOr<v1::ListIncidentsResponse> list_incidents(uint64_t job);
   absl::StatusOr<v1::Incident> get_incident(uint64_t id);
-  // Of one rank, or (-1) of all of them. Takes seconds when ranks do not answer.
+  // Returns the stacks of one rank; -1: of all ranks. Takes seconds when ranks do not respond.
   absl::StatusOr<v1::DumpJobStacksResponse> dump_stacks(uint64_t job, int32_t rank,
                                                         bool program_dumps);
 
-  // Streams. `take` is called for each message on the calling thread; false ends the stream. Ok when the server
-  // ended it or `take` did.
+  // Streams. Call `take` for each message on the calling thread; a false return value ends the
+  // stream. Return ok when the server or `take` ended it.
   absl::Status watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take);
   absl::Status follow_logs(const v1::FollowLogsRequest& request,
                            const std::function<bool(const v1::LogChunk&)>& take);
 
-  // Waits until the coordinator can be reached; false after a second at most.
+  // Waits for at most a second until the coordinator can be reached. Returns false otherwise.
   bool wait_for_connection();
-  // Ends every call that is running, and new ones at once, with Cancelled.
+  // Ends running calls with Cancelled, and later ones as soon as they begin.
   void stop();
   bool is_stopped() const;
 
  private:
   class Call;
-  // Made of what the files of the trust hold.
+  // A channel and the secrets that it was made with.
   struct Connection {
     daemon::ClientSecrets secrets;
     std::shared_ptr<grpc::Channel> channel;
@@ -69,7 +71,7 @@ class Client {
   using Method = grpc::Status (v1::Muster::Stub::*)(grpc::ClientContext*, const Request&,
                                                     Response*);
 
-  // The error says what is wrong with the files, or with the flags.
+  // The error names the invalid file or flag.
   absl::StatusOr<std::shared_ptr<Connection>> connection();
   absl::Status translate(const grpc::Status& status) const;
   template <class Request, class Response>
@@ -87,25 +89,27 @@ class Client {
   std::vector<grpc::ClientContext*> running_;
 };
 
-// How long a submission is repeated: a restart takes seconds, and nobody wants to wait long for a wrong address.
+// How long a submission is repeated: a restart takes seconds, and a wrong address should fail soon.
 constexpr auto kSubmitPatience = std::chrono::seconds(10);
 
-// Submits, and again with the same id while the coordinator is away or does not answer, for `patience`. An answer may
-// have been lost after the job was taken: the id is what keeps a repeat from making a second one. `on_loss` is told
-// once, before the first repeat.
+// Submits a job. Repeats the call with the same id for up to `patience` while the coordinator is
+// unreachable or does not answer. An answer may get lost after the job was accepted: the id keeps a
+// repeat from creating a second job. Calls `on_loss` once, before the first repeat.
 absl::StatusOr<v1::Job> submit_with_repeats(
     Client& client, const v1::JobSpec& spec, const std::string& request_id, Duration patience,
     const std::function<void(const absl::Status&)>& on_loss);
 
-// A reconnecting stream gives up after the coordinator was away this long: a restart takes seconds.
+// A reconnecting stream gives up after the coordinator was unreachable for this long: a restart
+// takes seconds.
 constexpr int kReconnectSecondsMax = 60;
 
-// Runs `stream` again and again while it ends with UNAVAILABLE and the coordinator comes back in time. `on_loss`
-// is told once per loss.
+// Runs `stream` again each time it ends with UNAVAILABLE and the coordinator returns in time. Calls
+// `on_loss` once per loss.
 absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
                                const std::function<void(const absl::Status&)>& on_loss);
 
-// What people are told then: the coordinator may be away, or may never have been where this looks for it.
+// The message about a lost connection: the coordinator may be restarting, or the address may be
+// wrong.
 std::string loss_text(const absl::Status& loss);
 
 }  // namespace muster::cli

@@ -7,7 +7,7 @@
 namespace muster::cli {
 namespace {
 
-// The commands that were declared on `app` since the last call belong together.
+// Puts the commands declared on `app` since the last call into one group.
 void group(CLI::App& app, const std::string& name) {
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     if (command->get_group() == app.get_group()) command->group(name);
@@ -46,7 +46,7 @@ void declare_all(CLI::App& app, Action& action, char** argv) {
   declare_version(app, action);
   declare_completion(app, action);
   group(app, "More");
-  // Last: commands take over the footer that is there when they are declared.
+  // Set last: a command copies the footer that exists when it is declared.
   app.footer(
       "Begin here:\n"
       "  muster run configs/base.yml model_name=llama2-tiny run_name=first steps=20 --ranks 4\n"

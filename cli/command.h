@@ -1,4 +1,4 @@
-// The commands of `muster`: each file declares one, with its options, help and examples.
+// The commands of `muster`. Each source file declares one, with its options, help and examples.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,8 @@
 
 namespace muster::cli {
 
-// What main() runs once the command line is parsed; returns the process's exit code.
+// The function that main() runs after parsing the command line; returns the exit code of the
+// process.
 using Action = std::function<int()>;
 
 void declare_run(CLI::App& app, Action& action);
@@ -27,7 +28,7 @@ void declare_checkpoint(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
 void declare_slurm(CLI::App& app, Action& action);
 void declare_k8s(CLI::App& app, Action& action);
-// train-tokenizer and tokenize; `argv` is main()'s.
+// Declares train-tokenizer and tokenize. `argv` is the one of main().
 void declare_text_commands(CLI::App& app, Action& action, char** argv);
 void declare_convert(CLI::App& app, Action& action, char** argv);
 void declare_decode(CLI::App& app, Action& action);
@@ -35,17 +36,17 @@ void declare_config(CLI::App& app, Action& action);
 void declare_debug(CLI::App& app, Action& action);
 void declare_metrics(CLI::App& app, Action& action);
 void declare_version(CLI::App& app, Action& action);
-// Last: it completes what was declared before.
+// Must be the last declaration: it completes the commands declared before it.
 void declare_completion(CLI::App& app, Action& action);
 
-// All of them on a fresh app.
+// Declares every command. Requires a fresh app.
 void declare_all(CLI::App& app, Action& action, char** argv);
 
-// Options that several commands share.
+// Options shared by several commands.
 void add_coordinator_address_option(CLI::App& command, std::string& address);
-// The address, and the flags of trust.
+// Adds the address and the flags for TLS and tokens.
 void add_coordinator_option(CLI::App& command, CoordinatorTarget& coordinator);
-// The number of a job, at least 1.
+// Adds the job number, at least 1.
 CLI::Option* add_job_argument(CLI::App& command, uint64_t& job);
 void add_json_option(CLI::App& command, bool& json);
 

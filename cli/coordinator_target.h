@@ -1,4 +1,4 @@
-// Which coordinator a command talks to, and how the two trust each other.
+// The coordinator that a command connects to, and the credentials for both sides.
 #pragma once
 
 #include <string>

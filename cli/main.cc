@@ -30,7 +30,7 @@ int run(int argc, char** argv) {
     muster::cli::print_result(app.help());
     return muster::to_int(muster::ExitCode::kBadInput);
   }
-  // `muster help run` as people of other programs write it.
+  // `muster help run` is the form of other programs.
   std::vector<std::string> words(argv + 1, argv + argc);
   if (words[0] == "help") {
     words.erase(words.begin());
@@ -42,12 +42,13 @@ int run(int argc, char** argv) {
   auto arranged = muster::cli::arrange_pasted(app, words);
   if (!arranged.ok()) return muster::cli::fail(arranged.status());
   words = std::move(arranged->words);
-  // As the shell would have done for python.
+  // The shell would have set these for python.
   for (const std::string& assignment : arranged->key_variables) {
     const size_t equals = assignment.find('=');
     setenv(assignment.substr(0, equals).c_str(), assignment.substr(equals + 1).c_str(), 1);
   }
-  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 wants them
+  // CLI11 takes the words in reverse order
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
@@ -65,10 +66,10 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
-  // gRPC's own log speaks of its insides; what matters comes back as a status.
+  // gRPC's log is about its internals; errors come back as a status.
   setenv("GRPC_VERBOSITY", "NONE", 0);
-  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write()
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not grow
+  signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe fails with EPIPE
+  signal(SIGXFSZ, SIG_IGN);  // write() above the file size limit fails with EFBIG
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

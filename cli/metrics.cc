@@ -1,4 +1,4 @@
-// muster metrics: every metric that the daemons export.
+// muster metrics: prints every metric that the daemons export.
 #include <unistd.h>
 
 #include <string>

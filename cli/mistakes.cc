@@ -13,7 +13,7 @@
 namespace muster::cli {
 namespace {
 
-// The value of `option`, which may be the word behind it.
+// Returns the value of `option`, which may be the next word.
 std::string value_of(const std::string& option, const std::vector<std::string>& words) {
   const size_t equals = option.find('=');
   if (equals != std::string::npos) return option.substr(equals + 1);
@@ -23,7 +23,7 @@ std::string value_of(const std::string& option, const std::vector<std::string>& 
   return next.starts_with("--") || next.find('=') != std::string::npos ? "…" : next;
 }
 
-// The key of the config that an option of `command` which does not exist may mean; none: empty.
+// Returns the config key that an unknown option of `command` may mean; empty: none.
 std::string key_meant(const CLI::App& command, const std::string& option) {
   if (command.get_option_no_throw(kOverrides) == nullptr || !option.starts_with("--")) return "";
   const std::string key = absl::StrReplaceAll(option.substr(2), {{"-", "_"}});
@@ -44,7 +44,7 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error,
     if (const std::string key = key_meant(command, option); !key.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("unknown option ", option, "; did you mean ",
                                                      key, "=", value_of(left[0], words),
-                                                     "? Keys of the config have no dashes"));
+                                                     "? Config keys are given without dashes"));
     }
   }
   return daemon::explain(app, error);

@@ -1,5 +1,5 @@
-// How mistakes on the command line of `muster` read: as every program's, and a key of the config given as an option leads
-// to the key.
+// Error messages for the command line of `muster`. They have the usual form, and a config key given
+// as an option leads to the key.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@
 
 namespace muster::cli {
 
-// `app` is what failed to parse `words`. InvalidArgument says what is wrong and what would be right.
+// `app` is the app that failed to parse `words`. Returns InvalidArgument, which states the problem
+// and the right form.
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error,
                      const std::vector<std::string>& words);
 

@@ -70,12 +70,12 @@ std::string job_of_scrape_file(const std::string& name, const std::string& clust
   return is_file ? std::string(job) : "";
 }
 
-// A job that writes its files after the folder was read is in nobody's way; one whose files are there has started, and is on its nodes
-// unless it is over or waits for its next turn, which takes its own away.
+// Files written after the folder was read are not removed. A job with a file has started, and still
+// has nodes unless it has ended or waits for its next allocation, which removes the file itself.
 absl::StatusOr<int> remove_dead_targets(
     const std::string& folder, const ScrapeOwner& self,
     const std::function<absl::StatusOr<std::set<std::string>>()>& started) {
-  std::vector<std::pair<std::string, fs::path>> files;  // and the job of each
+  std::vector<std::pair<std::string, fs::path>> files;  // with the job of each
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
     std::string job = job_of_scrape_file(it->path().filename().string(), self.cluster);

@@ -1,8 +1,11 @@
-// A file of Prometheus' file_sd: where one daemon of a Slurm job serves its pages. It is there as long as its object, unless another has
-// written it since: the next turn's has the same name. Readable by everybody, because Prometheus is another user. Of one thread.
+// A file for Prometheus' file_sd that names the address of one daemon's pages in a Slurm job. It
+// exists as long as its object, unless another process has overwritten it: the file of the job's
+// next allocation has the same name. It is readable by everybody, because Prometheus runs as
+// another user. Not thread-safe.
 //
-// Who is killed leaves its file behind. Its name says which job it is of, and Slurm says which jobs there are: the next command that writes
-// into the folder takes away what is of none. (A lock on the file would say so of this node alone on some of the file systems that nodes share.)
+// A killed process leaves its file behind. The name contains the job, and Slurm lists the jobs that
+// exist: the next command that writes into the folder removes files of other jobs. (A lock on the
+// file would cover this node only on some of the file systems that nodes share.)
 #pragma once
 
 #include <functional>
@@ -13,11 +16,12 @@
 
 namespace muster::cli {
 
-// Empty ones are left out.
+// Empty labels are omitted.
 struct ScrapeLabels {
-  std::string job{};      // what Prometheus calls it: "muster-worker"
-  std::string node{};     // where it is
-  std::string cluster{};  // whose coordinator it belongs to: alerts and dashboards keep apart by it
+  std::string job{};   // the Prometheus job name: "muster-worker"
+  std::string node{};  // the daemon's node
+  // the cluster of the daemon's coordinator: alerts and dashboards group by it
+  std::string cluster{};
 };
 
 class ScrapeTarget {
@@ -28,29 +32,30 @@ class ScrapeTarget {
   ScrapeTarget(const ScrapeTarget&) = delete;
   ScrapeTarget& operator=(const ScrapeTarget&) = delete;
 
-  // `host` as an address is written: an IPv6 one in brackets.
+  // `host` is in address form: IPv6 in brackets.
   absl::Status write(const std::string& host, int port);
 
  private:
   const std::string path_;
   const ScrapeLabels labels_;
-  std::string text_;  // as written; empty: it is not
+  std::string text_;  // as written; empty: not written
 };
 
-// What the files of one Slurm job's daemons are called.
+// The file names of one Slurm job's daemons.
 struct ScrapeOwner {
-  std::string cluster{};  // Slurm's name of itself
-  std::string job{};      // as scontrol takes it: "12", "12_3"
+  std::string cluster{};  // Slurm's ClusterName
+  std::string job{};      // in scontrol's form: "12", "12_3"
 
   std::string coordinator_file() const;  // "CLUSTER-JOB-coordinator.json"
   std::string worker_file(const std::string& node) const;
 };
-// The job whose file it is; empty for another cluster's, and for what is none of these files.
+// Returns the job that a file belongs to; empty for files of another cluster, and for other files.
 std::string job_of_scrape_file(const std::string& name, const std::string& cluster);
 
-// Before `self` writes its first file in `folder`: takes away those of its earlier turns, and those of this user's jobs of its cluster that
-// `started` does not have. How many. `started` is asked once the folder has been read, if there are others' files; where it has no answer, that
-// is the error, and those stay.
+// Removes stale files before `self` writes its first one into `folder`: those of its earlier
+// allocations, and those of this user's jobs in its cluster that are not in the result of
+// `started`. Returns their number. Calls `started` after reading the folder, and only if there are
+// files of other jobs; if it fails, returns its error and keeps those files.
 absl::StatusOr<int> remove_dead_targets(
     const std::string& folder, const ScrapeOwner& self,
     const std::function<absl::StatusOr<std::set<std::string>>()>& started);

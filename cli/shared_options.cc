@@ -8,7 +8,7 @@
 namespace muster::cli {
 namespace {
 
-// As muster-worker takes it.
+// Validates the address as muster-worker does.
 std::string checked_address(const std::string& text) {
   const auto endpoint = daemon::parse_endpoint("--coordinator", text);
   if (!endpoint.ok()) throw CLI::ValidationError(std::string(endpoint.status().message()));
@@ -37,7 +37,7 @@ CLI::Option* add_job_argument(CLI::App& command, uint64_t& job) {
   const auto take = [&job](const std::string& text) {
     if (absl::SimpleAtoi(text, &job) && job > 0) return;
     throw CLI::ValidationError(
-        absl::StrCat("job ", text, ": a positive number is wanted (see `muster list`)"));
+        absl::StrCat("job ", text, ": must be a positive number (see `muster list`)"));
   };
   return command.add_option_function<std::string>("job", take, "The job's number")
       ->required()

@@ -1,4 +1,4 @@
-// muster version.
+// muster version: prints the version.
 #include "common/version.h"
 
 #include <unistd.h>

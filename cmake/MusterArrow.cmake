@@ -1,6 +1,8 @@
-# Arrow C++ with Parquet, which no distribution that we build on has. Sets MUSTER_PARQUET to ON or OFF, and with ON gives Arrow::arrow_shared and
-# Parquet::parquet_shared. Apache's own packages bring package files. pyarrow's wheel has the same libraries and headers without
-# them, and without links to the versioned names: MUSTER_ARROW_ROOT names a folder like that, or any prefix with Arrow in it.
+# Finds Arrow C++ with Parquet, which no supported distribution packages. Sets MUSTER_PARQUET to ON
+# or OFF; if ON, provides Arrow::arrow_shared and Parquet::parquet_shared. Apache's packages bring
+# package files. pyarrow's wheel has the same libraries and headers without package files and
+# without links to the versioned names: MUSTER_ARROW_ROOT names such a folder, or any prefix with
+# Arrow in it.
 set(arrow_advice "install libarrow-dev and libparquet-dev, or set MUSTER_ARROW_ROOT to the folder of a pyarrow wheel (CONTRIBUTING.md)")
 
 if(NOT MUSTER_PARQUET MATCHES "^(ON|OFF|AUTO)$")
@@ -30,7 +32,7 @@ if(MUSTER_ARROW_ROOT)
   muster_arrow_library(arrow Arrow::arrow_shared)
   muster_arrow_library(parquet Parquet::parquet_shared)
   target_link_libraries(Parquet::parquet_shared INTERFACE Arrow::arrow_shared)
-  # Wheels of other years are for other C++ libraries: their names of std::string are not the compiler's.
+  # Wheels of other years use another C++ ABI, whose std::string has other symbol names.
   include(CheckCXXSourceCompiles)
   if(NOT MUSTER_ARROW_CHECKED STREQUAL MUSTER_ARROW_ROOT)
     unset(MUSTER_ARROW_LINKS CACHE)

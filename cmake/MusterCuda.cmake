@@ -1,9 +1,10 @@
-# CUDA: the compiler, where it is. Sets CMAKE_CUDA_COMPILER and enables the language, with MUSTER_CUDA=ON alone. The compiler is a
-# toolkit's (/usr/local/cuda, or PATH) or that of the Python wheels, which need no GPU and no root: deploy/install-cuda.sh.
-# Nothing but CUDA's static runtime is linked: cuBLASLt, cuDNN and NCCL are opened when a process runs, where they are found.
+# Finds the CUDA compiler, sets CMAKE_CUDA_COMPILER and enables the language, only with
+# MUSTER_CUDA=ON. The compiler comes from a toolkit (/usr/local/cuda, or PATH) or from the Python
+# wheels, which need no GPU and no root: deploy/install-cuda.sh. Only CUDA's static runtime is
+# linked: cuBLASLt, cuDNN and NCCL are loaded at run time if they are found.
 option(MUSTER_CUDA "Build the CUDA backend" OFF)
 set(MUSTER_CUDA_ROOT "$ENV{MUSTER_CUDA_ROOT}" CACHE PATH "Where CUDA's compiler is: a toolkit, or the folder that deploy/install-cuda.sh has filled")
-# A100; H100 and H200 with their own instructions; B200, and as PTX what comes later.
+# A100; H100 and H200 with their own instructions; B200, and PTX for later ones.
 set(MUSTER_CUDA_ARCHITECTURES "80-real;90a-real;100" CACHE STRING "What kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES")
 if(NOT MUSTER_CUDA)
   message(STATUS "CUDA: off, trainings compute on CPUs; -DMUSTER_CUDA=ON builds the GPU backend, with nvcc of a toolkit or of deploy/install-cuda.sh FOLDER (-DMUSTER_CUDA_ROOT=FOLDER)")
@@ -36,7 +37,7 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 enable_language(CUDA)
-# Debian 12's CMake does not know that CUDA's compiler has C++20 (since 12.0).
+# Debian 12's CMake lacks the C++20 flag of CUDA's compiler (supported since 12.0).
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
@@ -53,7 +54,7 @@ find_path(MUSTER_CUBLASLT_INCLUDE_DIR cublasLt.h PATHS ${cuda_root}/include ${CM
 if(NOT MUSTER_CUBLASLT_INCLUDE_DIR)
   message(FATAL_ERROR "MUSTER_CUDA=ON, but there is no cublasLt.h beside ${MUSTER_NVCC}: ${cuda_advice}")
 endif()
-# Attention by cuDNN, where both headers are: a library that is opened when a process runs, too.
+# cuDNN attention, if both headers are found; the library is loaded at run time, too.
 find_path(MUSTER_CUDNN_INCLUDE_DIR cudnn.h PATHS ${MUSTER_CUDA_ROOT}/nvidia/cudnn/include ${cuda_root}/include /usr/include NO_DEFAULT_PATH)
 find_path(MUSTER_CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h PATHS ${MUSTER_CUDA_ROOT}/include ${cuda_root}/include /usr/include NO_DEFAULT_PATH)
 if(MUSTER_CUDNN_INCLUDE_DIR AND MUSTER_CUDNN_FRONTEND_INCLUDE_DIR)
@@ -63,10 +64,11 @@ else()
 endif()
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${MUSTER_NVCC}) for ${MUSTER_CUDA_ARCHITECTURES}; attention ${attention}")
 
-# What every target with kernels compiles them with.
+# Settings of every target with CUDA kernels.
 add_library(muster_cuda_settings INTERFACE)
 target_include_directories(muster_cuda_settings SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${MUSTER_CUBLASLT_INCLUDE_DIR})
-# Relaxed: constexpr functions of base/ and common/ may be called by kernels. Line tables, so that profilers name source lines.
+# Relaxed constexpr: kernels call constexpr functions of base/ and common/. Line tables let
+# profilers show source lines.
 target_compile_options(muster_cuda_settings INTERFACE
   "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra,-fno-omit-frame-pointer>")
 if(MUSTER_WERROR)

@@ -1,17 +1,18 @@
-# Libraries, all from the distribution. ARCHITECTURE.md gives the reason for each.
-# gRPC, SentencePiece and prometheus-cpp come through pkg-config, which every distribution ships for them.
+# Libraries, all from the distribution. ARCHITECTURE.md gives the reason for each. gRPC,
+# SentencePiece and prometheus-cpp come through pkg-config, which every distribution ships for them.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
-# Not by its own package file: Debian's asks for OpenCL's development files, which nothing here uses.
+# Not found by its package file: Debian's requires OpenCL's development files, which nothing here
+# uses.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
-# Headers alone: its hash is compiled into its one caller.
+# Headers only: the hash is compiled into its one caller.
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 add_library(XXHASH::xxhash INTERFACE IMPORTED)
 set_target_properties(XXHASH::xxhash PROPERTIES INTERFACE_INCLUDE_DIRECTORIES ${XXHASH_INCLUDE_DIR})

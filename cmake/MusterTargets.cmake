@@ -1,21 +1,24 @@
 # muster_library(NAME SOURCES … [DEPS …])       a static library of this tree
 # muster_program(NAME SOURCES … [DEPS …])       a program in bin/
 # muster_test(NAME SOURCES … [DEPS …] [LABELS …] [TIMEOUT s])
-#   a GoogleTest program whose cases CTest runs one by one. A unity build compiles its files as one: no two define the same name. Labels: unit (the default), scenarios,
-#   simulation, e2e; `tsan` marks what the thread sanitizer build runs, too.
+#   a GoogleTest program whose cases CTest runs one by one. A unity build compiles its files as one,
+#   so no two may define the same name. Labels: unit (the default), scenarios, simulation, e2e;
+#   `tsan` marks tests that the thread sanitizer build runs, too.
 # muster_script_tests(FILE LABELS … [TIMEOUT s])
-#   every test method of FILE (Python's unittest), each one a CTest test.
+#   each test method of FILE (Python's unittest) as one CTest test.
 if(MUSTER_TESTS)
   add_custom_target(muster_tsan_tests)
-  # What is tested is optimised, and instrumented in full. The tests themselves are most of what a build of everything compiles: this takes half off
-  # their time, and they still see each use of memory. The thread sanitizer also counts calls, which nothing inlines then. Linked last, this comes
-  # behind the settings' own.
+  # Product code is optimised and fully instrumented. Tests are most of the code in a full build:
+  # less instrumentation halves their compile time, and still checks each use of memory. The thread
+  # sanitizer also tracks calls, which disables inlining. Linked last, these flags override the
+  # shared settings.
   add_library(muster_test_settings INTERFACE)
   if(MUSTER_SANITIZE AND NOT MUSTER_SANITIZE STREQUAL "thread")
     target_compile_options(muster_test_settings INTERFACE -O0 -fno-sanitize=undefined)
   endif()
   if(CMAKE_UNITY_BUILD)
-    target_compile_options(muster_test_settings INTERFACE -Wno-shadow)  # a function's names need not differ from another file's
+    # Names of one file may shadow those of another.
+    target_compile_options(muster_test_settings INTERFACE -Wno-shadow)
   endif()
 endif()
 
@@ -40,14 +43,15 @@ function(muster_test name)
     set(ARG_TIMEOUT 120)
   endif()
   if(MUSTER_SANITIZE)
-    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")  # it is there to end what hangs, and these are many times as slow
+    # Sanitizer builds are many times as slow; the timeout only ends hanging tests.
+    math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
   endif()
   add_executable(${name} ${ARG_SOURCES})
   if(NOT MUSTER_SANITIZE)
     target_compile_options(${name} PRIVATE -O1)
   endif()
   target_link_libraries(${name} PRIVATE muster_settings GTest::gmock_main GTest::gtest muster_test_paths ${ARG_DEPS} muster_test_settings)
-  # gtest_discover_tests loses all but the first of a list; CTest matches labels by regular expression.
+  # gtest_discover_tests keeps only the first of a list; CTest matches labels by regular expression.
   list(JOIN ARG_LABELS "+" labels)
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT})

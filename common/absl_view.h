@@ -1,5 +1,6 @@
-// Abseil's string_view is a type of its own where the distribution built Abseil for C++14 (Debian 12); there,
-// absl::StrCat and its kin do not take a std::string_view. Where both are one type, this costs nothing.
+// Conversions between std::string_view and absl::string_view. The two types differ where the
+// distribution built Abseil for C++14 (Debian 12): there absl::StrCat and similar functions do not
+// accept a std::string_view. Where both are one type, the conversions cost nothing.
 #pragma once
 
 #include <string_view>
@@ -8,9 +9,9 @@
 
 namespace muster {
 
-// The same characters, for Abseil's functions. Refers to what `text` refers to.
+// Returns `text` as Abseil's view. Refers to the same characters.
 inline absl::string_view av(std::string_view text) { return {text.data(), text.size()}; }
-// And back.
+// Returns `text` as the standard library's view. Refers to the same characters.
 inline std::string_view sv(absl::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace muster

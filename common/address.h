@@ -1,12 +1,12 @@
-// Addresses that the processor, the kernel or another process tells by number. They are not made from pointers, so a compiler that follows
-// where pointers come from loses nothing.
+// Conversion of addresses that arrive as numbers from the processor, the kernel or another process.
+// They were never pointers of this process, so the compiler's pointer provenance loses nothing.
 #pragma once
 
 #include <cstdint>
 
 namespace muster {
 
-// `address`, which may be one of another process, as system calls take it.
+// Returns `address` as the pointer type that system calls take. It may belong to another process.
 inline void* pointer_at(uint64_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }

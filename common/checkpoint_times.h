@@ -1,5 +1,5 @@
-// What a rank says of its checkpoints since its attempt began: cumulative, so that neither a lost nor a repeated message makes it
-// wrong. Plain memory: it is part of the progress page, whose layout has it.
+// A rank's checkpoint counters since its attempt began. They are cumulative, so a lost or repeated
+// message does no harm. Plain memory: the struct is part of the progress page's layout.
 #pragma once
 
 #include <array>
@@ -10,10 +10,13 @@ namespace muster {
 struct CheckpointTimes {
   uint64_t saved = 0;
   uint64_t failed = 0;
-  double seconds = 0;        // that the newest one took to write
-  double stall_seconds = 0;  // that training stood still for all of them
-  uint32_t on_request =
-      0;  // 1: SIGUSR2 asks this process for a checkpoint; 0: it may not know that signal, which would kill it
+  // duration of the newest write
+  double seconds = 0;
+  // training time lost to all checkpoints
+  double stall_seconds = 0;
+  // 1: SIGUSR2 requests a checkpoint from this process; 0: the process may not handle that signal,
+  // which would kill it
+  uint32_t on_request = 0;
   std::array<char, 12> reserved{};
 
   friend bool operator==(const CheckpointTimes&, const CheckpointTimes&) = default;

@@ -1,4 +1,5 @@
-// A failed system call as a status. Abseil has the same as ErrnoToStatus, but not yet in Ubuntu 22.04's version.
+// Converts a failed system call to a status. Abseil offers the same as ErrnoToStatus, but not yet
+// in Ubuntu 22.04's version.
 #pragma once
 
 #include <string_view>
@@ -7,13 +8,15 @@
 
 namespace muster {
 
-// `what` says what was tried, on what; the system's own words for `error` (an errno) follow. The code is the one that
-// Abseil would give: NotFound for ENOENT, PermissionDenied for EACCES, ResourceExhausted for ENOSPC and so on; Unknown
-// for errors that files, sockets and processes do not give.
+// Returns a status for `error` (an errno). The message is `what` (the operation and its object)
+// followed by the system's text. Uses the same codes as Abseil: NotFound for ENOENT,
+// PermissionDenied for EACCES, ResourceExhausted for ENOSPC and so on; Unknown for errors that
+// files, sockets and processes do not produce.
 absl::Status errno_status(int error, std::string_view what);
 
-// The same of a file, but never Unavailable, DeadlineExceeded or Aborted: those say something of peers, or of another owner, and a
-// network file system has errors of these kinds (ETIMEDOUT, ESTALE, EHOSTUNREACH), too. They are Unknown here.
+// Returns the status of a failed file operation. Unlike errno_status(), never returns Unavailable,
+// DeadlineExceeded or Aborted: callers take those for lost peers or another owner, and network file
+// systems also fail with such errors (ETIMEDOUT, ESTALE, EHOSTUNREACH). They become Unknown.
 absl::Status file_status(int error, std::string_view what);
 
 }  // namespace muster

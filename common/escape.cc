@@ -6,7 +6,7 @@
 namespace muster {
 namespace {
 
-// Bytes of the UTF-8 character that begins at text[0]; 0 when none does.
+// Returns the length in bytes of the UTF-8 character at text[0]; 0 if none begins there.
 size_t character_bytes(std::string_view text) {
   const auto lead = static_cast<uint8_t>(text[0]);
   const size_t size = lead < 0x80   ? 1
@@ -20,7 +20,7 @@ size_t character_bytes(std::string_view text) {
     if ((static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) return 0;
   }
   if (size < 3) return size;
-  // Codes that fewer bytes can say, surrogates, and codes beyond the last one.
+  // Rejects overlong encodings, surrogates, and codes beyond the last one.
   const auto second = static_cast<uint8_t>(text[1]);
   const bool is_valid = lead == 0xE0   ? second >= 0xA0
                         : lead == 0xED ? second < 0xA0
@@ -78,7 +78,7 @@ std::string printable(std::string_view text, size_t bytes_max) {
     return std::string(text);
   constexpr std::string_view kCut = "…";
   std::string out;
-  size_t whole = 0;  // of `out`, with room for the mark behind it
+  size_t whole = 0;  // length of `out` that leaves room for the mark
   while (!text.empty() && out.size() <= bytes_max) {
     if (out.size() + kCut.size() <= bytes_max) whole = out.size();
     const size_t size = character_bytes(text);

@@ -1,4 +1,5 @@
-// Text for people's eyes: what a terminal would obey is made visible, and what they may paste into a shell is one word of it.
+// Makes text safe for people: escapes control characters that a terminal would interpret, and
+// quotes words that people may paste into a shell.
 #pragma once
 
 #include <cstddef>
@@ -7,18 +8,19 @@
 
 namespace muster {
 
-// Whether \n and \t may stay.
+// kLines leaves \n and \t unescaped; kOneLine escapes them, too.
 enum class Layout { kLines, kOneLine };
 
-// `text` with every control character written as \x1b: C0, DEL, and C1 both as UTF-8 (U+0080 to U+009F) and as the single
-// bytes that old terminals obey; \n and \t, too, in one line. Everything else, any other bad UTF-8 too, stays as it is.
+// Returns `text` with every control character written as \x1b: C0, DEL, and C1 both as UTF-8
+// (U+0080 to U+009F) and as single bytes, which old terminals interpret. kOneLine escapes \n and
+// \t, too. All other bytes, invalid UTF-8 included, stay unchanged.
 std::string escape_controls(std::string_view text, Layout layout = Layout::kLines);
 
-// `text` as one word of a POSIX shell: as it is where that needs no quotes.
+// Returns `text` as one word of a POSIX shell, quoted only if it needs quotes.
 std::string shell_quoted(std::string_view text);
 
-// One line of valid UTF-8 and at most `bytes_max` bytes (3 or more) of whatever `text` is: what would not be valid is written as \xff, and what
-// was cut off as "…".
+// Returns `text` as one line of valid UTF-8 of at most `bytes_max` bytes. Invalid bytes become
+// \xff; a cut is marked by "…". Requires bytes_max >= 3.
 std::string printable(std::string_view text, size_t bytes_max);
 
 }  // namespace muster

@@ -1,27 +1,37 @@
-// Exit codes that the trainer, the worker, the coordinator's restart policy and the CLI agree on.
+// Exit codes shared by the trainer, the worker, the coordinator's restart policy and the CLI.
 #pragma once
 
 namespace muster {
 
 enum class ExitCode : int {
   kOk = 0,
-  kFailure = 1,          // anything not named below; the job may be retried
-  kBadInput = 2,         // config, data or checkpoint is wrong: retrying cannot help
-  kNotFinite = 3,        // NaN or Inf in loss or gradient: retrying would repeat it
-  kDiskFull = 4,         // no room for a checkpoint, or a quota is used up
-  kPreempted = 75,       // checkpointed and left on SIGTERM (EX_TEMPFAIL: start again to go on)
-  kPeerLost = 76,        // a collective failed because another rank is gone: a victim, not a cause
-  kNotExecutable = 126,  // of a program that is not ours, as shells have it
-  kProgramNotFound = 127,  // likewise
-  kInterrupted = 130       // the CLI was left with Ctrl-C
+  // any other failure; the job may be retried
+  kFailure = 1,
+  // config, data or checkpoint is invalid: a retry cannot help
+  kBadInput = 2,
+  // NaN or Inf in the loss or a gradient: a retry would repeat it
+  kNotFinite = 3,
+  // no space for a checkpoint, or a quota is exhausted
+  kDiskFull = 4,
+  // checkpointed and exited on SIGTERM (EX_TEMPFAIL: a restart resumes the job)
+  kPreempted = 75,
+  // a collective failed because another rank was lost: a victim, not a cause
+  kPeerLost = 76,
+  // a foreign program is not executable, as shells report it
+  kNotExecutable = 126,
+  // a foreign program was not found, as shells report it
+  kProgramNotFound = 127,
+  // the user left the CLI with Ctrl-C
+  kInterrupted = 130
 };
 
-// What a worker knows of the end of a rank beyond its code or signal.
+// The worker's finding about the end of a rank, beyond its exit code or signal.
 enum class ExitCause {
   kUnknown = 0,
-  kOutOfMemory = 1,  // the kernel killed it for memory
-  kGpuFault =
-      2  // a GPU of its own was lost, or had an error of its own: its detail begins with which
+  // the kernel killed the rank for memory
+  kOutOfMemory = 1,
+  // a GPU of the rank was lost or reported an error; the detail begins with that GPU
+  kGpuFault = 2
 };
 
 constexpr int to_int(ExitCode code) { return static_cast<int>(code); }

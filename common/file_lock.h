@@ -1,4 +1,5 @@
-// Locks that end with their process, however it ends. Any thread; nothing is kept.
+// File locks that the kernel releases when their process ends, however it ends. Thread-safe; no
+// state.
 #pragma once
 
 #include <optional>
@@ -8,8 +9,9 @@
 
 namespace muster {
 
-// Locks a file or folder that exists: a descriptor that holds the lock until it is closed, or none while another one does, of this
-// process or another. The error of the system, which names the path; a file system without locks is one.
+// Locks an existing file or folder. Returns a descriptor that holds the lock until it is closed, or
+// nullopt while another holder, in this process or another, has the lock. Returns the system's
+// error, with the path, otherwise; a file system without locks is such an error. Does not block.
 absl::StatusOr<std::optional<int>> try_lock(const std::string& path);
 
 }  // namespace muster

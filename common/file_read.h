@@ -1,4 +1,4 @@
-// Small files that people have written, whole.
+// Reads small files written by people.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,14 @@
 
 namespace muster {
 
-// `what` is how errors call it, with the path. InvalidArgument: it is longer than `bytes_max`; else what file_status() makes of the failed call.
-// Blocks as long as what `path` names does; a caller that wants a plain file asks before.
+// Returns the content of `path`; `what` describes the file in errors. Returns InvalidArgument if
+// the file is longer than `bytes_max`, else the status that file_status() makes of the failed call.
+// Blocks as long as opening and reading `path` does (a FIFO may block forever); use
+// read_plain_file_up_to() to require a plain file.
 absl::StatusOr<std::string> read_file_up_to(size_t bytes_max, const std::string& path,
                                             std::string_view what);
 
-// The same, where anything but a plain file is InvalidArgument.
+// Like read_file_up_to(), but returns InvalidArgument for anything other than a plain file.
 absl::StatusOr<std::string> read_plain_file_up_to(size_t bytes_max, const std::string& path,
                                                   std::string_view what);
 

@@ -17,13 +17,15 @@
 namespace muster {
 namespace {
 
-// A name is taken by another thread that writes the same file, or left by a crashed process that had this one's number.
+// A name can be taken by another thread that writes the same file, or by a leftover of a crashed
+// process that had our pid.
 constexpr int kNamesTriedMax = 100;
 
-// An open file of a name that nobody else uses. Its name goes to `temporary`.
+// Creates a file beside `path` under an unused name, which goes to `temporary`. Returns the
+// descriptor.
 absl::StatusOr<int> create_beside(const std::string& path, mode_t mode, std::string* temporary) {
   for (int i = 0; i < kNamesTriedMax; ++i) {
-    // The process's number tells an operator whose file it is that a crash left.
+    // The pid shows an operator which process a crash left the file from.
     *temporary = absl::StrCat(path, ".tmp-", getpid(), "-", i);
     const int fd = open(temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd >= 0) return fd;
@@ -32,7 +34,7 @@ absl::StatusOr<int> create_beside(const std::string& path, mode_t mode, std::str
   return file_status(errno, "creating a file beside it");
 }
 
-// 0 or an errno.
+// Returns 0 or an errno.
 int try_write(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());

@@ -1,4 +1,4 @@
-// Writing files so that what is on the disk is never half of something. Any thread; nothing is kept.
+// Writes files so that the disk never holds a partial result. Thread-safe; no state.
 #pragma once
 
 #include <sys/types.h>
@@ -11,30 +11,34 @@
 
 namespace muster {
 
-// What a file that write_file_atomically() has written outlives.
+// The event that a file written by write_file_atomically() survives.
 enum class Durability {
-  kProcess,    // the end of this process: for what is written anew when the machine starts again
-  kPowerLoss,  // the machine's: file and name are synced, which takes milliseconds
+  // end of this process: for files that are written again when the machine restarts
+  kProcess,
+  // power loss: syncs the file and its name, which takes milliseconds
+  kPowerLoss,
 };
 
 struct FileWriteOptions {
   Durability durability = Durability::kProcess;
-  // The file's permission bits, whatever the umask says; none: 0666 less the umask.
+  // Permission bits of the file, independent of the umask. nullopt: 0666 less the umask.
   std::optional<mode_t> mode = std::nullopt;
 };
 
-// Writes `content` to `path` through a temporary file beside it and a rename, so that a reader, and whoever looks after
-// a crash, finds the old content or the whole new one. After an error the old one is there, and no temporary file.
-// The error names the path.
+// Writes `content` to `path` through a temporary file beside it and a rename. Readers, also after a
+// crash, find either the old content or the complete new content. After an error the old content
+// remains and no temporary file is left. Errors name the path.
 absl::Status write_file_atomically(const std::string& path, std::string_view content,
                                    const FileWriteOptions& options = {});
 
-// Writes all of `bytes` at the descriptor's position, going on after partial writes and signals.
+// Writes all of `bytes` at the descriptor's position; continues after partial writes and signals.
 absl::Status write_all(int fd, std::string_view bytes);
-// A program's result on standard output: as write_all(), but a reader that has seen enough (`| head`) is none to blame.
+// Writes a program's result to standard output as write_all() does. Returns OK if the reader has
+// closed the pipe (`| head`).
 absl::Status write_result(std::string_view text);
 
-// Makes the content of a file, or the names in a folder, outlive a power loss. The error names the path.
+// Syncs a file's content, or the names in a folder, so that they survive a power loss. Errors name
+// the path.
 absl::Status sync_path(const std::string& path);
 
 }  // namespace muster

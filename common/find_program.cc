@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A sentence has to hold them.
+// Bounds of what an error message shows.
 constexpr size_t kShownNameBytesMax = 256;
 constexpr size_t kShownPathBytesMax = 512;
 

@@ -1,4 +1,4 @@
-// Which file a command's first word means, as a shell would find it.
+// Resolves a command's first word to a file as a shell would.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace muster {
 
-// Absolute. A name with a slash is meant from `directory` (absolute); any other is looked for in the folders of `path`, a PATH.
-// NotFound says where it was looked for, PermissionDenied which file may not be executed.
+// Returns the absolute path of program `name`. A name with a slash is relative to `directory`,
+// which must be absolute; any other name is searched in the folders of `path` (a PATH). Returns
+// NotFound with the searched folders, or PermissionDenied with the file that is not executable.
 absl::StatusOr<std::string> find_program(const std::string& name, std::string_view path,
                                          const std::string& directory);
 

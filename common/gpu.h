@@ -1,4 +1,4 @@
-// A GPU of a node, as its driver names it: what a worker tells the coordinator. A value.
+// A GPU of a node as its driver identifies it; the worker reports it to the coordinator. A value.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,29 @@
 
 namespace muster {
 
-// More than any node has.
+// Above the GPU count of any existing node.
 constexpr size_t kGpusPerNodeMax = 256;
-constexpr size_t kGpuTextBytesMax = 128;  // of a UUID, of a name
+// bound of each of uuid and name
+constexpr size_t kGpuTextBytesMax = 128;
 
 struct Gpu {
-  int32_t index = 0;   // the driver's own number, nvidia-smi's: by PCI address
+  // the driver's index, by PCI address, as nvidia-smi shows it
+  int32_t index = 0;
   std::string uuid{};  // "GPU-4c5b3a8e-…"
   std::string name{};  // "NVIDIA H100 80GB HBM3"
   uint64_t memory_bytes = 0;
-  int32_t numa_node = -1;  // -1: not known
+  // -1: unknown
+  int32_t numa_node = -1;
 
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
-// Of a job whose ranks have the share of a slot: one where a worker has as many slots as GPUs, all where it has one slot, none where it has more slots.
+// Value of gpus_per_rank for jobs whose ranks get the GPUs of one slot: one GPU if a worker has as
+// many slots as GPUs, all GPUs if it has one slot, none if it has more slots than GPUs.
 constexpr int32_t kGpusOfSlot = -1;
 
-// What each rank of a job has to itself on a worker with so many GPUs and slots.
+// Returns the number of GPUs that each rank of a job gets exclusively on a worker with `gpus` GPUs
+// and `slots` slots.
 constexpr int32_t gpus_of_rank(int32_t gpus_per_rank, int64_t gpus, int32_t slots) {
   if (gpus_per_rank != kGpusOfSlot) return gpus_per_rank;
   return static_cast<int32_t>(gpus / (slots > 0 ? slots : 1));

@@ -1,6 +1,5 @@
-// Distinct types for the numbers and names that travel through the control plane, so that a rank can
-// never be passed where an attempt is meant. Values are plain; comparison and hashing work; no
-// arithmetic is offered.
+// Distinct types for the numbers and names of the control plane, so that a rank cannot be passed as
+// an attempt. Values are plain; they can be compared and hashed, but have no arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +32,17 @@ class StrongId {
   T value_{};
 };
 
-// A job's number, given by the coordinator: 1, 2, 3, … never reused within one state store.
+// A job's number, assigned by the coordinator: 1, 2, 3, … Never reused within one state store.
 using JobId = StrongId<struct JobIdTag, uint64_t>;
 // The n-th launch of a job, from 1. A restart is a new attempt.
 using Attempt = StrongId<struct AttemptTag, uint32_t>;
 // A worker's configured name, unique in a fleet.
 using WorkerName = StrongId<struct WorkerNameTag, std::string>;
-// One life of a worker process: drawn at random at its start. A message that carries an older one is stale.
+// One run of a worker process, drawn at random at its start. Messages with an older one are stale.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
-// One state store of a coordinator: drawn at random when the store is made. Job numbers mean something within one.
+// One state store of a coordinator, drawn at random at its creation. Scopes job numbers.
 using StoreId = StrongId<struct StoreIdTag, uint64_t>;
-// One life of the coordinator over one state store: incremented and stored at each start.
+// One run of the coordinator over one state store: incremented and stored at each start.
 using Epoch = StrongId<struct EpochTag, uint64_t>;
 // Position of a process in a job's mesh, 0 … world_size-1.
 using Rank = StrongId<struct RankTag, int32_t>;

@@ -16,7 +16,7 @@ namespace {
 
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
-// The keys of one level that are not 1, with their values: what a person has to look at.
+// Lists the keys of one level that are not 1, with their values.
 std::string describe_level(std::string_view level, const Degrees& degrees) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < kMeshAxisCount; ++i) {

@@ -1,12 +1,14 @@
-// The device mesh: how many ranks each parallelism axis has, and in which order ranks stand along them. Pure arithmetic.
+// The device mesh: the degree of each parallelism axis, and the order of ranks along the axes. Pure
+// arithmetic.
 //
 // Each axis has two degrees, by MaxText's names: `ici_<axis>_parallelism` inside a node and
 // `dcn_<axis>_parallelism` between nodes. Axes are listed outermost first. A rank is
 //
-//     rank = node_index * ranks_per_node + local_index
+//   rank = node_index * ranks_per_node + local_index
 //
-// where node_index runs over the dcn degrees and local_index over the ici degrees, both row-major with
-// the last axis (tensor) fastest. An axis's coordinate is dcn_coordinate * ici_degree + ici_coordinate.
+// where node_index runs over the dcn degrees and local_index over the ici degrees, both row-major
+// with the last axis (tensor) fastest. An axis's coordinate is dcn_coordinate * ici_degree +
+// ici_coordinate.
 #pragma once
 
 #include <array>
@@ -26,13 +28,13 @@ constexpr int kMeshAxisCount = 7;
 constexpr std::array<std::string_view, kMeshAxisCount> kMeshAxisNames = {
     "data", "pipeline", "fsdp", "sequence", "context", "expert", "tensor"};
 
-// "ici_tensor_parallelism": the key of an axis's degree at a level, "ici" or "dcn".
+// Returns the config key of an axis's degree, "ici_tensor_parallelism", for level "ici" or "dcn".
 std::string mesh_key(std::string_view level, MeshAxis axis);
 
-// A rank's place along each axis.
+// A rank's coordinate along each axis.
 using MeshCoordinate = std::array<int32_t, kMeshAxisCount>;
 
-// Some of the axes.
+// A subset of the axes.
 class AxisSet {
  public:
   constexpr AxisSet() = default;
@@ -56,7 +58,7 @@ class AxisSet {
     less.bits_ &= ~bit(axis);
     return less;
   }
-  // "fsdp+context": outermost first; "none".
+  // Returns "fsdp+context", outermost axis first, or "none".
   std::string to_string() const;
 
   friend constexpr auto operator<=>(const AxisSet&, const AxisSet&) = default;
@@ -67,10 +69,11 @@ class AxisSet {
   unsigned bits_ = 0;
 };
 
-// Ranks that share something or talk to each other: those that differ in `axes` alone. `tensor_run`: of the tensor axis not
-// all of them, but neighbours in runs of so many, which divides its degree; 0: all. A KV head on several tensor ranks is such a run.
-// `pipeline_ends`: of the pipeline axis the first and the last stage alone, which share a tied embedding; the others are in no
-// such group.
+// Describes a kind of process group: ranks that differ in `axes` alone.
+// `tensor_run`: restricts the tensor axis to runs of this many neighbours; must divide the axis's
+// degree; 0: the whole axis. Ranks that share a KV head form such a run.
+// `pipeline_ends`: restricts the pipeline axis to its first and last stage, which share a tied
+// embedding; other stages have no such group.
 struct GroupAxes {
   AxisSet axes;
   int32_t tensor_run = 0;
@@ -79,7 +82,7 @@ struct GroupAxes {
   friend constexpr auto operator<=>(const GroupAxes&, const GroupAxes&) = default;
 };
 
-// Degrees as a user writes them: at least 1, or -1 once per level for "whatever is left".
+// Degrees as the user writes them: at least 1; one degree per level may be -1 ("whatever is left").
 struct MeshShape {
   std::array<int32_t, kMeshAxisCount> ici{1, 1, 1, 1, 1, 1, 1};
   std::array<int32_t, kMeshAxisCount> dcn{1, 1, 1, 1, 1, 1, 1};
@@ -87,11 +90,12 @@ struct MeshShape {
   friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };
 
-// A valid mesh: every degree is at least 1 and ranks() does not overflow. Immutable and cheap to copy.
+// A valid mesh: every degree is at least 1 and ranks() does not overflow. Immutable and cheap to
+// copy.
 class Mesh {
  public:
-  // Fills in each level's -1 so that the ici degrees multiply to `ranks_per_node` and the dcn degrees to
-  // `nodes`. InvalidArgument names the keys that disagree and both numbers.
+  // Replaces each level's -1 so that the ici degrees multiply to `ranks_per_node` and the dcn
+  // degrees to `nodes`. Returns InvalidArgument with the keys that disagree and both numbers.
   static absl::StatusOr<Mesh> resolve(const MeshShape& shape, int32_t nodes,
                                       int32_t ranks_per_node);
 
@@ -101,23 +105,24 @@ class Mesh {
   int32_t degree(MeshAxis axis) const;
   const MeshShape& shape() const { return shape_; }
 
-  // Requires a rank in [0, ranks()), and coordinates below their axes' degrees.
+  // Requires rank in [0, ranks()) and coordinates below their axes' degrees.
   MeshCoordinate coordinate(int32_t rank) const;
   int32_t rank_at(const MeshCoordinate& coordinate) const;
   int32_t node_of(int32_t rank) const { return rank / ranks_per_node_; }
 
-  // The group of `rank`, itself included, in the order of coordinates, the last axis fastest: the same list for each of its
-  // members. All groups of one GroupAxes have the same size and no rank in common. Requires a rank that is in one.
+  // Returns the ranks of `rank`'s group, `rank` included, in order of coordinates, last axis
+  // fastest: the same list for each member. All groups of one GroupAxes have the same size and are
+  // disjoint. Requires a rank that has such a group.
   std::vector<int32_t> group(int32_t rank, const GroupAxes& axes) const;
   int32_t group_size(const GroupAxes& axes) const;
 
-  // "data=2 tensor=4": the axes above 1, outermost first; "1 rank" when there are none.
+  // Returns "data=2 tensor=4" (axes above 1, outermost first), or "1 rank" if there are none.
   std::string to_string() const;
 
  private:
   Mesh() = default;
 
-  // The places along `axis` that the group of a rank at `own` has.
+  // Returns the coordinates along `axis` in the group of a rank whose own coordinate is `own`.
   std::vector<int32_t> places(MeshAxis axis, int32_t own, const GroupAxes& axes) const;
 
   MeshShape shape_;

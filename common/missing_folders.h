@@ -1,4 +1,4 @@
-// For whoever makes folders and may have to take them back. Any thread.
+// Helpers to create folders and remove them again after a failure. Thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -6,10 +6,10 @@
 
 namespace muster {
 
-// The folders down to `path` that are not there, deepest first.
+// Returns the ancestors of `path`, itself included, that do not exist; deepest first.
 std::vector<std::filesystem::path> missing_folders(const std::filesystem::path& path);
 
-// Those that have something in them stay.
+// Removes those of `folders` that are empty.
 void remove_empty(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace muster

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// The run of digits that `text` begins with, without its leading zeros.
+// Returns the digits at the front of `text` without leading zeros.
 std::string_view digits_at_front(std::string_view text, size_t* length) {
   size_t end = 0;
   while (end < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[end]))) ++end;

@@ -1,12 +1,12 @@
-// The order in which people put names that end in numbers: nodes of a cluster, pieces of a data set. Pure.
+// Human order of names that end in numbers: cluster nodes, data set shards. Pure.
 #pragma once
 
 #include <string_view>
 
 namespace muster {
 
-// Orders names as people do: digits by their value, so node7 comes before node66. Names that differ
-// only in leading zeros are ordered as text, so that this is a strict total order.
+// Compares digits by value, so node7 comes before node66. Names that differ only in leading zeros
+// are ordered as text, which makes this a strict total order.
 bool natural_less(std::string_view a, std::string_view b);
 
 }  // namespace muster

@@ -7,10 +7,10 @@
 namespace muster {
 namespace {
 
-// Names longer than this are not config keys; bounding them bounds the quadratic table.
+// Longer names are not config keys; the bound limits the quadratic table.
 constexpr size_t kNameBytesMax = 256;
 
-// Only capitals differ: no edit.
+// A difference in case alone is no edit.
 bool is_same(char a, char b) {
   const auto lower = [](char c) {
     return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

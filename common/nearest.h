@@ -1,4 +1,4 @@
-// "Did you mean": the candidate that a person most likely meant by a misspelt name.
+// "Did you mean": finds the candidate closest to a misspelt name.
 #pragma once
 
 #include <span>
@@ -6,9 +6,10 @@
 
 namespace muster {
 
-// The candidate with the smallest Damerau-Levenshtein distance (optimal string alignment; capitals count as small
-// letters) to `name`, or an empty view when none is close enough to be helpful (distance above a third of the longer
-// length, and at least 2). Ties go to the earlier candidate. The view refers into `candidates`.
+// Returns the candidate with the smallest Damerau-Levenshtein distance to `name` (optimal string
+// alignment, case-insensitive). Returns an empty view if none is close: the distance must be at
+// most a third of the longer length, or 1. Ties go to the earlier candidate. The view refers into
+// `candidates`.
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates);
 
 }  // namespace muster

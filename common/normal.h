@@ -1,7 +1,8 @@
-// Standard normal values from random words by additions, multiplications and one square root, each rounded once: the
-// same bits on any machine that does not fuse them (compile users with -ffp-contract=off), and loops that compilers
-// turn into vector code (with -fno-math-errno -fno-trapping-math). Box and Muller's method needs the library's log, sin
-// and cos, which differ between processors and take ten times as long.
+// Standard normal values from random words by additions, multiplications and one square root, each
+// rounded once. The bits are the same on every machine that does not fuse operations (compile users
+// with -ffp-contract=off), and compilers vectorise the loops (with -fno-math-errno
+// -fno-trapping-math). The Box-Muller method would need the library's log, sin and cos, which
+// differ between processors and take ten times as long.
 #pragma once
 
 #include <bit>
@@ -11,9 +12,11 @@
 namespace muster {
 namespace internal {
 
-// Natural logarithm of a positive normal number, absolute error below 1e-7 near 1 (Cephes' logf polynomial).
+// Natural logarithm of a positive normal number, absolute error below 1e-7 near 1 (Cephes' logf
+// polynomial).
 inline float log_of_positive(float x) {
-  constexpr uint32_t kSqrtHalf = 0x3F3504F3;  // the mantissa is brought into [sqrt(1/2), sqrt(2))
+  // scales the mantissa into [sqrt(1/2), sqrt(2))
+  constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const uint32_t shifted = std::bit_cast<uint32_t>(x) - kSqrtHalf;
   const int32_t exponent = static_cast<int32_t>(shifted) >> 23;
   const float f = std::bit_cast<float>((shifted & 0x007FFFFFU) + kSqrtHalf) - 1.0F;
@@ -32,9 +35,10 @@ inline float log_of_positive(float x) {
 
 }  // namespace internal
 
-// The normal quantile of (k + 1/2) 2^-23, k the word's upper 23 bits, within 3e-7 of the exact one in units of the
-// distribution function: sqrt(2) erfinv(2u - 1) by Giles, "Approximating the erfinv function" (GPU Computing Gems,
-// 2010), single precision. Finite for every word; at most 5.3 in magnitude.
+// The normal quantile of (k + 1/2) 2^-23, k the word's upper 23 bits, within 3e-7 of the exact one
+// in units of the distribution function: sqrt(2) erfinv(2u - 1) by Giles, "Approximating the erfinv
+// function" (GPU Computing Gems, 2010), single precision. Finite for every word; at most 5.3 in
+// magnitude.
 inline float normal_from_bits(uint32_t bits) {
   const float x = (static_cast<float>(static_cast<int32_t>(bits >> 9)) + 0.5F) * 0x1p-22F - 1.0F;
   const float w = -internal::log_of_positive((1.0F - x) * (1.0F + x));

@@ -1,6 +1,6 @@
-// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
-// as easy as 1, 2, 3" (SC11). A value depends on (key, counter) alone, so initial weights, dropout and
-// the order of data are the same on any mesh, on any backend and after any restart.
+// Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3" (SC11). A value depends on (key, counter) alone, so initial weights,
+// dropout and the order of data are the same on any mesh, on any backend and after any restart.
 #pragma once
 
 #include <array>
@@ -12,10 +12,11 @@ namespace muster {
 struct Philox {
   using Block = std::array<uint32_t, 4>;
 
-  uint64_t key = 0;     // the seed
-  uint64_t stream = 0;  // what the numbers are for: a tensor, a layer's dropout, an epoch's shuffle
+  uint64_t key = 0;  // the seed
+  // the purpose of the numbers: a tensor, a layer's dropout, an epoch's shuffle
+  uint64_t stream = 0;
 
-  // Four independent uniform 32-bit words for position `index` of the stream.
+  // Returns four independent uniform 32-bit words for position `index` of the stream.
   constexpr Block operator()(uint64_t index) const {
     Block c{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
             static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)};
@@ -32,8 +33,8 @@ struct Philox {
     return c;
   }
 
-  // The words of positions first, first + 1, … one after the other, as operator() gives them: many at a time, so that
-  // they are computed side by side in vector registers.
+  // Writes the words of positions first, first + 1, … as operator() returns them. Computes many
+  // blocks side by side in vector registers.
   template <size_t kWords>
   constexpr void fill(uint64_t first, std::span<uint32_t, kWords> words) const {
     static_assert(kWords % 4 == 0);
@@ -64,13 +65,15 @@ struct Philox {
     }
   }
 
-  // For those who write the rounds with a processor's own vectors (trainer_core/ops/cpu/dropout.cc).
+  // Public for code that implements the rounds with vector intrinsics
+  // (trainer_core/ops/cpu/dropout.cc).
   static constexpr int kRounds = 10;
   static constexpr uint32_t kM0 = 0xD2511F53, kM1 = 0xCD9E8D57;
   static constexpr uint32_t kW0 = 0x9E3779B9, kW1 = 0xBB67AE85;
 };
 
-// Uniform in (0, 1): 23 bits and a half, so neither bound is reached and a logarithm of it is finite.
+// Returns a uniform value in (0, 1). It has 23 bits and a half, so it reaches neither bound and its
+// logarithm is finite.
 constexpr float uniform_from_bits(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5F) * 0x1p-23F;
 }

@@ -1,4 +1,4 @@
-// Ports that belong together.
+// A contiguous range of TCP ports.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace muster {
 
 struct PortRange {
   int32_t first = 0;
-  int32_t count = 0;  // 0: none
+  int32_t count = 0;  // 0: no ports
 
   friend bool operator==(const PortRange&, const PortRange&) = default;
 };

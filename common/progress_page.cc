@@ -17,7 +17,7 @@
 namespace muster {
 namespace {
 
-// A writer holds the lock for nanoseconds; a reader that meets it this often has met a dead writer.
+// A writer holds the lock for nanoseconds; after this many torn reads the writer is dead.
 constexpr int kTornReadRetriesMax = 1000;
 
 template <size_t N>
@@ -26,7 +26,7 @@ void copy_name(std::string_view from, std::array<char, N>& to) {
   std::copy_n(from.begin(), std::min(from.size(), N - 1), to.begin());
 }
 
-// Reads the file's first page. Not through a mapping: whoever writes the file may truncate it at any time, and a
+// Reads the file's first page. Does not map it: the writer may truncate the file at any time, and a
 // mapping would then end the reader with SIGBUS.
 absl::Status read_page_bytes(int fd, const std::string& path, ProgressPage* page) {
   ssize_t got = 0;
@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<ProgressWriter>> ProgressWriter::create(
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
-  // Allocates the blocks now: a full disk is an error here and not a SIGBUS in the first store.
+  // Allocates the blocks now, so that a full disk is an error here and not a SIGBUS at the first
+  // store.
   if (const int error = posix_fallocate(fd, 0, kProgressPageBytes); error != 0) {
     return errno_status(error, absl::StrCat("progress page ", path));
   }
@@ -275,14 +276,15 @@ absl::StatusOr<ProgressPage> read_progress_page(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno_status(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
-  // The kernel copies in no promised order, so an even sequence at both ends proves nothing. Two copies that agree
-  // were taken while nobody wrote.
+  // The kernel copies in no guaranteed order, so an even sequence at both ends proves nothing. Two
+  // equal copies were taken while nobody wrote.
   ProgressPage copy;
   ProgressPage again;
   if (auto status = read_page_bytes(fd, path, &copy); !status.ok()) return status;
   for (int attempt = 0; attempt < kTornReadRetriesMax; ++attempt) {
     if (auto status = read_page_bytes(fd, path, &again); !status.ok()) return status;
-    // Bytes are what is compared: a NaN loss equals itself here. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
+    // Compares bytes: a NaN loss equals itself here.
+    // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     const bool whole = again.sequence % 2 == 0 && std::memcmp(&copy, &again, sizeof(copy)) == 0;
     if (whole) break;
     copy = again;

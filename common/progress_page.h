@@ -1,9 +1,10 @@
-// The progress page: what one rank is doing, in a memory-mapped file that can be read at any time.
-// Writing costs well below a microsecond and no system call; reading needs no cooperation, so the page is there
-// when its rank is hung, in D state, or dead.
+// The progress page: the current state of one rank, in a memory-mapped file that can be read at any
+// time. A write costs well below a microsecond and no system call; a read needs no cooperation, so
+// it works while the rank hangs, is in D state, or is dead.
 //
-// One writing process, any number of readers in any process. The page is guarded by a sequence lock:
-// `sequence` is odd while the writer is inside. Readers copy, compare and retry a bounded number of times. Little endian; every field naturally aligned.
+// One writing process, any number of readers in any process. A sequence lock guards the page:
+// `sequence` is odd while the writer is inside. Readers copy, compare and retry a bounded number of
+// times. Little endian; every field naturally aligned.
 //
 // Layout, version 4 (offsets in bytes):
 //
@@ -17,7 +18,7 @@
 //     40  i32    local_rank                 144  f64  tflops_per_device (last step)
 //     44  i32    world_size                 152  f64  device_peak_tflops (0: unknown)
 //     48  i32    pid                        160  f64  learning_rate
-//     52  u32    phase (Phase)              168  i64  checkpoint_step (newest whole one; -1: none)
+//     52  u32    phase (Phase)              168  i64  checkpoint_step (newest complete one; -1: none)
 //     56  u64    incarnation                176  i64  total_steps (of the job; -1: unknown)
 //     64  i64    start_ns                   184  u32  group_count
 //     72  i64    phase_start_ns             188  u32  ring_head (collectives ever recorded, modulo 2^32)
@@ -31,20 +32,21 @@
 //                                          6032  f64  collective_wait_seconds (of the steps in StepTimes)
 //                                          6040  zero up to page_bytes = 8192
 //
-// GroupProgress: 0 char[56] name (NUL-padded) | 56 u64 enqueued | 64 u64 started | 72 u64 completed |
-//                80 u64 bytes (of the last enqueued) | 88 u32 kind | 92 u32 dtype |
-//                96 u32 members (ranks in it; 0: unknown) | 100 u32 id (the same on all its members, and different for two
-//                groups of one name: who meets whom is known without knowing the mesh)
+// GroupProgress: 0 char[56] name (NUL-padded) | 56 u64 enqueued | 64 u64 started |
+//                72 u64 completed | 80 u64 bytes (of the last enqueued) | 88 u32 kind |
+//                92 u32 dtype | 96 u32 members (ranks in the group; 0: unknown) |
+//                100 u32 id (equal on all its members, different for two groups of one name: readers
+//                match members without the mesh)
 // CollectiveRecord: 0 u64 seq | 8 u32 group | 12 u32 kind | 16 u64 bytes | 24 i64 enqueued_ns |
 //                   32 i64 completed_ns (0: not yet) | 40 char[32] name (NUL-padded)
-// StepTimes: 0 u64[16] completed steps since the attempt began, by duration (bounds: common/step_times.h) |
-//            128 f64 seconds of all of them
-// CheckpointTimes: 0 u64 saved | 8 u64 failed (both since the attempt began) | 16 f64 seconds (of the last write) |
-//                  24 f64 stall_seconds (all that training stood still for checkpoints since the attempt began) |
-//                  32 u32 on_request (1: SIGUSR2 asks this process for a checkpoint; 0: it does not know that signal) |
-//                  36 zero
+// StepTimes: 0 u64[16] completed steps since the attempt began, by duration (bounds:
+//            common/step_times.h) | 128 f64 seconds of all of them
+// CheckpointTimes: 0 u64 saved | 8 u64 failed (both since the attempt began) |
+//                  16 f64 seconds (of the last write) |
+//                  24 f64 stall_seconds (training time lost to checkpoints since the attempt began) |
+//                  32 u32 on_request (1: SIGUSR2 requests a checkpoint; 0: not handled) | 36 zero
 //
-// Steps are faster than readers: step_seconds says what the last one took, StepTimes loses none.
+// Steps can be faster than readers: step_seconds holds only the last step, StepTimes counts all.
 #pragma once
 
 #include <array>
@@ -67,8 +69,8 @@ namespace muster {
 constexpr std::array<char, 8> kProgressPageMagic = {'M', 'U', 'S', 'T', 'P', 'A', 'G', 'E'};
 constexpr uint32_t kProgressPageVersion = 4;
 constexpr uint32_t kProgressPageBytes = 8192;
-constexpr int kProgressGroupsMax = 32;   // process groups per rank: combinations of axes, and lanes
-constexpr int kProgressRingLength = 32;  // latest collectives kept
+constexpr int kProgressGroupsMax = 32;   // process groups per rank: axis combinations times lanes
+constexpr int kProgressRingLength = 32;  // most recent collectives that are retained
 constexpr double kStepEwmaWeight = 0.1;
 
 // What a rank is doing. Each phase has its own budget in the hang detector.
@@ -119,10 +121,10 @@ constexpr std::array<std::string_view, 10> kCollectiveNames = {
 std::string_view collective_name(CollectiveKind kind);
 
 struct GroupProgress {
-  std::array<char, 56> name;  // all axes and a lane fit
-  uint64_t enqueued;          // sequence number of the last collective handed to the group, from 1
-  uint64_t started;           // … that began to move data
-  uint64_t completed;         // … that finished on this rank
+  std::array<char, 56> name;  // fits all axes and a lane
+  uint64_t enqueued;   // sequence number of the last collective enqueued on the group, from 1
+  uint64_t started;    // … of the last one that began to move data
+  uint64_t completed;  // … of the last one that completed on this rank
   uint64_t bytes;
   CollectiveKind kind;
   uint32_t dtype;
@@ -142,7 +144,7 @@ struct CollectiveRecord {
 };
 static_assert(sizeof(CollectiveRecord) == 72);
 
-// The page's bytes as a struct: the layout above is this struct.
+// The page as a struct; its fields are the layout above.
 struct ProgressPage {
   std::array<char, 8> magic;
   uint32_t version;
@@ -207,28 +209,30 @@ struct StepProgress {
   double loss = 0;
   double grad_norm = 0;
   double seconds = 0;
-  double data_wait_seconds = 0;        // of them
-  double collective_wait_seconds = 0;  // of them: what the computation stood waiting for peers
-  uint64_t tokens = 0;                 // of this rank in this step
+  double data_wait_seconds = 0;        // part of `seconds` spent waiting for data
+  double collective_wait_seconds = 0;  // part of `seconds` that the computation waited for peers
+  uint64_t tokens = 0;                 // tokens of this rank in this step
   double tflops_per_device = 0;
   double learning_rate = 0;
 };
 
-// The end of a save.
+// The result of a checkpoint save.
 struct CheckpointProgress {
   int64_t step = -1;
   bool saved = false;
-  double seconds = 0;  // of the write
+  double seconds = 0;  // duration of the write
 };
 
-// The rank's side. Any thread, but a group's collectives are handed over by one thread at a time. A method changes a copy of the page
-// and stores the words that differ: 8 KiB of reading, no system call unless two threads meet.
+// The rank's side. Thread-safe, except that one thread at a time enqueues a group's collectives.
+// Each method changes a copy of the page and stores the words that differ: it reads 8 KiB and makes
+// no system call unless two threads contend.
 class ProgressWriter {
  public:
-  // Creates (or truncates) `path`, for its user alone, maps it and writes the identity with phase kInit.
+  // Creates (or truncates) `path` with access for its user alone, maps it and writes the identity
+  // with phase kInit.
   static absl::StatusOr<std::unique_ptr<ProgressWriter>> create(const std::string& path,
                                                                 const ProgressIdentity& identity);
-  // A page in private memory that nobody else reads, for programs run without a worker.
+  // Returns a page in private memory without readers, for programs that run without a worker.
   static std::unique_ptr<ProgressWriter> anonymous(const ProgressIdentity& identity);
   ~ProgressWriter();
   ProgressWriter(const ProgressWriter&) = delete;
@@ -237,22 +241,24 @@ class ProgressWriter {
   void set_phase(Phase phase, Instant now);
   void set_device_peak_tflops(double tflops);
   void set_checkpoint_step(int64_t step);
-  // From now on SIGUSR2 asks this process for a checkpoint.
+  // Declares that from now on SIGUSR2 requests a checkpoint from this process.
   void offer_checkpoints();
   void end_checkpoint(const CheckpointProgress& progress);
   void add_checkpoint_stall(double seconds);
   void complete_step(const StepProgress& progress, Instant now);
-  // After so many completed steps.
+  // Requires `step`: the number of completed steps.
   void complete_evaluation(int64_t step, double loss, Instant now);
 
-  // Registers a process group and returns its index; -1 when kProgressGroupsMax are taken (the collectives
-  // of such a group are not recorded). `name` is cut to 55 bytes; `members` and `id` as in the layout.
+  // Registers a process group and returns its index, or -1 if kProgressGroupsMax are registered
+  // (the collectives of such a group are not recorded). `name` is cut to 55 bytes; see the layout
+  // for `members` and `id`.
   int add_group(std::string_view name, uint32_t members, uint32_t id);
-  // Records the next collective of `group`, which moves data from here on: returns its sequence number, to be completed with the same.
+  // Records the next collective of `group` as enqueued and started. Returns its sequence number,
+  // which complete_collective() takes.
   uint64_t begin_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
                             uint32_t dtype, Instant now);
-  // The same in two parts, where it is handed over before it begins to move data. Several may be handed over; they are started and
-  // completed in order, by one other thread.
+  // Records the next collective as enqueued; start_collective() follows when it begins to move
+  // data. Several may be enqueued; one other thread starts and completes them in order.
   uint64_t enqueue_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
                               uint32_t dtype, Instant now);
   void start_collective(int group, uint64_t seq);
@@ -268,17 +274,19 @@ class ProgressWriter {
   uint64_t record_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
                              uint32_t dtype, Instant now, bool starts);
 
-  std::mutex mutex_;    // held by the thread that writes
+  std::mutex mutex_;    // held by the writing thread
   ProgressPage* page_;  // owned mapping
   bool mapped_file_;
 };
 
-// Copies a consistent snapshot of the page at `path`. NotFound when there is no such file; DataLoss when it
-// is truncated or has another magic or version. A page that stays torn for the bounded number of retries (its
-// writer died or was stopped inside an update) is returned as it is, with an odd `sequence`.
+// Copies a consistent snapshot of the page at `path`. Returns NotFound if there is no such file;
+// DataLoss if it is truncated or has another magic or version. If the page stays torn for the
+// bounded number of retries (its writer died or was stopped inside an update), returns it as it is,
+// with an odd `sequence`.
 absl::StatusOr<ProgressPage> read_progress_page(const std::string& path);
 
-// Checks magic, version and size of bytes from outside and clamps what indexes arrays. For the reader and its fuzzer.
+// Checks magic, version and size of untrusted bytes, and clamps the fields that index arrays.
+// Shared by the reader and its fuzzer.
 absl::Status validate_progress_page(ProgressPage& page);
 
 }  // namespace muster

@@ -4,17 +4,20 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <string_view>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
 #include <absl/strings/str_format.h>
 
 #include "common/escape.h"
+#include "common/mesh.h"
 
 namespace muster {
 namespace {
 
-// Of a page's NUL-padded field, which the rank's program fills as it likes.
+// Returns a page's NUL-padded field as printable text; the rank's program controls the bytes.
 template <size_t N>
 std::string printable(const std::array<char, N>& field) {
   const auto end = std::ranges::find(field, '\0');
@@ -26,11 +29,11 @@ Duration since(int64_t then_ns, Instant now) {
   return then_ns <= 0 ? Duration{} : std::max(now - instant_from_ns(then_ns), Duration{});
 }
 
-// Figures of a page that its program has spoiled say nothing.
+// Returns 0 for values that a program has corrupted.
 double sane(double seconds) { return std::isfinite(seconds) && seconds > 0 ? seconds : 0; }
 
-// The ring's record of the group's first collective that is not completed; else its newest one that is not; else its newest one. nullptr:
-// the ring has forgotten the group.
+// Returns the ring's record of the group's first collective that is not completed; else its newest
+// one that is not; else its newest one. nullptr: the ring holds no record of the group.
 const CollectiveRecord* record_of(const ProgressPage& page, uint32_t group) {
   const CollectiveRecord* best = nullptr;
   const auto weight = [&](const CollectiveRecord& record) {
@@ -67,6 +70,35 @@ GroupEvidence group_evidence(const ProgressPage& page, uint32_t index, Instant n
   return evidence;
 }
 
+bool consume(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// Consumes a positive number. Returns false, and leaves `text` unchanged, if it begins otherwise.
+bool consume_number(std::string_view& text, int32_t& number) {
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || number <= 0) return false;
+  text = {rest, static_cast<size_t>(end - rest)};
+  return true;
+}
+
+// Consumes an AxisSet's text ("fsdp+context", "none"). Returns false if `text` begins otherwise.
+bool consume_axes(std::string_view& text) {
+  if (consume(text, AxisSet().to_string())) return true;
+  bool found = false;
+  for (const std::string_view axis : kMeshAxisNames) {
+    std::string_view rest = text;
+    if (found && !consume(rest, "+")) break;
+    if (!consume(rest, axis)) continue;
+    text = rest;
+    found = true;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string to_string(const MemoryUse& use) {
@@ -76,12 +108,17 @@ std::string to_string(const MemoryUse& use) {
 }
 
 int32_t GroupEvidence::lane() const {
-  const size_t mark = name.rfind('#');
-  int32_t lane = 0;
-  // What is no number leaves it as it is.
-  if (mark != std::string::npos)
-    (void)std::from_chars(name.data() + mark + 1, name.data() + name.size(), lane);
-  return std::max(lane, 0);
+  std::string_view rest = name;
+  if (!consume_axes(rest)) return 0;
+  if (int32_t run = 0; consume(rest, "/") && !consume_number(rest, run)) {
+    if (!consume(rest, "ends")) return 0;
+  } else {
+    consume(rest, "/ends");
+  }
+  int32_t number = 0;
+  if (!consume(rest, "#") || !consume_number(rest, number)) return 0;
+  // Pages cut long names, so the suffix may be incomplete.
+  return std::string_view(" nccl").starts_with(rest) ? number : 0;
 }
 
 RankEvidence evidence_from_page(const ProgressPage& page, Instant now) {

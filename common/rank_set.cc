@@ -10,7 +10,8 @@ namespace {
 
 using Range = RankSet::Range;
 
-// `range` begins at the latest right behind `before`: nothing fits between them.
+// Returns whether `range` begins at the latest directly after `before`, so that both form one
+// range. Requires that it does not begin earlier.
 bool touches(const Range& before, const Range& range) {
   return int64_t{range.first} <= int64_t{before.last} + 1;
 }
@@ -48,8 +49,8 @@ void RankSet::add(const RankSet& other) {
   if (&other != this) splice(other.ranges_);
 }
 
-// Only the ranges that lie between the first and the last added one are written anew: sets of neighbouring ranks cost what they have, in
-// whichever order they come.
+// Rewrites only the ranges between the first and the last added one: sets of neighbouring ranks
+// cost their own size, in whichever order they arrive.
 void RankSet::splice(std::span<const Range> added) {
   if (added.empty()) return;
   const auto begin = std::partition_point(

@@ -1,16 +1,17 @@
-// The rendezvous store's wire format: how ranks find each other. The worker that holds rank 0 serves a small
-// key-value store over TCP before any rank exists, so no port is ever raced for; every rank of the job is its
-// client (Gloo's rendezvous today, NCCL's unique id later). Keys of one launch begin with its scope,
-// "<job>/<attempt>/", so that a stale rank meets nobody.
+// The wire format of the rendezvous store, through which ranks find each other. The worker of rank
+// 0 serves a small key-value store over TCP before any rank starts, so there is no race for a port;
+// every rank of the job is its client (Gloo's rendezvous, NCCL's unique id). The keys of one launch
+// begin with its scope, "<job>/<attempt>/", so that stale ranks cannot meet current ones.
 //
-// A connection carries frames, each answered before the next is sent. All integers little endian.
+// A connection carries frames; each is answered before the next is sent. Integers are little
+// endian.
 //
 //   request:   u32 magic "MRV1" | u8 op | u32 key_bytes | u32 value_bytes | key | value
 //   response:  u32 magic "MRV1" | u8 ok | u32 value_bytes | value
 //
 //   SET   stores value at key (last write wins); the response is empty.
-//   GET   waits until key is there, then answers with its value. The request's value is the wait in
-//         milliseconds as a decimal string; when it runs out: ok = 0 and a sentence as the value.
+//   GET   waits until key exists, then returns its value. The request's value is the timeout in
+//         milliseconds as a decimal string; on timeout ok = 0 and the value is an error message.
 #pragma once
 
 #include <array>
@@ -28,7 +29,8 @@ constexpr uint32_t kMagic = 0x3156524D;  // "MRV1"
 constexpr size_t kRequestHeaderBytes = 13;
 constexpr size_t kResponseHeaderBytes = 9;
 constexpr uint32_t kKeyBytesMax = 1024;
-constexpr uint32_t kValueBytesMax = 1 << 20;  // addresses of a full mesh of thousands of ranks fit
+constexpr uint32_t kValueBytesMax =
+    1 << 20;  // fits the addresses of a full mesh of thousands of ranks
 
 struct RequestHeader {
   Op op = Op::kSet;
@@ -40,11 +42,11 @@ struct ResponseHeader {
   uint32_t value_bytes = 0;
 };
 
-// Whole frames, ready to be written. Requires sizes within the bounds above.
+// Return complete frames, ready to be written. Require sizes within the bounds above.
 std::string encode_request(Op op, std::string_view key, std::string_view value);
 std::string encode_response(bool ok, std::string_view value);
 
-// InvalidArgument for another magic, an unknown op, or a size over its bound.
+// Return InvalidArgument for another magic, an unknown op, or a size above its bound.
 absl::StatusOr<RequestHeader> decode_request_header(
     const std::array<char, kRequestHeaderBytes>& bytes);
 absl::StatusOr<ResponseHeader> decode_response_header(

@@ -22,7 +22,7 @@
 namespace muster {
 namespace {
 
-// Closed when it goes.
+// Closes both ends on destruction.
 struct Pipe {
   int read_fd = -1;
   int write_fd = -1;
@@ -106,7 +106,8 @@ absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOp
   return pid;
 }
 
-// Takes what there is; false at the end. Of what is over the bound one byte is kept, so that it shows.
+// Reads available output into `text`; returns false at end-of-file. Keeps one byte beyond the
+// bound, so that the caller can detect the excess.
 bool take(int fd, size_t bytes_max, std::string& text) {
   std::array<char, 65536> buffer{};
   const ssize_t got = read(fd, buffer.data(), buffer.size());
@@ -132,15 +133,16 @@ absl::Status collect(Pipes& pipes, const ChildOptions& options, ChildEnd& end) {
   return absl::OkStatus();
 }
 
-// False: it is there after `until`. Whoever else reaps children has taken its status: -1.
+// Waits for the child's end; returns false if it still runs after `until`. If other code has reaped
+// the child, `status` is -1.
 bool wait_for_end(pid_t pid, Instant until, int& status) {
-  constexpr auto kLook = std::chrono::milliseconds(2);
+  constexpr auto kPollInterval = std::chrono::milliseconds(2);
   while (true) {
     const pid_t got = waitpid(pid, &status, WNOHANG);
     if (got < 0 && errno == ECHILD) status = -1;
     if (got == pid || (got < 0 && errno != EINTR)) return true;
     if (monotonic_now() >= until) return false;
-    std::this_thread::sleep_for(kLook);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
@@ -158,7 +160,7 @@ absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
   absl::Status said = collect(pipes, options, end);
   const std::string name = words[0].substr(words[0].rfind('/') + 1);
   int status = 0;
-  // It has closed what it prints to, and will end at once; or it is told to.
+  // The child has closed its output and will end shortly, or it was killed.
   if (said.ok() && !wait_for_end(*pid, options.deadline, status))
     said = absl::DeadlineExceededError("has answered and did not end in time");
   if (!said.ok()) {

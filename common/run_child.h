@@ -1,4 +1,5 @@
-// Runs a small tool to its end and takes what it says, within a deadline: scontrol, sbatch, py-spy. No shell.
+// Runs a small tool (scontrol, sbatch, py-spy) to its end and returns its output, within a
+// deadline. Uses no shell.
 #pragma once
 
 #include <chrono>
@@ -15,20 +16,22 @@ namespace muster {
 struct ChildOptions {
   Instant deadline{};
   size_t output_bytes_max = size_t{16} << 20;  // more is an error
-  size_t errors_bytes_max = size_t{1} << 20;   // more is cut off
-  bool apart =
-      false;  // in a process group of its own, with nothing of our environment but PATH, HOME and LANG
+  size_t errors_bytes_max = size_t{1} << 20;   // the rest is dropped
+  // runs it in its own process group, with only PATH, HOME and LANG of our environment
+  bool apart = false;
 };
 
 struct ChildEnd {
   std::string output;  // standard output
   std::string errors;  // standard error
-  int exit_code = 0;   // 128 + the signal that ended it
+  int exit_code = 0;   // 128 + the signal if a signal ended it
 };
 
-// `words[0]` is looked for in PATH. It reads nothing. Any thread; blocks until the child has ended. NotFound: there is no such program. It is killed at the deadline
-// (DeadlineExceeded) and when it prints too much (ResourceExhausted). One that the kernel does not let go (D state) is left behind within
-// kChildReapedWithin, as a child of the calling thread: DeadlineExceeded, too.
+// Runs `words`; words[0] is searched in PATH. Its standard input is empty. Thread-safe; blocks
+// until the child has ended. Returns NotFound if there is no such program, DeadlineExceeded if it
+// was killed at the deadline, ResourceExhausted if it was killed for printing too much. A child in
+// D state cannot be killed: after kChildReapedWithin the call returns DeadlineExceeded and leaves
+// it as a child of the calling thread.
 constexpr Duration kChildReapedWithin = std::chrono::seconds(1);
 absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
                                    const ChildOptions& options);

@@ -21,7 +21,8 @@
 namespace muster {
 namespace {
 
-// The kernel saves some 11 KiB of registers where there are matrix units; the handler itself needs a few KiB.
+// The kernel saves some 11 KiB of registers on processors with matrix units; the handler itself
+// needs a few KiB.
 constexpr size_t kHandlerStackBytes = 64 << 10;
 constexpr size_t kChunkBytes = 4096;
 #if defined(__x86_64__)
@@ -30,7 +31,7 @@ constexpr uint64_t kRedZoneBytes = 128;
 constexpr uint64_t kRedZoneBytes = 0;
 #endif
 
-// A signal's handler is told a number and nothing else, so what it needs is the process' and the thread's.
+// A signal handler receives only a number, so its inputs are globals of the process and the thread.
 std::atomic<int> file{-1};
 std::array<std::atomic<bool>, kSelfSlots> taken{};
 
@@ -41,7 +42,8 @@ struct Answering {
 };
 thread_local constinit Answering answering;
 
-// Not libc's pwrite: sanitizers look at what it reads, and a stack has parts that nobody should.
+// Not libc's pwrite: sanitizers check what it reads, and a stack has parts that they forbid to
+// read.
 size_t write_at(int fd, const void* data, size_t size, off_t offset) {
   const long written = syscall(SYS_pwrite64, fd, data, size, offset);
   return written > 0 ? static_cast<size_t>(written) : 0;
@@ -99,7 +101,8 @@ void write_thread(int fd, const ucontext_t& context, uint64_t request) {
     record.stack_bytes = static_cast<uint32_t>(
         write_at(fd, stack, used, offset + static_cast<off_t>(kSelfStackOffset)));
   }
-  write_at(fd, &record, sizeof(record), offset);  // the request last: it says that all is there
+  // The request comes last: it marks the record complete.
+  write_at(fd, &record, sizeof(record), offset);
 }
 
 void answer(int, siginfo_t* info, void* context) {
@@ -113,7 +116,7 @@ void answer(int, siginfo_t* info, void* context) {
   errno = error;
 }
 
-// The whole stack of this thread; of the main one what it may grow to.
+// Finds the bounds of this thread's stack; for the main thread, of the area that it may grow to.
 void find_stack(Answering& out) {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
@@ -140,10 +143,10 @@ std::string self_stacks_path(const std::string& page_path) {
 absl::Status offer_self_stacks(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("file of stacks ", path));
-  const int signal = SIGRTMIN + 3;  // any that nobody else takes: the header says which
+  const int signal = SIGRTMIN + 3;  // any free one: the header names it
   struct sigaction action {};
   action.sa_sigaction = &answer;
-  // Threads that are asked while they wait go on waiting, as far as the kernel can do that.
+  // SA_RESTART: interrupted waits of a thread resume, as far as the kernel can do that.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
   sigfillset(&action.sa_mask);
   file = fd;
@@ -189,7 +192,7 @@ SelfStackThread::~SelfStackThread() {
   if (!owns_slot_) return;
   const int slot = answering.slot;
   write_owner(slot, 0);
-  // One that is on its way finds no slot.
+  // A signal that is on its way finds no slot.
   answering.slot = -1;
   if (handler_stack_ != nullptr) {
     const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};

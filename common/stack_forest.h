@@ -1,6 +1,7 @@
-// Adds up very many stack trees that arrive one by one in any order. Merging each into one growing tree moves that tree's sets of ranks each
-// time, which is n² where neighbours do not follow each other; this merges trees of about as many parts with each other, as a binary
-// counter carries: n log n, and at most log₂ n + 1 trees at a time. For thousands of workers; for tens of them StackTree::merge() will do.
+// Adds up thousands of stack trees that arrive one by one in any order. Merging each into one
+// growing tree moves that tree's sets of ranks each time: n² if neighbours do not follow each
+// other. This class merges trees of similar size with each other, as a binary counter carries: n
+// log n, with at most log₂ n + 1 trees at a time. For tens of workers StackTree::merge() is enough.
 //
 // A value. Plain memory, one thread at a time.
 #pragma once
@@ -16,15 +17,15 @@ namespace muster {
 class StackForest {
  public:
   void add(StackTree tree);
-  // All of them in one.
+  // Returns all added trees merged into one.
   StackTree total() const;
 
  private:
   struct Part {
     StackTree tree;
-    size_t trees = 0;  // that are in it
+    size_t trees = 0;  // trees merged into it
   };
-  std::vector<Part> parts_;  // the largest first, each of more trees than the next
+  std::vector<Part> parts_;  // largest first; each has more trees than the next
 };
 
 }  // namespace muster

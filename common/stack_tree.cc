@@ -11,12 +11,12 @@
 namespace muster {
 namespace {
 
-// A build id has 20 bytes, some linkers' more.
+// A build id has 20 bytes; some linkers write longer ones.
 constexpr size_t kBuildIdBytesMax = 128;
 constexpr std::string_view kOuterFramesMissing = "[outer frames left out]";
 constexpr std::string_view kModuleUnknown = "[module not known]";
 constexpr std::string_view kThreadUnknown = "[thread without a name]";
-// Below the thread's name and the mark that outer frames are missing.
+// One frame for the thread's name and one for the mark of missing outer frames.
 constexpr uint16_t kDepthMax = kStackDepthMax + 2;
 
 std::string_view last_parts(std::string_view path, int count) {
@@ -29,13 +29,14 @@ int fields_of(const FrameSymbol& symbol) {
   return (symbol.function.empty() ? 0 : 1) + (symbol.file.empty() ? 0 : 2);
 }
 
-// Any order will do where both say as much, but one that does not depend on who comes first.
-bool says_more(const FrameSymbol& symbol, const FrameSymbol& than) {
+// Prefers the symbol with more fields. The tie-break is arbitrary, but independent of the order of
+// arrival.
+bool is_more_complete(const FrameSymbol& symbol, const FrameSymbol& than) {
   return std::forward_as_tuple(-fields_of(symbol), symbol) <
          std::forward_as_tuple(-fields_of(than), than);
 }
 
-// Messages may say any number.
+// Saturates, because messages may hold any number.
 int64_t saturating_sum(int64_t a, int64_t b) {
   return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
 }
@@ -48,7 +49,7 @@ absl::Status beyond(std::string_view what, size_t count, size_t max) {
 absl::Status check_counts(const StackTree::Parts& parts) {
   if (parts.modules.size() > kStackTreeModulesMax)
     return beyond("modules", parts.modules.size(), kStackTreeModulesMax);
-  // No tree needs more frames than nodes.
+  // A tree never needs more frames than nodes.
   if (parts.frames.size() > kStackTreeNodesMax)
     return beyond("frames", parts.frames.size(), kStackTreeNodesMax);
   if (parts.symbols.size() > parts.frames.size())
@@ -124,7 +125,7 @@ uint32_t StackTree::intern(const StackModule& module) {
   std::pair<bool, std::string> key{has_id, has_id ? clean.build_id : clean.path};
   const auto found = module_index_.find(key);
   if (found != module_index_.end()) {
-    // One file in two places is called by the same of them whoever comes first.
+    // Of one file under two paths, keeps the smaller path, independent of the order of arrival.
     std::string& path = parts_.modules[found->second].path;
     if (clean.path < path) path = std::move(clean.path);
     return found->second;
@@ -191,7 +192,7 @@ absl::StatusOr<StackTree> StackTree::of(const Parts& parts) {
 }
 
 void StackTree::merge(const StackTree& other) {
-  if (&other == this) return;  // a set of ranks is itself when it is joined with itself
+  if (&other == this) return;  // merging a set of ranks with itself changes nothing
   take(other.parts_);
 }
 
@@ -209,8 +210,8 @@ void StackTree::take(const Parts& parts) {
     if (has_ends[i] != 0) has_ends[parts.nodes[i].parent] = 1;
   }
   struct Place {
-    uint32_t node = kNone;  // the deepest one that has room
-    bool cut = false;       // which is not the whole way
+    uint32_t node = kNone;  // the deepest node that has room
+    bool cut = false;       // the stack ends above its real end
   };
   Translation translation(*this, parts.modules);
   std::vector<uint32_t> frames(parts.frames.size(), kNone);
@@ -300,7 +301,7 @@ void StackTree::set_symbol(uint32_t frame, const FrameSymbol& symbol) {
   FrameSymbol clean{.function = printable(symbol.function, kFrameTextBytesMax),
                     .file = printable(symbol.file, kModulePathBytesMax),
                     .line = std::max(symbol.line, 0)};
-  if (fields_of(clean) == 0 || !says_more(clean, this->symbol(frame))) return;
+  if (fields_of(clean) == 0 || !is_more_complete(clean, this->symbol(frame))) return;
   if (parts_.symbols.size() <= frame) parts_.symbols.resize(frame + 1);
   parts_.symbols[frame] = std::move(clean);
 }

@@ -6,7 +6,7 @@
 namespace muster {
 
 void hold_standard_descriptors() {
-  // Each takes the lowest number that is free.
+  // Each open() returns the lowest free descriptor.
   int fd = open("/dev/null", O_RDONLY);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);
   if (fd > STDERR_FILENO) close(fd);

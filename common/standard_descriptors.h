@@ -1,10 +1,12 @@
-// Standard input, output and error that whoever started the program has closed (`muster run … >&- 2>&-`).
+// Protection for programs started with standard input, output or error closed (`muster run … >&-
+// 2>&-`).
 #pragma once
 
 namespace muster {
 
-// Takes those of the numbers 0 to 2 that are free, so that no file or socket of the program's gets one of them and with it the messages that are
-// meant for people. Reading there finds the end, writing fails with EBADF as before. First of all in main().
+// Occupies the free descriptors among 0 to 2, so that no file or socket of the program gets one of
+// them and receives messages for the user. Reads from them return end-of-file, writes fail with
+// EBADF as before. Call first in main().
 void hold_standard_descriptors();
 
 }  // namespace muster

@@ -1,7 +1,7 @@
-// How long steps took: a histogram of the steps that a rank completed since its attempt began. Being cumulative, it loses
-// no step on its way to the metrics: whoever looks now and then (the worker at the ranks' pages, the coordinator at
-// heartbeats) counts what has been added since, however many steps that were, and a message that is lost or comes twice
-// changes nothing. std only, and plain memory: it is part of the progress page.
+// A histogram of the durations of the steps that a rank completed since its attempt began. It is
+// cumulative, so no step is lost on its way to the metrics: each reader (the worker of pages, the
+// coordinator of heartbeats) counts what was added since its last sample, and a lost or repeated
+// message does no harm. Standard library only, and plain memory: it is part of the progress page.
 #pragma once
 
 #include <array>
@@ -11,21 +11,23 @@
 
 namespace muster {
 
-// Seconds: from a tiny model on a laptop to a large one across a fleet. Part of the progress page's layout.
+// In seconds; they span a tiny model on a laptop to a large one across a fleet. Part of the
+// progress page's layout.
 constexpr std::array<double, 15> kStepSecondsBounds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                                        2.5,   5,    10,    25,   50,  100,  250};
 
 struct StepTimes {
-  // counts[i]: steps of at most kStepSecondsBounds[i] seconds and longer than the bound before; the last: longer ones.
+  // counts[i]: steps of at most kStepSecondsBounds[i] seconds and above the previous bound. The
+  // last entry: longer steps.
   std::array<uint64_t, kStepSecondsBounds.size() + 1> counts{};
-  double seconds = 0;  // of all these steps together
+  double seconds = 0;  // sum over all these steps
 
-  // Time that is negative or not finite counts as none.
+  // Counts a negative or non-finite duration as 0.
   void add(double step_seconds);
   uint64_t total() const;
 
-  // What this has more than `earlier`. None when that is no earlier state of the same counts: the numbers come from
-  // pages and messages.
+  // Returns the steps added since `earlier`, or nullopt if `earlier` is not an earlier state of the
+  // same counts: the numbers come from pages and messages.
   std::optional<StepTimes> since(const StepTimes& earlier) const;
 };
 

@@ -1,6 +1,6 @@
-// Time as the cores see it: values that are handed in, never read. `Instant` belongs to a clock
-// without now(), so code that only includes this header cannot ask what time it is; the one function
-// that can, `monotonic_now()`, is called by shells and programs alone (the tidy test checks that).
+// Time for the cores: a value that is passed in, never read. `Instant` belongs to a clock without
+// now(), so code that includes only this header cannot read the clock. Only shells and programs
+// call `monotonic_now()`; the tidy test checks that.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@ namespace muster {
 
 using Duration = std::chrono::nanoseconds;
 
-// Counts CLOCK_MONOTONIC nanoseconds: the one clock of every deadline, comparable between the
-// processes of one machine and meaningless between machines.
+// CLOCK_MONOTONIC in nanoseconds: the one clock of every deadline. Comparable between processes of
+// one machine, meaningless between machines.
 struct MonotonicClock {
   using duration = Duration;
   using rep = duration::rep;
@@ -26,10 +26,11 @@ inline Instant instant_from_ns(int64_t ns) { return Instant(Duration(ns)); }
 inline int64_t to_ns(Instant t) { return t.time_since_epoch().count(); }
 inline double to_seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
-// Reads CLOCK_MONOTONIC. For shells and programs; never for a core.
+// Reads CLOCK_MONOTONIC. For shells and programs; never called by a core.
 Instant monotonic_now();
 
-// Wall-clock nanoseconds since 1970, for records that people read. Never compared with a deadline.
+// Returns wall-clock nanoseconds since 1970, for records that people read. Never compared with a
+// deadline.
 int64_t wall_clock_unix_ns();
 
 }  // namespace muster

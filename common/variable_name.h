@@ -1,4 +1,5 @@
-// What can be the name of an environment variable: [A-Za-z_][A-Za-z0-9_]* (POSIX). Programs drop or misread others.
+// The rule for names of environment variables: [A-Za-z_][A-Za-z0-9_]* (POSIX). Programs drop or
+// misread other names.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Large numbers for people.
+// Thousands separators for large numbers.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// muster-coordinator: reads its flags, runs the server until it is told to stop.
+// muster-coordinator: parses flags and runs the server until a signal stops it.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -53,7 +53,7 @@ void add_seconds(CLI::App& app, const char* name, Duration& time, const char* he
       ->check(daemon::number(least, kSecondsMax));
 }
 
-// How long a job may stand still, by what its ranks are doing.
+// Declares how long a job may stand still, by phase of its ranks.
 void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
   const auto add = [&](const char* name, Duration& budget, const char* help) {
     add_seconds(app, name, budget, help, 0.1);
@@ -79,7 +79,7 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
       "The same of programs that are not ours, which may not name every phase");
 }
 
-// When a job that lost nodes goes on with fewer, and with more again.
+// Declares when a job that lost nodes continues with fewer nodes, and when it grows again.
 void declare_sizes(CLI::App& app, CoreOptions& options) {
   const auto add = [&](const char* name, Duration& time, const char* help) {
     add_seconds(app, name, time, help, 0);
@@ -97,7 +97,7 @@ void declare_sizes(CLI::App& app, CoreOptions& options) {
       "What the ranks of a job that is cancelled, or preempted, get to save a checkpoint");
 }
 
-// Who may reach the API, and what he has to show.
+// Declares who may call the API, with which credentials.
 void declare_trust(CLI::App& app, ServerOptions& options) {
   const auto add = [&](const char* flag, std::string& path, const char* type, const char* help) {
     app.add_option(flag, path, help)->type_name(type)->group("Trust");
@@ -209,7 +209,7 @@ int run(Flags& flags) {
     if (absl::Status status = daemon::die_with_parent(); !status.ok())
       return fail(status, ExitCode::kFailure);
   }
-  if (flags.ignore_sigterm) signal(SIGUSR1, SIG_IGN);  // the other word of Slurm's
+  if (flags.ignore_sigterm) signal(SIGUSR1, SIG_IGN);  // Slurm's other signal
   daemon::raise_open_files_limit();
   std::promise<absl::Status> end;
   std::once_flag ended;
@@ -248,11 +248,12 @@ int run(Flags& flags) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
-  // gRPC's own log speaks of its insides; what matters is said by this program. Before any thread exists.
+  // gRPC's log shows its internals; this program reports what matters. Set before any thread
+  // exists.
   setenv("GRPC_VERBOSITY", "NONE", 0);
-  // The state holds the jobs' environments, tokens among them: its files are the owner's alone.
+  // The state holds the jobs' environments, including tokens: its files are private to their owner.
   umask(S_IRWXG | S_IRWXO);
-  signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of write()
+  signal(SIGXFSZ, SIG_IGN);  // exceeding a file size limit becomes an error of write()
   muster::coordinator::Flags flags;
   CLI::App app("The Muster coordinator: queues jobs, places their ranks, restarts what fails.",
                "muster-coordinator");

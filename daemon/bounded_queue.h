@@ -1,5 +1,5 @@
-// A bounded queue between threads: any number of producers and consumers. A full queue refuses, so
-// that a slow consumer shows at the producer instead of in memory.
+// A bounded queue for any number of producer and consumer threads. A full queue refuses items, so
+// that a slow consumer is noticed by the producer instead of filling memory.
 #pragma once
 
 #include <condition_variable>
@@ -18,7 +18,7 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(size_t size_max) : size_max_(size_max) {}
 
-  // False, and `item` is left as it was, when the queue is full or closed.
+  // Returns false, and leaves `item` unchanged, if the queue is full or closed.
   [[nodiscard]] bool try_push(T&& item) {
     {
       const std::lock_guard lock(mutex_);
@@ -29,8 +29,8 @@ class BoundedQueue {
     return true;
   }
 
-  // Everything that is there, waiting until `deadline` (for ever without one) for the first item.
-  // Empty when the deadline passed, or when the queue is closed and drained.
+  // Returns all queued items; waits until `deadline` (without one, forever) for the first. Returns
+  // an empty deque if the deadline passed, or if the queue is closed and drained.
   std::deque<T> pop_all(std::optional<Instant> deadline) {
     std::deque<T> items;
     std::unique_lock lock(mutex_);
@@ -44,7 +44,7 @@ class BoundedQueue {
     return items;
   }
 
-  // Refuses new items and wakes every waiter; items that are there can still be popped.
+  // Refuses new items and wakes every waiter; queued items can still be popped.
   void close() {
     {
       const std::lock_guard lock(mutex_);
@@ -53,7 +53,7 @@ class BoundedQueue {
     changed_.notify_all();
   }
 
-  // Whether it was closed before `time` was over.
+  // Returns whether the queue was closed within `time`.
   bool wait_until_closed(Duration time) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, time, [this] { return closed_; });

@@ -1,6 +1,7 @@
-// From a ClientTrust's files to gRPC's credentials.
+// Converts a ClientTrust's files to gRPC's credentials.
 //
-// Files are read again for each connection, so that certificates and tokens can be changed while a program runs.
+// The files are read for each connection, so that certificates and tokens can change while a
+// program runs.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace muster::daemon {
 
-// What the files hold; empty where there is no flag.
+// The files' content; empty for unset flags.
 struct ClientSecrets {
   std::string ca;
   KeyPair pair;
@@ -23,10 +24,10 @@ struct ClientSecrets {
   bool operator==(const ClientSecrets&) const = default;
 };
 
-// The error is check_flags()'s, or names the file and what is wrong with it. Any thread.
+// Returns check_flags()'s error, or one that names the file and what is wrong with it. Thread-safe.
 absl::StatusOr<ClientSecrets> read_secrets(const ClientTrust& trust);
 
-// Of a channel: TLS and the token where there are any, an open connection otherwise.
+// Returns credentials of a channel: TLS and the token if set, otherwise an open connection.
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const ClientSecrets& secrets);
 
 }  // namespace muster::daemon

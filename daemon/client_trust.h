@@ -1,4 +1,5 @@
-// What a program that connects to a coordinator is given to be sure of it, and to be known there: a worker, or a command.
+// Files with which a client of the coordinator (a worker, or a command) verifies the coordinator
+// and authenticates itself.
 #pragma once
 
 #include <string>
@@ -7,17 +8,17 @@
 
 namespace muster::daemon {
 
-// Paths, as on the command line. Without `tls_ca` the connection is open to whoever shares the network.
+// Paths from the command line. Without `tls_ca` the connection is unencrypted.
 struct ClientTrust {
-  std::string tls_ca;      // certificates of who signs the coordinator's
-  std::string tls_cert;    // this program's own, where the coordinator wants one
+  std::string tls_ca;      // authorities that sign the coordinator's certificate
+  std::string tls_cert;    // this program's certificate, if the coordinator requires one
   std::string tls_key;     // its key
   std::string token_file;  // its first line is sent with each call
 
   bool has_tls() const { return !tls_ca.empty(); }
 };
 
-// InvalidArgument when the flags contradict each other. Reads no file.
+// Returns InvalidArgument if the flags contradict each other. Reads no file.
 absl::Status check_flags(const ClientTrust& trust);
 
 }  // namespace muster::daemon

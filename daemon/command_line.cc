@@ -14,7 +14,7 @@ std::string nearest_of(const std::string& word, const std::vector<std::string>& 
   return std::string(nearest_name(word, views));
 }
 
-// `nearest` may be empty: nothing is near.
+// An empty `nearest` means that none is close.
 absl::Status unknown(const std::string& what, const std::string& path, const std::string& nearest) {
   return absl::InvalidArgumentError(
       absl::StrCat("unknown ", what,
@@ -28,7 +28,7 @@ absl::Status unknown_option(const CLI::App& command, const std::string& path,
   return unknown(absl::StrCat("option ", name), path, nearest_option(command, name));
 }
 
-// CLI11 says the same of an option that it has too often and of one without its value.
+// CLI11 reports a repeated option and one without its value alike.
 bool was_given_twice(const CLI::App& command, const std::string& option) {
   const CLI::Option* found = command.get_option_no_throw(option);
   return found != nullptr && found->count() > 1;

@@ -1,4 +1,4 @@
-// How mistakes on a program's command line read: CLI11's own words are for programmers.
+// Messages for mistakes on a program's command line; CLI11's own messages address programmers.
 #pragma once
 
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace muster::daemon {
 
-// The commands that were declared on `app`, in that order, and their names.
+// Return the commands declared on `app`, in order, and their names.
 std::vector<const CLI::App*> commands_of(const CLI::App& app);
 std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands);
 
-// The innermost command that was given: `app` itself, or a command of it, or of that one.
+// Returns the innermost command on the command line: `app` itself, or a (nested) command of it.
 const CLI::App& command_in_use(const CLI::App& app);
 
-// The option of `command` that `name` ("--stpes") may mean; none: empty.
+// Returns the option of `command` closest to `name` ("--stpes"); empty: none is close.
 std::string nearest_option(const CLI::App& command, const std::string& name);
 
-// What is wrong and what would be right, InvalidArgument. `app` is what failed to parse; its name is the program's.
+// Returns InvalidArgument with the mistake and the correct form. `app` failed to parse; its name is
+// the program's.
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error);
 
-// For `word` in the place of a command of `app`, which `path` calls.
+// Returns the error for `word` in place of a command of `app`; `path` is the text typed before it.
 absl::Status unknown_command(const CLI::App& app, const std::string& path, const std::string& word);
 
 }  // namespace muster::daemon

@@ -1,4 +1,5 @@
-// How large a daemon's disk is and how much of it is free, as metrics. Any thread that may ask a file system.
+// Metrics of the size and free space of a daemon's disk. Called on any thread that may block on a
+// file system.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +11,8 @@
 
 namespace muster::daemon {
 
-// Of the file system of `path`. Without a path, or when nobody knows, they stay as they are: unknown is not full.
+// Sets both gauges for the file system of `path`. Leaves them unchanged without a path or if the
+// system reports no value: unknown does not mean full.
 inline void set_disk_gauges(const std::string& path, prometheus::Family<prometheus::Gauge>& bytes,
                             prometheus::Family<prometheus::Gauge>& free) {
   if (path.empty()) return;

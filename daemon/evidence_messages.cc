@@ -22,7 +22,7 @@ constexpr size_t kNameBytesMax = 64;      // of groups, collectives and wait cha
 constexpr size_t kProblemBytesMax = 256;  // one clause
 // A year: longer than any rank was silent, and far from overflowing the clock.
 constexpr int64_t kAgeNsMax = 365LL * 86'400 * 1'000'000'000;
-// A field of a message is its tag, its length and its bytes.
+// Tag and length of a field.
 constexpr size_t kFieldBytesMax = 6;
 
 size_t field_bytes(const google::protobuf::MessageLite& message) {
@@ -96,12 +96,12 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   return rank;
 }
 
-// How much of each rank is told.
+// The amount of evidence per rank.
 struct Detail {
   size_t lines;
   size_t line_bytes;
   bool idle_groups;
-  bool silent_ranks;  // also those of which there is no trouble to tell
+  bool silent_ranks;  // also ranks without problems
 };
 
 constexpr std::array<Detail, 6> kDetails = {{{kEvidenceLinesMax, kEvidenceLineBytesMax, true, true},
@@ -142,7 +142,7 @@ void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvide
     lines_to_proto(rank.files, kEvidenceFilesMax, kEvidenceLineBytesMax, *proto.mutable_files());
 }
 
-// False when it does not fit; then what did is there.
+// Returns false if it does not fit; then what fitted has been written.
 bool write_evidence(const std::vector<RankEvidence>& ranks, const Detail& detail, size_t bytes_max,
                     EvidenceMessages& proto) {
   size_t bytes = 0;
@@ -157,7 +157,7 @@ bool write_evidence(const std::vector<RankEvidence>& ranks, const Detail& detail
   return true;
 }
 
-// Chooses what of a tree fits, and writes it in the tree's order.
+// Chooses the parts of a tree that fit, and writes them in the tree's order.
 class TreeWriter {
  public:
   explicit TreeWriter(const StackTree& tree)
@@ -166,7 +166,8 @@ class TreeWriter {
         frames_(tree.frames().size(), kGone),
         nodes_(tree.nodes().size(), kGone) {}
 
-  // What is rarest is left out. An estimate: a stack that is cut off ends at another node, which then is longer.
+  // Drops the rarest parts. An estimate: a stack that is cut ends at another node, which then is
+  // larger.
   void choose(const std::vector<uint32_t>& by_worth, size_t bytes_max) {
     for (std::vector<uint32_t>* places : {&modules_, &frames_, &nodes_})
       std::fill(places->begin(), places->end(), kGone);
@@ -190,7 +191,7 @@ class TreeWriter {
   }
 
  private:
-  static constexpr uint32_t kGone = UINT32_MAX;  // has no place in the message
+  static constexpr uint32_t kGone = UINT32_MAX;  // not in the message
 
   void take(uint32_t index) {
     const StackTree::Node& node = tree_.nodes()[index];
@@ -205,12 +206,12 @@ class TreeWriter {
     const size_t bytes = tree.ByteSizeLong();
     if (bytes > bytes_left_) return;
     bytes_left_ -= bytes;
-    // Until places are given, so large a one that it takes as many bytes as any.
+    // Placeholder until indices are assigned: so large that it takes as many bytes as any.
     nodes_[index] = frames_[node.frame] = kSomewhere;
     if (new_module) modules_[module] = kSomewhere;
   }
 
-  // Of a stack that is cut off, the deepest frame that is here.
+  // For a stack that is cut, uses its deepest written frame.
   void write_nodes(v1::StackTree& proto) {
     const std::vector<StackTree::Node>& nodes = tree_.nodes();
     std::vector<RankSet> ends(nodes.size());
@@ -253,7 +254,8 @@ class TreeWriter {
   std::vector<uint32_t> modules_, frames_, nodes_;
 };
 
-// Main threads first, then what many ranks have before what few have. A node comes behind its parent, which has at least its ranks.
+// Orders main threads first, then nodes by their number of ranks. A node follows its parent, which
+// has at least its ranks.
 std::vector<uint32_t> by_worth(const StackTree& tree) {
   const std::vector<StackTree::Node>& nodes = tree.nodes();
   const std::vector<RankSet> passing = tree.passing();

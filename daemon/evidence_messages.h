@@ -1,9 +1,10 @@
-// Stacks and evidence between the wire's messages and the values of common/: the worker writes what the coordinator reads, the
-// coordinator writes what people's programs read, and all of them see the same values.
+// Converts stacks and evidence between wire messages and the values of common/, for worker,
+// coordinator and clients.
 //
-// What is read may come from anybody: text is made printable and cut to its bound, numbers that no arithmetic bears are made
-// harmless, lists beyond their bound are cut; a tree that is none is refused. What is written is cut to a number of bytes, because a message has a
-// bound and a thousand ranks may all differ: the rarest goes first, and what is gone is counted. Plain functions, any thread.
+// Input is untrusted: text is made printable and cut to its bound, values that would break
+// arithmetic are sanitised, lists are cut to their bound; an invalid tree is refused. Output is cut
+// to a number of bytes, because messages are bounded and a thousand ranks may all differ: the
+// rarest stacks are dropped first, and counted. Free functions; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +23,13 @@
 
 namespace muster::daemon {
 
-// Of a message that carries stacks and evidence: what else is in it has room beside them.
+// Bounds of stacks and evidence in one message, which leave room for its other fields.
 constexpr size_t kEvidenceBytesMax = kMessageBytesMax / 2;
 constexpr size_t kStackTreeBytesMax = kMessageBytesMax / 2 - (128 << 10);
 
-// Numbers that no arithmetic bears become ones that it does: between 0 and a year.
+// Clamps to the range from 0 to a year.
 Duration age_from(int64_t ns);
-// '?' for what is no state of /proc.
+// Returns '?' for a value that is no process state of /proc.
 char process_state_from(uint32_t state);
 
 StackTraceSpec stack_traces_from_proto(const v1::StackTraces& proto);
@@ -42,23 +43,25 @@ void module_to_proto(const StackModule& module, v1::StackModule& proto);
 FrameSymbol symbol_from_proto(const v1::FrameSymbol& proto);
 void symbol_to_proto(const FrameSymbol& symbol, v1::FrameSymbol& proto);
 
-// InvalidArgument says what is no tree in it.
+// Returns InvalidArgument with the reason if it is no tree.
 absl::StatusOr<StackTree> stack_tree_from_proto(const v1::StackTree& proto);
-// At most so many bytes, and a few for the number of what was dropped. Main threads are kept before others, and what many ranks have
-// before what few have. A stack that is cut off ends at its deepest frame that is kept, and counts as dropped.
+// Writes at most `bytes_max` bytes, plus a few for the number of dropped stacks. Prefers main
+// threads, then stacks of many ranks. A stack that is cut ends at its deepest written frame, and
+// counts as dropped.
 void stack_tree_to_proto(const StackTree& tree, size_t bytes_max, v1::StackTree& proto);
 
 using EvidenceMessages = google::protobuf::RepeatedPtrField<v1::RankEvidence>;
 
-// At most `ranks_max` of them.
+// Returns at most `ranks_max` entries.
 std::vector<RankEvidence> evidence_from_proto(const EvidenceMessages& proto, size_t ranks_max);
-// At most so many bytes: output goes first, then groups in which nobody waits, then ranks of which there is no trouble to tell.
+// Writes at most `bytes_max` bytes: drops output first, then groups without waiting ranks, then
+// ranks without problems.
 void evidence_to_proto(const std::vector<RankEvidence>& ranks, size_t bytes_max,
                        EvidenceMessages& proto);
 
 using TextMessages = google::protobuf::RepeatedPtrField<std::string>;
 
-// At most `lines_max` lines, the newest, of at most `bytes_max` bytes each.
+// Returns the newest `lines_max` lines, each cut to `bytes_max` bytes.
 std::vector<std::string> lines_from_proto(const TextMessages& proto, size_t lines_max,
                                           size_t bytes_max);
 void lines_to_proto(const std::vector<std::string>& lines, size_t lines_max, size_t bytes_max,

@@ -1,4 +1,5 @@
-// GPUs between the wire's messages and common/gpu.h's values. Text is made printable and cut to its bound. Plain functions, any thread.
+// Converts GPUs between wire messages and common/gpu.h's values. Text is made printable and cut to
+// its bound. Free functions; thread-safe.
 #pragma once
 
 #include "common/gpu.h"

@@ -1,4 +1,4 @@
-// Deadlines for gRPC by the one monotonic clock: a time of day may jump while a call waits.
+// gRPC deadlines by the one monotonic clock: wall-clock time may jump while a call waits.
 #pragma once
 
 #include <grpc/support/time.h>
@@ -7,7 +7,7 @@
 
 namespace muster::daemon {
 
-// gRPC's monotonic clock is CLOCK_MONOTONIC, as Instant's is.
+// Requires that gRPC's monotonic clock is CLOCK_MONOTONIC, as Instant's is.
 inline gpr_timespec grpc_deadline(Instant deadline) {
   return gpr_time_add(gpr_time_0(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_nanos(to_ns(deadline), GPR_TIMESPAN));

@@ -23,7 +23,7 @@ class HelpFormatter : public CLI::Formatter {
     label("Positionals", "Arguments");
   }
 
-  // "--ranks N"
+  // Formats "--ranks N".
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     const bool is_list = option->get_expected_max() == CLI::detail::expected_max_vector_size;
@@ -31,7 +31,7 @@ class HelpFormatter : public CLI::Formatter {
   }
 
   std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
-    // Who reads "--no-pin-ranks" knows what it does.
+    // "--no-pin-ranks" explains itself without CLI11's mark.
     return absl::StrReplaceAll(CLI::Formatter::make_option_name(option, is_positional),
                                {{"{false}", ""}});
   }
@@ -48,7 +48,7 @@ class HelpFormatter : public CLI::Formatter {
                : absl::StrCat(option->get_description(), " (", absl::StrJoin(notes, ", "), ")");
   }
 
-  // One empty line between parts.
+  // Separates parts by one empty line.
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override {
     return absl::StrReplaceAll(CLI::Formatter::make_help(app, std::move(name), mode),

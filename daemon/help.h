@@ -1,5 +1,5 @@
-// How `--help` of every program reads, and how options are declared and their values judged: CLI11's own words are for programmers.
-// command_line.h has the words for mistakes.
+// The layout of every program's `--help`, and the declaration and validation of options; CLI11's
+// own messages address programmers. Messages for mistakes are in command_line.h.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace muster::daemon {
 
-// --help, with the default, the environment variable and "required" in the sentence behind an option, and --version. Before options and commands of
-// `app`, whose name is the program's, are declared: commands take it over.
+// Sets up --help, with the default, the environment variable and "required" in the sentence after
+// an option, and --version. Call before options and commands of `app` are declared: commands
+// inherit it. `app`'s name is the program's.
 void use_our_help(CLI::App& app);
 
-// "… 'x' is not a whole number from 1 to 8". The bounds are inclusive. For transform(): what is judged is what is taken, where CLI11 by itself
-// would read 010 as 8.
+// Validates a whole number within inclusive bounds: "… 'x' is not a whole number from 1 to 8". Use
+// with transform(), so that the validated value is the stored one: CLI11 by itself reads 010 as 8.
 CLI::Validator whole_number(int64_t least, int64_t most);
-// The same of any number. For check().
+// Validates any number within inclusive bounds. Use with check().
 CLI::Validator number(double least, double most);
 
-// An option whose value is such a number: "--ranks N".
+// Adds an option with such a number: "--ranks N".
 template <class Number>
 CLI::Option* add_count(CLI::App& command, const char* names, Number& count, const std::string& help,
                        int64_t least, int64_t most) {
@@ -28,7 +29,7 @@ CLI::Option* add_count(CLI::App& command, const char* names, Number& count, cons
       ->type_name("N")
       ->transform(whole_number(least, most));
 }
-// One that may be repeated, each time with one value: the words behind that are others'.
+// Adds a repeatable option with one value each: the words after it do not belong to it.
 CLI::Option* add_list(CLI::App& command, const char* names, std::vector<std::string>& values,
                       const char* type, const std::string& help);
 

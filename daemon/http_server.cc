@@ -26,13 +26,14 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using tcp = asio::ip::tcp;
 
-// Scrapers send a few hundred bytes; cookies and tracing headers of a browser fit.
+// Scrapers send a few hundred bytes; a browser's cookies and tracing headers fit.
 constexpr size_t kHeaderBytesMax = 8 << 10;
 // A client that takes longer for one request or response is stuck or hostile.
 constexpr std::chrono::seconds kClientBudget{5};
-// A few scrapers, a browser, health probes; more are left waiting in the kernel's backlog.
+// A few scrapers, a browser, health probes; further ones wait in the kernel's backlog.
 constexpr int kConnectionsMax = 64;
-// A page that takes longer than this says so instead (http_server.h names the figure).
+// Limit for a page's answer, after which 503 is sent (http_server.h states the value). The probes
+// of helm/muster must wait longer.
 constexpr std::chrono::seconds kAnswerBudget{2};
 
 using Pages = std::map<std::string, HttpHandler>;
@@ -49,7 +50,7 @@ http::response<http::string_body> make_response(unsigned version, const HttpResp
   return response;
 }
 
-// Where answers are brought to: gone when the server is.
+// Receives the answers; gone when the server is.
 struct Mailbox {
   std::mutex mutex;
   asio::io_context* context = nullptr;
@@ -75,8 +76,7 @@ void answer(const Pages& pages, const http::request<http::empty_body>& request,
   reply({404, "text/plain; charset=utf-8", body + "\n"});
 }
 
-// One request and its response, then the connection is closed. Keeps itself alive by the handlers
-// that wait.
+// One request and its response, then the connection is closed. Pending handlers keep it alive.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(tcp::socket socket, const Pages& pages, std::shared_ptr<Mailbox> mailbox,
@@ -109,7 +109,7 @@ class Session : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // The timer keeps the session while it waits; whoever has the reply does not, and may be late.
+  // The timer keeps the session alive; the holder of the reply does not, and may be late.
   void ask() {
     waiting_.expires_after(kAnswerBudget);
     waiting_.async_wait([self = shared_from_this()](beast::error_code error) {
@@ -135,7 +135,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (content.status == 405) response_.set(http::field::allow, "GET, HEAD");
     stream_.expires_after(kClientBudget);
     const auto done = [self = shared_from_this()](beast::error_code, size_t) {
-      beast::error_code ignored;  // the client may have gone already
+      beast::error_code ignored;  // the client may be gone already
       self->stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     };
     if (parser_.get().method() == http::verb::head) {
@@ -214,7 +214,7 @@ class BeastServer : public HttpServer {
 
   const Pages pages_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
-  // Counted by the sessions, so declared before the context whose destruction ends them.
+  // Used by the sessions, so declared before the context, whose destruction ends them.
   int connections_ = 0;
   bool accept_paused_ = false;
   int port_ = 0;

@@ -1,5 +1,5 @@
 // A small HTTP/1.1 server for a daemon's own pages: /metrics, /healthz, /readyz. GET only, one
-// response per request, bounded requests, on one thread of its own (Boost.Beast over Boost.Asio).
+// response per request, bounded requests, on its own thread (Boost.Beast over Boost.Asio).
 #pragma once
 
 #include <functional>
@@ -17,17 +17,18 @@ struct HttpResponse {
   std::string body;
 };
 
-// Takes a page's answer: once, on any thread, at once or later, also when the server is gone by then.
+// Accepts a page's answer: once, on any thread, at once or later, also after the server is
+// destroyed.
 using HttpReply = std::function<void(HttpResponse response)>;
 
-// Called on the server's thread, which serves every page: it must not block, but may keep `reply` for later. What is not
-// answered within 2 s is answered 503.
+// Called on the server's thread, which serves every page: it must not block, but may store `reply`
+// for later. The server answers 503 after 2 s without a reply.
 using HttpHandler = std::function<void(const HttpReply& reply)>;
 
 class HttpServer {
  public:
-  // Listens on `address` ("127.0.0.1:9090"; port 0 picks a free one). AlreadyExists when the port
-  // is in use, naming it and --http.
+  // Listens on `address` ("127.0.0.1:9090"; port 0 picks a free one). Returns AlreadyExists with
+  // the port and --http if it is in use.
   static absl::StatusOr<std::unique_ptr<HttpServer>> start(
       const std::string& address, std::map<std::string, HttpHandler> pages);
   // Stops listening and joins the thread.

@@ -1,4 +1,4 @@
-// Listening on TCP, with errors that say which flag to change.
+// TCP listeners whose errors name the flag to change.
 #pragma once
 
 #include <string_view>
@@ -11,11 +11,12 @@
 
 namespace muster::daemon {
 
-// When accept fails (out of descriptors), trying again at once would spin.
+// Pause after a failed accept (out of descriptors); an immediate retry would spin.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
-// Opens `acceptor` on one address of `endpoint`, an IPv4 one if it has any; port 0 takes a free one. AlreadyExists when the port is in use, InvalidArgument when
-// the host has no address; both name `flag`.
+// Opens `acceptor` on one address of `endpoint`, IPv4 if it has one; port 0 picks a free one.
+// Returns AlreadyExists if the port is in use, InvalidArgument if the host has no address; both
+// name `flag`.
 absl::Status listen_on(std::string_view flag, const Endpoint& endpoint,
                        boost::asio::ip::tcp::acceptor& acceptor);
 

@@ -20,10 +20,10 @@
 namespace muster::daemon {
 namespace {
 
-// Numbers of a job, an attempt, a rank and an incident, with a name between.
+// Room for the numbers of a job, an attempt, a rank and an incident, and a name.
 constexpr size_t kSubjectBytesMax = 512;
 
-// The first words of "job 3 (llama) attempt 1 rank 0 ended", as far as they are names and numbers.
+// Adds the leading names and numbers of "job 3 (llama) attempt 1 rank 0 ended" as fields.
 void add_subject(std::string_view message, nlohmann::ordered_json& line) {
   std::vector<absl::string_view> words = absl::StrSplit(av(message.substr(0, kSubjectBytesMax)),
                                                         absl::ByAnyChar(" :"), absl::SkipEmpty());

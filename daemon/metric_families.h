@@ -1,4 +1,4 @@
-// Families of prometheus-cpp's metrics, made from their rows in daemon/metric_table.h:
+// Creates families of prometheus-cpp's metrics from their rows in daemon/metric_table.h:
 //
 //   prometheus::Family<prometheus::Gauge>& jobs = gauges<"muster_jobs">(registry);
 //
@@ -20,7 +20,7 @@
 
 namespace muster::daemon {
 
-// A string that can be a template's argument.
+// A string that can be a template argument.
 template <size_t N>
 struct MetricName {
   // NOLINTNEXTLINE(google-explicit-constructor,modernize-avoid-c-arrays)

@@ -1,17 +1,19 @@
-// Every metric that Muster exports, in one table: what `muster metrics` prints, docs/metrics.md is made from and tests compare scrapes
-// with. Families are made from it (daemon/metric_families.h), so a metric that is not here does not compile.
+// Every metric that Muster exports, in one table. `muster metrics` prints it, docs/metrics.md is
+// generated from it, and tests compare scrapes with it. Families are created from it
+// (daemon/metric_families.h), so a metric that is missing here does not compile.
 //
-//   muster_job_…{job_id, name}                   a job, as the coordinator knows it from its ranks' heartbeats
-//   muster_jobs, muster_workers, muster_slots    how many there are, by state
-//   muster_fleet_…{worker}                       a worker, as the coordinator sees it
+//   muster_job_…{job_id, name}                   a job, from its ranks' heartbeats
+//   muster_jobs, muster_workers, muster_slots    counts by state
+//   muster_fleet_…{worker}                       a worker, as seen by the coordinator
 //   muster_coordinator_…                         the coordinator itself
 //   muster_rank_…{job_id, name, attempt, rank}   one rank of a worker, from its progress page
 //   muster_worker_…                              the worker itself
-//   muster_gpu_…{gpu}                            a GPU of the worker, as NVML tells it
+//   muster_gpu_…{gpu}                            a GPU of the worker, from NVML
 //
-// Labels have bounds, which daemon/metric_words.h names. A job's number is `job_id`, because Prometheus gives each series a label `job` of its
-// own. The figures of training have the same last words everywhere: step, step_seconds, tokens_per_second, mfu_ratio, loss, grad_norm. A
-// series of them begins with the first step that it is about: before that there is no loss, not even 0.
+// daemon/metric_words.h bounds the labels' values. A job's number is `job_id`, because Prometheus
+// adds a label `job` of its own to each series. Training metrics end in the same words everywhere:
+// step, step_seconds, tokens_per_second, mfu_ratio, loss, grad_norm. Their series begin with the
+// first completed step: before that there is no loss, not even 0.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +32,8 @@ struct Metric {
   MetricSource source;
   MetricType type;
   std::string_view name;
-  std::string_view
-      labels;  // in the order of the alphabet, with a space between; a histogram has `le`, too
+  // in alphabetical order, separated by spaces; a histogram also has `le`
+  std::string_view labels;
   std::string_view help;
 };
 
@@ -137,7 +139,7 @@ constexpr Metric kRows[] = {
 
 inline constexpr const auto& kMetrics = metric_rows::kRows;
 
-// Null: there is none of that name.
+// Returns null if there is no metric of that name.
 constexpr const Metric* find_metric(std::string_view name) {
   const auto* const end = std::end(kMetrics);
   const auto* const it = std::find_if(std::begin(kMetrics), end,

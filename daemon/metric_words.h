@@ -1,7 +1,9 @@
-// The labels that both daemons' metrics share, and the bounds of how many series there may be. The names are in daemon/metric_table.h.
+// Labels shared by both daemons' metrics, and bounds of the number of series. The names are in
+// daemon/metric_table.h.
 //
-// Where a job's time went: productive_seconds_total, lost_seconds_total{cause, class} (words of coordinator/core/account.h with
-// underscores) and goodput_ratio; the first two of all jobs together as muster_fleet_….
+// A job's time: productive_seconds_total, lost_seconds_total{cause, class} (names of
+// coordinator/core/account.h with underscores) and goodput_ratio; the first two also for all jobs
+// together as muster_fleet_….
 #pragma once
 
 #include <algorithm>
@@ -18,16 +20,17 @@ namespace muster::daemon {
 
 using MetricLabels = std::map<std::string, std::string>;
 
-// Ranks of a job, and workers of a fleet, that have series of their own, unless the operator says otherwise: as many as a person can look at. What
-// stands out has series, too, and totals tell of all.
+// Default number of a job's ranks, and of a fleet's workers, with their own series: as many as a
+// person can look at. Conspicuous ones have series in addition, and totals cover all.
 constexpr int32_t kSeriesSample = 64;
 constexpr int32_t kSeriesSampleMax = 1'000'000;
 
-// Jobs that have series of their own, unless the operator says otherwise: with what each loses by faults of several kinds, a page of 1 MB.
+// Default number of jobs with their own series: a page of 1 MB, with losses by faults of several
+// kinds.
 constexpr int32_t kJobsShown = 96;
 constexpr int32_t kJobsShownMax = 100'000;  // some 6 million series
 
-// Whether the `index`th of `count` is one of at most `sample` that are spread evenly.
+// Returns whether item `index` of `count` belongs to an evenly spread sample of at most `sample`.
 constexpr bool is_sampled(int64_t index, int64_t count, int64_t sample) {
   if (sample <= 0) return false;
   const int64_t stride = std::max<int64_t>(1, (count + sample - 1) / sample);
@@ -49,7 +52,8 @@ inline prometheus::Histogram::BucketBoundaries step_seconds_buckets() {
   return {kStepSecondsBounds.begin(), kStepSecondsBounds.end()};
 }
 
-// `steps`: those that `histogram`, made with step_seconds_buckets(), does not have yet.
+// Adds `steps` to `histogram`, which was made with step_seconds_buckets() and must not have them
+// yet.
 inline void observe(const StepTimes& steps, prometheus::Histogram& histogram) {
   histogram.ObserveMultiple({steps.counts.begin(), steps.counts.end()}, steps.seconds);
 }

@@ -17,11 +17,11 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// What a page grows by for each metric, roughly: it is not moved then.
+// Rough size per metric, to reserve the page at once.
 constexpr size_t kBytesOfMetric = 128;
 
 void append_value(std::string& out, double value) {
-  constexpr double kExact = 1e15;  // integers below have no other text with so many digits
+  constexpr double kExact = 1e15;  // smaller integers have no other text with so many digits
   constexpr int kDigits = 16;
   std::array<char, 32> text{};
   if (std::isnan(value)) {
@@ -48,7 +48,7 @@ void append_escaped(std::string& out, std::string_view value) {
   }
 }
 
-// `a="1",b="2"`.
+// Returns `a="1",b="2"`.
 std::string labels_text(const ClientMetric& metric) {
   std::string text;
   for (const ClientMetric::Label& label : metric.label) {

@@ -1,5 +1,6 @@
-// Pages of metrics in Prometheus' text format, letter for letter as prometheus-cpp's TextSerializer writes them. That one puts each letter of a label
-// through a stream, for each bucket of a histogram anew, which is most of the time of a large page. Any thread.
+// Metrics pages in Prometheus' text format, byte for byte as prometheus-cpp's TextSerializer writes
+// them. That one streams each label character by character, for each histogram bucket, which takes
+// most of the time of a large page. Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace muster::daemon {
 
-// Of counters, gauges and histograms, the types of daemon/metric_table.h.
+// Supports counters, gauges and histograms, the types of daemon/metric_table.h.
 std::string metrics_text(const std::vector<prometheus::MetricFamily>& families);
 
 }  // namespace muster::daemon

@@ -27,8 +27,8 @@ class AsioSignalListener : public SignalListener {
   AsioSignalListener(const std::vector<int>& signals, std::function<void(int)> on_signal)
       : signals_(context_), on_signal_(std::move(on_signal)) {
     for (const int signo : signals) {
-      boost::system::error_code
-          ignored;  // only an invalid number fails, and that is the caller's constant
+      // only an invalid number fails, and the caller passes constants
+      boost::system::error_code ignored;
       signals_.add(signo, ignored);
     }
     wait();
@@ -60,9 +60,9 @@ class AsioSignalListener : public SignalListener {
 absl::Status die_with_parent() {
   const pid_t parent = getppid();
   if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return errno_status(errno, "--die-with-parent");
-  // A parent that dies before the call above leaves no signal, but another parent. One that died before the first
-  // getppid() cannot be told from the one that took its place: who must not miss that, like `muster run`, sets a signal
-  // of its own between fork and exec.
+  // A parent that ends before prctl leaves another parent instead of a signal. One that ended
+  // before the first getppid() cannot be detected: a starter for which that matters, such as
+  // `muster run`, sets a signal itself between fork and exec.
   if (getppid() != parent) {
     return absl::FailedPreconditionError("--die-with-parent: the parent process is already gone");
   }
@@ -74,7 +74,7 @@ rlim_t raise_open_files_limit() {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);  // refused, it stays as it was
+  setrlimit(RLIMIT_NOFILE, &limit);  // if refused, the limit stays
   return before;
 }
 

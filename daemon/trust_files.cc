@@ -52,7 +52,7 @@ CertificatePointer first_certificate(const std::string& pem) {
   return certificate;
 }
 
-// Nobody is there to be asked for a passphrase.
+// A daemon cannot prompt for a passphrase.
 int no_passphrase(char*, int, int, void*) { return 0; }
 
 KeyPointer key_in(const std::string& pem) {

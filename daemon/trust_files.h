@@ -1,6 +1,6 @@
-// Files that trust is made of: certificates, keys and tokens, each judged when it is read.
+// Certificates, keys and tokens, validated when they are read.
 //
-// Errors name the flag, the file and what would be right, and never what is in a key or a token.
+// Errors name the flag, the file and the correct form, and never contain a key or a token.
 #pragma once
 
 #include <string>
@@ -12,27 +12,28 @@
 
 namespace muster::daemon {
 
-// Guessing one takes longer than anyone has; and a header has room for it.
+// The minimum cannot be guessed in practice; the maximum fits into a header.
 constexpr size_t kTokenBytesMin = 16;
 constexpr size_t kTokenBytesMax = 512;
-// While a token is being changed there are two; a team's people may have one each.
+// There are two during a rotation; a team's members may have one each.
 constexpr size_t kTokensPerFileMax = 1'000;
 
-// Certificates in PEM, at least one. NotFound or another code of the system's when the file cannot be read, InvalidArgument when
-// it is none.
+// Reads at least one PEM certificate. Returns NotFound or another system error if the file cannot
+// be read, InvalidArgument if it holds no certificate.
 absl::StatusOr<std::string> read_certificates(std::string_view flag, const std::string& path);
 
 struct KeyPair {
-  std::string certificate;  // PEM, the chain as it is in the file
+  std::string certificate;  // PEM, the complete chain of the file
   std::string key;          // PEM, not encrypted
 
   bool operator==(const KeyPair&) const = default;
 };
-// InvalidArgument also when the key is another certificate's.
+// Returns InvalidArgument also if the key belongs to another certificate.
 absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
                                       const std::string& key_path);
 
-// One token a line; lines that are empty or begin with # are none. There may be none at all: whoever wants that nobody has this role empties its file.
+// Reads one token per line; skips empty lines and lines that begin with #. The result may be empty:
+// an empty file denies its role to everyone.
 absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
                                                      const std::string& path);
 

@@ -7,8 +7,8 @@
 
 namespace muster::daemon {
 
-// `environment`: MUSTER_TLS_CA, MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TOKEN_FILE stand in for flags. Not for a worker, whose
-// environment its ranks inherit.
+// `environment`: MUSTER_TLS_CA, MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TOKEN_FILE replace unset
+// flags. False for a worker, whose environment its ranks inherit.
 void add_trust_options(CLI::App& command, ClientTrust& trust, bool environment);
 
 }  // namespace muster::daemon

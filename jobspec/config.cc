@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// MaxText's scripts name its own base.yml, which our tree does not have.
+// MaxText's scripts name its own base.yml, which this source tree does not contain.
 bool is_maxtexts_base(const std::string& path) {
   return path == "base.yml" ||
          absl::EndsWith(absl::AsciiStrToLower(path), "maxtext/configs/base.yml");
@@ -40,8 +40,8 @@ absl::Status apply_environment(const ConfigSource& source, Settings& settings) {
     if (!absl::StartsWith(name, "M_")) continue;
     const std::string origin = absl::StrCat("environment ", name);
     if (name != absl::AsciiStrToUpper(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(origin, ": a key's variable is in capitals: ", absl::AsciiStrToUpper(name)));
+      return absl::InvalidArgumentError(absl::StrCat(
+          origin, ": the variable of a key is in capitals: ", absl::AsciiStrToUpper(name)));
     }
     const std::string key = absl::AsciiStrToLower(name.substr(2));
     if (auto status = once.add(key, origin); !status.ok()) return status;
@@ -51,7 +51,8 @@ absl::Status apply_environment(const ConfigSource& source, Settings& settings) {
   return absl::OkStatus();
 }
 
-// MaxText's rule: which of the two wins is nobody's guess.
+// MaxText's rule: a key on the command line and in the environment is an error, because neither is
+// an obvious winner.
 absl::Status check_not_in_environment(std::string_view name, const Settings& settings) {
   const auto keys = keys_named(name, "");
   if (!keys.ok()) return keys.status();
@@ -106,7 +107,7 @@ absl::Status apply_model(Config& config) {
 absl::StatusOr<Config> load_config(const ConfigSource& source) {
   if (source.path.empty()) {
     return absl::InvalidArgumentError(
-        "the path of the config is empty: name configs/base.yml, or a file that inherits from it");
+        "the path of the config is empty: give configs/base.yml, or a file that inherits from it");
   }
   Config config;
   std::string path = source.path;

@@ -1,5 +1,6 @@
-// Collects a job's settings: base.yml and what inherits from it, the model's file, the environment's
-// M_<KEY>, and key=value from the command line, by MaxText's rules of precedence. Reads files; starts nothing.
+// Collects a job's settings by MaxText's rules of precedence: base.yml and the files that inherit
+// from it, the model's file, the environment's M_<KEY>, and key=value from the command line. Reads
+// files; starts nothing.
 #pragma once
 
 #include <string>
@@ -14,23 +15,24 @@
 namespace muster::jobspec {
 
 struct ConfigSource {
-  std::string path;                    // the .yml
-  std::vector<FlagSetting> flags;      // of Pax or AXLearn; dialect.h
-  std::vector<std::string> overrides;  // "key=value"; the last of a repeated key counts
-  std::vector<std::pair<std::string, std::string>> environment;  // every variable; only M_* is read
-  // In place of a base.yml of MaxText's that is not there, with a warning; may be empty.
+  std::string path;                    // the .yml file
+  std::vector<FlagSetting> flags;      // flags of Pax or AXLearn (dialect.h)
+  std::vector<std::string> overrides;  // "key=value"; the last of a repeated key wins
+  // All variables; only M_* are used.
+  std::vector<std::pair<std::string, std::string>> environment;
+  // Replaces a missing base.yml of MaxText's, with a warning; may be empty.
   std::string shipped_base = {};
 };
 
 struct Config {
-  Settings settings;                  // every key of the table that anything has set
-  Settings base;                      // what the root base.yml says
-  std::string root;                   // its path
+  Settings settings;                  // every key of the table that is set
+  Settings base;                      // the values of the root base.yml
+  std::string root;                   // path of the root base.yml
   std::vector<std::string> warnings;  // one sentence each
 };
 
-// InvalidArgument or NotFound with one sentence that names the file and line, or the key, its value and
-// what would be right. Restricted values are judged here, too; numbers against each other by resolve_job().
+// InvalidArgument or NotFound with one sentence that names the file and line, or the key, its value
+// and what is allowed. Checks restricted values; resolve_job() checks values against each other.
 absl::StatusOr<Config> load_config(const ConfigSource& source);
 
 }  // namespace muster::jobspec

@@ -11,8 +11,8 @@
 namespace muster::jobspec {
 namespace {
 
-// Data that somebody names must not be left aside in silence; but synthetic runs are often given MaxText's placeholder
-// dataset_path=local, which is no path.
+// A named data set must not be ignored silently. But synthetic runs are often given MaxText's
+// placeholder dataset_path=local, which is no path.
 absl::Status read_dataset_path(SettingsReader& reader, trainer::TrainConfig& train,
                                std::vector<std::string>& warnings) {
   std::string path;
@@ -21,14 +21,14 @@ absl::Status read_dataset_path(SettingsReader& reader, trainer::TrainConfig& tra
     train.dataset_path = path;
   } else if (!path.empty() && reader.is_wished("dataset_path")) {
     reader.require(reader.is_asked_for("dataset_type"), "dataset_path",
-                   "say dataset_type=shards to train on it, or dataset_type=synthetic");
+                   "set dataset_type=shards to train on it, or dataset_type=synthetic");
     warnings.push_back(
         absl::StrCat("dataset_path=", show(path), " has no effect: dataset_type is synthetic"));
   }
   return reader.status();
 }
 
-// `batch` is training's sequences of a slice, which `ranks` compute together.
+// `batch`: the training sequences of a slice, which `ranks` compute together.
 void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::EvalConfig& eval) {
   reader.read("eval_interval", eval.interval);
   if (eval.interval <= 0) eval.interval = -1;
@@ -50,7 +50,7 @@ void read_eval(SettingsReader& reader, int32_t batch, int32_t ranks, trainer::Ev
       own_batch >= 1 && reader.status().ok() ? static_cast<int32_t>(own_batch) : batch;
 }
 
-// Command lines of MaxText and Pax name a split of a data set that is not there.
+// Command lines of MaxText and Pax name a split of a data set that does not exist here.
 void warn_of_nothing_to_evaluate(trainer::EvalConfig& eval, std::vector<std::string>& warnings) {
   if (!eval.enabled() || !eval.dataset_path.empty() || eval.holdout_fraction > 0) return;
   warnings.push_back(absl::StrCat("eval_interval=", eval.interval,
@@ -69,7 +69,7 @@ void warn_of_no_evaluation(const SettingsReader& reader, const trainer::EvalConf
   }
 }
 
-// MaxText's default is 1, which its synthetic data does not look at.
+// MaxText's default is 1; its synthetic data ignores it.
 void read_epochs(SettingsReader& reader, trainer::TrainConfig& train,
                  std::vector<std::string>& warnings) {
   reader.read("num_epoch", train.num_epoch);

@@ -1,4 +1,4 @@
-// Keys of data, epochs and evaluation: what is trained on, in which form, and what is held out.
+// The keys of data, epochs and evaluation: the training data, its format, and the held-out part.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace muster::jobspec {
 
-// After the batch's size, which an evaluation has, too, unless it is given its own. Paths as they are written.
+// Requires that the batch size has been read: it is the default for evaluation. Paths stay as
+// written.
 absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
                        std::vector<std::string>& warnings);
 

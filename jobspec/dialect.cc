@@ -24,7 +24,7 @@ absl::Status bad(const Given& given, std::string_view what) {
       absl::StrCat(given.shown, "=", show(given.value), ": ", av(what)));
 }
 
-// '"bfloat16"' as shells pass it on, and "jnp.bfloat16" as Python writes it.
+// Unquotes '"bfloat16"', as shells pass it, and shortens "jnp.bfloat16", as Python writes it.
 std::string plain(const std::string& value) {
   absl::string_view text = absl::StripAsciiWhitespace(value);
   for (const char* quote : {"\"", "'"}) {
@@ -59,10 +59,10 @@ class Translator {
  public:
   explicit Translator(Translation& out) : out_(out) {}
 
-  // Other flags mean what they mean for a model.
+  // The meaning of other flags depends on the model.
   void set_model(const Given& given);
   bool has_model() const { return !model_.empty(); }
-  // Pax's GPT family, whose presets have a cosine where its others have Pax's default.
+  // Pax's GPT family: its presets have a cosine schedule, the other models Pax's default.
   bool has_cosine() const {
     return absl::StartsWith(model_, "GPT") || absl::StartsWith(model_, "GLaM") ||
            absl::StartsWith(model_, "Pile") || absl::StartsWith(model_, "Synthetic");
@@ -89,9 +89,9 @@ class Translator {
 
   Translation& out_;
   std::string model_;
-  std::string schedule_;   // Pax's
-  std::string workspace_;  // of Pax's scripts
-  bool has_logs_ = false;  // a folder in it
+  std::string schedule_;   // LR_SCHEDULE of Pax
+  std::string workspace_;  // the folder of Pax's scripts
+  bool has_logs_ = false;  // a folder inside workspace_
 };
 
 constexpr std::string_view kRampupCosine = "linear_rampup_cosine_decay";
@@ -106,7 +106,8 @@ void Translator::set_model(const Given& given) {
     has_logs_ = true;
 }
 
-// Both of Pax's ways to fp8, Transformer Engine's and XLA's own, have delayed scaling with a history of 1024 steps.
+// Both fp8 implementations of Pax, Transformer Engine's and XLA's, use delayed scaling with a
+// history of 1024 steps.
 absl::Status Translator::set_fp8(const Given& given) {
   if (is_off(given.value)) return absl::OkStatus();
   if (!is_on(given.value)) return bad(given, "expected True or False");
@@ -114,10 +115,10 @@ absl::Status Translator::set_fp8(const Given& given) {
   return absl::OkStatus();
 }
 
-// [data,fsdp,tensor]; Pax's own names for them are replica, data and mdl.
+// [data,fsdp,tensor]; Pax names them replica, data and mdl.
 absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
   static constexpr std::array kAxes = {MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kTensor};
-  // As Python writes it: None is the default, a tuple a list.
+  // In Python's syntax: None is the default, and a tuple is a list.
   std::string text = plain(given.value);
   if (text == "None") return absl::OkStatus();
   if (absl::StartsWith(text, "(") && absl::EndsWith(text, ")"))
@@ -133,7 +134,7 @@ absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
   return absl::OkStatus();
 }
 
-// The rules' machines have their fsdp ranks inside a node first.
+// The machines of the rules have their fsdp ranks inside a node first.
 void Translator::select_mesh(const Given& given) {
   const auto fsdp = selected_fsdp(model_, plain(given.value));
   if (!fsdp) return warn(given, absl::StrCat(model_, " has no mesh rule for it"));
@@ -144,10 +145,10 @@ void Translator::select_mesh(const Given& given) {
   set(given, "dcn_fsdp_parallelism", absl::StrCat(*fsdp / inside));
 }
 
-// Their folder is that of one run; ours is base_output_directory/run_name.
+// Their folder belongs to one run; ours is base_output_directory/run_name.
 absl::Status Translator::set_directory(const Given& given, const std::string& text) {
   std::filesystem::path path = std::filesystem::path(text).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();  // of out/
+  if (!path.has_filename()) path = path.parent_path();  // for out/
   const std::string name = path.filename().string();
   if (absl::StrContains(text, "://") || name.empty() || name == "." || name == ".." || name == "~")
     return bad(given, "expected a folder with a name, of the file system, for example out/first");
@@ -179,7 +180,8 @@ absl::Status Translator::set_schedule(const Given& given) {
   set(given, "lr_schedule_type", schedule_);
   // Pax's constant rate has no warm-up.
   if (schedule_ == "constant") set(given, "learning_rate_warmup_steps", "0");
-  // The numbers of the GPT presets are a cosine's; these are Pax's defaults of the other, before any flag.
+  // The GPT presets have a cosine schedule's numbers; these are Pax's defaults of the other
+  // schedule, and flags override them.
   if (schedule_ == kRampupExponential && has_cosine()) {
     out_.settings.insert(out_.settings.begin(),
                          {{"learning_rate_warmup_steps", "4000", given.shown},
@@ -200,7 +202,8 @@ absl::Status Translator::set_remat(const Given& given) {
   const std::string policy = last_part(plain(given.value));
   if (!absl::StartsWith(policy, "SAVE_"))
     return bad(given, "expected a policy such as SAVE_NOTHING or SAVE_EVERYTHING");
-  // What Pax keeps between the two is near MaxText's minimal: the products of weights.
+  // Pax's policies between the two are close to MaxText's minimal: they save the results of weight
+  // matmuls.
   set(given, "remat_policy",
       policy == "SAVE_NOTHING"      ? "full"
       : policy == "SAVE_EVERYTHING" ? "none"
@@ -212,7 +215,7 @@ absl::Status Translator::only(const Given& given, std::string_view value, std::s
   return given.value == value ? absl::OkStatus() : bad(given, what);
 }
 
-// As absl reads the value of a switch.
+// Parses a switch as absl does.
 bool is_switch_value(const std::string& value) {
   static constexpr std::string_view kValues[] = {"true", "false", "t",  "f", "1",
                                                  "0",    "yes",   "no", "y", "n"};
@@ -266,7 +269,7 @@ absl::Status Translator::apply(const Given& given) {
       return set_mesh(given, "dcn");
     case FlagEffect::kModule:
       return only(given, "text.gpt.c4_trainer",
-                  "this version has the models of --module=text.gpt.c4_trainer");
+                  "this version supports --module=text.gpt.c4_trainer only");
     case FlagEffect::kAxlearnConfig:
       if (!absl::StartsWith(given.value, "fuji-"))
         return bad(given, "expected a Fuji model, for example --config=fuji-7B-v2-flash");
@@ -285,10 +288,10 @@ absl::Status Translator::apply(const Given& given) {
       if (!has_logs_) warn(given, "it is the parent of a relative LOG_DIR, and there is none");
       return absl::OkStatus();
   }
-  return absl::InternalError("an effect without a case");
+  return absl::InternalError("unhandled flag effect");
 }
 
-// Of a repeated flag, which then also warns once.
+// Keeps the last of repeated flags, which then also warns once.
 void keep_the_last(std::vector<Given>& given) {
   for (auto flag = given.begin(); flag != given.end();) {
     const bool comes_again = std::any_of(
@@ -321,7 +324,7 @@ absl::StatusOr<Translation> translate(const std::vector<std::string>& words) {
     });
     const std::string shown = flag != words.end() ? *flag : words.empty() ? "" : words.front();
     return absl::InvalidArgumentError(
-        absl::StrCat(show(shown), ": say what to train: a base.yml and key=value (MaxText), ",
+        absl::StrCat(show(shown), ": nothing to train: give a base.yml and key=value (MaxText), ",
                      "--fdl_config=… (Pax), or --module=… --config=… (AXLearn)"));
   }
   Translation out;

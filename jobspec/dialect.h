@@ -1,5 +1,6 @@
-// Command lines in the spelling of Pax (--fdl_config, --fdl.NAME=VALUE, CONFIG=…) and AXLearn (--module, --config, …) →
-// settings by MaxText's names, so that one path resolves all three. Pure: words in, settings out.
+// Translates command lines of Pax (--fdl_config, --fdl.NAME=VALUE, CONFIG=…) and AXLearn (--module,
+// --config, …) into settings with MaxText's names, so that all three are resolved in one way. Pure:
+// words in, settings out.
 #pragma once
 
 #include <string>
@@ -11,10 +12,10 @@ namespace muster::jobspec {
 
 enum class Dialect { kMaxText, kPax, kAxlearn };
 
-// By the flags that only one of them has.
+// Detects the dialect by the flags that only one of them has.
 Dialect dialect_of(const std::vector<std::string>& words);
 
-// A setting that a flag stands for; `flag` is the word that a person has typed, without its value.
+// A setting that a flag stands for; `flag` is the word as typed, without its value.
 struct FlagSetting {
   std::string key;
   std::string text;
@@ -22,14 +23,15 @@ struct FlagSetting {
 };
 
 struct Translation {
-  std::vector<FlagSetting> settings;   // in their order: the last of a repeated key counts
-  std::string config_path;             // a base.yml that was named among the flags; may be empty
-  std::vector<std::string> overrides;  // MaxText's key=value, which win over flags
-  std::vector<std::string> warnings;   // one sentence for each flag without effect
+  std::vector<FlagSetting> settings;   // in order: the last of a repeated key wins
+  std::string config_path;             // a base.yml among the flags; may be empty
+  std::vector<std::string> overrides;  // MaxText's key=value words, which override flags
+  std::vector<std::string> warnings;   // one sentence per flag without effect
 };
 
-// Every word is used, warned about, or an error: InvalidArgument names the flag and the nearest known one, or the flag,
-// its value and what would be right. `words` has no options of Muster's own.
+// Every word is used, warned about, or an error: InvalidArgument names the flag and the nearest
+// known one, or the flag, its value and what is allowed. Requires that `words` has no options of
+// Muster's own.
 absl::StatusOr<Translation> translate(const std::vector<std::string>& words);
 
 }  // namespace muster::jobspec

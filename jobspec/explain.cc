@@ -11,18 +11,18 @@ namespace {
 
 constexpr std::string_view kDerived = "Derived";
 
-// Two ways to write "none", of which the trainer has its own.
+// Null and -1 both mean "none"; the trainer uses one of them.
 bool says_none(const nlohmann::json& value) { return value.is_null() || value == -1; }
 bool means_the_same(const nlohmann::json& stated, const nlohmann::json& resolved) {
   return stated == resolved || (says_none(stated) && (resolved == -1 || resolved == 0));
 }
 
-// What base.yml leaves to be filled in is no change when it is.
+// Filling in a value that base.yml leaves open is not a change.
 bool is_left_open(const nlohmann::json& usual) {
   return says_none(usual) || usual == "" || usual == "default";
 }
 
-// Keys of Llama 3.1's RoPE, of which the trainer gets other values where another one is used.
+// RoPE keys of Llama 3.1, for which the trainer gets other values if another RoPE is used.
 bool is_unused_rope(std::string_view key, const Settings& settings) {
   static constexpr std::string_view kScaling[] = {
       "rope_scaling_factor", "rope_low_frequency_factor", "rope_high_frequency_factor",

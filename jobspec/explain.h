@@ -1,4 +1,5 @@
-// What `muster config show` shows: every key in base.yml's order, with the value that the job gets and where it is from.
+// The rows of `muster config show`: every key in base.yml's order, with the value that the job gets
+// and its origin.
 #pragma once
 
 #include <string>
@@ -13,17 +14,18 @@ namespace muster::jobspec {
 
 struct ExplainedKey {
   std::string key;
-  std::string_view topic;  // base.yml's section
-  nlohmann::json value;    // what the job gets
-  std::string
-      origin;  // "configs/base.yml:12", "command line", …; "derived" when resolving has filled it in
-  nlohmann::json stated;  // what the config says, when `value` is derived from it
+  std::string_view topic;  // the section of base.yml
+  nlohmann::json value;    // the value that the job gets
+  // "configs/base.yml:12", "command line", …; "derived" if resolving has set it.
+  std::string origin;
+  nlohmann::json stated;  // the config's value, if `value` is derived from it
   std::string stated_origin;
-  bool is_changed =
-      false;  // the config says, or the job gets, something else than the root base.yml
+  // The config's or the job's value differs from the root base.yml.
+  bool is_changed = false;
 };
 
-// The keys of the config, and then, under the topic "Derived", what the trainer gets beyond them.
+// Returns the keys of the config, and then, under the topic "Derived", further settings of the
+// trainer.
 std::vector<ExplainedKey> explain(const Config& config, const ResolvedJob& job);
 
 }  // namespace muster::jobspec

@@ -41,7 +41,7 @@ absl::Status unknown(std::span<const Flag> table, const std::string& prefix,
   return unknown(names, prefix, name, program);
 }
 
-// Goes over the words once; a flag of absl's kind may have its value in the next word.
+// Scans the words once; a flag in absl's form may have its value in the next word.
 class Scanner {
  public:
   Scanner(Dialect dialect, const std::vector<std::string>& words)
@@ -71,7 +71,7 @@ absl::StatusOr<Given> Scanner::parameter(const std::string& name,
   return Given{flag, absl::StrCat("--fdl.", name), *std::move(value)};
 }
 
-// `i` moves on to the flag's last word.
+// Advances `i` to the flag's last word.
 absl::StatusOr<Given> Scanner::flag_at(size_t& i) const {
   const absl::string_view word = absl::StripPrefix(absl::StripPrefix(words_[i], "-"), "-");
   const size_t equals = word.find('=');
@@ -100,13 +100,14 @@ absl::StatusOr<Given> Scanner::flag_at(size_t& i) const {
   return Given{flag, absl::StrCat("--", name), *std::move(value)};
 }
 
-// Names that JAX-Toolbox's scripts read from the environment; keys of a config are in small letters.
+// True for a name that JAX-Toolbox's scripts read from the environment; config keys are in lower
+// case.
 bool is_variable(std::string_view name) {
   return std::none_of(name.begin(), name.end(),
                       [](char c) { return absl::ascii_islower(static_cast<unsigned char>(c)); });
 }
 
-// STEPS=5 is nearest to a key.
+// The key nearest to STEPS=5 is steps.
 absl::Status unknown_variable(const std::string& name) {
   std::vector<std::string_view> names;
   for (const Flag& flag : pax_variables()) names.push_back(flag.name);
@@ -146,7 +147,7 @@ absl::Status Scanner::scan(std::vector<Given>& given, Translation& out) {
           absl::StrCat(show(word), ": expected --flag=value, key=value or one FILE.yml"));
     }
   }
-  // A script's variables are what its flags are made of, so that a flag wins wherever it stands.
+  // A script builds its flags from its variables, so that a flag wins wherever it stands.
   given.insert(given.begin(), variables_.begin(), variables_.end());
   return absl::OkStatus();
 }

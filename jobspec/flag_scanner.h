@@ -1,4 +1,5 @@
-// Words of a foreign command line → rows of the flag table, with their values. Only dialect.cc looks here.
+// Matches words of another program's command line with rows of the flag table. Used by dialect.cc
+// only.
 #pragma once
 
 #include <string>
@@ -11,15 +12,16 @@
 
 namespace muster::jobspec {
 
-// One flag as it was typed, and its row.
+// One flag as typed, and its row.
 struct Given {
   const Flag* flag = nullptr;
   std::string shown;  // "--fdl.MAX_STEPS"
   std::string value;
 };
 
-// Appends to `given` in the order of `words`; key=value and a FILE.yml go into `out`. InvalidArgument for a flag that is
-// unknown, with the nearest, and for one without its value.
+// Appends to `given` in the order of `words`; key=value words and a FILE.yml go into `out`.
+// InvalidArgument for an unknown flag, with the nearest known one, and for a flag without its
+// value.
 absl::Status scan_flags(Dialect dialect, const std::vector<std::string>& words,
                         std::vector<Given>& given, Translation& out);
 

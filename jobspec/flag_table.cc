@@ -4,7 +4,7 @@ namespace muster::jobspec {
 namespace {
 
 constexpr std::string_view kRanks =
-    "--ranks, or --nodes and --ranks-per-node, say how many ranks there are";
+    "--ranks, or --nodes and --ranks-per-node, set the number of ranks";
 constexpr std::string_view kRendezvous = "ranks meet through the worker's rendezvous store";
 constexpr std::string_view kNoLora = "this version trains all parameters";
 constexpr std::string_view kNoEvaluation =
@@ -12,8 +12,7 @@ constexpr std::string_view kNoEvaluation =
     "eval_holdout_fraction";
 constexpr std::string_view kNoProfilerPort =
     "no profiler listens on a port; profiler=nsys records a GPU's steps";
-constexpr std::string_view kOwnWatch =
-    "the coordinator looks for hangs by itself, see docs/hangs.md";
+constexpr std::string_view kOwnWatch = "the coordinator detects hangs itself, see docs/hangs.md";
 constexpr std::string_view kNotNeeded = "nothing here needs it";
 constexpr std::string_view kOwnPages = "the daemons serve their own pages and metrics";
 
@@ -69,7 +68,7 @@ constexpr Flag kPaxParameters[] = {
     key("VOCAB_SIZE", "vocab_size"),
     key("LAYERNORM_EPSILON", "normalization_layer_epsilon"),
     key("INIT_STD", "init_std"),
-    no_effect("SOFTMAX_INIT_STD", "INIT_STD goes for the embeddings, too"),
+    no_effect("SOFTMAX_INIT_STD", "INIT_STD also applies to the embeddings"),
     key("NUM_GROUPS", "num_groups"),
     key("MAX_SEQ_LEN", "max_target_length"),
     key("MAX_STEPS", "steps"),
@@ -102,7 +101,7 @@ constexpr Flag kPaxParameters[] = {
     key("CHECKPOINT_MAX_TO_KEEP", "max_num_checkpoints_to_keep"),
     key("CHECKPOINT_RESTORE_PATH", "load_parameters_path"),
     key("EVAL_INTERVAL_STEPS", "eval_interval"),
-    no_effect("SUMMARY_INTERVAL_STEPS", "log_period says how often a step line is printed"),
+    no_effect("SUMMARY_INTERVAL_STEPS", "log_period sets how often a step line is printed"),
     off("USE_LORA", kNoLora),
     no_effect("LORA_RANK", kNoLora),
     no_effect("LORA_TARGET_LAYERS", kNoLora),

@@ -1,4 +1,4 @@
-// The flags of Pax and AXLearn, and what each means here. Only dialect.cc looks here.
+// The flags of Pax and AXLearn, and their meaning here. Used by dialect.cc only.
 #pragma once
 
 #include <span>
@@ -7,20 +7,20 @@
 namespace muster::jobspec {
 
 enum class FlagEffect {
-  kKey,       // its value is that of `key`
-  kNoEffect,  // accepted with one warning: `note` says why
-  kQuiet,     // accepted without a word: it says how the other program prints
-  kOff,       // accepted when it switches something off: `note` says what is missing
-  // The rest are dialect.cc's.
+  kKey,       // sets `key` to its value
+  kNoEffect,  // accepted with one warning: `note` has the reason
+  kQuiet,     // accepted silently: it only changes how the other program prints
+  kOff,       // accepted if it switches something off: `note` names what is missing
+  // Handled individually in dialect.cc:
   kPaxConfig,       // names an experiment: paxml.contrib.gpu.scripts_gpu.configs.GPT126M
   kPaxMode,         // train
   kPaxData,         // a folder, or None
   kPaxRemat,        // AutodiffCheckpointType.SAVE_NOTHING
   kPaxSchedule,     // linear_rampup_cosine_decay
-  kPaxCosine,       // its value is that of `key` where the schedule is linear_rampup_cosine_decay
-  kPaxExponential,  // the same of linear_rampup_exponential_decay
-  kPaxOne,          // accepted when it is 1
-  kPaxFp8,          // quantization=fp8 where it switches that on
+  kPaxCosine,       // sets `key` if the schedule is linear_rampup_cosine_decay
+  kPaxExponential,  // sets `key` if the schedule is linear_rampup_exponential_decay
+  kPaxOne,          // accepted if it is 1
+  kPaxFp8,          // quantization=fp8 if it switches fp8 on
   kPaxIciMesh,      // [data,fsdp,tensor]
   kPaxDcnMesh,      // the same between nodes
   kModule,          // text.gpt.c4_trainer
@@ -29,7 +29,7 @@ enum class FlagEffect {
   kAxlearnMesh,     // gpu-p5.48xlarge-256
   kDirectory,       // base_output_directory/run_name
   kPaxWorkspace,    // the parent of a relative kPaxLogs
-  kPaxLogs,         // as kDirectory
+  kPaxLogs,         // same as kDirectory
 };
 
 struct Flag {
@@ -37,12 +37,16 @@ struct Flag {
   FlagEffect effect;
   std::string_view key;
   std::string_view note;
-  bool is_switch = false;  // may stand without a value; --noNAME switches it off
+  bool is_switch = false;  // may have no value; --noNAME switches it off
 };
 
-std::span<const Flag> pax_flags();       // --NAME=VALUE of paxml.main
-std::span<const Flag> pax_parameters();  // --fdl.NAME=VALUE
-std::span<const Flag> pax_variables();   // NAME=VALUE before JAX-Toolbox's scripts
-std::span<const Flag> axlearn_flags();   // --NAME=VALUE of launch_trainer_main
+// --NAME=VALUE of paxml.main
+std::span<const Flag> pax_flags();
+// --fdl.NAME=VALUE
+std::span<const Flag> pax_parameters();
+// NAME=VALUE in front of JAX-Toolbox's scripts
+std::span<const Flag> pax_variables();
+// --NAME=VALUE of launch_trainer_main
+std::span<const Flag> axlearn_flags();
 
 }  // namespace muster::jobspec

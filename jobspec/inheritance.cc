@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// base ← site ← team ← job with some parts each, and some to spare. A list in every file could make them grow without end.
+// Enough for base ← site ← team ← job with several parts each. Without a bound, lists in every file
+// could grow without end.
 constexpr size_t kFilesMax = 64;
 
 constexpr std::string_view kInheritKey = "base_config";
@@ -33,7 +34,7 @@ class Reader {
                                    const std::string& named);
 
   const std::string shipped_base_;
-  std::set<std::string> open_;  // whose parents are being read
+  std::set<std::string> open_;  // files whose parents are being read
   std::set<std::string> seen_;
   Inheritance out_;
 };
@@ -49,9 +50,9 @@ absl::StatusOr<std::string> Reader::find(const std::string& from, const std::str
         taking_shipped_base(absl::StrCat(named, " (", origin, ")"), shipped_base_));
     return shipped_base_;
   }
-  return absl::NotFoundError(absl::StrCat(origin, ": base_config=", show(named),
-                                          ": there is no such file, neither beside this one nor "
-                                          "in the current folder"));
+  return absl::NotFoundError(
+      absl::StrCat(origin, ": base_config=", show(named),
+                   ": no such file, neither beside this one nor in the current folder"));
 }
 
 absl::Status Reader::read_parents(const std::string& path, const YamlEntry& entry) {
@@ -83,7 +84,7 @@ absl::Status Reader::read(const std::string& path) {
   if (error) identity = path;
   if (open_.contains(identity)) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": files build on each other in a circle (base_config)"));
+        absl::StrCat(path, ": the base_config of these files forms a cycle"));
   }
   if (!seen_.insert(identity).second) return absl::OkStatus();
   if (seen_.size() > kFilesMax) {
@@ -113,7 +114,7 @@ absl::StatusOr<Inheritance> read_with_parents(const std::string& path,
 }
 
 std::string taking_shipped_base(std::string_view missing, std::string_view shipped_base) {
-  return absl::StrCat(av(missing), " is not here; taking ", av(shipped_base),
+  return absl::StrCat(av(missing), " does not exist; using ", av(shipped_base),
                       ", which has dtype=float32, dataset_type=synthetic and hardware=auto where "
                       "MaxText's has bfloat16, tfds and tpu");
 }

@@ -1,4 +1,5 @@
-// Files that build on others: base_config names one or a list of which later ones win. Reads files.
+// Configs that build on other files: base_config names a file or a list, in which later files win.
+// Reads files.
 #pragma once
 
 #include <string>
@@ -17,17 +18,18 @@ struct ConfigFile {
 };
 
 struct Inheritance {
-  std::vector<ConfigFile>
-      files;  // each once, after those that it builds on: later ones win, the last is the one asked for
+  // Each file once, after its parents: later ones win, and the last is the requested one.
+  std::vector<ConfigFile> files;
   std::vector<std::string> warnings;
 };
 
-// What is named is looked up beside the file that names it, then as the shell would; `shipped_base` (may be empty) stands in,
-// with a warning, for a base.yml that is in neither place. InvalidArgument or NotFound names the file and line.
+// Looks up a parent beside the file that names it, then in the working directory. `shipped_base`
+// (may be empty) replaces, with a warning, a base.yml that is in neither place. InvalidArgument or
+// NotFound names the file and line.
 absl::StatusOr<Inheritance> read_with_parents(const std::string& path,
                                               std::string_view shipped_base);
 
-// The warning for `missing`, a base.yml of MaxText's, in whose place ours is taken.
+// Returns the warning that our base.yml replaces `missing`, one of MaxText's.
 std::string taking_shipped_base(std::string_view missing, std::string_view shipped_base);
 
 }  // namespace muster::jobspec

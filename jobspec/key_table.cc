@@ -1,4 +1,5 @@
-// The table of keys. One row each; why a key has no effect, or which values work, stands in its row.
+// The table of keys, one row each. A row has the reason why a key has no effect, or the values that
+// are supported.
 #include "jobspec/key_table.h"
 
 #include "trainer_core/base/train_mesh.h"
@@ -15,7 +16,7 @@ constexpr std::string_view kMeshAxes =
 constexpr std::string_view kNoServing = "serving is not part of this version";
 constexpr std::string_view kGoogleCloud = "it names a Google Cloud service that is not used here";
 constexpr std::string_view kEvalShards =
-    "eval_dataset_path or eval_holdout_fraction says what is evaluated";
+    "eval_dataset_path or eval_holdout_fraction selects the evaluation data";
 constexpr std::string_view kShardsOnly =
     "token shards are the only real data of this version: see muster tokenize --help";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
@@ -34,8 +35,8 @@ constexpr std::string_view kAllParameters = "this version trains all parameters"
 constexpr std::string_view kOneAttention = "this version has one attention, blocked flash";
 constexpr std::string_view kPlainLoop = "layers are a plain loop: there is nothing to compile";
 constexpr std::string_view kFullState =
-    "an optimizer's state comes from a run's own checkpoints alone; load_parameters_path begins "
-    "with parameters";
+    "optimizer state is loaded only from a run's own checkpoints; load_parameters_path loads "
+    "parameters";
 constexpr std::string_view kNoSkips = "this version skips no step";
 constexpr Key works(std::string_view name, ValueType type) {
   return {name, type, Support::kWorks, "", ""};
@@ -55,7 +56,7 @@ constexpr Key kTable[] = {
     works("model_name", ValueType::kString),
     works("override_model_config", ValueType::kBool),
     works("base_output_directory", ValueType::kString),
-    only("hardware", ValueType::kString, "cpu|gpu|auto", "these are the backends that there are; gpu needs a build with CUDA"),
+    only("hardware", ValueType::kString, "cpu|gpu|auto", "these are the available backends; gpu needs a build with CUDA"),
     works("steps", ValueType::kInteger),
     works("log_period", ValueType::kInteger),
     works("reuse_example_batch", ValueType::kInteger),
@@ -73,7 +74,7 @@ constexpr Key kTable[] = {
     works("min_nodes", ValueType::kInteger),
     works("threads_per_rank", ValueType::kInteger),
     works("cuda_graphs", ValueType::kBool),
-    only("position_type", ValueType::kString, "default|rope|rope_interleaved|learned|relative", "these are the positions that there are"),
+    only("position_type", ValueType::kString, "default|rope|rope_interleaved|learned|relative", "these are the supported position types"),
     works("rope_scaling_factor", ValueType::kNumber),
     works("rope_low_frequency_factor", ValueType::kNumber),
     works("rope_high_frequency_factor", ValueType::kNumber),
@@ -85,7 +86,7 @@ constexpr Key kTable[] = {
     works("init_std", ValueType::kNumber),
     works("embedding_init_std", ValueType::kNumber),
     // Model
-    only("decoder_block", ValueType::kString, "llama2|mistral|mixtral|gemma|gpt3|default", "these are the blocks that there are"),
+    only("decoder_block", ValueType::kString, "llama2|mistral|mixtral|gemma|gpt3|default", "these are the supported blocks"),
     works("global_parameter_scale", ValueType::kInteger),
     works("base_emb_dim", ValueType::kInteger),
     works("base_num_query_heads", ValueType::kInteger),
@@ -135,7 +136,7 @@ constexpr Key kTable[] = {
     works("load_balance_loss_weight", ValueType::kNumber),
     works("num_groups", ValueType::kInteger),
     only("expert_activations", ValueType::kList, "[]|['silu', 'linear']|['gelu', 'linear']|['gelu']|['relu', 'linear']|['relu']", "these are the activations that this version has"),
-    only("router_style", ValueType::kString, "maxtext|pax", "these are the ways to route"),
+    only("router_style", ValueType::kString, "maxtext|pax", "these are the supported routers"),
     no_effect("megablox", ValueType::kBool, kExperts),
     no_effect("sparse_matmul", ValueType::kBool, kExperts),
     // Precision
@@ -241,7 +242,7 @@ constexpr Key kTable[] = {
     works("tokenizer_path", ValueType::kString),
     no_effect("assets_path", ValueType::kString, "tokenizer_path names the tokenizer"),
     no_effect("vocab_relative_path", ValueType::kString, "tokenizer_path names the tokenizer"),
-    only("tokenizer_type", ValueType::kString, "|sentencepiece|huggingface|tiktoken", "these are the tokenizers that there are"),
+    only("tokenizer_type", ValueType::kString, "|sentencepiece|huggingface|tiktoken", "these are the supported tokenizers"),
     no_effect("tokenize_train_data", ValueType::kBool, kInShards),
     no_effect("tokenize_eval_data", ValueType::kBool, kInShards),
     no_effect("add_bos", ValueType::kBool, kInShards),
@@ -260,7 +261,7 @@ constexpr Key kTable[] = {
     works("learning_rate_decay_start", ValueType::kInteger),
     works("learning_rate_decay_end", ValueType::kInteger),
     works("wsd_decay_steps_fraction", ValueType::kNumber),
-    only("wsd_decay_style", ValueType::kString, "linear|cosine", "a wsd schedule decays so"),
+    only("wsd_decay_style", ValueType::kString, "linear|cosine", "these are the decay styles of a wsd schedule"),
     works("adam_b1", ValueType::kNumber),
     works("adam_b2", ValueType::kNumber),
     works("adam_eps", ValueType::kNumber),
@@ -269,7 +270,7 @@ constexpr Key kTable[] = {
     works("weight_decay_times_learning_rate", ValueType::kBool),
     works("adamw_mask", ValueType::kList),
     works("adam_clip_threshold", ValueType::kNumber),
-    only("mu_dtype", ValueType::kString, "|float32|bfloat16", "the first moment is kept so"),
+    only("mu_dtype", ValueType::kString, "|float32|bfloat16", "these are the types of the first moment"),
     works("mu_stochastic_rounding", ValueType::kBool),
     works("gradient_clipping_threshold", ValueType::kNumber),
     works("gradient_accumulation_steps", ValueType::kInteger),
@@ -311,7 +312,7 @@ constexpr Key kTable[] = {
     no_effect("enable_multi_tier_checkpointing", ValueType::kBool, kLocalCopies),
     no_effect("use_replicator_service", ValueType::kBool, kLocalCopies),
     no_effect("replicator_backup_interval_minutes", ValueType::kInteger, kLocalCopies),
-    no_effect("enable_autocheckpoint", ValueType::kBool, "SIGTERM always asks for a checkpoint"),
+    no_effect("enable_autocheckpoint", ValueType::kBool, "SIGTERM always requests a checkpoint"),
     no_effect("source_checkpoint_layout", ValueType::kString, kOrbax),
     // Metrics and logs
     works("metrics_file", ValueType::kString),
@@ -332,8 +333,8 @@ constexpr Key kTable[] = {
     no_effect("enable_checkpoint_cloud_logger", ValueType::kBool, kGoogleCloud),
     no_effect("enable_checkpoint_standard_logger", ValueType::kBool, kOrbax),
     // Profiling
-    only("profiler", ValueType::kString, "|nsys", "Nsight Systems is the profiler that there is, of GPUs; on the CPU use perf"),
-    only("enable_profiler", ValueType::kBool, "False", "profiler says which one"),
+    only("profiler", ValueType::kString, "|nsys", "Nsight Systems is the only profiler, for GPUs; on the CPU use perf"),
+    only("enable_profiler", ValueType::kBool, "False", "profiler selects one"),
     works("skip_first_n_steps_for_profiler", ValueType::kInteger),
     works("profiler_steps", ValueType::kInteger),
     no_effect("profile_periodically_period", ValueType::kInteger, kOneProfile),

@@ -1,4 +1,4 @@
-// The rows behind all_keys(); only keys.cc looks here.
+// The rows behind all_keys(). Used by keys.cc only.
 #pragma once
 
 #include <span>

@@ -9,7 +9,7 @@
 namespace muster::jobspec {
 namespace {
 
-// 2024-06 and earlier names, from MaxText's history.
+// Names of 2024-06 and earlier, from MaxText's history.
 constexpr Alias kAliases[] = {
     {"cosine_learning_rate_final_fraction", "learning_rate_final_fraction", ""},
     {"hf_data_files", "hf_train_files", ""},
@@ -23,7 +23,7 @@ constexpr Alias kAliases[] = {
     {"load_from_other_directory", "load_full_state_path", ""},
 };
 
-// Sections of the table, each by its first key.
+// Sections of the table, each identified by its first key.
 struct Topic {
   std::string_view first_key;
   std::string_view title;

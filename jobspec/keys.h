@@ -1,5 +1,5 @@
-// Every key that a config may have: MaxText's (the whole base.yml of 2024-06 and the later ones that
-// commands in the field use) and Muster's few own ones, each with its type and what it means here.
+// Every key that a config may have: MaxText's (the whole base.yml of 2024-06, and later ones that
+// are in common use) and a few of Muster's own, each with its type and its meaning here.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@ namespace muster::jobspec {
 
 enum class Support {
   kWorks,
-  kNoEffect,    // known and checked, but nothing here depends on it: one warning that says why
-  kRestricted,  // only some of MaxText's values can be run: an error says which
+  kNoEffect,    // known and checked, but without effect: one warning with the reason
+  kRestricted,  // only some of MaxText's values are supported: an error names them
 };
 
 struct Key {
@@ -20,29 +20,29 @@ struct Key {
   ValueType type;
   Support support;
   std::string_view note;     // why it has no effect, or why it is restricted
-  std::string_view allowed;  // kRestricted: the values that work, separated by '|'
+  std::string_view allowed;  // kRestricted: the supported values, separated by '|'
 };
 
-// Sorted by topic as base.yml is.
+// Returns the keys in the topic order of base.yml.
 std::span<const Key> all_keys();
 
-// The section of base.yml that the key, one of all_keys(), belongs to.
+// Returns the section of base.yml that contains the key. Requires one of all_keys().
 std::string_view topic_of(const Key& key);
 
-// Null when there is no such key.
+// Returns null for an unknown key.
 const Key* find_key(std::string_view name);
 
-// A name that MaxText has renamed, and the one or two keys that it now sets.
+// A former name of MaxText's, and the one or two keys that it sets.
 struct Alias {
   std::string_view name;
   std::string_view target;
-  std::string_view second_target;  // empty: none
+  std::string_view second_target;  // empty: only one target
 };
 
 std::span<const Alias> all_aliases();
 const Alias* find_alias(std::string_view name);
 
-// The known key or alias nearest to a misspelt one; empty when none is near.
+// Returns the known key or alias nearest to a misspelt one; empty if none is near.
 std::string_view nearest_key(std::string_view name);
 
 }  // namespace muster::jobspec

@@ -15,7 +15,7 @@
 namespace muster::jobspec {
 namespace {
 
-// What may stand behind python3 [-m].
+// A program after python3 [-m].
 struct Launcher {
   std::string_view module;
   std::string_view script;  // the end of its path
@@ -33,7 +33,8 @@ bool is_python(absl::string_view word) {
          word.find_first_not_of("0123456789.") == absl::string_view::npos;
 }
 
-// What people have in front of python, or instead of it. A script's lines are not among the words here.
+// Programs that users put in front of python, or use instead of it. The lines of a script are not
+// visible here.
 constexpr std::string_view kStarters[] = {
     "apptainer", "bash",   "docker", "enroot",   "env",    "exec",   "export", "kubectl",
     "mpiexec",   "mpirun", "nohup",  "podman",   "salloc", "sbatch", "sh",     "singularity",
@@ -53,8 +54,8 @@ bool is_launcher(bool is_module, const std::string& name) {
   });
 }
 
-// What Pax reads from its environment means something here, too: ENABLE_FP8=1 is a flag like any other. In front, as flags
-// of the command line win over it.
+// Returns variables that Pax reads from its environment to the words: ENABLE_FP8=1 is a flag like
+// any other. They go in front, because flags override them.
 void give_back_variables(std::vector<std::string>& environment, std::vector<std::string>& words) {
   const auto is_pax_variable = [](const std::string& assignment) {
     const std::string name = assignment.substr(0, assignment.find('='));
@@ -67,7 +68,7 @@ void give_back_variables(std::vector<std::string>& environment, std::vector<std:
   environment.erase(rest, environment.end());
 }
 
-// From behind python to its program: -u, -X dev, -W ignore.
+// Skips python's own options: -u, -X dev, -W ignore.
 size_t skip_python_options(const std::vector<std::string>& words, size_t at) {
   while (at < words.size() && absl::StartsWith(words[at], "-") && words[at] != "-m")
     at += words[at] == "-W" || words[at] == "-X" ? 2 : 1;
@@ -87,8 +88,8 @@ absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
   if (at < words.size() && is_starter(words[at])) {
     return absl::InvalidArgumentError(
         absl::StrCat(show(words[at]),
-                     ": that is a shell, a script or a launcher; paste the python3 line in it, "
-                     "or CONFIG=… alone. A program of your own goes behind --: muster run -- ",
+                     ": this is a shell, a script or a launcher; paste the python3 line in it, or "
+                     "CONFIG=… alone. Put your own program behind --: muster run -- ",
                      words[at], " …"));
   }
   if (at == words.size() || !is_python(words[at])) return Launch();
@@ -102,9 +103,9 @@ absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
   if (at >= words.size() || !is_launcher(is_module, words[at])) {
     return absl::InvalidArgumentError(
         absl::StrCat(python, " ", is_module ? "-m " : "", at < words.size() ? show(words[at]) : "",
-                     ": the command lines of MaxText/train.py, paxml.main and "
-                     "axlearn.common.launch_trainer_main are taken as configs; a program of your "
-                     "own goes behind --: muster run -- ",
+                     ": only command lines of MaxText/train.py, paxml.main and "
+                     "axlearn.common.launch_trainer_main are accepted as configs; put your own "
+                     "program behind --: muster run -- ",
                      python, " …"));
   }
   const bool is_pax =

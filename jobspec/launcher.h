@@ -1,4 +1,4 @@
-// What starts the other programs, in front of their flags. Pure.
+// The words that start another program, in front of its flags. Pure.
 #pragma once
 
 #include <string>
@@ -10,19 +10,21 @@
 namespace muster::jobspec {
 
 struct Launch {
-  bool has_program = false;  // one of the three stood in front
-  std::vector<std::string>
-      environment;  // its NAME=VALUE words; those that Pax reads itself stay among the flags
+  bool has_program = false;  // the command line begins with one of the three known programs
+  // Its NAME=VALUE words, without those that Pax itself reads: they stay among the flags.
+  std::vector<std::string> environment;
 };
 
-// NAME=VALUE as a shell takes it in front of a command.
+// True for NAME=VALUE as a shell accepts it in front of a command.
 bool is_assignment(const std::string& word);
 
-// Takes `python3 -m paxml.main`, `XLA_FLAGS=… python3 MaxText/train.py` and the like from the front of `words`.
-// InvalidArgument for a program that is none of the three, and for what starts programs (bash, srun, …).
+// Removes `python3 -m paxml.main`, `XLA_FLAGS=… python3 MaxText/train.py` and the like from the
+// front of `words`. InvalidArgument for other programs, and for words that start programs (bash,
+// srun, …).
 absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words);
 
-// Why a variable for XLA, TPUs or Transformer Engine changes nothing here; empty for other names.
+// Returns why a variable for XLA, TPUs or Transformer Engine has no effect here; empty for other
+// names.
 std::string_view why_without_effect(std::string_view variable);
 
 }  // namespace muster::jobspec

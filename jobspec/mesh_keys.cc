@@ -15,7 +15,8 @@
 namespace muster::jobspec {
 namespace {
 
-// A preset's global_batch_size gives way to a user's per_device_batch_size; of two wishes both must hold.
+// A user's per_device_batch_size overrides a preset's global_batch_size; if the user has set both,
+// they must agree.
 bool uses_global_batch(const SettingsReader& reader, int64_t global) {
   if (global == 0) return false;
   return reader.is_wished("global_batch_size") || !reader.is_wished("per_device_batch_size");
@@ -25,13 +26,13 @@ std::string count_of_ranks(int64_t ranks) {
   return absl::StrCat(ranks, ranks == 1 ? " rank" : " ranks");
 }
 
-// Those who share a batch: ranks, or groups of ranks that compute one slice of it together.
+// The slices that share a batch: ranks, or groups of ranks that compute one slice together.
 std::string count_of_slices(const Mesh& mesh, int64_t slices) {
   if (slices == mesh.ranks()) return count_of_ranks(slices);
   return absl::StrCat(slices, " groups of ", count_of_ranks(mesh.ranks() / slices));
 }
 
-// Sequences of a slice's micro-batch, which need not be whole.
+// Returns the sequences in a slice's micro-batch, which need not be a whole number.
 double read_share(SettingsReader& reader, const Mesh& mesh, int64_t slices, int32_t micro_batches) {
   double batch = 12;
   reader.read("per_device_batch_size", batch);
@@ -52,13 +53,13 @@ double read_share(SettingsReader& reader, const Mesh& mesh, int64_t slices, int3
   return static_cast<double>(global) / static_cast<double>(slices * micro_batches);
 }
 
-// What base.yml leaves open, as MaxText's does.
+// The axes that base.yml leaves open, the same as in MaxText.
 constexpr MeshAxis kOpenInNode = MeshAxis::kFsdp, kOpenBetweenNodes = MeshAxis::kData;
 
 // The degrees of one level ("ici" inside a node, "dcn" between nodes) as the user writes them.
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
-// `open` is base.yml's.
+// `open` is the axis that base.yml leaves open.
 void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, Degrees& degrees) {
   int32_t& of_open = degrees[static_cast<size_t>(open)];
   of_open = -1;
@@ -66,14 +67,14 @@ void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, D
     reader.read(mesh_key(level, static_cast<MeshAxis>(i)), degrees[i]);
   for (size_t i = 0; i < degrees.size(); ++i) {
     const auto axis = static_cast<MeshAxis>(i);
-    // A person who opens another means that one.
+    // If the user opens another axis, base.yml's is closed.
     if (axis != open && degrees[i] == -1 && of_open == -1 &&
         !reader.is_wished(mesh_key(level, open)))
       of_open = 1;
   }
 }
 
-// The number of ranks that the degrees make; an open one adds none.
+// Returns the number of ranks by the degrees; an open degree counts as 1.
 int32_t product_of(const Degrees& degrees) {
   int64_t product = 1;
   for (const int32_t degree : degrees) {
@@ -115,11 +116,12 @@ void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& 
       global >= 1 && global < static_cast<double>(slices) && std::floor(global) == global;
   reader.require(
       whole, "per_device_batch_size",
-      absl::StrCat("a rank trains on whole sequences, so it must be a whole number of at least 1; ",
-                   count_of_slices(mesh, slices), " would share ", global, " sequences",
-                   would_do ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
-                                           " with 1 each would do")
-                            : ""));
+      absl::StrCat(
+          "must be a whole number of at least 1, because a rank trains on whole sequences; ",
+          count_of_slices(mesh, slices), " would share ", global, " sequences",
+          would_do ? absl::StrCat(", for which ", count_of_ranks(std::llround(global)),
+                                  " with 1 each would do")
+                   : ""));
   if (whole) train.per_device_batch_size = static_cast<int32_t>(batch);
   reader.read("max_target_length", train.max_target_length);
 }

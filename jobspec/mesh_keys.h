@@ -1,4 +1,5 @@
-// The keys of the mesh (MaxText's ici_… and dcn_…_parallelism) and of the batch, which the mesh cuts.
+// The keys of the mesh (MaxText's ici_… and dcn_…_parallelism) and of the batch, which the mesh
+// divides.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,20 @@
 
 namespace muster::jobspec {
 
-// A mesh as keys and options have it: degrees may be -1, or anything else that is wrong.
+// A requested mesh, from keys and options: degrees may be -1 or invalid.
 struct WantedMesh {
   MeshShape shape;
   int32_t nodes = 1;
   int32_t ranks_per_node = 1;
 };
 
-// Without nodes or ranks the degrees say how many there are. InvalidArgument when there are too many.
+// If nodes or ranks are unset, they follow from the degrees. InvalidArgument when there are too
+// many.
 absl::StatusOr<WantedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
                                      std::optional<int32_t> ranks_per_node);
 
-// What a slice of the mesh has of per_device_batch_size or global_batch_size, and the length of sequences. The reader's status says
-// what is not a whole number of sequences.
+// Reads per_device_batch_size or global_batch_size into the batch of one slice of the mesh, and the
+// sequence length. The reader keeps an error if the batch is not a whole number of sequences.
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train);
 
 }  // namespace muster::jobspec

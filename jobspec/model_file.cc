@@ -19,12 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// More presets than anybody keeps in one folder.
+// More presets than any folder has.
 constexpr size_t kModelsMax = 1000;
 
 constexpr std::string_view kLeftOutKey = "left_out";
 constexpr std::string_view kFollowsKey = "follows";
-// Scales the sizes that the model's name fixes.
+// Scales the sizes that are fixed by the model's name.
 constexpr std::string_view kScaleKey = "global_parameter_scale";
 
 std::vector<std::string> models_in(const fs::path& folder) {
@@ -44,14 +44,15 @@ absl::Status unknown_model(std::string_view name, const fs::path& folder) {
   const std::vector<std::string_view> views(known.begin(), known.end());
   const std::string_view nearest = nearest_name(name, views);
   if (known.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        "model_name=", show(std::string(name)), ": there are no models in ", folder.string(),
-        ", beside the config; one that begins with base_config: base.yml has that file's"));
+    return absl::NotFoundError(absl::StrCat("model_name=", show(std::string(name)),
+                                            ": no models in ", folder.string(),
+                                            " beside the config; a config that begins with "
+                                            "base_config: base.yml uses the models of that file"));
   }
-  return absl::NotFoundError(absl::StrCat(
-      "model_name=", show(std::string(name)), ": there is no such model in ", folder.string(),
-      nearest.empty() ? absl::StrCat("; there are: ", absl::StrJoin(known, ", "))
-                      : absl::StrCat("; did you mean ", av(nearest), "?")));
+  return absl::NotFoundError(
+      absl::StrCat("model_name=", show(std::string(name)), ": no such model in ", folder.string(),
+                   nearest.empty() ? absl::StrCat("; there are: ", absl::StrJoin(known, ", "))
+                                   : absl::StrCat("; did you mean ", av(nearest), "?")));
 }
 
 bool is_plain_name(std::string_view name) {
@@ -59,7 +60,8 @@ bool is_plain_name(std::string_view name) {
          name.size() <= 250;
 }
 
-// What a model's name fixes. Everything else in its file (max_target_length, …) is a default for a run.
+// Keys that are fixed by a model's name. All others in its file (max_target_length, …) are defaults
+// for a run.
 bool is_architecture(std::string_view key) {
   static constexpr std::string_view kNames[] = {"head_dim",
                                                 "vocab_size",
@@ -90,20 +92,21 @@ bool is_architecture(std::string_view key) {
          std::find(std::begin(kNames), std::end(kNames), key) != std::end(kNames);
 }
 
-// What a preset does otherwise than its original.
+// A difference between a preset and its original.
 struct LeftOut {
   std::string sentence;
   std::string unless;  // "key=value"; may be empty
 };
 
-// A model while its files are read.
+// A model while its files are being read.
 struct Model {
   Settings settings;
   std::vector<LeftOut> left_out;
   std::map<std::string, std::string> follows;  // key → "key" or "key / key"
 };
 
-// A sentence, or {unless: "key=value", says: a sentence} for one that this value makes untrue.
+// Reads a sentence, or {unless: "key=value", says: a sentence}, which does not apply with this
+// value.
 LeftOut left_out_of(const nlohmann::json& item) {
   if (item.is_string()) return {.sentence = item.get<std::string>(), .unless = ""};
   if (!item.is_object()) return {};
@@ -144,7 +147,8 @@ absl::StatusOr<Model> read_model_file(const std::string& path) {
   return model;
 }
 
-// A file that says how wide the model is twice. Gemma's heads are meant to be wider than the model.
+// Rejects a file with two contradictory widths of the model. Gemma's heads are intentionally wider
+// than the model.
 absl::Status check_widths(const ModelRequest& request, const Settings& model) {
   const auto integer = [&](const char* key) -> int64_t {
     const auto found = model.find(key);
@@ -158,7 +162,7 @@ absl::Status check_widths(const ModelRequest& request, const Settings& model) {
   const bool may_differ = request.override_model_config ||
                           (block != model.end() && block->second.value == "gemma") || width == 0 ||
                           heads == 0 || head_dim == 0;
-  constexpr int64_t kSane = int64_t{1} << 31;  // larger sizes are refused later, by name
+  constexpr int64_t kSane = int64_t{1} << 31;  // larger sizes are rejected later, by name
   if (may_differ || heads > kSane || head_dim > kSane || heads * head_dim == width) {
     return absl::OkStatus();
   }
@@ -166,23 +170,22 @@ absl::Status check_widths(const ModelRequest& request, const Settings& model) {
       absl::StrCat("model ", request.name, " contradicts itself: base_num_query_heads (", heads,
                    ") times head_dim (", head_dim, ") is ", heads * head_dim,
                    ", but base_emb_dim is ", width, " (", model.find("base_emb_dim")->second.origin,
-                   "); correct the file, or add override_model_config=true if it is meant so"));
+                   "); correct the file, or add override_model_config=true if this is intended"));
 }
 
 absl::Status conflict(const ModelRequest& request, const std::string& key, const Setting& asked,
                       const nlohmann::json& models) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, "=", show(asked.value), " (", asked.origin, ") differs from model ",
-                   request.name, ", which has ", show(models),
-                   "; add override_model_config=true to train another model than the name says"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      key, "=", show(asked.value), " (", asked.origin, ") differs from model ", request.name,
+      ", which has ", show(models), "; add override_model_config=true to change the named model"));
 }
 
-// What somebody has asked for before the model's file is laid over it.
+// True for a key that was requested before the model's file is applied.
 bool is_wish(const Setting& setting) {
   return setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
 }
 
-// A key on which the model's file is silent is free, as in MaxText.
+// Keys that the model's file does not set are free, as in MaxText.
 absl::Status check_wishes(const ModelRequest& request, const Settings& model,
                           const Settings& settings) {
   if (request.override_model_config) return absl::OkStatus();
@@ -196,7 +199,7 @@ absl::Status check_wishes(const ModelRequest& request, const Settings& model,
   return absl::OkStatus();
 }
 
-// -single-host: a share of the batch that the file has for many hosts.
+// -single-host: a share of the file's batch, which is for many hosts.
 void divide_batch(const ModelRequest& request, int64_t divisor, Settings& model) {
   const auto batch = model.find("global_batch_size");
   if (divisor == 1 || batch == model.end()) return;
@@ -206,14 +209,14 @@ void divide_batch(const ModelRequest& request, int64_t divisor, Settings& model)
   setting.value = setting.value.get<int64_t>() / divisor;
 }
 
-// What AXLearn's FP8ConfigModifier(fp8_amax_history_length=128) makes of a Fuji model.
+// The effect of AXLearn's FP8ConfigModifier(fp8_amax_history_length=128) on a Fuji model.
 void set_fp8(const ModelRequest& request, Settings& model) {
   const std::string origin = absl::StrCat("model ", request.name, ": -fp8");
   model.insert_or_assign("quantization", Setting{"fp8", origin, Layer::kModelFile});
   model.insert_or_assign("fp8_amax_history_length", Setting{128, origin, Layer::kModelFile});
 }
 
-// A value that a flag has changed, or the quotient of two, in place of the model's own.
+// Replaces the model's own value by one that a flag has changed, or by the quotient of two.
 absl::Status follow(const std::string& key, const std::string& sources, Settings& settings) {
   const Setting* own = find_setting(settings, key);
   if (own != nullptr && is_wish(*own)) return absl::OkStatus();
@@ -244,7 +247,7 @@ absl::Status follow(const std::string& key, const std::string& sources, Settings
   return absl::OkStatus();
 }
 
-// Whether the settings say `text`, "key=value".
+// True if the settings contain `text`, "key=value".
 bool holds(const std::string& text, const Settings& settings) {
   const auto split = split_override(text);
   if (!split.ok()) return false;

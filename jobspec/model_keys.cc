@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -17,7 +18,8 @@ using trainer::ModelConfig;
 using trainer::NormType;
 using trainer::PositionType;
 
-// What MaxText's decoder_block decides beyond the other keys (layers/{models,llama2,mistral,gemma,gpt3}.py).
+// The properties that MaxText's decoder_block decides besides the other keys
+// (layers/{models,llama2,mistral,gemma,gpt3}.py).
 struct Block {
   std::string_view name;
   NormType norm_type;
@@ -40,10 +42,10 @@ const Block& block_named(std::string_view name) {
   for (const Block& block : kBlocks) {
     if (block.name == name) return block;
   }
-  return kBlocks[0];  // other names are refused as restricted values
+  return kBlocks[0];  // other names are rejected as restricted values
 }
 
-// MaxText scales by powers of two in turn: heads and mlp, then width, then layers.
+// MaxText assigns powers of two in turn: heads and mlp, then width, then layers.
 absl::Status scale_model(int64_t scale, ModelConfig& model) {
   if (scale < 1 || (scale & (scale - 1)) != 0 || scale > (int64_t{1} << 30)) {
     return absl::InvalidArgumentError(
@@ -100,16 +102,33 @@ void read_block(SettingsReader& reader, ModelConfig& model) {
   reader.read("normalization_layer_epsilon", model.norm_epsilon);
 }
 
-// ['gelu', 'linear'] is a gate and its values, ['gelu'] has no gate. Other lists are refused as restricted values.
+struct NamedActivation {
+  std::string_view name;
+  Activation activation;
+};
+constexpr NamedActivation kActivations[] = {
+    {"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"relu", Activation::kRelu}};
+
+// Reads a list of MaxText's form: ['gelu', 'linear'] is a gated MLP, ['gelu'] one without a gate.
+// An empty list leaves both outputs as they are. The reader keeps an error for any other list: the
+// key table restricts the values, too, but a new value there must not become another activation.
 void read_activations(SettingsReader& reader, std::string_view key, Activation& activation,
                       bool& gated) {
   std::vector<std::string> names;
   reader.read(key, names);
   if (names.empty()) return;
-  gated = names.size() == 2;
-  activation = names.front() == "gelu"   ? Activation::kGelu
-               : names.front() == "relu" ? Activation::kRelu
-                                         : Activation::kSilu;
+  const auto* const found =
+      std::find_if(std::begin(kActivations), std::end(kActivations),
+                   [&](const NamedActivation& each) { return each.name == names.front(); });
+  const bool has_gate = names.size() == 2 && names.back() == "linear";
+  const bool is_known = found != std::end(kActivations) && (names.size() == 1 || has_gate);
+  reader.require(
+      is_known, key,
+      "must be ['silu'], ['gelu'] or ['relu'], or one of them followed by 'linear' for a "
+      "gated MLP, as ['silu', 'linear']");
+  if (!is_known) return;
+  activation = found->activation;
+  gated = has_gate;
 }
 
 void read_experts(SettingsReader& reader, ModelConfig& model, std::vector<std::string>& warnings) {
@@ -147,7 +166,7 @@ void read_experts(SettingsReader& reader, ModelConfig& model, std::vector<std::s
         "num_groups has no effect: router_style is maxtext, whose groups are sequences");
   }
   if (experts.mlp_dim == -1) experts.mlp_dim = model.mlp_dim;
-  // MaxText's: the last of every so many layers.
+  // MaxText's default: the last layer of each group.
   if (experts.first_layer == -1) experts.first_layer = experts.layer_step - 1;
   model.experts = experts;
 }
@@ -236,8 +255,9 @@ void read_attention(SettingsReader& reader, ModelConfig& model,
   reader.read("attn_logits_soft_cap", model.attn_logits_soft_cap);
 }
 
-// MaxText stores the embeddings that Gemma multiplies by sqrt(width) already multiplied, and divides a tied head's logits
-// by it. Our layout is Hugging Face's, which stores them plain, so that for Gemma the two cancel.
+// MaxText stores Gemma's embeddings multiplied by sqrt(width), and divides the logits of a tied
+// head by it. Our layout is Hugging Face's, which stores them unscaled, so that the two factors
+// cancel for Gemma.
 void read_head(SettingsReader& reader, ModelConfig& model) {
   bool normalize = true;
   reader.read("logits_via_embedding", model.logits_via_embedding);

@@ -1,4 +1,4 @@
-// The model's keys → ModelConfig: what a decoder_block stands for, and how the other keys change it.
+// The model's keys → ModelConfig: the meaning of decoder_block, and the keys that modify it.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@
 
 namespace muster::jobspec {
 
-// Fills in `model`; sizes are judged later, by trainer::validate(). InvalidArgument names the keys that cannot go together.
+// Fills in `model`; trainer::validate() checks the sizes later. InvalidArgument names the keys that
+// are incompatible.
 absl::Status read_model(SettingsReader& reader, trainer::ModelConfig& model,
                         std::vector<std::string>& warnings);
 
-// dtype: what the model computes in.
+// Reads dtype, the type of the model's computation.
 void read_dtype(SettingsReader& reader, trainer::ComputeType& dtype);
 
 }  // namespace muster::jobspec

@@ -50,14 +50,14 @@ void warn_of_optimizer(const SettingsReader& reader, const OptimizerConfig& opti
     WithoutEffect(reader, "mu_dtype is float32", warnings)({"mu_stochastic_rounding"});
 }
 
-// Both -1 leaves nothing to infer from.
+// If both are -1, neither can be inferred.
 void read_steps(SettingsReader& reader, trainer::TrainConfig& train) {
   train.steps = 150'001;
   train.optimizer.schedule_steps = -1;
   reader.read("steps", train.steps);
   reader.read("learning_rate_schedule_steps", train.optimizer.schedule_steps);
   reader.require(train.steps != -1 || train.optimizer.schedule_steps != -1, "steps",
-                 "learning_rate_schedule_steps is -1, too; set one of them");
+                 "learning_rate_schedule_steps is also -1; set one of them");
   if (train.steps == -1) train.steps = train.optimizer.schedule_steps;
   if (train.optimizer.schedule_steps == -1) train.optimizer.schedule_steps = train.steps;
   reader.require(train.steps >= 1, "steps", "must be at least 1, or -1");
@@ -71,7 +71,7 @@ int64_t read_share(SettingsReader& reader, std::string_view key, int64_t total) 
   return fits ? static_cast<int64_t>(static_cast<double>(total) * fraction) : 0;
 }
 
-// -1: none.
+// -1: unset.
 int64_t read_steps_or_none(SettingsReader& reader, std::string_view key) {
   int64_t steps = -1;
   reader.read(key, steps);
@@ -86,8 +86,8 @@ void read_warmup(SettingsReader& reader, OptimizerConfig& optimizer) {
   const int64_t share = read_share(reader, kFraction, optimizer.schedule_steps);
   const bool wants_steps = reader.is_wished(kSteps) && steps >= 0;
   reader.require(!wants_steps || !reader.is_wished(kFraction), kSteps,
-                 "warmup_steps_fraction is given, too; give one of the two");
-  // A preset's steps give way to a user's fraction.
+                 "warmup_steps_fraction is also set; set only one of the two");
+  // A user's fraction overrides a preset's steps.
   optimizer.warmup_steps = steps < 0 || reader.is_wished(kFraction) ? share : steps;
 }
 
@@ -103,7 +103,7 @@ void read_wsd(SettingsReader& reader, OptimizerConfig& optimizer) {
   reader.read_choice("wsd_decay_style", trainer::kDecayStyleNames, optimizer.wsd_decay_style);
 }
 
-// A preset's start gives way to a longer warm-up.
+// A longer warm-up overrides a preset's start.
 void read_decay(SettingsReader& reader, OptimizerConfig& optimizer,
                 std::vector<std::string>& warnings) {
   constexpr std::string_view kStart = "learning_rate_decay_start";
@@ -114,7 +114,7 @@ void read_decay(SettingsReader& reader, OptimizerConfig& optimizer,
   optimizer.decay_end = end >= 0 ? end : optimizer.schedule_steps;
   const bool is_free = start < 0 || !reader.is_wished(kStart);
   if (!is_free || start >= warmup) return;
-  // A warm-up that takes all steps leaves none to the decay.
+  // A warm-up of all steps leaves no steps for the decay.
   optimizer.decay_start = warmup + (optimizer.decay_end > warmup ? 1 : 0);
   if (start < 0) return;
   warnings.push_back(absl::StrCat(av(kStart), " is ", optimizer.decay_start, " instead of ", start,

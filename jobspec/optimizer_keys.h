@@ -1,5 +1,5 @@
-// The optimizer's and the schedule's part of a config: keys with MaxText's names to OptimizerConfig. MaxText gives a schedule
-// as fractions of its length, Pax as numbers of steps; the trainer gets steps.
+// The optimizer and schedule keys of MaxText → OptimizerConfig. MaxText gives schedule phases as
+// fractions of its length, Pax as numbers of steps; the trainer gets steps.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace muster::jobspec {
 
-// What one update depends on when its rate is given: all but the schedule. Adds a warning for each key that the user has set
-// and that opt_type makes meaningless. The reader remembers errors.
+// Reads everything that one update depends on for a given learning rate, thus not the schedule.
+// Adds a warning per key that the user has set and that opt_type does not use. The reader keeps
+// errors.
 void read_optimizer(SettingsReader& reader, trainer::OptimizerConfig& optimizer,
                     std::vector<std::string>& warnings);
 
-// steps and the schedule. Of a number of steps and MaxText's fraction that mean the same, the one wins that the user has
-// set; both are an error.
+// Reads steps and the schedule. If a number of steps and MaxText's fraction have the same meaning,
+// the one that the user has set wins; both together are an error.
 void read_schedule(SettingsReader& reader, trainer::TrainConfig& train,
                    std::vector<std::string>& warnings);
 

@@ -13,7 +13,7 @@ constexpr std::string_view kPerStage = "num_layers_per_pipeline_stage";
 constexpr std::string_view kRepeats = "num_pipeline_repeats";
 constexpr std::string_view kMicroBatches = "num_pipeline_microbatches";
 
-// "2 or 4": what divides `whole` and is nearest to `wanted`, which does not.
+// Returns "2 or 4": the divisors of `whole` nearest to `wanted`, which is none.
 std::string nearest_divisors(int32_t whole, int32_t wanted) {
   int32_t below = 1, above = whole;
   const auto consider = [&](int32_t divisor) {
@@ -29,7 +29,7 @@ std::string nearest_divisors(int32_t whole, int32_t wanted) {
   return absl::StrCat(below, " or ", above);
 }
 
-// Runs of layers of a stage.
+// Returns the runs of layers per stage.
 int32_t read_repeats(SettingsReader& reader, int32_t stages, int32_t layers) {
   int32_t per_stage = 1, repeats = -1;
   reader.read(kPerStage, per_stage);
@@ -37,7 +37,7 @@ int32_t read_repeats(SettingsReader& reader, int32_t stages, int32_t layers) {
   reader.require(per_stage >= 1, kPerStage, "must be at least 1");
   reader.require(repeats >= 1 || repeats == -1, kRepeats,
                  "must be at least 1, or -1: as many as there are layers for");
-  // A mesh that does not divide the layers is refused with the mesh's keys.
+  // A mesh that does not divide the layers is rejected with the mesh's keys.
   if (!reader.status().ok() || stages == 1 || layers % stages != 0) return 1;
   const int32_t of_stage = layers / stages;
   const std::string these =

@@ -1,5 +1,5 @@
-// The keys that say how a pipeline runs: MaxText's num_layers_per_pipeline_stage, num_pipeline_repeats and num_pipeline_microbatches.
-// They have no effect where the mesh has one stage.
+// The keys of pipeline schedules: MaxText's num_layers_per_pipeline_stage, num_pipeline_repeats and
+// num_pipeline_microbatches. They have no effect on a mesh with one stage.
 #pragma once
 
 #include "common/mesh.h"
@@ -8,9 +8,10 @@
 
 namespace muster::jobspec {
 
-// Of a config whose model and batch have been read. Layers are stages times layers per stage times repeats: -1 repeats are what is left
-// and so are the layers per stage where a person gives the repeats alone. -1 micro-batches are as many as there are stages. The
-// reader's status names keys that disagree, and what would do.
+// Requires that the model and the batch have been read. The number of layers is stages times layers
+// per stage times repeats: repeats of -1 are computed from the rest, and so are the layers per
+// stage if only the repeats are given. -1 micro-batches: one per stage. The reader keeps an error
+// that names incompatible keys and the nearest valid values.
 void read_pipeline(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train);
 
 }  // namespace muster::jobspec

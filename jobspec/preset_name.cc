@@ -9,29 +9,30 @@
 namespace muster::jobspec {
 namespace {
 
-// Names of Pax and MaxText that people will type, and what is in their way.
+// Names of Pax and MaxText that users may type, and why they are not supported.
 struct NotYet {
-  std::string_view part;  // of the name
+  std::string_view part;  // a part of the name
   std::string_view reason;
 };
 constexpr NotYet kNotYet[] = {
     {"Lambada", "it evaluates a checkpoint, and this version trains"},
 };
 
-// AXLearn's fuji.py: what is left of a batch that was meant for 128 and more hosts.
+// AXLearn's fuji.py: the divisor of a batch that is meant for 128 and more hosts.
 constexpr int64_t kSingleHostDivisor = 128;
 
 absl::Status refuse(std::string_view name, std::string_view reason) {
   return absl::InvalidArgumentError(absl::StrCat("model_name=", av(name), ": ", av(reason)));
 }
 
-// The sizes that AXLearn gives a -single-host variant.
+// The sizes for which AXLearn has a -single-host variant.
 bool has_single_host(absl::string_view file) {
   return absl::StartsWith(file, "fuji-1B-") || absl::StartsWith(file, "fuji-3B-") ||
          absl::StartsWith(file, "fuji-7B-") || absl::StartsWith(file, "fuji-8B-");
 }
 
-// Each suffix at most once, in any order. `-flash` changes nothing: attention is always blocked flash attention.
+// Each suffix at most once, in any order. `-flash` has no effect: attention is always blocked flash
+// attention.
 absl::StatusOr<PresetName> parse_fuji(std::string_view name) {
   absl::string_view rest = av(name);
   bool flash = false, single_host = false, fp8 = false;

@@ -1,5 +1,5 @@
-// A model's name as users type it: which file describes it, and what the suffixes of AXLearn's names change
-// (fuji-7B-v2-flash-single-host). Pure.
+// A model's name as users type it: the file that describes it, and the changes by suffixes of
+// AXLearn's names (fuji-7B-v2-flash-single-host). Pure.
 #pragma once
 
 #include <string>
@@ -10,12 +10,13 @@
 namespace muster::jobspec {
 
 struct PresetName {
-  std::string file;           // "fuji-7B-v2": models/fuji-7B-v2.yml
-  int64_t batch_divisor = 1;  // of global_batch_size
+  std::string file;           // "fuji-7B-v2" for models/fuji-7B-v2.yml
+  int64_t batch_divisor = 1;  // divides global_batch_size
   bool fp8 = false;           // AXLearn's FP8ConfigModifier
 };
 
-// InvalidArgument for a name that is known and cannot be run, with the reason. Whether the file exists is judged elsewhere.
+// InvalidArgument for a known name that is not supported, with the reason. Does not check that the
+// file exists.
 absl::StatusOr<PresetName> parse_preset_name(std::string_view name);
 
 }  // namespace muster::jobspec

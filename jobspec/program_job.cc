@@ -13,7 +13,7 @@
 namespace muster::jobspec {
 namespace {
 
-// The time that follows it has to find room in a name, too.
+// Leaves room for the time, which is appended to the name.
 constexpr size_t kProgramNameBytesMax = 64;
 
 bool fits_name(char c) {
@@ -29,7 +29,7 @@ absl::Status check_name(const std::string& name) {
                    " letters, digits, '.', '_' or '-', and does not begin with '.'"));
 }
 
-// What is in front of a script says little.
+// The words in front of a script do not identify the program.
 bool is_interpreter(const std::string& word) {
   return absl::StartsWith(word, "python") || word == "bash" || word == "sh" || word == "env";
 }

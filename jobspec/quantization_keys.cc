@@ -15,7 +15,7 @@ using trainer::QuantizationType;
 constexpr std::string_view kShards = "quantization_local_shard_count";
 constexpr std::string_view kHistory = "fp8_amax_history_length";
 
-// MaxText's values that mean something here.
+// MaxText's values that are supported here.
 struct Recipe {
   std::string_view name;
   QuantizationType type;
@@ -28,7 +28,7 @@ constexpr std::array<Recipe, 5> kRecipes = {{
     {"te_fp8_currentscaling", QuantizationType::kFp8Current},
 }};
 
-// Its others: what each is, and what comes nearest.
+// MaxText's other values, each with its meaning and the nearest supported one.
 struct Refused {
   std::string_view name;
   std::string_view what;
@@ -70,12 +70,12 @@ absl::Status refuse(const std::string& name) {
 
 absl::Status read_type(SettingsReader& reader, QuantizationType& type) {
   std::string name;
-  bool int8_training = false;  // MaxText's key before there was `quantization`
+  bool int8_training = false;  // MaxText's key before `quantization` existed
   reader.read("quantization", name);
   reader.read("int8_training", int8_training);
   if (int8_training) {
     reader.require(name.empty() || name == "int8", "int8_training",
-                   "is quantization=int8, but quantization says something else");
+                   "means quantization=int8, but quantization has another value");
     name = "int8";
   }
   for (const Recipe& recipe : kRecipes) {
@@ -86,7 +86,7 @@ absl::Status read_type(SettingsReader& reader, QuantizationType& type) {
   return refuse(name);
 }
 
-// A wish that the type does not read.
+// Warns about a requested key that the quantization type does not read.
 void warn_unread(const SettingsReader& reader, std::string_view key, std::string_view readers,
                  std::vector<std::string>& warnings) {
   if (reader.is_wished(key))

@@ -1,4 +1,4 @@
-// quantization and what goes with it → QuantizationConfig.
+// quantization and its related keys → QuantizationConfig.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace muster::jobspec {
 
-// Fills in `quantization`; numbers are judged later, by trainer::validate(). InvalidArgument says what to set in place of a value
-// of MaxText's that this version does not have.
+// Fills in `quantization`; trainer::validate() checks the numbers later. InvalidArgument for an
+// unsupported value of MaxText's names a replacement.
 absl::Status read_quantization(SettingsReader& reader, trainer::QuantizationConfig& quantization,
                                std::vector<std::string>& warnings);
 

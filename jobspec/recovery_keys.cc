@@ -19,7 +19,7 @@ int32_t& between_nodes(MeshShape& shape, MeshAxis axis) {
   return shape.dcn[static_cast<size_t>(axis)];
 }
 
-// The mesh on so many nodes; nothing where an axis that cannot shrink stands against it.
+// Returns the mesh for this many nodes, or an error if an axis that cannot shrink prevents it.
 absl::StatusOr<MeshShape> mesh_on_fewer(const MeshShape& whole, int32_t nodes) {
   MeshShape shape = whole;
   int32_t& data = between_nodes(shape, MeshAxis::kData);
@@ -30,7 +30,7 @@ absl::StatusOr<MeshShape> mesh_on_fewer(const MeshShape& whole, int32_t nodes) {
   const int32_t left = nodes / fixed;  // for data and fsdp
   if (nodes % fixed != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("of the mesh between nodes only data and fsdp can shrink, and the other axes "
+        absl::StrCat("only data and fsdp can shrink in the mesh between nodes, and the other axes "
                      "take ",
                      fixed, " nodes"));
   }
@@ -50,7 +50,8 @@ int64_t slices_of(const trainer::TrainConfig& train) {
   return trainer::batch_slice(trainer::mesh_of(train.mesh), 0).count;
 }
 
-// Of the whole job: as many sequences as before, or, where the ranks cannot share them, nearly.
+// Keeps the evaluation of the whole job: the same number of sequences, or nearly, if the ranks
+// cannot share them equally.
 void keep_evaluation(const trainer::TrainConfig& whole, trainer::TrainConfig& train) {
   if (train.eval.steps < 1) return;
   train.eval.steps = std::max<int64_t>(1, whole.eval.steps * slices_of(whole) / slices_of(train));
@@ -60,7 +61,7 @@ std::string nodes_text(int32_t nodes) {
   return absl::StrCat(nodes, nodes == 1 ? " node" : " nodes");
 }
 
-// A flag, which stands for a key that nobody has given.
+// Reads a flag that replaces a key, if the key is not set.
 absl::Status take_option(const SettingsReader& reader, std::string_view key, std::string_view flag,
                          std::optional<int32_t> option, int32_t& value) {
   if (!option) return absl::OkStatus();
@@ -128,7 +129,7 @@ absl::Status fill_recovery(const trainer::TrainConfig& train, const Recovery& re
                                                    nodes_text(whole), ", so it must be 1 to ",
                                                    whole, ", or 0 for all"));
   }
-  absl::Status why;  // of the largest size that is not possible
+  absl::Status why;  // for the largest size that is impossible
   int32_t would_do = 0;
   bool shards_grow = false;
   for (int32_t nodes = whole - 1; nodes >= 1 && spec.smaller_size() < kSmallerSizesMax; --nodes) {
@@ -152,16 +153,16 @@ absl::Status fill_recovery(const trainer::TrainConfig& train, const Recovery& re
     if (shards_grow) {
       warnings.push_back(
           absl::StrCat("min_nodes=", least,
-                       ": fsdp shares the parameters out between nodes, so on fewer of them "
-                       "each rank holds more; see that its device has room"));
+                       ": fsdp shards the parameters between nodes, so that each rank holds more "
+                       "on fewer nodes; check that its device has enough memory"));
     }
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "min_nodes=", least, ": the job cannot go on with ", least, " to ", whole - 1, " of its ",
+      "min_nodes=", least, ": the job cannot continue with ", least, " to ", whole - 1, " of its ",
       nodes_text(whole), "; on ", whole - 1, ", ", why.message(), "; ",
       would_do > 0 ? absl::StrCat(nodes_text(would_do), " would do: min_nodes=", would_do)
-                   : absl::StrCat("no smaller number would do, so leave min_nodes out")));
+                   : absl::StrCat("no smaller number is possible; leave min_nodes unset")));
 }
 
 }  // namespace muster::jobspec

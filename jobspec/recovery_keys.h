@@ -1,4 +1,5 @@
-// The keys of what is done after a fault: restarts_max, spares and min_nodes, and the sizes on which a job may go on.
+// The keys of fault recovery: restarts_max, spares and min_nodes, and the sizes on which a job may
+// continue.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +19,22 @@ namespace muster::jobspec {
 struct Recovery {
   int32_t restarts_max = 3;
   int32_t spares = 0;
-  int32_t min_nodes = 0;  // 0: all
+  int32_t min_nodes = 0;  // 0: all nodes
 };
 
-// Options of the command line win where the keys are not given; both together must agree. The reader's status has what is wrong with
-// the keys themselves.
+// The command line's options apply if the keys are not set; if both are set, they must agree. The
+// reader keeps errors of the keys themselves.
 absl::StatusOr<Recovery> read_recovery(SettingsReader& reader, std::optional<int32_t> spares,
                                        std::optional<int32_t> min_nodes);
 
-// `train` on `nodes` nodes with the same global batch: data shrinks between nodes, and fsdp where data is through or was 1. A rank's
-// micro-batch does not grow; more accumulation steps make up for the ranks that are gone. InvalidArgument says why it cannot be.
+// Returns `train` for `nodes` nodes with the same global batch: data shrinks between nodes, and
+// fsdp once data is 1. A rank's micro-batch does not grow; more accumulation steps replace the
+// missing ranks. InvalidArgument if that is impossible, with the reason.
 absl::StatusOr<trainer::TrainConfig> train_on_fewer(const trainer::TrainConfig& train,
                                                     int32_t nodes);
 
-// Fills in spec.spares, min_nodes and smaller, of which the last has at most kSmallerSizesMax. InvalidArgument when there is no size
-// that min_nodes asks for, and says which would do.
+// Fills in spec.spares, min_nodes and smaller, of which the last has at most kSmallerSizesMax
+// entries. InvalidArgument if no size satisfies min_nodes, with the sizes that would.
 absl::Status fill_recovery(const trainer::TrainConfig& train, const Recovery& recovery,
                            v1::JobSpec& spec, std::vector<std::string>& warnings);
 

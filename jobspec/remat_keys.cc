@@ -19,14 +19,14 @@ using trainer::kRematPolicyNames;
 using trainer::Placement;
 using trainer::RematPolicy;
 
-// Names of MaxText's for what another name says here.
+// MaxText's names of policies that have another name here.
 struct PolicyAlias {
   std::string_view name;
   std::string_view policy;
-  std::string_view note;  // empty: the same thing
+  std::string_view note;  // empty: the same policy
 };
 constexpr std::string_view kNotKept =
-    "what is quantized is rounded again where it is needed: there is nothing more to keep";
+    "quantized tensors are rounded again where they are needed: there is nothing more to save";
 constexpr std::array<PolicyAlias, 3> kAliases = {{
     {"minimal_flash", "minimal_with_context", ""},
     {"minimal_with_quantization", "minimal", kNotKept},
@@ -38,7 +38,7 @@ absl::Status unknown_policy(const std::string& name) {
   for (const PolicyAlias& alias : kAliases) known.push_back(alias.name);
   const std::string_view nearest = nearest_name(name, known);
   return absl::InvalidArgumentError(
-      absl::StrCat("remat_policy=", show(name), ": there is no such policy; did you mean ",
+      absl::StrCat("remat_policy=", show(name), ": no such policy; did you mean ",
                    nearest.empty() ? "none, minimal or full" : av(nearest), "?"));
 }
 
@@ -60,7 +60,7 @@ absl::Status read_policy(SettingsReader& reader, RematPolicy& policy,
   return absl::OkStatus();
 }
 
-// What the user has set to another value than the default, as key=value.
+// Returns the keys that the user has set to another value than the default, as key=value.
 std::string wishes(const SettingsReader& reader, const CustomRemat& custom) {
   const CustomRemat usual;
   std::string text;

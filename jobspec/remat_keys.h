@@ -1,4 +1,4 @@
-// The keys that say what layers keep for their backward pass: remat_policy, and what remat_policy=custom reads.
+// The keys of rematerialisation: remat_policy, and the activations that remat_policy=custom saves.
 #pragma once
 
 #include <string>
@@ -10,11 +10,12 @@
 
 namespace muster::jobspec {
 
-// Whether it is one of the keys that read_remat reads.
+// True for the keys that read_remat() reads.
 bool is_remat_key(std::string_view key);
 
-// MaxText's names of policies, the older ones, too. InvalidArgument for a name that is none, a placement that is none, and
-// placements that contradict each other. A warning says what the user has asked for without effect.
+// Accepts MaxText's policy names, including older ones. InvalidArgument for an unknown policy, an
+// unknown placement, and contradictory placements. Warns about keys that the user has set without
+// effect.
 absl::Status read_remat(SettingsReader& reader, trainer::TrainConfig& train,
                         std::vector<std::string>& warnings);
 

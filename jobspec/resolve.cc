@@ -29,7 +29,7 @@
 namespace muster::jobspec {
 namespace {
 
-// A choice, in one sentence.
+// A selection that fits into one sentence.
 constexpr size_t kNearMeshes = 3;
 
 absl::StatusOr<std::string> absolute_path(std::string_view key, const std::string& path,
@@ -65,7 +65,7 @@ absl::Status check_run_name(const Config& config, std::string_view name) {
       " letters, digits, '.', '_' or '-', and does not begin with '.'"));
 }
 
-// Each folder of a dataset_path.
+// Makes each folder of a dataset_path absolute.
 absl::Status make_absolute(const LaunchOptions& options, std::string& dataset_path) {
   auto shares = trainer::parse_data_paths(dataset_path);
   if (!shares.ok()) {
@@ -107,7 +107,8 @@ absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptio
   return absl::StrCat(base, base == "/" ? "" : "/", train.run_name);
 }
 
-// `muster decode` reads them from the config; what cannot be right is said before hours of training.
+// `muster decode` reads these keys from the config; an error here is reported before hours of
+// training.
 void check_sampling(SettingsReader& reader) {
   std::string strategy = "greedy";
   int64_t top_k = 0;
@@ -126,7 +127,8 @@ void check_sampling(SettingsReader& reader) {
                  "must be between 0 and 100");
 }
 
-// MaxText without these aborts goes on with parameters that are not finite; here the step is left out.
+// Without these aborts MaxText continues with parameters that are not finite; here the step is
+// skipped.
 void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& policy,
                             std::vector<std::string>& warnings) {
   constexpr std::string_view kPolicy = "not_finite_policy";
@@ -137,7 +139,7 @@ void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& po
     if (aborts) continue;
     if (!reader.is_wished(kPolicy)) policy = trainer::NotFinitePolicy::kSkip;
     warnings.push_back(absl::StrCat(av(key), "=False: a step that is not finite is never applied; ",
-                                    "what is done instead says not_finite_policy, which is ",
+                                    "instead not_finite_policy applies, which is ",
                                     av(name_of(trainer::kNotFinitePolicyNames, policy))));
     break;
   }
@@ -148,11 +150,12 @@ void warn_of_same_batches(const trainer::TrainConfig& train, std::vector<std::st
   if (!goes_on || train.dataset_type != trainer::DatasetType::kSynthetic) return;
   warnings.push_back(absl::StrCat(
       "not_finite_policy is ", av(name_of(trainer::kNotFinitePolicyNames, train.not_finite_policy)),
-      ", but dataset_type is synthetic: its batch is the same each step, so another "
-      "one is no help"));
+      ", but dataset_type is synthetic: its batch is the same in each step, so that another one "
+      "does not help"));
 }
 
-// What every layer exchanges along tensor (trainer_core/parallel/mesh_exchange.h) goes between nodes.
+// Every layer's exchange along tensor (trainer_core/parallel/mesh_exchange.h) would go between
+// nodes.
 void warn_of_tensor_between_nodes(const trainer::TrainConfig& train,
                                   std::vector<std::string>& warnings) {
   const int32_t nodes = train.mesh.dcn[static_cast<size_t>(MeshAxis::kTensor)];
@@ -218,8 +221,9 @@ absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train,
   return reader.status();
 }
 
-// With auto a rank takes what its slot has: it trains on the CPU where that is nothing. A worker that has a slot for each rank of this job, and no other
-// job, shares its GPUs among them, be they fewer.
+// With auto, a rank uses the GPUs of its slot, and trains on the CPU if there are none. A worker
+// with a slot for each rank of this job, and no other job, shares its GPUs among the ranks even if
+// there are fewer GPUs than ranks.
 int32_t gpus_for(trainer::Hardware hardware, bool own_workers) {
   switch (hardware) {
     case trainer::Hardware::kCpu:
@@ -249,20 +253,20 @@ void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob
   }
 }
 
-// A file of a person's own that inherits from nothing.
+// Rejects a user's file that inherits from no other.
 absl::Status check_root(const Config& config) {
   for (const char* key :
        {"vocab_size", "base_emb_dim", "base_num_decoder_layers", "base_num_query_heads",
         "base_num_kv_heads", "head_dim", "base_mlp_dim"}) {
     if (find_setting(config.settings, key) != nullptr) continue;
-    return absl::InvalidArgumentError(absl::StrCat(config.root, ": ", key,
-                                                   " is missing; a config of your own begins with "
-                                                   "base_config: base.yml, which has all keys"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        config.root, ": ", key,
+        " is missing; begin your config with base_config: base.yml, which has all keys"));
   }
   return absl::OkStatus();
 }
 
-// What no mesh changes.
+// Reads the settings that are independent of the mesh.
 absl::Status read_anywhere(SettingsReader& reader, const Config& config,
                            const LaunchOptions& options, trainer::TrainConfig& train,
                            std::vector<std::string>& warnings) {
@@ -283,7 +287,7 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   return read_rest(reader, train, warnings);
 }
 
-// The rest, and whether all of it goes together. Returns the job's output folder.
+// Reads the rest, and validates the combination. Returns the job's output folder.
 absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
                                          const LaunchOptions& options, trainer::TrainConfig& train,
                                          std::vector<std::string>& warnings) {
@@ -304,8 +308,9 @@ absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
   return output;
 }
 
-// "; as many ranks would do with ici_fsdp_parallelism=4, or with …": the nearest meshes on which nothing is wrong with the job, of
-// which `train` has what no mesh changes; nothing where there is none, because then it is not the mesh that is wrong.
+// Returns "; as many ranks would do with ici_fsdp_parallelism=4, or with …": the nearest meshes on
+// which the job is valid. `train` has the settings that are independent of the mesh. Empty if there
+// is none, because then the mesh is not the problem.
 std::string meshes_that_work(const WantedMesh& wanted, const Config& config,
                              const LaunchOptions& options, const trainer::TrainConfig& train) {
   const auto works = [&](const MeshShape& shape) {

@@ -1,5 +1,5 @@
-// Settings → one job: everything that is left open is filled in (-1, relative paths, the number of ranks)
-// and everything that can be judged without the job's files is judged. Pure: reads no file, clock or environment.
+// Settings → one job. Fills in open values (-1, relative paths, the number of ranks) and validates
+// everything that does not need the job's files. Pure: reads no file, clock or environment.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@
 
 namespace muster::jobspec {
 
-// What the command line says besides key=value, and what a pure function must be told.
+// The command line's options besides key=value, and values that a pure function cannot read itself.
 struct LaunchOptions {
-  // Unset: the product of that level's mesh degrees when none is -1, else 1.
+  // Unset: the product of that level's mesh degrees if none is -1, else 1.
   std::optional<int32_t> nodes;
   std::optional<int32_t> ranks_per_node;
-  std::optional<int32_t> spares;  // of the key's meaning, as the next
+  std::optional<int32_t> spares;  // as the key of this name; the same for min_nodes
   std::optional<int32_t> min_nodes;
-  std::string working_directory;  // absolute; relative paths start here
+  std::string working_directory;  // absolute; the base of relative paths
   std::string home;               // for a leading ~/; may be empty
   std::string default_run_name;   // for an empty run_name
   std::string user;
   int32_t priority = 0;
-  std::optional<int32_t> gpus_per_rank;            // unset: by hardware
-  bool own_workers = false;                        // nobody else's jobs are on them
+  std::optional<int32_t> gpus_per_rank;            // unset: depends on hardware
+  bool own_workers = false;                        // the workers run no other jobs
   std::map<std::string, std::string> environment;  // for every rank
 };
 
@@ -41,10 +41,11 @@ struct ResolvedJob {
   trainer::TrainConfig train;
   v1::JobSpec spec;
   Mesh mesh;
-  std::vector<std::string> warnings;  // the config's and those of resolving it
+  std::vector<std::string> warnings;  // of the config and of resolving it
 };
 
-// InvalidArgument with one sentence that names the keys that disagree, their values, and what would be right.
+// InvalidArgument with one sentence that names the conflicting keys, their values, and what is
+// allowed.
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options);
 
 }  // namespace muster::jobspec

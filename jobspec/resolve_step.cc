@@ -15,7 +15,7 @@
 namespace muster::jobspec {
 namespace {
 
-// The keys that one step of training can depend on, when model and batch are given.
+// The keys that one training step can depend on, for a given model and batch.
 constexpr std::array<std::string_view, 14> kStepKeys = {"learning_rate",
                                                         "adam_b1",
                                                         "adam_b2",
@@ -48,7 +48,7 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
       for (const std::string_view name : kStepKeys)
         absl::StrAppend(&known, known.empty() ? "" : ", ", av(name));
       return absl::InvalidArgumentError(absl::StrCat(
-          text, ": ", av(key->name), " has no part in a single step; these have: ", known));
+          text, ": ", av(key->name), " does not affect a single step; these keys do: ", known));
     }
     absl::Status status =
         set_from_text(settings, split->first, split->second, kCommandLine, Layer::kCommandLine);
@@ -60,7 +60,7 @@ absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>
   train.run_name = "debug";
   train.steps = train.optimizer.schedule_steps = 1;
   train.enable_checkpointing = false;
-  // The model is whatever the step is made of; the smallest one stands in its place.
+  // The step brings its own model; the smallest valid one is a placeholder.
   trainer::ModelConfig& model = train.model;
   model.vocab_size = model.head_dim = 2;
   model.emb_dim = model.num_layers = model.num_query_heads = model.num_kv_heads = model.mlp_dim = 1;

@@ -1,4 +1,4 @@
-// key=value → one step of training (`muster debug step`), whose model and tokens are given. Pure.
+// key=value → one training step (`muster debug step`) on a given model and tokens. Pure.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace muster::jobspec {
 
-// It may say of it: the optimizer, the policy of remat and threads_per_rank; all others have their defaults. InvalidArgument
-// names a key that has no part in a step, or the nearest of an unknown one. Appends to `warnings`.
+// Accepts the optimizer, the remat policy and threads_per_rank; other keys have their defaults.
+// InvalidArgument names a key that a step does not use, or the key nearest to an unknown one.
+// Appends to `warnings`.
 absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides,
                                                   std::vector<std::string>& warnings);
 

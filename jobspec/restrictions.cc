@@ -47,7 +47,7 @@ std::vector<std::string> warnings_for(const Settings& settings, const Settings& 
         found->second.layer == Layer::kModelFile) {
       continue;
     }
-    // A file may be a whole base.yml of somebody's.
+    // A user's file may be a copy of the whole base.yml.
     const auto usual = base.find(key.name);
     if (found->second.layer == Layer::kUserFile && usual != base.end() &&
         usual->second.value == found->second.value) {

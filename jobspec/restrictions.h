@@ -1,4 +1,4 @@
-// What this version cannot do: values that are refused, and keys that have no effect.
+// The limits of this version: unsupported values, and keys without effect.
 #pragma once
 
 #include <string>
@@ -10,10 +10,11 @@
 
 namespace muster::jobspec {
 
-// InvalidArgument for the first restricted key with a value that cannot be run; it says which values can.
+// InvalidArgument for the first restricted key with an unsupported value; it names the supported
+// ones.
 absl::Status check_restrictions(const Settings& settings);
 
-// One sentence for each key without effect that somebody asked for, other than in a base.yml.
+// Returns one sentence per key without effect that was set outside of a base.yml.
 std::vector<std::string> warnings_for(const Settings& settings, const Settings& base);
 
 }  // namespace muster::jobspec

@@ -13,7 +13,7 @@ std::string_view file_prefix(const std::string& origin, Layer layer) {
 
 constexpr std::string_view kLoraBlock = "lora";
 
-// As it could stand behind key=.
+// Returns the value in the form of key=value.
 std::string text_of(const nlohmann::json& value) {
   if (value.is_null()) return "";
   if (value.is_string()) return value.get<std::string>();
@@ -54,7 +54,7 @@ absl::Status OncePerKey::add(std::string_view name, const std::string& origin) {
     if (is_new) continue;
     return absl::InvalidArgumentError(absl::StrCat(origin, ": ", av(name), " and ",
                                                    found->second.name, " (", found->second.origin,
-                                                   ") are one key; give one of them"));
+                                                   ") are the same key; set one of them"));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// The settings of one job while they are being collected: key → value and where it came from.
+// The settings of one job while they are collected: key → value and its origin.
 #pragma once
 
 #include <map>
@@ -15,9 +15,10 @@
 
 namespace muster::jobspec {
 
-// Who has set a key. kBaseFile is the first of the files that inherit from each other: what it says is a default and not a
-// wish, so it causes no warnings and no conflicts with the model file. kFlag: a flag in Pax's or AXLearn's spelling.
-// Which one wins is load_config()'s: settings are stored in the order of docs/config.md, and apply_model_file() comes last.
+// The source of a setting. kBaseFile is the root of the inheritance: its values are defaults and
+// not requests, so they cause no warnings and no conflicts with the model file. kFlag: a flag of
+// Pax or AXLearn. load_config() decides which source wins: it stores settings in the order of
+// docs/config.md, and calls apply_model_file() last.
 enum class Layer { kBaseFile, kModelFile, kUserFile, kEnvironment, kFlag, kCommandLine };
 
 struct Setting {
@@ -29,22 +30,24 @@ struct Setting {
 // The origin of key=value.
 inline constexpr char kCommandLine[] = "command line";
 
-// " (configs/base.yml:12)", for a sentence; empty for what was typed as key=value.
+// Returns " (configs/base.yml:12)" for use in a sentence; empty for key=value on the command line.
 std::string shown_origin(const Setting& setting);
 
 using Settings = std::map<std::string, Setting, std::less<>>;
 
-// Null when nothing has set the key.
+// Returns null if the key is not set.
 const Setting* find_setting(const Settings& settings, std::string_view key);
 
-// The keys that `name` sets: itself, or an alias's one or two targets. InvalidArgument for an unknown name,
-// with the nearest known one; `where` begins the message ("" for the command line).
+// Returns the keys that `name` sets: itself, or the one or two targets of an alias. InvalidArgument
+// for an unknown name has the nearest known one; `where` begins the message ("" for the command
+// line).
 absl::StatusOr<std::vector<const Key*>> keys_named(std::string_view name, std::string_view where);
 
-// Names of keys as one file, or the environment, says them: two names of one key (an alias and its target) are a mistake.
+// Detects keys that are set twice in one file or in the environment, by an alias and its target.
 class OncePerKey {
  public:
-  // InvalidArgument when an earlier name has set one of the keys that `name` sets. Unknown names pass.
+  // InvalidArgument if an earlier name has set one of the keys that `name` sets. Ignores unknown
+  // names.
   absl::Status add(std::string_view name, const std::string& origin);
 
  private:
@@ -55,11 +58,11 @@ class OncePerKey {
   std::map<std::string_view, Said> said_;  // by key
 };
 
-// Parses `text` for every key that `name` sets, and stores it.
+// Parses `text` for every key that `name` sets, and stores the values.
 absl::Status set_from_text(Settings& settings, std::string_view name, std::string_view text,
                            const std::string& origin, Layer layer);
 
-// The same for one entry of the file at `path`; MaxText's block `lora` has keys of its own.
+// Does the same for one entry of the file at `path`. MaxText's block `lora` contains keys.
 absl::Status set_from_entry(Settings& settings, const std::string& path, const YamlEntry& entry,
                             Layer layer);
 

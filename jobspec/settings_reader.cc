@@ -9,7 +9,7 @@
 namespace muster::jobspec {
 namespace {
 
-// Null when nothing has set the key.
+// Returns null if the key is not set.
 const nlohmann::json* value_of(const Settings& settings, std::string_view key) {
   const Setting* setting = find_setting(settings, key);
   return setting == nullptr ? nullptr : &setting->value;

@@ -1,4 +1,5 @@
-// Typed access to settings, with the first complaint remembered, so that a config reads as a list of fields.
+// Typed access to settings. Keeps the first error, so that reading a config is a plain list of
+// fields.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ class SettingsReader {
  public:
   explicit SettingsReader(const Settings& settings) : settings_(settings) {}
 
-  // Each leaves `out` as it is (its default) when nothing has set the key.
+  // Each leaves `out` unchanged (its default) if the key is not set.
   void read(std::string_view key, std::string& out);
   void read(std::string_view key, bool& out);
   void read(std::string_view key, double& out);
@@ -27,7 +28,7 @@ class SettingsReader {
   void read(std::string_view key, int32_t& out);
   void read(std::string_view key, uint64_t& out);
   void read(std::string_view key, std::vector<std::string>& out);  // a list of words
-  // A word among `names`, which stand in the enum's order; another one is refused.
+  // Reads a word among `names`, which are in the enum's order; any other word is an error.
   template <class Enum, size_t n>
   void read_choice(std::string_view key, const trainer::ValueNames<n>& names, Enum& out) {
     std::string name(trainer::name_of(names, out));
@@ -41,12 +42,12 @@ class SettingsReader {
   // Null counts as unset.
   void read_optional(std::string_view key, int64_t& out);
 
-  // Whether anything but the base.yml has set the key.
+  // True if a source other than base.yml has set the key.
   bool is_asked_for(std::string_view key) const;
-  // Whether the user has: neither base.yml nor the model's file.
+  // True if the user has set the key: not base.yml or the model's file.
   bool is_wished(std::string_view key) const;
 
-  // InvalidArgument "key=value: `what`" when `holds` is false and nothing failed before.
+  // Keeps InvalidArgument "key=value: `what`" if `holds` is false and there is no earlier error.
   void require(bool holds, std::string_view key, std::string_view what);
   const absl::Status& status() const { return status_; }
 

@@ -9,7 +9,7 @@
 
 namespace muster::jobspec {
 
-// What is wrong is the reader's status.
+// The reader keeps errors.
 void read_stack_traces(SettingsReader& reader, v1::StackTraces& traces,
                        std::vector<std::string>& warnings);
 

@@ -17,13 +17,13 @@ namespace {
 // Longest value that an error repeats in full.
 constexpr size_t kShownBytesMax = 80;
 
-// Whatever is computed with a number is computed in fp32.
+// Numbers are used in fp32 computations.
 constexpr double kNumberMax = std::numeric_limits<float>::max();
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Python's digit grouping: an underscore is dropped between two digits and stays (and so is refused
-// later) anywhere else.
+// Python's digit grouping: removes an underscore between two digits, and leaves others, which are
+// rejected later.
 std::string without_digit_groups(std::string_view text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -49,7 +49,7 @@ std::optional<int64_t> to_integer(std::string_view text) {
 
 std::optional<double> to_number(std::string_view text) {
   double value = 0;
-  if (text.find_first_of("xX") != std::string_view::npos) return std::nullopt;  // C's hexadecimal
+  if (text.find_first_of("xX") != std::string_view::npos) return std::nullopt;  // hexadecimal in C
   if (text.empty() || !absl::SimpleAtod(without_digit_groups(text), &value)) return std::nullopt;
   if (!std::isfinite(value)) return std::nullopt;
   return value;
@@ -61,7 +61,7 @@ bool is_null(std::string_view text) {
 
 }  // namespace
 
-// The serialiser tells: the two handlers differ only where bytes are not UTF-8.
+// Compares two error handlers of the serialiser, which differ only for invalid UTF-8.
 bool is_utf8(std::string_view text) {
   const nlohmann::json json = std::string(text);
   using Handler = nlohmann::json::error_handler_t;
@@ -94,10 +94,10 @@ absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
                                                    " are taken"));
   }
   if (text.find('\0') != std::string_view::npos) {
-    return absl::InvalidArgumentError(absl::StrCat(av(key), ": the value has a NUL byte"));
+    return absl::InvalidArgumentError(absl::StrCat(av(key), ": the value must not have NUL bytes"));
   }
   if (!is_utf8(text)) {
-    return absl::InvalidArgumentError(absl::StrCat(av(key), ": the value is not UTF-8"));
+    return absl::InvalidArgumentError(absl::StrCat(av(key), ": the value must be UTF-8"));
   }
   const std::string_view trimmed = sv(absl::StripAsciiWhitespace(av(text)));
   std::optional<nlohmann::json> value;

@@ -1,4 +1,5 @@
-// Values of config keys, by MaxText's spellings: 150_001, 3.e-5, True/false, ['silu', 'linear'], None.
+// Values of config keys in MaxText's spellings: 150_001, 3.e-5, True/false, ['silu', 'linear'],
+// None.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +18,27 @@ enum class ValueType {
   kNumber,
   kBool,
   kList,
-  kOptionalInteger,  // null when it is "None", "null" or empty
+  kOptionalInteger,  // null for "None", "null" or an empty text
 };
 
-// No value of base.yml comes near; keeps errors and memory bounded for text from outside.
+// Far above any value of base.yml; bounds errors and memory for untrusted text.
 constexpr size_t kValueBytesMax = 16 << 10;
 
-// What JSON and protobuf take as a text.
+// True if JSON and protobuf accept the text.
 bool is_utf8(std::string_view text);
 
-// "an integer", "true or false", …: how an error names the type.
+// Returns the type's name for errors: "an integer", "true or false", …
 std::string_view type_name(ValueType type);
 
-// `text` as a value of `type`. InvalidArgument names the key, the text and the type that was expected.
-// Lists are YAML flow sequences.
+// Parses `text` as a value of `type`. InvalidArgument names the key, the text and the expected
+// type. Lists are YAML flow sequences.
 absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
                                            std::string_view text);
 
-// Splits "key=value". InvalidArgument when there is no '=' or no key.
+// Splits "key=value". InvalidArgument if there is no '=' or no key.
 absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text);
 
-// "steps=many" with quotes only where the value needs them to be read; cut when long.
+// Returns a value for messages: "steps=many", quoted only where necessary and cut when long.
 std::string show(const nlohmann::json& value);
 
 }  // namespace muster::jobspec

@@ -18,7 +18,7 @@ constexpr int kDepthMax = 16;
 // Anchors and aliases can make a small file denote a huge value.
 constexpr int kNodesMax = 100'000;
 
-// Throws YAML::Exception for what is too deep or too large; callers catch.
+// Throws YAML::Exception for a value that is too deep or too large; callers catch it.
 nlohmann::json to_json(const YAML::Node& node, int depth, int& nodes_left) {
   if (depth > kDepthMax || --nodes_left < 0)
     throw YAML::Exception(node.Mark(), "nested too deeply");

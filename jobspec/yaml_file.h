@@ -17,14 +17,14 @@ struct YamlEntry {
   std::string key;
   int line = 0;  // from 1
   bool is_scalar = true;
-  std::string text;      // of a scalar
-  nlohmann::json value;  // of a list or map; scalars in it are strings
+  std::string text;      // if it is a scalar
+  nlohmann::json value;  // if it is a list or map, whose scalars are strings
 };
 
-// NotFound, or InvalidArgument with "path:line: what is wrong": not YAML, not a map, a key twice.
+// NotFound, or InvalidArgument with "path:line: the problem": not YAML, not a map, a key twice.
 absl::StatusOr<std::vector<YamlEntry>> read_yaml_file(const std::string& path);
 
-// A YAML flow sequence, its scalars as strings. InvalidArgument when it is none.
+// Parses a YAML flow sequence, with its scalars as strings. InvalidArgument for other text.
 absl::StatusOr<nlohmann::json> parse_yaml_list(std::string_view text);
 
 }  // namespace muster::jobspec

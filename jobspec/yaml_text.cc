@@ -11,13 +11,13 @@
 namespace muster::jobspec {
 namespace {
 
-// Of YAML 1.1, which most readers of manifests still follow.
+// Words of YAML 1.1, which most readers of manifests still implement.
 constexpr std::array<std::string_view, 9> kOtherWords = {"y",   "n",    "yes",   "no",  "on",
                                                          "off", "true", "false", "null"};
 
 bool is_letter(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)); }
 
-// Begins like nothing that YAML knows, and has nothing in it that ends a plain text.
+// True for a text that has no special beginning in YAML and no characters that end a plain text.
 bool is_plain(const std::string& text) {
   constexpr size_t kPlainBytesMax = 60;
   const auto fits = [](char c) {
@@ -32,7 +32,8 @@ bool is_plain(const std::string& text) {
          });
 }
 
-// Lines that a reader of YAML takes as they stand: plain characters, an end to the last line, and none before the first.
+// True for lines that a YAML reader takes literally: plain characters, a newline at the end, and
+// none at the beginning.
 bool is_block(const std::string& text) {
   const auto fits = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
   return text.size() > 2 && text.back() == '\n' && text[text.size() - 2] != '\n' &&
@@ -62,7 +63,7 @@ void write(YAML::Emitter& out, const nlohmann::ordered_json& value) {
     }
     out << text;
   } else {
-    out << value.dump();  // numbers and the words of YAML's own are JSON's
+    out << value.dump();  // numbers and YAML's own words have JSON's form
   }
 }
 
@@ -72,7 +73,7 @@ std::string to_yaml(const nlohmann::ordered_json& value) {
   YAML::Emitter out;
   write(out, value);
   std::string text(out.c_str(), out.size());
-  if (text.back() != '\n') text += '\n';  // a block at the end has one
+  if (text.back() != '\n') text += '\n';  // a block ends with a newline
   return text;
 }
 

@@ -1,4 +1,4 @@
-// JSON as the YAML that people read: a line for each field, in the order given. Pure.
+// Writes JSON as readable YAML: a line per field, in the given order. Pure.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace muster::jobspec {
 
-// One document, without the line "---". Texts that a reader of YAML could take for something else (yes, 1e3, a date) are quoted, and those of several lines are blocks. `value` is UTF-8.
+// Returns one document without the line "---". Quotes texts that a YAML reader could misinterpret
+// (yes, 1e3, a date), and writes multi-line texts as blocks. Requires UTF-8 in `value`.
 std::string to_yaml(const nlohmann::ordered_json& value);
 
 }  // namespace muster::jobspec

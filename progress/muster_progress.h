@@ -1,6 +1,7 @@
-/* What a program of your own does, for Muster to see: step, phase and collectives of one rank, in the progress page that the worker
- * reads (version 4; common/progress_page.h is the layout). A hang is then noticed by the program's own step times, and named by rank and
- * collective. This file is all there is: C11 or C++, Linux, GCC or Clang; include it where you like.
+/* Reports the step, phase and collectives of one rank of your program to Muster, through the progress
+ * page that the worker reads (version 4; layout: common/progress_page.h). Muster then detects a hang
+ * by the program's own step times, and names its rank and collective. This header is self-contained:
+ * C11 or C++, Linux, GCC or Clang; include it anywhere.
  *
  *   muster_progress page;
  *   muster_progress_begin(&page);                 once, early
@@ -11,12 +12,13 @@
  *     muster_progress_step(&page, &(muster_step){.step = n, .loss = loss, .tokens = tokens});
  *   }
  *
- * Say what takes long: until a program names a phase or completes a step it is never taken for hung, and from then on it is expected to
- * go on. Evaluation and checkpoints have phases, and budgets of their own.
+ * Report long phases: a program is never considered hung until it has reported a phase or completed a
+ * step; from then on Muster expects progress. Evaluation and checkpoints are phases with their own
+ * time budgets.
  *
- * Started without Muster there is no page, and every call does nothing. Any thread may call; a call takes well below a
- * microsecond and waits for nobody. Several pages (one in the program, one in the NCCL plugin, one
- * in Python) of one process are the same file: each changes what it knows. After fork() the child's calls do nothing.
+ * Without Muster there is no page, and every call does nothing. Thread-safe; a call takes well below a
+ * microsecond and does not block. Several pages of one process (in the program, in the NCCL plugin, in
+ * Python) are the same file: each writes its own fields. After fork() the child's calls do nothing.
  *
  * In strict C (-std=c11) include it first, or compile with -D_POSIX_C_SOURCE=200809L. */
 #pragma once
@@ -42,7 +44,7 @@
 #endif
 
 /* clang-format off */
-/* Each has a budget of its own in the hang detector. */
+/* Each phase has its own time budget in the hang detector. */
 typedef enum {
   MUSTER_INIT, MUSTER_RENDEZVOUS, MUSTER_LOAD, MUSTER_COMPILE, MUSTER_DATA, MUSTER_STEP,
   MUSTER_EVAL, MUSTER_CHECKPOINT_SAVE, MUSTER_CHECKPOINT_RESTORE, MUSTER_SHUTDOWN
@@ -55,25 +57,25 @@ typedef enum {
 /* clang-format on */
 
 typedef struct {
-  unsigned char* bytes; /* the mapping; NULL: there is none */
-  pid_t pid;            /* of the process that mapped it */
+  unsigned char* bytes; /* the mapping; NULL: no page */
+  pid_t pid;            /* process that mapped it */
   int64_t step_start_ns;
 } muster_progress;
 
 typedef struct {
-  int64_t step; /* steps completed, of the whole job */
+  int64_t step; /* steps completed by the job */
   double loss;
   double grad_norm;
-  double seconds;           /* that it took; 0: since the step before, or since a pause has ended */
-  double data_wait_seconds; /* of them */
-  double collective_wait_seconds; /* of them */
-  uint64_t tokens;                /* of this rank, in this step */
+  double seconds;           /* duration; 0: since the previous step, or since the end of a pause */
+  double data_wait_seconds; /* part of `seconds` */
+  double collective_wait_seconds; /* part of `seconds` */
+  uint64_t tokens;                /* of this rank in this step */
   double tflops_per_device;
   double learning_rate;
 } muster_step;
 
 /* clang-format off */
-/* Offsets of the page, and of what its tables hold.
+/* Offsets in the page, and in the entries of its tables.
  * A group: name 0, enqueued 56, started 64, completed 72, bytes 80, kind 88, dtype 92, members 96, id 100.
  * A record: seq 0, group 8, kind 12, bytes 16, enqueued_ns 24, completed_ns 32, name 40. */
 enum {
@@ -136,8 +138,9 @@ static inline int64_t muster_now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Odd while somebody writes: readers look again, other writers wait. A writer holds it for nanoseconds; one that was stopped inside (by a
- * signal whose handler calls, too) is not waited for beyond this. */
+/* `sequence` is odd while a writer is inside: readers retry, other writers wait. A writer holds it for
+ * nanoseconds; this bounds the wait for one that was stopped inside (by a signal whose handler writes,
+ * too). */
 enum { MUSTER_LOCK_TRIES_MAX = 10000 };
 
 static inline uint64_t muster_lock(muster_progress* p) {
@@ -149,7 +152,7 @@ static inline uint64_t muster_lock(muster_progress* p) {
     const int may_take = (seen & 1) == 0 || tries > MUSTER_LOCK_TRIES_MAX;
     if (may_take &&
         __atomic_compare_exchange_n(sequence, &seen, mine, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-      /* What is written next must not be seen before the odd number. */
+      /* Later stores must not become visible before the odd number. */
       __atomic_thread_fence(__ATOMIC_RELEASE);
       return mine;
     }
@@ -175,7 +178,7 @@ static inline int muster_has_page(const muster_progress* p) {
          muster_load32(p, MUSTER_AT_VERSION) == MUSTER_PAGE_VERSION;
 }
 
-/* Another process of this rank has the page, and lives: it is the one that the worker watches. */
+/* Another living process of this rank owns the page: the worker watches that one. */
 static inline int muster_is_taken(const muster_progress* p) {
   const pid_t owner = (pid_t)muster_load32(p, MUSTER_AT_PID);
   return muster_has_page(p) && owner != getpid() && owner > 0 &&
@@ -204,8 +207,8 @@ static inline void muster_write_identity(muster_progress* p) {
   muster_store64(p, 0, magic);
 }
 
-/* 0: the page is there. -1 with errno otherwise, and every later call does nothing: ENOENT when Muster has not started this
- * process, EBUSY when another process of this rank writes the page. */
+/* Opens this rank's page. Returns 0, or -1 with errno, after which every later call does nothing: ENOENT
+ * if Muster has not started this process, EBUSY if another process of this rank owns the page. */
 static inline int muster_progress_begin(muster_progress* p) {
   const char* path = getenv("MUSTER_PROGRESS_PAGE");
   p->bytes = NULL;
@@ -215,7 +218,7 @@ static inline int muster_progress_begin(muster_progress* p) {
   if (path == NULL || path[0] == '\0') return -1;
   const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return -1;
-  /* A full disk is an error here, and no SIGBUS in the first store. */
+  /* Makes a full disk an error here instead of a SIGBUS at the first store. */
   errno = posix_fallocate(fd, 0, MUSTER_PAGE_BYTES);
   void* memory = MAP_FAILED;
   if (errno == 0) memory = mmap(NULL, MUSTER_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -234,7 +237,7 @@ static inline int muster_progress_begin(muster_progress* p) {
   return -1;
 }
 
-/* Lets go of the mapping; the page stays for the worker to read. */
+/* Unmaps the page; its file stays for the worker to read. */
 static inline void muster_progress_end(muster_progress* p) {
   if (p->bytes != NULL) munmap(p->bytes, MUSTER_PAGE_BYTES);
   p->bytes = NULL;
@@ -242,13 +245,13 @@ static inline void muster_progress_end(muster_progress* p) {
 static inline int muster_trains(uint32_t phase) {
   return phase == MUSTER_DATA || phase == MUSTER_STEP;
 }
-/* Inside the lock. */
+/* Requires the lock. */
 static inline void muster_enter_phase(muster_progress* p, muster_phase phase, int64_t now) {
   const uint32_t before = muster_load32(p, MUSTER_AT_PHASE);
   if (before != (uint32_t)phase) {
     muster_store32(p, MUSTER_AT_PHASE, (uint32_t)phase);
     muster_store64(p, MUSTER_AT_PHASE_START, (uint64_t)now);
-    /* A pause is no part of the step that follows it. */
+    /* A pause does not count as part of the next step. */
     if (!muster_trains(before) && muster_trains((uint32_t)phase)) p->step_start_ns = now;
   }
   muster_store64(p, MUSTER_AT_LAST_PROGRESS, (uint64_t)now);
@@ -261,7 +264,7 @@ static inline void muster_progress_phase(muster_progress* p, muster_phase phase)
   muster_unlock(p, mine);
 }
 
-/* Bucket of common/step_times.h. */
+/* Returns the histogram bucket (common/step_times.h). */
 static inline int muster_step_bucket(double seconds) {
   static const double bounds[15] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                     2.5,   5,    10,    25,   50,  100,  250};
@@ -276,7 +279,7 @@ static inline void muster_add_seconds(muster_progress* p, int at, double seconds
   muster_store_double(p, at, muster_load_double(p, at) + muster_sane_seconds(seconds));
 }
 
-/* A step is completed. In another phase than DATA or STEP it says that training goes on. */
+/* Reports a completed step. In a phase other than DATA or STEP, also enters STEP. */
 static inline void muster_progress_step(muster_progress* p, const muster_step* step) {
   if (!muster_is_open(p)) return;
   const int64_t now = muster_now_ns();
@@ -310,10 +313,11 @@ static inline void muster_set_word(muster_progress* p, int at, int64_t value) {
   muster_store64(p, at, (uint64_t)value);
   muster_unlock(p, mine);
 }
-/* How many steps the whole job makes, for people; the newest whole checkpoint has so many steps. */
+/* Reports the job's total number of steps, for display. */
 static inline void muster_progress_total_steps(muster_progress* p, int64_t steps) {
   muster_set_word(p, MUSTER_AT_TOTAL_STEPS, steps);
 }
+/* Reports the step of the newest complete checkpoint. */
 static inline void muster_progress_checkpoint(muster_progress* p, int64_t step) {
   muster_set_word(p, MUSTER_AT_CHECKPOINT_STEP, step);
 }
@@ -322,8 +326,9 @@ static inline int muster_group_at(int group) {
   return MUSTER_AT_GROUPS + group * MUSTER_GROUP_BYTES;
 }
 
-/* A process group, by a name for people ("data"), the number of its ranks, and an id: the same on all of them, and another one for
- * another group of that name. Returns its index; -1 when there is no page or no room (calls with -1 do nothing). */
+/* Registers a process group: a display name ("data"), the number of its ranks, and an id that is equal
+ * on all of them and differs between groups of one name. Returns its index; -1 if there is no page or no
+ * room (calls with -1 do nothing). */
 static inline int muster_progress_group(muster_progress* p, const char* name, uint32_t members,
                                         uint32_t id) {
   int group = -1;
@@ -341,8 +346,9 @@ static inline int muster_progress_group(muster_progress* p, const char* name, ui
   return group;
 }
 
-/* The next collective of the group is handed over, to a stream or a thread. Returns its number for what follows; 0: none. `name` for
- * people ("gradients"), may be NULL; `dtype`: any number that tells types apart. */
+/* Reports that the group's next collective was enqueued on a stream or a thread. Returns its number for
+ * the calls below; 0: not recorded. `name`: for display ("gradients"), may be NULL; `dtype`: any number
+ * that distinguishes types. */
 static inline uint64_t muster_progress_enqueued(muster_progress* p, int group,
                                                 muster_collective kind, const char* name,
                                                 uint64_t bytes, uint32_t dtype) {
@@ -368,12 +374,12 @@ static inline uint64_t muster_progress_enqueued(muster_progress* p, int group,
   return seq;
 }
 
-/* Inside the lock. */
+/* Requires the lock. */
 static inline void muster_raise64(muster_progress* p, int at, uint64_t value) {
   if (muster_load64(p, at) < value) muster_store64(p, at, value);
 }
 
-/* It begins to move data. */
+/* Reports that the collective began to move data. */
 static inline void muster_progress_started(muster_progress* p, int group, uint64_t seq) {
   if (!muster_is_open(p) || group < 0 || group >= MUSTER_GROUPS_MAX) return;
   const uint64_t mine = muster_lock(p);
@@ -381,7 +387,7 @@ static inline void muster_progress_started(muster_progress* p, int group, uint64
   muster_unlock(p, mine);
 }
 
-/* It is through on this rank. */
+/* Reports that the collective completed on this rank. */
 static inline void muster_progress_done(muster_progress* p, int group, uint64_t seq) {
   if (!muster_is_open(p) || group < 0 || group >= MUSTER_GROUPS_MAX || seq == 0) return;
   const uint64_t now = (uint64_t)muster_now_ns();

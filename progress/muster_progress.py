@@ -1,7 +1,8 @@
-"""What a program of your own does, for Muster to see: step, phase and collectives of one rank.
+"""Reports the step, phase and collectives of one rank of your program to Muster.
 
-They go into the progress page that the worker reads (version 4; common/progress_page.h is the layout), so that a hang is noticed by the
-program's own step times and named by rank and collective. This file is all there is: put it where Python finds it.
+They go into the progress page that the worker reads (version 4; layout: common/progress_page.h). Muster then
+detects a hang by the program's own step times, and names its rank and collective. This file is self-contained:
+put it where Python finds it.
 
     import muster_progress as progress
 
@@ -13,10 +14,10 @@ program's own step times and named by rank and collective. This file is all ther
         with progress.phase("CHECKPOINT_SAVE"):
             save()
 
-Say what takes long: until a program names a phase or completes a step it is never taken for hung, and from then on it is expected to go
-on. Evaluation and checkpoints have phases, and budgets of their own.
+Report long phases: a program is never considered hung until it has reported a phase or completed a step; from
+then on Muster expects progress. Evaluation and checkpoints are phases with their own time budgets.
 
-Any thread may call. After os.fork() the child's calls do nothing.
+Thread-safe. After os.fork() the child's calls do nothing.
 """
 import mmap
 import os
@@ -29,7 +30,7 @@ COLLECTIVES = ("none", "all-reduce", "all-gather", "reduce-scatter", "all-to-all
 
 _PAGE_BYTES, _VERSION, _MAGIC = 8192, 4, b"MUSTPAGE"
 _GROUPS_MAX, _RING_LENGTH = 32, 32
-# Offsets in bytes, as common/progress_page.h lists them.
+# Offsets in bytes; see common/progress_page.h.
 _AT = dict(version=8, page_bytes=12, sequence=16, job=24, attempt=32, rank=36, local_rank=40, world_size=44, pid=48, phase=52,
            incarnation=56, start=64, phase_start=72, last_progress=88, step=96, loss=104, grad_norm=112, step_seconds=120,
            step_ewma=128, tokens=136, tflops=144, learning_rate=160, checkpoint_step=168, total_steps=176, group_count=184,
@@ -41,22 +42,23 @@ _RECORD_BYTES, _RECORD_NAME_BYTES = 72, 32
 _STEP_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250)
 _WORD = (1 << 64) - 1
 _TRAINING = (PHASES.index("DATA"), PHASES.index("STEP"))
-# A writer holds the page for microseconds; one that died inside is not waited for.
+# Bounds the wait for a writer that died inside the lock; live ones hold it for microseconds.
 _LOCK_TRIES_MAX = 1000
 
 
 class _Page:
-    """The mapping. Words are stored through typed views, which copy each of them by one store of its size.
+    """The mapping. Stores go through typed views, which write each word by one store of its size.
 
-    A sequence lock guards it: odd while somebody writes. Python has no fence, and processors but x86's may show another core a later store
-    first; taking and giving back a lock orders what comes before and after it on all of them, which is what the second lock is for.
+    A sequence lock guards it: `sequence` is odd while a writer is inside. Python has no memory fence, and processors
+    other than x86 may show another core a later store first. Acquiring and releasing a lock orders the stores before
+    and after it on all processors: that is the purpose of the second lock.
     """
 
     def __init__(self, memory):
         view = memoryview(memory)
         self.bytes = view
         self.u64, self.f64, self.u32 = view.cast("Q"), view.cast("d"), view.cast("I")
-        self._writers = threading.RLock()  # a signal's handler may come in between, on the same thread
+        self._writers = threading.RLock()  # reentrant: a signal handler may write on the same thread
         self._order = threading.Lock()
         self._depth = 0
 
@@ -70,7 +72,7 @@ class _Page:
         if self._depth == 1:
             at = _AT["sequence"] // 8
             tries = 0
-            while self.u64[at] % 2 and tries < _LOCK_TRIES_MAX:  # the NCCL plugin's or a C library's turn
+            while self.u64[at] % 2 and tries < _LOCK_TRIES_MAX:  # the NCCL plugin or a C library is inside
                 tries += 1
                 time.sleep(0)
             self._mine = (self.u64[at] | 1) if self.u64[at] % 2 else self.u64[at] + 1
@@ -129,7 +131,7 @@ def _variable(name):
 
 
 def _owner(page):
-    """The process whose page it is; 0: it is nobody's yet."""
+    """Returns the pid of the page's owner; 0: it has none yet."""
     if bytes(page.bytes[:8]) != _MAGIC or page.get32("version") != _VERSION:
         return 0
     return page.get32("pid")
@@ -163,8 +165,11 @@ def _write_identity(page, pid):
 
 
 def begin():
-    """Opens this rank's page. False, and every later call does nothing, when Muster has not started this process, or another
-    process of this rank (a launcher's child, a data loader's parent) writes the page already. OSError when the file cannot be."""
+    """Opens this rank's page.
+
+    Returns False, after which every later call does nothing, if Muster has not started this process or another process
+    of this rank (a launcher's child, a data loader's parent) owns the page. Raises OSError if the file cannot be opened.
+    """
     global _page, _pid, _step_start_ns
     path = os.environ.get("MUSTER_PROGRESS_PAGE")
     _step_start_ns = time.monotonic_ns()
@@ -174,7 +179,7 @@ def begin():
         return True
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.posix_fallocate(fd, 0, _PAGE_BYTES)  # a full disk is an error here, and no SIGBUS in the first store
+        os.posix_fallocate(fd, 0, _PAGE_BYTES)  # makes a full disk an error here, not a SIGBUS
         page = _Page(mmap.mmap(fd, _PAGE_BYTES))
     finally:
         os.close(fd)
@@ -195,13 +200,13 @@ def _enter(page, phase, now):
     if before != phase:
         page.set32("phase", phase)
         page.set("phase_start", now)
-        if before not in _TRAINING and phase in _TRAINING:  # a pause is no part of the step that follows it
+        if before not in _TRAINING and phase in _TRAINING:  # a pause does not count as part of the next step
             _step_start_ns = now
     page.set("last_progress", now)
 
 
 class _Back:
-    """Of `with phase(…)`: back to the phase before."""
+    """Context of `with phase(…)`: restores the previous phase at its end."""
 
     def __init__(self, before):
         self._before = before
@@ -215,7 +220,7 @@ class _Back:
 
 
 def phase(name):
-    """What the rank does from now on, one of PHASES; inside `with`, until its end."""
+    """Enters one of PHASES; in a `with` statement, until its end."""
     if name not in PHASES:
         raise ValueError(f"phase {name!r}: must be one of {', '.join(PHASES)}")
     page = _page
@@ -233,8 +238,11 @@ def _sane(seconds):
 
 def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_seconds=0.0, collective_wait_seconds=0.0,
          tflops_per_device=0.0, learning_rate=0.0):
-    """So many steps of the whole job are completed. `seconds`: that the last one took; 0: since the one before, or since training went
-    on after a pause. `tokens`: of this rank in this step. In another phase than DATA or STEP it says that training goes on."""
+    """Reports the number of steps that the job has completed.
+
+    `seconds`: duration of the last one; 0: since the previous step, or since the end of a pause. `tokens`: of this rank
+    in this step. In a phase other than DATA or STEP, also enters STEP.
+    """
     global _step_start_ns
     page = _page
     if page is None:
@@ -264,28 +272,31 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
 
 
 def total_steps(steps):
-    """How many steps the whole job makes, for people."""
+    """Reports the job's total number of steps, for display."""
     if _page is not None:
         with _page as page:
             page.set("total_steps", int(steps))
 
 
 def checkpoint(completed):
-    """The newest whole checkpoint has so many steps."""
+    """Reports the step of the newest complete checkpoint."""
     if _page is not None:
         with _page as page:
             page.set("checkpoint_step", int(completed))
 
 
 class Group:
-    """A process group of this rank. Its collectives are numbered in the order in which they are handed over."""
+    """A process group of this rank. Its collectives are numbered in the order in which they are enqueued."""
 
     def __init__(self, index):
         self._at = None if index is None else _AT["groups"] + index * _GROUP_BYTES
         self._index = index
 
     def enqueued(self, kind, name="", bytes=0, dtype=0):
-        """The next one is handed over; one of COLLECTIVES. Returns its number for started() and done(); 0: there is no page."""
+        """Reports that the next collective, one of COLLECTIVES, was enqueued.
+
+        Returns its number for started() and done(); 0: there is no page.
+        """
         code = COLLECTIVES.index(kind)
         page = _page
         if page is None or self._at is None:
@@ -309,7 +320,7 @@ class Group:
         return seq
 
     def started(self, seq):
-        """It begins to move data."""
+        """Reports that the collective began to move data."""
         page = _page
         if page is None or self._at is None or seq == 0:
             return
@@ -317,7 +328,7 @@ class Group:
             page.set("started", max(seq, page.get("started", self._at, _GROUP)), self._at, _GROUP)
 
     def done(self, seq):
-        """It is through on this rank."""
+        """Reports that the collective completed on this rank."""
         page = _page
         if page is None or self._at is None or seq == 0:
             return
@@ -333,7 +344,7 @@ class Group:
             page.set("last_progress", now)
 
     def collective(self, kind, name="", bytes=0, dtype=0):
-        """`with group.collective("all-reduce"): …` around one that returns when it is through."""
+        """`with group.collective("all-reduce"): …` around a synchronous collective."""
         return _Running(self, self.enqueued(kind, name, bytes, dtype))
 
 
@@ -351,8 +362,8 @@ class _Running:
 
 
 def group(name, members, id=0):
-    """A process group, by a name for people ("data"), the number of its ranks, and an id: the same on all of them, and another one for
-    another group of that name."""
+    """Registers a process group: a display name ("data"), the number of its ranks, and an id that is equal on all of them
+    and differs between groups of one name."""
     page = _page
     if page is None:
         return Group(None)

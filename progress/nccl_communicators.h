@@ -1,13 +1,15 @@
-// The communicators of a process, as the NCCL plugin follows them, and their collectives under way. Not a library: nccl_profiler.cc's.
+// The communicators of a process, as the NCCL plugin follows them, and their collectives in flight.
+// Private to nccl_profiler.cc.
 //
-// There is one place for each group that a page can have. NCCL's init takes one, finalize gives it back, and the next communicator
-// gets it, with the group: a program that makes and drops communicators all day keeps being seen. What a communicator left on the page
-// stays until then: whoever aborts a hung one and dies of it leaves the evidence.
+// There is one slot for each group that a page can have. NCCL's init takes a slot, finalize returns
+// it, and the next communicator gets it together with its group: a program that creates and
+// destroys communicators all day stays visible. A communicator's data stays on the page until then:
+// a program that aborts a hung communicator and dies leaves the evidence.
 //
-// Handles and contexts are numbers and not pointers: nothing is allocated per collective, and one that NCCL keeps for longer than we
-// remember, or of a communicator that is gone, is recognised as such.
+// Handles and contexts are numbers, not pointers: nothing is allocated per collective, and a handle
+// that NCCL keeps beyond our history, or of a closed communicator, is recognised as stale.
 //
-// Any thread may call. Taking, naming and giving back are under a mutex; what happens per collective is not.
+// Thread-safe. A mutex guards taking, naming and returning slots; per-collective work is lock-free.
 #pragma once
 
 #include <atomic>
@@ -20,10 +22,11 @@
 
 namespace muster::nccl {
 
-// Collectives of one communicator that may be on their way at once; what was asked for longer ago is not followed any more.
+// Maximum number of collectives in flight per communicator; older ones are not followed any more.
 constexpr uint64_t kInFlight = 1024;
 
-// From the lowest bits on: kind, place, number of the collective, and which of the place's communicators it is.
+// From the lowest bits on: kind, slot, number of the collective, and generation of the slot's
+// communicator.
 struct Handle {
   enum Kind : uint64_t { kOfCollective, kOfKernel, kOfProxy, kOfOther };
   static constexpr int kPlaceAt = 2, kNumberAt = 7, kGenerationAt = 48;
@@ -33,7 +36,7 @@ struct Handle {
   uint64_t number = 0;
   uint64_t generation = 0;
 
-  // Of one place and kind, the younger the larger.
+  // Within one slot and kind, newer handles are larger.
   uint64_t word() const {
     return generation << kGenerationAt | number << kNumberAt |
            static_cast<uint64_t>(place) << kPlaceAt | kind;
@@ -62,23 +65,24 @@ constexpr uint64_t kGenerationMask = 0xFFFF;
 
 struct Flight {
   std::atomic<uint64_t> handle{0};  // its word; 0: none
-  std::atomic<uint64_t> before{0};  // the last one of earlier kernels; 0: none, or told already
+  std::atomic<uint64_t> before{0};  // the last one of earlier kernels; 0: none, or already reported
   std::atomic<uint32_t> channels{0};
   std::atomic<uint32_t> stopped{0};
 };
 
 struct Communicator {
-  // Under the mutex.
+  // Guarded by the mutex.
   bool is_taken = false;
   uint64_t hash = 0;
-  int ordinal = 0;  // among those of this hash in this process
+  int ordinal = 0;  // among communicators of this hash in this process
 
   int group = -1;  // on the page; -1: none yet, or no room
   std::atomic<bool> is_named{false};
   std::atomic<uint64_t> generation{0};
   std::atomic<uint64_t> enqueued{0};  // the newest number
   std::atomic<uint64_t> planned{0};   // the newest one of earlier plans
-  std::atomic<uint64_t> done{0};      // up to this one all are; only its proxy thread writes
+  // all up to this one are complete; written by its proxy thread only
+  std::atomic<uint64_t> done{0};
   Flight flights[kInFlight];
 };
 

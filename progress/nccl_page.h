@@ -1,5 +1,5 @@
-// Groups of the progress page that come and go, as communicators do: what muster_progress.h has no need of. Calls are like its own: any
-// thread may make them, and without a page, or with -1 for a group, they do nothing.
+// Groups of the progress page that come and go, as communicators do; muster_progress.h does not
+// need this. As there, calls are thread-safe, and do nothing without a page or for group -1.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@ constexpr int kAtMembers = 96;
 constexpr int kAtId = 100;
 constexpr int kAtRecordGroup = 8;
 
-// The group is gone, and its place another one's: numbers begin anew, and nothing that the ring remembers of it is left.
+// Reuses the slot of a closed group for another one: numbers restart, and the ring's records of the
+// old group are erased.
 inline void replace_group(muster_progress* page, int group, const char* name, uint32_t members,
                           uint32_t id) {
   if (!muster_is_open(page) || group < 0 || group >= MUSTER_GROUPS_MAX) return;
@@ -30,7 +31,7 @@ inline void replace_group(muster_progress* page, int group, const char* name, ui
   muster_unlock(page, mine);
 }
 
-// Nobody knows how many ranks the group has.
+// Marks the number of the group's ranks as unknown.
 inline void forget_members(muster_progress* page, int group) {
   if (!muster_is_open(page) || group < 0 || group >= MUSTER_GROUPS_MAX) return;
   const uint64_t mine = muster_lock(page);

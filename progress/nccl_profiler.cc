@@ -1,24 +1,30 @@
-// libmuster-nccl-profiler.so: a NCCL program's collectives in its progress page, with no change to the program.
+// libmuster-nccl-profiler.so: records the collectives of an unchanged NCCL program in its progress
+// page.
 //
 //   NCCL_PROFILER_PLUGIN=/…/libmuster-nccl-profiler.so
 //
-// Each communicator is a group of the page: named as the program calls it, or by its hash, which is the same on all its ranks. A process
-// with several GPUs has several ranks of one communicator: each is followed by itself, by NCCL's context. Sends and receives are left out:
-// a communicator's ranks do not have the same ones, so their numbers would not compare. NCCL's sequence numbers count each function
-// apart; the page's count them all, in the order in which every rank has to ask for them.
+// Each communicator is a group of the page, named by the program, or by its hash, which is the same
+// on all its ranks. A process with several GPUs has several ranks of one communicator: each is
+// followed separately, by NCCL's context. Sends and receives are left out: the ranks of a
+// communicator make different ones, so their numbers could not be compared. NCCL's sequence numbers
+// count each function separately; the page's count all collectives, in the order in which every
+// rank must enqueue them.
 //
-// A collective is enqueued when its kernel is launched (NCCL's own "stop" of it says no more), started with its first kernel channel, and done
+// A collective is enqueued when its kernel is launched (NCCL's "stop" of it means no more), started
+// with its first kernel channel, and done
 //
-//   when all its channels have stopped, where NCCL says how many there are, and all before it are done; or
-//   when a kernel starts that was launched later: those of one communicator run one after the other; or
-//   when the proxy thread that tells of its channels goes to sleep, which it does with nothing left to look after.
+//   when all its channels have stopped, if NCCL reports their number, and all earlier ones are done; or
+//   when a later kernel starts: kernels of one communicator run one after the other; or
+//   when the proxy thread that reports its channels sleeps, which means that it has no work left.
 //
-// The number that version 3 tells is an upper bound, and 0 is no number: there the last two show it. That as many channels have stopped
-// as were seen to start would show nothing: others may not have begun.
+// In version 3 the reported number of channels is an upper bound, and 0 means unknown: then the
+// last two rules apply. It is not enough that all started channels have stopped: others may not
+// have begun.
 //
-// NCCL calls from several threads, and stops events without a context; so what is known of communicators is static here, and stays
-// when NCCL closes the library with its last communicator. Whatever is wrong, NCCL is told that all is well: a profiler must not end a
-// training.
+// NCCL calls from several threads, and stops events without a context; so the state of
+// communicators is static here, and remains when NCCL closes the library with its last
+// communicator. All callbacks return success to NCCL, whatever goes wrong: a profiler must not end
+// a training.
 #include <algorithm>
 #include <atomic>
 #include <cinttypes>
@@ -33,11 +39,13 @@
 namespace muster::nccl {
 namespace {
 
-// NCCL has one mask for all communicators, which every init is given: it has to be the same each time.
+// NCCL has one mask for all communicators and passes it to every init: the value must be the same
+// each time.
 constexpr uint64_t kWanted = kCollective | kKernelChannel | kProxyControl;
 
 Communicators& all() {
-  static auto* const only = new Communicators;  // never ends: NCCL's threads may outlive main()
+  static auto* const only =
+      new Communicators;  // never destroyed: NCCL's threads may outlive main()
   return *only;
 }
 
@@ -66,7 +74,8 @@ muster_collective kind_of(const char* function) {
   return MUSTER_NO_COLLECTIVE;
 }
 
-// Position in the table and 1, which is what tells types apart on the page; 0: another one, of unknown size.
+// Returns the position in the table plus 1, which distinguishes types on the page; 0: a type of
+// unknown size.
 uint32_t number_of_datatype(const char* name) {
   for (uint32_t i = 0; i < sizeof(kDatatypes) / sizeof(kDatatypes[0]); ++i) {
     if (name != nullptr && strcmp(name, kDatatypes[i].name) == 0) return i + 1;
@@ -74,7 +83,7 @@ uint32_t number_of_datatype(const char* name) {
   return 0;
 }
 
-// Opens the page with the first communicator. False: NCCL need not call at all.
+// Opens the page with the first communicator. False: NCCL need not call us.
 bool open_page() {
   Communicators& a = all();
   const std::lock_guard lock(a.mutex);
@@ -82,7 +91,7 @@ bool open_page() {
   return a.is_open;
 }
 
-// A place for one communicator, rather one that has a group on the page; nullptr: all are taken.
+// Takes a free slot, preferably one that already has a group on the page; nullptr: all are taken.
 Communicator* take() {
   Communicators& a = all();
   const std::lock_guard lock(a.mutex);
@@ -101,7 +110,8 @@ void give_back(Communicator& c) {
   c.generation = (c.generation + 1) & kGenerationMask;
 }
 
-// The lowest that no other rank of this communicator has in this process. Inside the mutex.
+// Returns the lowest ordinal that no other rank of this communicator has in this process. Requires
+// the mutex.
 int free_ordinal(uint64_t hash) {
   uint64_t used = 0;
   for (const Communicator& c : all().places) {
@@ -110,7 +120,7 @@ int free_ordinal(uint64_t hash) {
   return __builtin_ctzll(~used);
 }
 
-// Shows the communicator on the page, if there is room. `ranks`: 0 when NCCL does not say.
+// Shows the communicator on the page, if there is room. `ranks`: 0 if NCCL does not report it.
 void name(Communicator& c, uint64_t hash, const char* text, int ranks) {
   Communicators& a = all();
   const std::lock_guard lock(a.mutex);
@@ -118,7 +128,8 @@ void name(Communicator& c, uint64_t hash, const char* text, int ranks) {
   c.hash = hash;
   c.ordinal = free_ordinal(hash);
   char shown[MUSTER_GROUP_NAME_BYTES];
-  // A page has each name once: the second GPU's is "/1", and meets the second ones of other processes.
+  // Names on a page are unique: the second GPU's group is "/1", and matches the second ones of
+  // other processes.
   char which[8] = "";
   if (c.ordinal > 0) snprintf(which, sizeof(which), "/%d", c.ordinal);
   if (text != nullptr && text[0] != '\0') {
@@ -126,7 +137,7 @@ void name(Communicator& c, uint64_t hash, const char* text, int ranks) {
   } else {
     snprintf(shown, sizeof(shown), "nccl %016" PRIx64 "%s", hash, which);
   }
-  // A page's members are processes. With several ranks in one of them nobody knows how many those are.
+  // A page's members are processes. With several ranks per process their number is unknown.
   const auto members = static_cast<uint32_t>(c.ordinal > 0 ? 0 : ranks);
   if (c.ordinal > 0) {
     for (const Communicator& other : a.places)
@@ -148,7 +159,8 @@ Handle handle_of(const Communicator& c, Handle::Kind kind, uint64_t number) {
   return {.kind = kind, .place = place_of(c), .number = number, .generation = c.generation};
 }
 
-// nullptr: none of ours, one beyond those that are followed, or gone.
+// Returns nullptr for a handle that is not ours, beyond the followed communicators, or of a closed
+// one.
 Communicator* communicator_of(const Handle& handle) {
   Communicator& c = all().places[handle.place];
   return handle.generation == c.generation ? &c : nullptr;
@@ -157,7 +169,7 @@ Communicator* communicator_of(void* context) {
   return context == nullptr ? nullptr : communicator_of(Handle::from(context));
 }
 
-// nullptr: nobody's handle, one of long ago, or of a communicator that is gone.
+// Returns nullptr for a foreign or old handle, or one of a closed communicator.
 Flight* flight_of(Handle handle) {
   Communicator* c = communicator_of(handle);
   if (c == nullptr || handle.number == 0) return nullptr;
@@ -170,12 +182,13 @@ void done(Communicator& c, uint64_t number) {
   muster_progress_done(&all().page, c.group, number);
   c.done = number;
 }
-// This one, and all before it that are still in the page's ring.
+// Completes this collective and all earlier ones that are still in the page's ring.
 void all_done(Communicator& c, uint64_t last) {
   const uint64_t remembered = last - std::min<uint64_t>(last, MUSTER_RING_LENGTH);
   for (uint64_t n = std::max<uint64_t>(c.done, remembered) + 1; n <= last; ++n) done(c, n);
 }
-// Those of one kernel run beside each other, and a later one may end first: the page's number is of those that all have ended.
+// Collectives of one kernel run concurrently, and a later one may end first: the page's number
+// counts only a complete prefix.
 void done_in_order(Communicator& c) {
   for (uint64_t i = 0; i < kInFlight; ++i) {
     const uint64_t next = c.done + 1;
@@ -204,7 +217,7 @@ void* enqueue(Communicator& c, const Collective& collective) {
   return handle.pointer();
 }
 
-// By place, the newest collective of which this thread has told a kernel's start, and not been asleep since.
+// By slot: the newest collective whose kernel start this thread has reported since it last slept.
 thread_local uint64_t looked_after[MUSTER_GROUPS_MAX];
 
 void* start_kernel(void* parent) {
@@ -246,7 +259,7 @@ int finalize(void* context) {
   return kSuccess;
 }
 
-// The context is null, and the communicator not followed, when there is no room for it.
+// If there is no room, the context is null and the communicator is not followed.
 Communicator* begin(void** context, int* mask) {
   *context = nullptr;
   *mask = open_page() ? static_cast<int>(kWanted) : 0;
@@ -276,7 +289,7 @@ int init_v5(void** context, uint64_t hash, int* mask, const char* text, int, int
   return begin(context, mask, hash, text, ranks);
 }
 
-// Only its collectives tell of which communicator a context of version 3 is.
+// In version 3, only a collective's event reveals the communicator of a context.
 void name_by_event(Communicator& c, const EventV3& event) {
   if (!c.is_named)
     name(c, event.collective.communicator_hash, event.collective.communicator, /*ranks=*/0);
@@ -290,7 +303,7 @@ int start_event(void* context, void** handle, AnyEvent* event) {
   Communicator* c = communicator_of(context);
   switch (event->type) {
     case kGroup:
-      // Up to version 4, NCCL does not tell of collectives whose group has no handle.
+      // Up to version 4, NCCL reports collectives only if their group has a handle.
       *handle = Handle{.kind = Handle::kOfOther}.pointer();
       if (c != nullptr) c->planned = c->enqueued.load();
       break;

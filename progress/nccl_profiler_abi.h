@@ -1,6 +1,7 @@
-// What NCCL and a profiler plugin know of each other, as far as ours needs it: versions 3 (NCCL 2.26), 4 (2.27) and 5 (from
-// 2.28) of the interface that NCCL documents in ext-profiler. Versions 1 and 2 tell of no kernel's end, so nothing could be said of a
-// collective but that it was asked for. Declared here because a plugin has to build where there is no NCCL; layouts are NCCL's.
+// The part of NCCL's profiler plugin interface that ours needs: versions 3 (NCCL 2.26), 4 (2.27)
+// and 5 (from 2.28), documented in NCCL's ext-profiler. Versions 1 and 2 do not report a kernel's
+// end, so they would only show that a collective was enqueued. Declared here because the plugin
+// must build without NCCL; the layouts are NCCL's.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +10,15 @@
 namespace muster::nccl {
 
 enum Result : int { kSuccess = 0, kInternalError = 3 };
-// Event types, and bits of what a plugin wants to be told of.
-constexpr uint64_t kGroup = 1 << 0;  // a plan: what one kernel does; told of whenever any other is
+// Event types, as bits of the mask of events that a plugin requests.
+// a plan: the work of one kernel; always reported with other events
+constexpr uint64_t kGroup = 1 << 0;
 constexpr uint64_t kCollective = 1 << 1;
-constexpr uint64_t kProxyControl = 1 << 5;  // of the thread that tells of kernel channels, too
-constexpr uint64_t kKernelChannel =
-    1 << 6;  // one channel of a collective's kernel: its parent is the collective
-// A state of kProxyControl: the thread has nothing left to look after, and waits for more.
+// also for the thread that reports kernel channels
+constexpr uint64_t kProxyControl = 1 << 5;
+// one channel of a collective's kernel: its parent is the collective
+constexpr uint64_t kKernelChannel = 1 << 6;
+// A state of kProxyControl: the thread has no work left and sleeps.
 constexpr int kProxySleeps = 15;
 
 using Log = void (*)(int level, unsigned long flags, const char* file, int line, const char* format,
@@ -24,21 +27,22 @@ using Log = void (*)(int level, unsigned long flags, const char* file, int line,
 struct CollectiveV3 {
   const char* communicator;
   uint64_t communicator_hash;
-  uint64_t sequence;  // of this function's calls alone
+  uint64_t sequence;  // counts this function's calls only
   const char* function;
   const void* send;
   void* receive;
   size_t count;
   int root;
   const char* datatype;
-  uint8_t channels;  // at most: the planner may take fewer
+  uint8_t channels;  // an upper bound: the planner may use fewer
   uint8_t warps;
   const char* algorithm;
   const char* protocol;
 };
 
-// Of version 5, too, where something follows that we do not read. `channels` are those of the plan; 0 where its planner does not say:
-// CollNet's and NVLS' between nodes, and kernels on symmetric memory, in 2.27 and some later ones.
+// Also the prefix of version 5. `channels` is the plan's number; 0 if its planner does not report
+// it: CollNet's and NVLS' between nodes, and kernels on symmetric memory, in 2.27 and some later
+// versions.
 struct CollectiveV4 {
   uint64_t sequence;
   const char* function;
@@ -53,7 +57,7 @@ struct CollectiveV4 {
   const char* protocol;
 };
 
-// A union follows `rank`, of which only the collective is read.
+// A union follows `rank`; only its collective is read.
 template <class Type, class Collective>
 struct Event {
   Type type;

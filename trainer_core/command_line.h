@@ -12,7 +12,7 @@
 
 namespace muster::trainer {
 
-// Which options a command knows.
+// The options of a command.
 struct CommandOptions {
   std::set<std::string> values;    // --name VALUE or --name=VALUE
   std::set<std::string> switches;  // --name
@@ -20,8 +20,8 @@ struct CommandOptions {
 
 class CommandLine {
  public:
-  // InvalidArgument for an option that the command does not know (names the nearest), one without its value, or one given
-  // twice.
+  // Returns InvalidArgument for an unknown option (names the nearest one), a missing value, or an
+  // option that is given twice.
   static absl::StatusOr<CommandLine> parse(std::span<const std::string_view> arguments,
                                            const CommandOptions& options);
 

@@ -37,7 +37,7 @@ namespace muster::trainer {
 namespace {
 
 ExitCode report(const std::string& who, const absl::Status& status) {
-  // Names of tensors and files come from outside: a terminal is not told by them what to do.
+  // Tensor and file names come from outside and must not send control sequences to a terminal.
   const std::string message(status.message());
   std::cerr << who << ": " << escape_controls(message) << std::endl;
   return exit_code_for(status);
@@ -68,7 +68,7 @@ absl::StatusOr<std::shared_ptr<Transport>> join_world(const RankEnv& env) {
   return connect_world(options);
 }
 
-// Where `decode` gets its config: the file of --config, or what the checkpoint was made with.
+// Returns the config of `decode`: the file of --config, or the config stored in the checkpoint.
 absl::StatusOr<TrainConfig> decode_config(const CommandLine& line) {
   if (line.has("config")) return load_config(line.text("config"));
   if (!line.has("checkpoint"))
@@ -125,7 +125,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   if (!env->progress_page.empty()) {
     const absl::Status offered = offer_self_stacks(self_stacks_path(env->progress_page));
     if (!offered.ok()) {
-      std::cerr << who << ": its stacks cannot be read where ptrace is refused: "
+      std::cerr << who << ": its stacks cannot be read where ptrace is not permitted: "
                 << std::string(offered.message()) << std::endl;
     }
   }
@@ -133,7 +133,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
   auto chosen = choose_backend(config->hardware, threads_per_rank(*config, *env),
                                gpu_options(*config, *env), env->has_gpus);
   if (!chosen.ok()) return report(who, chosen.status());
-  config->hardware = chosen->hardware;  // which ranks compare: all take the same
+  config->hardware = chosen->hardware;  // ranks compare configs: all must have chosen the same
   if (env->rank == 0 && !chosen->reason.empty()) std::cout << chosen->reason << std::endl;
   (*page)->set_phase(Phase::kRendezvous, monotonic_now());
   auto transport = join_world(*env);
@@ -153,7 +153,7 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
                          .on_step = on_step,
                          .owner = {env->job, env->attempt, env->incarnation},
                          .on_evaluation = nullptr,
-                         .local = local_place(*config, env->local_checkpoints),
+                         .local = local_storage(*config, env->local_checkpoints),
                          .known_checkpoint_step = env->checkpoint_step,
                          .backend = chosen->backend});
 }
@@ -190,20 +190,23 @@ ExitCode check_node_command(std::span<const std::string_view> arguments) {
   std::string text;
   for (const NodeCheckPart& part : parts) {
     const bool ok = part.status.ok();
-    const std::string said = ok ? part.text : std::string(part.status.message());
-    out["parts"].push_back(
-        {{"name", part.name}, {"passed", ok}, {"seconds", to_seconds(part.time)}, {"text", said}});
-    absl::StrAppend(&text, ok ? "good  " : "BAD   ", part.name, ": ", escape_controls(said), "\n");
+    const std::string output = ok ? part.text : std::string(part.status.message());
+    out["parts"].push_back({{"name", part.name},
+                            {"passed", ok},
+                            {"seconds", to_seconds(part.time)},
+                            {"text", output}});
+    absl::StrAppend(&text, ok ? "good  " : "BAD   ", part.name, ": ", escape_controls(output),
+                    "\n");
   }
   absl::StrAppendFormat(&text, "%s in %.3f s\n", passed ? "passed" : "failed", seconds);
-  const ExitCode said = print_result(
+  const ExitCode output = print_result(
       line->has("json") ? out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
                         : text);
-  return passed ? said : ExitCode::kFailure;
+  return passed ? output : ExitCode::kFailure;
 }
 
 ExitCode decode_command(std::span<const std::string_view> arguments) {
-  // People call it as `muster decode`, which becomes this program.
+  // Users call it as `muster decode`, which executes this program.
   const std::string who = "muster: error";
   const auto line =
       CommandLine::parse(arguments, {.values = {"config", "checkpoint", "prompt", "max-tokens",
@@ -222,13 +225,14 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
     // The model's bytes need not be UTF-8.
     return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
-  const std::string said = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
-  // A program gets the bytes; a terminal is not told by a model, or by a prompt from somewhere, what to do.
-  return print_result((isatty(STDOUT_FILENO) == 1 ? escape_controls(said) : said) + "\n");
+  const std::string output = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
+  // Programs get the raw bytes. The text of a model or a prompt must not send control sequences to
+  // a terminal.
+  return print_result((isatty(STDOUT_FILENO) == 1 ? escape_controls(output) : output) + "\n");
 }
 
 ExitCode debug_step_command(std::span<const std::string_view> arguments) {
-  // People call it as `muster debug step`, which becomes this program.
+  // Users call it as `muster debug step`, which executes this program.
   const std::string who = "muster: error";
   const auto line = CommandLine::parse(
       arguments, {.values = {"config", "folder", "tokens", "out"}, .switches = {"json"}});
@@ -257,13 +261,13 @@ ExitCode debug_step_command(std::span<const std::string_view> arguments) {
                                 {"parameters", result->parameter_count},
                                 {"not_finite", result->not_finite},
                                 {"out", options.out}};
-    const ExitCode said = print_result(out.dump(2) + "\n");
-    return finite ? said : code;
+    const ExitCode output = print_result(out.dump(2) + "\n");
+    return finite ? output : code;
   }
-  const ExitCode said = print_result(
+  const ExitCode output = print_result(
       absl::StrFormat("loss: %.6f, gradient norm: %.6f, parameters: %d, wrote %s\n", result->loss,
                       result->gradient_norm, result->parameter_count, options.out));
-  return finite ? said : code;
+  return finite ? output : code;
 }
 
 }  // namespace muster::trainer

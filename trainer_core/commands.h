@@ -1,4 +1,5 @@
-// The commands of muster-trainer. Each explains its errors on stderr and returns the process's exit code.
+// The commands of muster-trainer. Each prints its errors on stderr and returns the process's exit
+// code.
 #pragma once
 
 #include <functional>
@@ -13,18 +14,18 @@
 
 namespace muster::trainer {
 
-// Called after each step, on the thread that trains.
+// Called after each step, on the training thread.
 using StepHook = std::function<void(ProcessGroups&, ProgressWriter&, const StepRecord&)>;
 
 // `hook` may be empty.
 ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals,
                        const StepHook& hook = nullptr);
 ExitCode check_command(std::span<const std::string_view> arguments);
-// Exit code 1: the node is not good for ranks.
+// Exit code 1: the node is not fit for ranks.
 ExitCode check_node_command(std::span<const std::string_view> arguments);
 ExitCode decode_command(std::span<const std::string_view> arguments);
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
-// What a command has to say, on standard output.
+// Prints a command's result on standard output.
 ExitCode print_result(std::string_view text);
 
 }  // namespace muster::trainer

@@ -1,4 +1,4 @@
-// muster-trainer: one rank of a training job, and what can be done with its files.
+// muster-trainer: runs one rank of a training job, and tools for its files.
 #include <unistd.h>
 
 #include <csignal>
@@ -21,18 +21,18 @@ using muster::trainer::SignalWatcher;
 using muster::trainer::StopSignals;
 
 constexpr char kUsage[] =
-    R"(muster-trainer: one rank of a training job. People use `muster`, which runs it.
+    R"(muster-trainer: one rank of a training job. Use `muster`, which runs it.
 
-Train, as rank 0 of 1, or as the rank that RANK, WORLD_SIZE and MUSTER_RENDEZVOUS say:
+Train, as rank 0 of 1, or as the rank given by RANK, WORLD_SIZE and MUSTER_RENDEZVOUS:
   muster-trainer train --config config.json
 
-See whether data, tokenizer and checkpoints fit a config, before anything is started; with --here, this machine's memory, too:
+Check that data, tokenizer and checkpoints match a config before anything starts; with --here, this machine's memory, too:
   muster-trainer check --config config.json --here
 
-See whether this machine is good for ranks: cores, memory, the folder, /dev/shm, loopback, clocks. Takes a fraction of a second:
+Check that this machine can run ranks: cores, memory, the folder, /dev/shm, loopback, clocks. Takes a fraction of a second:
   muster-trainer check-node --work-dir /scratch/muster
 
-Continue a text, greedily or by chance:
+Continue a text, greedily or by sampling:
   muster-trainer decode --checkpoint out/checkpoints --prompt "In the beginning" --max-tokens 64
   muster-trainer decode --config config.json --latest --prompt "And" --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
 
@@ -41,8 +41,8 @@ Write what one step computes on given tokens, to compare with another implementa
 
   muster-trainer version
 
-SIGTERM and SIGUSR1 ask all ranks to save a checkpoint and leave (exit code 75), SIGUSR2 to save one and go on.
-Exit codes: 0 done, 1 failure, 2 bad input, 3 loss is not finite, 75 stopped on request, 76 another rank is gone.
+SIGTERM and SIGUSR1 ask all ranks to save a checkpoint and leave (exit code 75), SIGUSR2 to save one and continue.
+Exit codes: 0 done, 1 failure, 2 bad input, 3 loss is not finite, 75 stopped on request, 76 another rank is lost.
 )";
 
 void end_process(ExitCode code) { _exit(muster::to_int(code)); }
@@ -78,8 +78,8 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
-  std::signal(SIGPIPE, SIG_IGN);  // a peer that is gone is an error of its connection
-  std::signal(SIGXFSZ, SIG_IGN);  // so is a file that may not grow of write()
+  std::signal(SIGPIPE, SIG_IGN);  // a lost peer is an error of its connection
+  std::signal(SIGXFSZ, SIG_IGN);  // the file size limit is an error of write()
   muster::trainer::end_at_uncaught_exceptions("muster-trainer");
   return muster::to_int(run(std::vector<std::string_view>(argv + 1, argv + argc)));
 }

@@ -64,7 +64,7 @@ struct CommandLine {
   bool die_with_parent = false;
 };
 
-// For programs that want to know before they start a worker.
+// Lets programs list the GPUs before they start a worker.
 void list_gpus() {
   muster::worker::GpuWatch watch(muster::worker::gpu_watch_options({}));
   const auto report = watch.wait_until_found(muster::worker::kGpusFoundWithin);
@@ -86,7 +86,7 @@ void describe(CLI::App& app, CommandLine& line) {
   constexpr int64_t kLeaveGraceSecondsMax = 7 * 86'400;
   muster::daemon::use_our_help(app);
   muster::worker::WorkerOptions& options = line.options;
-  // A wrapper's defaults can be overridden by appending to its command line.
+  // Users override a wrapper's defaults by appending to its command line.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("--coordinator", options.coordinator, "Where the coordinator's gRPC port is")
       ->type_name("HOST:PORT")
@@ -181,10 +181,11 @@ void describe(CLI::App& app, CommandLine& line) {
   app.footer(kExamples);
 }
 
-// Ranks are gone and the coordinator knows it. Who is joined then may stand in a read of a file system that does not answer.
+// The ranks are gone and the coordinator knows it. A thread that is joined at exit may hang in a
+// read of a dead file system.
 constexpr auto kEnd = std::chrono::seconds(10);
 
-// As far as the system has room for a thread.
+// Best effort: does nothing if the system has no room for a thread.
 void end_within(std::chrono::seconds deadline, int exit_code) {
   muster::worker::start_lone_thread([deadline, exit_code] {
     std::this_thread::sleep_for(deadline);
@@ -203,7 +204,8 @@ int fail(const absl::Status& status) {
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
   CommandLine line;
-  // Configs and logs are their user's alone; what the ranks write elsewhere has the modes that their user wants.
+  // Configs and logs are private to their user; files that the ranks write elsewhere use the modes
+  // that the user configured.
   line.options.rank_umask = umask(S_IRWXG | S_IRWXO);
   line.options.rank_open_files = muster::daemon::raise_open_files_limit();
   CLI::App app("Runs the ranks of Muster jobs on this node", "muster-worker");

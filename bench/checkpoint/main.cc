@@ -1,13 +1,15 @@
-// Our side of bench/checkpoint.py: saves and loads a checkpoint of a given size on request.
+// The side of bench/checkpoint.py that runs our code: saves and loads a checkpoint of a given size
+// on request.
 //
 //   checkpoint_bench FOLDER MIB
 //
-// Prints {"ready": true, "bytes": B} when its memory is filled. Then, for each line on standard input:
+// Prints {"ready": true, "bytes": B} when its memory is filled. Then, for each line on stdin:
 //   save         waits for the disk: {"seconds": x, "path": …}
-//   background   the same behind a training that waits only where it must: {"seconds": x, "stall_seconds": y, "path": …}
+//   background   the same behind a training that waits only where it must:
+//                {"seconds": x, "stall_seconds": y, "path": …}
 //   load         reads and verifies everything: {"seconds": x}
-//   local_save   as a node keeps it in /dev/shm, its own copy alone: {"seconds": x}
-//   local_load   as a restart has it from there, looked for, verified and read: {"seconds": x}
+//   local_save   a node's own copy in /dev/shm: {"seconds": x}
+//   local_load   a restart from that copy, found, verified and read: {"seconds": x}
 //   checksum     of the same bytes in memory: {"seconds": x}
 #include <unistd.h>
 
@@ -29,10 +31,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kSide =
-    2048;  // matrices of 16 MiB: a large model's, and small enough for any size
+// Matrices of 16 MiB: as in a large model, and small enough for any size.
+constexpr int64_t kSide = 2048;
 
-// A third parameters, two thirds state, as AdamW has it.
+// A third parameters, two thirds state, as for AdamW.
 CheckpointLayout layout_of(int64_t mib) {
   std::vector<TensorRow> params, state;
   const int64_t matrices = std::max<int64_t>(1, mib / 48);
@@ -65,7 +67,7 @@ class Bench {
         copy_(layout_),
         store_(folder, 1),
         saver_(store_, layout_, copy_.blocks(), [](const SaveOutcome&) {}) {
-    // Numbers that no disk packs.
+    // Values that no disk can compress.
     for (std::vector<float>* block : {&live_.params, &live_.state}) {
       for (size_t i = 0; i < block->size(); ++i)
         (*block)[i] = static_cast<float>(Philox{1, 2}(i / 4)[i % 4]);

@@ -1,11 +1,13 @@
-// Collectives between processes, under measurement by bench/collectives.py.
+// Collectives between processes, measured by bench/collectives.py.
 //
 //   collectives shm|gloo RANKS
 //
-// Starts RANKS processes. Rank 0 answers each line of standard input with one of JSON:
+// Starts RANKS processes. Rank 0 answers each line of stdin with a line of JSON:
 //
-//   all_reduce BYTES REPEATS | all_gather … | reduce_scatter …   fp32; BYTES of the whole, as in NCCL-tests
-//   copy BYTES REPEATS           the bound: what an all-reduce must move between processes, without any waiting in between
+//   all_reduce BYTES REPEATS | all_gather … | reduce_scatter …
+//                         fp32; BYTES of the whole tensor, as in NCCL-tests
+//   copy BYTES REPEATS    the bound: the bytes that an all-reduce must move between processes,
+//                         without any waiting
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,7 +50,7 @@ void must(const absl::Status& status) {
   std::_Exit(1);
 }
 
-// This process's processor time.
+// Processor time of this process.
 int64_t cpu_ns() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -94,12 +96,13 @@ class Rank {
     return command;
   }
 
-  // Of one operation: its time, and the processor time of all ranks.
+  // Returns the time of one operation, and the processor time of all ranks.
   std::pair<double, double> measure(Op op, size_t bytes, int repeats) {
     const auto once = operation(op, bytes / sizeof(float));
     once();
     must(group_->barrier("begin"));
-    // From the first rank's beginning to the last one's end: with more processes than cores they do not begin together.
+    // Measures from the first rank's start to the last one's end: with more processes than cores
+    // they do not start together.
     std::array<int64_t, 3> times{};
     const int64_t cpu = cpu_ns();
     times[0] = to_ns(monotonic_now());
@@ -143,7 +146,7 @@ class Rank {
     }
   }
 
-  // All other ranks' versions of this rank's slice, and all other ranks' slices.
+  // Copies all other ranks' versions of this rank's slice, and all other ranks' slices.
   void copy(size_t bytes) {
     auto* const own = reinterpret_cast<std::byte*>(data_.data());
     auto* const versions = reinterpret_cast<std::byte*>(out_.data());

@@ -1,10 +1,12 @@
-// Our side of bench/cpu_train.py: optimizer steps on request.
+// The side of bench/cpu_train.py that runs our code: optimizer steps on request.
 //
-//   cpu_train S|M THREADS [REMAT_POLICY, else none] [bfloat16, else float32] [QUANTIZATION, else none]
+//   cpu_train S|M THREADS [REMAT_POLICY|none] [bfloat16|float32] [QUANTIZATION|none]
 //
-// Prints {"ready": true, "gemm_peak_tflops": x, "plan_bytes": n} when warm. Then, for each line on standard input:
+// Prints {"ready": true, "gemm_peak_tflops": x, "plan_bytes": n} when warm. Then, for each line on
+// stdin:
 //   steps N     runs N steps and prints {"seconds": [one per step], "loss": mean loss of the last}
-//   profile N   runs N steps with a stopwatch around every op and prints {"seconds": …, "ops": [per step]}
+//   profile N   runs N steps with a timer around every op and prints
+//               {"seconds": …, "ops": [per step]}
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -18,6 +20,7 @@
 #include "bench/cpu_train/timed_ops.h"
 #include "common/philox.h"
 #include "common/time.h"
+#include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/gemm_peak.h"
 #include "trainer_core/optim/optimizer.h"
@@ -89,7 +92,7 @@ class Trainer {
   }
 
  private:
-  // Forward, backward, clipping by the global norm, AdamW. Returns the mean loss.
+  // Runs forward, backward, clipping by the global norm, and AdamW. Returns the mean loss.
   double step(Transformer& model, Ops& ops) {
     const LossSum loss = model.forward_backward({tokens_, targets_, weights_});
     const size_t n = model.params().size();

@@ -1,4 +1,5 @@
-// Another backend's op table with a stopwatch around every call: where a step's time goes.
+// Wraps another backend's op table with a timer around every call, to break down the time of a
+// step.
 #pragma once
 
 #include <map>
@@ -12,14 +13,14 @@ namespace muster::trainer {
 
 struct OpTime {
   double seconds = 0;
-  double flops = 0;  // of matrix products
+  double flops = 0;  // of matmuls
   int64_t calls = 0;
 };
 
-// Waits for every call, so it fits backends that run at the call.
+// Measures synchronous calls, so that it fits backends that compute during the call.
 class TimedOps : public Ops {
  public:
-  // `inner` outlives this.
+  // `inner` must outlive it.
   explicit TimedOps(Ops& inner) : inner_(inner) {}
 
   const std::map<std::string, OpTime>& times() const { return times_; }

@@ -1,10 +1,11 @@
-// Our side of bench/decode.py: greedy decoding of a Hugging Face folder on request.
+// The side of bench/decode.py that runs our code: greedy decoding of a Hugging Face folder.
 //
 //   decode FOLDER THREADS POSITIONS_MAX float32|bfloat16
 //
-// Prints {"ready": true} when the weights are loaded. Then, for each line on standard input:
-//   generate P N   reads a prompt of P tokens and says N more: {"prefill_seconds": x, "decode_seconds": [one per token
-//                  but the first, which the prompt gave], "tokens": [N]}
+// Prints {"ready": true} when the weights are loaded. Then, for each line on stdin:
+//   generate P N   reads a prompt of P tokens and generates N more: {"prefill_seconds": x,
+//                  "decode_seconds": [one per token except the first, which the prompt produced],
+//                  "tokens": [N]}
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -16,6 +17,7 @@
 
 #include "common/time.h"
 #include "trainer_core/checkpoint/parameter_source.h"
+#include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
@@ -24,7 +26,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int32_t kChunk = 256;
-// The prompt of every program: ids that no tokenizer made, the same everywhere.
+// The prompt for every program: ids without a tokenizer, the same everywhere.
 constexpr int64_t kPromptStride = 7919;
 
 class Generation {
@@ -71,7 +73,7 @@ class Generation {
   }
 
  private:
-  // An empty cache; the parameters stay where they are.
+  // Clears the cache; the parameters stay in place.
   void restart() { model_ = std::make_unique<Transformer>(plan_, arena_, *ops_); }
   int32_t likeliest() const {
     return static_cast<int32_t>(std::ranges::max_element(logits_) - logits_.begin());

@@ -23,7 +23,7 @@ int64_t change_of(const std::string& path) {
 
 FaultOrders::FaultOrders(std::string folder, int32_t rank)
     : folder_(std::move(folder)), rank_(rank) {
-  take();  // what an earlier attempt was told
+  take();  // discards an order for an earlier attempt
 }
 
 std::optional<Fault> FaultOrders::take() {

@@ -1,9 +1,11 @@
-// What bench/faults wants a rank to do wrong, and when it did. One folder for all ranks of a job, in FAULT_ORDERS:
+// Orders of bench/faults for a rank to fail, and the time at which it did. FAULT_ORDERS names one
+// folder for all ranks of a job:
 //
-//   order.json      {"number": 7, "faults": [{"rank": 5, "kind": "busy_loop", "factor": 3, "path": "…"}]}, renamed into place
-//   done.7.5        written by rank 5 just before it does it: nanoseconds since the epoch
+//   order.json   {"number": 7, "faults": [{"rank": 5, "kind": "busy_loop", "factor": 3,
+//                "path": "…"}]}, renamed into place
+//   done.7.5     written by rank 5 just before the fault: nanoseconds since the epoch
 //
-// An order that was there when the process began is not for it: its attempt is another one.
+// A process ignores an order that existed when it started: that one was for another attempt.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +17,19 @@ namespace muster::faults {
 struct Fault {
   int64_t number = 0;
   std::string kind;
-  double factor = 1;   // of a slow rank: its compute time against what it would be
-  double seconds = 0;  // of what ends by itself
-  std::string path;    // of a file, for faults that need one
+  double factor = 1;   // of a slow rank: its compute time relative to normal
+  double seconds = 0;  // duration of a fault that ends by itself
+  std::string path;    // for faults that need a file
 };
 
 class FaultOrders {
  public:
-  // Without a folder nothing is ever ordered.
+  // Without a folder there are no orders.
   FaultOrders(std::string folder, int32_t rank);
 
-  // A new order for this rank. Called once a step: costs one system call when there is none.
+  // Returns a new order for this rank. Called once a step; costs one system call if there is none.
   std::optional<Fault> take();
-  // The moment of truth, for whoever scores.
+  // Records the time of the fault for scoring.
   void tell(const Fault& fault) const;
 
  private:

@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr auto kForever = std::chrono::hours(1);  // bounded, should nobody end it
+constexpr auto kForever = std::chrono::hours(1);  // bounded in case the process is not killed
 
 void sleep_forever() { std::this_thread::sleep_for(kForever); }
 
@@ -31,14 +31,14 @@ void sleep_in_data(ProgressWriter& page) {
   sleep_forever();
 }
 
-// As a program that tries out kernels, or compiles for a shape that it has not seen before: no fault.
+// Pretends to try out kernels, or to compile for a new shape. This is not a fault.
 void compile(ProgressWriter& page, double seconds) {
   page.set_phase(Phase::kCompile, monotonic_now());
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   page.set_phase(Phase::kStep, monotonic_now());
 }
 
-// Another thread has the lock and waits for something else.
+// Another thread holds the lock and waits for something else.
 void wait_for_lock() {
   static std::timed_mutex mutex;
   std::atomic<bool> taken{false};
@@ -60,7 +60,7 @@ void loop() {
   }
 }
 
-// The parent of a vfork is in uninterruptible sleep until its child executes or ends.
+// The parent of a vfork is in uninterruptible sleep until its child calls exec or exits.
 void wait_uninterruptibly() {
   const pid_t child = vfork();
   if (child == 0) {
@@ -69,7 +69,7 @@ void wait_uninterruptibly() {
   }
 }
 
-// On a file system that an order has frozen, this waits in the kernel.
+// Blocks in the kernel on a file system that an order has frozen.
 void write_through(const std::string& path) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) {
@@ -93,7 +93,7 @@ void use_all_memory() {
   }
 }
 
-// A segmentation fault by the hardware, and not by raise().
+// Causes a segmentation fault by a memory access, not by raise().
 void touch_nothing() {
   void* page = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   *static_cast<volatile int*>(page) = 1;
@@ -122,7 +122,8 @@ Collective commit(const Fault& fault, ProgressWriter& page, double& slow_factor)
       {"bad_alloc", [] { throw std::bad_alloc(); }},
       {"exit_0", [] { _exit(0); }},
       {"exit_1", [] { _exit(1); }},
-      {"zombie", [] { syscall(SYS_exit, 0); }},  // of this thread: others, and connections, stay
+      // ends this thread only: other threads and connections stay
+      {"zombie", [] { syscall(SYS_exit, 0); }},
   };
   const auto kind = kinds.find(fault.kind);
   if (kind == kinds.end()) {

@@ -1,5 +1,5 @@
-// muster-trainer with faults to order (fault_orders.h): a worker runs it by --trainer. After each step all ranks make one more
-// collective, which a fault can leave out.
+// muster-trainer with faults on order (fault_orders.h); a worker runs it by --trainer. After each
+// step all ranks make one more collective, which a fault can skip.
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -38,7 +38,8 @@ class FaultyRank {
       orders_->tell(*fault);
       collective = faults::commit(*fault, page, slow_factor_);
     }
-    // First, while all are here: what the others wait for a slow rank, they wait in the next step's collectives.
+    // This comes first, while all ranks are present, so that the wait for a slow rank happens in
+    // the next step's collectives.
     meet(groups.world(), collective);
     std::this_thread::sleep_for(std::chrono::duration<double>(pace_ * slow_factor_));
   }
@@ -60,8 +61,8 @@ class FaultyRank {
 
   std::unique_ptr<faults::FaultOrders> orders_;
   double slow_factor_ = 1;
-  // Seconds that a step takes beside its computation, as if a device of its own computed: eight ranks on two cores would
-  // only show how the kernel shares them.
+  // Seconds that a step takes besides its computation, as if it ran on a device: eight ranks on two
+  // cores would only measure the kernel's scheduler.
   double pace_ = seconds_from("FAULT_PACE");
 };
 

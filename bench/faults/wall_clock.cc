@@ -1,8 +1,9 @@
-// A wall clock that jumps for one process alone, to be preloaded (LD_PRELOAD): it is the machine's, moved by as many nanoseconds as the first
-// eight bytes of the file FAULT_CLOCK say, and the file may change at any time. Other clocks are left alone.
+// A wall clock that jumps for one process only, for LD_PRELOAD: the machine's clock plus the
+// nanoseconds in the first eight bytes of the file FAULT_CLOCK, which may change at any time. Other
+// clocks are unchanged.
 //
-// Waits until a moment of that clock wait as long as its owner means when it begins to wait. Unlike the kernel's own, a wait that has begun is not
-// ended by a jump.
+// A wait until an absolute time of that clock lasts as long as it would when it begins. Unlike the
+// kernel's, it is not ended by a later jump.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -21,7 +22,8 @@
 namespace {
 
 constexpr int64_t kNanoseconds = 1'000'000'000;
-// No machine has been up for so long, and no wall clock is before it: tells whose moment it is where nothing else does.
+// No machine has been up for this long, and no wall clock is before it: distinguishes absolute
+// times of the two clocks.
 constexpr time_t kEarliestWallClock = 1'000'000'000;
 
 const volatile int64_t* map_offset() {
@@ -43,7 +45,7 @@ timespec moved(const timespec& time, int64_t by) {
   return {.tv_sec = ns / kNanoseconds, .tv_nsec = ns % kNanoseconds};
 }
 
-// What the process starts has the machine's clock.
+// Child processes get the machine's clock.
 [[gnu::constructor]] void keep_to_this_process() {
   offset();
   unsetenv("LD_PRELOAD");
@@ -89,7 +91,7 @@ int pthread_cond_timedwait(pthread_cond_t* __restrict condition, pthread_mutex_t
   return pthread_cond_clockwait(condition, mutex, CLOCK_REALTIME, &real);
 }
 
-// Abseil waits so.
+// Abseil waits by this system call.
 long syscall(long number, ...) noexcept {
   using Function = long (*)(long, ...);
   static const auto kReal = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "syscall"));

@@ -2,8 +2,9 @@
 //
 //   hang_simulation RANKS SEEDS
 //
-// Prints JSON: for each trouble of tests/simulation/fleet.h, over seeds 1 to SEEDS, how often it was told and the right one named, how long that took
-// in simulated time, and what else was told. And the processor time of all.
+// Prints JSON: for each trouble of tests/simulation/fleet.h, over seeds 1 to SEEDS, how often it was
+// reported and the right rank was blamed, how long that took in simulated time, and other reports;
+// and the processor time of everything.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -19,7 +20,7 @@
 namespace muster::simulation {
 namespace {
 
-// Nearest rank: of few seeds the 99th percentile is the longest.
+// Nearest rank: with few seeds the 99th percentile is the maximum.
 double percentile(std::vector<double> values, double part) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

@@ -1,12 +1,14 @@
-// Our side of bench/mesh.py: a training on a mesh whose ranks are processes of this machine, step by step on request.
+// The side of bench/mesh.py that runs our code: a training on a mesh whose ranks are processes of
+// this machine, step by step on request.
 //
-//   mesh KEY=VALUE …     threads (of a rank), the model: layers width heads mlp vocab experts; the batch: seq batch micro_batches;
-//                        and the degrees of the mesh: data fsdp …
+//   mesh KEY=VALUE …   threads (per rank); the model: layers width heads mlp vocab experts;
+//                      the batch: seq batch micro_batches; the degrees of the mesh: data fsdp …
 //
-// It is train() itself, which is stopped between steps. Prints {"ready": true} when warm, or {"ready": false, "why": …} where this
-// version does not run such a mesh. Then, for each line `steps N` on standard input, as JSON: "seconds" of each step, from the end
-// of a step on rank 0 to the next; "cpu_seconds" of a step, the processor time of all ranks; "loss" of the last one;
-// "comm_seconds" and "comm_hidden_fraction" on rank 0.
+// It runs train() itself, which pauses between steps. Prints {"ready": true} when warm, or
+// {"ready": false, "why": …} if this version does not support the mesh. Then, for each line `steps N`
+// on stdin, as JSON: "seconds" of each step, from the end of a step on rank 0 to the next;
+// "cpu_seconds" of a step, the processor time of all ranks; "loss" of the last one; "comm_seconds"
+// and "comm_hidden_fraction" on rank 0.
 #include <unistd.h>
 
 #include <csignal>
@@ -66,7 +68,7 @@ TrainConfig config_of(Words words) {
   config.max_target_length = take("seq");
   config.remat_policy = RematPolicy::kNone;
   config.enable_checkpointing = config.save_checkpoint_on_completion = false;
-  config.steps = config.optimizer.schedule_steps = 1'000'000;  // more than anybody asks for
+  config.steps = config.optimizer.schedule_steps = 1'000'000;  // more than any request
   config.threads = take("threads");
   return config;
 }
@@ -77,7 +79,7 @@ int64_t cpu_us() {
   return int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
 }
 
-// Steps that were asked for, on one rank: what train() calls after each.
+// The requested steps on one rank: train() calls it after each step.
 class Turns {
  public:
   explicit Turns(ProcessGroups& groups) : group_(groups.everyone()) {}
@@ -117,7 +119,7 @@ class Turns {
               << std::endl;
   }
 
-  // The other ranks wait here while other programs have their turn.
+  // The other ranks wait here while other programs run.
   int32_t next_command() {
     std::vector<int32_t> steps = {0};
     std::string word;

@@ -1,11 +1,14 @@
-// Makes the coordinator's /metrics of a large fleet, for bench/metrics.py.
+// Produces the coordinator's /metrics of a large fleet, for bench/metrics.py.
 //
 //   metrics_bench RANKS JOBS SCRAPES
 //
-// Workers with 8 slots each, RANKS in all, run JOBS jobs of equal size, of at most 10,000 nodes, which load, train, save and evaluate by their heartbeats. Each job loses
-// a rank three times, in three ways, and goes on from its checkpoint, so that it has the series of what it lost, and of why. One worker in a
-// hundred is silent, and each job has had an incident of each kind. In the end all jobs are through at once, and their series go. Prints JSON: bytes
-// and series of the page, those of lost time among them, and seconds of the scrapes, of those after the end apart.
+// Workers with 8 slots each, RANKS in total, run JOBS jobs of equal size, of at most 10,000 nodes,
+// which load, train, save and evaluate according to their heartbeats. Each job loses a rank three
+// times, in three ways, and resumes from its checkpoint, so that it has the series of lost time and
+// its causes. One worker in a hundred is silent, and each job has had an incident of each kind. At
+// the end all jobs finish at once, and their series are removed. Prints JSON: bytes and series of
+// the page, with the number of lost-time series, and seconds of the scrapes, separately after the
+// end.
 #include <signal.h>
 #include <time.h>
 
@@ -34,9 +37,9 @@ namespace {
 
 constexpr int32_t kSlots = 8;
 constexpr int32_t kStepsOfTurn = 30;  // from a checkpoint to the next fault
-constexpr int32_t kStepsAgain = 10;   // what a fault costs
+constexpr int32_t kStepsAgain = 10;   // steps repeated after a fault
 constexpr int32_t kSilentSeconds = 8;
-constexpr int32_t kRestartSecondsMax = 120;  // beyond every back-off of a second fault
+constexpr int32_t kRestartSecondsMax = 120;  // Longer than any back-off after a second fault.
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr std::string_view kLost = "muster_job_lost_seconds_total{";
 
@@ -71,7 +74,7 @@ class World {
 
   std::string page() { return metrics_.render(core_, now_, unix_ns_); }
 
-  // All jobs are through.
+  // Ends all jobs.
   void finish() {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, ++steps_);
     for (const auto& [id, placement] : placements(jobs_))
@@ -81,7 +84,7 @@ class World {
     beat(Phase::kStep, steps_);
   }
 
-  // Until nobody has to be told how they ended.
+  // Advances until the ends are no longer reported.
   void forget() {
     now_ += kSeriesKept;
     unix_ns_ += kSeriesKept.count();
@@ -90,7 +93,7 @@ class World {
 
  private:
   struct ExitOf {
-    bool told = false;  // to stop
+    bool told = false;  // asked to stop
     ExitCause cause = ExitCause::kUnknown;
     int32_t code = -1;
   };
@@ -104,7 +107,7 @@ class World {
     metrics_.observe(core_, event);
   }
 
-  // An attempt, from the checkpoint at `from`.
+  // Runs an attempt from the checkpoint at `from`.
   void train(int32_t from) {
     from_ = from;
     for (int i = 0; i < 2; ++i) beat(Phase::kLoad, from);
@@ -114,7 +117,7 @@ class World {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, ++steps_);
   }
 
-  // Heartbeats of all workers, a second after the last ones.
+  // Sends heartbeats of all workers, a second after the last ones.
   void beat(Phase phase, int32_t steps, bool some_are_silent = false) {
     pass_second();
     if (steps != last_steps_ || phase != Phase::kStep) progressed_ = now_;
@@ -141,7 +144,8 @@ class World {
     unix_ns_ += kSecond;
   }
 
-  // Of as many jobs as have series each stands still, a rank of it ends, the others are stopped, and all run again.
+  // Among as many jobs as have series, each job stalls, one of its ranks ends, the others are
+  // stopped, and all run again.
   void lose(ExitCause cause, int32_t code) {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
     const Placements losers = placements(std::min(jobs_, daemon::kJobsShown));
@@ -159,7 +163,7 @@ class World {
   using Ranks = std::vector<RankPlacement>;
   using Placements = std::map<JobId, Ranks>;
 
-  // Of the first `count` jobs, in the order of their ranks.
+  // Returns the first `count` jobs, in rank order.
   Placements placements(int32_t count) const {
     Placements found;
     for (int32_t number = 1; number <= count; ++number) {
@@ -245,7 +249,7 @@ class World {
   int32_t ranks_, jobs_;
   uint64_t incidents_ = 0, reports_ = 0;
   int32_t last_steps_ = -1;
-  int32_t from_ = 0, steps_ = 0;  // of every job's attempt: where it began, and where it is
+  int32_t from_ = 0, steps_ = 0;  // of every job's attempt: its first and current step
   Instant now_ = instant_from_ns(1'000 * kSecond);
   Instant progressed_ = now_;
   int64_t unix_ns_ = 1'700'000'000 * kSecond;
@@ -276,7 +280,7 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
     series += page[at] != '#';
     lost_series += page.compare(at, kLost.size(), kLost) == 0;
   }
-  // What is settled when jobs end, and what goes afterwards, is the work of a few pages.
+  // The work at the end of jobs, and the removal afterwards, is spread over a few pages.
   constexpr int kPagesOfEnd = 3;
   const int pages_of_forgetting = daemon::kJobsShown / kForgottenAtOnce + 1;
   std::vector<double> after;

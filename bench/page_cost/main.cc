@@ -1,5 +1,6 @@
-// What a rank pays for its progress page, for bench/watching.py: nanoseconds of a collective's beginning and end together, of a completed
-// step and of a new phase, on a page with as many groups as a rank of a large mesh has. Prints JSON; figures are medians of rounds.
+// The cost of the progress page for a rank, for bench/watching.py: nanoseconds of a collective's
+// begin and end together, of a completed step and of a new phase, on a page with as many groups as
+// a rank of a large mesh has. Prints JSON; figures are medians of rounds.
 #include <unistd.h>
 
 #include <algorithm>

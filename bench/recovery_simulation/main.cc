@@ -2,9 +2,10 @@
 //
 //   recovery_simulation NODES SPARES DAYS SEED [FEWER]
 //
-// With FEWER the job goes on on so many nodes where there are too few.
+// With FEWER the job continues on that many nodes if there are too few.
 //
-// Prints JSON: what became of the time, by class and cause; how long recoveries took; whether anybody was needed; and the plan.
+// Prints JSON: the use of time, by class and cause; durations of recoveries; whether an operator was
+// needed; and the plan.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -57,7 +58,7 @@ double between(const Recovery& recovery, RecoveryMoment from, RecoveryMoment to)
   return static_cast<double>(recovery.at(to) - recovery.at(from)) / 1e9;
 }
 
-// In simulated seconds, of those recoveries that came to a step.
+// In simulated seconds, over the recoveries that completed a step.
 json recoveries_of(const std::vector<Incident>& incidents) {
   using enum RecoveryMoment;
   std::vector<double> detected, stopped, first, caught, lost;
@@ -100,7 +101,7 @@ json plan_of(const LongPlan& plan) {
 json run(const LongPlan& plan, uint64_t seed) {
   const LongResult result = LongTraining(plan, seed).run();
   const double wall = to_seconds(result.table.wall());
-  // Whatever has not come back within an hour by itself waits for somebody.
+  // A job that has not recovered by itself within an hour needs an operator.
   constexpr double kPatienceSeconds = 3'600;
   const bool person = coordinator::is_terminal(result.state) ||
                       to_seconds(result.longest_without_a_step) > kPatienceSeconds;

@@ -2,17 +2,19 @@
 //
 //   stack_merge RANKS near|far [SEED]
 //
-// Each worker has 8 ranks of 31 threads: a main thread 30 frames deep that waits in one of a few collectives (one rank in all sleeps
-// elsewhere), 16 threads of a pool that spin at one of 32 addresses, two communication threads, four readers of data and eight of
-// libraries. `near`: a worker's ranks are neighbours; `far`: they are RANKS / 8 apart, which is the worst for ranges. Workers answer in random
-// order. Prints JSON: seconds of each stage on one core, what there is at the end, the peak of memory.
+// Each worker has 8 ranks of 31 threads: a main thread 30 frames deep that waits in one of a few
+// collectives (a single rank sleeps elsewhere), 16 threads of a pool that spin at one of 32
+// addresses, two communication threads, four data readers and eight threads of libraries. `near`:
+// the ranks of a worker are consecutive; `far`: they are RANKS / 8 apart, the worst case for ranges.
+// Workers answer in random order. Prints JSON: seconds of each stage on one core, the size of the
+// result, and the peak memory.
 //
 //   make      one worker's sample to its tree (the mean of all; each worker does its own)
-//   take      what came in messages into trees: all bounds checked
+//   take      messages to trees: all bounds checked
 //   merge     those trees into one
 //   classes   of all threads
-//   symbols   one look-up for each place that a class has, and its text
-//   blame     of pages with four groups each and these stacks, which names the one that sleeps
+//   symbols   one look-up per distinct frame of a class, and its text
+//   blame     pages with four groups each and these stacks, which names the sleeping rank
 #include <sys/resource.h>
 #include <time.h>
 
@@ -39,7 +41,7 @@ using Random = std::mt19937_64;
 
 constexpr int32_t kRanksPerWorker = 8, kMainFrames = 30, kPoolThreads = 16, kSpinAddresses = 32,
                   kFsdp = 64;
-// Trees of so many workers lie in memory at once, as they do when a dump's answers arrive together.
+// This many workers' trees are in memory at once, as when a dump's answers arrive together.
 constexpr size_t kWorkersAtOnce = 256;
 
 enum Module : uint32_t { kTrainer, kLibc, kGomp, kGloo, kStdcxx };
@@ -60,7 +62,7 @@ class Workload {
 
   int32_t culprit() const { return culprit_; }
 
-  // The culprit has not entered its group's newest collective; whoever meets it later waits, too.
+  // The culprit has not entered its group's newest collective; ranks that meet it later wait, too.
   coordinator::BlameInput pages() const {
     coordinator::BlameInput input;
     for (int32_t rank = 0; rank < ranks_; ++rank) {
@@ -142,7 +144,8 @@ class Workload {
     group.collective = "layer 3 mlp";
     return group;
   }
-  // Most ranks wait in one layer's collective, some in the one before; in its rounds they are in one of four places.
+  // Most ranks wait in one layer's collective, some in the previous one, at one of four places in
+  // its rounds.
   ThreadStack main_thread(int32_t rank) {
     const uint64_t layer = random_() % 16 == 0 ? 1 : 0;
     ThreadStack thread = depth_of("main", kMainFrames - 3, kTrainer, 0x5000);
@@ -162,7 +165,7 @@ class Workload {
   int32_t culprit_ = 0;
 };
 
-// What a symbolizer answers, made up.
+// Returns a synthetic answer of a symbolizer.
 FrameSymbol symbol_of(const StackModule& module, uint64_t address) {
   return {.function =
               "muster::trainer::function_" + std::to_string(address) + "(int, std::vector<float>&)",
@@ -176,7 +179,7 @@ double cpu_seconds_now() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Of one stage, by both clocks.
+// Measures one stage by both clocks.
 struct Stopwatch {
   double seconds = 0, cpu_seconds = 0;
 

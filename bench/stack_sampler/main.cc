@@ -1,4 +1,5 @@
-// What reading the stacks of running programs costs: them, as the time that a thread is held, and us, as the time of a sample.
+// The cost of reading stacks of running programs: for them, the time that a thread is stopped, and
+// for us, the time of a sample.
 //
 //   stack_sampler ROUNDS PAUSE_MS PID...      prints one JSON line
 #include <algorithm>

@@ -1,4 +1,5 @@
-// muster incident: what went wrong with jobs, whom the evidence names, and what was done.
+// muster incident: what went wrong with jobs, the ranks that the evidence blames, and the actions
+// taken.
 #include <unistd.h>
 
 #include <absl/strings/numbers.h>
@@ -15,7 +16,7 @@ namespace muster::cli {
 namespace {
 
 struct IncidentListOptions {
-  uint64_t job = 0;  // 0: of all jobs
+  uint64_t job = 0;  // 0: incidents of all jobs
   CoordinatorTarget coordinator;
   bool json = false;
 };
@@ -84,7 +85,7 @@ void declare_incident_show(CLI::App& incident, Action& action) {
   const auto take = [&number = options->incident](const std::string& text) {
     if (absl::SimpleAtoi(text, &number) && number > 0) return;
     throw CLI::ValidationError(absl::StrCat(
-        "incident ", text, ": a positive number is wanted (see `muster incident list`)"));
+        "incident ", text, ": must be a positive number (see `muster incident list`)"));
   };
   command->add_option_function<std::string>("incident", take, "The incident's number")
       ->required()

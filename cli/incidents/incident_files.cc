@@ -35,7 +35,7 @@ void keep_incidents(const std::string& address, uint64_t job, const RunFolder& f
   Client client({.address = address});
   const auto incidents = client.list_incidents(job);
   if (!incidents.ok()) {
-    printer.news(absl::StrCat("incidents are not kept: ", incidents.status().message()));
+    printer.news(absl::StrCat("cannot save the incidents: ", incidents.status().message()));
     return;
   }
   for (const v1::Incident& incident : incidents->incidents()) {
@@ -43,7 +43,7 @@ void keep_incidents(const std::string& address, uint64_t job, const RunFolder& f
     printer.news(
         status.ok() ? absl::StrCat("incident ", incident.id(), " is in ",
                                    path_of(folder, incident.id()), ".txt")
-                    : absl::StrCat("incident ", incident.id(), " is not kept: ", status.message()));
+                    : absl::StrCat("cannot save incident ", incident.id(), ": ", status.message()));
   }
 }
 

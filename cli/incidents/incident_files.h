@@ -1,4 +1,4 @@
-// What stays of the incidents of a `muster run` when its coordinator is gone.
+// Copies of the incidents of a `muster run`, which outlive its coordinator.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace muster::cli {
 
-// Writes incident-N.txt and incident-N.json into the run's folder, over what is there.
+// Writes incident-N.txt and incident-N.json into the run's folder and overwrites earlier ones.
 absl::Status keep_incident(Client& client, uint64_t incident, const RunFolder& folder);
 
-// The same of each incident of the job as it is now, and says where on `printer`. One that cannot be had or written is told of and costs
-// the others nothing.
+// Does the same for each incident of the job as it is now, and prints the paths to `printer`. An
+// incident that cannot be fetched or written is reported; the others are still written.
 void keep_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
                     LogPrinter& printer);
 

@@ -24,14 +24,14 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kNsPerSecond = 1'000'000'000;
-constexpr size_t kRanksShownMax = 1'024;  // whose evidence is read; an incident has fewer
-// Of a screen.
+constexpr size_t kRanksShownMax = 1'024;  // ranks whose evidence is read; an incident has fewer
+// Limits of one screen.
 constexpr size_t kClassesShown = 4;
 constexpr size_t kFramesShown = 6;
 constexpr size_t kLinesShown = 5;
 constexpr size_t kKernelLinesShown = 5;
 
-// "2026-11-22 12:00:03 UTC"; "-" for a time that is none.
+// Returns "2026-11-22 12:00:03 UTC"; "-" for an unset time.
 std::string date_of(int64_t unix_ns) {
   const auto seconds = static_cast<time_t>(unix_ns / kNsPerSecond);
   tm parts{};
@@ -49,14 +49,14 @@ std::string age_of(int64_t unix_ns, int64_t now_unix_ns) {
   return unix_ns == 0 ? "-" : format_duration(static_cast<double>(now_unix_ns - unix_ns) / 1e9);
 }
 
-// "rank 1 on node0", "node0", "nobody".
+// Returns "rank 1 on node0", "node0" or "nobody".
 std::string name_of(const v1::Suspect& suspect) {
   const std::string worker = shown(suspect.worker());
   if (suspect.rank() < 0) return worker.empty() ? "nobody" : worker;
   return absl::StrCat("rank ", suspect.rank(), worker.empty() ? "" : " on ", worker);
 }
 
-// Words in lines of at most `columns_max`, each line behind `indent`.
+// Wraps words into lines of at most `columns_max`, each with `indent`.
 std::string wrapped(std::string_view text, size_t indent, size_t columns_max) {
   std::string out, line;
   const std::string margin(indent, ' ');
@@ -131,7 +131,7 @@ std::string_view state_words(char state) {
   }
 }
 
-// "rank 1, pid 4711: STEP after step 41, still for 2.5s, stopped (T)"
+// Returns "rank 1, pid 4711: STEP after step 41, still for 2.5s, stopped (T)".
 std::string describe_rank(const RankEvidence& rank) {
   std::string text = absl::StrCat("  rank ", rank.rank, ", pid ", rank.pid, ": ");
   if (rank.page_problem.empty()) {
@@ -222,7 +222,7 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
                                               StackView view) {
   const auto evidence = evidence_of(incident);
   if (!evidence.ok()) return evidence.status();
-  // Of the runners-up most stand with the victims.
+  // Marks only the first suspect: most of the others stand among the victims.
   if (incident.suspects_size() > 0) view.suspects.add(incident.suspects(0).rank());
   view.classes_max = std::min(view.classes_max, kClassesShown);
   view.frames_max = std::min(view.frames_max, kFramesShown);
@@ -245,7 +245,7 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
     if (!is_suspect(incident, rank.rank)) continue;
     absl::StrAppend(&text, describe_lines(absl::StrCat("last lines of rank ", rank.rank),
                                           rank.last_lines, kLinesShown, view));
-    break;  // of the likeliest one
+    break;  // only those of the likeliest suspect
   }
   absl::StrAppend(
       &text, describe_lines("kernel messages", evidence->kernel_messages, kKernelLinesShown, view));
@@ -270,7 +270,8 @@ absl::StatusOr<json> incident_to_json(const v1::Incident& incident) {
   for (const v1::Incident::Moment& moment : incident.moments())
     out["moments"].push_back({{"unix_ns", moment.unix_ns()}, {"text", moment.text()}});
   out["recovery"] = recovery_to_json(incident);
-  if (incident.ranks_size() == 0 && incident.stacks().nodes_size() == 0) return out;  // a list's
+  // an entry of a list
+  if (incident.ranks_size() == 0 && incident.stacks().nodes_size() == 0) return out;
   out["ranks"] = json::array();
   for (const RankEvidence& rank : evidence->ranks) out["ranks"].push_back(evidence_to_json(rank));
   out["stacks"] = stacks_to_json(evidence->stacks);

@@ -13,11 +13,13 @@
 
 namespace muster::cli {
 
-// Rows of `muster incident list`. `now_unix_ns` dates ages; sentences end where the row has `columns_max` columns.
+// Returns the rows of `muster incident list`. `now_unix_ns` is the reference for ages. Sentences
+// are cut where the row reaches `columns_max` columns.
 std::string describe_incidents(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
                                size_t columns_max);
-// What `muster incident show` shows, on one screen: the sentence, suspects, what happened when, collectives, stacks, last lines, the
-// kernel's words and what was done. InvalidArgument when its stacks are no tree. `view` says how lines and stacks are cut.
+// Returns one screen for `muster incident show`: the sentence, suspects, the course of events,
+// collectives, stacks, last log lines, kernel messages and the actions taken. InvalidArgument when
+// its stacks are not a valid tree. `view` states how lines and stacks are cut.
 absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int64_t now_unix_ns,
                                               StackView view);
 

@@ -1,4 +1,4 @@
-// muster cancel: ends a job, after a checkpoint unless told otherwise.
+// muster cancel: ends a job, after a checkpoint by default.
 #include <unistd.h>
 
 #include "cli/client.h"

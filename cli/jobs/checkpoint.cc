@@ -1,4 +1,4 @@
-// muster checkpoint: a running job saves a checkpoint now, and trains on.
+// muster checkpoint: a running job saves a checkpoint now and continues to train.
 #include <unistd.h>
 
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace muster::cli {
 namespace {
 
-// A worker tells of its ranks once a second.
+// Poll interval; a worker reports its ranks once a second.
 constexpr auto kLookAgain = std::chrono::milliseconds(200);
 
 struct CheckpointOptions {
@@ -29,7 +29,7 @@ const v1::RankStatus& rank_zero(const v1::Job& job) {
   return job.ranks_size() > 0 ? job.ranks(0) : v1::RankStatus::default_instance();
 }
 
-// Where the job keeps them; "" when its config does not say.
+// Returns the checkpoint folder of a step; "" if the config has none.
 std::string folder_of(const v1::Job& job, int64_t step) {
   const auto config =
       nlohmann::json::parse(job.spec().train_config_json(), nullptr, /*allow_exceptions=*/false);
@@ -39,14 +39,15 @@ std::string folder_of(const v1::Job& job, int64_t step) {
   return absl::StrCat(directory->get<std::string>(), "/", step);
 }
 
-// What the job said when it was asked.
+// The state of the job when the request was made.
 struct Asked {
   uint32_t attempt;
   int64_t after_step;
-  uint64_t failed;  // saves
+  uint64_t failed;  // saves that have failed
 };
 
-// The step that was saved; nothing while it is not there; or why it will not be.
+// Returns the step that was saved, nullopt while it is not finished, or an error if it never will
+// be.
 absl::StatusOr<std::optional<int64_t>> look(const v1::Job& job, const Asked& asked) {
   const v1::RankStatus& rank = rank_zero(job);
   if (job.attempt() == asked.attempt && rank.checkpoint_step() > asked.after_step)
@@ -78,7 +79,7 @@ int checkpoint(const CheckpointOptions& options) {
     const nlohmann::json out = {{"job", options.job}, {"after_step", asked.after_step}};
     return print_result(options.json
                             ? out.dump(2) + "\n"
-                            : absl::StrCat("job ", options.job, " is asked for a checkpoint, of ",
+                            : absl::StrCat("job ", options.job, " is asked for a checkpoint of ",
                                            "the first step that it completes after step ",
                                            asked.after_step, "\n"));
   }
@@ -116,7 +117,7 @@ void declare_checkpoint(CLI::App& app, Action& action) {
   add_json_option(*command, options->json);
   command->footer(
       "All ranks save after the step in progress. The command ends when the checkpoint is on the "
-      "disk, and says its step\nand folder.\n"
+      "disk, and prints its step\nand folder.\n"
       "\n"
       "Examples:\n"
       "  muster checkpoint 7\n"

@@ -18,7 +18,7 @@
 namespace muster::cli {
 namespace {
 
-// The exit code, or why the job could not be followed.
+// Returns the exit code, or why the job could not be followed.
 absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPrinter& printer) {
   LeaveTime time;
   while (true) {
@@ -31,8 +31,8 @@ absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPri
     watch.take_event();
     if (interrupts.take() > 0 || watch.output_is_closed()) {
       const uint64_t id = watch.job().id();
-      printer.news(id == 0 ? "nobody knows whether the job was taken: muster list"
-                           : absl::StrCat("job ", id, " goes on; follow it with: muster logs -f ",
+      printer.news(id == 0 ? "it is unknown whether the job was accepted; check with: muster list"
+                           : absl::StrCat("job ", id, " continues; follow it with: muster logs -f ",
                                           id, ", end it with: muster cancel ", id));
       return to_int(ExitCode::kInterrupted);
     }

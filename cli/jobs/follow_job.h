@@ -1,4 +1,5 @@
-// Submits a job to a coordinator and follows it to its end, as `muster run` shows its own: ranks' output, news, the exit code.
+// Submits a job to a coordinator and follows it to its end, with the output of `muster run`: the
+// ranks' lines, news and the exit code.
 #pragma once
 
 #include <functional>
@@ -10,8 +11,9 @@
 
 namespace muster::cli {
 
-// Returns the process's exit code: the job's, or 130 when somebody has asked this process to leave, which the job does not notice. Before
-// any thread exists. `first` is called before the job is submitted, once signals are taken: a client makes threads. Blocks.
+// Returns the exit code of the process: the job's, or 130 when this process was asked to leave,
+// which does not affect the job. Requires that no thread exists yet. Calls `first` before the
+// submission, after the signals are blocked, because a client creates threads. Blocks.
 int submit_and_follow(const CoordinatorTarget& coordinator, const v1::JobSpec& spec,
                       const std::string& request_id, const std::function<void(Client&)>& first);
 

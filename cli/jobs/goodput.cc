@@ -1,4 +1,4 @@
-// muster goodput: where jobs' time went.
+// muster goodput: goodput and lost time of jobs.
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
@@ -11,7 +11,7 @@ namespace muster::cli {
 namespace {
 
 struct GoodputOptions {
-  std::vector<uint64_t> jobs;  // none: all that the coordinator knows
+  std::vector<uint64_t> jobs;  // empty: all jobs of the coordinator
   CoordinatorTarget coordinator;
   bool json = false;
 };
@@ -50,7 +50,7 @@ void declare_goodput(CLI::App& app, Action& action) {
       uint64_t job = 0;
       if (!absl::SimpleAtoi(word, &job) || job == 0) {
         throw CLI::ValidationError(
-            absl::StrCat("job ", word, ": a positive number is wanted (see `muster list`)"));
+            absl::StrCat("job ", word, ": must be a positive number (see `muster list`)"));
       }
       jobs.push_back(job);
     }

@@ -22,7 +22,7 @@ constexpr size_t kCausesOnALine = 4;
 
 double seconds_of(int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-// Recoveries take seconds, and their tenths matter.
+// Recoveries take seconds, so that short times have tenths.
 std::string time_text(int64_t ns) {
   constexpr double kTenthsBelow = 10;
   const double seconds = seconds_of(ns);
@@ -40,7 +40,7 @@ void sort_losses(v1::Goodput& goodput) {
       [](const v1::Goodput::Loss& a, const v1::Goodput::Loss& b) { return a.ns() > b.ns(); });
 }
 
-// By cause, the largest first; what follows no fault goes by what it was spent on.
+// Returns the losses by cause, the largest first. A loss without a fault is listed by its activity.
 std::vector<std::pair<std::string, int64_t>> by_cause(const v1::Goodput& goodput) {
   std::map<std::string, int64_t> sums;
   for (const v1::Goodput::Loss& loss : goodput.losses())
@@ -74,7 +74,7 @@ std::vector<std::string> row_of(std::string id, std::string name, std::string st
 }
 
 std::string losses_table(const v1::Goodput& goodput) {
-  std::map<std::string, std::map<std::string, int64_t>> cells;  // by cause and what
+  std::map<std::string, std::map<std::string, int64_t>> cells;  // by cause and activity
   std::map<std::string, int64_t> causes, whats;
   for (const v1::Goodput::Loss& loss : goodput.losses()) {
     cells[loss.cause()][loss.what()] += loss.ns();

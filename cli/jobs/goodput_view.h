@@ -1,4 +1,4 @@
-// Where jobs' time went, as text for people and as JSON for programs.
+// Goodput and lost time of jobs, as text for people and as JSON for programs.
 #pragma once
 
 #include <string>
@@ -10,16 +10,18 @@
 
 namespace muster::cli {
 
-// "97.3%"; "-" before the first start.
+// Returns "97.3%"; "-" before the first start.
 std::string goodput_percent(const v1::Goodput& goodput);
-// "goodput 97.3% of 2h 13m; lost: hang 2m 03s, loading 41s", the largest first; empty before the first start.
+// Returns "goodput 97.3% of 2h 13m; lost: hang 2m 03s, loading 41s", the largest loss first; an
+// empty string before the first start.
 std::string goodput_line(const v1::Goodput& goodput);
-// Of all together: each hour counts the same, whichever job it is of.
+// Returns the sum over all jobs: every hour has the same weight, whichever job it belongs to.
 v1::Goodput goodput_of_all(const std::vector<v1::Job>& jobs);
 
 nlohmann::json goodput_to_json(const v1::Goodput& goodput);
 
-// What `muster goodput` shows: a row for each job, their sum, and lost time by cause and by what it was spent on.
+// Returns the output of `muster goodput`: a row per job, their sum, and lost time by cause and by
+// activity.
 std::string describe_goodput(const std::vector<v1::Job>& jobs);
 nlohmann::json goodputs_to_json(const std::vector<v1::Job>& jobs);
 

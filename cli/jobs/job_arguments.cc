@@ -30,7 +30,7 @@
 namespace muster::cli {
 namespace {
 
-// Far above what the coordinator takes, which says so in its own words.
+// Far above the coordinator's limit, which has its own error.
 constexpr int64_t kRanksMax = 1'000'000;
 
 std::string text_of(const char* value) { return value == nullptr ? "" : value; }
@@ -57,7 +57,7 @@ std::vector<std::pair<std::string, std::string>> own_environment() {
   return variables;
 }
 
-// For a run without a name: what, and when.
+// Names a run without a name by its content and the time.
 std::string name_with_time(const std::string& what) {
   const time_t now = wall_clock_unix_ns() / 1'000'000'000;
   tm utc{};
@@ -98,10 +98,10 @@ absl::StatusOr<std::map<std::string, std::string>> job_environment(const JobArgu
       return absl::InvalidArgumentError(absl::StrCat("--env ", name, ": your environment has no ",
                                                      name, "; set it, or give ", name, "=VALUE"));
     }
-    // What it is may be a secret.
+    // The value may be a secret, so that the error omits it.
     if (!jobspec::is_utf8(variables[name]))
       return absl::InvalidArgumentError(
-          absl::StrCat("--env ", name, "=…: the value is not UTF-8, as it has to be"));
+          absl::StrCat("--env ", name, "=…: the value must be UTF-8"));
   }
   return variables;
 }
@@ -112,16 +112,16 @@ absl::StatusOr<std::string> working_directory_of(const JobArguments& arguments) 
     if (auto status = check_text("--working-directory", given); !status.ok()) return status;
     if (absl::StartsWith(given, "/")) return given;
     return absl::InvalidArgumentError(
-        absl::StrCat("--working-directory ", given, ": an absolute path is wanted"));
+        absl::StrCat("--working-directory ", given, ": must be an absolute path"));
   }
   std::error_code error;
   auto here = std::filesystem::current_path(error).string();
-  if (error) return absl::NotFoundError("the working directory is gone");
+  if (error) return absl::NotFoundError("the working directory does not exist any more");
   if (auto status = check_text("the working directory", here); !status.ok()) return status;
   return here;
 }
 
-// Variables for the ranks in which nothing here looks.
+// Returns a warning per variable for the ranks that has no effect here.
 std::vector<std::string> without_effect(const std::vector<std::string>& environment) {
   std::vector<std::string> warnings;
   for (const std::string& text : environment) {
@@ -143,7 +143,7 @@ absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source,
   return config;
 }
 
-// A command line of Pax or AXLearn.
+// Loads a command line of Pax or AXLearn.
 absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& words,
                                                 std::vector<std::string> warnings) {
   auto translation = jobspec::translate(words);
@@ -166,63 +166,58 @@ absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& 
 absl::Status check_text(const std::string& what, const std::string& text) {
   if (jobspec::is_utf8(text)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " ", printable(text, kTextShown), ": it is not UTF-8, as it has to be"));
+      absl::StrCat(what, " ", printable(text, kTextShown), ": must be UTF-8"));
 }
 
 void add_config_arguments(CLI::App& command, JobArguments& arguments, bool required) {
   command
-      .add_option(
-          "config", arguments.config_path,
-          "The config: configs/base.yml, or a file that inherits from it. Command lines of Pax "
-          "(--fdl_config=…) and AXLearn (--module=…) need none")
+      .add_option("config", arguments.config_path,
+                  "The config: configs/base.yml, or a file that inherits from it; not needed for "
+                  "command lines of Pax (--fdl_config=…) and AXLearn (--module=…)")
       ->required(required)
       ->type_name("FILE.yml");
   command
-      .add_option(
-          kOverrides, arguments.overrides,
-          "Any key of the config, as `muster config show` lists them; the last of a repeated key "
-          "counts")
+      .add_option(kOverrides, arguments.overrides,
+                  "Any key of the config (`muster config show` lists them); the last value of a "
+                  "repeated key wins")
       ->type_name("key=value");
 }
 
 void add_rank_options(CLI::App& command, JobArguments& arguments) {
   auto* ranks =
       daemon::add_count(command, "--ranks", arguments.ranks,
-                        "Ranks on one machine (default: what the ici_*_parallelism keys multiply "
-                        "to), instead of --nodes with --ranks-per-node each",
+                        "Ranks on one machine (default: the product of the ici_*_parallelism "
+                        "keys), instead of --nodes and --ranks-per-node",
                         1, kRanksMax);
   add_node_options(command, arguments, "--nodes");
   ranks->excludes(command.get_option("--nodes"))->excludes(command.get_option("--ranks-per-node"));
 }
 
 void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes) {
-  daemon::add_count(command, nodes, arguments.nodes,
-                    "How many machines take part; spares come on top", 1, kRanksMax);
-  daemon::add_count(
-      command, "--ranks-per-node", arguments.ranks_per_node,
-      "Ranks on each of them (default: their GPUs, where Slurm knows of any, else what the "
-      "ici_*_parallelism keys multiply to)",
-      1, kRanksMax);
-  daemon::add_count(
-      command, "--gpus-per-rank", arguments.gpus_per_rank,
-      "GPUs of its node that each rank has to itself (default: one with hardware=gpu, "
-      "else a slot's share of the node's); 0: ranks see all of them, and share them",
-      0, kGpusPerNodeMax);
+  daemon::add_count(command, nodes, arguments.nodes, "Number of machines, without spares", 1,
+                    kRanksMax);
+  daemon::add_count(command, "--ranks-per-node", arguments.ranks_per_node,
+                    "Ranks per machine (default: its GPUs according to Slurm, else the product of "
+                    "the ici_*_parallelism keys)",
+                    1, kRanksMax);
+  daemon::add_count(command, "--gpus-per-rank", arguments.gpus_per_rank,
+                    "Exclusive GPUs per rank (default: one with hardware=gpu, else a slot's share "
+                    "of the node's GPUs); 0: ranks share all GPUs of the node",
+                    0, kGpusPerNodeMax);
   daemon::add_list(
       command, "--env", arguments.environment, "NAME[=VALUE]",
-      "Environment for every rank; may be repeated. NAME alone passes your own on: the way "
-      "for secrets, as others can see command lines and scripts");
+      "Environment variable for every rank; may be repeated. NAME alone passes your own value: use "
+      "it for secrets, because others can see command lines and scripts");
 }
 
 void add_recovery_options(CLI::App& command, JobArguments& arguments) {
   daemon::add_count(
       command, "--spares", arguments.spares,
-      "Further workers that are kept free for the job, to take the place of a lost one "
-      "at once; the key spares",
-      0, kNodesMax);
+      "Additional workers reserved for the job, to replace a lost one at once; the key spares", 0,
+      kNodesMax);
   daemon::add_count(command, "--min-nodes", arguments.min_nodes,
-                    "After a fault so many of --nodes are enough to go on (default: all); the key "
-                    "min_nodes",
+                    "Number of --nodes with which the job may continue after a fault (default: "
+                    "all); the key min_nodes",
                     1, kNodesMax);
 }
 
@@ -234,22 +229,22 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
   };
   command.add_option_function<std::string>(kProgram, take)->group("");
   command
-      .add_option("--name", arguments.name,
-                  "Of a program behind --: the job's name (default: the program's, and the time)")
+      .add_option(
+          "--name", arguments.name,
+          "For a program behind --: the job's name (default: the program's name and the time)")
       ->type_name("NAME");
   command
       .add_option("--output", arguments.output_directory,
-                  "Of a program behind --: the job's folder, for logs (default: ./NAME)")
+                  "For a program behind --: the job's folder for logs (default: ./NAME)")
       ->type_name("FOLDER");
-  daemon::add_count(
-      command, "--restarts", arguments.restarts,
-      "Of a program behind --: how often it may be started again for each cause, and anew "
-      "after progress (default: 3; docs/recovery.md); a config says restarts_max=N",
-      0, 100'000);
+  daemon::add_count(command, "--restarts", arguments.restarts,
+                    "For a program behind --: restarts allowed per cause; progress resets the "
+                    "count (default: 3; docs/recovery.md). A config has restarts_max=N",
+                    0, 100'000);
   command
       .add_option("--hang-after", arguments.hang_after_seconds,
-                  "Of a program behind --: started again when no rank has written anything for so "
-                  "long; without it only what the program says of its steps tells a hang")
+                  "For a program behind --: restart it when no rank has written output for this "
+                  "long; without it, hangs are detected by reported steps only")
       ->type_name("SECONDS")
       ->transform(daemon::whole_number(1, kHangAfterSecondsMax));
 }
@@ -257,8 +252,8 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
 void add_working_directory_option(CLI::App& command, JobArguments& arguments) {
   command
       .add_option("--working-directory", arguments.working_directory,
-                  "Where relative paths and a program behind -- begin, on the workers' machines "
-                  "(default: this folder)")
+                  "Working directory on the workers' machines, for relative paths and a program "
+                  "behind -- (default: this folder)")
       ->type_name("FOLDER");
 }
 
@@ -269,8 +264,8 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
       std::all_of(words.begin(), words.end(), [](const auto& word) { return word.is_string(); });
   if (!are_words) {
     return absl::InvalidArgumentError(
-        "--program is not for command lines; put -- in front of the program: muster run -- "
-        "COMMAND ARGS");
+        "--program is an internal option; put -- in front of the program: muster run -- COMMAND "
+        "ARGS");
   }
   jobspec::ProgramRequest request;
   request.command = words.get<std::vector<std::string>>();
@@ -279,7 +274,7 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
   request.working_directory = *std::move(working_directory);
   if (auto status = check_text("--output", arguments.output_directory); !status.ok()) return status;
   request.name = arguments.name;
-  // Two of one second are told apart.
+  // The process id separates two runs of the same second.
   request.default_name =
       arguments.default_name.empty()
           ? absl::StrCat(name_with_time(jobspec::program_name(request.command)), "-", getpid())
@@ -311,7 +306,7 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
     return load_translated(words, without_effect(arguments.environment));
   if (arguments.config_path.find('=') != std::string::npos) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the config comes before ", arguments.config_path,
+        absl::StrCat("missing config before ", arguments.config_path,
                      ": configs/base.yml, or a file that inherits from it"));
   }
   return load_with({.path = arguments.config_path,
@@ -346,13 +341,13 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
 
 absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
   const std::pair<const char*, bool> only_programs[] = {
-      {"--name goes with a program behind --; a config says run_name=NAME",
+      {"--name needs a program behind --; for a config, set run_name=NAME",
        !arguments.name.empty()},
-      {"--output goes with a program behind --; a config says base_output_directory=FOLDER",
+      {"--output needs a program behind --; for a config, set base_output_directory=FOLDER",
        !arguments.output_directory.empty()},
-      {"--restarts goes with a program behind --; a config says restarts_max=N",
+      {"--restarts needs a program behind --; for a config, set restarts_max=N",
        arguments.restarts.has_value()},
-      {"--hang-after goes with a program behind --; the trainer says its steps",
+      {"--hang-after needs a program behind --; the trainer reports its steps",
        arguments.hang_after_seconds.has_value()}};
   for (const auto& [message, is_given] : only_programs) {
     if (is_given) return absl::InvalidArgumentError(message);

@@ -11,7 +11,7 @@ namespace {
 
 namespace pb = google::protobuf::util;
 
-// A job has up to kSmallerSizesMax configs of 1 MiB.
+// A job has up to kSmallerSizesMax configs of 1 MiB each.
 constexpr size_t kJobFileReadMax = size_t{32} << 20;
 constexpr size_t kJobFileShown = 300;
 
@@ -23,7 +23,7 @@ absl::StatusOr<std::string> job_file_of(const v1::JobSpec& spec) {
   options.preserve_proto_field_names = true;
   std::string text;
   if (!pb::MessageToJsonString(spec, &text, options).ok())
-    return absl::InvalidArgumentError("the job has texts that are not UTF-8");
+    return absl::InvalidArgumentError("all texts of the job must be UTF-8");
   return text;
 }
 
@@ -34,9 +34,9 @@ absl::StatusOr<v1::JobSpec> read_job_file(const std::string& path) {
   v1::JobSpec spec;
   const auto status = pb::JsonStringToMessage(*text, &spec);
   if (status.ok()) return spec;
-  return absl::InvalidArgumentError(absl::StrCat(path,
-                                                 " is no job as `muster k8s render` writes it: ",
-                                                 printable(status.ToString(), kJobFileShown)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      path,
+      " is not a job file of `muster k8s render`: ", printable(status.ToString(), kJobFileShown)));
 }
 
 }  // namespace muster::cli

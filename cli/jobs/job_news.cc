@@ -11,7 +11,7 @@
 namespace muster::cli {
 namespace {
 
-// Instead of a long sentence that the reader has just seen.
+// Replaces a long sentence that was just printed.
 constexpr char kSameFault[] = "the same again";
 constexpr char kFaultAbove[] = "the fault above";
 
@@ -19,14 +19,15 @@ constexpr char kFaultAbove[] = "the fault above";
 
 std::vector<std::string> JobNews::update(const v1::Job& job) {
   std::vector<std::string> news;
-  // What is to be said of a new incident, until it is said.
+  // The sentence about a new incident, until it is printed.
   std::string where, sentence;
   if (job.incident().id() > newest_incident_) {
     newest_incident_ = job.incident().id();
     sentence = escape_controls(job.incident().sentence(), Layout::kOneLine);
     where = absl::StrCat(" (muster incident show ", newest_incident_, coordinator_, ")");
   }
-  // Only the newest faults are kept, so that they are told apart by time and not by number.
+  // The coordinator keeps only the newest faults, so that new ones are found by time and not by
+  // their number.
   for (const v1::Fault& fault : job.faults()) {
     if (fault.unix_ns() <= newest_fault_ns_) continue;
     const std::string at_step =

@@ -1,4 +1,4 @@
-// What changed between two looks at a job, as sentences for the terminal.
+// The changes of a job between two observations, as sentences for the terminal.
 #pragma once
 
 #include <string>
@@ -11,11 +11,13 @@ namespace muster::cli {
 
 class JobNews {
  public:
-  // `coordinator`: what commands that look closer must be told, " --coordinator 127.0.0.1:4711"; "" where they find it.
+  // `coordinator`: the option that follow-up commands need, " --coordinator 127.0.0.1:4711"; "" if
+  // they find it without.
   explicit JobNews(std::string coordinator = "") : coordinator_(std::move(coordinator)) {}
 
-  // The sentences that `job` adds to what was seen before: a new incident and new faults first, then a new attempt, state or reason.
-  // A fault's text is said once, not again as the next one's, as the incident's or as the reason.
+  // Returns the sentences for what is new in `job`: a new incident and new faults first, then a new
+  // attempt, state or reason. The text of a fault appears once, not again in the next fault, the
+  // incident or the reason.
   std::vector<std::string> update(const v1::Job& job);
 
  private:
@@ -25,7 +27,7 @@ class JobNews {
   uint32_t attempt_ = 0;
   int64_t newest_fault_ns_ = 0;
   uint64_t newest_incident_ = 0;
-  std::string fault_;  // what was said of it
+  std::string fault_;  // the text reported for it
 };
 
 }  // namespace muster::cli

@@ -28,13 +28,13 @@ std::string fixed(double value, int decimals) {
   return std::isfinite(value) ? absl::StrFormat("%.*f", decimals, value) : "nan";
 }
 
-// Other users' words, in a line of ours.
+// Texts of other users in one of our lines.
 
 std::string age(int64_t unix_ns, int64_t now_unix_ns) {
   return unix_ns == 0 ? "-" : format_duration(static_cast<double>(now_unix_ns - unix_ns) / 1e9);
 }
 
-// The rank that speaks for the job: rank 0, when it has reported.
+// Returns the rank whose figures represent the job: the lowest one that has reported.
 const v1::RankStatus* speaker(const v1::Job& job) {
   const v1::RankStatus* best = nullptr;
   for (const v1::RankStatus& rank : job.ranks()) {
@@ -50,7 +50,7 @@ std::string step_text(const v1::Job& job) {
   return total > 0 ? absl::StrCat(rank->step(), "/", total) : absl::StrCat(rank->step());
 }
 
-// That it is placed on, of those that it asked for.
+// Returns the nodes that the job has, and those it requested if they differ.
 std::string nodes_text(const v1::Job& job) {
   if (job.nodes() == 0 || job.nodes() == job.spec().nodes())
     return absl::StrCat(job.spec().nodes());
@@ -84,19 +84,19 @@ json spec_to_json(const v1::JobSpec& spec) {
                {{"collect", spec.stack_traces().collect()},
                 {"to_cloud", spec.stack_traces().to_cloud()},
                 {"interval_seconds", spec.stack_traces().interval_seconds()}}}};
-  // Values are often tokens and passwords, and this output ends in logs.
+  // Values are often tokens and passwords, and this output ends up in logs.
   for (const auto& variable : spec.environment()) out["environment"][variable.first] = "***";
   if (spec.command_size() > 0) {
     out["command"] = std::vector<std::string>(spec.command().begin(), spec.command().end());
     out["working_directory"] = spec.working_directory();
   }
-  if (spec.train_config_json().empty()) return out;  // a list's
+  if (spec.train_config_json().empty()) return out;  // an entry of a list
   json config = json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
   out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
   return out;
 }
 
-// A program that tells nothing of what it does is in no phase.
+// A program that reports no progress has no phase.
 bool is_silent(const v1::Job& job, const v1::RankStatus& rank) {
   return job.spec().command_size() > 0 && rank.phase() == phase_name(Phase::kInit) &&
          rank.step() < 0;
@@ -257,7 +257,7 @@ std::string describe_job(const v1::Job& job, int64_t now_unix_ns) {
       age(job.submitted_unix_ns(), now_unix_ns), " ago by ", shown(job.spec().user()),
       "\n  output in ", shown(job.spec().output_directory()), "\n");
   if (job.held_size() > 0) {
-    absl::StrAppend(&text, "  kept free for it: ", shown(absl::StrJoin(job.held(), ", ")), "\n");
+    absl::StrAppend(&text, "  reserved for it: ", shown(absl::StrJoin(job.held(), ", ")), "\n");
   }
   if (is_terminal_state(job.state())) {
     absl::StrAppend(&text, "  finished ", age(job.finished_unix_ns(), now_unix_ns),
@@ -315,7 +315,7 @@ std::string describe_workers(const v1::ListWorkersResponse& workers) {
   std::vector<std::vector<std::string>> rows = {
       {"WORKER", "HOST", "SLOTS", "USED", "GPUS", "VERSION", "STATE", "HEARTBEAT"}};
   for (const v1::WorkerInfo& worker : workers.workers()) {
-    // A coordinator that was started anew knows it by its jobs' ranks alone.
+    // A restarted coordinator knows this worker only from the ranks of its jobs.
     const bool is_expected = !worker.connected() && worker.slots() == 0;
     rows.push_back(
         {worker.name(), is_expected ? "-" : worker.host(),

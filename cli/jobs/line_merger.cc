@@ -5,7 +5,8 @@
 namespace muster::cli {
 namespace {
 
-// Ranks that start, warn or fail together do so within this; longer, and who follows a log would wait.
+// Ranks that start, warn or fail together do so within this time. A longer one would delay readers
+// of the log.
 constexpr Duration kTogether = std::chrono::seconds(1);
 constexpr size_t kLinesMax = 4096;
 constexpr size_t kBytesMax = 4 << 20;

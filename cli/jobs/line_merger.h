@@ -1,4 +1,4 @@
-// One line where many ranks wrote the same at about the same time. Pure; one thread at a time.
+// Merges equal lines that many ranks wrote at about the same time. Pure; not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ struct MergedLine {
   std::string text;
 };
 
-// The lines of a rank stay in their order; a line of many ranks stands where the first of them wrote it.
+// Keeps the lines of a rank in order; a merged line stands where the first of its ranks wrote it.
 class LineMerger {
  public:
-  // `unix_ns`: when the line was written; 0: nobody knows. `now`: when it came here. Returns what need wait for no other rank any more.
+  // `unix_ns`: when the line was written; 0: unknown. `now`: when it was received. Returns the
+  // lines that need not wait for other ranks any more.
   std::vector<MergedLine> add(uint32_t attempt, int32_t rank, int64_t unix_ns,
                               std::string_view text, Instant now);
-  // What has waited here for long enough.
+  // Returns the lines that have waited long enough.
   std::vector<MergedLine> due(Instant now);
-  // All.
+  // Returns all waiting lines.
   std::vector<MergedLine> flush();
 
   bool empty() const { return waiting_.empty(); }
@@ -36,7 +37,7 @@ class LineMerger {
  private:
   struct Waiting {
     MergedLine line;
-    uint64_t number = 0;  // growing in the order of the list
+    uint64_t number = 0;  // increases in the order of the list
     int64_t unix_ns = 0;
     Instant came{};
   };
@@ -44,8 +45,8 @@ class LineMerger {
 
   void take_first(std::vector<MergedLine>& out);
 
-  std::list<Waiting> waiting_;                          // in the order in which they will be told
-  std::map<Key, std::list<Waiting>::iterator> newest_;  // of each text
+  std::list<Waiting> waiting_;                          // in output order
+  std::map<Key, std::list<Waiting>::iterator> newest_;  // the newest waiting line of each text
   std::map<int32_t, uint64_t> last_;                    // the number of each rank's last line
   uint64_t number_ = 0;
   size_t bytes_ = 0;

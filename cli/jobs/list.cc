@@ -1,4 +1,4 @@
-// muster list: jobs, or workers.
+// muster list: prints jobs or workers.
 #include <unistd.h>
 
 #include "cli/client.h"

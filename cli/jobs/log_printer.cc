@@ -18,13 +18,13 @@
 namespace muster::cli {
 namespace {
 
-// Back-pressure begins here: the coordinator keeps the rest.
+// Bound for back-pressure: the coordinator keeps the rest.
 constexpr size_t kLogBytesMax = 1 << 20;
-// A job has news a few times a minute: only a reader that is away for long gets less than all.
+// A job has news a few times a minute: only a reader that is away for long loses some.
 constexpr int kNewsMax = 256;
 constexpr std::chrono::milliseconds kMergeLook(200);
 
-// The number after `name` in `line`; nullopt when there is none.
+// Returns the number after `name` in `line`; nullopt when there is none.
 std::optional<double> figure_after(absl::string_view line, absl::string_view name) {
   const size_t at = line.find(name);
   if (at == absl::string_view::npos) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<StepLine> parse_step_line(std::string_view text) {
   return parsed;
 }
 
-// The bar needs the whole terminal: with output in a file it would only disturb what is on stderr.
+// The bar needs the whole terminal: with output in a file it would clutter stderr.
 LogPrinter::LogPrinter(Output& output, Output& news, LogPrinterOptions options)
     : options_(options), output_(output), news_(news) {
   if (options.steps > 0 && takes_escapes(output.fd()) && takes_escapes(news.fd())) {
@@ -98,7 +98,8 @@ void LogPrinter::hurry() {
 
 void LogPrinter::give_up() {
   hurry();
-  const std::lock_guard lock(mutex_);  // or a wait that has just looked would miss it
+  // without it, a wait that has just checked the flag would miss the notification
+  const std::lock_guard lock(mutex_);
   is_given_up_ = true;
   printed_.notify_all();
 }
@@ -116,7 +117,7 @@ void LogPrinter::print_all(const std::stop_token& stop) {
       lock.lock();
       continue;
     }
-    // Its place in the queue does not move while others add to it.
+    // The front element does not move while other threads append.
     const Item& item = queue_.front();
     lock.unlock();
     std::visit([this](const auto& what) { print(what); }, item);
@@ -181,7 +182,7 @@ void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view 
   if (options_.json) {
     nlohmann::json object = {{"job", job_}, {"attempt", attempt}, {"rank", rank}, {"line", line}};
     if (unix_ns > 0) object["unix_ns"] = unix_ns;
-    // A rank writes what it likes, which need not be UTF-8.
+    // A rank's output need not be UTF-8.
     print_to(output_, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (rank == options_.main_rank) {
     print_to(output_, line);
@@ -195,7 +196,7 @@ void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view 
 }
 
 void LogPrinter::print_to(Output& output, std::string_view line) {
-  // A program gets the bytes; a terminal is not told by a rank what to do.
+  // A program receives the bytes; a terminal must not execute a rank's control sequences.
   const std::string text = isatty(output.fd()) == 1 ? escape_controls(line) : std::string(line);
   if (!output.write(text + "\n") && &output == &output_) is_writable_ = false;
 }
@@ -205,7 +206,7 @@ void LogPrinter::follow_steps(std::string_view line) {
   const auto step = parse_step_line(line);
   if (!step) return;
   const Instant now = monotonic_now();
-  // An attempt that began again at an earlier step has a pace of its own.
+  // An attempt that restarted from an earlier step has its own pace.
   if (first_step_ < 0 || step->step < first_step_) {
     first_step_ = step->step;
     first_step_at_ = now;

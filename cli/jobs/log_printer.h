@@ -1,4 +1,5 @@
-// Puts ranks' output, news about the job and a progress bar on one terminal without tearing lines.
+// Prints the ranks' output, news about the job and a progress bar on one terminal without tearing
+// lines.
 #pragma once
 
 #include <atomic>
@@ -29,42 +30,47 @@ struct StepLine {
   double loss = 0;
 };
 
-// Reads MaxText's step line in any of its forms since 2023.
+// Parses MaxText's step line in any of its forms since 2023.
 std::optional<StepLine> parse_step_line(std::string_view line);
 
 struct LogPrinterOptions {
-  int32_t main_rank =
-      0;              // printed as it is, the others with a prefix on `news`; -1: all with a prefix
+  // The rank whose lines are printed unchanged; the others' get a prefix and go to `news`. -1: all
+  // lines get a prefix.
+  int32_t main_rank = 0;
   int64_t steps = 0;  // of the whole job, for the bar; 0: no bar
   int32_t ranks = 1;
-  bool json = false;  // each line of any rank is an object on `output`
-  bool merge = true;  // with main_rank -1: what ranks say together is one line
+  bool json = false;  // prints each line of any rank as an object on `output`
+  bool merge = true;  // with main_rank -1: prints equal lines of several ranks as one
 };
 
-// Any thread. A thread of its own does the writing, in the order in which things came: a reader that does not read
-// keeps back what comes behind, and nobody who calls but take().
+// Thread-safe. A thread of its own writes everything in the order of arrival. A reader that stops
+// reading delays the output behind it, but blocks no caller except those of take().
 class LogPrinter {
  public:
-  // Both must outlive it.
+  // Both must outlive the printer.
   LogPrinter(Output& output, Output& news, LogPrinterOptions options);
-  // Prints what is left, as finish() does.
+  // Prints the rest, as finish() does.
   ~LogPrinter();
   LogPrinter(const LogPrinter&) = delete;
   LogPrinter& operator=(const LogPrinter&) = delete;
 
-  // Prints what was not printed before; a stream that begins again from the start may repeat itself. Waits while much
-  // is unprinted. False when the output can no longer be written.
+  // Prints the part of `chunk` that was not printed before; a stream that restarts from the
+  // beginning may repeat itself. Blocks while too much is unprinted. Returns false when the output
+  // can no longer be written.
   bool take(const v1::LogChunk& chunk);
-  // "muster: …" on `news`, behind what is unprinted. Never waits; of very many unprinted ones some are dropped.
+  // Prints "muster: …" on `news` after the output queued so far. Never blocks; when very many are
+  // queued, some are dropped.
   void news(std::string_view message);
-  // Prints incomplete last lines, takes the bar away, and waits until all is printed that can be.
+  // Prints incomplete last lines, removes the bar, and blocks until everything that can be printed
+  // is printed.
   void finish();
 
-  // Something waits to be printed.
+  // True while output is queued.
   bool is_behind() const;
-  // A reader that does not read is waited for no longer (Output::hurry).
+  // Stops waiting for a reader that does not read (Output::hurry).
   void hurry();
-  // Nor is the ranks' output printed any more, which lets take() and finish() return. News still are.
+  // As hurry(), and discards the ranks' output from now on, which lets take() and finish() return.
+  // News are still printed.
   void give_up();
 
  private:
@@ -83,14 +89,14 @@ class LogPrinter {
   void print(const std::vector<MergedLine>& lines);
   void print_to(Output& output, std::string_view line);
   void follow_steps(std::string_view line);
-  // A rank in an error loop without line ends must not fill memory.
+  // Bounds memory when a rank writes without line ends.
   static constexpr size_t kLineBytesMax = 64 << 10;
 
   const LogPrinterOptions options_;
   Output& output_;
   Output& news_;
 
-  // The printing thread's alone.
+  // Used by the printing thread only.
   std::map<Part, uint64_t> seen_;
   std::map<Part, std::string> partial_;
   uint64_t job_ = 0;
@@ -101,13 +107,13 @@ class LogPrinter {
 
   std::atomic<bool> is_given_up_{false};
   std::atomic<bool> is_writable_{true};
-  mutable std::mutex mutex_;  // guards what follows; not held while anything is printed
+  mutable std::mutex mutex_;  // guards the members below; not held while printing
   std::condition_variable_any put_;
   std::condition_variable printed_;
   std::deque<Item> queue_;  // the front is being printed
-  size_t log_bytes_ = 0;    // of the ranks' output in it
+  size_t log_bytes_ = 0;    // bytes of the ranks' output in queue_
   int news_waiting_ = 0;
-  std::jthread printer_;  // last: it ends before what it uses
+  std::jthread printer_;  // last: it ends before the members that it uses
 };
 
 }  // namespace muster::cli

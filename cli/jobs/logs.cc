@@ -1,4 +1,4 @@
-// muster logs: what the ranks printed.
+// muster logs: prints the output of ranks.
 #include <unistd.h>
 
 #include <charconv>
@@ -44,7 +44,7 @@ int logs(const LogsOptions& options) {
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
   LogPrinter printer(output, news,
                      {.main_rank = *rank, .json = options.json, .merge = !options.no_merge});
-  // After a reconnection the stream begins again; the printer leaves out what it has shown.
+  // After a reconnection the stream restarts; the printer skips what it has printed.
   const auto stream = [&] {
     return client.follow_logs(request,
                               [&](const v1::LogChunk& chunk) { return printer.take(chunk); });
@@ -65,15 +65,15 @@ void declare_logs(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("logs", "Print what a job's ranks wrote");
   add_job_argument(*command, options->job);
   command->add_flag("-f,--follow", options->follow,
-                    "Go on with what comes, across attempts, until the job has ended");
+                    "Follow new output, across attempts, until the job has ended");
   command
       ->add_option("--rank", options->rank,
-                   "A rank, or all: merged by time, each line with its rank, and one line for what "
-                   "many ranks say together")
+                   "A rank, or all: merged by time, each line with its rank; equal lines of "
+                   "several ranks are merged into one")
       ->capture_default_str()
       ->type_name("N|all");
   command->add_flag("--no-merge", options->no_merge,
-                    "With --rank all, a line for each rank even where all say the same");
+                    "With --rank all: do not merge equal lines of several ranks");
   daemon::add_count(*command, "--attempt", options->attempt, "An attempt; 0 is the newest", 0,
                     1'000'000)
       ->capture_default_str();

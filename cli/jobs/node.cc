@@ -1,4 +1,4 @@
-// muster node: which nodes ranks are placed on, and the word of people about it.
+// muster node: lists nodes, and excludes or admits them for placement.
 #include <array>
 
 #include <absl/strings/numbers.h>
@@ -55,7 +55,7 @@ int admit_node(const NodeOptions& options) {
   return worker.ok() ? print_node(*worker, options.json) : fail(worker.status());
 }
 
-// "90s", "30m", "2h", "7d".
+// Parses "90s", "30m", "2h" or "7d".
 int64_t seconds_of(const std::string& text) {
   constexpr int64_t kMax = int64_t{10} * 365 * 24 * 3600;
   const std::string units = "smhd";
@@ -67,7 +67,7 @@ int64_t seconds_of(const std::string& text) {
                   number <= kMax / kSeconds.at(unit);
   if (ok) return number * kSeconds.at(unit);
   throw CLI::ValidationError(absl::StrCat(
-      "--for ", printable(text, 64), ": a time like 30m, 2h or 7d is wanted, at most ten years"));
+      "--for ", printable(text, 64), ": must be a time like 30m, 2h or 7d, at most ten years"));
 }
 
 CLI::App* add_command(CLI::App& node, Action& action, const char* name, const char* what,
@@ -87,11 +87,11 @@ CLI::App* add_command(CLI::App& node, Action& action, const char* name, const ch
 
 void declare_node(CLI::App& app, Action& action) {
   CLI::App* node = app.add_subcommand(
-      "node", "Show which nodes ranks are placed on and which are left out, and change it");
+      "node", "Show which nodes take ranks and which are excluded, and change it");
   node->require_subcommand(1);
   node->footer("Example:\n  muster node list && muster node admit node7");
 
-  add_command(*node, action, "list", "Show nodes, and why some are left out",
+  add_command(*node, action, "list", "Show nodes, and why some are excluded",
               std::make_shared<NodeOptions>(), list_nodes)
       ->footer(
           "Examples:\n"
@@ -99,24 +99,25 @@ void declare_node(CLI::App& app, Action& action) {
           "  muster node list --json | jq -r '.nodes[] | select(.exclusion) | .name'");
 
   const auto excluded = std::make_shared<NodeOptions>();
-  CLI::App* exclude =
-      add_command(*node, action, "exclude",
-                  "Place nothing on a node any more; what runs there runs on, or moves", excluded,
-                  exclude_node);
-  exclude->add_option("--reason", excluded->reason, "Why, for whoever finds it later")->required();
+  CLI::App* exclude = add_command(
+      *node, action, "exclude",
+      "Place no more ranks on a node; running jobs continue there, or move with --evacuate",
+      excluded, exclude_node);
+  exclude->add_option("--reason", excluded->reason, "The reason, shown by muster node list")
+      ->required();
   exclude
       ->add_option_function<std::string>(
           "--for", [excluded](const std::string& text) { excluded->seconds = seconds_of(text); },
           "How long: 30m, 2h, 7d (default: until it is admitted)")
       ->type_name("TIME");
   exclude->add_flag("--evacuate", excluded->evacuate,
-                    "What runs there saves a checkpoint and goes on elsewhere");
+                    "Jobs on the node save a checkpoint and continue on other nodes");
   exclude->footer(
       "Examples:\n"
       "  muster node exclude node7 --reason 'fan 3 is broken'\n"
       "  muster node exclude node7 --reason 'kernel update' --for 2h --evacuate");
 
-  add_command(*node, action, "admit", "Hold nothing against a node any more, whoever excluded it",
+  add_command(*node, action, "admit", "Place ranks on a node again, whoever excluded it",
               std::make_shared<NodeOptions>(), admit_node)
       ->footer("Examples:\n  muster node admit node7");
 }

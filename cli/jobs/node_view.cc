@@ -37,7 +37,7 @@ std::string reason_of(const v1::WorkerInfo& worker) {
   return shown(text);
 }
 
-// It is left out, or has no GPUs.
+// Returns why the node is left out or has no GPUs; "" otherwise.
 std::string why_of(const v1::WorkerInfo& worker) {
   if (worker.has_exclusion()) return reason_of(worker);
   if (worker.no_gpus_because().empty()) return "";

@@ -1,4 +1,5 @@
-// A node as text for people: whether ranks are placed on it, and why not. What a terminal would obey is escaped.
+// A node as text for people: whether ranks are placed on it, and the reason if not. Control
+// characters are escaped.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@
 
 namespace muster::cli {
 
-// "node7 is left out for 9m: worker lost: it was started anew; its check passed 12s ago"
+// Returns "node7 is left out for 9m: worker lost: it was started anew; its check passed 12s ago".
 std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns);
-// Rows of `muster node list`.
+// Returns the rows of `muster node list`.
 std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns);
 
-// "3 of 8 used, NVIDIA H100 80GB HBM3"; "-" of a node without GPUs.
+// Returns "3 of 8 used, NVIDIA H100 80GB HBM3"; "-" for a node without GPUs.
 std::string describe_gpus(const v1::WorkerInfo& worker);
 
 }  // namespace muster::cli

@@ -1,4 +1,4 @@
-// How a job came back from an incident, as text for people and as JSON for programs.
+// The recovery of a job from an incident, as text for people and as JSON for programs.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace muster::cli {
 
-// "recovery: last progress -> detected 0.9s -> … -> first step 2.1s", seconds after the last progress; and what was lost. Empty for an
-// incident that has ended no attempt.
+// Returns "recovery: last progress -> detected 0.9s -> … -> first step 2.1s", in seconds after the
+// last progress, and the lost work. Empty for an incident that ended no attempt.
 std::vector<std::string> describe_recovery(const v1::Incident& incident);
-// From the last progress to the next completed step: "2.1s"; "-" when there was none.
+// Returns the time from the last progress to the next completed step: "2.1s"; "-" when no step
+// followed.
 std::string time_to_recover(const v1::Incident& incident);
 
-// Null for an incident that has ended no attempt. Moments that are not known are left out.
+// Returns null for an incident that ended no attempt. Unknown moments are omitted.
 nlohmann::json recovery_to_json(const v1::Incident& incident);
 
 }  // namespace muster::cli

@@ -30,7 +30,7 @@ std::string kind_name(CollectiveKind kind) {
   return std::string(index < kCollectiveNames.size() ? kCollectiveNames[index] : "unknown");
 }
 
-// "3 ranks: 0,2-3", "rank 1".
+// Returns "3 ranks: 0,2-3" or "rank 1".
 std::string name_of(const RankSet& ranks) {
   if (ranks.size() == 1) return absl::StrCat("rank ", ranks.text());
   return absl::StrCat(ranks.size(), " ranks: ", ranks.text(kRangesShown));
@@ -95,7 +95,8 @@ size_t columns_of(int fd) {
 
 std::string describe_stacks(const StackTree& stacks, const StackView& view) {
   std::vector<StackTree::Class> classes = stacks.classes("");
-  // Main threads first; the others by name, each name's largest first as they came.
+  // Main threads come first, then the others by name; each name keeps its order, the largest class
+  // first.
   std::stable_sort(classes.begin(), classes.end(), [](const auto& a, const auto& b) {
     if ((a.thread == kMain) != (b.thread == kMain)) return a.thread == kMain;
     return a.thread != kMain && a.thread < b.thread;
@@ -147,7 +148,8 @@ std::string describe_groups(const std::vector<RankEvidence>& ranks) {
     return std::any_of(rank.groups.begin(), rank.groups.end(),
                        [](const GroupEvidence& group) { return group.waits(); });
   });
-  // A group in which one of them waits is told of all of them: who is behind is what it shows.
+  // If one rank waits in a group, the table has all its ranks: the one that is behind is the
+  // interesting one.
   std::map<std::pair<std::string, uint32_t>, bool> wanted;
   for (const RankEvidence& rank : ranks) {
     for (const GroupEvidence& group : rank.groups) {

@@ -1,5 +1,6 @@
-// Stacks and evidence of ranks as text for people and as JSON for programs. Everything in them may come from a program that misbehaves: it is
-// printable when it is a value (daemon/evidence_messages.h), and bounded here.
+// Stacks and evidence of ranks as text for people and as JSON for programs. The values may come
+// from a misbehaving program: daemon/evidence_messages.h makes them printable, and the functions
+// here bound them.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +16,26 @@
 namespace muster::cli {
 
 struct StackView {
-  int fd = -1;                         // whose colours; -1: none
+  int fd = -1;                         // the terminal whose colours are used; -1: none
   size_t columns_max = 80;             // longer lines end with "…"
-  bool all_threads = false;            // not the main ones alone
-  size_t classes_max = 1'000;          // the largest ones
-  size_t frames_max = kStackDepthMax;  // of each, the innermost ones
-  RankSet suspects;                    // marked
+  bool all_threads = false;            // false: main threads only
+  size_t classes_max = 1'000;          // the largest classes
+  size_t frames_max = kStackDepthMax;  // per class, the innermost frames
+  RankSet suspects;                    // marked in the output
 };
 
-// Columns of the terminal at `fd`; as good as no bound where it is none, so that files have whole lines.
+// Returns the columns of the terminal at `fd`. For anything else it returns a bound that no line
+// reaches, so that files get whole lines.
 size_t columns_of(int fd);
 
-// One paragraph for each stack that ranks have, with those ranks: the largest first, the innermost frame first.
+// Returns a paragraph per distinct stack with its ranks: the largest class first, the innermost
+// frame first.
 std::string describe_stacks(const StackTree& stacks, const StackView& view);
-// A line for each reason why ranks have no stacks, or not all of them, with the ranks; "" when nothing is missing.
+// Returns a line per reason for missing or incomplete stacks, with the ranks; "" when nothing is
+// missing.
 std::string describe_stack_problems(const std::vector<RankEvidence>& ranks, const StackView& view);
-// What the groups of ranks have enqueued, started and completed: those in which somebody waits, or all when nobody does.
+// Returns what the process groups have enqueued, started and completed: the groups in which a rank
+// waits, or all if none waits.
 std::string describe_groups(const std::vector<RankEvidence>& ranks);
 
 nlohmann::json ranks_to_json(const RankSet& ranks);

@@ -1,4 +1,4 @@
-// muster stacks: where a running job's ranks are now.
+// muster stacks: prints the current stacks of a running job's ranks.
 #include <unistd.h>
 
 #include <chrono>
@@ -26,7 +26,7 @@ constexpr int32_t kAllRanks = -1;
 constexpr double kWatchSecondsDefault = 2;
 constexpr double kWatchSecondsMax = 86'400;
 constexpr size_t kRanksReadMax = size_t{kNodesMax} * kRanksPerNodeMax;
-// Cursor home, and what is below it gone: less flicker than clearing first.
+// Cursor home and clear below: flickers less than clearing first.
 constexpr char kHome[] = "\x1b[H\x1b[J";
 
 struct StacksOptions {
@@ -81,7 +81,7 @@ absl::Status show(const StacksOptions& options, Client& client) {
   const auto ranks = daemon::evidence_from_proto(dump->ranks(), kRanksReadMax);
   const bool watching = options.watch_seconds > 0;
   if (options.json) {
-    // Watched, one object is one line.
+    // An object is one line with --watch.
     write_text(STDOUT_FILENO, to_json(*dump, *stacks, ranks).dump(watching ? -1 : 2) + "\n");
     return absl::OkStatus();
   }
@@ -92,12 +92,12 @@ absl::Status show(const StacksOptions& options, Client& client) {
   const bool clears = watching && takes_escapes(STDOUT_FILENO);
   const std::string text = describe(*dump, *stacks, ranks, view);
   if (!write_text(STDOUT_FILENO, absl::StrCat(clears ? kHome : "", text)))
-    return absl::CancelledError("nobody reads the output");
+    return absl::CancelledError("the output is closed");
   if (watching && !clears) write_text(STDOUT_FILENO, "\n");
   return absl::OkStatus();
 }
 
-// A job between two attempts has no stacks now, and will have some again.
+// A job between two attempts has no stacks now, but may have some later.
 bool has_ended(Client& client, uint64_t id) {
   const auto job = client.get_job(id);
   return !job.ok() || is_terminal_state(job->state());
@@ -128,17 +128,17 @@ void declare_stacks(CLI::App& app, Action& action) {
   command->add_option("--rank", options->rank, "Only this rank")
       ->type_name("RANK")
       ->transform(daemon::whole_number(0, kNodesMax * kRanksPerNodeMax - 1));
-  command->add_flag("--threads", options->threads, "All threads, not the main ones alone");
+  command->add_flag("--threads", options->threads, "All threads, not only the main threads");
   CLI::Option* const dumps = command->add_flag(
       "--dumps", options->dumps,
-      "Also what their programs dump of themselves: NCCL's flight recorder, GPU cores");
+      "Also dumps that the programs write: NCCL's flight recorder, GPU core dumps");
   command
       ->add_option_function<std::vector<double>>(
           "-w,--watch",
           [options = options.get()](const std::vector<double>& seconds) {
             options->watch_seconds = seconds.empty() ? kWatchSecondsDefault : seconds.front();
           },
-          "Again every so many seconds (2), until the job has ended or Ctrl-C")
+          "Repeat every SECONDS (default: 2) until the job has ended or Ctrl-C")
       ->expected(0, 1)
       ->type_name("[SECONDS]")
       ->excludes(dumps)

@@ -1,4 +1,4 @@
-// muster status: one job in full.
+// muster status: prints one job in full.
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -24,7 +24,8 @@ struct StatusOptions {
   bool json = false;
 };
 
-// One line per change (with --json one object per line) until the job has ended; its exit code is ours.
+// Prints a line per change (with --json an object per line) until the job has ended. Returns the
+// job's exit code.
 int watch(const StatusOptions& options, Client& client) {
   JobNews news;
   int exit_code = 0, error = 0;
@@ -45,7 +46,8 @@ int watch(const StatusOptions& options, Client& client) {
   return status.ok() ? exit_code : fail(status);
 }
 
-// The job as the coordinator has it, and its pods as Kubernetes has them: the one may be there without the other.
+// Prints the job from the coordinator and its pods from Kubernetes. Either part may be available
+// without the other.
 int status_and_why(const StatusOptions& options, Client& client) {
   absl::StatusOr<v1::Job> job = absl::NotFoundError("");
   if (options.job > 0) job = client.get_job(options.job);
@@ -90,13 +92,15 @@ void declare_status(CLI::App& app, Action& action) {
             given.why = true;
             job->required(false);
           },
-          "Say also why pods of Muster do not run, as Kubernetes has it: a Secret that is missing, "
-          "a quota, no place, an image. It asks kubectl, and needs no JOB")
+          "Also show why Muster's pods do not run, according to Kubernetes: a missing Secret, a "
+          "quota, no free node, an image. Calls kubectl, and needs no JOB")
       ->group("Kubernetes");
-  command->add_option("-n,--namespace", options->namespace_name, "Of --why (default: kubectl's)")
+  command
+      ->add_option("-n,--namespace", options->namespace_name,
+                   "For --why: the namespace (default: kubectl's)")
       ->type_name("NAME")
       ->group("Kubernetes");
-  command->add_option("--selector", options->selector, "Of --why: labels of Muster's pods")
+  command->add_option("--selector", options->selector, "For --why: labels of Muster's pods")
       ->type_name("LABELS")
       ->capture_default_str()
       ->group("Kubernetes");

@@ -1,4 +1,4 @@
-// muster submit: a job for a fleet's coordinator.
+// muster submit: queues a job at a fleet's coordinator.
 #include <unistd.h>
 
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace {
 
 struct SubmitOptions {
   JobArguments job;
-  std::string job_file;  // in place of it
+  std::string job_file;  // replaces `job`
   bool follow = false;
   CoordinatorTarget coordinator;
   bool no_check = false;
@@ -32,12 +32,12 @@ absl::StatusOr<v1::JobSpec> wanted_spec(const SubmitOptions& options) {
   if (options.job_file.empty()) return checked_spec(options.job, !options.no_check);
   if (!options.job.config_path.empty() || options.job.is_program()) {
     return absl::InvalidArgumentError(
-        "--job-file has the whole job: leave the config or the program out");
+        "--job-file contains the whole job: omit the config and the program");
   }
   return read_job_file(options.job_file);
 }
 
-// A folder of this machine was meant for nobody where the workers are other machines.
+// Warns when the job uses a folder of this machine and every worker is on another machine.
 void warn_of_own_folder(const SubmitOptions& options, const v1::JobSpec& spec, Client& client) {
   if (!options.job_file.empty() || !options.job.working_directory.empty()) return;
   std::error_code error;
@@ -48,16 +48,16 @@ void warn_of_own_folder(const SubmitOptions& options, const v1::JobSpec& spec, C
   if (!workers.ok() || workers->workers().empty()) return;
   for (const v1::WorkerInfo& worker : workers->workers())
     if (worker.host() == daemon::host_name()) return;
-  warn(absl::StrCat(
-      "the job has this machine's folder ", here,
-      ", and no worker is on this machine: it has to be ",
-      "there on each of theirs, or --working-directory FOLDER says another",
-      spec.command_size() == 0 ? ", as base_output_directory=FOLDER does for what it writes" : ""));
+  warn(absl::StrCat("the job uses this machine's folder ", here,
+                    ", and no worker is on this machine: it must exist on each worker's machine, "
+                    "or set another one with --working-directory FOLDER",
+                    spec.command_size() == 0 ? " and base_output_directory=FOLDER" : ""));
 }
 
 int submit(const SubmitOptions& options) {
   if (options.follow && options.json)
-    return fail(absl::InvalidArgumentError("--json tells of the submission, and --follow of more"));
+    return fail(absl::InvalidArgumentError(
+        "--json and --follow cannot be combined: --json prints only the submission"));
   const auto spec = wanted_spec(options);
   if (!spec.ok()) return fail(spec.status());
   const auto drawn = daemon::draw_random_id();
@@ -89,8 +89,8 @@ void declare_submit(CLI::App& app, Action& action) {
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
-  daemon::add_count(*command, "--priority", options->job.priority, "Higher goes first", -1'000'000,
-                    1'000'000)
+  daemon::add_count(*command, "--priority", options->job.priority,
+                    "Jobs of higher priority start first", -1'000'000, 1'000'000)
       ->capture_default_str();
   command->add_flag(
       "--no-check", options->no_check,
@@ -102,8 +102,8 @@ void declare_submit(CLI::App& app, Action& action) {
     config->required(false);
   };
   command
-      ->add_option_function<std::string>(
-          "--job-file", take_file, "A whole job, as `muster k8s render` has resolved it elsewhere")
+      ->add_option_function<std::string>("--job-file", take_file,
+                                         "A resolved job from `muster k8s render`")
       ->type_name("FILE.json");
   command->add_flag("-f,--follow", options->follow,
                     "Show the job as `muster run` does, and end with its exit code");

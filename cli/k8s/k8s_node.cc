@@ -27,12 +27,12 @@ namespace {
 
 namespace beast = boost::beast;
 
-// Of a node with labels and annotations alone; etcd keeps no object of more than 1.5 MB.
+// Bounds a node's labels and annotations; etcd stores no object above 1.5 MB.
 constexpr uint64_t kNodeBytesMax = 2 << 20;
 constexpr size_t kAccountTokenBytesMax = 16 << 10;
 constexpr size_t kApiWordsBytesMax = 600;
 constexpr size_t kNodeNameBytesMax = 253;
-// All but the object's metadata is left out, its images and volumes among it.
+// Requests the object's metadata only, without its images and volumes.
 constexpr char kMetadataAlone[] = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 std::string environment(const char* name) {
@@ -40,7 +40,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// One GET on a connection of its own. code() 0: there was no answer, and error() says why.
+// One GET on its own connection. code() is 0 if there was no answer; error() has the reason.
 class ApiGet {
  public:
   ApiGet(const KubeAccount& account, const std::string& path, Duration budget) {
@@ -55,7 +55,7 @@ class ApiGet {
     boost::system::error_code failed;
     trust_.add_certificate_authority(boost::asio::buffer(account.authorities), failed);
     if (failed) {
-      fail("the authorities of ca.crt", failed);
+      fail("reading the certificates of ca.crt", failed);
       return;
     }
     stream_.set_verify_mode(boost::asio::ssl::verify_peer);
@@ -134,8 +134,8 @@ absl::StatusOr<KubeAccount> account_of_pod(const std::string& folder) {
                       .token = {}};
   if (account.host.empty() || account.port.empty()) {
     return absl::FailedPreconditionError(
-        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: this is for a pod, which "
-        "has them from Kubernetes");
+        "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: run this command in a "
+        "pod, where Kubernetes sets them");
   }
   auto authorities = daemon::read_certificates("--account", folder + "/ca.crt");
   if (!authorities.ok()) return authorities.status();
@@ -152,7 +152,7 @@ absl::StatusOr<KubeAccount> account_of_pod(const std::string& folder) {
     return absl::ascii_isgraph(static_cast<unsigned char>(c));
   });
   if (account.token.empty() || !is_token)
-    return absl::InvalidArgumentError(absl::StrCat("--account=", path, ": this is no token"));
+    return absl::InvalidArgumentError(absl::StrCat("--account=", path, ": not a token"));
   return account;
 }
 
@@ -165,7 +165,7 @@ absl::StatusOr<std::map<std::string, std::string>> node_labels(const KubeAccount
   if (node.empty() || node.size() > kNodeNameBytesMax || !is_name || node == "." || node == "..") {
     return absl::InvalidArgumentError(
         absl::StrCat("--node=", printable(node, kNodeNameBytesMax),
-                     ": a node's name is wanted: letters, digits, '-' and '.'"));
+                     ": a node's name has letters, digits, '-' and '.'"));
   }
   const ApiGet get(account, absl::StrCat("/api/v1/nodes/", node), budget);
   if (get.code() == 0) {
@@ -176,7 +176,8 @@ absl::StatusOr<std::map<std::string, std::string>> node_labels(const KubeAccount
   if (get.code() != 200) return answer_status(get.code(), answer);
   std::map<std::string, std::string> labels;
   const auto path = nlohmann::json::json_pointer("/metadata/labels");
-  if (!answer.is_object()) return absl::UnavailableError("the API's answer is no JSON object");
+  if (!answer.is_object())
+    return absl::UnavailableError("the answer of the Kubernetes API is not a JSON object");
   if (!answer.contains(path) || !answer[path].is_object()) return labels;
   for (const auto& [name, value] : answer[path].items())
     if (value.is_string()) labels[name] = value.get<std::string>();

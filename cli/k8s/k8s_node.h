@@ -1,4 +1,5 @@
-// What a pod asks Kubernetes' API of its node, with the account that is mounted into it.
+// A request for a node's labels to the Kubernetes API, with the service account mounted into the
+// pod.
 #pragma once
 
 #include <map>
@@ -12,24 +13,27 @@
 namespace muster::cli {
 
 struct KubeAccount {
-  std::string host;  // an address or a name, as the API's certificate has it
+  std::string host;  // an address or a name, as in the API server's certificate
   std::string port;
-  std::string authorities;  // who may have signed that certificate, PEM
+  std::string authorities;  // CA certificates for that certificate, PEM
   std::string token;
 };
 
-// This pod's: from Kubernetes' variables, and from the files `token` and `ca.crt` of `folder`. FailedPrecondition outside of a pod, NotFound or
-// InvalidArgument where the folder does not have them; each says what is missing.
+// Returns the account of this pod, from Kubernetes' environment variables and the files `token` and
+// `ca.crt` in `folder`. FailedPrecondition outside of a pod; NotFound or InvalidArgument when a
+// file is missing or invalid; each names what is missing.
 absl::StatusOr<KubeAccount> account_of_pod(const std::string& folder);
 
-// The labels of a node; returns within `budget`. NotFound, PermissionDenied and Unauthenticated are the API's answers, in its words; Unavailable: there was none, or
-// none that can be read; InvalidArgument: `node` cannot be a node's name.
+// Returns the labels of a node within `budget`. NotFound, PermissionDenied and Unauthenticated are
+// answers of the API, with its text. Unavailable: no answer, or an unreadable one. InvalidArgument:
+// `node` is not a valid node name.
 absl::StatusOr<std::map<std::string, std::string>> node_labels(const KubeAccount& account,
                                                                const std::string& node,
                                                                Duration budget);
 
-// The values of `wanted`, the outermost switch first, with dots between them: "spine.leaf3". It ends before the first label that the node does not have,
-// because what is below an unknown switch says nothing.
+// Joins the values of the labels `wanted`, outermost switch first, with dots: "spine.leaf3". Ends
+// before the first label that the node lacks, because levels below an unknown switch carry no
+// information.
 std::string switches_of_labels(const std::map<std::string, std::string>& labels,
                                const std::vector<std::string>& wanted);
 

@@ -11,15 +11,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kApiPort = 7070, kCoordinatorPages = 7071, kWorkerPages = 7072;
-// The image's user, as in helm/muster.
+// The image's user, the same as in helm/muster.
 constexpr int kUser = 64000;
-// Pods that are lost, and not by their job's own doing: the coordinator judges the nodes behind them, and the leader's end ends the job.
+// Replacements of pods that were lost for reasons outside the job. The coordinator judges their
+// nodes; the leader's end ends the job.
 constexpr int kWorkersReplacedMax = 1000;
 constexpr int kLeadersReplacedMax = 3;
 constexpr char kSwitchesFolder[] = "/run/muster";
 constexpr char kSwitchesFile[] = "/run/muster/switches";
 constexpr char kAccountFolder[] = "/var/run/secrets/kubernetes.io/serviceaccount";
-// For the worker to reap and report ranks that had all of their time.
+// Time for the worker to reap and report ranks that have used up their grace.
 constexpr int kReapSeconds = 30;
 
 std::string api_address(const K8sPlan& plan) {
@@ -46,8 +47,9 @@ Json job_map(const K8sPlan& plan) {
           {"data", {{"job.json", plan.job_file}}}};
 }
 
-// NCCL's and libfabric's, as helm/muster/values-eks-p5.yaml has them and docs/kubernetes.md explains them. Not the container's `env`: that
-// would beat the user's Secrets, and of several `envFrom` the last one counts.
+// The variables of NCCL and libfabric, the same as in helm/muster/values-eks-p5.yaml;
+// docs/kubernetes.md explains them. They are not in the container's `env`, which would override the
+// user's Secrets; the last of several `envFrom` entries wins.
 Json efa_map(const K8sPlan& plan) {
   Json variables = {{"FI_PROVIDER", "efa"},
                     {"NCCL_SOCKET_IFNAME", "eth0"},
@@ -60,7 +62,8 @@ Json efa_map(const K8sPlan& plan) {
           {"data", variables}};
 }
 
-// Ranks meet without encryption, with TLS, too.
+// Restricts ingress to pods of the JobSet: ranks connect to each other without encryption, also
+// with TLS.
 Json policy(const K8sPlan& plan) {
   const Json own = {{"matchLabels", {{"jobset.sigs.k8s.io/jobset-name", plan.name}}}};
   return {{"apiVersion", "networking.k8s.io/v1"},
@@ -115,7 +118,7 @@ Json pod_spec(const K8sPlan& plan, int grace_seconds) {
   return spec;
 }
 
-// Of the leader's pod.
+// Mounts for the leader's pod.
 void add_trust_mounts(Json& mounts) {
   mounts.push_back(mount("tls", "/etc/muster/tls", true));
   mounts.push_back(mount("tokens", "/etc/muster/tokens", true));
@@ -190,7 +193,7 @@ Json submitter(const K8sPlan& plan) {
           {"volumeMounts", mounts}};
 }
 
-// A pod that Kubernetes takes away is no failure; what the job ends with is its end.
+// A pod that Kubernetes evicts is no failure; the exit code of `muster submit` ends the Job.
 Json leader_job(const K8sPlan& plan) {
   Json spec = pod_spec(plan, kReapSeconds);
   spec["initContainers"] = Json::array({coordinator(plan)});
@@ -213,7 +216,7 @@ Json leader_job(const K8sPlan& plan) {
        {"onExitCodes",
         {{"containerName", "muster"},
          {"operator", "NotIn"},
-         // Asked to leave, and killed: by whoever took the pod away.
+         // Asked to leave, or killed: the pod was evicted.
          {"values", {to_int(ExitCode::kInterrupted), 137, 143}}}}}};
   return {{"parallelism", 1},
           {"completions", 1},
@@ -239,7 +242,8 @@ Json field(const char* variable, const char* path) {
   return {{"name", variable}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
 }
 
-// What is above the node, by its labels, before the worker starts. It alone has the account's token, so that ranks have none.
+// Reads the switches above the node from its labels before the worker starts. Only this container
+// has the account's token, so that ranks have none.
 Json switches_reader(const K8sPlan& plan) {
   Json args = {"k8s", "switches", "--node=$(NODE)"};
   for (const std::string& label : plan.switches_from_node) args.push_back("--label=" + label);
@@ -259,7 +263,7 @@ Json switches_reader(const K8sPlan& plan) {
                                         mount("account", kAccountFolder, true)})}};
 }
 
-// As Kubernetes would mount it into all containers of the pod.
+// The volume that Kubernetes would mount into all containers of the pod.
 Json account_volume() {
   const Json authority = {{"key", "ca.crt"}, {"path", "ca.crt"}};
   const Json sources = Json::array(
@@ -271,11 +275,11 @@ Json account_volume() {
 Json worker(const K8sPlan& plan, Json mounts) {
   Json args = {
       "--coordinator=" + api_address(plan),
-      // A pod that takes another one's place is the same worker.
+      // A replacement pod is the same worker.
       "--name=worker-$(MUSTER_WORKER_INDEX)", absl::StrCat("--slots=", plan.slots),
       "--rendezvous=$(MUSTER_WORKER_ADDRESS):0", absl::StrCat("--http=0.0.0.0:", kWorkerPages),
       "--work-dir=/var/lib/muster/work", absl::StrCat("--leave-grace=", plan.leave_seconds),
-      // Work that is done is not started again, and a worker that leaves is to have a successor.
+      // A container that exits with 0 is not restarted, but a worker that leaves needs a successor.
       absl::StrCat("--leave-exit-code=", to_int(ExitCode::kPreempted)), "--log-format=json"};
   if (plan.has_tls()) {
     for (const char* flag : {"--trusted-network", "--tls-ca=/etc/muster/ca/ca.crt",
@@ -290,7 +294,7 @@ Json worker(const K8sPlan& plan, Json mounts) {
       {field("MUSTER_WORKER_INDEX", "metadata.labels['batch.kubernetes.io/job-completion-index']"),
        field("MUSTER_WORKER_ADDRESS", "status.podIP")});
   if (plan.switches_from_node.empty()) {
-    // The node's, which pods have from Kubernetes 1.35 on; empty before.
+    // The node's zone; pods have this label from Kubernetes 1.35 on, before that it is empty.
     env.push_back(
         field("MUSTER_WORKER_SWITCHES", "metadata.labels['topology.kubernetes.io/zone']"));
   } else {
@@ -367,7 +371,7 @@ Json job_set(const K8sPlan& plan) {
   if (!plan.priority_class.empty())
     described["labels"]["kueue.x-k8s.io/priority-class"] = plan.priority_class;
   const auto replicated = [&](const char* name, Json job) {
-    // By these labels `muster status --why` finds the Jobs.
+    // `muster status --why` finds the Jobs by these labels.
     return Json{
         {"name", name},
         {"replicas", 1},
@@ -377,9 +381,9 @@ Json job_set(const K8sPlan& plan) {
           {"kind", "JobSet"},
           {"metadata", described},
           {"spec",
-           {// Workers look for the coordinator before it is ready.
+           {// Workers resolve the coordinator's address before it is ready.
             {"network", {{"enableDNSHostnames", true}, {"publishNotReadyAddresses", true}}},
-            // The leader's end is the job's; workers have none of their own.
+            // The leader's end is the job's; workers never end by themselves.
             {"successPolicy", {{"operator", "All"}, {"targetReplicatedJobs", {"leader"}}}},
             {"failurePolicy", {{"maxRestarts", 0}}},
             {"replicatedJobs",

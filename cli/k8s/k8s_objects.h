@@ -1,10 +1,12 @@
-// The objects of a job that a Kubernetes cluster schedules by itself, as one unit. Pure.
+// The Kubernetes objects of a job that the cluster schedules as one unit. Pure.
 //
-//   JobSet NAME ─┬─ Job leader   one pod: the coordinator (a sidecar) and `muster submit --follow`, whose end is the job's
-//                └─ Job workers  a worker a node, and spares; a pod that goes is replaced, and the coordinator goes on with it
+//   JobSet NAME ─┬─ Job leader   one pod: the coordinator (a sidecar) and
+//                │               `muster submit --follow`, whose end is the job's
+//                └─ Job workers  a worker per node, and spares; a pod that is lost is replaced, and
+//                                the coordinator continues with the new one
 //   ConfigMap NAME-job   the resolved job
 //   ConfigMap NAME-efa   with EFA: the workers' variables for it
-//   NetworkPolicy NAME   without TLS: pods of the JobSet reach each other, nobody else reaches them
+//   NetworkPolicy NAME   without TLS: only pods of the JobSet reach each other
 #pragma once
 
 #include <cstdint>
@@ -19,28 +21,29 @@
 
 namespace muster::cli {
 
-// A pod's name has the JobSet's in front of "-workers-0-99999-abcde", and 63 characters in all.
+// Pod names are the JobSet's name and "-workers-0-99999-abcde", with at most 63 characters
+// together.
 constexpr size_t kK8sNameBytesMax = 40;
-// etcd's bound of an object is 1.5 MiB, and Kubernetes' of a ConfigMap 1 MiB.
+// Kubernetes limits a ConfigMap to 1 MiB (etcd limits an object to 1.5 MiB).
 constexpr size_t kJobFileBytesMax = 1 << 20;
 
-// What pods see at `path`: a claim of the namespace, or (absolute) a folder of the node.
+// A volume mounted at `path`: a claim of the namespace, or (absolute) a folder of the node.
 struct K8sMount {
   std::string source;
   std::string path;
 };
 
-// What EFA's device plugin calls its interfaces.
+// The resource name of the EFA device plugin.
 constexpr char kEfaResource[] = "vpc.amazonaws.com/efa";
 
 struct K8sPlan {
   std::string name;
-  std::string namespace_name{};  // empty: kubectl's
+  std::string namespace_name{};  // empty: kubectl's default
   std::string image{};
   std::string pull_secret{};
   std::string bin_dir = "/opt/muster/bin";
-  std::string job_file{};  // `muster submit --job-file` reads it
-  int32_t workers = 1;     // spares among them
+  std::string job_file{};  // the input of `muster submit --job-file`
+  int32_t workers = 1;     // including spares
   int32_t slots = 1;
   int32_t gpus = 0;
   std::string gpu_resource = "nvidia.com/gpu";
@@ -52,32 +55,33 @@ struct K8sPlan {
   std::vector<K8sMount> mounts{};
   std::vector<std::pair<std::string, std::string>> node_selector{};
   std::vector<std::string> tolerations{};         // keys
-  std::vector<std::string> switches_from_node{};  // its labels, the outermost switch first
-  std::string service_account{};  // of the workers; may get nodes, with switches_from_node
-  std::vector<std::string> environment_of{};  // Secrets; of a key in several the last one counts
+  std::vector<std::string> switches_from_node{};  // label names of the node, outermost switch first
+  // Used by the workers; needs the right to get nodes when switches_from_node is set.
+  std::string service_account{};
+  std::vector<std::string> environment_of{};  // Secrets; the last one that has a key wins
   std::string queue{};                        // Kueue's LocalQueue
   std::string priority_class{};               // Kueue's WorkloadPriorityClass
-  std::string topology{};  // a label of nodes: Kueue keeps the workers together by it
+  std::string topology{};  // A node label by which Kueue keeps the workers together.
   int32_t leave_seconds = 600;
-  std::string tls_secret{};    // of tls.crt, tls.key and ca.crt; with token_secret
-  std::string token_secret{};  // of a token for each role
+  std::string tls_secret{};    // with tls.crt, tls.key and ca.crt; requires token_secret
+  std::string token_secret{};  // with a token per role
   bool insecure = false;
 
   bool has_tls() const { return !tls_secret.empty(); }
 };
 
-// "First run_2" is "first-run-2"; empty where nothing of it is left.
+// Converts "First run_2" to "first-run-2"; empty if no valid character remains.
 std::string k8s_name(const std::string& run_name);
-// CLAIM:PATH or FOLDER:PATH.
+// Parses CLAIM:PATH or FOLDER:PATH.
 absl::StatusOr<K8sMount> parse_k8s_mount(const std::string& text);
-// "4", "500m", "1.5", "64Gi"; nothing where it is none.
+// Parses "4", "500m", "1.5" or "64Gi"; nullopt for other text.
 std::optional<double> quantity(const std::string& text);
-// `path` is in one of the mounts.
+// True when `path` is inside one of the mounts.
 bool is_mounted(const K8sPlan& plan, const std::string& path);
 
 // InvalidArgument names the option that is wrong or missing.
 absl::Status check_k8s_plan(const K8sPlan& plan);
-// In the order in which they are to be created; of a plan that was checked.
+// Returns the objects in creation order. Requires a plan that passed check_k8s_plan().
 std::vector<nlohmann::ordered_json> k8s_objects(const K8sPlan& plan);
 
 }  // namespace muster::cli

@@ -1,4 +1,4 @@
-// What of a plan can be wrong; k8s_objects.cc makes objects of it.
+// Validates a plan; k8s_objects.cc creates the objects.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -16,19 +16,19 @@ namespace muster::cli {
 namespace {
 
 constexpr size_t kOptionShown = 100;
-constexpr size_t kSwitchLabelsMax = 8;  // of helm/muster/values.schema.json, too
-// Of a worker's pod (k8s_objects.cc).
+constexpr size_t kSwitchLabelsMax = 8;  // also in helm/muster/values.schema.json
+// Mount points of a worker's pod (k8s_objects.cc).
 constexpr const char* kOwnMounts[] = {"/var/lib/muster", "/dev/shm", "/etc/muster/ca",
                                       "/etc/muster/token", "/run/muster"};
 
-// `path` is `folder` or in it.
+// True if `path` is `folder` or inside it.
 bool is_inside(const std::string& path, const std::string& folder) {
   const auto normal = std::filesystem::path(path).lexically_normal();
   const std::string inside = normal.lexically_relative(folder).string();
   return !inside.empty() && inside != ".." && !absl::StartsWith(inside, "../");
 }
 
-// As the file system has it: "/dev//shm/" is "/dev/shm".
+// Normalises as the file system does: "/dev//shm/" is "/dev/shm".
 std::string normal_path(const std::string& path) {
   std::string normal = std::filesystem::path(path).lexically_normal().string();
   while (normal.size() > 1 && normal.back() == '/') normal.pop_back();
@@ -37,7 +37,7 @@ std::string normal_path(const std::string& path) {
 
 bool is_alnum(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)); }
 
-// What Kubernetes takes as a label's value, and as its name behind the prefix.
+// True for a valid label value, which is also the form of a label's name after its prefix.
 bool is_label_text(const std::string& text) {
   constexpr size_t kBytesMax = 63;
   return !text.empty() && text.size() <= kBytesMax && is_alnum(text.front()) &&
@@ -46,7 +46,7 @@ bool is_label_text(const std::string& text) {
          });
 }
 
-// RFC 1123: of objects, lower case, and with dots for most.
+// True for an object name by RFC 1123: lower case, and dots where the kind allows them.
 bool is_object_name(const std::string& name, bool may_have_dots) {
   constexpr size_t kBytesMax = 253;
   const auto fits = [&](char c) {
@@ -58,7 +58,7 @@ bool is_object_name(const std::string& name, bool may_have_dots) {
          is_alnum(name.back()) && std::all_of(name.begin(), name.end(), fits);
 }
 
-// Of labels, taints and resources: "name" or "prefix.example/name".
+// True for a name of a label, taint or resource: "name" or "prefix.example/name".
 bool is_qualified_name(const std::string& name) {
   const size_t slash = name.find('/');
   if (slash == std::string::npos) return is_label_text(name);
@@ -71,10 +71,9 @@ absl::Status wrong(const char* option, const std::string& value, const std::stri
 }
 
 absl::Status check_names(const K8sPlan& plan) {
-  constexpr char kRule[] = "a name of Kubernetes has lower-case letters, digits and '-'";
+  constexpr char kRule[] = "a Kubernetes name has lower-case letters, digits and '-'";
   if (!is_object_name(plan.name, false) || plan.name.size() > kK8sNameBytesMax) {
-    return wrong("--k8s-name", plan.name,
-                 absl::StrCat(kRule, ", and here at most ", kK8sNameBytesMax, " of them"));
+    return wrong("--k8s-name", plan.name, absl::StrCat(kRule, ", here at most ", kK8sNameBytesMax));
   }
   if (absl::ascii_isdigit(static_cast<unsigned char>(plan.name.front())))
     return wrong("--k8s-name", plan.name, "a Service's name begins with a letter");
@@ -93,31 +92,31 @@ absl::Status check_names(const K8sPlan& plan) {
 
 absl::Status check_nodes(const K8sPlan& plan) {
   constexpr char kKey[] =
-      "a name as topology.kubernetes.io/zone is wanted: letters, digits, '-', '_' and '.', with a "
-      "domain and '/' before it or without";
+      "must have the form of topology.kubernetes.io/zone: letters, digits, '-', '_' and '.', with "
+      "or without a domain and '/' before them";
   for (const auto& [label, value] : plan.node_selector) {
     if (!is_qualified_name(label)) return wrong("--node-selector", label, kKey);
     if (!value.empty() && !is_label_text(value))
       return wrong("--node-selector", absl::StrCat(label, "=", value),
                    "a label's value has at most 63 letters, digits, '-', '_' and '.', and begins "
-                   "and ends with one of the first two");
+                   "and ends with a letter or digit");
   }
   for (const std::string& key : plan.tolerations)
     if (!is_qualified_name(key)) return wrong("--toleration", key, kKey);
   if (plan.switches_from_node.size() > kSwitchLabelsMax)
     return absl::InvalidArgumentError(absl::StrCat("--switches-from-node: at most ",
-                                                   kSwitchLabelsMax, " labels, and there are ",
+                                                   kSwitchLabelsMax, " labels are allowed, not ",
                                                    plan.switches_from_node.size()));
   for (auto label = plan.switches_from_node.begin(); label != plan.switches_from_node.end();
        ++label) {
     if (!is_qualified_name(*label)) return wrong("--switches-from-node", *label, kKey);
     if (std::find(plan.switches_from_node.begin(), label, *label) != label)
-      return wrong("--switches-from-node", *label, "it is given twice; once is enough");
+      return wrong("--switches-from-node", *label, "given twice");
   }
   if (!plan.switches_from_node.empty() && plan.service_account.empty()) {
     return absl::InvalidArgumentError(
-        "--switches-from-node asks Kubernetes for each node's labels, which pods may not without "
-        "an account that may: give --service-account (docs/kubernetes.md makes one)");
+        "--switches-from-node reads each node's labels, which needs the right to get nodes: give "
+        "--service-account (docs/kubernetes.md shows how to create one)");
   }
   if (!plan.topology.empty() && !is_qualified_name(plan.topology))
     return wrong("--topology", plan.topology, kKey);
@@ -132,31 +131,31 @@ absl::Status check_resources(const K8sPlan& plan) {
       {"--huge-pages", &plan.huge_pages}};
   for (const auto& [option, text] : quantities) {
     if (!text->empty() && !quantity(*text))
-      return wrong(option, *text, "a quantity of Kubernetes is wanted: 4, 500m, 64Gi");
+      return wrong(option, *text, "must be a Kubernetes quantity: 4, 500m, 64Gi");
   }
   if (!is_qualified_name(plan.gpu_resource) || !absl::StrContains(plan.gpu_resource, '/')) {
     return wrong("--gpu-resource", plan.gpu_resource,
-                 "the resource of a device plugin is wanted, with its domain: nvidia.com/gpu");
+                 "must be the resource of a device plugin with its domain: nvidia.com/gpu");
   }
   if (plan.gpus > 0 && plan.gpu_resource == kEfaResource)
     return wrong("--gpu-resource", plan.gpu_resource,
-                 "that is no GPU: give EFA interfaces as --efa, and GPUs by their own name, as "
+                 "not a GPU: give EFA interfaces as --efa, and GPUs by their own name, such as "
                  "nvidia.com/gpu");
   if (plan.efa > 0 && plan.node_selector.empty() && plan.queue.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the workers ask for devices (--gpus ", plan.gpus, ", --efa ", plan.efa,
-                     ") and name no nodes: give --node-selector, or --queue whose flavors do"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the workers request devices (--gpus ", plan.gpus, ", --efa ", plan.efa,
+        ") without selecting nodes: give --node-selector, or a --queue whose flavors select them"));
   }
   if (!plan.memory.empty() && quantity(plan.shared_memory) > quantity(plan.memory)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--shared-memory ", plan.shared_memory, " and --memory ", plan.memory,
-        ": what is in /dev/shm counts as the container's memory; give it more memory, or less of "
-        "it to /dev/shm"));
+    return absl::InvalidArgumentError(absl::StrCat("--shared-memory ", plan.shared_memory,
+                                                   " and --memory ", plan.memory,
+                                                   ": /dev/shm counts as the container's memory; "
+                                                   "increase --memory or reduce --shared-memory"));
   }
   if (plan.gpus > 0 && plan.slots > plan.gpus) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--gpus ", plan.gpus, " and ", plan.slots,
-                     " ranks on each node: a rank has a GPU of its own; give --gpus ", plan.slots));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--gpus ", plan.gpus, " and ", plan.slots,
+        " ranks on each node: every rank needs its own GPU; give --gpus ", plan.slots));
   }
   return absl::OkStatus();
 }
@@ -166,12 +165,12 @@ absl::Status check_mounts(const K8sPlan& plan) {
     const std::string& path = plan.mounts[i].path;
     for (const char* own : kOwnMounts) {
       if (is_inside(path, own))
-        return wrong("--mount", path, "the workers have a folder of their own there");
+        return wrong("--mount", path, "the worker's pod uses this path itself");
     }
     if (is_inside(plan.bin_dir, path)) {
       return wrong("--mount", path,
                    absl::StrCat("it would hide the programs in ", plan.bin_dir,
-                                "; give another path, /shared for instance"));
+                                "; give another path, for example /shared"));
     }
     for (size_t k = 0; k < i; ++k)
       if (path == plan.mounts[k].path) return wrong("--mount", path, "two mounts have this path");
@@ -184,23 +183,23 @@ absl::Status check_trust(const K8sPlan& plan) {
     return absl::InvalidArgumentError(
         absl::StrCat(plan.has_tls() ? "--tls-secret without --token-secret"
                                     : "--token-secret without --tls-secret",
-                     ": tokens travel within TLS alone, and TLS alone lets everybody in; "
-                     "deploy/make-secrets.sh makes both"));
+                     ": tokens are only sent over TLS, and TLS without tokens admits everybody; "
+                     "deploy/make-secrets.sh creates both"));
   }
   if (plan.has_tls() && plan.insecure) {
     return absl::InvalidArgumentError(
-        "--insecure and --tls-secret: the one says that there is no TLS; leave one of them out");
+        "--insecure and --tls-secret: --insecure means no TLS; omit one of them");
   }
   if (plan.has_tls() || plan.insecure) return absl::OkStatus();
   const std::string& name = plan.name;
   return absl::FailedPreconditionError(absl::StrCat(
-      "the coordinator would listen for every pod of the cluster, and whoever reaches it could run "
-      "jobs as you. With --tls-secret ",
+      "every pod of the cluster could reach the coordinator and run jobs as you. Give "
+      "--tls-secret ",
       name, "-tls --token-secret ", name, "-tokens (deploy/make-secrets.sh",
       plan.namespace_name.empty() ? "" : " -n " + plan.namespace_name, " --coordinator ", name,
       "-leader-0-0.", name, " --tls ", name, "-tls --tokens ", name,
-      "-tokens makes them) it asks who calls; --insecure leaves it to a NetworkPolicy, which the "
-      "cluster's network has to enforce"));
+      "-tokens creates them) to authenticate callers; or give --insecure to rely on a "
+      "NetworkPolicy, which the cluster's network must enforce"));
 }
 
 }  // namespace
@@ -257,7 +256,7 @@ absl::StatusOr<K8sMount> parse_k8s_mount(const std::string& text) {
     if (is_source && is_path) return mount;
   }
   return wrong("--mount", text,
-               "CLAIM:/path is wanted, of a PersistentVolumeClaim, or /folder-of-the-node:/path");
+               "must be CLAIM:/path for a PersistentVolumeClaim, or /folder-of-the-node:/path");
 }
 
 bool is_mounted(const K8sPlan& plan, const std::string& path) {
@@ -269,19 +268,19 @@ absl::Status check_k8s_plan(const K8sPlan& plan) {
   if (auto status = check_names(plan); !status.ok()) return status;
   if (plan.image.empty() || plan.image.find_first_of(" \t\n") != std::string::npos)
     return wrong("--image", plan.image,
-                 "the image of Muster is wanted: registry.example/muster:1.0");
+                 "must be an image with Muster: registry.example/muster:1.0");
   if (auto status = check_resources(plan); !status.ok()) return status;
   if (!absl::StartsWith(plan.bin_dir, "/"))
-    return wrong("--bin-dir", plan.bin_dir, "an absolute path is wanted: /opt/muster/bin");
+    return wrong("--bin-dir", plan.bin_dir, "must be an absolute path: /opt/muster/bin");
   if (auto status = check_nodes(plan); !status.ok()) return status;
   if (auto status = check_mounts(plan); !status.ok()) return status;
   if (plan.queue.empty() && !plan.priority_class.empty())
-    return absl::InvalidArgumentError("--priority-class is Kueue's: give --queue, too");
+    return absl::InvalidArgumentError("--priority-class needs Kueue: give --queue, too");
   if (plan.queue.empty() && !plan.topology.empty())
-    return absl::InvalidArgumentError("--topology is Kueue's: give --queue, too");
+    return absl::InvalidArgumentError("--topology needs Kueue: give --queue, too");
   if (plan.job_file.size() > kJobFileBytesMax) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the job has ", plan.job_file.size(), " bytes, and a ConfigMap takes ",
+        absl::StrCat("the job has ", plan.job_file.size(), " bytes, but a ConfigMap holds at most ",
                      kJobFileBytesMax, ": shorten its command or its environment"));
   }
   return check_trust(plan);

@@ -1,4 +1,4 @@
-// muster k8s render: a job as objects of Kubernetes, on stdout.
+// muster k8s render: prints a job as Kubernetes objects.
 #include <algorithm>
 
 #include <absl/strings/ascii.h>
@@ -45,13 +45,13 @@ absl::Status read_lists(const RenderOptions& options, K8sPlan& plan) {
     const size_t equals = text.find('=');
     if (equals == 0 || equals == std::string::npos)
       return absl::InvalidArgumentError(
-          absl::StrCat("--node-selector ", text, ": LABEL=VALUE is wanted"));
+          absl::StrCat("--node-selector ", text, ": must be LABEL=VALUE"));
     plan.node_selector.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
   return absl::OkStatus();
 }
 
-// A pod's own folders go with it.
+// Rejects an output folder outside of all mounts: a pod's own folders are lost with it.
 absl::Status check_output(const K8sPlan& plan, const v1::JobSpec& spec) {
   if (is_mounted(plan, spec.output_directory())) return absl::OkStatus();
   const std::string where =
@@ -59,14 +59,14 @@ absl::Status check_output(const K8sPlan& plan, const v1::JobSpec& spec) {
   if (spec.command_size() == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(where,
-                     ", so that its checkpoints would go with their pods: set "
-                     "base_output_directory to a folder of a mount that all workers share"));
+                     ": its checkpoints would be lost with their pods; set base_output_directory "
+                     "to a folder of a mount that all workers share"));
   }
-  warn(absl::StrCat(where, ": what the program writes there goes with its pod"));
+  warn(absl::StrCat(where, ": files that the program writes there are lost with its pod"));
   return absl::OkStatus();
 }
 
-// What libfabric is told of huge pages is what the pods have of them.
+// Checks that libfabric's huge-page setting matches the pods' huge pages.
 absl::Status check_huge_pages(const K8sPlan& plan, const v1::JobSpec& spec) {
   const auto told = spec.environment().find("FI_EFA_USE_HUGE_PAGE");
   if (told == spec.environment().end()) return absl::OkStatus();
@@ -74,8 +74,8 @@ absl::Status check_huge_pages(const K8sPlan& plan, const v1::JobSpec& spec) {
   const bool wanted = value != "0" && value != "false" && value != "no" && value != "off";
   if (!wanted && !plan.huge_pages.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--huge-pages ", plan.huge_pages, ", which nobody uses with --env FI_EFA_USE_HUGE_PAGE=",
-        told->second, ": leave one of them out"));
+        "--huge-pages ", plan.huge_pages,
+        " have no use with --env FI_EFA_USE_HUGE_PAGE=", told->second, ": omit one of them"));
   }
   if (wanted && plan.efa > 0 && plan.huge_pages.empty()) {
     return absl::InvalidArgumentError(
@@ -90,10 +90,9 @@ absl::StatusOr<K8sPlan> plan_of(const RenderOptions& options, const v1::JobSpec&
   if (auto status = read_lists(options, plan); !status.ok()) return status;
   if (plan.name.empty()) plan.name = k8s_name(spec.name());
   if (plan.name.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the run's name ", spec.name(),
-                     " has no letter that a name of Kubernetes could have; "
-                     "--k8s-name says another"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the run's name ", spec.name(),
+        " has no letter that a Kubernetes name may have; set another name with --k8s-name"));
   }
   plan.workers = spec.nodes() + spec.spares();
   plan.slots = spec.ranks_per_node();
@@ -109,7 +108,7 @@ absl::StatusOr<K8sPlan> plan_of(const RenderOptions& options, const v1::JobSpec&
 int render(const RenderOptions& given) {
   RenderOptions options = given;
   JobArguments& job = options.job;
-  // What the pods have of folders is theirs; a relative path begins where ranks may write.
+  // Folders of this machine do not exist in the pods; relative paths start where ranks may write.
   if (job.working_directory.empty()) job.working_directory = "/var/lib/muster";
   if (!job.ranks && !job.ranks_per_node && options.plan.gpus > 0)
     job.ranks_per_node = options.plan.gpus;
@@ -117,7 +116,7 @@ int render(const RenderOptions& given) {
       std::any_of(job.environment.begin(), job.environment.end(),
                   [](const std::string& text) { return !absl::StrContains(text, "="); });
   if (shows_own)
-    warn("the ConfigMap shows the values of --env: for secrets there is --env-from-secret");
+    warn("the ConfigMap contains the values of --env: use --env-from-secret for secrets");
   const auto spec = resolved(job);
   if (!spec.ok()) return fail(spec.status());
   const auto plan = plan_of(options, *spec);
@@ -138,45 +137,44 @@ void add_pod_options(CLI::App& command, RenderOptions& options) {
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     return command.add_option(name, value, help)->type_name(type);
   };
-  add("--image", plan.image, "The image with Muster's programs, and what the ranks import", "IMAGE")
+  add("--image", plan.image, "The image with Muster's programs and the ranks' software", "IMAGE")
       ->required();
-  add("--bin-dir", plan.bin_dir, "Where Muster's programs are in it", "FOLDER")
+  add("--bin-dir", plan.bin_dir, "The folder of Muster's programs in the image", "FOLDER")
       ->capture_default_str();
-  add("--pull-secret", plan.pull_secret, "A Secret with which nodes pull it", "NAME");
+  add("--pull-secret", plan.pull_secret, "A Secret with the credentials to pull the image", "NAME");
   add("-n,--namespace", plan.namespace_name, "The objects' namespace (default: kubectl's)", "NAME");
   add("--k8s-name", plan.name, "The JobSet's name (default: the run's)", "NAME");
-  daemon::add_count(command, "--gpus", plan.gpus, "GPUs of each worker, and as many ranks", 0,
-                    kPodDevicesMax);
-  add("--gpu-resource", plan.gpu_resource, "What Kubernetes calls them", "NAME")
+  daemon::add_count(command, "--gpus", plan.gpus,
+                    "GPUs of each worker; also the default number of its ranks", 0, kPodDevicesMax);
+  add("--gpu-resource", plan.gpu_resource, "The resource name of the GPUs", "NAME")
       ->capture_default_str();
   daemon::add_count(command, "--efa", plan.efa, "EFA interfaces of each worker: 32 on p5.48xlarge",
                     0, kPodDevicesMax);
-  add("--huge-pages", plan.huge_pages, "Pages of 2 MiB of each worker, as memory", "QUANTITY");
+  add("--huge-pages", plan.huge_pages, "Memory in huge pages of 2 MiB for each worker", "QUANTITY");
   add("--cpu", plan.cpu, "Processors of each worker", "QUANTITY")->capture_default_str();
   add("--memory", plan.memory, "Memory of each worker", "QUANTITY")->capture_default_str();
   add("--shared-memory", plan.shared_memory,
       "/dev/shm of each worker: NCCL's buffers, local checkpoints", "QUANTITY")
       ->capture_default_str();
-  daemon::add_list(
-      command, "--mount", options.mounts, "CLAIM:PATH",
-      "What workers see at PATH: a claim that all of them can have (ReadWriteMany), or a "
-      "folder of the node; may be repeated");
+  daemon::add_list(command, "--mount", options.mounts, "CLAIM:PATH",
+                   "A volume mounted at PATH in the workers: a claim that all of them can mount "
+                   "(ReadWriteMany), or a folder of the node; may be repeated");
   daemon::add_list(command, "--node-selector", options.node_selector, "LABEL=VALUE",
-                   "A label that nodes have; may be repeated");
+                   "A required label of the nodes; may be repeated");
   daemon::add_list(command, "--toleration", plan.tolerations, "KEY",
                    "A taint's key that workers tolerate; may be repeated");
   daemon::add_list(
       command, "--switches-from-node", plan.switches_from_node, "LABEL",
-      "A label of the nodes that says what is above them, the outermost switch first: "
-      "topology.k8s.aws/network-node-layer-1; may be repeated. Wants --service-account");
+      "A node label that names a switch above the node, the outermost first: "
+      "topology.k8s.aws/network-node-layer-1; may be repeated. Needs --service-account");
   add("--service-account", plan.service_account,
-      "The workers' ServiceAccount; with --switches-from-node it may get nodes", "NAME");
+      "The workers' ServiceAccount; --switches-from-node needs its right to get nodes", "NAME");
   daemon::add_list(
       command, "--env-from-secret", plan.environment_of, "NAME",
-      "A Secret whose keys become environment of every rank, in place of --efa's; may be "
-      "repeated: of a key in several the last counts, and --env beats all");
+      "A Secret whose keys become environment variables of every rank and override those of --efa; "
+      "may be repeated: the last Secret with a key wins, and --env overrides all");
   daemon::add_count(command, "--leave-seconds", plan.leave_seconds,
-                    "What ranks get to save a checkpoint when their pod is taken away", 1,
+                    "Grace for ranks to save a checkpoint when their pod is evicted, in seconds", 1,
                     kPodLeaveSecondsMax)
       ->capture_default_str();
 }
@@ -185,7 +183,7 @@ void add_cluster_options(CLI::App& command, K8sPlan& plan) {
   const auto add = [&](const char* name, std::string& value, const char* help, const char* type) {
     command.add_option(name, value, help)->type_name(type);
   };
-  add("--queue", plan.queue, "Kueue's LocalQueue: the job waits until all of it has a place",
+  add("--queue", plan.queue, "Kueue's LocalQueue: the job waits until all of its pods can run",
       "NAME");
   add("--priority-class", plan.priority_class, "Kueue's WorkloadPriorityClass", "NAME");
   add("--topology", plan.topology,
@@ -195,7 +193,7 @@ void add_cluster_options(CLI::App& command, K8sPlan& plan) {
   add("--tls-secret", plan.tls_secret, "A Secret with tls.crt, tls.key and ca.crt", "NAME");
   add("--token-secret", plan.token_secret, "A Secret with a token for each role", "NAME");
   command.add_flag("--insecure", plan.insecure,
-                   "No TLS and no tokens: a NetworkPolicy keeps other pods away");
+                   "No TLS and no tokens; only a NetworkPolicy protects the coordinator");
 }
 
 }  // namespace
@@ -225,10 +223,8 @@ void declare_k8s_render(CLI::App& k8s, Action& action) {
       "--tls-secret muster-tls \\\n"
       "      --token-secret muster-tokens --working-directory /fsx/me -- python3 train.py --lr "
       "1e-3\n"
-      "\n"
-      "The job is resolved here; data and checkpoints are looked at when its ranks start. Nothing "
-      "is sent "
-      "anywhere. The cluster needs JobSet 0.8\n"
+      "\nThe job is resolved here; data and checkpoints are checked when its ranks start. Nothing "
+      "is sent anywhere. The cluster needs JobSet 0.8\n"
       "or newer and Kubernetes 1.29. The JobSet ends as the job does; kubectl logs -f "
       "job/NAME-leader-0 "
       "-c muster shows it.");

@@ -1,4 +1,4 @@
-// muster k8s switches: what is above a node, by its labels, for the pod that asks.
+// muster k8s switches: prints the switches above a node from its labels, for a pod on that node.
 #include <cerrno>
 #include <fstream>
 
@@ -14,7 +14,7 @@
 namespace muster::cli {
 namespace {
 
-// A kubelet starts the container again where this was too short.
+// If this is too short, the kubelet restarts the container.
 constexpr auto kNodeDeadline = std::chrono::seconds(20);
 
 struct SwitchesOptions {
@@ -32,7 +32,7 @@ int print_switches(const SwitchesOptions& options) {
   const std::string switches = switches_of_labels(*labels, options.labels);
   if (switches.empty()) {
     warn(absl::StrCat("node ", options.node, " has no label ", options.labels.front(),
-                      ": ranks are placed as if nothing were known of its switches"));
+                      ": its switches are unknown to the placement of ranks"));
   }
   if (options.output.empty()) return print_result(switches + "\n");
   errno = 0;
@@ -47,7 +47,7 @@ int print_switches(const SwitchesOptions& options) {
 void declare_k8s_switches(CLI::App& k8s, Action& action) {
   auto options = std::make_shared<SwitchesOptions>();
   CLI::App* command = k8s.add_subcommand(
-      "switches", "Print what is above a node, by its labels, from within a pod");
+      "switches", "Print the switches above a node from its labels; for use in a pod");
   command->group("Commands");
   command->add_option("--node", options->node, "The node's name")->required()->type_name("NAME");
   command
@@ -55,15 +55,16 @@ void declare_k8s_switches(CLI::App& k8s, Action& action) {
                    "A label of the node; the outermost switch comes first")
       ->required()
       ->type_name("NAME");
-  command->add_option("--output", options->output, "Where it is written, in place of here")
+  command->add_option("--output", options->output, "Write to this file instead of stdout")
       ->type_name("FILE");
   command
-      ->add_option("--account", options->account,
-                   "Folder with the pod's token and ca.crt; the account may get nodes")
+      ->add_option(
+          "--account", options->account,
+          "Folder with the pod's token and ca.crt; the account needs the right to get nodes")
       ->type_name("FOLDER")
       ->capture_default_str();
   command->footer(
-      "Example, of an init container before muster-worker --switches-file=/run/muster/switches:\n"
+      "Example for an init container before muster-worker --switches-file=/run/muster/switches:\n"
       "  muster k8s switches --node $(NODE) --label topology.k8s.aws/network-node-layer-1 \\\n"
       "      --label topology.k8s.aws/network-node-layer-2 --output /run/muster/switches");
   on_call(*command, action, options, print_switches);

@@ -23,7 +23,7 @@ constexpr char kRequestTimeout[] = "--request-timeout=10s";
 // Kubernetes quotes whole objects in some messages.
 constexpr size_t kMessageBytesMax = 600;
 
-// What is at `path`, or null. Anything may be anything: it came from outside.
+// Returns the value at `path`, or null. The input is untrusted: a value may have any type.
 const Value& at(const Value& value, std::initializer_list<const char*> path) {
   static const Value kNull;
   const Value* found = &value;
@@ -53,7 +53,7 @@ const Value& items_of(const Value& list) {
   return items.is_array() ? items : kNone;
 }
 
-// The newest warning of each object and reason.
+// The newest warning per object and reason.
 class Warnings {
  public:
   explicit Warnings(const Value& events) {
@@ -69,7 +69,7 @@ class Warnings {
     }
   }
 
-  // Of the reasons that are asked for; empty: there is none.
+  // Returns the newest message among `reasons`; empty: none.
   std::string message(const std::string& kind, const std::string& name,
                       std::initializer_list<const char*> reasons) const {
     const auto object = newest_.find({kind, name});
@@ -85,7 +85,7 @@ class Warnings {
 
  private:
   struct Warning {
-    std::string when;  // as Kubernetes writes it, which sorts
+    std::string when;  // in Kubernetes' text form, which sorts by time
     std::string message;
   };
   std::map<std::pair<std::string, std::string>, std::map<std::string, Warning>> newest_;
@@ -106,7 +106,7 @@ std::string because(const std::string& message) {
   return message.empty() ? "" : absl::StrCat(": ", message);
 }
 
-// "exit code 1 (OOMKilled)", of a container's end.
+// Returns "exit code 1 (OOMKilled)" for a container's end.
 std::string end_text(const Value& terminated) {
   const int64_t code = number_at(terminated, {"exitCode"}, -1);
   const std::string why = text_at(terminated, {"reason"});
@@ -114,7 +114,7 @@ std::string end_text(const Value& terminated) {
                       why.empty() || why == "Error" ? "" : absl::StrCat(" (", why, ")"));
 }
 
-// Of one container's state; empty: nothing is wrong with it.
+// Returns the trouble in one container's state; empty: none.
 std::string container_trouble(const Value& status) {
   const std::string name = text_at(status, {"name"});
   const std::string reason = text_at(status, {"state", "waiting", "reason"});
@@ -145,7 +145,8 @@ std::string containers_trouble(const Value& pod) {
   return "";
 }
 
-// Of a pod that is not started again: its Job makes another one. Empty: it left as it was told to.
+// Returns the trouble of a failed pod, which is not restarted: its Job creates another one. Empty:
+// it left on request.
 std::string failed_trouble(const Value& pod) {
   const std::string reason = text_at(pod, {"status", "reason"});
   if (!reason.empty())
@@ -164,7 +165,7 @@ std::string failed_trouble(const Value& pod) {
   return "";
 }
 
-// Empty: nothing is wrong, or nothing that Kubernetes could say more of.
+// Empty: no trouble, or none that Kubernetes could explain.
 std::string pod_trouble(const Value& pod, const Warnings& warnings) {
   const std::string name = text_at(pod, {"metadata", "name"});
   const std::string phase = text_at(pod, {"status", "phase"});
@@ -192,7 +193,7 @@ std::string pod_trouble(const Value& pod, const Warnings& warnings) {
   return node.empty() ? "" : absl::StrCat("is being started on node ", node);
 }
 
-// Of what makes pods, when the API refuses them: a quota, an admission policy.
+// Returns why the API rejects pods of an owner: a quota, an admission policy.
 std::string maker_trouble(const Value& object, const std::string& kind, const Warnings& warnings) {
   int64_t wanted = number_at(object, {"spec", "replicas"}, 1);
   int64_t there = number_at(object, {"status", "replicas"}, 0);
@@ -267,17 +268,17 @@ absl::StatusOr<K8sReport> ask_k8s(const std::string& namespace_name, const std::
     words.insert(words.end(), more);
     const auto text = output_of(words, kKubectlDeadline);
     if (!text.ok()) {
-      return absl::Status(text.status().code(), absl::StrCat("Kubernetes could not be asked: ",
+      return absl::Status(text.status().code(), absl::StrCat("cannot query Kubernetes: ",
                                                              without_log(text.status().message())));
     }
     Value parsed = Value::parse(*text, nullptr, /*allow_exceptions=*/false);
-    if (parsed.is_discarded()) return absl::InternalError("kubectl has printed no JSON");
+    if (parsed.is_discarded()) return absl::InternalError("the output of kubectl is not JSON");
     return parsed;
   };
   const auto objects =
       ask({"pods,statefulsets,daemonsets,jobs,persistentvolumeclaims", "--selector", selector});
   if (!objects.ok()) return objects.status();
-  // Who may see pods and no events is told less.
+  // A user with access to pods but not to events gets fewer details.
   const auto events = ask({"events", "--field-selector", "type=Warning"});
   if (!events.ok()) warn(std::string(events.status().message()));
   return k8s_report(*objects, events.ok() ? *events : Value());

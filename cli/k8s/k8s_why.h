@@ -1,5 +1,6 @@
-// Why pods of Muster do not run, in Kubernetes' words: `muster status --why`. It is asked with kubectl, as whoever calls, so that neither the coordinator nor a worker
-// needs a right there, and so that it tells of a coordinator that never came up.
+// Reasons why Muster's pods do not run, in Kubernetes' words, for `muster status --why`. They are
+// fetched by kubectl with the caller's rights, so that neither the coordinator nor a worker needs
+// rights in the cluster, and also when the coordinator's own pod never started.
 #pragma once
 
 #include <string>
@@ -11,26 +12,27 @@
 
 namespace muster::cli {
 
-// A fleet of thousands has one trouble thousands of times.
+// A fleet of thousands has the same problem thousands of times.
 constexpr size_t kK8sTroublesMax = 50;
 
 struct K8sReport {
   int pods = 0;
   int ready = 0;
-  std::vector<std::string> troubles;  // a sentence each, at most kK8sTroublesMax
+  std::vector<std::string> troubles;  // one sentence each, at most kK8sTroublesMax
   int unnamed = 0;                    // troubles beyond that
 };
 
-// Of two lists as kubectl prints them: pods with what makes them and their claims, and warning events of the namespace. Pure; what is not as Kubernetes
-// says it is left out.
+// Builds the report from two lists as kubectl prints them: pods with their owners and claims, and
+// the namespace's warning events. Pure. Entries of an unexpected form are ignored.
 K8sReport k8s_report(const nlohmann::json& objects, const nlohmann::json& events);
 
-// What kubectl has said without the lines of its log: "E1126 13:58:39.602865    5776 memcache.go:265] …".
+// Returns kubectl's output without its log lines, for example "E1126 13:58:39.602865    5776
+// memcache.go:265] …".
 std::string without_log(absl::string_view said);
-// `namespace_name`: empty for kubectl's own. Blocks, at most some ten seconds.
+// `namespace_name`: empty for kubectl's default. Blocks for at most some ten seconds.
 absl::StatusOr<K8sReport> ask_k8s(const std::string& namespace_name, const std::string& selector);
 
-// Lines for people. `namespace_name` as above.
+// Returns lines for people. `namespace_name` as above.
 std::string k8s_text(const K8sReport& report, const std::string& namespace_name);
 nlohmann::json k8s_to_json(const K8sReport& report);
 

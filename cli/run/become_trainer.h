@@ -1,4 +1,4 @@
-// For commands whose work the trainer does: this process becomes muster-trainer.
+// Executes muster-trainer in place of this process, for commands that the trainer implements.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace muster::cli {
 
-// The path of a file that only this process, and the program that it becomes, can see.
+// Returns the path of a file that only this process, and the program it executes, can read.
 absl::StatusOr<std::string> in_memory_file(const std::string& content);
 
-// Executes the muster-trainer beside this program; returns only when it cannot.
+// Executes the muster-trainer beside this program. Returns only on failure.
 absl::Status become_trainer(std::vector<std::string> arguments);
 
 }  // namespace muster::cli

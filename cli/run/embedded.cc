@@ -24,17 +24,17 @@ namespace {
 
 constexpr char kPortFile[] = "coordinator.json";
 constexpr char kAnyPort[] = "127.0.0.1:0";
-// Whatever kills daemons again and again will not stop; what did it hours ago may have.
+// A daemon that is killed this often will be killed again; a death hours ago does not count.
 constexpr size_t kRevivalsMax = 5;
 constexpr Duration kRevivalsWindow = std::chrono::hours(1);
-// The last lines of a daemon's log say why it could not start.
+// The last log lines of a daemon state why it could not start.
 constexpr size_t kLogTailBytes = 2 << 10;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EmbeddedFleet>> EmbeddedFleet::start(const std::string& folder,
                                                                     CoordinatorOptions options) {
-  // Watched before the coordinator exists, so that its file cannot be missed.
+  // Added before the coordinator starts, so that the creation of its file is not missed.
   const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   if (inotify < 0) return errno_status(errno, "inotify");
   std::unique_ptr<EmbeddedFleet> fleet(new EmbeddedFleet(folder, inotify, std::move(options)));
@@ -139,8 +139,8 @@ absl::Status EmbeddedFleet::mend(std::vector<std::string>& notes) {
     std::erase_if(revivals_, [&](Instant at) { return now - at >= kRevivalsWindow; });
     if (end->signal == 0 || revivals_.size() == kRevivalsMax) return ended(name, *end);
     revivals_.push_back(now);
-    notes.push_back(absl::StrCat("muster-", name, " was killed by signal ", end->signal,
-                                 "; it is started again"));
+    notes.push_back(
+        absl::StrCat("muster-", name, " was killed by signal ", end->signal, "; restarting it"));
     return start();
   };
   absl::Status status =
@@ -153,7 +153,7 @@ absl::Status EmbeddedFleet::mend(std::vector<std::string>& notes) {
 void EmbeddedFleet::stop(std::chrono::milliseconds grace) {
   const Instant deadline = monotonic_now() + grace;
   if (worker_ != nullptr) worker_->signal(SIGTERM);
-  coordinator_->signal(SIGINT);  // it may not listen to SIGTERM
+  coordinator_->signal(SIGINT);  // it may ignore SIGTERM
   for (ChildProcess* child : {worker_.get(), coordinator_.get()}) {
     if (child == nullptr) continue;
     const auto left =

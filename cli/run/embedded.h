@@ -1,4 +1,5 @@
-// The coordinator and the worker that `muster run` starts for itself on free loopback ports, and the coordinator alone of a Slurm job.
+// The coordinator and the worker that `muster run` starts on free loopback ports, and the
+// coordinator of a Slurm job.
 #pragma once
 
 #include <chrono>
@@ -16,46 +17,51 @@
 namespace muster::cli {
 
 struct CoordinatorOptions {
-  std::string host = "127.0.0.1";  // where it listens, on free ports
+  std::string host = "127.0.0.1";  // the address to listen on, on free ports
   std::vector<std::string> flags = {"--die-with-parent"};
-  // Somebody has been told the port of its pages: one that is started again has it again, or cannot start where others have it by then.
+  // The port of the HTTP pages was published: a restarted coordinator reuses it, and cannot start
+  // if another process has taken it.
   bool keeps_http_port = false;
 };
 
-// One thread, which must outlive it: the kernel kills both daemons when that thread is gone, and they end their ranks.
+// Called on one thread only, which must outlive the object: the kernel kills both daemons when that
+// thread exits, and they end their ranks.
 class EmbeddedFleet {
  public:
-  // Starts the coordinator with its state in `folder`. Returns at once.
+  // Starts the coordinator with its state in `folder`. Does not wait for it.
   static absl::StatusOr<std::unique_ptr<EmbeddedFleet>> start(const std::string& folder,
                                                               CoordinatorOptions options = {});
-  // Kills whatever is left.
+  // Kills the remaining daemons.
   ~EmbeddedFleet();
   EmbeddedFleet(const EmbeddedFleet&) = delete;
   EmbeddedFleet& operator=(const EmbeddedFleet&) = delete;
 
-  // Becomes readable when the coordinator may have become ready.
+  // Becomes readable when the coordinator may be ready.
   int ready_fd() const { return inotify_fd_; }
-  // Looks whether it has. True from then on, and address() is known.
+  // Returns true once the coordinator is ready; address() is valid from then on.
   absl::StatusOr<bool> check_ready();
   const std::string& address() const { return address_; }
   int http_port() const {
     return http_port_;
-  }  // of the first coordinator's pages; with keeps_http_port of the next one's, too
-  std::string shown_host() const;  // as it stands in an address
+  }  // Port of the first coordinator's pages; with keeps_http_port also of later ones.
+  std::string shown_host() const;  // the host as written in an address
 
-  // Once the coordinator is ready. Returns at once. Without it there is none on this machine.
+  // Starts the worker without waiting for it. Requires a ready coordinator. Without this call no
+  // worker runs on this machine.
   absl::Status start_worker(int32_t slots);
 
-  bool has_coordinator() const { return coordinator_ != nullptr; }  // not after kill()
+  bool has_coordinator() const { return coordinator_ != nullptr; }  // false after kill()
   const ChildProcess& coordinator() const { return *coordinator_; }
   const ChildProcess* worker() const { return worker_.get(); }
-  // What to say when one of them has ended although nobody asked it to; ok while both run.
+  // Returns ok while both run; otherwise an error for the one that ended without being asked to.
   absl::Status health();
-  // Starts again what a signal has ended: the coordinator on its port with what it had stored, which ranks do not notice, the worker
-  // without the ranks that it had. Adds a line to `notes` for each. An error as health()'s of one that ended by itself, or died kRevivalsMax times.
+  // Restarts a daemon that a signal ended. The coordinator gets its port and its stored state back,
+  // which ranks do not notice; the worker loses its ranks. Appends a line per restart to `notes`.
+  // Returns an error, as health() does, for a daemon that exited by itself or died kRevivalsMax
+  // times.
   absl::Status mend(std::vector<std::string>& notes);
 
-  // Asks both to leave; what has not ended after `grace` is killed. Ranks end with their worker.
+  // Asks both to leave, and kills those that run after `grace`. Ranks end with their worker.
   void stop(std::chrono::milliseconds grace);
   void kill();
 
@@ -74,7 +80,7 @@ class EmbeddedFleet {
   int http_port_ = 0;
   int32_t slots_ = 0;
   std::vector<Instant> revivals_;
-  std::unique_ptr<RunMemory> memory_;  // ends after the daemons; null where there is none
+  std::unique_ptr<RunMemory> memory_;  // ends after the daemons; null: no memory-backed storage
   std::unique_ptr<ChildProcess> coordinator_, worker_;
 };
 

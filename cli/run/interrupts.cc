@@ -23,13 +23,13 @@ absl::StatusOr<std::unique_ptr<Interrupts>> Interrupts::block() {
   return std::unique_ptr<Interrupts>(new Interrupts(fd, signals));
 }
 
-// The signals stay as they are: one that comes while we leave has nothing more to do.
+// Leaves the signals blocked: one that arrives during the exit needs no handling.
 Interrupts::~Interrupts() { close(fd_); }
 
 int Interrupts::take() {
   signalfd_siginfo info;
   while (read(fd_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-    // A terminal that closes may send two: nobody has asked twice.
+    // A closing terminal may send two SIGHUPs, which count as one request.
     if (info.ssi_signo != SIGHUP || count_ == 0) ++count_;
   }
   return count_;

@@ -1,4 +1,5 @@
-// Ctrl-C, SIGTERM and a closed terminal as a file descriptor, so that one poll() waits for everything.
+// Ctrl-C, SIGTERM and a closed terminal as a file descriptor, so that one poll() waits for
+// everything.
 #pragma once
 
 #include <signal.h>
@@ -9,7 +10,8 @@
 
 namespace muster::cli {
 
-// Make it before the first thread: it blocks the signals, and threads inherit that. One per process, one thread.
+// Create it before the first thread: it blocks the signals, and threads inherit the mask. One per
+// process, used by one thread.
 class Interrupts {
  public:
   static absl::StatusOr<std::unique_ptr<Interrupts>> block();
@@ -17,12 +19,12 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Readable when a signal is waiting.
+  // Readable when a signal is pending.
   int fd() const { return fd_; }
-  // Takes all waiting signals; returns how often somebody has asked to leave in all.
+  // Takes all pending signals. Returns how often this process has been asked to leave in total.
   int take();
-  // From here on a signal ends the process as it ends any other: there is nothing left to be saved or stopped. Not those
-  // that came before.
+  // Restores the default action for later signals: nothing is left to be saved or stopped. Signals
+  // that are pending already are not delivered.
   void release();
 
  private:

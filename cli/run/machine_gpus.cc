@@ -13,7 +13,7 @@
 namespace muster::cli {
 namespace {
 
-// The worker gives NVML a minute to wake up GPUs.
+// The worker gives NVML a minute to initialise GPUs.
 constexpr Duration kDeadline = std::chrono::seconds(70);
 constexpr size_t kSentenceBytesMax = 300;
 
@@ -27,7 +27,7 @@ absl::Status check_machine_gpus(const v1::JobSpec& spec) {
   if (!end.ok()) return end.status();
   const auto found = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
   if (!found.is_object() || !found.contains("gpus") || !found["gpus"].is_array())
-    return absl::InternalError("muster-worker --list-gpus says nothing of GPUs");
+    return absl::InternalError("the output of muster-worker --list-gpus has no list of GPUs");
   const int64_t needed = int64_t{spec.gpus_per_rank()} * spec.ranks_per_node();
   if (needed <= static_cast<int64_t>(found["gpus"].size())) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -1,4 +1,4 @@
-// The GPUs of this machine, for a job that is to run on it.
+// Checks the GPUs of this machine for a job that is to run on it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace muster::cli {
 
-// FailedPrecondition says what there is, where the job's ranks want more GPUs to themselves than the worker of `muster run` would have: it would wait for ever.
+// FailedPrecondition names the GPUs present, if the job's ranks need more exclusive GPUs than the
+// worker of `muster run` has: the job would wait forever.
 absl::Status check_machine_gpus(const v1::JobSpec& spec);
 
 }  // namespace muster::cli

@@ -20,7 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The command that `words` begin with, if it takes a config, and how many words name it.
+// The command at the beginning of `words`, if it takes a config, and the number of words in its
+// name.
 struct Command {
   const CLI::App* app = nullptr;
   size_t words = 0;
@@ -42,7 +43,7 @@ Command command_of(const CLI::App& app, const std::vector<std::string>& words) {
   return {found, count};
 }
 
-// Whether `word` is an option of the command's own, and whether the next word is its value.
+// Whether `word` is an option of the command itself, and whether the next word is its value.
 struct OwnOption {
   bool is_own = false;
   bool takes_next = false;
@@ -59,12 +60,12 @@ OwnOption own_option(const CLI::App& command, const std::string& word) {
 }
 
 struct Separated {
-  std::vector<std::string> own;      // options of the command's own, with their values
-  std::vector<std::string> foreign;  // the rest
+  std::vector<std::string> own;      // options of the command itself, with their values
+  std::vector<std::string> foreign;  // the remaining words
   bool is_by_user = false;           // the user has typed `--`
 };
 
-// What follows a `--` is foreign, whatever it looks like.
+// Every word after `--` is foreign, whatever it looks like.
 Separated separate(const CLI::App& command, const std::vector<std::string>& words) {
   Separated out;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -81,8 +82,9 @@ Separated separate(const CLI::App& command, const std::vector<std::string>& word
   return out;
 }
 
-// Behind `--` a program may be meant that is none of ours: what is no flag and no config. Where it begins; NAME=VALUE in front is its
-// environment, as in a shell, to which ./a=b is a program. Commands that only look at configs read the line as one of those they know.
+// Returns the index of a user's program behind `--`: a word that is neither a flag nor a config.
+// NAME=VALUE words in front of it are its environment, as in a shell, where ./a=b is a program.
+// Commands that only read configs interpret the line as one of the known programs.
 std::optional<size_t> begin_of_program(const CLI::App& command, const Separated& words) {
   if (!words.is_by_user || command.get_option_no_throw(kProgram) == nullptr) return std::nullopt;
   size_t at = 0;
@@ -104,7 +106,7 @@ absl::StatusOr<Arranged> arrange_program(std::vector<std::string> words, const S
   try {
     words.push_back(absl::StrCat(kProgram, "=", program.dump()));
   } catch (const nlohmann::json::type_error&) {
-    return absl::InvalidArgumentError("the program's command line is not UTF-8");
+    return absl::InvalidArgumentError("the program's command line must be UTF-8");
   }
   return Arranged{std::move(words), {}};
 }
@@ -118,9 +120,9 @@ absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::st
   Separated separated = separate(*command.app, {begin, words.end()});
   if (separated.is_by_user && separated.foreign.empty() &&
       command.app->get_option_no_throw(kProgram) != nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("nothing is behind --: a program is wanted there: muster ",
-                     absl::StrJoin(words.begin(), begin, " "), " -- COMMAND ARGS"));
+    return absl::InvalidArgumentError(absl::StrCat("no program after --: muster ",
+                                                   absl::StrJoin(words.begin(), begin, " "),
+                                                   " -- COMMAND ARGS"));
   }
   if (const auto program = begin_of_program(*command.app, separated)) {
     return arrange_program({words.begin(), begin}, separated, *program);
@@ -139,7 +141,7 @@ absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::st
       words.insert(words.end(), {"--env", assignment});
     }
   }
-  // Without it CLI11 names the option that a MaxText line may have meant.
+  // Without `--`, CLI11 names the option that a MaxText line may have meant.
   if (is_foreign || separated.is_by_user) words.push_back("--");
   words.insert(words.end(), separated.foreign.begin(), separated.foreign.end());
   arranged.words = std::move(words);
@@ -151,15 +153,16 @@ absl::StatusOr<std::string> shipped_base_yml() {
   const auto own = daemon::own_executable_path();
   if (!own.ok()) return own.status();
   const fs::path bin = fs::path(*own).parent_path();
-  // Installed: bin/ and share/ are neighbours. Built: the tree's build/PRESET/bin. Not the folder that a person happens to be
-  // in: that file is taken when it is named.
+  // In an installation bin/ and share/ are siblings; in a build tree the program is in
+  // build/PRESET/bin. The working directory comes last.
   const fs::path places[] = {bin / "../share/muster/configs/base.yml",
                              bin / "../../../configs/base.yml", "configs/base.yml"};
   for (const fs::path& place : places) {
     if (fs::is_regular_file(place, error)) return place.lexically_normal().string();
   }
   return absl::NotFoundError(
-      "there is no configs/base.yml beside this program or here; name one: FILE.yml");
+      "no configs/base.yml beside this program or in the working directory; give a config: "
+      "FILE.yml");
 }
 
 }  // namespace muster::cli

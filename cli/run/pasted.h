@@ -1,6 +1,7 @@
-// Command lines of other programs, pasted behind `muster run`: `python3 MaxText/train.py …`, Pax's --fdl_config=…, AXLearn's
-// --module=… . Their flags are hidden from CLI11 behind `--`; load_config() translates them. A program behind a `--` of the
-// user's own is run as it is, whatever it is called.
+// Command lines of other programs, pasted behind `muster run`: `python3 MaxText/train.py …`, Pax's
+// --fdl_config=…, AXLearn's --module=… . Their flags are hidden from CLI11 behind `--`, and
+// load_config() translates them. A program behind the user's own `--` runs unchanged, whatever its
+// name.
 #pragma once
 
 #include <string>
@@ -12,16 +13,17 @@
 namespace muster::cli {
 
 struct Arranged {
-  std::vector<std::string> words;  // as CLI11 shall see them
-  std::vector<std::string>
-      key_variables;  // M_NAME=VALUE in front of python: for this process's environment
+  std::vector<std::string> words;  // the words for CLI11
+  // M_NAME=VALUE words in front of python, for this process's environment.
+  std::vector<std::string> key_variables;
 };
 
-// Options of the command's own may stand anywhere in front of a `--` of the user's. InvalidArgument for the command line of
-// another program.
+// Options of the command itself may stand anywhere before the user's `--`. InvalidArgument for the
+// command line of an unknown program.
 absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::string> words);
 
-// The base.yml that we ship: in the tree or installation of this program, else configs/base.yml here. NotFound.
+// Returns the base.yml that we ship: from this program's source tree or installation, else
+// configs/base.yml here. NotFound when there is none.
 absl::StatusOr<std::string> shipped_base_yml();
 
 }  // namespace muster::cli

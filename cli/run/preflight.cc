@@ -17,12 +17,13 @@
 namespace muster::cli {
 namespace {
 
-// Reading the checksums of a huge data set from a slow disk takes minutes; the user can always press Ctrl-C.
+// Reading the checksums of a huge data set from a slow disk takes minutes; the user can always
+// press Ctrl-C.
 constexpr auto kCheckTimeout = std::chrono::hours(1);
-// A sentence; a sanitizer's report still shows where it begins.
+// Enough for a sentence, and for the beginning of a sanitizer's report.
 constexpr size_t kReportBytesMax = 4 << 10;
 
-// Of a config that is no file yet.
+// Checks a config that is not a file yet.
 absl::Status check_config(const std::string& train_config_json) {
   std::error_code error;
   std::string folder =

@@ -1,4 +1,5 @@
-// `muster-trainer check`: everything about a job that its files can say, before anything of it is started.
+// `muster-trainer check`: validates everything about a job that its files determine, before any
+// process of it starts.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,14 @@ namespace muster::cli {
 
 class Preflight {
  public:
-  // Whether the ranks will run on this machine, whose memory is then checked, too.
+  // States whether the ranks will run on this machine; if so, its memory is checked, too.
   enum class Ranks { kHere, kElsewhere };
-  // Runs in the background; `report_path` keeps what it says.
+  // Starts the check in the background. `report_path` receives its output.
   static absl::StatusOr<Preflight> start(const std::string& config_path,
                                          const std::string& report_path, Ranks ranks);
 
   const ChildProcess& process() const { return *process_; }
-  // Waits for the end. InvalidArgument with the check's own words for bad input.
+  // Waits for the end. InvalidArgument with the check's output for bad input.
   absl::Status result();
 
  private:
@@ -32,8 +33,9 @@ class Preflight {
   std::string report_path_;
 };
 
-// The job that is to be submitted. With `check` its config has passed the whole check, at each of its sizes, for ranks that may run elsewhere; a
-// program's files are its own business, and may be on other machines alone.
+// Returns the job to submit. With `check`, its config has passed the whole check at each of its
+// sizes, for ranks on other machines. Files of a user's program are not checked: they may exist on
+// other machines only.
 absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool check);
 
 }  // namespace muster::cli

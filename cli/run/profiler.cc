@@ -18,7 +18,7 @@
 namespace muster::cli {
 namespace {
 
-// Set by nsys for what it starts.
+// nsys sets it for the programs that it starts.
 constexpr const char* kUnderNsys = "NSYS_PROFILING_SESSION_ID";
 
 absl::StatusOr<std::vector<std::string>> own_command_line() {
@@ -26,8 +26,8 @@ absl::StatusOr<std::vector<std::string>> own_command_line() {
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   std::vector<std::string> words = absl::StrSplit(text, '\0');
   if (text.empty() || words.size() < 2)
-    return absl::InternalError("/proc/self/cmdline cannot be read");
-  words.pop_back();  // behind the last word's end
+    return absl::InternalError("cannot read /proc/self/cmdline");
+  words.pop_back();  // the empty text after the last separator
   std::error_code error;
   words[0] = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (error) return errno_status(error.value(), "/proc/self/exe");
@@ -41,11 +41,11 @@ absl::Status put_under_nsys(NsysCapture capture, const std::string& report,
   const char* const path = std::getenv("PATH");
   const auto nsys = find_program("nsys", path == nullptr ? "" : path, "/");
   if (!nsys.ok()) return nsys.status();
-  // Of CUDA graphs each kernel, too.
+  // Traces each kernel of a CUDA graph.
   std::vector<std::string> words = {
       *nsys,     "profile",        "--output",           report, "--force-overwrite", "true",
       "--trace", "cuda,nvtx,osrt", "--cuda-graph-trace", "node"};
-  // What has been recorded is written, and the program goes on.
+  // After the range nsys writes its report and the program continues.
   if (capture == NsysCapture::kSteps)
     words.insert(words.end(),
                  {"--capture-range", "cudaProfilerApi", "--capture-range-end", "stop"});
@@ -59,7 +59,7 @@ absl::Status restart_under_nsys(const std::string& report) {
   if (!command.ok()) return command.status();
   if (auto status = put_under_nsys(NsysCapture::kSteps, report, *command); !status.ok())
     return status;
-  // This process may have blocked some for itself.
+  // This process may have blocked signals, and the mask survives exec.
   sigset_t none, before;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, &before);

@@ -1,4 +1,4 @@
-// Nsight Systems around a command of ours. What runs below it is profiled, too.
+// Runs a command under Nsight Systems. Its child processes are profiled, too.
 #pragma once
 
 #include <string>
@@ -8,15 +8,17 @@
 
 namespace muster::cli {
 
-// What nsys records: all of what a command does, or from cudaProfilerStart() to cudaProfilerStop() (trainer_core/report/profile_window.h).
+// The recorded span: the whole command, or from cudaProfilerStart() to cudaProfilerStop()
+// (trainer_core/report/profile_window.h).
 enum class NsysCapture { kAll, kSteps };
 
-// Puts nsys in front of `command`, which then reports into `report`.nsys-rep. NotFound where it is not in PATH.
+// Puts nsys in front of `command`, which then reports into `report`.nsys-rep. NotFound if nsys is
+// not in PATH.
 absl::Status put_under_nsys(NsysCapture capture, const std::string& report,
                             std::vector<std::string>& command);
 
-// Becomes `command line of this process, under nsys`; returns where that cannot be: this process runs under nsys already (ok), or there is
-// none, whose error says so.
+// Executes this process's command line again under nsys. Returns ok if this process runs under nsys
+// already, or an error if nsys is not installed.
 absl::Status restart_under_nsys(const std::string& report);
 
 }  // namespace muster::cli

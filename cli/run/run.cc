@@ -1,4 +1,5 @@
-// muster run: the embedded mode. Starts a coordinator, a worker and the ranks, follows them, and leaves nothing running.
+// muster run: the embedded mode. Starts a coordinator, a worker and the ranks, follows them, and
+// leaves no process running.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -42,8 +43,8 @@ struct RunOptions {
   bool json = false;
 };
 
-// Until the check has passed and the coordinator, which starts beside it, is ready; only then is the worker on its way.
-// Cancelled by Ctrl-C.
+// Waits until the check has passed and the coordinator, which starts in parallel, is ready; then
+// starts the worker. Ctrl-C cancels it.
 absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
                       Interrupts& interrupts, int32_t slots) {
   bool ready = false;
@@ -78,20 +79,21 @@ class Session {
                {.address = fleet.address(),
                 .on_incident =
                     [&](uint64_t incident) {
-                      // Now, because whoever sees it may end the run by force. At the end it is told and written anew.
+                      // Saved immediately, because a user who sees the incident may kill the run.
+                      // At the end it is written again, and reported.
                       (void)keep_incident(client, incident, folder);
                     }}),
         time_(time) {}
 
-  // Ends the calls. What is unprinted by now stays so.
+  // Ends the calls. Unprinted output is discarded.
   ~Session() {
     if (!watch_.logs_are_complete()) printer_.give_up();
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The exit code, or why the job could not be followed to its end; the daemons are still there unless they had to be
-  // killed.
+  // Returns the exit code, or why the job could not be followed to its end. The daemons still run
+  // unless they had to be killed.
   absl::StatusOr<int> follow();
   v1::Job job() const { return watch_.job(); }
   const LeaveTime& time() const { return time_; }
@@ -108,29 +110,31 @@ class Session {
   LogPrinter& printer_;
   RunWatch watch_;
   int wishes_to_leave_ = 0;
-  int closed_output_ = 0;  // 1: was the first of them
+  int closed_output_ = 0;  // 1: the closed output was the first request to leave
   LeaveTime time_;
 };
 
 void Session::take_interrupts() {
-  // `muster run | head`: nobody listens any more, which is a wish to leave. After a hurry it says nothing.
+  // A closed output (`muster run | head`) is a request to leave. Once the output is in a hurry, its
+  // closing means nothing.
   if (wishes_to_leave_ == 0 && watch_.output_is_closed()) closed_output_ = 1;
   const int wishes = interrupts_.take() + closed_output_;
   if (wishes == wishes_to_leave_) return;
   const bool is_first = wishes_to_leave_ == 0;
   wishes_to_leave_ = wishes;
   printer_.hurry();
-  // There is nothing to save for a job that the coordinator has not accepted yet.
+  // A job that the coordinator has not accepted yet has nothing to save.
   if (wishes > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
   time_.leave(monotonic_now());
   if (!is_first || watch_.has_ended()) return;
   watch_.cancel();
   printer_.news(absl::StrCat(
-      closed_output_ > 0 ? "nobody takes its output any more: " : "",
-      "asking the ranks to save a checkpoint and leave; once more (Ctrl-C) kills at once"));
+      closed_output_ > 0 ? "the output was closed: " : "",
+      "asking the ranks to save a checkpoint and leave; press Ctrl-C again to kill them"));
 }
 
-// Everything has been seen: the last state, and the last line of the logs or long enough a wait for it.
+// True when the final state and the last line of the logs have arrived, or the wait for that line
+// has timed out.
 bool Session::is_done() {
   if (!watch_.has_ended()) return false;
   time_.job_ended(monotonic_now(), printer_.is_behind());
@@ -140,13 +144,13 @@ bool Session::is_done() {
 int Session::kill_the_rest() {
   fleet_.kill();
   if (watch_.job().id() != 0) {
-    printer_.news(wishes_to_leave_ > 1 ? "killing what is left"
-                                       : "no checkpoint in time; killing what is left");
+    printer_.news(wishes_to_leave_ > 1 ? "killing the remaining processes"
+                                       : "no checkpoint in time; killing the remaining processes");
   }
   return to_int(ExitCode::kInterrupted);
 }
 
-// What has been received before something went wrong.
+// Prints what was received before the failure.
 void Session::print_the_rest() {
   if (watch_.job().id() == 0) return;
   printer_.hurry();
@@ -160,7 +164,7 @@ void Session::print_the_rest() {
   }
 }
 
-// Who wants to leave has no use for a new daemon.
+// A run that is leaving does not restart daemons.
 absl::Status Session::mend() {
   if (wishes_to_leave_ > 0) return fleet_.health();
   std::vector<std::string> notes;
@@ -171,7 +175,8 @@ absl::Status Session::mend() {
 
 absl::StatusOr<int> Session::follow() {
   while (!is_done()) {
-    // Once the job has ended only its output is waited for, and daemons that ended would end no wait.
+    // After the job's end only its output is awaited; a daemon that has ended would end every wait
+    // at once.
     const bool has_ended = watch_.has_ended();
     std::vector<pollfd> fds = {readable(interrupts_.fd()), readable(watch_.event_fd()),
                                readable(has_ended ? -1 : fleet_.coordinator().pidfd()),
@@ -190,7 +195,7 @@ absl::StatusOr<int> Session::follow() {
                                                               : job.exit_code();
 }
 
-// The daemons' time comes on top of the ranks'.
+// The daemons' stop time is added to the ranks' grace.
 LeaveTime leave_time(const RunOptions& options) {
   return options.leave_seconds
              ? LeaveTime(std::chrono::seconds(*options.leave_seconds) + kLeaveTime)
@@ -206,7 +211,7 @@ CoordinatorOptions coordinator_options(const RunOptions& options) {
   return coordinator;
 }
 
-// What is to run, and the first line about it.
+// The job to run, and the first line printed about it.
 struct WantedJob {
   v1::JobSpec spec;
   std::string headline;
@@ -214,14 +219,16 @@ struct WantedJob {
   int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
 };
 
-// Where a profiler is asked for that can record something. A run without it is better than none.
+// Restarts under nsys if a profiler is requested and can record something. A run without a profile
+// is better than none.
 void record_steps(const jobspec::ResolvedJob& job) {
   const trainer::TrainConfig& train = job.train;
   if (train.profile.profiler == trainer::Profiler::kNone ||
       train.hardware == trainer::Hardware::kCpu)
     return;
   const absl::Status status = restart_under_nsys(job.spec.output_directory() + "/profile");
-  if (!status.ok()) warn(absl::StrCat("profiler=nsys: nothing is recorded: ", status.message()));
+  if (!status.ok())
+    warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
 }
 
 absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
@@ -235,7 +242,7 @@ absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
   }
   auto spec = load_program(arguments);
   if (!spec.ok()) return spec.status();
-  // The rank's environment is ours with the job's over it.
+  // The rank's environment is this process's, overridden by the job's.
   const auto path = spec->environment().find("PATH");
   const char* own_path = std::getenv("PATH");
   auto program = find_program(spec->command(0),
@@ -253,7 +260,7 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
                       Interrupts& interrupts, const RunFolder& folder) {
   Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
-  // With --json, stdout is for the final object alone.
+  // stdout is reserved for the final object with --json.
   LogPrinter printer(options.json ? news : output, news,
                      {.steps = job.spec.steps(), .ranks = job.ranks()});
   printer.news(job.headline);
@@ -268,13 +275,13 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
     // The streams end here, before the coordinator that serves them.
   }
   const bool was_interrupted = end.ok() && *end == to_int(ExitCode::kInterrupted);
-  // Who leaves waits for no coordinator that has not told of the end.
+  // A run that leaves does not wait for a coordinator that has not reported the job's end.
   const bool may_ask =
       fleet.has_coordinator() && (!was_interrupted || is_terminal_state(last.state()));
   if (last.incident().id() != 0 && may_ask) {
     keep_incidents(fleet.address(), last.id(), folder, printer);
   } else if (last.incident().id() != 0) {
-    printer.news(absl::StrCat("what was known of incident ", last.incident().id(), " is in ",
+    printer.news(absl::StrCat("an earlier state of incident ", last.incident().id(), " is in ",
                               folder.path()));
   }
   if (fleet.worker() != nullptr) fleet.stop(time.stop_grace(monotonic_now()));
@@ -283,7 +290,7 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   if (!end.ok()) printer.finish();
   int exit_code = end.ok() ? *end : fail(end.status());
   if (options.json && was_accepted) output.write(job_to_json(last).dump(2) + "\n");
-  // A job that has ended keeps its code, unless the object is what was wanted.
+  // A finished job keeps its exit code, unless the object was requested and could not be written.
   const int unwritten = end_of_output(output.error());
   if (unwritten != 0 && (was_interrupted || options.json)) exit_code = unwritten;
   if (was_accepted && exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
@@ -292,7 +299,7 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   return exit_code;
 }
 
-// None for a program, whose files are its own business.
+// Returns nullopt for a program: its files are not checked.
 absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
                                                          const RunFolder& folder) {
   if (spec.command_size() > 0) return std::nullopt;
@@ -333,7 +340,7 @@ int run(const RunOptions& options) {
   if (!job.ok()) return fail(job.status());
   if (job->spec.nodes() != 1) {
     return fail(absl::InvalidArgumentError(
-        absl::StrCat("muster run works on this machine alone, but the job has ", job->spec.nodes(),
+        absl::StrCat("muster run uses this machine only, but the job has ", job->spec.nodes(),
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
   if (auto status = check_machine_gpus(job->spec); !status.ok()) return fail(status);
@@ -348,16 +355,17 @@ void declare_run(CLI::App& app, Action& action) {
   auto options = std::make_shared<RunOptions>();
   options->job.own_workers = true;
   CLI::App* command = app.add_subcommand(
-      "run", "Train on this machine: starts everything, follows it, leaves nothing running");
+      "run",
+      "Train on this machine: starts all processes, follows the job, and stops them at its end");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
   add_recovery_options(*command, options->job);
   add_program_options(*command, options->job);
-  daemon::add_count(
-      *command, "--leave-seconds", options->leave_seconds,
-      "What ranks get to save a checkpoint after Ctrl-C or SIGTERM (default: all is over "
-      "within 5 s); give less than whoever kills this program afterwards",
-      1, kRunLeaveSecondsMax);
+  daemon::add_count(*command, "--leave-seconds", options->leave_seconds,
+                    "Grace for ranks to save a checkpoint after Ctrl-C or SIGTERM, in seconds "
+                    "(default: everything ends within 5 s); must be shorter than the time after "
+                    "which this program is killed",
+                    1, kRunLeaveSecondsMax);
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"
@@ -380,7 +388,7 @@ void declare_run(CLI::App& app, Action& action) {
       "A program of your own, as torchrun would start it (docs/any-program.md):\n"
       "  muster run --ranks 4 -- python3 train.py --lr 1e-3\n"
       "\n"
-      "The same command again goes on from the newest checkpoint in "
+      "The same command again resumes from the newest checkpoint in "
       "base_output_directory/run_name.\n"
       "Ctrl-C asks for a checkpoint and leaves; a second one kills. The exit code is the job's; "
       "130 "

@@ -1,4 +1,4 @@
-// Runs a program of Slurm's and takes what it says: scontrol, sbatch.
+// Runs one of Slurm's programs (scontrol, sbatch) and returns its output.
 #pragma once
 
 #include <string>
@@ -11,10 +11,11 @@
 
 namespace muster::cli {
 
-// run_child() with what we have: Ctrl-C ends it, too.
+// Calls run_child() with this process's environment. Ctrl-C ends the program, too.
 absl::StatusOr<ChildEnd> run_command(const std::vector<std::string>& words, Duration deadline);
 
-// Its output, where it ends with 0; otherwise an error that has its words: Aborted where SIGTERM has ended it, which then was not about it.
+// Returns the output of a command that exits with 0; otherwise an error with its message. Aborted
+// if SIGTERM ended it: the failure says nothing about the request.
 absl::StatusOr<std::string> output_of(const std::vector<std::string>& words, Duration deadline);
 
 }  // namespace muster::cli

@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 
 constexpr mode_t kPrivateFolder = 0700;
 constexpr char kLockFile[] = "/lock";
-// Each further try means that another call gave up in these microseconds.
+// Each retry means that another call gave up within these microseconds.
 constexpr int kLockTriesMax = 100;
 
-// The numbered folders of earlier calls, in order.
+// Returns the numbers of earlier calls' folders, sorted.
 std::vector<int> numbers_in(const fs::path& parent) {
   std::vector<int> numbers;
   std::error_code error;
@@ -51,22 +51,21 @@ bool is_still_at(const std::string& path, int fd) {
          mine.st_ino == there.st_ino;
 }
 
-// NotFound when another call has given up at the same moment and removed the folder or the lock under us.
+// NotFound when another call gave up at the same moment and removed the folder or the lock file.
 absl::StatusOr<int> try_lock(const std::string& parent, const std::string& output_directory) {
-  // The config and the environment in the coordinator's state are nobody else's business.
+  // Private, because the coordinator's state contains the config and the environment.
   if (auto status = daemon::make_writable_directory(parent, kPrivateFolder); !status.ok())
     return status;
   const std::string path = parent + kLockFile;
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("opening ", path));
   const int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-  // A lock on a file that has lost its name keeps nobody out.
+  // A lock on an unlinked file excludes nobody.
   if (error == 0 && is_still_at(path, fd)) return fd;
   close(fd);
   if (error == 0) return absl::NotFoundError(absl::StrCat(path, " was removed"));
   if (error != EWOULDBLOCK) return errno_status(error, absl::StrCat("locking ", path));
-  return absl::AlreadyExistsError(absl::StrCat("another muster run is at work in ",
-                                               output_directory,
+  return absl::AlreadyExistsError(absl::StrCat("another muster run is using ", output_directory,
                                                "; wait for it, or choose another run_name"));
 }
 
@@ -110,7 +109,7 @@ void RunFolder::discard() {
   fs::remove_all(path_, error);
   if (made_.empty()) return;
   const std::string parent = made_.front().string();
-  // Still held: whoever has the file open finds out that it is no longer the lock.
+  // The lock is still held: a process that has the file open finds out that the path has changed.
   if (numbers_in(parent).empty()) fs::remove(parent + kLockFile, error);
   remove_empty(made_);
 }

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The lock on this user's folder, which no link stands for; -1: it is not there, or somebody has it.
+// Locks this user's folder, without following links. Returns -1 if it does not exist or is locked.
 int lock_own_folder(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;
@@ -49,7 +49,8 @@ void remove_dead(const std::string& root, const std::string& prefix) {
 }  // namespace
 
 std::unique_ptr<RunMemory> RunMemory::create(const std::string& root) {
-  // A call that listed the root between our mkdir and our lock takes the folder for a dead one's. It knows nothing of the next one's name.
+  // A call that lists the root between our mkdir and our lock takes the folder for a dead one and
+  // removes it. The next try has another name.
   constexpr int kTriesMax = 100;
   const std::string prefix = absl::StrCat("muster-run-", geteuid(), "-");
   remove_dead(root, prefix);

@@ -1,4 +1,5 @@
-// Where one `muster run` has its ranks keep local checkpoints: a folder of its own in memory-backed storage, gone with the call.
+// A folder in memory-backed storage for the local checkpoints of one `muster run`, removed with the
+// call.
 #pragma once
 
 #include <memory>
@@ -9,10 +10,11 @@ namespace muster::cli {
 
 class RunMemory {
  public:
-  // Makes <root>/muster-run-<uid>-<pid>-<six characters>, and removes those of calls that were killed: nobody holds their lock any more (a
-  // process id says little: it comes again). Null where there is no such place. Any number of calls, and threads, at once.
+  // Creates <root>/muster-run-<uid>-<pid>-<six characters>, and removes the folders of calls that
+  // were killed: their lock is free. (Process ids are reused and prove little.) Returns null if
+  // `root` cannot be used. Safe to call from any number of processes and threads at once.
   static std::unique_ptr<RunMemory> create(const std::string& root = "/dev/shm");
-  // Removes the folder. Nobody writes to it any more.
+  // Removes the folder. Requires that no process writes to it any more.
   ~RunMemory();
   RunMemory(const RunMemory&) = delete;
   RunMemory& operator=(const RunMemory&) = delete;
@@ -23,7 +25,7 @@ class RunMemory {
   RunMemory(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
 
   const std::string path_;
-  const int lock_;  // flock on the folder, while this process lives
+  const int lock_;  // flock on the folder for the life of this process
 };
 
 }  // namespace muster::cli

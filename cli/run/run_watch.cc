@@ -31,12 +31,12 @@ void RunWatch::stop() { client_.stop(); }
 
 void RunWatch::cancel() {
   cancelling_ = std::thread([this, id = job().id()] {
-    // A coordinator that is being started again is waited for: the ranks save because of this.
+    // Waits for a coordinator that restarts: the ranks save because of this call.
     const absl::Status status = with_reconnection(
         client_, [&] { return client_.cancel_job(id, /*force=*/false).status(); },
         [](const absl::Status&) {});
     if (status.ok() || absl::IsCancelled(status) || has_ended()) return;
-    printer_.news(absl::StrCat("the job could not be cancelled: ", status.message()));
+    printer_.news(absl::StrCat("cannot cancel the job: ", status.message()));
   });
 }
 
@@ -84,7 +84,7 @@ absl::Status RunWatch::watch(uint64_t id) {
       options_.on_incident(newest_incident_ = job.incident().id());
     return true;
   };
-  // Who has ended it says so.
+  // The owner of the coordinator reports its restart.
   return with_reconnection(
       client_, [&] { return client_.watch_job(id, take); }, [](const absl::Status&) {});
 }

@@ -1,6 +1,7 @@
-// Submits one job to a coordinator and follows it: its ranks' output and its state go to the terminal, and an
-// eventfd says when there is something to decide. A coordinator that is gone for a moment is waited for. Nothing here waits for the coordinator on the owner's thread, which
-// must hear Ctrl-C.
+// Submits one job to a coordinator and follows it. The ranks' output and the job's state go to the
+// terminal, and an eventfd signals when there is something to decide. It waits for a coordinator
+// that is unreachable for a short time. No call blocks the owner's thread on the coordinator,
+// because that thread must handle Ctrl-C.
 #pragma once
 
 #include <cstdint>
@@ -17,38 +18,42 @@
 namespace muster::cli {
 
 struct WatchOptions {
-  std::string address;  // the coordinator's, for who wants to look closer
+  std::string address;  // of the coordinator, for follow-up commands
   std::string request_id = "run";
-  // The coordinator and its worker are this process's own: a first wait for workers is for those that are on their way.
+  // This process started the coordinator and its worker: a first wait for workers only means that
+  // they are still starting.
   bool is_own = true;
-  // Is told the number of each new incident, on the watching thread, and may use the client.
+  // Called with the number of each new incident on the watching thread; may use the client.
   std::function<void(uint64_t)> on_incident = [](uint64_t) {};
 };
 
-// Each call has a thread; everything public is for the owner's thread. `client` and `printer` must outlive it.
+// Each call has a thread; all public members are for the owner's thread. `client` and `printer`
+// must outlive it.
 class RunWatch {
  public:
   RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec, WatchOptions options);
-  // Ends the calls, and the client's use. Waits for the printer, unless it was told to give up.
+  // Ends the calls and the use of the client. Waits for the printer, unless give_up() was called on
+  // it.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
   RunWatch& operator=(const RunWatch&) = delete;
 
-  // Readable after every change of what follows; take_event() resets it.
+  // Readable after every change of the state below; take_event() resets it.
   int event_fd() const { return event_fd_; }
   void take_event() const;
 
-  // Asks for the job's end after a checkpoint; a failure becomes news. Once, and only for an accepted job.
+  // Requests the job's end after a checkpoint; a failure is printed as news. Call it once, for an
+  // accepted job.
   void cancel();
 
-  // Ends the calls; what has been received is printed all the same, and the logs are complete then.
+  // Ends the calls. What was received is still printed, and the logs count as complete then.
   void stop();
 
   v1::Job job() const;             // without an id until the coordinator has accepted it
   bool has_ended() const;          // the job is in a terminal state
   bool logs_are_complete() const;  // everything that the ranks wrote has been printed
-  bool output_is_closed() const;   // nobody reads our output any more
-  // Why the job was not accepted, or the watch ended before the job did; ok otherwise.
+  bool output_is_closed() const;   // our output has no reader any more
+  // Returns why the job was not accepted, or why the watch ended before the job; ok otherwise.
   absl::Status trouble() const;
 
  private:
@@ -66,8 +71,8 @@ class RunWatch {
   bool output_closed_ = false;
   absl::Status trouble_;
   const WatchOptions options_;
-  JobNews news_;                                   // of the watching thread
-  uint64_t newest_incident_ = 0;                   // the same
+  JobNews news_;                                   // used by the watching thread only
+  uint64_t newest_incident_ = 0;                   // used by the watching thread only
   std::thread watching_, following_, cancelling_;  // the watching thread starts the following one
 };
 

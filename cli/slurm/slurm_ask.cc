@@ -12,7 +12,7 @@
 namespace muster::cli {
 namespace {
 
-// "12.0"; empty when there is none.
+// Returns "12.0"; empty when there is none.
 absl::StatusOr<std::string> worker_step_of(const SlurmJob& job) {
   const auto steps = output_of({"squeue", "-h", "-s", "-j", job.id, "-o", "%i %j"}, kSlurmDeadline);
   if (!steps.ok()) return steps.status();
@@ -47,7 +47,8 @@ absl::StatusOr<std::set<std::string>> ask_started_jobs() {
   return started_jobs(*text);
 }
 
-// Slurm signals every process of a job that makes way, and whoever asks for that may be gone before it has an answer.
+// Repeats an aborted request: Slurm signals every process of a preempted job, so that scontrol may
+// die before it has an answer.
 absl::Status requeue_slurm_job(const SlurmJob& job) {
   constexpr int kTries = 3;
   absl::Status status;

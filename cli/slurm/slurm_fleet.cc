@@ -36,51 +36,53 @@ struct FleetOptions {
 };
 
 constexpr int kLookMs = 500;
-// slurmctld answers for the whole cluster.
+// Poll interval; slurmctld serves the whole cluster.
 constexpr auto kAskPeriod = std::chrono::seconds(2);
 constexpr int32_t kPatienceMinutesMax = 10'080;  // a week
 
 void say(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
 
-// The next signal, 0 when none came for a moment.
+// Returns the next signal; 0 when none came within the poll interval.
 int next_signal(const SlurmSignals& signals) {
   pollfd fd{signals.fd(), POLLIN, 0};
   poll(&fd, 1, kLookMs);
   return signals.take();
 }
 
-// How long the fleet has been without its coordinator, or the coordinator without the fleet.
+// Measures how long the fleet and its coordinator have been separated.
 class Separation {
  public:
   explicit Separation(const FleetOptions& options)
       : coordinator_(options.coordinator.address), patience_(options.patience_minutes) {}
 
-  // An error when it has lasted too long.
+  // Returns an error when the separation has lasted too long.
   absl::Status look(bool apart) {
     const Instant now = monotonic_now();
     if (!apart) {
-      if (std::exchange(since_, std::nullopt)) say("workers are at the coordinator again");
+      if (std::exchange(since_, std::nullopt))
+        say("workers are connected to the coordinator again");
       return absl::OkStatus();
     }
     if (!since_) {
       since_ = now;
-      say(absl::StrCat("no worker is at the coordinator ", coordinator_,
-                       ": it is waited for, at most ", patience_.count(), " minutes"));
+      say(absl::StrCat("no worker is connected to the coordinator ", coordinator_,
+                       "; waiting for at most ", patience_.count(), " minutes"));
     }
     if (now - *since_ < patience_) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("no worker has been at the coordinator ",
+    return absl::UnavailableError(absl::StrCat("no worker has been connected to the coordinator ",
                                                coordinator_, " for ", patience_.count(),
                                                " minutes; the allocation ends"));
   }
 
  private:
   const std::string coordinator_;
-  // Somebody starts it again on another machine, or when they have seen that it is gone. Nodes that nobody can use are others' by then.
+  // Time for an operator to notice a lost coordinator and start it again, perhaps on another
+  // machine. Afterwards the unused nodes are released.
   const std::chrono::minutes patience_;
   std::optional<Instant> since_;
 };
 
-// Until Slurm wants the nodes back, or every worker has left. The signal, 0 for none.
+// Runs until Slurm wants the nodes back or every worker has left. Returns the signal; 0: none.
 absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
                          const SlurmSignals& signals, WorkerStep& step, SlurmNodes& nodes) {
   Separation separation(options);
@@ -95,11 +97,11 @@ absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
     for (const std::string& news : nodes.take_news()) say(news);
     if (nodes.launched() && !step.runs_alone()) {
       step.let_srun_go();
-      if (step.runs_alone()) say("every worker is at the coordinator");
+      if (step.runs_alone()) say("every worker is connected to the coordinator");
     }
     if (auto status = step.health(); !status.ok()) return status;
     const bool is_alone = nodes.launched() && nodes.staying() == 0;
-    // A coordinator that was started again has no workers, but they run.
+    // A restarted coordinator has no workers registered although they run.
     if (is_alone && monotonic_now() >= ask_at) {
       ask_at = monotonic_now() + kAskPeriod;
       if (workers_have_ended(slurm)) return 0;
@@ -109,7 +111,8 @@ absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
   }
 }
 
-// Workers that save and leave. Slurm kills who is not through when its time limit comes, and queues nothing again then.
+// Lets the workers save and leave. Slurm kills processes that remain at the time limit, and
+// requeues nothing then.
 void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSignals& signals,
              const SlurmNodes& nodes, const Farewell& farewell, NextTurn& next_turn,
              const Turn& turn, bool is_killed) {
@@ -134,7 +137,7 @@ void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSign
   if (farewell.requeue) say(absl::StrCat("the allocation ", next_turn.outcome()));
 }
 
-// Workers have folders of their own.
+// Makes the paths absolute, because the workers run in other folders.
 absl::StatusOr<daemon::ClientTrust> absolute(daemon::ClientTrust trust) {
   if (auto status = daemon::check_flags(trust); !status.ok()) return status;
   for (std::string* path : {&trust.tls_ca, &trust.tls_cert, &trust.tls_key, &trust.token_file})
@@ -146,7 +149,7 @@ int fleet(const FleetOptions& given) {
   const Instant began = monotonic_now();
   FleetOptions options = given;
   std::error_code error;
-  // A container's mounts are whole paths.
+  // Container mounts need absolute paths.
   options.log_folder = std::filesystem::absolute(given.log_folder, error).string();
   const auto signals = SlurmSignals::block();
   if (!signals.ok()) return fail(signals.status());
@@ -173,7 +176,8 @@ int fleet(const FleetOptions& given) {
   SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
   const auto signo = keep(options, *slurm, *signals, **step, nodes);
   if (!signo.ok()) {
-    // What runs there is healthy, for all that is known: it saves before it goes. Nothing is queued again.
+    // The jobs on the workers are presumably healthy: they save before they leave. Nothing is
+    // requeued.
     NextTurn none(*slurm, "", TurnsBy::kNobody, kTurnsDefault);
     see_off(options, *slurm, *signals, nodes, Farewell{false, ""}, none, {}, false);
     return fail(signo.status());
@@ -185,13 +189,14 @@ int fleet(const FleetOptions& given) {
                         : *signo == 0      ? farewell_of_workers(*slurm, state)
                                            : std::optional(farewell_of(*slurm, state));
   if (!farewell) {
-    return fail(absl::UnavailableError(absl::StrCat(
-        "every worker has ended, and Slurm neither ends the job nor gives its nodes to others; "
-        "their logs are in ",
-        options.log_folder)));
+    return fail(
+        absl::UnavailableError(absl::StrCat("every worker has ended, although Slurm neither ends "
+                                            "nor preempts the job; their logs are in ",
+                                            options.log_folder)));
   }
-  say(absl::StrCat("the workers leave: ", farewell->reason));
-  // A fleet tells no steps, and what its jobs do is not its own: --max-turns bounds it.
+  say(absl::StrCat("the workers are leaving: ", farewell->reason));
+  // A fleet reports no steps, and its jobs are not part of it: only --max-turns bounds its
+  // allocations.
   const Turn turn{.lasted = monotonic_now() - began, .counts = false};
   NextTurn next_turn(*slurm, absl::StrCat(options.log_folder, "/slurm_turns-", slurm->id, ".json"),
                      options.slurm.no_requeue ? TurnsBy::kNobody : TurnsBy::kRequeue,
@@ -209,33 +214,29 @@ void declare_slurm_fleet(CLI::App& slurm, Action& action) {
   command->group("Commands");
   add_coordinator_option(*command, options->coordinator);
   command
-      ->add_option(
-          "--worker-token-file", options->worker_token_file,
-          "The workers' token; --token-file is then this command's own, which leaves nodes "
-          "out and admits them (admin)")
+      ->add_option("--worker-token-file", options->worker_token_file,
+                   "The workers' token; --token-file is then the token of this command, which "
+                   "excludes and admits nodes (admin)")
       ->envname("MUSTER_WORKER_TOKEN_FILE")
       ->type_name("FILE")
       ->group("Trust");
-  command->add_flag(
-      "--trusted-network", options->slurm.trusted_network,
-      "With a coordinator's TLS: where ranks meet, and pages, may be reached by others");
-  daemon::add_count(
-      *command, "--patience-minutes", options->patience_minutes,
-      "How long workers wait for a coordinator that is gone, before they save and leave", 1,
-      kPatienceMinutesMax)
+  command->add_flag("--trusted-network", options->slurm.trusted_network,
+                    "With TLS: allow other machines to reach the rendezvous address and the pages");
+  daemon::add_count(*command, "--patience-minutes", options->patience_minutes,
+                    "How long workers wait for a lost coordinator before they save and leave", 1,
+                    kPatienceMinutesMax)
       ->capture_default_str();
   daemon::add_count(
       *command, "--slots", options->slots,
-      "Ranks that each node may run at once (default: sbatch's --ntasks-per-node, else "
-      "its GPUs)",
-      1, kNodesMax);
-  command->add_option("--log-folder", options->log_folder, "For the workers' logs")
+      "Ranks that a node may run at once (default: sbatch's --ntasks-per-node, else its GPUs)", 1,
+      kNodesMax);
+  command->add_option("--log-folder", options->log_folder, "Folder for the workers' logs")
       ->type_name("FOLDER")
       ->capture_default_str();
   command
       ->add_option("--metrics-cluster", options->metrics_cluster,
-                   "With --metrics-port: the label `cluster` of the workers' series, which has to "
-                   "be the one of their coordinator's (default: Slurm's ClusterName)")
+                   "With --metrics-port: the label `cluster` of the workers' series, the same as "
+                   "for their coordinator (default: Slurm's ClusterName)")
       ->type_name("NAME");
   add_slurm_options(*command, options->slurm);
   command->footer(

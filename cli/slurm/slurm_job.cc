@@ -25,7 +25,7 @@ std::optional<int32_t> count_of(const Variables& environment, const char* name) 
   return std::nullopt;
 }
 
-// "1-02:03:04", "02:03:04"; none for UNLIMITED and the like.
+// Parses "1-02:03:04" or "02:03:04"; nullopt for UNLIMITED and the like.
 std::optional<int64_t> seconds_of(const std::string& text) {
   const size_t dash = text.find('-');
   int64_t seconds = 0;
@@ -33,7 +33,7 @@ std::optional<int64_t> seconds_of(const std::string& text) {
     return std::nullopt;
   const std::vector<std::string> parts =
       absl::StrSplit(text.substr(dash == std::string::npos ? 0 : dash + 1), ':');
-  constexpr std::array<int64_t, 3> kUnits = {24, 60, 60};  // of the part before
+  constexpr std::array<int64_t, 3> kUnits = {24, 60, 60};  // parts per unit before it
   if (parts.size() != kUnits.size()) return std::nullopt;
   for (size_t i = 0; i < parts.size(); ++i) {
     int64_t number = 0;
@@ -43,7 +43,7 @@ std::optional<int64_t> seconds_of(const std::string& text) {
   return seconds;
 }
 
-// Not "None", "Unknown", "N/A": scontrol writes those where there is none.
+// False for "None", "Unknown" and "N/A", which scontrol writes for an unset time.
 bool is_time(const std::string& text) {
   return !text.empty() && absl::ascii_isdigit(static_cast<unsigned char>(text.front()));
 }
@@ -66,7 +66,7 @@ absl::StatusOr<SlurmJob> slurm_job(const Variables& environment) {
   const auto nodes = count_of(environment, "SLURM_JOB_NUM_NODES");
   if (job.id.empty() || !nodes) {
     return absl::FailedPreconditionError(
-        "this is no Slurm job: SLURM_JOB_ID and SLURM_JOB_NUM_NODES are not set; start it with "
+        "not in a Slurm job: SLURM_JOB_ID and SLURM_JOB_NUM_NODES are not set; start it with "
         "sbatch (muster slurm submit …), or train on this machine with muster run");
   }
   const std::string array = value_of(environment, "SLURM_ARRAY_JOB_ID");
@@ -109,7 +109,7 @@ std::string scrape_cluster(const SlurmJob& job, bool is_chain) {
 std::string switches_of(const Variables& environment) {
   const std::string address = value_of(environment, "SLURM_TOPOLOGY_ADDR");
   const size_t dot = address.rfind('.');
-  // Without topology.conf there is the node's name alone, which may have dots in itself.
+  // Without topology.conf the address is the node's name alone, which may contain dots.
   if (!absl::StartsWith(value_of(environment, "SLURM_TOPOLOGY_ADDR_PATTERN"), "switch.") ||
       dot == std::string::npos)
     return "";
@@ -118,7 +118,7 @@ std::string switches_of(const Variables& environment) {
 
 std::string SlurmNode::trouble() const {
   for (const absl::string_view part : absl::StrSplit(state, '+')) {
-    // "DOWN*": it does not answer.
+    // "DOWN*": the node does not respond.
     const absl::string_view word = absl::StripSuffix(part, "*");
     if (word == "DOWN" || word == "DRAIN" || word == "DRAINING" || word == "DRAINED" ||
         word == "FAIL" || word == "FAILING" || word == "POWERED_DOWN" || word == "POWERING_DOWN")
@@ -157,19 +157,20 @@ SlurmJobState parse_slurm_job(std::string_view text) {
 absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state) {
   if (job.array_tasks == 1 || state.state.empty() || state.tasks_take_turns)
     return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the tasks of ", job.array, " are turns of one run, and may run at once: sbatch --array=1-",
-      job.array_tasks, "%1 has them take turns"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the tasks of ", job.array,
+                   " continue one run but may run at the same time: use sbatch --array=1-",
+                   job.array_tasks, "%1"));
 }
 
 Farewell farewell_of(const SlurmJob& job, const SlurmJobState& state) {
-  constexpr int64_t kEarly = 5;  // slurmctld looks at its clock, and the node at its own
-  if (state.restarts > job.restarts) return {false, "it is queued again", true};
-  if (state.state == "RUNNING") return {true, "the time limit is near, or others go first"};
-  if (state.state.empty()) return {true, "Slurm does not say why"};
-  // PreemptMode=CANCEL without GraceTime: nobody but us queues it again.
-  if (state.is_preempted || state.state == "PREEMPTED") return {true, "others go first"};
-  // Who moves the end (EndTime=) moves the limit to the next full minute alone.
+  constexpr int64_t kEarly = 5;  // slurmctld and the node use different clocks
+  if (state.restarts > job.restarts) return {false, "it was requeued", true};
+  if (state.state == "RUNNING") return {true, "the time limit is near, or the job is preempted"};
+  if (state.state.empty()) return {true, "Slurm does not state the reason"};
+  // PreemptMode=CANCEL without GraceTime: Slurm does not requeue the job.
+  if (state.is_preempted || state.state == "PREEMPTED") return {true, "the job is preempted"};
+  // A changed EndTime= moves the limit only to the next full minute.
   if (state.reason == "TimeLimit") return {true, "its time limit is reached"};
   if (state.limit_seconds && state.run_seconds.value_or(0) + kEarly >= *state.limit_seconds)
     return {true, "its time limit is reached"};
@@ -177,7 +178,7 @@ Farewell farewell_of(const SlurmJob& job, const SlurmJobState& state) {
 }
 
 std::optional<Farewell> farewell_of_workers(const SlurmJob& job, const SlurmJobState& state) {
-  // --signal without B: goes to the workers alone, and up to a minute early.
+  // --signal without B: signals the workers only, up to a minute early.
   constexpr int64_t kNearLimitSeconds = 900;
   if (state.state != "RUNNING" || state.is_preempted) return farewell_of(job, state);
   if (!state.limit_seconds) return std::nullopt;

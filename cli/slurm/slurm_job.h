@@ -1,4 +1,5 @@
-// The Slurm job that this process is part of, by its environment, and what scontrol says of it. Pure: texts in, decisions out.
+// The Slurm job that this process runs in, from its environment and from scontrol. Pure: texts in,
+// decisions out.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +16,36 @@ namespace muster::cli {
 using Variables = std::map<std::string, std::string>;
 
 struct SlurmJob {
-  std::string
-      id{};  // as scontrol takes it: "12", and "12_3" of an array's task, because "12" is all of them
-  std::string array{};  // the number of all its tasks; empty: it is none of an array's
+  // In scontrol's form: "12", or "12_3" for an array task, because "12" names all tasks.
+  std::string id{};
+  std::string array{};  // the number of the whole array; empty: not an array task
   int32_t array_tasks = 1;
   std::string name{};
-  std::string cluster{};                  // Slurm's name of itself
-  std::string node{};                     // this process's
-  std::string nodes{};                    // all of them: "node[1-4]"
-  std::vector<std::string> node_names{};  // enter_slurm_job() asks Slurm
+  std::string cluster{};                  // Slurm's ClusterName
+  std::string node{};                     // the node of this process
+  std::string nodes{};                    // all nodes: "node[1-4]"
+  std::vector<std::string> node_names{};  // filled in by enter_slurm_job(), which calls Slurm
   int32_t node_count = 0;
   int32_t restarts = 0;  // how often it was requeued
   int32_t ranks_per_node = 1;
 };
 
-// FailedPrecondition outside of an allocation. Ranks on each node: Slurm's tasks, else its GPUs, else 1.
+// FailedPrecondition outside of an allocation. The ranks per node are Slurm's tasks, else its GPUs,
+// else 1.
 absl::StatusOr<SlurmJob> slurm_job(const Variables& environment);
 
-// For a run without a name: the same after each requeue. What a folder's name should not have is '-'.
+// Returns the name of a run without a name; it is the same after each requeue. Characters that do
+// not belong in a folder name become '-'.
 std::string run_name_of(const SlurmJob& job);
 
-// Slurm's name of itself, "slurm" where it says none.
+// Returns Slurm's ClusterName; "slurm" if it has none.
 std::string slurm_cluster(const SlurmJob& job);
-// What keeps its metrics apart from other jobs', on any cluster; the same after each requeue, and of all tasks of a chain: "slurm-12".
+// Returns a name that separates the metrics of this job from other jobs' on any cluster:
+// "slurm-12". It is the same after each requeue, and for all tasks of a chain.
 std::string scrape_cluster(const SlurmJob& job, bool is_chain);
 
-// "s0.s1" of SLURM_TOPOLOGY_ADDR "s0.s1.node7": the switches above a node, as the worker takes them.
+// Returns "s0.s1" for SLURM_TOPOLOGY_ADDR "s0.s1.node7": the switches above a node, in the worker's
+// form.
 std::string switches_of(const Variables& environment);
 
 // One node of `scontrol show node -o`.
@@ -48,44 +53,46 @@ struct SlurmNode {
   std::string name;
   std::string address;
   std::string state;   // "IDLE+DRAIN"
-  std::string reason;  // of whoever drained it
+  std::string reason;  // given by whoever drained it
 
-  // Why ranks should not be there; empty: they may.
+  // Returns why ranks should not run there; empty if they may.
   std::string trouble() const;
 };
 std::vector<SlurmNode> parse_slurm_nodes(std::string_view text);
 
-// Of `scontrol show job -o`.
+// The state in `scontrol show job -o`.
 struct SlurmJobState {
   std::string state{};  // RUNNING, COMPLETING, …
   std::optional<int64_t> run_seconds{};
-  std::optional<int64_t> limit_seconds{};  // none: UNLIMITED
-  std::string id{};                        // a number of its own, also of an array's task
+  std::optional<int64_t> limit_seconds{};  // nullopt: UNLIMITED
+  std::string id{};                        // a plain number, also for an array task
   std::string reason{};                    // "TimeLimit"
-  bool is_preempted = false;               // others have been given its nodes
-  bool tasks_take_turns = false;           // of an array: one runs at a time ("%1")
-  int32_t restarts = -1;                   // how often it was queued again; -1: not said
+  bool is_preempted = false;               // its nodes were given to another job
+  bool tasks_take_turns = false;           // array with one running task at a time ("%1")
+  int32_t restarts = -1;                   // how often it was requeued; -1: not stated
 };
 SlurmJobState parse_slurm_job(std::string_view text);
-// "State" of "NodeName=n1 State=IDLE+DRAIN ThreadsPerCore=1"; the value ends at a blank.
+// Returns the value of a field, such as "State" of "NodeName=n1 State=IDLE+DRAIN ThreadsPerCore=1";
+// it ends at a blank.
 std::string slurm_field(std::string_view line, std::string_view name);
 
-// InvalidArgument for an array whose tasks are to be turns of one run, and may run at once.
+// InvalidArgument for an array whose tasks continue one run and may run at the same time.
 absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state);
 
-// Whether a job that was told to leave is to be queued again.
+// Whether a job that was asked to leave is requeued.
 struct Farewell {
   bool requeue = false;
   std::string reason;
-  bool is_queued = false;  // again, by somebody else
+  bool is_queued = false;  // requeued already by somebody else
 };
-// `state` is from when it was told. A job that Slurm ends is COMPLETING by then: by its time limit, which another turn goes on from, because
-// somebody cancelled it, who wants no other turn, or because somebody has queued it again (scontrol requeue).
+// `state` dates from the request to leave. A job that Slurm ends is COMPLETING by then, for one of
+// three reasons: its time limit, from which another allocation continues; a scancel, after which
+// none should follow; or a requeue by somebody else (scontrol requeue).
 Farewell farewell_of(const SlurmJob& job, const SlurmJobState& state);
-// Of a job whose workers have all ended although nobody here asked them to: nothing where neither Slurm nor the time limit is the reason,
-// which is a fault and no turn.
+// The same for a job whose workers all ended without a request from this process. nullopt if
+// neither Slurm nor the time limit is the reason: that is a fault, not the end of an allocation.
 std::optional<Farewell> farewell_of_workers(const SlurmJob& job, const SlurmJobState& state);
-// Slurm has begun to end it: what is not gone within KillWait is killed.
+// True when Slurm has begun to end the job: processes left after KillWait are killed.
 bool is_being_ended(const SlurmJobState& state);
 
 }  // namespace muster::cli

@@ -14,7 +14,7 @@
 namespace muster::cli {
 namespace {
 
-// Slurm sends it up to a minute before its time, and looks at the clock every 30 s.
+// Slurm may send the signal a minute early, and checks the time every 30 s.
 constexpr int64_t kAheadSeconds = 90;
 
 int64_t left_seconds(const SlurmJobState& state) {
@@ -28,7 +28,7 @@ int64_t script_lead_seconds(std::string_view script) {
   int64_t lead = 0;
   for (const absl::string_view line : absl::StrSplit(av(script), '\n')) {
     if (line.empty()) continue;
-    if (line.front() != '#') break;  // sbatch reads no further
+    if (line.front() != '#') break;  // sbatch stops reading options here
     const size_t at = line.find(av(kOption));
     if (!absl::StartsWith(line, "#SBATCH") || at == absl::string_view::npos) continue;
     const absl::string_view number = line.substr(at + kOption.size());
@@ -42,7 +42,7 @@ int64_t script_lead_seconds(std::string_view script) {
 int64_t early_seconds(const SlurmJobState& state, int64_t lead_seconds) {
   if (!state.limit_seconds || lead_seconds <= *state.limit_seconds / 2) return 0;
   const int64_t left = left_seconds(state);
-  if (left > lead_seconds + kAheadSeconds) return 0;  // it is not Slurm's
+  if (left > lead_seconds + kAheadSeconds) return 0;  // not the signal of the time limit
   return std::max<int64_t>(left - *state.limit_seconds / 4, 0);
 }
 
@@ -55,11 +55,12 @@ std::string LimitWarning::hear() {
   const int64_t early = early_seconds(state, lead);
   if (early == 0) return "";
   due_ = monotonic_now() + std::chrono::seconds(early);
-  return absl::StrCat(
-      "SIGUSR1 has come ", left_seconds(state), " s before the time limit of ",
-      *state.limit_seconds, " s, because the script has --signal=B:USR1@", lead,
-      ": ranks train on until a quarter of the limit is left. sbatch --signal=B:USR1@",
-      *state.limit_seconds / 4, " says so itself; another SIGUSR1 has them save and leave at once");
+  return absl::StrCat("SIGUSR1 arrived ", left_seconds(state), " s before the time limit of ",
+                      *state.limit_seconds, " s, because the script has --signal=B:USR1@", lead,
+                      ": ranks train on until a quarter of the limit is left. To set this lead, "
+                      "use sbatch --signal=B:USR1@",
+                      *state.limit_seconds / 4,
+                      "; another SIGUSR1 makes the ranks save and leave immediately");
 }
 
 bool LimitWarning::is_due(Instant now) {

@@ -1,7 +1,9 @@
-// SIGUSR1, the word for a time limit that is near, which Slurm sends so long before as a script's --signal says, whatever the limit is.
+// SIGUSR1, the warning of a near time limit. Slurm sends it as long before the limit as the
+// script's --signal states, whatever the limit is.
 //
-// With `sbatch -t 5` and a script's own `#SBATCH --signal=B:USR1@300` it comes when the turn has hardly begun, and so would each later turn end.
-// Where the script's lead is more than half of the limit, ranks train on until a quarter of the limit is left.
+// With `sbatch -t 5` and `#SBATCH --signal=B:USR1@300` in the script, the warning arrives when the
+// allocation has hardly begun, in every allocation. If the script's lead is more than half of the
+// limit, ranks train on until a quarter of the limit is left.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +16,23 @@
 
 namespace muster::cli {
 
-// N of a script's `#SBATCH --signal=B:USR1@N`; 0: it says none. Pure.
+// Returns N of `#SBATCH --signal=B:USR1@N` in a script; 0: the script has none. Pure.
 int64_t script_lead_seconds(std::string_view script);
 
-// How long a job may train on after a SIGUSR1 that came because of that lead; 0: it is not early. Pure.
+// Returns how long a job may train on after a SIGUSR1 that arrived with that lead; 0: it is not
+// early. Pure.
 int64_t early_seconds(const SlurmJobState& state, int64_t lead_seconds);
 
-// Of one thread.
+// Not thread-safe.
 class LimitWarning {
  public:
-  // `job` outlives it.
+  // `job` must outlive it.
   explicit LimitWarning(const SlurmJob& job) : job_(job) {}
 
-  // SIGUSR1 has come. What to say of one that is early, and due later; empty: it is time to leave. A second one is somebody's own.
+  // Call it on SIGUSR1. Returns a message if the warning is early and will be due later; empty: it
+  // is time to leave. A second signal counts as a user's own request.
   std::string hear();
-  // The early one's time has come. True once.
+  // Returns true once, when the early warning becomes due.
   bool is_due(Instant now);
 
  private:

@@ -11,11 +11,11 @@
 namespace muster::cli {
 namespace {
 
-// slurmctld answers for the whole cluster: a few questions a minute of each job are what it is used to.
+// slurmctld serves the whole cluster and can take a few requests a minute from each job.
 constexpr auto kNodesPeriod = std::chrono::seconds(5);
-// Our own coordinator, and nobody waits for anything else while workers come.
+// These requests go to the job's own coordinator; while workers register, nothing else happens.
 constexpr auto kWorkersPeriod = std::chrono::milliseconds(250);
-constexpr size_t kNewsMax = 100;  // more at once are a cluster that is shut down
+constexpr size_t kNewsMax = 100;  // more at once mean that the cluster is being shut down
 
 bool stays(const v1::WorkerInfo& worker) { return worker.connected() && !worker.leaving(); }
 
@@ -121,13 +121,13 @@ void SlurmNodes::watch() {
 
 void SlurmNodes::give_up_waiting(const std::string& node, const std::string& reason) {
   if (awaited_.erase(node) > 0)
-    tell(absl::StrCat("no worker has come from ", node,
-                      ", and none is waited for any more: ", reason));
+    tell(absl::StrCat("no worker has registered from ", node,
+                      "; no longer waiting for it: ", reason));
 }
 
 void SlurmNodes::look_at_workers() {
   auto workers = client_.list_workers();
-  if (!workers.ok()) {  // it is being started again
+  if (!workers.ok()) {  // it is restarting
     const std::lock_guard lock(mutex_);
     coordinator_answers_ = false;
     return;
@@ -142,7 +142,7 @@ void SlurmNodes::look_at_workers() {
     for (const std::string& node : std::set<std::string>(awaited_))
       give_up_waiting(
           node, absl::StrCat(std::chrono::round<std::chrono::minutes>(options_.launch_time).count(),
-                             " minutes are over"));
+                             " minutes have passed"));
   }
   const auto count = static_cast<int32_t>(std::ranges::count_if(workers_.workers(), stays));
   const std::lock_guard lock(mutex_);
@@ -154,7 +154,7 @@ void SlurmNodes::look_at_workers() {
 
 void SlurmNodes::look_at_nodes() {
   const auto nodes = ask_slurm_nodes(absl::StrJoin(options_.names, ","));
-  if (!nodes.ok()) return;  // slurmctld is away: nothing is known, and nothing has changed
+  if (!nodes.ok()) return;  // without an answer of slurmctld the last state stays valid
   for (const SlurmNode& node : *nodes) {
     if (const std::string trouble = node.trouble(); !trouble.empty())
       give_up_waiting(node.name, trouble);
@@ -164,14 +164,15 @@ void SlurmNodes::look_at_nodes() {
     const auto done = admits ? client_.admit_worker(order.node)
                              : client_.exclude_worker(order.node, order.reason, /*seconds=*/0,
                                                       order.what == NodeOrder::What::kEvacuate);
-    if (!done.ok()) continue;  // at the next look
+    if (!done.ok()) continue;  // repeated at the next poll
     if (admits) {
       told_.erase(order.node);
-      tell(absl::StrCat(order.node, " is back: Slurm has nothing against it any more"));
+      tell(absl::StrCat(order.node, " is available again according to Slurm"));
     } else {
       told_[order.node] = order.reason;
-      tell(absl::StrCat(order.node, " gets no ranks any more (", order.reason, ")",
-                        order.what == NodeOrder::What::kEvacuate ? "; what runs there moves" : ""));
+      tell(absl::StrCat(
+          order.node, " gets no more ranks (", order.reason, ")",
+          order.what == NodeOrder::What::kEvacuate ? "; its jobs move to other nodes" : ""));
     }
   }
 }

@@ -1,5 +1,5 @@
-// Keeps the coordinator told of what Slurm knows of an allocation's nodes: who is drained or dead gets no ranks any more, and what runs
-// there moves when there is another place for it.
+// Reports Slurm's node states to the coordinator: a drained or dead node gets no more ranks, and
+// its jobs move if there is another place for them.
 #pragma once
 
 #include <condition_variable>
@@ -22,40 +22,44 @@ struct NodeOrder {
   std::string reason;
 };
 
-// What is to be said of the nodes. `fewest`: how many nodes the job can go on with; `told`: of whom a trouble was told before. Pure.
+// Returns the orders for the coordinator. `fewest`: the number of nodes that the job needs; `told`:
+// troubles reported earlier, by node. Pure.
 std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
                                    const v1::ListWorkersResponse& workers, int32_t fewest,
                                    const std::map<std::string, std::string>& told);
 
-// Workers that ranks can be placed on. Pure.
+// Returns how many workers can take ranks. Pure.
 int32_t usable_workers(const v1::ListWorkersResponse& workers);
 
-// Until workers are there, an image to be unpacked on each node included.
+// Time for the workers to start, including the unpacking of an image on each node.
 constexpr Duration kLaunchTime = std::chrono::minutes(15);
 
-// A thread of its own asks Slurm and the coordinator. Everything public is for the owner's thread.
+// A thread of its own queries Slurm and the coordinator. All public members are for the owner's
+// thread.
 class SlurmNodes {
  public:
   struct Options {
-    std::vector<std::string> names;  // the allocation's nodes; a fleet has others, too
-    int32_t fewest = 1;              // that the job can go on with
+    std::vector<std::string> names;  // the allocation's nodes; a fleet may have others
+    int32_t fewest = 1;              // nodes that the job needs
     Duration launch_time = kLaunchTime;
   };
   SlurmNodes(Options options, const CoordinatorTarget& coordinator);
-  // Ends its calls.
+  // Cancels its calls.
   ~SlurmNodes();
   SlurmNodes(const SlurmNodes&) = delete;
   SlurmNodes& operator=(const SlurmNodes&) = delete;
 
-  // Every worker has been heard of, but for those that are not waited for: of nodes that are drained or dead, and late ones.
+  // True when every worker has registered, except those given up: on drained or dead nodes, and
+  // late ones.
   bool launched() const;
-  // Workers that are there and stay; before launched() all of them.
+  // Returns the workers that are registered and stay; before launched() all of them.
   int32_t staying() const;
-  // There are too few workers for the job. False before launched().
+  // True when there are too few workers for the job. False before launched().
   bool too_few() const;
-  // The coordinator has answered the last question.
+  // The coordinator has answered the last request.
   bool coordinator_answers() const;
-  // One sentence for each thing that was told to the coordinator since, and for who is not waited for.
+  // Returns one sentence per order that was sent to the coordinator since the last call, and per
+  // worker given up.
   std::vector<std::string> take_news();
 
  private:
@@ -68,10 +72,10 @@ class SlurmNodes {
 
   const Options options_;
   Client client_;
-  // Of the thread:
+  // Used by the thread only:
   v1::ListWorkersResponse workers_;
   std::map<std::string, std::string> told_;
-  std::set<std::string> awaited_;  // nodes whose workers have not come yet
+  std::set<std::string> awaited_;  // nodes whose workers have not registered yet
   const Instant launch_by_;
 
   mutable std::mutex mutex_;

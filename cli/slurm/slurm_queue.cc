@@ -15,7 +15,7 @@
 namespace muster::cli {
 namespace {
 
-// Of man squeue: reasons that do not pass by themselves.
+// Reasons from man squeue that do not resolve by themselves.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLasting = {{
     {"PartitionNodeLimit",
      "more nodes than the partition lets one job have, or nodes that are down or drained"},
@@ -23,7 +23,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLasting 
     {"PartitionTimeLimit", "a longer time limit than the partition has"},
     {"PartitionDown", "the partition is closed"},
     {"PartitionInactive", "the partition is closed"},
-    {"BadConstraints", "no nodes have what it asks for"},
+    {"BadConstraints", "no nodes meet its constraints"},
 }};
 
 }  // namespace
@@ -51,7 +51,7 @@ std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::s
     if (largest == nullptr || partition.nodes > largest->nodes) largest = &partition;
   }
   if (largest == nullptr) return "";
-  return absl::StrCat("the job wants ", nodes, " nodes, but partition ", largest->name, " has ",
+  return absl::StrCat("the job needs ", nodes, " nodes, but partition ", largest->name, " has ",
                       largest->nodes);
 }
 
@@ -70,8 +70,8 @@ std::string waiting_text(std::string_view reason) {
   if (word.empty() || word == "None") return "";
   for (const auto& [name, why] : kLasting) {
     if (word == name)
-      return absl::StrCat("it does not start before something is changed (", av(word), ": ",
-                          av(why), ")");
+      return absl::StrCat("it cannot start until something is changed (", av(word), ": ", av(why),
+                          ")");
   }
   return absl::StrCat("it waits (", av(word), ")");
 }

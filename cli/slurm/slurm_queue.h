@@ -1,4 +1,5 @@
-// What Slurm says of a job that is handed in: whether it can ever start, and why it waits. Pure: texts in, sentences out.
+// Slurm's view of a submitted job: whether it can ever start, and why it waits. Pure: texts in,
+// sentences out.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +18,18 @@ struct SlurmPartition {
 };
 std::vector<SlurmPartition> parse_slurm_partitions(std::string_view text);
 
-// Why no partition that is named ("main,big"; empty: the default) can ever have so many nodes at once; empty where one can, or where
-// nobody knows. sbatch takes such a job, which waits for ever.
+// Returns why none of the partitions `named` ("main,big"; empty: the default) can ever have so many
+// nodes at once; empty if one can, or if unknown. sbatch accepts such a job, which then waits
+// forever.
 std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::string_view named,
                            int32_t nodes);
 
-// Jobs that are on nodes, by all their numbers, of `squeue -h -o "%T %i %A"`: those that do not wait.
+// Returns all numbers of jobs that have nodes, from `squeue -h -o "%T %i %A"`: every job that is
+// not pending.
 std::set<std::string> started_jobs(std::string_view text);
 
-// A sentence about squeue's reason; empty for a job that does not wait, or of which nothing is known yet ("None").
+// Returns a sentence for squeue's reason; empty for a job that does not wait, or whose reason is
+// not known yet ("None").
 std::string waiting_text(std::string_view reason);
 
 }  // namespace muster::cli

@@ -1,4 +1,5 @@
-// muster slurm run: the per-job mode. The coordinator on this node, a worker on each node of the allocation, one job, its exit code.
+// muster slurm run: the per-job mode. Runs the coordinator on this node, a worker on each node of
+// the allocation, and one job, and returns the job's exit code.
 #include <poll.h>
 #include <unistd.h>
 
@@ -33,7 +34,7 @@ struct RunOptions {
 
 constexpr auto kReportTime = std::chrono::minutes(2);
 
-// Its turns are an array's tasks.
+// True when its allocations are the tasks of an array.
 bool is_chain(const RunOptions& options, const SlurmJob& slurm) {
   return options.chain && !slurm.array.empty();
 }
@@ -43,15 +44,15 @@ struct WantedJob {
   bool saves = true;
 };
 
-// What of the allocation is not spare.
+// Sets the nodes of the job: those of the allocation that are not spares.
 absl::Status fill_in_nodes(const SlurmJob& slurm, JobArguments& arguments) {
   const int32_t spares = arguments.spares.value_or(0);
   if (!arguments.nodes) arguments.nodes = slurm.node_count - spares;
   if (*arguments.nodes < 1 || *arguments.nodes + spares > slurm.node_count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the allocation has ", slurm.node_count, slurm.node_count == 1 ? " node" : " nodes",
-        ", but --nodes ", std::max(*arguments.nodes, 1), " and --spares ", spares, " want ",
-        std::max(*arguments.nodes, 1) + spares, ": ask sbatch for -N ",
+        ", but --nodes ", std::max(*arguments.nodes, 1), " and --spares ", spares, " need ",
+        std::max(*arguments.nodes, 1) + spares, ": request -N ",
         std::max(*arguments.nodes, 1) + spares));
   }
   if (!arguments.ranks_per_node) arguments.ranks_per_node = slurm.ranks_per_node;
@@ -98,21 +99,23 @@ absl::Status wait_until_ready(EmbeddedFleet& fleet) {
   }
 }
 
-// What it has in its folder stays; whether it is tried again is Slurm's business then.
+// Requests the next allocation if one is needed, and reports it. The job's folder stays; Slurm
+// decides about further attempts.
 int say_goodbye(const SlurmJob& slurm, const Farewell& farewell, const Turn& turn,
                 NextTurn& next_turn) {
   if (farewell.requeue) next_turn.ask(turn);
   warn(absl::StrCat("Slurm job ", slurm.id, " ",
                     farewell.requeue     ? next_turn.outcome()
-                    : farewell.is_queued ? "is queued again, by somebody else"
+                    : farewell.is_queued ? "was requeued by somebody else"
                                          : absl::StrCat("is not queued again: ", farewell.reason)));
   return to_int(ExitCode::kPreempted);
 }
 
-// What another node, or the same one later, may not run into.
+// An error that another node, or the same node later, may not have.
 TurnEnd no_verdict(const absl::Status& status) { return {fail(status), Verdict::kNone}; }
 
-// Of the arguments, the config and what the preflight check says of them: the next turn has the same.
+// An error in the arguments, the config or the preflight check: every later allocation would have
+// it, too.
 TurnEnd of_the_input(const absl::Status& status) {
   return {fail(status), absl::IsInvalidArgument(status) ? Verdict::kOfTheInput : Verdict::kNone};
 }
@@ -128,7 +131,7 @@ TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   printer.news(absl::StrCat("Slurm job ", slurm.id, ": ", job.spec.nodes(), " of ",
                             slurm.node_count, " nodes (", slurm.nodes, ") with ",
                             job.spec.ranks_per_node(),
-                            " ranks each; look at it with muster "
+                            " ranks each; inspect it with muster "
                             "status --coordinator ",
                             fleet.address()));
   absl::StatusOr<int> end = 0;
@@ -138,7 +141,7 @@ TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   const TurnsBy by = is_chain(options, slurm)   ? TurnsBy::kChain
                      : options.slurm.no_requeue ? TurnsBy::kNobody
                                                 : TurnsBy::kRequeue;
-  // A chain has as many tasks as somebody has asked for.
+  // A chain has as many tasks as the user requested.
   NextTurn next_turn(
       slurm, job.spec.output_directory() + "/muster/slurm_turns.json", by,
       options.slurm.turns_max.value_or(by == TurnsBy::kChain ? kTurnsMax : kTurnsDefault));
@@ -162,7 +165,7 @@ TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob
     result.verdict = end.ok() ? Verdict::kOfTheJob : Verdict::kNone;
     if (result.exit_code != 0)
       warn(absl::StrCat("exit code ", result.exit_code, "; logs are in ", folder.path()));
-    // One that has failed is a turn, too: the next task tries again.
+    // A failed task also counts as an allocation: the next task tries again.
     if (by == TurnsBy::kChain && !ends_chain(result)) {
       next_turn.ask(turn);
       warn(absl::StrCat("Slurm job ", slurm.id, " ", next_turn.outcome()));
@@ -189,7 +192,7 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   const auto scrapes =
       scrape_folder(slurm, options.slurm, job.spec.output_directory() + "/prometheus");
   if (!scrapes.ok()) return no_verdict(scrapes.status());
-  // Each job has a coordinator of its own, which counts its jobs from 1.
+  // Each job has its own coordinator, which numbers its jobs from 1.
   const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
   ScrapeTarget target(absl::StrCat(*scrapes, "/", scrape_owner(slurm).coordinator_file()),
                       {.job = "muster-coordinator", .node = slurm.node, .cluster = cluster});
@@ -209,7 +212,7 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
     if (auto status = (*preflight)->result(); !status.ok()) return of_the_input(status);
   }
   const TurnEnd end = follow(options, slurm, job, signals, **fleet, **step, folder);
-  // Nsight Systems writes its report when its program has ended.
+  // Nsight Systems writes its report after its program has ended.
   end_worker_step(slurm, options.slurm.profile.empty() ? Duration() : Duration(kReportTime));
   constexpr auto kStopGrace = std::chrono::milliseconds(1500);
   (*fleet)->stop(kStopGrace);
@@ -237,10 +240,10 @@ int run(const RunOptions& options) {
   if (!is_chain(options, *slurm) || !ends_chain(end)) return end.exit_code;
   const absl::Status status = cancel_waiting_tasks(*slurm);
   warn(status.ok()
-           ? absl::StrCat("the chain ends here: the tasks of ", slurm->array,
-                          " that wait are cancelled")
-           : absl::StrCat("the tasks of ", slurm->array,
-                          " that wait could not be cancelled: ", std::string(status.message())));
+           ? absl::StrCat("the chain has ended: cancelled the pending tasks of ",
+                          slurm->array)
+           : absl::StrCat("cannot cancel the pending tasks of ", slurm->array,
+                          ": ", std::string(status.message())));
   return end.exit_code;
 }
 
@@ -250,7 +253,7 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
   auto options = std::make_shared<RunOptions>();
   options->job.own_workers = true;
   CLI::App* command = slurm.add_subcommand(
-      "run", "In an sbatch script: run one job on the nodes that Slurm has given it");
+      "run", "In an sbatch script: run one job on the nodes of the allocation");
   command->group("Commands");
   add_config_arguments(*command, options->job, true);
   add_node_options(*command, options->job, "--nodes");
@@ -259,13 +262,13 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
   add_slurm_options(*command, options->slurm);
   command
       ->add_option("--profile", options->slurm.profile,
-                   "Have Nsight Systems (nsys) profile the first node's ranks, to FILE.nsys-rep")
+                   "Profile the first node's ranks with Nsight Systems (nsys), to FILE.nsys-rep")
       ->type_name("FILE");
   command->add_flag(
       "--chain", options->chain,
-      "The tasks of this array (sbatch --array=1-10%1) are turns of one job: when it is "
-      "through, or its input is bad, those that wait are cancelled");
-  // Of muster slurm submit, whose jobs of one chain have different numbers.
+      "The tasks of this array (sbatch --array=1-10%1) run one job, each from its newest "
+      "checkpoint on; pending tasks are cancelled when the job has finished or its input is bad");
+  // Used by muster slurm submit, because the jobs of a chain have different numbers.
   command->add_option("--default-name", options->job.default_name, "Of a run without a name")
       ->group("");
   command->footer(
@@ -275,11 +278,11 @@ void declare_slurm_run(CLI::App& slurm, Action& action) {
       "base_output_directory=/shared\n"
       "  exec muster slurm run --spares 1 -- python3 train.py --lr 1e-3\n"
       "\n"
-      "The output folder has to be on every node. Ranks on each node: --ranks-per-node, else "
-      "sbatch's --ntasks-per-node, else the node's GPUs.\n"
-      "SIGUSR1, and SIGTERM where Slurm ends the job for its time limit or for others, save a "
-      "checkpoint and queue the job again; scancel saves and ends it.\n"
-      "The exit code is the job's; 75 when it was told to leave.");
+      "The output folder must exist on every node. Ranks on each node: --ranks-per-node, else "
+      "sbatch's --ntasks-per-node, else the node's GPUs.\nSIGUSR1 saves a checkpoint and requeues "
+      "the job, and so does SIGTERM at the time limit or on preemption; scancel saves a checkpoint "
+      "and ends it.\n"
+      "The exit code is the job's; 75 when it was asked to leave.");
   on_call(*command, action, options, run);
 }
 

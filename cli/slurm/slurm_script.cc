@@ -20,7 +20,8 @@ bool is_plain(const std::string& word) {
   return !word.empty() && word.find_first_not_of(kPlain) == std::string::npos;
 }
 
-// As sbatch reads its lines: quotes take what is between them, and a backslash what follows it.
+// Quotes a word for a script line as sbatch parses it: quotes group characters, and a backslash
+// escapes the next one.
 std::string sbatch_word(const std::string& word) {
   if (is_plain(word)) return word;
   return absl::StrCat("\"", absl::StrReplaceAll(word, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
@@ -60,7 +61,7 @@ std::optional<int64_t> limit_seconds(const std::string& time) {
     if (numbers[i] < 0 || numbers[i] > kPartMax) return std::nullopt;
     seconds += numbers[i] * units[i];
   }
-  return seconds == 0 ? std::nullopt : std::optional(seconds);  // 0: none, for sbatch
+  return seconds == 0 ? std::nullopt : std::optional(seconds);  // 0 means no limit for sbatch
 }
 
 int32_t signal_lead(int32_t wanted_seconds, const std::string& time) {
@@ -85,7 +86,7 @@ absl::StatusOr<std::vector<std::string>> sbatch_words(const std::string& line) {
     }
     if (i == line.size())
       return absl::InvalidArgumentError(
-          absl::StrCat("--sbatch ", printable(line, 100), ": a quote is not closed"));
+          absl::StrCat("--sbatch ", printable(line, 100), ": unclosed quote"));
     is_word = true;
     if (c == '\\') {
       if (i + 1 < line.size()) word += line[++i];
@@ -126,13 +127,12 @@ absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan) {
                                   &plan.time, &plan.dependency, &plan.output_folder}) {
     if (has_line_end(*text)) {
       return absl::InvalidArgumentError(
-          absl::StrCat(printable(*text, 100), ": sbatch takes one line of it"));
+          absl::StrCat(printable(*text, 100), ": must be a single line for sbatch"));
     }
   }
   std::string script =
-      "#!/bin/bash\n"
-      "# By muster slurm submit. sbatch takes it again, too, and the run goes on from its newest "
-      "checkpoint.\n";
+      "#!/bin/bash\n# By muster slurm submit. Submit it again with sbatch to resume the run from "
+      "its newest checkpoint.\n";
   add(script, "--job-name", plan.job_name);
   add(script, "--account", plan.account);
   add(script, "--partition", plan.partition);
@@ -142,7 +142,7 @@ absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan) {
   add(script, "--nodes", absl::StrCat(plan.nodes));
   if (plan.gpus_per_node > 0) add(script, "--gpus-per-node", absl::StrCat(plan.gpus_per_node));
   if (plan.exclusive) {
-    // A site's default of memory for each processor holds for whole nodes, too.
+    // Overrides a site's default memory per processor, which would also apply to whole nodes.
     absl::StrAppend(&script, "#SBATCH --exclusive\n#SBATCH --mem=0\n");
   } else if (plan.tasks_per_node > 0) {
     add(script, "--ntasks-per-node", absl::StrCat(plan.tasks_per_node));
@@ -152,14 +152,14 @@ absl::StatusOr<std::string> slurm_script(const ScriptPlan& plan) {
   if (plan.signal_seconds > 0)
     absl::StrAppend(&script, "#SBATCH --signal=B:USR1@", plan.signal_seconds, "\n");
   if (plan.chain > 1) absl::StrAppend(&script, "#SBATCH --array=1-", plan.chain, "%1\n");
-  // A percent sign of the folder is none of sbatch's own.
+  // Escapes percent signs of the folder, which sbatch would expand.
   add(script, "--output",
       absl::StrReplaceAll(plan.output_folder, {{"%", "%%"}}) +
           (plan.chain > 1 ? "/slurm-%A_%a.out" : "/slurm-%j.out"));
   for (const std::string& option : plan.more) {
     if (has_line_end(option))
       return absl::InvalidArgumentError(
-          absl::StrCat("--sbatch ", printable(option, 100), ": one line is wanted"));
+          absl::StrCat("--sbatch ", printable(option, 100), ": must be a single line"));
     if (auto words = sbatch_words(option); !words.ok()) return words.status();
     absl::StrAppend(&script, "#SBATCH ", option, "\n");
   }

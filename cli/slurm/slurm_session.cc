@@ -18,13 +18,13 @@ namespace muster::cli {
 namespace {
 
 constexpr auto kLookPeriod = std::chrono::milliseconds(250);
-// The last lines of ranks that have ended.
+// Time for the last lines of ranks that have ended.
 constexpr auto kLogTail = std::chrono::seconds(5);
-// Beyond what ranks are given, for the coordinator to tell of their end.
+// Added to the ranks' grace, for the coordinator to report their end.
 constexpr auto kTelling = std::chrono::seconds(15);
-// A job that waits so long for nodes in its own allocation will not get them there any more.
+// A job that waits this long for nodes of its own allocation will not get them.
 constexpr auto kStarved = std::chrono::seconds(60);
-// slurmctld answers for the whole cluster.
+// Poll interval; slurmctld serves the whole cluster.
 constexpr auto kStepPeriod = std::chrono::seconds(2);
 
 SlurmNodes::Options nodes_of(const SlurmJob& slurm, const v1::JobSpec& spec) {
@@ -61,14 +61,16 @@ SlurmSession::~SlurmSession() {
 
 void SlurmSession::leave(Farewell farewell) {
   if (!saves_ && farewell.requeue)
-    farewell = {false, farewell.reason + "; without checkpoints another turn would begin anew"};
+    farewell = {false,
+                farewell.reason +
+                    "; without checkpoints another allocation would start from the beginning"};
   farewell_ = std::move(farewell);
-  parts_.printer.news(absl::StrCat("the job is to leave: ", farewell_->reason));
+  parts_.printer.news(absl::StrCat("the job is asked to leave: ", farewell_->reason));
   told_ = monotonic_now();
   leave_by_ = *told_ + parts_.leave_time + kTelling;
   const v1::Job last = watch_.job();
   if (last.id() == 0 || watch_.has_ended()) return;
-  const auto now = parts_.client.get_job(last.id());  // what is watched is its state alone
+  const auto now = parts_.client.get_job(last.id());  // the watched job has no steps of ranks
   step_ = highest_step(now.ok() ? *now : last);
   watch_.cancel();
 }
@@ -79,7 +81,8 @@ Turn SlurmSession::turn() const {
           .counts = !is_program_};
 }
 
-// Slurm kills whatever has not left within KillWait, the script among it, and queues nothing again that its time limit has ended.
+// Slurm kills everything that has not left within KillWait, including the script, and requeues
+// nothing that its time limit ended. So the request is sent now.
 void SlurmSession::hear_of_the_end() {
   const SlurmJobState state = ask_slurm_job(parts_.slurm);
   if (!farewell_->requeue || !is_being_ended(state) || !farewell_of(parts_.slurm, state).requeue)
@@ -125,29 +128,29 @@ void SlurmSession::take_signals() {
   }
 }
 
-// Slurm signals the steps of a job that is preempted, and not its script: workers that leave are then the first sign of it.
+// On preemption Slurm signals the steps and not the batch script: leaving workers are its first
+// sign.
 void SlurmSession::look_at_workers() {
   for (const std::string& news : nodes_.take_news()) parts_.printer.news(news);
   if (!parts_.step.runs_alone() && (nodes_.launched() || farewell_)) parts_.step.let_srun_go();
   const v1::Job job = watch_.job();
   const Instant now = monotonic_now();
-  // One that has its nodes and waits all the same backs off before a restart.
+  // A queued job that has enough nodes is in its backoff before a restart.
   if (farewell_ || job.state() != v1::QUEUED || !nodes_.too_few()) return starved_since_.reset();
   if (!starved_since_) starved_since_ = ask_for_workers_at_ = now;
   if (nodes_.staying() == 0 && now >= *ask_for_workers_at_) {
-    // A coordinator that was started again has none of them for a moment.
+    // A restarted coordinator has no workers for a moment.
     ask_for_workers_at_ = now + kStepPeriod;
     if (workers_have_ended(parts_.slurm)) {
       if (auto farewell = farewell_of_workers(parts_.slurm, ask_slurm_job(parts_.slurm)))
         return leave(*std::move(farewell));
       fault_ = absl::UnavailableError(
-          "every worker has ended, and Slurm neither ends the job nor gives its nodes to others");
+          "every worker has ended, although Slurm neither ends nor preempts the job");
       return;
     }
   }
   if (now - *starved_since_ >= kStarved) {
-    leave(
-        {true, absl::StrCat("this allocation has no nodes for it any more (", job.reason(), ")")});
+    leave({true, absl::StrCat("this allocation has too few nodes left (", job.reason(), ")")});
   }
 }
 
@@ -169,7 +172,7 @@ void SlurmSession::wait_for_news() {
   watch_.take_event();
 }
 
-// A coordinator that died is started again: ranks do not notice.
+// Restarts a coordinator that died; ranks do not notice.
 absl::Status SlurmSession::trouble() {
   std::vector<std::string> notes;
   absl::Status status = parts_.fleet.mend(notes);
@@ -191,7 +194,7 @@ absl::StatusOr<int> SlurmSession::follow() {
   }
   const v1::Job job = watch_.job();
   advise(/*saved=*/watch_.has_ended());
-  // It was through, or at an end, when it was told.
+  // The job had finished when it was asked to leave.
   if (job.state() == v1::SUCCEEDED || job.state() == v1::FAILED) farewell_.reset();
   return farewell_ ? to_int(ExitCode::kPreempted) : job.exit_code();
 }

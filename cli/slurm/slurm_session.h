@@ -1,4 +1,4 @@
-// One job in one allocation, from its submission to the end that Slurm or the job gives it.
+// One job in one allocation, from its submission until the job ends or Slurm ends the allocation.
 #pragma once
 
 #include <optional>
@@ -28,31 +28,33 @@ class SlurmSession {
     Client& client;
     const RunFolder& folder;
     NextTurn& next_turn;
-    Duration leave_time;  // that ranks get
+    Duration leave_time;  // grace of the ranks
   };
-  // All of `parts` outlive it. `saves`: the job keeps checkpoints, so that to queue it again is of use.
+  // All of `parts` must outlive it. `saves`: the job writes checkpoints, so that a requeue is
+  // useful.
   SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool saves);
   ~SlurmSession();
   SlurmSession(const SlurmSession&) = delete;
   SlurmSession& operator=(const SlurmSession&) = delete;
 
-  // The exit code of the job as it ended, or why it could not be followed.
+  // Returns the exit code of the job as it ended, or why it could not be followed.
   absl::StatusOr<int> follow();
   v1::Job job() const { return watch_.job(); }
-  // Of a job that was told to leave: whether it is to be queued again. Nothing for one that ended by itself.
+  // For a job that was asked to leave: whether it is requeued. nullopt for a job that ended by
+  // itself.
   const std::optional<Farewell>& farewell() const { return farewell_; }
-  // As far as it is known.
+  // Returns what is known of this allocation so far.
   Turn turn() const;
 
  private:
   void wait_for_news();
   void take_signals();
-  // The time limit is near.
+  // Handles the near time limit.
   void leave_in_time();
   void look_at_workers();
   // Asks the ranks to save and leave.
   void leave(Farewell farewell);
-  // SIGTERM when they have been asked already.
+  // Handles SIGTERM after they were asked.
   void hear_of_the_end();
   void advise(bool saved);
   bool is_done();
@@ -66,14 +68,14 @@ class SlurmSession {
   SlurmNodes nodes_;
   LimitWarning limit_;
   std::optional<Farewell> farewell_;
-  absl::Status fault_;               // of workers that all ended by themselves
-  std::optional<Instant> leave_by_;  // what is left then is not waited for
+  absl::Status fault_;               // error when all workers ended by themselves
+  std::optional<Instant> leave_by_;  // the rest is not waited for after this
   std::optional<Instant> logs_by_;
   std::optional<Instant> starved_since_;
   std::optional<Instant> ask_for_workers_at_;
-  std::optional<Instant> told_;          // to leave
+  std::optional<Instant> told_;          // when it was asked to leave
   std::optional<int64_t> lead_seconds_;  // from SIGUSR1 to the time limit
-  int64_t step_ = -1;                    // the highest when it was told to leave
+  int64_t step_ = -1;                    // the highest step when it was asked to leave
   bool was_interrupted_ = false;
 };
 

@@ -38,14 +38,14 @@ Variables own_variables() {
   return variables;
 }
 
-// "10.0.0.5" of "node1".
+// Resolves "node1" to "10.0.0.5".
 absl::StatusOr<std::string> numeric(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
     return absl::NotFoundError(absl::StrCat("this node's address ", host, ": ", gai_strerror(error),
-                                            "; --address says by which one other nodes reach it"));
+                                            "; give the address for other nodes with --address"));
   }
   const absl::Cleanup release = [&] { freeaddrinfo(found); };
   std::array<char, NI_MAXHOST> text{};
@@ -59,10 +59,9 @@ bool is_loopback(const std::string& address) {
 }
 
 absl::Status reachable_by_others(const std::string& where) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("the coordinator would listen at ", where,
-                   " for others, and whoever reaches it could run jobs as you: --insecure "
-                   "allows that"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the coordinator would listen at ", where,
+      ", and everybody who can reach it could run jobs as you; give --insecure to allow that"));
 }
 
 absl::StatusOr<std::string> address_of_node(const SlurmJob& job) {
@@ -70,7 +69,7 @@ absl::StatusOr<std::string> address_of_node(const SlurmJob& job) {
   if (!nodes.ok()) return nodes.status();
   for (const SlurmNode& node : *nodes)
     if (node.name == job.node && !node.address.empty()) return node.address;
-  return absl::NotFoundError(absl::StrCat("Slurm knows no address of node ", job.node));
+  return absl::NotFoundError(absl::StrCat("Slurm has no address of node ", job.node));
 }
 
 }  // namespace
@@ -82,44 +81,45 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
                   "libraries")
       ->type_name("IMAGE");
   daemon::add_list(command, "--container-mounts", options.mounts, "FROM:TO",
-                   "What the container sees besides Muster, the output and the current folder")
+                   "Mounts of the container besides Muster, the output and the current folder")
       ->delimiter(',');
   command
       .add_option("--address", options.address,
-                  "How other nodes reach this one (default: the address that Slurm has)")
+                  "This node's address for other nodes (default: the one in Slurm)")
       ->type_name("HOST");
   command.add_flag("--insecure", options.insecure,
-                   "Allow listeners that other machines can reach, as several nodes need them: "
-                   "whoever reaches them can run jobs as you");
+                   "Allow listeners that other machines can reach, which jobs of several nodes "
+                   "need: everybody who reaches them can run jobs as you");
   command
       .add_option("--metrics-port", options.metrics_port,
                   "Serve the workers' /metrics on the nodes' addresses, at this port (0: any), for "
-                  "Prometheus; --insecure is needed for it, or a fleet's --trusted-network")
+                  "Prometheus; needs --insecure, or --trusted-network for a fleet")
       ->type_name("PORT")
       ->transform(daemon::whole_number(0, 65'535));
   command
       .add_option("--metrics-folder", options.metrics_folder,
-                  "Where Prometheus reads those addresses, a file each; jobs may share it "
+                  "Folder for files with those addresses for Prometheus; jobs may share it "
                   "(default: prometheus in the output folder, or in a fleet's --log-folder)")
       ->type_name("FOLDER");
   command.add_flag("--no-requeue", options.no_requeue,
-                   "Leave it to others that the job goes on: end with 75 after a checkpoint");
+                   "Do not requeue the job: exit with 75 after a checkpoint");
   daemon::add_count(
       command, "--max-turns", options.turns_max,
-      absl::StrCat("How often the job may be started in all, the first time included, "
-                   "before it is not queued again (default: ",
-                   kTurnsDefault, ", and of a chain all of its tasks)"),
+      absl::StrCat(
+          "Number of starts of the job in total, after which it is not requeued (default: ",
+          kTurnsDefault, "; for a chain the number of its tasks)"),
       1, kTurnsMax);
-  daemon::add_count(command, "--leave-seconds", options.leave_seconds,
-                    "What ranks get to save a checkpoint and leave; Slurm may give them less", 1,
-                    kLeaveSecondsMax)
+  daemon::add_count(
+      command, "--leave-seconds", options.leave_seconds,
+      "Grace for ranks to save a checkpoint and leave, in seconds; Slurm may grant less", 1,
+      kLeaveSecondsMax)
       ->capture_default_str();
 }
 
 absl::StatusOr<SlurmJob> enter_slurm_job() {
   auto job = slurm_job(own_variables());
   if (!job.ok()) return job;
-  // A job that an array's task has submitted inherits the array's variables.
+  // A job that an array task has submitted inherits the array's variables.
   const char* number = std::getenv("SLURM_JOB_ID");
   if (number != nullptr && job->id != number && ask_slurm_job(*job).id != number) {
     job->id = number;
@@ -204,10 +204,10 @@ absl::StatusOr<std::string> scrape_folder(const SlurmJob& job, const SlurmOption
   const auto removed = remove_dead_targets(path, scrape_owner(job), ask_started_jobs);
   if (!removed.ok()) {
     warn(absl::StrCat("addresses in ", path,
-                      " may be of jobs that are over: ", std::string(removed.status().message())));
+                      " may belong to finished jobs: ", std::string(removed.status().message())));
   } else if (*removed > 0) {
     warn(absl::StrCat(*removed, *removed == 1 ? " address" : " addresses", " in ", path,
-                      " of who was killed, or of an earlier turn, removed"));
+                      " of killed jobs or earlier allocations removed"));
   }
   return path;
 }

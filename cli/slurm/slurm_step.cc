@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kLogTailBytes = 4 << 10;
 
-// srun forks a helper that cancels the step when srun dies: it has to go first. Its own threads fork it.
+// srun forks a helper that cancels the step when srun dies, so that the helper is killed first. The
+// helper is a child of srun's main thread.
 std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> children;
   std::ifstream file(absl::StrCat("/proc/", pid, "/task/", pid, "/children"));
@@ -31,8 +32,8 @@ std::vector<std::string> srun_command(const StepPlan& plan) {
   std::vector<std::string> words = {
       "srun", absl::StrCat("--nodes=", plan.nodes), absl::StrCat("--ntasks=", plan.nodes),
       "--ntasks-per-node=1", absl::StrCat("--job-name=", kStepName),
-      // A site's defaults are for MPI programs, and for scripts that are to see nothing of
-      // who submits them; ranks are to see what the script has set.
+      // Overrides site defaults for MPI programs, and for scripts that hide the submitter's
+      // environment: ranks need the variables that the script has set.
       "--mpi=none", "--export=ALL", "--overlap", "--no-kill", "--kill-on-bad-exit=0", "--wait=0",
       "--cpu-bind=none", "--input=none"};
   if (plan.gpus_per_node > 0) words.push_back(absl::StrCat("--gpus-per-node=", plan.gpus_per_node));
@@ -75,7 +76,7 @@ bool has_pyxis() {
 absl::StatusOr<std::unique_ptr<WorkerStep>> WorkerStep::start(const StepPlan& plan) {
   std::vector<std::string> command = srun_command(plan);
   auto path = output_of({"sh", "-c", "command -v srun"}, std::chrono::seconds(20));
-  if (!path.ok()) return absl::NotFoundError("there is no srun in PATH");
+  if (!path.ok()) return absl::NotFoundError("no srun in PATH");
   command[0] = path->substr(0, path->find('\n'));
   const std::string log = plan.log_folder + "/srun.log";
   auto srun = ChildProcess::start({.command = std::move(command), .output_path = log});
@@ -89,7 +90,7 @@ absl::Status WorkerStep::health() {
   if (!end) return absl::OkStatus();
   const std::string said = tail_of_file(log_, kLogTailBytes);
   return absl::FailedPreconditionError(absl::StrCat(
-      "the workers could not be started: srun ended with ",
+      "cannot start the workers: srun ended with ",
       end->signal != 0 ? absl::StrCat("signal ", end->signal) : absl::StrCat(end->code),
       said.empty() ? "" : ":\n", said));
 }
@@ -97,9 +98,9 @@ absl::Status WorkerStep::health() {
 void WorkerStep::let_srun_go() {
   if (srun_ == nullptr) return;
   const std::vector<pid_t> helpers = children_of(srun_->pid());
-  if (helpers.empty()) return;  // one that is not seen would cancel the step
+  if (helpers.empty()) return;  // an undetected helper would cancel the step
   for (const pid_t helper : helpers) kill(helper, SIGKILL);
-  srun_.reset();  // SIGKILL
+  srun_.reset();  // sends SIGKILL
 }
 
 }  // namespace muster::cli

@@ -1,4 +1,4 @@
-// muster slurm submit: writes the script of a per-job run and hands it to sbatch.
+// muster slurm submit: writes the script of a per-job run and passes it to sbatch.
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -26,9 +26,9 @@
 namespace muster::cli {
 namespace {
 
-constexpr int32_t kChainMax = 1000;  // sbatch's own bound of an array's numbers
+constexpr int32_t kChainMax = 1000;  // sbatch's limit for array indices
 constexpr auto kSbatchDeadline = std::chrono::seconds(60);
-// Slurm looks at a new job at once, or some seconds later; nobody waits for that.
+// Slurm schedules a new job at once or some seconds later; the command does not wait for that.
 constexpr int kReasonTries = 8;
 constexpr auto kReasonPeriod = std::chrono::milliseconds(250);
 
@@ -46,7 +46,7 @@ void add_words(std::vector<std::string>& command, const std::vector<std::string>
   command.insert(command.end(), words.begin(), words.end());
 }
 
-// As the user has typed it, with what has to be the same at each turn of the job.
+// Returns the user's command line, plus values that must be the same in each allocation of the job.
 std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::JobSpec& spec,
                                    const std::string& muster) {
   const JobArguments& job = options.job;
@@ -91,7 +91,7 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
   return words;
 }
 
-// `text`'s place; the folder is made, too.
+// Writes the script and creates its folder. Returns the path.
 absl::StatusOr<std::string> write_script(const v1::JobSpec& spec, const std::string& text) {
   const std::string& folder = spec.output_directory();
   if (auto status = daemon::make_writable_directory(folder); !status.ok()) return status;
@@ -100,22 +100,22 @@ absl::StatusOr<std::string> write_script(const v1::JobSpec& spec, const std::str
   return path;
 }
 
-// Options that stand for themselves may say another partition, which is Slurm's to judge then.
+// Options passed through may select another partition; sbatch validates the nodes then.
 absl::Status check_nodes(const ScriptPlan& plan) {
   if (!plan.more.empty()) return absl::OkStatus();
   const char* variable = std::getenv("SBATCH_PARTITION");
   const std::string named =
       plan.partition.empty() && variable != nullptr ? variable : plan.partition;
   const auto text = output_of({"scontrol", "show", "partition", "-o"}, kSlurmDeadline);
-  if (!text.ok()) return absl::OkStatus();  // sbatch says why
+  if (!text.ok()) return absl::OkStatus();  // sbatch reports the reason
   const std::string why = too_many_nodes(parse_slurm_partitions(*text), named, plan.nodes);
   if (why.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(why, ": a smaller -N",
                                                  plan.keeps_failed_nodes ? ", fewer --spares" : "",
-                                                 " or another -p is wanted"));
+                                                 " or another -p is needed"));
 }
 
-// Why Slurm has the job wait; empty when it does not, or does not say so in time.
+// Returns why the job is pending; empty if it is not, or if Slurm gives no reason in time.
 std::string reason_of_waiting(const std::string& id) {
   for (int tries = 0; tries < kReasonTries; ++tries) {
     const auto reason =
@@ -133,7 +133,7 @@ int submit(const SlurmSubmitOptions& given) {
   if (!options.job.nodes) options.job.nodes = 1;
   if (!options.job.ranks_per_node && options.plan.gpus_per_node > 0)
     options.job.ranks_per_node = options.plan.gpus_per_node;
-  // The check tries the output folder, and a dry run writes nothing.
+  // The check writes to the output folder, but a dry run must not.
   const auto spec = checked_spec(options.job, !options.no_check && !options.dry_run);
   if (!spec.ok()) return fail(spec.status());
   if (auto status = check_listener(spec->nodes() + spec->spares(), options.slurm); !status.ok())
@@ -161,7 +161,7 @@ int submit(const SlurmSubmitOptions& given) {
   if (!end.ok()) return fail(end.status());
   if (end->exit_code != 0) {
     return fail(absl::InvalidArgumentError(absl::StrCat(
-        "Slurm takes no such job: ", std::string(absl::StripAsciiWhitespace(end->errors)),
+        "sbatch rejects the job: ", std::string(absl::StripAsciiWhitespace(end->errors)),
         "; the script is ", *path)));
   }
   const std::string id(absl::StripAsciiWhitespace(end->output));  // "12", or "12;cluster"
@@ -174,7 +174,7 @@ int submit(const SlurmSubmitOptions& given) {
                             .dump(2) +
                         "\n");
   return print_result(absl::StrCat("Slurm job ", id, " (", plan.job_name, ") on ", plan.nodes,
-                                   plan.nodes == 1 ? " node" : " nodes", "; its output goes to ",
+                                   plan.nodes == 1 ? " node" : " nodes", "; its output is in ",
                                    spec->output_directory(), waits.empty() ? "" : "; ", waits,
                                    "\n"));
 }
@@ -185,33 +185,31 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
   command.add_option("-A,--account", plan.account, "Slurm's account")->type_name("NAME");
   command.add_option("-p,--partition", plan.partition, "Slurm's partition")->type_name("NAME");
   command.add_option("-q,--qos", plan.qos, "Slurm's quality of service")->type_name("NAME");
-  command.add_option("-J,--job-name", plan.job_name, "Slurm's name of it (default: the run's)")
+  command.add_option("-J,--job-name", plan.job_name, "The Slurm job's name (default: the run's)")
       ->type_name("NAME");
-  command.add_option("-t,--time", plan.time, "The time limit, as sbatch takes it")
-      ->type_name("TIME");
+  command.add_option("-t,--time", plan.time, "The time limit in sbatch's form")->type_name("TIME");
   command
-      .add_option("-d,--dependency", plan.dependency, "As sbatch takes it: afterany:12, singleton")
+      .add_option("-d,--dependency", plan.dependency,
+                  "A dependency in sbatch's form: afterany:12, singleton")
       ->type_name("WHAT");
   daemon::add_count(command, "--gpus-per-node", plan.gpus_per_node,
-                    "GPUs, and as many ranks, on each node", 1, kNodesMax);
+                    "GPUs per node; also the default number of ranks", 1, kNodesMax);
   daemon::add_count(command, "--chain", plan.chain,
-                    "For longer than a time limit: so many jobs after each other, each from the "
-                    "newest checkpoint on",
+                    "For runs beyond the time limit: submit this many jobs in sequence, each from "
+                    "the newest checkpoint on",
                     1, kChainMax);
   plan.signal_seconds = 300;
-  daemon::add_count(
-      command, "--signal-seconds", plan.signal_seconds,
-      "So long before the time limit ranks save and leave, at most a quarter of --time; 0: "
-      "only when Slurm ends it",
-      0, 65'535)
+  daemon::add_count(command, "--signal-seconds", plan.signal_seconds,
+                    "Seconds before the time limit at which ranks save and leave, at most a "
+                    "quarter of --time; 0: only when Slurm ends the job",
+                    0, 65'535)
       ->capture_default_str();
-  command.add_flag(
-      "--share-nodes", options.share_nodes,
-      "Do not ask for whole nodes, but for a processor for each rank; --sbatch says more, as "
-      "--cpus-per-task=8, --mem=64G");
+  command.add_flag("--share-nodes", options.share_nodes,
+                   "Request a processor per rank instead of whole nodes; add more with --sbatch, "
+                   "for example --cpus-per-task=8, --mem=64G");
   daemon::add_list(
       command, "--sbatch", plan.more, "OPTION",
-      "Another option of sbatch's, as it stands; may be repeated. It beats those here");
+      "Another option of sbatch, passed unchanged; may be repeated. It overrides the options here");
 }
 
 }  // namespace
@@ -219,7 +217,7 @@ void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {
 void declare_slurm_submit(CLI::App& slurm, Action& action) {
   auto options = std::make_shared<SlurmSubmitOptions>();
   options->job.own_workers = true;
-  CLI::App* command = slurm.add_subcommand("submit", "Write a job's script and hand it to sbatch");
+  CLI::App* command = slurm.add_subcommand("submit", "Write a job's script and pass it to sbatch");
   command->group("Commands");
   add_config_arguments(*command, options->job, true);
   add_sbatch_options(*command, *options);

@@ -14,12 +14,12 @@
 namespace muster::cli {
 namespace {
 
-// A program that has run so long may have done something that nobody here sees.
+// A program that ran this long may have made progress that it does not report.
 constexpr Duration kTurnWorthHaving = std::chrono::minutes(10);
-constexpr int64_t kSignalSecondsMax = 65'535;  // sbatch's own
+constexpr int64_t kSignalSecondsMax = 65'535;  // sbatch's limit
 constexpr int64_t kMinute = 60;
 
-// A file that cannot be read is none: the job is then given its turns once more.
+// An unreadable file counts as no record: the job then gets all its allocations again.
 TurnRecord read_record(const std::string& path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -63,10 +63,10 @@ std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved) 
       std::clamp((2 * needed + kMinute - 1) / kMinute * kMinute, kMinute, kSignalSecondsMax);
   return absl::StrCat(saved ? absl::StrCat("the ranks took ", took_seconds, " s of the ",
                                            lead_seconds, " s between SIGUSR1 and the time limit")
-                            : absl::StrCat("the time limit has come ", took_seconds,
+                            : absl::StrCat("the time limit was reached ", took_seconds,
                                            " s after SIGUSR1, before the ranks had saved and left"),
                       ": --signal=B:USR1@", sensible, " (--signal-seconds ", sensible,
-                      " of muster slurm submit) gives them enough");
+                      " of muster slurm submit) gives them enough time");
 }
 
 bool ends_chain(const TurnEnd& end) {
@@ -94,32 +94,32 @@ void NextTurn::ask(const Turn& turn) {
   if (outcome_.empty()) count(turn);
   if (was_last_) return;
   if (by_ == TurnsBy::kChain) {
-    outcome_ = absl::StrCat("is not queued again: the next task of its chain goes on", remark_);
+    outcome_ = absl::StrCat("is not queued again: the next task of its chain continues", remark_);
     return;
   }
   const absl::Status status = requeue_slurm_job(job_);
   is_settled_ = status.ok();
   outcome_ = status.ok()
-                 ? absl::StrCat("is queued again and goes on from its newest checkpoint", remark_)
-                 : absl::StrCat("could not be queued again: ", std::string(status.message()));
+                 ? absl::StrCat("is queued again and resumes from its newest checkpoint", remark_)
+                 : absl::StrCat("cannot be queued again: ", std::string(status.message()));
 }
 
 void NextTurn::count(Turn turn) {
   turn.job = by_ == TurnsBy::kChain ? job_.array : job_.id;
   const TurnRecord record = with_turn(read_record(record_path_), turn);
-  (void)write_file_atomically(record_path_, text_of(record));  // the bound is then missed
+  // without the record the bound is missed
+  (void)write_file_atomically(record_path_, text_of(record));
   was_last_ = record.fruitless >= kFruitlessTurnsMax || record.turns >= turns_max_;
   if (record.fruitless >= kFruitlessTurnsMax) {
     outcome_ = absl::StrCat("is not queued again: ", record.fruitless,
-                            " turns in a row have come no further than ",
+                            " allocations in a row made no progress beyond ",
                             record.step < 0 ? "the beginning" : absl::StrCat("step ", record.step));
   } else if (was_last_) {
     outcome_ = absl::StrCat("is not queued again: it has had ", record.turns,
-                            " turns, and --max-turns allows ", turns_max_);
+                            " allocations, the limit of --max-turns ", turns_max_);
   } else if (record.fruitless > 0) {
-    remark_ =
-        absl::StrCat("; ", record.fruitless, " of its turns in a row have come no further, after ",
-                     kFruitlessTurnsMax, " there is no other");
+    remark_ = absl::StrCat("; ", record.fruitless, " allocations in a row made no progress; after ",
+                           kFruitlessTurnsMax, " it is not queued again");
   }
 }
 

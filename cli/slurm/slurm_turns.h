@@ -1,5 +1,6 @@
-// A Slurm job's turns: each ends by its time limit, for others, or for want of nodes, and asks for the next one. Slurm requeues what it
-// kills for others and what a dead node took, and nothing else.
+// The allocations of a Slurm job. Each ends by its time limit, by preemption, or for lack of nodes,
+// and requests the next one. Slurm itself requeues only what it preempts and what a dead node
+// ended.
 #pragma once
 
 #include <cstdint>
@@ -10,58 +11,64 @@
 
 namespace muster::cli {
 
-// Turns in a row that came no further, of which none brings the job to its end: Slurm would go on with them for ever.
+// Allocations in a row without progress; they never complete a job, and Slurm would repeat them
+// forever.
 constexpr int32_t kFruitlessTurnsMax = 5;
 
-// All turns of a job, unless --max-turns says otherwise: of a program that tells nothing, and of a fleet, nobody knows whether one was fruitful.
+// All allocations of a job, unless --max-turns is given. For a program that reports no steps, and
+// for a fleet, it is unknown whether an allocation made progress.
 constexpr int32_t kTurnsDefault = 100;
 constexpr int32_t kTurnsMax = 1'000'000;
 
-// What is kept of a job's turns, for the next one.
+// What is stored about a job's allocations, for the next one.
 struct TurnRecord {
-  std::string job{};      // Slurm's, of a chain the array; another one begins anew
-  int64_t step = -1;      // the highest that any turn has completed
-  int32_t fruitless = 0;  // turns in a row, up to the last one, that came no further
-  int32_t turns = 0;      // all of them
+  std::string job{};  // Slurm's number, of a chain the array's; another number resets the record
+  int64_t step = -1;  // the highest step that any allocation has completed
+  int32_t fruitless = 0;  // allocations without progress in a row, up to the last one
+  int32_t turns = 0;      // number of allocations
 };
 struct Turn {
   std::string job{};   // as in the record
-  int64_t step = -1;   // the highest that is known of it
-  Duration lasted{};   // until it was told to leave
-  bool counts = true;  // it tells steps: the trainer. A program may tell none
+  int64_t step = -1;   // its highest known step
+  Duration lasted{};   // until it was asked to leave
+  bool counts = true;  // It reports steps, as the trainer does. A program may report none.
 };
-// With one more turn. Of a program that has told no step in any turn, one that is over at once is fruitless. Pure.
+// Adds one allocation. For a program that has reported no step in any allocation, one that ends at
+// once counts as no progress. Pure.
 TurnRecord with_turn(const TurnRecord& before, const Turn& turn);
 
-// What to say when the ranks took `took` of the `lead` that SIGUSR1 came before the time limit; empty when that is plenty. `saved`: they
-// were through by then. Pure.
+// Returns advice when the ranks took most of the lead between SIGUSR1 and the time limit; otherwise
+// an empty string. `saved`: they had finished by then. Pure.
 std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved);
 
-// Who says what a turn's exit code means: 2 of a job is bad input, and of a node perhaps a file system that is not mounted there.
+// The origin of an allocation's exit code: 2 of a job means bad input, but 2 of a node may mean a
+// file system that is not mounted there.
 enum class Verdict { kNone, kOfTheJob, kOfTheInput, kOfItsTurns };
 struct TurnEnd {
   int exit_code = 0;
   Verdict verdict = Verdict::kNone;
 };
-// Of a chain that is through, or that no other turn can help. Pure.
+// True for a chain that has finished, or that another allocation cannot help. Pure.
 bool ends_chain(const TurnEnd& end);
 
-// Where a job's next turn comes from.
+// The origin of a job's next allocation.
 enum class TurnsBy { kNobody, kRequeue, kChain };
 
-// Of one thread.
+// Not thread-safe.
 class NextTurn {
  public:
-  // `record_path`: TurnRecord's file. `turns_max`: of the job, or the chain, all together.
+  // `record_path`: the file of the AllocationRecord. `turns_max`: of the job, or of the chain, in
+  // total.
   NextTurn(const SlurmJob& job, std::string record_path, TurnsBy by, int32_t turns_max)
       : job_(job), record_path_(std::move(record_path)), by_(by), turns_max_(turns_max) {}
 
-  // Asks Slurm for it, once, and again only where that has failed; nothing where none is wanted, too many were fruitless, or there were too many.
-  // Of a chain, whose next task waits already, it counts this turn.
+  // Requests the next allocation from Slurm once, and again only if the request failed. Does
+  // nothing if none is wanted, or if too many were without progress or there were too many. For a
+  // chain, whose next task is queued already, it only counts this allocation.
   void ask(const Turn& turn);
-  // No other is to follow: too many were fruitless, or there were too many.
+  // No other follows: too many made no progress, or there were too many.
   bool was_last() const { return was_last_; }
-  // What came of it: "is queued again …"; empty before ask().
+  // The result: "is queued again …"; empty before ask().
   const std::string& outcome() const { return outcome_; }
 
  private:
@@ -73,7 +80,7 @@ class NextTurn {
   const int32_t turns_max_;
   bool is_settled_ = false, was_last_ = false;
   std::string outcome_;
-  std::string remark_;  // of the turns so far
+  std::string remark_;  // about the allocations so far
 };
 
 }  // namespace muster::cli

@@ -1,5 +1,5 @@
-// muster slurm worker: what srun starts on each node of an allocation. Starts the node's worker and waits for its end, so that its folders
-// are gone when it is.
+// muster slurm worker: the process that srun starts on each node of an allocation. Starts the
+// node's worker and waits for its end, and removes its folders afterwards.
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <signal.h>
@@ -52,7 +52,8 @@ struct WorkerOptions {
 
 constexpr auto kPortTime = std::chrono::minutes(1);
 
-// Tells Prometheus where the worker's page is, once the worker has said it in its port file. True when that is done.
+// Publishes the address of the worker's page for Prometheus once the worker has written its port
+// file. Returns true when that is done.
 bool tell_port(const std::string& port_file, const std::string& host, ScrapeTarget& target) {
   std::ifstream file(port_file);
   const auto ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
@@ -60,7 +61,8 @@ bool tell_port(const std::string& port_file, const std::string& host, ScrapeTarg
   return target.write(host, ports["http_port"].get<int>()).ok();
 }
 
-// This node's address on the way to the coordinator, which other nodes reach it by, too. Nothing is sent.
+// Returns this node's address on the route to the coordinator, by which other nodes reach it, too.
+// Sends nothing.
 absl::StatusOr<std::string> own_address(const std::string& coordinator) {
   const size_t colon = coordinator.rfind(':');
   std::string host = coordinator.substr(0, colon);
@@ -84,7 +86,7 @@ absl::StatusOr<std::string> own_address(const std::string& coordinator) {
   if (fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) != 0 ||
       getsockname(fd, generic, &size) != 0 ||
       getnameinfo(generic, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
-    return errno_status(errno, absl::StrCat("there is no way to the coordinator at ", coordinator));
+    return errno_status(errno, absl::StrCat("no route to the coordinator at ", coordinator));
   }
   const std::string numeric = text.data();
   return numeric.find(':') == std::string::npos ? numeric : absl::StrCat("[", numeric, "]");
@@ -96,8 +98,9 @@ std::string variable(const char* name) {
 }
 
 int run_worker(const WorkerOptions& options) {
-  // Slurm signals every process of a step: the worker has its own, and its end is ours. What is ignored stays so over exec, which is for a
-  // profiler alone: it outlasts the worker, and writes its report then.
+  // Slurm signals every process of a step: the worker handles the signal itself, and this process
+  // ends with it. Ignored signals stay ignored over exec; that is right for a profiler only, which
+  // outlives the worker and then writes its report.
   for (const int signo : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGHUP})
     signal(signo, options.profile.empty() ? [](int) {} : SIG_IGN);
   const auto address = own_address(options.coordinator);
@@ -106,11 +109,12 @@ int run_worker(const WorkerOptions& options) {
   if (!program.ok()) return fail(program.status());
   const std::string named = variable("SLURMD_NODENAME");
   const std::string node = named.empty() ? daemon::host_name() : named;
-  // Progress pages are mapped: on the node's own disk, not on a file system that nodes share.
+  // Progress pages are memory-mapped, so they must be on the node's own disk and not on a shared
+  // file system.
   const std::string temporary = variable("TMPDIR");
   const auto folder = RunMemory::create(temporary.empty() ? "/tmp" : temporary);
   if (folder == nullptr)
-    return fail(absl::FailedPreconditionError("no folder can be made in $TMPDIR or /tmp"));
+    return fail(absl::FailedPreconditionError("cannot create a folder in $TMPDIR or /tmp"));
   const auto memory = RunMemory::create();
   std::vector<std::string> command = {
       *program,
@@ -145,7 +149,8 @@ int run_worker(const WorkerOptions& options) {
            {"--token-file", options.trust.token_file}})
     if (!path.empty()) command.insert(command.end(), {flag, path});
   if (!options.profile.empty() && variable("SLURM_NODEID") == "0") {
-    // It may start the worker on a thread that ends, so the worker cannot die with it.
+    // nsys may start the worker on a thread that ends, so the worker must not die with its parent
+    // thread.
     std::erase(command, "--die-with-parent");
     if (auto status = put_under_nsys(NsysCapture::kAll, options.profile, command); !status.ok())
       return fail(status);
@@ -179,8 +184,9 @@ void declare_slurm_worker(CLI::App& slurm, Action& action) {
       ->required();
   command->add_option("--slots", options->slots, "Ranks that may run here at once");
   command->add_option("--leave-seconds", options->leave_seconds,
-                      "What ranks get to save and leave");
-  command->add_option("--log-folder", options->log_folder, "For worker-NODE.log")->required();
+                      "Grace for ranks to save and leave, in seconds");
+  command->add_option("--log-folder", options->log_folder, "Folder for worker-NODE.log")
+      ->required();
   command->add_option("--profile", options->profile, "As of muster slurm run");
   command->add_option("--metrics-port", options->metrics_port, "As of muster slurm run");
   command->add_option("--metrics-folder", options->metrics_folder, "As of muster slurm run");

@@ -22,10 +22,11 @@
 namespace muster::cli {
 namespace {
 
-// Shells say 127 when a program cannot be run.
+// The exit code of shells for a program that cannot be executed.
 constexpr int kExecFailed = 127;
 
-// Between fork and exec, in the child: async-signal-safe calls only. Reports errno through `report_fd`.
+// Runs in the child between fork and exec: async-signal-safe calls only. Reports errno through
+// `report_fd`.
 [[noreturn]] void become(char* const* argv, const char* output, pid_t parent, int report_fd) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -113,7 +114,7 @@ absl::StatusOr<std::string> sibling_program(const std::string& name) {
   const std::string path = (folder / name).string();
   if (access(path.c_str(), X_OK) == 0) return path;
   return absl::NotFoundError(
-      absl::StrCat("there is no program ", path, "; $MUSTER_BIN_DIR may name another folder"));
+      absl::StrCat("no program ", path, "; set $MUSTER_BIN_DIR to use another folder"));
 }
 
 std::string tail_of_file(const std::string& path, size_t bytes_max) {

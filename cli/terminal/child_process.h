@@ -1,7 +1,7 @@
-// A program that this process started and is responsible for: in its own process group (a terminal's Ctrl-C
-// reaches only us), killed by the kernel if we die, reaped in any case. Apart from worker/shell/spawn, whose contract
-// is another one: a rank's environment and log, an end that the worker's loop reaps; here the parent's environment
-// and an owner that waits.
+// A child process that this process owns. It has its own process group (a terminal's Ctrl-C reaches
+// only us), the kernel kills it if we die, and it is always reaped. It is separate from
+// worker/shell/spawn, which gives a rank its environment and log and leaves reaping to the worker's
+// loop; a ChildProcess inherits the parent's environment and its owner waits.
 #pragma once
 
 #include <sys/types.h>
@@ -18,20 +18,21 @@ namespace muster::cli {
 
 struct ChildOptions {
   std::vector<std::string> command;  // [0] is the path of the program
-  std::string
-      output_path;  // stdout and stderr are appended here, private when new; empty: /dev/null
+  // stdout and stderr are appended to this file, which is private when new; empty: /dev/null.
+  std::string output_path;
 };
 
 struct ChildExit {
-  int code = 0;  // when signal is 0
+  int code = 0;  // valid when signal is 0
   int signal = 0;
 };
 
 class ChildProcess {
  public:
-  // The calling thread must outlive the child: the kernel ties the death signal to it. Errors name the program.
+  // The calling thread must outlive the child: the kernel ties the death signal to it. Errors name
+  // the program.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> start(const ChildOptions& options);
-  // SIGKILL and reap, unless it has been waited for.
+  // Sends SIGKILL and reaps, unless the child was waited for.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -40,7 +41,7 @@ class ChildProcess {
   // Becomes readable when the child has ended.
   int pidfd() const { return pidfd_; }
   void signal(int signo) const;
-  // The end of the child, waiting for it at most `timeout`; repeated calls return the same.
+  // Waits for the end of the child for at most `timeout`. Repeated calls return the same result.
   std::optional<ChildExit> wait(std::chrono::milliseconds timeout);
 
  private:
@@ -51,10 +52,12 @@ class ChildProcess {
   std::optional<ChildExit> exit_;
 };
 
-// The program of that name in $MUSTER_BIN_DIR, else beside our own executable. NotFound names where it was sought.
+// Returns the program of that name in $MUSTER_BIN_DIR, else beside this executable. NotFound names
+// the folders.
 absl::StatusOr<std::string> sibling_program(const std::string& name);
 
-// The end of a text file, at most `bytes_max` of it, without trailing blanks; empty when it cannot be read.
+// Returns the end of a text file, at most `bytes_max`, without trailing blanks; empty if it cannot
+// be read.
 std::string tail_of_file(const std::string& path, size_t bytes_max);
 
 }  // namespace muster::cli

@@ -1,4 +1,5 @@
-// muster completion: scripts for bash, zsh and fish, made from the declared commands and the table of keys.
+// muster completion: scripts for bash, zsh and fish, generated from the declared commands and the
+// table of keys.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,10 +20,10 @@ namespace {
 
 struct CompletionOptions {
   std::string shell;
-  const CLI::App* app = nullptr;  // lives in main()
+  const CLI::App* app = nullptr;  // owned by main()
 };
 
-// Those of its own commands, too (`config show`), each name once.
+// Returns the options of a command and its subcommands (`config show`), each name once.
 std::vector<const CLI::Option*> options_of(const CLI::App& command) {
   std::vector<const CLI::Option*> options;
   const auto add = [&](const CLI::Option* option) {
@@ -45,7 +46,7 @@ std::string keys() {
   return text;
 }
 
-// One `case` branch for each command.
+// Returns one `case` branch per command.
 std::string option_cases(const CLI::App& app) {
   std::string text;
   for (const CLI::App* command : daemon::commands_of(app)) {
@@ -111,7 +112,7 @@ void declare_completion(CLI::App& app, Action& action) {
   auto options = std::make_shared<CompletionOptions>();
   options->app = &app;
   CLI::App* command = app.add_subcommand("completion", "Print a shell's completion script");
-  command->add_option("shell", options->shell, "Whose script")
+  command->add_option("shell", options->shell, "The shell")
       ->required()
       ->type_name("bash|zsh|fish")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""));

@@ -1,11 +1,13 @@
-// The shells' parts of the completion scripts. @COMMANDS@, @CASES@ and @KEYS@ are filled in by completion.cc.
+// The shells' parts of the completion scripts. completion.cc replaces @COMMANDS@, @CASES@ and
+// @KEYS@.
 #pragma once
 
 namespace muster::cli {
 
 // clang-format off
 
-// Completes commands, then options; key= for the commands that take a config; files everywhere but for the command.
+// Complete commands, then options; key= for commands that take a config; files everywhere except
+// for the command itself.
 constexpr char kBashScript[] = R"sh(# bash completion for muster: eval "$(muster completion bash)"
 _muster() {
   local cur=${COMP_WORDS[COMP_CWORD]} choices=""

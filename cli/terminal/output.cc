@@ -17,14 +17,16 @@
 namespace muster::cli {
 namespace {
 
-// Long for a reader that reads, short within the 5 s in which Ctrl-C is promised to leave.
+// Long for a reader that reads, and short within the 5 s after which Ctrl-C must have ended the
+// run.
 constexpr auto kHurryPatience = std::chrono::milliseconds(500);
-// A terminal may say that it has room, and not enough for what is next.
+// A terminal may be writable and still have too little room for the next write.
 constexpr auto kPause = std::chrono::milliseconds(10);
 
 int milliseconds(std::chrono::milliseconds duration) { return static_cast<int>(duration.count()); }
 
-// -1 for what cannot be opened a second time (a socket, another user's terminal); files need not be.
+// Returns -1 for descriptors that cannot be opened again (a socket, another user's terminal), and
+// for files, which never block.
 int open_again(int fd) {
   struct stat what {};
   if (fstat(fd, &what) != 0) return -1;
@@ -43,7 +45,7 @@ Output::~Output() {
   if (hurry_fd_ >= 0) close(hurry_fd_);
 }
 
-// `refusals`: how often in a row it took nothing although it had room.
+// `refusals`: consecutive writes that transferred nothing although poll() reported room.
 bool Output::wait_for_reader(int refusals) const {
   const int fd = own_fd_ >= 0 ? own_fd_ : fd_;
   if (refusals > 0) poll(nullptr, 0, milliseconds(kPause));
@@ -63,7 +65,7 @@ bool Output::write(std::string_view text) {
   int refusals = 0;
   while (!text.empty()) {
     if (is_gone_ || !wait_for_reader(refusals)) return is_gone_ = true, false;
-    // What a pipe or a socket that has room takes without blocking.
+    // A pipe or socket that is writable takes this much without blocking.
     const ssize_t written =
         ::write(own_fd_ >= 0 ? own_fd_ : fd_, text.data(), std::min(text.size(), size_t{PIPE_BUF}));
     refusals = written < 0 && errno == EAGAIN ? refusals + 1 : 0;

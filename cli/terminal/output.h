@@ -1,5 +1,5 @@
-// A stream whose reader may stop reading: a pager that shows its first page, a terminal after Ctrl-S. A write waits for
-// it, but can be told to wait no longer, which a blocking write() cannot.
+// A stream whose reader may stop reading: a pager that shows its first page, a terminal after
+// Ctrl-S. A write waits for the reader, but unlike a blocking write() it can be made to give up.
 #pragma once
 
 #include <atomic>
@@ -7,30 +7,33 @@
 
 namespace muster::cli {
 
-// Any thread.
+// Thread-safe.
 class Output {
  public:
-  // Whoever gave us `fd` closes it.
+  // Does not take ownership of `fd`.
   explicit Output(int fd);
   ~Output();
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
   int fd() const { return fd_; }
-  // Writes all of `text`. False when the reader is gone or the disk is full, and at once from then on.
+  // Writes all of `text`. Returns false when the reader is gone or the disk is full, and
+  // immediately from then on.
   bool write(std::string_view text);
-  // Why nothing can be written any more, as errno says it; 0 while it can, and where the reader takes nothing.
+  // The errno of the failure; 0 while writing works, and for a reader that does not read.
   int error() const { return error_; }
-  // From now on, and for a write that is waiting now, a reader that takes nothing for half a second is gone.
+  // From now on, and for a write that waits now, a reader that takes nothing for half a second
+  // counts as gone.
   void hurry();
 
  private:
   bool wait_for_reader(int refusals) const;
 
   const int fd_;
-  // The same pipe or terminal without blocking, which cannot be set on `fd_`: other processes share that.
+  // A second, non-blocking description of the same pipe or terminal: O_NONBLOCK on `fd_` would
+  // affect other processes that share it.
   const int own_fd_;
-  const int hurry_fd_;  // readable once there is a hurry
+  const int hurry_fd_;  // readable after hurry()
   std::atomic<bool> is_hurried_{false};
   std::atomic<bool> is_gone_{false};
   std::atomic<int> error_{0};

@@ -15,16 +15,17 @@
 namespace muster::cli {
 namespace {
 
-// Faster is not seen, slower looks stuck.
+// Faster is not visible, slower looks stuck.
 constexpr auto kRedrawInterval = std::chrono::milliseconds(50);
-// Between two reports: the seconds go on, and a window that was made narrower is not torn for long.
+// Redraw between two reports: the seconds advance, and the line is repaired soon after the window
+// shrinks.
 constexpr auto kRefreshInterval = std::chrono::milliseconds(500);
-// A log stays readable.
+// Rare enough for a readable log.
 constexpr auto kPlainInterval = std::chrono::seconds(5);
 // Leaves room for steps, loss, rate and time left within 80 columns.
 constexpr size_t kBarWidth = 16;
 constexpr std::string_view kClearLine = "\r\x1b[2K";
-// Below this the pace says nothing about what is left.
+// Below this fraction the pace is no basis for an estimate.
 constexpr double kFractionMin = 0.005;
 
 int percent(double fraction) { return static_cast<int>(std::clamp(fraction, 0.0, 1.0) * 100); }
@@ -38,7 +39,7 @@ std::string times(double elapsed_seconds, double seconds_left) {
 }  // namespace
 
 std::string render_bar(const Progress& progress, double elapsed_seconds, int width) {
-  // The last column stays free: some terminals wrap when it is written.
+  // The last column stays empty: some terminals wrap when it is written.
   const size_t room = width > 1 ? static_cast<size_t>(width) - 1 : 0;
   std::string figures = times(elapsed_seconds, progress.seconds_left);
   if (progress.fraction) {
@@ -46,7 +47,7 @@ std::string render_bar(const Progress& progress, double elapsed_seconds, int wid
   }
   if (columns(figures) >= room) return shorten(figures, room);
   size_t left = room - columns(figures);
-  // Half of it at most: a long label leaves room for the bar.
+  // At most half of the rest, so that a long label leaves room for the bar.
   std::string line = shorten(progress.label, left / 2);
   if (!line.empty()) line += ' ';
   left -= columns(line);
@@ -57,7 +58,7 @@ std::string render_bar(const Progress& progress, double elapsed_seconds, int wid
     left -= kBarWidth + 3;
   }
   line += figures;
-  constexpr size_t kNoteMin = 8;  // less of it would say nothing
+  constexpr size_t kNoteMin = 8;  // a shorter note has no information
   if (!progress.note.empty() && left >= 2 + std::min(kNoteMin, columns(progress.note))) {
     absl::StrAppend(&line, "  ", shorten(progress.note, left - 2));
   }
@@ -89,7 +90,7 @@ void ProgressBar::update(Progress progress, Instant now) {
 }
 
 void ProgressBar::print(Instant now) {
-  // What is done within the first interval needs no line.
+  // An operation that ends within the first interval prints no line.
   if (now - std::max(shown_at_, start_) < kPlainInterval) return;
   shown_at_ = now;
   std::vector<std::string> parts;
@@ -102,7 +103,7 @@ void ProgressBar::print(Instant now) {
 
 void ProgressBar::draw(Instant now) {
   Progress progress = *progress_;
-  // Counted down from the last report; a guess that has not come true says nothing more.
+  // Counts down from the last report; once the estimate has expired, no time left is shown.
   progress.seconds_left -= to_seconds(now - reported_at_);
   output_.write(absl::StrCat(av(kClearLine), render_bar(progress, to_seconds(now - start_),
                                                         terminal_width(output_.fd()))));

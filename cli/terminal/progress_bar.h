@@ -1,5 +1,5 @@
-// The one line at the bottom of a terminal that says how far a long operation is and how long it takes; on a pipe, a
-// plain line now and then.
+// The bottom line of a terminal with the progress of a long operation and its time; on a pipe, an
+// occasional plain line.
 #pragma once
 
 #include <condition_variable>
@@ -13,33 +13,36 @@
 
 namespace muster::cli {
 
-// How far an operation is.
+// The state of an operation.
 struct Progress {
-  std::string label{};               // what it is at: "merging"; may be empty
-  std::optional<double> fraction{};  // of that; without one only the time is shown
-  double seconds_left = -1;          // until all is done; negative while unknown
+  std::string label{};               // the current phase: "merging"; may be empty
+  std::optional<double> fraction{};  // of that phase; nullopt: only the time is shown
+  double seconds_left = -1;          // until everything is done; negative: unknown
   std::string note{};                // figures: "31.0MB/s"
 };
 
-// "label [#####     ]  52%  12s, 30s left  note" in at most `width` columns. What does not fit gives way in this order:
-// the note, the bar, the label.
+// Returns "label [#####     ]  52%  12s, 30s left  note" in at most `width` columns. If it does not
+// fit, the note, the bar and the label are dropped or cut in this order.
 std::string render_bar(const Progress& progress, double elapsed_seconds, int width);
 
-// One owner, who writes other lines to the same terminal only between hide() and show(). On a terminal a thread of its
-// own draws the line again while nothing is reported, so that the time goes on and a changed width is followed.
+// Has one owner, who writes other lines to the same terminal only between hide() and show(). On a
+// terminal a thread redraws the line between updates, so that the time advances and a changed width
+// takes effect.
 class ProgressBar {
  public:
-  // Shows on `output`, which must outlive it. `what` begins plain lines: "tokenize: reading 52%, 12s, 30s left, 31.0MB/s". The clock starts now.
+  // `output` must outlive the bar. `what` begins plain lines: "tokenize: reading 52%, 12s, 30s
+  // left, 31.0MB/s". The clock starts at `now`.
   ProgressBar(Output& output, std::string what, Instant now);
-  // Takes the line away.
+  // Removes the line.
   ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   bool on_terminal() const { return on_terminal_; }
-  // Redraws at most every 50 ms on a terminal, and at once under a new label; prints at most every 5 s elsewhere.
+  // On a terminal: redraws at most every 50 ms, and immediately for a new label. Elsewhere: prints
+  // at most every 5 s.
   void update(Progress progress, Instant now);
-  // Takes the line away; until show(), an update only says what it will show.
+  // Removes the line; until show(), updates are stored and not drawn.
   void hide();
   void show();
 
@@ -52,17 +55,17 @@ class ProgressBar {
   const std::string what_;
   const bool on_terminal_;
   const Instant start_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable_any stopping_;
   std::optional<Progress> progress_;
   Instant reported_at_{};
   Instant shown_at_{};
   bool is_hidden_ = false;
   bool is_drawn_ = false;
-  std::jthread refresher_;  // last: it ends before what it uses
+  std::jthread refresher_;  // last: it ends before the members that it uses
 };
 
-// Seconds left at the pace since `start`; negative while unknown.
+// Returns the seconds left at the pace since `start`; negative: unknown.
 double seconds_left(double fraction, Instant start, Instant now);
 
 }  // namespace muster::cli

@@ -39,7 +39,7 @@ bool is_set(const char* name) {
   return value != nullptr && value[0] != '\0';
 }
 
-// A byte that is not the continuation of a UTF-8 character.
+// True for a byte that is not a continuation byte of UTF-8.
 bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
 
 ExitCode exit_code_of(absl::StatusCode code) {

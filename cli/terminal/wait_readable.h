@@ -1,4 +1,4 @@
-// One poll() for all that a command waits for.
+// One poll() for everything that a command waits for.
 #pragma once
 
 #include <poll.h>
@@ -15,7 +15,8 @@ namespace muster::cli {
 
 inline pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
 
-// Until one of them is, or the deadline; false: none is. A signal ends it, too.
+// Blocks until a descriptor is readable, a signal arrives or the deadline passes. Returns true when
+// one is readable.
 inline bool wait_readable(std::span<pollfd> fds, std::optional<Instant> deadline) {
   int timeout = -1;
   if (deadline) {

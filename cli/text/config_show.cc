@@ -1,4 +1,4 @@
-// muster config show: what a config resolves to, and where each value comes from.
+// muster config show: prints the resolved config and the origin of each value.
 #include <unistd.h>
 
 #include <absl/strings/str_cat.h>
@@ -20,14 +20,14 @@ struct ShowOptions {
   bool json = false;
 };
 
-// "derived", with what the config has instead.
+// Returns "derived", with the value in the config.
 std::string source_of(const jobspec::ExplainedKey& row) {
   if (row.stated_origin.empty()) return row.origin;
   return absl::StrCat(row.origin, ": ", row.stated_origin, " has ", jobspec::show(row.stated));
 }
 
 std::string as_yaml(const std::vector<jobspec::ExplainedKey>& rows) {
-  // Wider ones, MaxText's lists of axes, push their origin to the right.
+  // Wider lines, such as MaxText's lists of axes, push their origin to the right.
   constexpr size_t kColumn = 48;
   std::string text;
   std::string_view topic;
@@ -54,7 +54,7 @@ nlohmann::json as_json(const std::vector<jobspec::ExplainedKey>& rows) {
   return out;
 }
 
-// As base.yml calls the model that its own keys make.
+// Returns base.yml's name for a model that is defined by its own keys.
 std::string name_of(const trainer::ModelConfig& model) {
   return model.name.empty() ? "default" : model.name;
 }
@@ -88,7 +88,7 @@ int show(const ShowOptions& options) {
 }  // namespace
 
 void declare_config(CLI::App& app, Action& action) {
-  CLI::App* config = app.add_subcommand("config", "Look at a config before it is used");
+  CLI::App* config = app.add_subcommand("config", "Inspect a config before it is used");
   config->require_subcommand(1);
   config->footer("Example:\n  muster config show configs/base.yml model_name=llama2-tiny");
   auto options = std::make_shared<ShowOptions>();

@@ -1,6 +1,4 @@
 // muster convert, in muster-text: a model from one program's files to another's.
-#include "trainer_core/convert/convert.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "cli/text/text_stop.h"
 #include "common/absl_view.h"
 #include "common/escape.h"
+#include "trainer_core/convert/convert_model.h"
 
 namespace muster::cli {
 namespace {

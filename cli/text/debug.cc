@@ -1,4 +1,4 @@
-// muster debug step: what one step of training computes, for comparison with another implementation.
+// muster debug step: the results of one training step, for comparison with another implementation.
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/run/become_trainer.h"
@@ -33,7 +33,8 @@ int step(const StepArguments& arguments) {
 }  // namespace
 
 void declare_debug(CLI::App& app, Action& action) {
-  CLI::App* debug = app.add_subcommand("debug", "Compare what the trainer computes with others");
+  CLI::App* debug =
+      app.add_subcommand("debug", "Compare the trainer's results with other implementations");
   debug->require_subcommand(1);
   debug->footer(
       "Example:\n  muster debug step llama-folder --tokens tokens.json --out step.safetensors");
@@ -60,9 +61,8 @@ void declare_debug(CLI::App& app, Action& action) {
       ->type_name("FILE");
   command
       ->add_option(kOverrides, arguments->overrides,
-                   "What differs from MaxText's defaults: optimizer keys, dtype, remat_policy, "
-                   "threads_per_rank. The step "
-                   "uses learning_rate as it is, without a schedule")
+                   "Changes to MaxText's defaults: optimizer keys, dtype, remat_policy, "
+                   "threads_per_rank. The step uses learning_rate unchanged, without a schedule")
       ->type_name("key=value");
   add_json_option(*command, arguments->json);
   command->footer(

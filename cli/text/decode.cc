@@ -1,4 +1,5 @@
-// muster decode: text from a run's newest checkpoint. The model runs in muster-trainer, which this process becomes.
+// muster decode: generates text from a run's newest checkpoint. The model runs in muster-trainer,
+// which replaces this process.
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -26,7 +27,7 @@ struct DecodeArguments {
   bool json = false;
 };
 
-// muster-trainer decode's, `--name` and value. A flag of the user's replaces what the config says.
+// Options of muster-trainer decode: `--name` and value. The user's flags override the config.
 using Options = std::map<std::string, std::string>;
 
 std::string setting(const jobspec::Config& config, std::string_view key) {
@@ -36,7 +37,7 @@ std::string setting(const jobspec::Config& config, std::string_view key) {
                                          : found->second.value.dump();
 }
 
-// MaxText's decode_sampling_* keys as the trainer's options.
+// Converts MaxText's decode_sampling_* keys to the trainer's options.
 absl::Status add_sampling(const jobspec::Config& config, Options& options) {
   const std::string strategy = setting(config, "decode_sampling_strategy");
   if (strategy == "greedy" || strategy.empty()) return absl::OkStatus();
@@ -57,21 +58,21 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   if (!arguments.run.empty()) {
     if (!arguments.job.config_path.empty()) {
       return absl::InvalidArgumentError(
-          "--run and a config file both say what to decode from; give one of them");
+          "--run and a config file both name a model to decode from; give one of them");
     }
     if (!arguments.prompt) return absl::InvalidArgumentError("--run needs a --prompt");
     const std::string checkpoints = absl::StrCat(arguments.run, "/checkpoints");
     if (std::error_code error; !std::filesystem::is_directory(checkpoints, error)) {
-      return absl::NotFoundError(absl::StrCat(
-          "--run ", arguments.run,
-          ": there is no folder checkpoints in it; name base_output_directory/run_name"));
+      return absl::NotFoundError(
+          absl::StrCat("--run ", arguments.run,
+                       ": no folder checkpoints in it; give base_output_directory/run_name"));
     }
     options["--checkpoint"] = checkpoints;
     return absl::OkStatus();
   }
   if (arguments.job.config_path.empty()) {
     return absl::InvalidArgumentError(
-        "say what to decode from: --run DIR, or a config file with the run's keys");
+        "nothing to decode from: give --run DIR, or a config file with the run's keys");
   }
   const auto config = load_config(arguments.job);
   if (!config.ok()) return config.status();
@@ -115,23 +116,24 @@ void declare_decode(CLI::App& app, Action& action) {
   command
       ->add_option("--run", arguments->run, "A run's output folder: base_output_directory/run_name")
       ->type_name("DIR");
-  command->add_option("--prompt", arguments->prompt, "How the text begins")->type_name("TEXT");
+  command->add_option("--prompt", arguments->prompt, "The beginning of the text")
+      ->type_name("TEXT");
   daemon::add_count(*command, "--max-tokens", arguments->max_tokens,
                     "Tokens to add at most (default 64)", 1, 4096);
   command
       ->add_option("--temperature", arguments->temperature,
-                   "0 takes the likeliest token; 1 draws by probability (default 0)")
+                   "0 takes the most likely token; 1 samples by probability (default 0)")
       ->type_name("T")
       ->check(daemon::number(0, 100));
-  command->add_option("--top-k", arguments->top_k, "Draw among the K likeliest; 0: all")
+  command->add_option("--top-k", arguments->top_k, "Sample from the K most likely tokens; 0: all")
       ->type_name("K")
       ->transform(daemon::whole_number(0, std::numeric_limits<int32_t>::max()));
   command
       ->add_option("--top-p", arguments->top_p,
-                   "Draw among the likeliest that have probability P together")
+                   "Sample from the most likely tokens with total probability P")
       ->type_name("P")
       ->check(daemon::number(0, 1));
-  daemon::add_count(*command, "--seed", arguments->seed, "Another seed draws another text", 0,
+  daemon::add_count(*command, "--seed", arguments->seed, "Seed of the sampling", 0,
                     std::numeric_limits<int64_t>::max());
   add_json_option(*command, arguments->json);
   command->footer(

@@ -8,12 +8,11 @@ namespace muster::cli {
 namespace {
 
 void add_threads_option(CLI::App& command, int32_t& threads) {
-  daemon::add_count(command, "--threads", threads,
-                    "How many work at once; 0: as many as there are cores", 0, 1024)
+  daemon::add_count(command, "--threads", threads, "Number of threads; 0: one per core", 0, 1024)
       ->capture_default_str();
 }
 
-// An option that takes one of `choices`.
+// Adds an option that takes one of `choices`.
 void add_choice(CLI::App& command, const std::string& name, std::string& value,
                 const std::vector<std::string>& choices, const std::string& description) {
   command.add_option(name, value, description)
@@ -43,25 +42,26 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       ->required()
       ->type_name("DIR");
   add_choice(*command, "--format", arguments.format, {"text", "jsonl", "tfrecord", "parquet"},
-             "How to read every file, whatever its name says");
-  add_choice(*command, "--documents", arguments.documents, {"lines", "paragraphs", "files"},
-             "What a document of plain text is: a line, a paragraph between blank lines, a file");
+             "The format of every file, whatever its name");
+  add_choice(
+      *command, "--documents", arguments.documents, {"lines", "paragraphs", "files"},
+      "The unit that is a document of plain text: a line, a paragraph between blank lines, a file");
   command
       ->add_option("--field", arguments.field,
-                   "The field of JSON lines, TFRecord examples and Parquet that has the text")
+                   "The text field of JSON lines, TFRecord examples and Parquet")
       ->type_name("NAME")
       ->capture_default_str();
   add_choice(*command, "--bad-documents", arguments.bad_documents, {"repair", "skip", "stop"},
-             "What becomes of a document that is no UTF-8 or no JSON: repair puts U+FFFD in and "
-             "stops where that does not help");
+             "Handling of a document that is not valid UTF-8 or JSON: repair inserts U+FFFD, and "
+             "stops if that does not help");
   command->add_flag("--no-eos", arguments.no_eos,
-                    "Put no end-of-sequence token behind each document");
+                    "Do not append an end-of-sequence token to each document");
   add_threads_option(*command, arguments.threads);
   daemon::add_count(*command, "--shard-tokens", arguments.shard_tokens,
                     "Tokens after which a new shard begins", 1, int64_t{1} << 40)
       ->capture_default_str();
   command->add_flag("--restart", arguments.restart,
-                    "Begin anew where an interrupted run would go on");
+                    "Start from the beginning instead of resuming an interrupted run");
   add_json_option(*command, arguments.json);
   command->footer(
       "Examples:\n"
@@ -71,7 +71,7 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       "shards\n"
       "  muster run configs/base.yml … dataset_type=shards dataset_path=shards "
       "tokenizer_path=tokenizer.model\n"
-      "A run that was killed goes on when the same command is given again.");
+      "A killed run resumes when the same command is given again.");
   return *command;
 }
 
@@ -82,11 +82,12 @@ CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& argum
       ->required()
       ->type_name("FILE");
   daemon::add_count(*command, "--vocab-size", arguments.vocab_size,
-                    "How many pieces it gets: vocab_size of the training config", 2, 1 << 24)
+                    "Number of pieces: vocab_size of the training config", 2, 1 << 24)
       ->capture_default_str();
   command->add_flag("--fewer-ok", arguments.fewer_ok,
-                    "A text too small for --vocab-size gets as many pieces as it yields");
-  command->add_option("--out", arguments.out, "Where the model goes; .model is added when missing")
+                    "Accept fewer pieces if the text is too small for --vocab-size");
+  command
+      ->add_option("--out", arguments.out, "The model file to write; .model is appended if missing")
       ->required()
       ->type_name("NAME[.model]");
   add_threads_option(*command, arguments.threads);
@@ -100,7 +101,7 @@ CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& argum
 
 CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
   CLI::App* command = app.add_subcommand(
-      "convert", "Turn a model of Hugging Face or Meta into one of muster, or back");
+      "convert", "Convert a model of Hugging Face or Meta into one of muster, or back");
   command
       ->add_option(
           "from", arguments.from,
@@ -112,29 +113,26 @@ CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments) {
       ->required()
       ->type_name("TO");
   command
-      ->add_option(
-          "--to", arguments.target,
-          "What TO is: a Hugging Face folder, or a run's folder with a checkpoint to begin "
-          "with (default: the other one)")
+      ->add_option("--to", arguments.target,
+                   "The format of TO: a Hugging Face folder, or a run's folder with a checkpoint "
+                   "to start from (default: the one that FROM is not)")
       ->type_name("hf|muster")
       ->check(CLI::IsMember({"hf", "muster"}).description(""));
   command
       ->add_option("--dtype", arguments.dtype,
-                   "Of the numbers in a Hugging Face folder (default: as FROM has them)")
+                   "Data type in a Hugging Face folder (default: the one of FROM)")
       ->type_name("float32|bfloat16|float16")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}).description(""));
   command
       ->add_option(
           "--max-shard-size", arguments.shard_size,
-          "A Hugging Face folder's files hold that much; a larger tensor has a file of its "
-          "own")
+          "Maximum size of a file in a Hugging Face folder; a larger tensor gets its own file")
       ->type_name("SIZE")
       ->capture_default_str();
   command
-      ->add_option(
-          "--tokenizer", arguments.tokenizer,
-          "SentencePiece model to go along (default: the tokenizer's files beside FROM, or "
-          "its run's tokenizer_path)")
+      ->add_option("--tokenizer", arguments.tokenizer,
+                   "SentencePiece model to include (default: the tokenizer's files beside FROM, or "
+                   "its run's tokenizer_path)")
       ->type_name("FILE.model");
   add_json_option(*command, arguments.json);
   command->footer(

@@ -1,6 +1,7 @@
-// The commands that work on texts and tokenizers: their options here, what they do in muster-text. SentencePiece and gRPC cannot share
-// a process where the distribution's libsentencepiece carries a protobuf of its own (Debian 12), so `muster`
-// becomes the program muster-text for them.
+// The commands for texts and tokenizers: their options are here, their implementation in
+// muster-text. SentencePiece and gRPC cannot share a process where the distribution's
+// libsentencepiece contains a protobuf of its own (Debian 12), so `muster` executes the program
+// muster-text for them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ struct TokenizeArguments {
   std::vector<std::string> text;
   std::string tokenizer;
   std::string out;
-  std::string format;               // empty: by the files' names
+  std::string format;               // empty: from the file names
   std::string documents = "lines";  // or "paragraphs", "files"
   std::string field = "text";
   std::string bad_documents = "repair";  // or "skip", "stop"
@@ -46,12 +47,12 @@ struct ConvertArguments {
   bool json = false;
 };
 
-// Declare the command with its options and help; the caller says what it does.
+// Declare the command with its options and help; the caller sets the action.
 CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments);
 CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& arguments);
 CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments);
 
-// In muster-text.
+// Implemented in muster-text.
 int tokenize(const TokenizeArguments& arguments);
 int train_tokenizer(const TrainTokenizerArguments& arguments);
 int convert(const ConvertArguments& arguments);

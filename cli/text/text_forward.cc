@@ -1,4 +1,5 @@
-// muster tokenize, train-tokenizer and convert: this process becomes muster-text (text_commands.h has the reason).
+// muster tokenize, train-tokenizer and convert: execute muster-text (text_commands.h has the
+// reason).
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,7 +26,7 @@ int become_text_program(char** argv) {
 void declare_text_commands(CLI::App& app, Action& action, char** argv) {
   auto tokenize_arguments = std::make_shared<TokenizeArguments>();
   auto train_arguments = std::make_shared<TrainTokenizerArguments>();
-  // Parsed here, too: wrong options are told before anything starts.
+  // The options are parsed here, too, so that errors are reported before anything starts.
   const auto forward = [&action, argv, tokenize_arguments, train_arguments] {
     action = [argv] { return become_text_program(argv); };
   };

@@ -1,4 +1,4 @@
-// muster-text: the text commands of `muster`, which becomes this program for them.
+// muster-text: the text commands of `muster`, which executes this program for them.
 #include <signal.h>
 
 #include <exception>
@@ -8,8 +8,8 @@
 #include "daemon/help.h"
 
 int main(int argc, char** argv) {
-  signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write()
-  signal(SIGXFSZ, SIG_IGN);  // and so is a file that may not grow
+  signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe fails with EPIPE
+  signal(SIGXFSZ, SIG_IGN);  // write() above the file size limit fails with EFBIG
   CLI::App app("The text commands of muster", "muster");
   muster::daemon::use_our_help(app);
   app.require_subcommand(1);

@@ -1,4 +1,4 @@
-// What the text commands report, as the progress bar shows it. `start` is when the command began.
+// Progress of the text commands for the progress bar. `start` is when the command began.
 #pragma once
 
 #include "cli/terminal/progress_bar.h"
@@ -6,13 +6,14 @@
 
 namespace muster::cli {
 
-// Through `total` bytes of input; nearly all of the work when that is what the command does. `from`: the bytes that were done
-// before the start, which say nothing about the pace.
+// Progress through `total` bytes of input, which is nearly all of the work. `from`: the bytes that
+// were done before the start and do not count for the pace.
 Progress reading_progress(uint64_t done, uint64_t total, Instant start, Instant now,
                           uint64_t from = 0);
 
-// The phases of training a tokenizer. Only the merging says how much is left, and that not at once: what it takes cannot
-// be told before, and the first merges, of the most frequent pairs, take far longer than the later ones.
+// The phases of training a tokenizer. Only the merging phase has an estimate, and not from its
+// beginning: the number of merges per second cannot be predicted, and the first merges, of the most
+// frequent pairs, take far longer than later ones.
 class TrainingProgress {
  public:
   explicit TrainingProgress(Instant start) : start_(start) {}
@@ -28,7 +29,8 @@ class TrainingProgress {
 
   const Instant start_;
   std::optional<Instant> merging_since_;
-  // The pace counts from `older_`: over the last half of the time spent and some more, but not over its beginning.
+  // The pace counts from `older_`: over the last half of the elapsed time or more, but not from the
+  // start.
   Mark older_, newer_;
 };
 

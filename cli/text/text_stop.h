@@ -1,4 +1,4 @@
-// How people end a text command before its time.
+// Lets the user end a text command early.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,11 @@
 
 namespace muster::cli {
 
-// From here on Ctrl-C and SIGTERM ask the command to leave, which what is returned then says; the second of them ends the process.
+// After this call the first Ctrl-C or SIGTERM sets the returned flag, and the second one ends the
+// process.
 const std::atomic<bool>& stop_on_signal();
 
-// As fail(), but what a person has stopped is no bad input.
+// As fail(), but a stop by the user is not reported as bad input.
 int fail_or_stop(const absl::Status& status);
 
 }  // namespace muster::cli

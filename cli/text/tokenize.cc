@@ -21,7 +21,7 @@ namespace {
 
 using trainer::TokenizeReport;
 
-// Names of a list that are shown.
+// Bounds the names in a list.
 constexpr size_t kNamesShown = 3;
 
 trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
@@ -32,7 +32,7 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   options.tokenizer_path = arguments.tokenizer;
   options.output_directory = arguments.out;
   options.encode.read.field = arguments.field;
-  // The parser has let known names through alone.
+  // The parser accepts known names only.
   options.encode.read.documents = *trainer::value_named<trainer::TextDocuments>(
       trainer::kTextDocumentsNames, arguments.documents);
   options.encode.bad_documents = *trainer::value_named<trainer::BadDocuments>(
@@ -44,7 +44,7 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   return options;
 }
 
-// File names from outside: as JSON they must be UTF-8, on a terminal without what it obeys.
+// File names are untrusted: JSON needs UTF-8, and a terminal must not execute control sequences.
 nlohmann::json shown(const std::vector<std::string>& names) {
   nlohmann::json list = nlohmann::json::array();
   for (const std::string& name : names) list.push_back(escape_controls(name, Layout::kOneLine));
@@ -56,7 +56,7 @@ struct Rates {
   double tokens_per_second = 0;
 };
 
-// Of what this run did itself.
+// Returns the rates of this run, without the shards of an earlier one.
 Rates rates_of(const TokenizeReport& report, double seconds) {
   uint64_t tokens = 0;
   for (size_t i = report.kept_shards; i < report.index.shards.size(); ++i)
@@ -94,7 +94,7 @@ std::string counted(uint64_t count, const std::string& what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
-// "skipped: 3 documents\n  a.jsonl:7 (byte 812) is not JSON: …\n", or nothing.
+// Returns "skipped: 3 documents\n  a.jsonl:7 (byte 812) is not JSON: …\n"; "" if there are none.
 std::string list_of(const std::string& label, uint64_t count, const std::string& why,
                     const std::vector<std::string>& examples) {
   if (count == 0) return "";
@@ -121,7 +121,7 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
     absl::StrAppend(&text, "resumed: ", counted(report.kept_shards, "shard"),
                     " of an interrupted run kept\n");
   }
-  text += list_of("repaired", report.counts.repaired, " with U+FFFD for what is no UTF-8",
+  text += list_of("repaired", report.counts.repaired, " with U+FFFD for invalid UTF-8",
                   report.counts.repaired_examples);
   text += list_of("skipped", report.counts.skipped, "", report.counts.skipped_examples);
   if (report.counts.cut > 0) {

@@ -1,4 +1,4 @@
-// muster train-tokenizer, in muster-text: a SentencePiece model from a text.
+// muster train-tokenizer, in muster-text: trains a SentencePiece model on a text.
 #include "trainer_core/text/train_tokenizer.h"
 
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace muster::cli {
 int train_tokenizer(const TrainTokenizerArguments& arguments) {
   if (arguments.out.empty() || absl::EndsWith(arguments.out, "/")) {
     return fail(absl::InvalidArgumentError(absl::StrCat(
-        "--out=", arguments.out, ": a file's name is wanted: ", arguments.out, "tokenizer.model")));
+        "--out=", arguments.out, ": must be a file name: ", arguments.out, "tokenizer.model")));
   }
   trainer::TrainTokenizerOptions options;
   options.input = arguments.text;

@@ -1,4 +1,4 @@
-// Accounts and recoveries between the core's values, the wire's messages and the stored records.
+// Converts accounts and recoveries between the core's values, wire messages and stored records.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,8 @@ namespace muster::coordinator {
 
 void goodput_to_proto(const Account& account, v1::Goodput& proto);
 
-// Missing members have their default; what a name does not tell this version is kept as a loss without a cause.
+// Missing members take their default. A loss with an unknown name is kept as a loss without a
+// cause.
 nlohmann::json account_to_json(const Account& account);
 Account account_from_json(const nlohmann::json& json);
 

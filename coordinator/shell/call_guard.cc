@@ -36,7 +36,7 @@ constexpr std::array<std::pair<std::string_view, Role>, 13> kMethods = {{
     {"AdmitWorker", Role::kAdmin},
 }};
 
-// Empty when there is none, or more than one.
+// Returns "" if there is no value, or more than one.
 std::string_view value_of(const grpc::AuthMetadataProcessor::InputMetadata& metadata,
                           std::string_view key) {
   const auto [first, end] = metadata.equal_range({key.data(), key.size()});

@@ -1,4 +1,4 @@
-// Lets a call through by its bearer token, before a handler sees it.
+// Authorises each call by its bearer token before a handler runs.
 #pragma once
 
 #include <memory>
@@ -11,16 +11,18 @@
 
 namespace muster::coordinator {
 
-// What a method ("/muster.v1.Muster/GetJob") takes at least; none: anyone may call it. Methods that nobody has thought of are an admin's.
+// Returns the least role that may call a method ("/muster.v1.Muster/GetJob"); nullopt: anyone.
+// Unknown methods require an admin.
 std::optional<Role> role_needed(std::string_view method);
-// Whether who is `role` may call what needs `needed`.
+// Returns whether `role` may call a method that requires `needed`.
 bool may(Role role, Role needed);
 
 class CallGuard final : public grpc::AuthMetadataProcessor {
  public:
   explicit CallGuard(std::unique_ptr<Tokens> tokens) : tokens_(std::move(tokens)) {}
 
-  // On a thread of gRPC's for this. UNAUTHENTICATED without a known token, PERMISSION_DENIED where the role is not enough.
+  // Called on a gRPC thread. Returns UNAUTHENTICATED without a known token, PERMISSION_DENIED for
+  // an insufficient role.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
 

@@ -38,7 +38,7 @@ CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics
       metrics_(metrics),
       on_fatal_(std::move(on_fatal)),
       queue_(daemon::kEventQueueMax) {
-  // Those that are known were logged by an earlier life.
+  // Known incidents were logged by an earlier run.
   const auto known = storage_.incidents(JobId(0), kIncidentsKeptMax);
   if (known.ok() && !known->empty()) newest_incident_ = IncidentId(known->front().id());
   if (known.ok()) {
@@ -114,8 +114,8 @@ void CoreLoop::run() {
     if (items.empty() && queue_.closed()) break;
     now_ = monotonic_now();
     ActionList actions;
-    std::vector<Item> after;  // what wants to see the state as stored
-    // What has come is heard before time is called.
+    std::vector<Item> after;  // requests that need the stored state
+    // Processes received events before the deadline's Tick.
     for (Item& item : items) take(item, actions, after);
     if (deadline && *deadline <= now_) step(Tick{}, actions);
     if (absl::Status status = persist(batch_of(actions)); !status.ok()) {
@@ -136,7 +136,7 @@ void CoreLoop::step(Event event, ActionList& actions) {
   const size_t before = actions.size();
   core_.step(event, now_, actions);
   metrics_.observe(core_, event);
-  // Which stream is meant is known now: until the action's turn, another may have taken its place.
+  // Resolves the stream now: until the action is carried out, another may replace it.
   for (size_t i = before; i < actions.size(); ++i) {
     const auto* refuse = std::get_if<RefuseWorker>(&actions[i]);
     if (refuse == nullptr) continue;
@@ -166,8 +166,8 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
   }
 }
 
-// The new stream takes the place of the worker's earlier one when the core lets it in, and not before: whoever says a
-// live worker's name and incarnation could end its stream otherwise.
+// The new stream replaces the worker's earlier one only when the core admits it; otherwise anyone
+// who sends a live worker's name and incarnation could end its stream.
 void CoreLoop::register_worker(FleetEvent& item, ActionList& actions) {
   const auto& event = std::get<WorkerRegistered>(item.event);
   const LinkKey key{event.worker, event.incarnation};
@@ -244,13 +244,13 @@ absl::Status CoreLoop::persist(const StorageBatch& batch) {
 
 void CoreLoop::carry_out(ActionList& actions) {
   for (const auto& [link, status] : std::exchange(ending_, {})) link->close(status);
-  // Before the sends what readers see of a launch, so that its first output finds its place.
+  // Publishes a launch to log readers before the sends, so that its first output has a scope.
   std::set<JobId> changed;
   for (const Action& action : actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
     if (const auto* persisted = std::get_if<PersistJob>(&action)) log_decision(*persisted);
-    if (const auto* opened = std::get_if<PersistIncident>(&action)) tell_incident(opened->incident);
-    if (const auto* told = std::get_if<NodeTold>(&action)) tell_node(*told);
+    if (const auto* opened = std::get_if<PersistIncident>(&action)) log_incident(opened->incident);
+    if (const auto* change = std::get_if<NodeTold>(&action)) log_node(*change);
   }
   for (const JobId id : changed) publish(id);
 
@@ -279,7 +279,7 @@ void CoreLoop::carry_out(ActionList& actions) {
   }
 }
 
-// Who waits for the answer, for the last time; null when nobody does.
+// Removes and returns the callback that waits for the answer; null: none.
 template <class F>
 F CoreLoop::waiting(RequestToken token) {
   auto found = answers_.extract(token);
@@ -318,8 +318,8 @@ void CoreLoop::log_decision(const PersistJob& decision) {
   if (is_terminal(decision.state)) logged_.erase(decision.job);
 }
 
-// Once, when it is opened: what is learned of it later is for who looks at it.
-void CoreLoop::tell_incident(const Incident& incident) {
+// Logs an incident once, when it is opened; later findings are available on request.
+void CoreLoop::log_incident(const Incident& incident) {
   if (incident.id <= newest_incident_) return;
   newest_incident_ = incident.id;
   metrics_.count_incident(core_, incident, wall_clock_unix_ns());
@@ -328,12 +328,12 @@ void CoreLoop::tell_incident(const Incident& incident) {
                printable(incident.sentence, kLogLineBytesMax), incident.id.value());
 }
 
-void CoreLoop::tell_node(const NodeTold& told) {
-  metrics_.count_node(told);
+void CoreLoop::log_node(const NodeTold& change) {
+  metrics_.count_node(change);
   const bool good =
-      told.what == NodeTold::What::kAdmitted || told.what == NodeTold::What::kCheckPassed;
-  spdlog::log(good ? spdlog::level::info : spdlog::level::warn, "worker {} {}", told.worker.value(),
-              printable(told.text, kLogLineBytesMax));
+      change.what == NodeTold::What::kAdmitted || change.what == NodeTold::What::kCheckPassed;
+  spdlog::log(good ? spdlog::level::info : spdlog::level::warn, "worker {} {}",
+              change.worker.value(), printable(change.text, kLogLineBytesMax));
 }
 
 void CoreLoop::answer(Item& item) {

@@ -1,8 +1,10 @@
-// The thread that owns the core: drain the queue → step → one storage transaction → only then send and reply.
+// The thread that owns the core: drain the queue → step → one storage transaction → only then send
+// and reply.
 //
-// Everything else in the shell hands events in and gets answers back on this thread. When the state cannot be
-// stored, nothing of that drain is sent: what is not stored must not be acted on. A full disk is waited for, because somebody makes room on it
-// while trainings go on; of anything else the loop stops.
+// All other parts of the shell post events and receive answers on this thread. If the state cannot
+// be stored, nothing of that drain is sent: unstored decisions must not take effect. On a full disk
+// the loop waits, because an operator can free space while trainings run on; any other error stops
+// the loop.
 #pragma once
 
 #include <atomic>
@@ -25,7 +27,7 @@
 
 namespace muster::coordinator {
 
-// One worker's stream, as the loop sees it. Called on the loop's thread; must not block.
+// The loop's view of one worker's stream. Called on the loop's thread; must not block.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
@@ -44,25 +46,25 @@ class JobWatcher {
 
 class CoreLoop {
  public:
-  // `job` is null unless there is one to tell about. Called once, on the loop's thread.
+  // `job` is null unless the request concerns one. Called once, on the loop's thread.
   using ReplyFn = std::function<void(const absl::Status& status, const Core& core, const Job* job,
                                      Instant now)>;
   // `dump` is null unless the status is OK. Called once, on the loop's thread.
   using StacksFn = std::function<void(const absl::Status& status, const StackDump* dump)>;
-  // `core` is null when the loop stopped before the query's turn.
+  // `core` is null if the loop stopped before the query ran.
   using QueryFn = std::function<void(const Core* core, Instant now)>;
-  // The same, for what lies in the storage and not in the core.
+  // Like QueryFn, for data in the storage.
   using ReadFn = std::function<void(Storage* storage)>;
 
-  // `storage`, `logs` and `metrics` must outlive the loop. `on_fatal` is called once, on the loop's thread,
-  // when the state cannot be stored.
+  // `storage`, `logs` and `metrics` must outlive the loop. `on_fatal` is called once, on the loop's
+  // thread, if the state cannot be stored.
   CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
            std::function<void(absl::Status)> on_fatal);
   // Stops as stop() does.
   ~CoreLoop();
 
-  // The rest may be called from any thread. ResourceExhausted when the queue is full, Unavailable when the
-  // loop stops; then the callbacks are not called.
+  // The methods below are thread-safe. They return ResourceExhausted if the queue is full and
+  // Unavailable if the loop has stopped; then the callbacks are not called.
   absl::Status submit(JobSubmitted event, ReplyFn reply);
   absl::Status cancel(JobCancelRequested event, ReplyFn reply);
   absl::Status checkpoint(JobCheckpointRequested event, ReplyFn reply);
@@ -73,10 +75,10 @@ class CoreLoop {
   absl::Status query(QueryFn query);
   absl::Status read(ReadFn read);
   absl::Status watch(JobId job, std::shared_ptr<JobWatcher> watcher);
-  // An event of a worker's stream. Events of a stream that another has replaced are dropped.
+  // Posts an event of a worker's stream. Drops events of a replaced stream.
   absl::Status post(Event event, std::shared_ptr<WorkerLink> link);
 
-  // Answers what waits with Unavailable, ends every stream and joins the thread.
+  // Answers pending requests with Unavailable, ends every stream and joins the thread.
   void stop();
 
  private:
@@ -111,8 +113,8 @@ class CoreLoop {
   void publish(JobId id);
   void answer(Item& item);
   void log_decision(const PersistJob& decision);
-  void tell_incident(const Incident& incident);
-  void tell_node(const NodeTold& told);
+  void log_incident(const Incident& incident);
+  void log_node(const NodeTold& change);
   void end_everything(const absl::Status& status, std::vector<Item>& items);
 
   Core core_;
@@ -123,15 +125,16 @@ class CoreLoop {
   daemon::BoundedQueue<Item> queue_;
   std::atomic<uint64_t> next_token_{1};
 
-  // Of the loop's thread.
+  // Used on the loop's thread only.
   Instant now_{};
   std::map<LinkKey, std::shared_ptr<WorkerLink>> links_;
-  // Streams that are nobody's any more, to be closed once the decision is stored.
+  // Replaced streams, closed once the decision is stored.
   std::vector<std::pair<std::shared_ptr<WorkerLink>, absl::Status>> ending_;
   std::map<RequestToken, Answer> answers_;
   std::map<JobId, std::vector<std::weak_ptr<JobWatcher>>> watchers_;
-  std::map<JobId, std::string> logged_;  // the last line of each job that has not ended
-  IncidentId newest_incident_{0};        // that was logged
+  // last logged line of each job that has not ended
+  std::map<JobId, std::string> logged_;
+  IncidentId newest_incident_{0};  // newest one logged
 
   std::thread thread_;
 };

@@ -20,7 +20,7 @@ prometheus::Labels labels_of(size_t what, size_t cause) {
 FleetGoodput::FleetGoodput(prometheus::Registry& registry)
     : productive_(counters<"muster_fleet_productive_seconds_total">(registry).Add({})) {
   auto& lost = counters<"muster_fleet_lost_seconds_total">(registry);
-  // From 0: an increase of what had no series is none to Prometheus.
+  // Starts at 0: Prometheus sees no increase if a series begins with a value.
   for (size_t what = 1; what < kTimeClasses; ++what) {
     for (size_t cause = 0; cause < kLossCauses; ++cause)
       lost_[what][cause] = &lost.Add(labels_of(what, cause));

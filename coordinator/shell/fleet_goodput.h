@@ -1,5 +1,6 @@
-// Where the time of all jobs went since this coordinator was started, as counters: what fleets are compared by. Series of single jobs go soon
-// after their end; these stay. On the core loop's thread.
+// Counters of productive and lost time of all jobs since this coordinator started, to compare
+// fleets. Unlike the series of single jobs, which are removed soon after their end, these remain.
+// Used on the core loop's thread.
 #pragma once
 
 #include <array>
@@ -16,17 +17,19 @@ namespace muster::coordinator {
 
 class FleetGoodput {
  public:
-  // `registry` outlives it.
+  // Requires a `registry` that outlives it.
   explicit FleetGoodput(prometheus::Registry& registry);
 
-  // Before the first update: what jobs had behind them before belongs to an earlier life of the coordinator. Later calls do nothing.
+  // Records the baseline: earlier time of jobs belongs to an earlier run of the coordinator. Call
+  // before the first update; later calls do nothing.
   void begin(const Core& core);
-  // What is settled since. A job that ends and is forgotten between two updates is not counted further.
+  // Adds the time settled since the last update. A job that ends and is forgotten between two
+  // updates is not counted further.
   void update(const Core& core, Instant now);
 
  private:
   std::array<std::array<prometheus::Counter*, kLossCauses>, kTimeClasses>
-      lost_{};  // but for the productive time
+      lost_{};  // except productive time
   prometheus::Counter& productive_;
   std::map<JobId, LossTable> counted_;  // of the jobs that the core knows
   bool begun_ = false;

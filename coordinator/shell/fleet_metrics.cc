@@ -16,7 +16,8 @@ namespace {
 using daemon::counters;
 using daemon::gauges;
 
-// A worker that is heard of stands out when it was silent for longer than this: several heartbeats of any interval that is usual.
+// A connected worker is conspicuous if it was silent for longer: several heartbeats of any usual
+// interval.
 constexpr Duration kSilent = std::chrono::seconds(5);
 
 }  // namespace
@@ -33,7 +34,7 @@ FleetMetrics::FleetMetrics(prometheus::Registry& registry, int32_t sample)
       excluded_(gauges<"muster_fleet_excluded">(registry)),
       exclusions_(counters<"muster_fleet_exclusions_total">(registry)),
       checks_(counters<"muster_fleet_checks_total">(registry)) {
-  // From 0: an increase to 1 of what had no series is none to Prometheus.
+  // Starts at 0: Prometheus sees no increase if a series begins with 1.
   for (const SuspicionRule& rule : kSuspicionRules)
     exclusions_.Add({{"cause", metric_label(rule.name)}});
   for (const char* result : {"passed", "failed"}) checks_.Add({{"result", result}});
@@ -61,7 +62,8 @@ void FleetMetrics::update(const Core& core, Instant now) {
   update_nodes(core);
 }
 
-// Who was there at the last scrape, did not leave and is not there any more. Workers and those that were seen are in the order of names.
+// Finds workers that were present at the last scrape, did not leave and are absent now. Both maps
+// are ordered by name.
 void FleetMetrics::find_lost(const Core& core, Instant now) {
   auto seen = seen_.begin();
   const auto forget_seen = [&] {
@@ -93,7 +95,7 @@ void FleetMetrics::update_totals(const Core& core, const NodeUses& used, Instant
   int64_t slots = 0;
   int64_t taken = 0;
   Duration oldest{};
-  auto count = used.begin();  // both are in the order of names
+  auto count = used.begin();  // both are ordered by name
   for (const auto& [name, worker] : core.workers()) {
     connected += worker.connected ? 1 : 0;
     slots += worker.slots;
@@ -153,10 +155,10 @@ void FleetMetrics::update_lost(const WorkerName& name, Instant last_heard, Insta
   series.connected->Set(0);
 }
 
-void FleetMetrics::count_node(const NodeTold& told) {
-  switch (told.what) {
+void FleetMetrics::count_node(const NodeTold& change) {
+  switch (change.what) {
     case NodeTold::What::kExcluded:
-      exclusions_.Add({{"cause", metric_label(rule_of(told.suspicion).name)}}).Increment();
+      exclusions_.Add({{"cause", metric_label(rule_of(change.suspicion).name)}}).Increment();
       return;
     case NodeTold::What::kCheckPassed:
       checks_.Add({{"result", "passed"}}).Increment();

@@ -1,6 +1,7 @@
-// Metrics of workers and nodes. Totals count all of them; series of their own have the workers that stand out (those that have been silent
-// for longest, kSilentShown of them) and a sample, spread evenly over the names. The core forgets a worker when its lease is over; here it is
-// lost for an hour, or until it is back, so that somebody can be told. On the core loop's thread.
+// Metrics of workers and nodes. Totals cover all workers. Individual series exist for the
+// kSilentShown workers that have been silent for longest and for a sample spread evenly over the
+// names. The core forgets a worker when its lease expires; here it counts as lost for kLostKept, or
+// until it returns, so that alerts can fire. Used on the core loop's thread.
 #pragma once
 
 #include <chrono>
@@ -17,28 +18,28 @@
 
 namespace muster::coordinator {
 
-// Of a rack that lost its power, enough to see which one it was.
+// Enough to identify a rack that lost its power.
 constexpr size_t kSilentShown = 64;
-// A node that is away for longer is somebody's work already, or was taken away.
+// A node that is absent for longer is being repaired, or was removed.
 constexpr Duration kLostKept = std::chrono::hours(1);
 
 class FleetMetrics {
  public:
-  // `sample`: so many workers have series, however they fare.
+  // `sample`: number of workers that always have series.
   FleetMetrics(prometheus::Registry& registry, int32_t sample);
 
   void update(const Core& core, Instant now);
-  void count_node(const NodeTold& told);
+  void count_node(const NodeTold& change);
 
  private:
   using Gauges = prometheus::Family<prometheus::Gauge>;
   struct WorkerSeries {
     prometheus::Gauge* age = nullptr;
     prometheus::Gauge* connected = nullptr;
-    prometheus::Gauge* slots = nullptr;       // null of one that is lost
-    prometheus::Gauge* slots_used = nullptr;  // the same
+    prometheus::Gauge* slots = nullptr;       // null for a lost worker
+    prometheus::Gauge* slots_used = nullptr;  // null for a lost worker
   };
-  // As it was at the last scrape.
+  // A worker's state at the last scrape.
   struct Seen {
     Instant last_heard{};
     bool leaving = false;
@@ -65,7 +66,7 @@ class FleetMetrics {
   prometheus::Family<prometheus::Counter>& checks_;
   std::map<WorkerName, WorkerSeries> series_;
   std::map<WorkerName, Seen> seen_;
-  std::map<WorkerName, Instant> lost_;  // and when it was last heard from
+  std::map<WorkerName, Instant> lost_;  // and the time of its last message
 };
 
 }  // namespace muster::coordinator

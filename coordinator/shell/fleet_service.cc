@@ -14,17 +14,17 @@
 
 #include "common/escape.h"
 #include "common/limits.h"
-#include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
 #include "coordinator/shell/incident_messages.h"
+#include "coordinator/shell/job_and_worker_messages.h"
 #include "coordinator/shell/node_messages.h"
 #include "daemon/limits.h"
 
 namespace muster::coordinator {
 namespace {
 
-// One stream. gRPC calls On…() one at a time per kind; send() and close() come from the loop's thread. It owns
-// itself until gRPC is done with it; the loop's links keep it alive a little longer.
+// One stream. gRPC calls On…() one at a time per kind; the loop's thread calls send() and close().
+// Owns itself until gRPC calls OnDone(); the loop's links keep it alive a little longer.
 class WorkerStream final
     : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
       public WorkerLink,
@@ -120,7 +120,7 @@ class WorkerStream final
     post_as_is(std::move(event));
   }
 
-  // What is no tree is dropped: the dump's deadline passes, and the stream has better things to carry.
+  // Drops an invalid tree: the dump ends by its deadline, and the stream stays open.
   void on_stack_report() {
     auto event = stack_report_from_proto(incoming_.stack_report());
     if (event.ok()) return post(*std::move(event));
@@ -141,7 +141,7 @@ class WorkerStream final
     post_as_is(std::move(event));
   }
 
-  // A full queue ends the stream: the worker comes back, and repeats what was not acknowledged.
+  // A full queue ends the stream: the worker reconnects, and repeats what was not acknowledged.
   void post_as_is(Event event) {
     if (const absl::Status status = loop_.post(std::move(event), shared_from_this()); !status.ok())
       close(status);
@@ -167,7 +167,8 @@ class WorkerStream final
     if (settled.ok()) {
       offset = *settled;
     } else if (!std::exchange(log_trouble_told_, true)) {
-      // Acknowledged all the same: a worker that repeats it for ever helps nobody, and has the rank's own file.
+      // Acknowledged all the same: endless repetitions would not help, and the worker has the
+      // rank's own file.
       spdlog::warn("output of worker {} is dropped: {}", identity_->first.value(),
                    std::string(settled.status().message()));
     }
@@ -218,10 +219,10 @@ class WorkerStream final
     Finish(status_);
   }
 
-  // Tells the core, once, that the stream is gone.
+  // Reports once to the core that the stream is gone.
   void leave() {
     if (!identity_ || std::exchange(left_, true)) return;
-    // When this is refused the coordinator stops or is overloaded; the lease tells it later.
+    // Refused only if the coordinator stops or is overloaded; then the lease expires instead.
     loop_.post(WorkerDisconnected{identity_->first, identity_->second}, shared_from_this())
         .IgnoreError();
   }
@@ -231,7 +232,7 @@ class WorkerStream final
   const Epoch epoch_;
   std::shared_ptr<WorkerStream> self_;
 
-  // Of gRPC's reading callbacks.
+  // Used by gRPC's reading callbacks.
   v1::WorkerMessage incoming_;
   std::optional<std::pair<WorkerName, Incarnation>> identity_;
   bool left_ = false;
@@ -241,8 +242,8 @@ class WorkerStream final
   grpc::Alarm alarm_;  // set before the first callback, never again
 
   std::mutex mutex_;
-  bool admitted_ = false;                      // the core has let this worker in
-  std::deque<v1::CoordinatorMessage> outbox_;  // the first is being written while writing_
+  bool admitted_ = false;                      // the core has admitted this worker
+  std::deque<v1::CoordinatorMessage> outbox_;  // the first one is being written while writing_
   bool writing_ = false;
   bool closing_ = false;
   bool finished_ = false;

@@ -1,4 +1,5 @@
-// The Fleet service: one stream per worker. Handlers translate messages to events and payloads to messages.
+// The Fleet service: one stream per worker. Handlers translate messages to events and payloads to
+// messages.
 #pragma once
 
 #include "common/ids.h"
@@ -10,8 +11,8 @@ namespace muster::coordinator {
 
 class FleetService final : public v1::Fleet::CallbackService {
  public:
-  // `loop` and `logs` must outlive the service's streams. A stream whose worker is not let in within
-  // `registration_budget` is ended.
+  // `loop` and `logs` must outlive the service's streams. Ends a stream whose worker is not
+  // registered within `registration_budget`.
   FleetService(CoreLoop& loop, LogStore& logs, Epoch epoch, Duration registration_budget)
       : loop_(loop), logs_(logs), epoch_(epoch), registration_budget_(registration_budget) {}
 

@@ -19,13 +19,15 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-// For the pages' connections, the state and the files of ranks' logs.
+// Reserved for the pages' connections, the state and the files of ranks' logs.
 constexpr rlim_t kDescriptorsKept = 128;
-// Ten thousand workers and several watchers of each; each connection costs tens of kilobytes, whatever the limit is.
+// Ten thousand workers and several watchers of each; each connection costs tens of kilobytes,
+// independent of the limit.
 constexpr rlim_t kDescriptorsMax = 65'536;
 constexpr Duration kComplaintInterval = std::chrono::seconds(10);
 
-// The kernel gives the lowest number that is free: those from here on are not for gRPC's connections.
+// Returns the first descriptor number that gRPC's connections may not use; the kernel assigns the
+// lowest free one.
 int descriptor_bound() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -79,9 +81,10 @@ void GrpcPort::take(tcp::socket socket) {
     complain(absl::StrCat("a connection is refused: about ", bound, " descriptors are in use"));
     return;
   }
-  boost::system::error_code error;  // the client may have gone already; gRPC finds that out, too
+  boost::system::error_code error;  // the client may be gone already; gRPC detects that, too
   socket.set_option(tcp::no_delay(true), error);
-  // As on the worker's side (worker/shell/thin_streams.h): a lost order is not sent again later and later.
+  // As on the worker's side (worker/shell/thin_streams.h): a lost packet is retransmitted without
+  // growing delays.
   const int on = 1;
   (void)setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
   socket.native_non_blocking(true, error);

@@ -1,7 +1,9 @@
-// The coordinator's gRPC port. Connections are accepted here and handed to gRPC, whose own listener (seen in 1.51) gives
-// its port up for good, and silently, once accept has failed for want of descriptors.
+// The coordinator's gRPC port. Accepts connections and passes them to gRPC: gRPC's own listener
+// (observed in 1.51) closes its port for good, without an error, once accept has failed for lack of
+// descriptors.
 //
-// Connections that would take the last descriptors are closed at once: those are for the state, the logs and the pages.
+// Closes connections that would take the last descriptors, which are reserved for the state, the
+// logs and the pages.
 #pragma once
 
 #include <memory>
@@ -22,17 +24,18 @@ class GrpcPort {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // Takes the port; who connects waits until serve(). The error names --listen.
+  // Binds the port; clients wait until serve(). Errors name --listen.
   static absl::StatusOr<std::unique_ptr<GrpcPort>> open(const daemon::Endpoint& endpoint);
-  // Ends serving. Before the gRPC server's shutdown, which would leave a connection that comes then to nobody.
+  // Ends serving. Destroy before the gRPC server's shutdown, after which new connections would be
+  // lost.
   ~GrpcPort();
 
   int port() const { return acceptor_.local_endpoint().port(); }
 
-  // Call once, when the server that `grpc` belongs to has been started.
+  // Starts to accept. Call once, after the server that owns `grpc` has started.
   void serve(std::unique_ptr<Acceptor> grpc);
 
-  // Whether a connection that came now would be taken. From any thread.
+  // Returns whether a new connection would be accepted. Thread-safe.
   static bool has_room();
 
  private:

@@ -1,4 +1,4 @@
-// absl::Status and grpc::Status have the same codes.
+// Converts absl::Status to grpc::Status; both use the same codes.
 #pragma once
 
 #include <string>

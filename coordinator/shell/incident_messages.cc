@@ -20,7 +20,7 @@ constexpr size_t kStoredTextBytesMax = 1'024;  // sentences, clauses and actions
 constexpr size_t kWordBytesMax = 256;          // axes and collectives
 constexpr size_t kSourceBytesMax = kFrameTextBytesMax + kModulePathBytesMax;
 
-// Of a record: the rest is the stacks'.
+// Evidence's part of a record; the rest is for the stacks.
 constexpr size_t kRecordEvidenceBytesMax = kIncidentBytesMax / 2;
 constexpr size_t kRecordReserveBytes = 64;  // tags and lengths
 

@@ -1,5 +1,5 @@
-// Incidents, dumps of stacks and their parts between the wire's messages and the core's values. Of incidents the message is the
-// stored record, too.
+// Converts incidents, dumps of stacks and their parts between wire messages and the core's values.
+// The message of an incident is also its stored record.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,18 +11,20 @@
 
 namespace muster::coordinator {
 
-// InvalidArgument says what is no tree in it; ranks, text and numbers are bounded, whether they belong to the dump is the core's affair.
+// Returns InvalidArgument with the reason if the stacks are no tree. Bounds ranks, text and
+// numbers; the core checks whether they belong to the dump.
 absl::StatusOr<StackReportReceived> stack_report_from_proto(const v1::StackReport& proto);
 SymbolsReceived symbols_from_proto(const v1::Symbols& proto);
 
-// A record's bound: a thousand of them are stored (kIncidentsKeptMax), and each is sent in one message.
+// Bound of a record: a thousand are stored (kIncidentsKeptMax), and each is sent in one message.
 constexpr size_t kIncidentBytesMax = 1 << 20;
 
-// At most so many bytes: evidence and stacks are cut as daemon/evidence_messages.h says.
+// Limits the message to kIncidentBytesMax: evidence and stacks are cut as
+// daemon/evidence_messages.h describes.
 v1::Incident incident_to_proto(const Incident& incident);
-// What a list shows: without ranks, stacks and kernel messages.
+// For lists: without ranks, stacks and kernel messages.
 v1::Incident incident_summary_to_proto(const Incident& incident);
-// InvalidArgument says what is wrong with the record.
+// Returns InvalidArgument with what is wrong with the record.
 absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto);
 
 v1::DumpJobStacksResponse dump_to_proto(const StackDump& dump);

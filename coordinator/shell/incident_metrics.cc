@@ -16,8 +16,9 @@ std::string kind_label(IncidentKind kind) {
   return metric_label(kIncidentKindNames[static_cast<size_t>(kind)]);
 }
 
-// What is stored of it has the moment of the verdict only when it has ended an attempt; of the others the newest news is near enough.
-int64_t told_at(const Incident& incident) {
+// Returns the time of the verdict if the incident has ended an attempt; else the newest update,
+// which is close enough.
+int64_t verdict_time(const Incident& incident) {
   const int64_t decided = incident.recovery ? incident.recovery->at(RecoveryMoment::kDecided) : 0;
   if (decided != 0) return decided;
   return incident.moments.empty() ? 0 : incident.moments.back().unix_ns;
@@ -28,7 +29,7 @@ int64_t told_at(const Incident& incident) {
 IncidentMetrics::IncidentMetrics(prometheus::Registry& registry)
     : total_(daemon::counters<"muster_fleet_incidents_total">(registry)),
       times_(daemon::gauges<"muster_job_incident_timestamp_seconds">(registry)) {
-  // From 0: an increase to 1 of what had no series is none to Prometheus.
+  // Starts at 0: Prometheus sees no increase if a series begins with 1.
   for (size_t i = 0; i < kIncidentKindNames.size(); ++i)
     total_.Add({{"kind", kind_label(static_cast<IncidentKind>(i))}});
 }
@@ -41,7 +42,7 @@ void IncidentMetrics::count(const Core& core, const Incident& incident, int64_t 
 
 void IncidentMetrics::restore(const Core& core, const Incident& incident) {
   const auto job = core.jobs().find(incident.job);
-  if (job != core.jobs().end()) show(job->second, incident, told_at(incident));
+  if (job != core.jobs().end()) show(job->second, incident, verdict_time(incident));
 }
 
 void IncidentMetrics::show(const Job& job, const Incident& incident, int64_t unix_ns) {
@@ -71,7 +72,7 @@ void IncidentMetrics::update(const Core& core, int64_t unix_ns) {
   std::erase_if(shown_, [&](const auto& entry) {
     const auto job = core.jobs().find(entry.first.first);
     const bool is_over = job == core.jobs().end() || ended_long_ago(job->second, unix_ns);
-    if (!is_over || unix_ns - entry.second.unix_ns <= kIncidentTold.count()) return false;
+    if (!is_over || unix_ns - entry.second.unix_ns <= kIncidentShownFor.count()) return false;
     times_.Remove(entry.second.time);
     return true;
   });

@@ -1,5 +1,6 @@
-// Metrics of incidents: how many there were in all, and the newest of each kind of each job, as a time with labels. These do not depend on whether
-// the job has series of its own (job_metrics.h): who had an incident is who people ask for. On the core loop's thread.
+// Metrics of incidents: totals, and the newest incident of each kind of each job, as a timestamp
+// with labels. Independent of whether the job has its own series (job_metrics.h), because operators
+// look for jobs with incidents. Used on the core loop's thread.
 #pragma once
 
 #include <chrono>
@@ -19,22 +20,23 @@
 
 namespace muster::coordinator {
 
-// The oldest go first, so that a page has a bound in a fleet where all jobs fail at once; muster_fleet_incidents_total counts all.
+// The oldest are removed first, so that the page stays bounded in a fleet where all jobs fail at
+// once; muster_fleet_incidents_total counts all.
 constexpr size_t kIncidentsShown = 512;
 
-// At least, also of a job that has ended: alerts tell of an incident for so long.
-constexpr Duration kIncidentTold = std::chrono::minutes(10);
+// Minimum time for which an incident is shown, also of an ended job: alerts report it for so long.
+constexpr Duration kIncidentShownFor = std::chrono::minutes(10);
 
 class IncidentMetrics {
  public:
-  // `registry` outlives it.
+  // Requires a `registry` that outlives it.
   explicit IncidentMetrics(prometheus::Registry& registry);
 
-  // Once for each, when it is opened.
+  // Call once per incident, when it is opened.
   void count(const Core& core, const Incident& incident, int64_t unix_ns);
-  // One that an earlier life of the coordinator has counted: it is shown again, as of its verdict.
+  // Shows an incident that an earlier run of the coordinator counted, dated by its verdict.
   void restore(const Core& core, const Incident& incident);
-  // What nobody is told of any more goes.
+  // Removes incidents that are no longer shown.
   void update(const Core& core, int64_t unix_ns);
 
  private:

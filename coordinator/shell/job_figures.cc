@@ -1,4 +1,4 @@
-// What the series of a job show.
+// Updates the values of a job's series.
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -14,7 +14,7 @@ using prometheus::Counter;
 using prometheus::Family;
 using prometheus::Gauge;
 
-// A loss that begins is shown as 0 for so long: at least one scrape of everybody's.
+// A new loss is shown as 0 for so long: at least one scrape of any usual scraper.
 constexpr Duration kZeroShown = std::chrono::minutes(1);
 
 // `gauge` is null until there was a value.
@@ -58,7 +58,8 @@ void JobMetrics::update_checkpoint(const Job& job, const Account& account, Serie
 void JobMetrics::update_figures(const Job& job, Series& series) {
   Families& f = *families_;
   const RankState first = job.ranks.empty() ? RankState{} : job.ranks.front();
-  // The step's own time says that there was one: a resumed attempt has a step before it made any.
+  // Checks the step's duration, because a resumed attempt has a step number before it completes a
+  // step.
   if (first.step_seconds > 0) {
     set(f.step, series.labels, series.step, static_cast<double>(first.step));
     set(f.loss, series.labels, series.loss, first.loss);
@@ -99,8 +100,9 @@ void JobMetrics::update_stragglers(const Core& core, const Job& job, Series& ser
   series.stragglers = std::move(slowest);
 }
 
-// Counters have what nothing changes any more, the ratio all of it. A loss is often settled as one lump, and a series that begins with it
-// has no increase to Prometheus: so it begins with 0, but for what had been lost before there were series of this job.
+// Counters hold settled time, the ratio all of it. A loss is often settled at once, and Prometheus
+// sees no increase in a series that begins with it: so the series begins at 0, except for losses
+// before the job had series.
 void JobMetrics::update_goodput(const Account& account, Instant now, Series& series) {
   const auto raise = [](Counter& counter, Duration time) {
     counter.Increment(std::max(0.0, to_seconds(time) - counter.Value()));

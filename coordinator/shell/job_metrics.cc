@@ -14,20 +14,20 @@ namespace {
 
 using prometheus::Histogram;
 
-// Between two looks for room: thousands of jobs without series have a heartbeat each second.
-constexpr Duration kLookPeriod = std::chrono::seconds(1);
+// Interval of searches for room: thousands of jobs without series have a heartbeat each second.
+constexpr Duration kRoomSearchPeriod = std::chrono::seconds(1);
 
-// Seconds: a dead rank is told at once, a hang after some steps, a slow start after minutes.
+// In seconds: a dead rank is detected at once, a hang after some steps, a slow start after minutes.
 constexpr std::array<double, 9> kDetectionBounds = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
 
-// The account is older than what an earlier life of the coordinator has shown until rank 0 has said what it did since: a counter that goes
-// back is taken for one that began anew.
+// After a restart of the coordinator the account is older than what was shown, until rank 0 has
+// reported its progress since: Prometheus takes a decreasing counter for a restarted one.
 bool is_accounted(const Job& job) {
   return !is_running(job.state) || job.ranks.empty() ||
          job.ranks.front().life != RankState::Life::kAssigned;
 }
 
-// The job whose rank 0 this is about, if it runs where the heartbeat comes from.
+// Returns the job whose rank 0 `progress` belongs to, if it runs on the sender.
 const Job* owner_of_rank_0(const Core& core, const HeartbeatReceived& heartbeat,
                            const RankProgress& progress) {
   if (progress.rank != Rank(0)) return nullptr;
@@ -61,7 +61,7 @@ JobMetrics::Series* JobMetrics::series_of(const Job& job, const Core& core, int6
   series->restarts = &f.restarts.Add(series->labels);
   series->suspect = &f.suspect.Add(series->labels);
   series->step_seconds = &f.step_seconds.Add(series->labels, daemon::step_seconds_buckets());
-  // From 0: an increase to 1 of what had no series is none to Prometheus.
+  // Starts at 0: Prometheus sees no increase if a series begins with 1.
   for (size_t i = 0; i < kIncidentKindNames.size(); ++i) {
     daemon::MetricLabels labels = series->labels;
     labels.emplace("kind", metric_label(kIncidentKindNames[i]));
@@ -106,7 +106,7 @@ void JobMetrics::update(const Core& core, Instant now, int64_t unix_ns) {
   Families& f = *families_;
   std::array<int64_t, kJobStateNames.size()> counts{};
   int64_t without = 0;
-  look(core, unix_ns);
+  search_room(core, unix_ns);
   for (const auto& [id, job] : core.jobs()) {
     ++counts[static_cast<size_t>(job.state)];
     if (job.attempt == Attempt(0) || ended_long_ago(job, unix_ns)) continue;
@@ -130,14 +130,15 @@ void JobMetrics::update(const Core& core, Instant now, int64_t unix_ns) {
 }
 
 bool JobMetrics::has_room_for(const Job& job, const Core& core, int64_t unix_ns) {
-  if (std::abs(unix_ns - looked_unix_ns_) >= kLookPeriod.count()) look(core, unix_ns);
+  if (std::abs(unix_ns - room_searched_unix_ns_) >= kRoomSearchPeriod.count())
+    search_room(core, unix_ns);
   if (jobs_.size() < shown_) return true;
   if (!is_live(job.state) || !may_displace_) return false;
   may_displace_ = displace_one(core);
   return may_displace_;
 }
 
-// Who runs takes the place of one that waits: nothing happens to that one until it runs again.
+// A running job replaces a waiting one, whose series do not change until it runs again.
 bool JobMetrics::displace_one(const Core& core) {
   const auto waiting = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
     const auto other = core.jobs().find(entry.first);
@@ -149,8 +150,8 @@ bool JobMetrics::displace_one(const Core& core) {
   return true;
 }
 
-void JobMetrics::look(const Core& core, int64_t unix_ns) {
-  looked_unix_ns_ = unix_ns;
+void JobMetrics::search_room(const Core& core, int64_t unix_ns) {
+  room_searched_unix_ns_ = unix_ns;
   may_displace_ = true;
   int forgotten = 0;
   std::erase_if(jobs_, [&](const auto& entry) {

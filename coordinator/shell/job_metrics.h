@@ -1,5 +1,6 @@
-// Metrics of jobs. Of a job there are some 45 series, besides those of its kStragglersShown slowest ranks; a bounded number of jobs has series,
-// so that the page has a bound whatever is submitted. On the core loop's thread.
+// Metrics of jobs. A job has some 45 series, besides those of its kStragglersShown slowest ranks. A
+// bounded number of jobs has series, so the page is bounded whatever users submit. Used on the core
+// loop's thread.
 #pragma once
 
 #include <chrono>
@@ -14,13 +15,14 @@
 
 namespace muster::coordinator {
 
-// Of a job: a thousand ranks' scores would tell no more.
+// Per job: more scores would add no information.
 constexpr size_t kStragglersShown = 16;
 
-// Series that go are looked for among all of their family, by the library: of a fleet whose jobs end at once they go with several pages.
+// The library searches the complete family for each removed series, so a fleet with many short jobs
+// removes them over several pages.
 constexpr int kForgottenAtOnce = 16;
 
-// Long enough for a scraper to see how a job ended.
+// Enough for a scraper to see how a job ended.
 constexpr Duration kSeriesKept = std::chrono::minutes(5);
 inline bool ended_long_ago(const Job& job, int64_t unix_ns) {
   return is_terminal(job.state) && unix_ns - job.finished_unix_ns > kSeriesKept.count();
@@ -28,12 +30,12 @@ inline bool ended_long_ago(const Job& job, int64_t unix_ns) {
 
 class JobMetrics {
  public:
-  // `shown`: so many jobs have series. Who comes when there are as many takes the place of one that is queued again, or waits until one has
-  // ended; the steps of its attempt are then counted all the same.
+  // `shown`: maximum number of jobs with series. Beyond it, a new job replaces one that is queued
+  // again, or waits until one has ended; the steps of its attempt are counted in both cases.
   JobMetrics(prometheus::Registry& registry, int32_t shown);
   ~JobMetrics();
 
-  // As Metrics'.
+  // See Metrics.
   void observe(const Core& core, const Event& event);
   void count_incident(const Core& core, const Incident& incident, int64_t unix_ns);
   void update(const Core& core, Instant now, int64_t unix_ns);
@@ -42,12 +44,12 @@ class JobMetrics {
   struct Families;
   struct Series;
 
-  // Null: too many have series.
+  // Returns null if too many jobs have series.
   Series* series_of(const Job& job, const Core& core, int64_t unix_ns);
   bool has_room_for(const Job& job, const Core& core, int64_t unix_ns);
   bool displace_one(const Core& core);
-  // Makes room where jobs have ended.
-  void look(const Core& core, int64_t unix_ns);
+  // Removes series of jobs that have ended.
+  void search_room(const Core& core, int64_t unix_ns);
   void remove(const Series& series);
   void update_job(const Job& job, Series& series);
   void update_checkpoint(const Job& job, const Account& account, Series& series);
@@ -58,8 +60,9 @@ class JobMetrics {
   size_t shown_;
   std::unique_ptr<Families> families_;
   std::map<JobId, std::unique_ptr<Series>> jobs_;
-  int64_t looked_unix_ns_ = 0;
-  bool may_displace_ = true;  // since then nobody has looked for one that waits in vain
+  int64_t room_searched_unix_ns_ = 0;
+  // false after a search without result, until something changes
+  bool may_displace_ = true;
 };
 
 }  // namespace muster::coordinator

@@ -1,5 +1,5 @@
-// A job as stored: one JSON object, so that state can be looked at with sqlite3 and read by later versions.
-// Unknown members are ignored; missing ones have their default.
+// A job as stored: one JSON object, readable with sqlite3 and by later versions. Unknown members
+// are ignored; missing ones take their default.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace muster::coordinator {
 
-// Everything but Job::ranks, which is volatile.
+// Serialises everything except Job::ranks, which is volatile.
 std::string job_to_record(const Job& job);
 
-// InvalidArgument says what is wrong with the record.
+// Returns InvalidArgument with what is wrong with the record.
 absl::StatusOr<Job> job_from_record(std::string_view record);
 
 }  // namespace muster::coordinator

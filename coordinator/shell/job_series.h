@@ -1,4 +1,5 @@
-// What job_metrics.cc and job_figures.cc share: the families of jobs' metrics, and the series of one job.
+// Shared by job_metrics.cc and job_figures.cc: the families of jobs' metrics, and the series of one
+// job.
 #pragma once
 
 #include <map>
@@ -74,11 +75,11 @@ struct JobMetrics::Series {
   prometheus::Gauge* ranks = nullptr;
   prometheus::Counter* restarts = nullptr;
   prometheus::Gauge* suspect = nullptr;
-  prometheus::Histogram* detection = nullptr;  // null until there was an incident
+  prometheus::Histogram* detection = nullptr;  // null until the first incident
   std::map<IncidentKind, prometheus::Counter*> incidents;
   std::map<Rank, prometheus::Gauge*> stragglers;  // the slowest ranks
   prometheus::Histogram* step_seconds = nullptr;
-  // Null until it is known where the time went.
+  // Null until the job's account exists.
   prometheus::Counter* accounted = nullptr;
   prometheus::Counter* productive = nullptr;
   prometheus::Gauge* goodput = nullptr;
@@ -86,19 +87,21 @@ struct JobMetrics::Series {
     prometheus::Counter* counter = nullptr;
     Instant zero_until{};
   };
-  std::map<std::pair<size_t, size_t>, Lost> lost;  // by cause and class, once there was any
-  bool saves = false;                              // it has said that it takes checkpoints
+  std::map<std::pair<size_t, size_t>, Lost>
+      lost;            // by cause and class, created with the first loss
+  bool saves = false;  // it has reported checkpoints
   prometheus::Gauge* checkpoint_step = nullptr;
   prometheus::Gauge* checkpoint_time = nullptr;
   // Null until rank 0 has completed a step.
   prometheus::Gauge* step = nullptr;
   prometheus::Gauge* loss = nullptr;
   prometheus::Gauge* grad_norm = nullptr;
-  // Null until it has in this attempt: between attempts there is no speed, and 0 would be one to every mean.
+  // Null until rank 0 has completed a step in this attempt: between attempts there is no speed, and
+  // a 0 would distort every mean.
   prometheus::Gauge* tokens = nullptr;
   prometheus::Gauge* mfu = nullptr;  // … and the device's peak is known
   Attempt counted_attempt{0};
-  StepTimes counted;  // what step_seconds has of that attempt
+  StepTimes counted;  // part of that attempt's steps already in step_seconds
 };
 
 template <class T>

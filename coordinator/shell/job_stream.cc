@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
+#include "coordinator/shell/job_and_worker_messages.h"
 
 namespace muster::coordinator {
 

@@ -1,5 +1,5 @@
-// One WatchJob call: the job now and after each change, until it has ended. A reader that is slower than the changes
-// misses those in between: only the newest is true.
+// One WatchJob call: sends the job now and after each change, until it has ended. A slow reader
+// skips intermediate changes and receives only the newest.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace muster::coordinator {
 
-// Owns itself from begin() until gRPC is done with it.
+// Owns itself from begin() until gRPC calls OnDone().
 class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
                         public JobWatcher,
                         public std::enable_shared_from_this<JobStream> {

@@ -21,9 +21,9 @@
 namespace muster::coordinator {
 namespace {
 
-constexpr size_t kFillBytesMax = 64 << 10;  // written at once when a gap is filled
-// A worker that was out of reach ships the end of an earlier attempt; who was away for longer than
-// this many restarts may not.
+constexpr size_t kFillBytesMax = 64 << 10;  // per write when a gap is filled
+// A worker that was unreachable ships the end of an earlier attempt; after more restarts than this
+// it may not.
 constexpr size_t kAttemptsOwnedMax = 4;
 
 absl::Status not_ours(JobId job) {
@@ -55,7 +55,7 @@ absl::Status write_at(int fd, uint64_t offset, std::string_view data, const std:
   return absl::OkStatus();
 }
 
-// Lines of spaces, so that the offsets after the gap stay true.
+// Writes lines of spaces, so that the offsets after the gap stay correct.
 absl::Status fill_gap(int fd, uint64_t from, uint64_t to, const std::string& path) {
   std::string notice = absl::StrCat("\n[", to - from, " bytes of output were lost here]");
   while (from < to) {
@@ -139,8 +139,8 @@ void LogStore::set_scope(JobId job, const LogScope& scope,
   {
     const std::lock_guard lock(mutex_);
     JobLogs& logs = jobs_[job];
-    // What is not written to any more need not be remembered: the file knows its size. Two locks of one file there must
-    // not be, so that what is being written to stays.
+    // Drops logs that are not being written: the file holds their size. A log in use stays, because
+    // one file must not have two locks.
     if (scope.ended || scope.newest_attempt != logs.scope.newest_attempt) {
       std::erase_if(logs.ranks, [](const auto& entry) { return entry.second.use_count() == 1; });
     }
@@ -165,41 +165,42 @@ void LogStore::forget(JobId job) {
   work_came_.notify_one();
 }
 
-// The store's thread.
+// Runs on the store's thread.
 void LogStore::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     work_came_.wait(lock, [this] { return stopping_ || !changed_.empty() || !removed_.empty(); });
     if (changed_.empty() && removed_.empty()) return;
-    std::vector<std::pair<std::shared_ptr<LogFollower>, LogScope>> told;
-    const auto tell_of = [&told](JobLogs& logs) {
-      for (auto& follower : followers_of(logs)) told.emplace_back(std::move(follower), logs.scope);
+    std::vector<std::pair<std::shared_ptr<LogFollower>, LogScope>> pending;
+    const auto collect = [&pending](JobLogs& logs) {
+      for (auto& follower : followers_of(logs))
+        pending.emplace_back(std::move(follower), logs.scope);
     };
     for (const JobId job : std::exchange(changed_, {})) {
-      if (const auto logs = jobs_.find(job); logs != jobs_.end()) tell_of(logs->second);
+      if (const auto logs = jobs_.find(job); logs != jobs_.end()) collect(logs->second);
     }
     std::map<JobId, JobLogs> removed = std::exchange(removed_, {});
-    for (auto& [job, logs] : removed) tell_of(logs);
+    for (auto& [job, logs] : removed) collect(logs);
     lock.unlock();
-    for (const auto& [follower, scope] : told) follower->on_scope(scope);
-    told.clear();
+    for (const auto& [follower, scope] : pending) follower->on_scope(scope);
+    pending.clear();
     for (auto& [job, logs] : removed) remove(job, logs);
     lock.lock();
   }
 }
 
 void LogStore::remove(JobId job, JobLogs& logs) const {
-  // Whoever is writing finishes first, and whoever comes late makes no new file.
+  // Waits for current writers; late ones create no new file.
   for (const auto& [part, log] : logs.ranks) {
     const std::lock_guard lock(log->mutex);
     log->forgotten = true;
   }
-  std::error_code ignored;  // what cannot be removed only takes room
+  std::error_code ignored;  // a failure only wastes space
   std::filesystem::remove_all(absl::StrCat(root_, "/", job.value()), ignored);
 }
 
 void LogStore::remove_all_but(const std::set<JobId>& known) const {
-  std::error_code error;  // what cannot be removed only takes room
+  std::error_code error;  // a failure only wastes space
   std::filesystem::directory_iterator entry(root_, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     uint64_t id = 0;
@@ -226,7 +227,7 @@ std::optional<LogScope> LogStore::follow(JobId job, std::weak_ptr<LogFollower> f
 
 absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, Attempt attempt,
                                           Rank rank, uint64_t offset, std::string_view data) {
-  constexpr uint64_t kOffsetMax = uint64_t{1} << 62;  // no log is this long: a nonsensical message
+  constexpr uint64_t kOffsetMax = uint64_t{1} << 62;  // longer than any log: a garbled message
   if (offset > kOffsetMax)
     return absl::InvalidArgumentError(absl::StrCat("log offset is ", offset));
   auto log = find_log(writer, job, attempt, rank);
@@ -244,9 +245,9 @@ absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, At
       }
       return (*log)->end;
     }
-    // Settled, too: asked for again it would fail again, for ever.
+    // Settles failed data, too: a repetition would fail again, forever.
     if (!settled.ok()) (*log)->end = std::max<uint64_t>((*log)->end, offset + data.size());
-    // What comes behind output that found no room is passed over, and is no sign of room.
+    // Data dropped after output that found no space does not show that there is space.
     if ((*log)->end > end_before) (*log)->waits = false;
   }
   log->reset();

@@ -1,14 +1,16 @@
-// The ranks' output as their workers ship it: one append-only file per rank and attempt,
-// ROOT/<job>/<attempt>/rank-<r>.log, whose byte positions are the offsets of the rank's own log; beside it rank-<r>.times (log_times.h).
+// Stores the ranks' output that workers ship: one append-only file per rank and attempt,
+// ROOT/<job>/<attempt>/rank-<r>.log, at the offsets of the rank's own log; beside it rank-<r>.times
+// (log_times.h).
 //
-// Chunks come at least once: what is already stored is skipped. A chunk that begins past the end (the
-// coordinator's machine lost written pages) is not taken: the answer is the end, from where its worker sends again.
-// What cannot be written is dropped for good and leaves a filled gap that says so, unless it is for want of room or
-// descriptors: that passes, and the worker sends again. A log ends at kLogBytesPerRankMax; what follows is taken and dropped. Only the life of a worker that a rank was placed on writes
-// its log.
+// Chunks arrive at least once: stored bytes are skipped. A chunk that begins past the end (the
+// coordinator's machine lost written pages) is rejected: the answer is the end, from where the
+// worker sends again. Data that cannot be written is dropped for good and leaves a filled gap with
+// a notice, except for lack of space or descriptors: that passes, and the worker sends again. A log
+// ends at kLogBytesPerRankMax; later data is accepted and dropped. Only the incarnation of the
+// worker on which a rank was placed may write its log.
 //
-// Thread-safe. set_scope() and forget() wait for no file: each log has its own lock for that, and a thread of the store's
-// tells followers of scopes and removes what is forgotten.
+// Thread-safe. set_scope() and forget() do not wait for files: each log has its own lock, and the
+// store's thread notifies followers of scopes and removes forgotten files.
 #pragma once
 
 #include <condition_variable>
@@ -31,14 +33,14 @@
 
 namespace muster::coordinator {
 
-// What may be read or written of one job.
+// The readable and writable logs of one job.
 struct LogScope {
   Attempt newest_attempt{0};
   int32_t ranks = 0;
   bool ended = false;  // no more output will come
 };
 
-// One life of a worker.
+// One incarnation of a worker.
 struct LogWriter {
   WorkerName worker;
   Incarnation incarnation;
@@ -46,7 +48,8 @@ struct LogWriter {
   friend bool operator==(const LogWriter&, const LogWriter&) = default;
 };
 
-// Told when there may be more to read. Called without a lock, on whichever thread stored it, or on the store's own.
+// Notified when there may be more to read. Called without a lock, on the thread that stored the
+// output or on the store's own.
 class LogFollower {
  public:
   virtual ~LogFollower() = default;
@@ -57,48 +60,51 @@ class LogFollower {
 class LogStore {
  public:
   explicit LogStore(std::string root, uint64_t bytes_per_rank_max);
-  // Removes first what was forgotten.
+  // Removes forgotten files first.
   ~LogStore();
 
-  // The job has a new attempt, or ended. Called before anything of that attempt can arrive.
-  // `placement` is the newest attempt's, by rank, or empty while there is none.
+  // Records that the job has a new attempt, or has ended. Call before any output of that attempt
+  // can arrive. `placement`: the newest attempt's, by rank; empty if there is none.
   void set_scope(JobId job, const LogScope& scope, const std::vector<RankPlacement>& placement);
-  // Removes the files of jobs that are not in `known`: what a coordinator had forgotten when it was killed. Before the first
-  // set_scope().
+  // Removes the files of jobs that are not in `known`: a coordinator had forgotten them when it was
+  // killed. Call before the first set_scope().
   void remove_all_but(const std::set<JobId>& known) const;
-  // Removes the job's logs: their files soon, for append() at once.
+  // Removes the job's logs: its files soon, for append() at once.
   void forget(JobId job);
 
-  // Returns the offset up to which the rank's log is settled (stored, or dropped for good): below the data's end when it is
-  // to be sent again, and below `offset` when what precedes it is missing. NotFound for a launch that this coordinator does not know, PermissionDenied when the
-  // rank was not placed on `writer`; else what the file system says, and then the data is dropped for good.
+  // Returns the offset up to which the rank's log is settled (stored, or dropped for good): below
+  // the data's end if the worker must send it again, and below `offset` if preceding data is
+  // missing. Returns NotFound for a launch unknown to this coordinator, PermissionDenied if the
+  // rank was not placed on `writer`; else the file system's error, after which the data is dropped
+  // for good.
   absl::StatusOr<uint64_t> append(const LogWriter& writer, JobId job, Attempt attempt, Rank rank,
                                   uint64_t offset, std::string_view data);
 
-  // Up to `bytes_max` bytes from `offset`; empty when there is nothing (yet).
+  // Returns up to `bytes_max` bytes from `offset`; empty if there are none (yet).
   absl::StatusOr<std::string> read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                    size_t bytes_max);
 
-  // When the log's bytes from `offset` on came: log_times.h.
+  // Returns the arrival times of the log's bytes from `offset` on; see log_times.h.
   std::vector<LogTime> times(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                              size_t count_max) const;
 
   std::optional<LogScope> scope(JobId job);
-  // From now on `follower` is told. Returns what scope() would.
+  // Registers `follower` and returns what scope() would.
   std::optional<LogScope> follow(JobId job, std::weak_ptr<LogFollower> follower);
 
  private:
-  // Neighbouring ranks of one writer.
+  // A run of ranks of one writer.
   struct OwnedRanks {
     LogWriter writer;
     Rank last;
   };
-  // One rank's log. Held while its file is written, so that nobody else waits for that.
+  // One rank's log. Its mutex is held while the file is written, so that others do not wait for
+  // that.
   struct RankLog {
     std::mutex mutex;
     uint64_t end = 0;        // the settled offset, once known
     bool forgotten = false;  // the file is being removed
-    bool waits = false;      // for room or descriptors; told already
+    bool waits = false;      // for space or descriptors; already logged
     LogTimesEnd times;
   };
   struct JobLogs {
@@ -126,10 +132,10 @@ class LogStore {
   const uint64_t bytes_per_rank_max_;
   std::mutex mutex_;
   std::map<JobId, JobLogs> jobs_;
-  // For the store's thread; no longer than the list of jobs and of those that it forgot.
+  // Work for the store's thread; bounded by the number of jobs and forgotten jobs.
   std::condition_variable work_came_;
-  std::set<JobId> changed_;           // followers are to be told of the scope
-  std::map<JobId, JobLogs> removed_;  // forgotten, files and all
+  std::set<JobId> changed_;           // scope changes for followers
+  std::map<JobId, JobLogs> removed_;  // forgotten; files still exist
   bool stopping_ = false;
 
   std::thread thread_;

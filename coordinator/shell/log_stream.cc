@@ -11,14 +11,14 @@
 namespace muster::coordinator {
 namespace {
 
-// Records looked at at once: what another rank waits behind is rarely further away.
+// Records read at once: output of another rank is rarely further away.
 constexpr size_t kTimesRead = 64;
 
 }  // namespace
 
 void LogStream::begin() {
   self_ = shared_from_this();
-  // Locked before it follows, so that news of the scope come after what is read here.
+  // Locks before it follows, so that scope updates come after the state read here.
   const std::lock_guard lock(mutex_);
   if (ticket_ == nullptr) return finish_locked(StreamLimit::refusal());
   const auto scope = request_.follow() ? logs_.follow(JobId(request_.job_id()), weak_from_this())
@@ -47,7 +47,7 @@ absl::Status LogStream::check_request(const std::optional<LogScope>& scope) cons
   return absl::OkStatus();
 }
 
-// Makes the ranks of attempts that are new in `scope` ready, if the request is about them.
+// Adds the ranks of attempts that are new in `scope`, if the request selects them.
 void LogStream::select_locked(const LogScope& scope) {
   scope_ = scope;
   Attempt attempt = scope.newest_attempt;
@@ -81,51 +81,52 @@ bool LogStream::more_may_come_locked() const {
   return request_.attempt() == 0 || Attempt(request_.attempt()) == scope_.newest_attempt;
 }
 
-void LogStream::give_turns_locked() {
+void LogStream::queue_pending_locked() {
   for (const auto& [attempt, rank] : ready_) {
-    Turn turn{.attempt = attempt, .rank = rank};
+    PendingPart pending{.attempt = attempt, .rank = rank};
     if (request_.rank() < 0) {
       const std::vector<LogTime> next =
           logs_.times(JobId(request_.job_id()), attempt, rank, offsets_[{attempt, rank}], 1);
-      if (!next.empty()) turn.unix_ns = next.front().unix_ns;
+      if (!next.empty()) pending.unix_ns = next.front().unix_ns;
     }
-    turns_.insert(turn);
+    pending_.insert(pending);
   }
   ready_.clear();
 }
 
-// What came of it before anything that another rank has to say.
-size_t LogStream::bytes_until_next_locked(const Turn& turn) const {
-  if (turns_.empty() || turns_.begin()->attempt != turn.attempt) return daemon::kLogChunkBytesMax;
-  const uint64_t from = offsets_.at({turn.attempt, turn.rank});
+// Returns the part's bytes that arrived before the next output of another rank.
+size_t LogStream::bytes_until_next_locked(const PendingPart& pending) const {
+  if (pending_.empty() || pending_.begin()->attempt != pending.attempt)
+    return daemon::kLogChunkBytesMax;
+  const uint64_t from = offsets_.at({pending.attempt, pending.rank});
   const std::vector<LogTime> times =
-      logs_.times(JobId(request_.job_id()), turn.attempt, turn.rank, from, kTimesRead);
+      logs_.times(JobId(request_.job_id()), pending.attempt, pending.rank, from, kTimesRead);
   uint64_t bytes = daemon::kLogChunkBytesMax;
   for (const LogTime& time : times) {
-    if (time.offset > from && time.unix_ns > turns_.begin()->unix_ns)
+    if (time.offset > from && time.unix_ns > pending_.begin()->unix_ns)
       return std::min(bytes, time.offset - from);
   }
-  // What comes behind these records has not been looked at.
+  // Records after these were not read.
   if (times.size() == kTimesRead) bytes = std::min(bytes, times.back().offset - from);
   return bytes;
 }
 
 void LogStream::pump_locked() {
   if (writing_ || finished_) return;
-  for (give_turns_locked(); !turns_.empty(); give_turns_locked()) {
-    const Turn turn = *turns_.begin();
-    turns_.erase(turns_.begin());
-    const Part part{turn.attempt, turn.rank};
+  for (queue_pending_locked(); !pending_.empty(); queue_pending_locked()) {
+    const PendingPart pending = *pending_.begin();
+    pending_.erase(pending_.begin());
+    const Part part{pending.attempt, pending.rank};
     uint64_t& offset = offsets_[part];
     auto data = logs_.read(JobId(request_.job_id()), part.first, part.second, offset,
-                           bytes_until_next_locked(turn));
+                           bytes_until_next_locked(pending));
     if (!data.ok()) return finish_locked(data.status());
     if (data->empty()) continue;
     chunk_.set_job_id(request_.job_id());
     chunk_.set_attempt(part.first.value());
     chunk_.set_rank(part.second.value());
     chunk_.set_offset(offset);
-    chunk_.set_unix_ns(turn.unix_ns);
+    chunk_.set_unix_ns(pending.unix_ns);
     offset += data->size();
     chunk_.set_data(*std::move(data));
     ready_.insert(part);

@@ -1,5 +1,5 @@
-// One FollowLogs call: chunks of the selected ranks' logs, older attempts first, and of an attempt what came first. It sleeps until the
-// log store says that there is more.
+// One FollowLogs call: sends chunks of the selected ranks' logs, older attempts first, and within
+// an attempt by time of arrival. Sleeps until the log store reports more.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@
 
 namespace muster::coordinator {
 
-// Owns itself from begin() until gRPC is done with it. `logs` must outlive it.
+// Owns itself from begin() until gRPC calls OnDone(). `logs` must outlive it.
 class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
                         public LogFollower,
                         public std::enable_shared_from_this<LogStream> {
@@ -33,21 +33,22 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
 
  private:
   using Part = std::pair<Attempt, Rank>;
-  // Unread bytes of a part, by when they came; of one rank alone, and of logs without times, 0.
-  struct Turn {
+  // Unread bytes of a part, ordered by arrival. unix_ns is 0 for a single rank, and for logs
+  // without times.
+  struct PendingPart {
     Attempt attempt;
     int64_t unix_ns = 0;
     Rank rank;
 
-    friend auto operator<=>(const Turn&, const Turn&) = default;
+    friend auto operator<=>(const PendingPart&, const PendingPart&) = default;
   };
 
   absl::Status check_request(const std::optional<LogScope>& scope) const;
   void select_locked(const LogScope& scope);
   bool more_may_come_locked() const;
   void pump_locked();
-  void give_turns_locked();
-  size_t bytes_until_next_locked(const Turn& turn) const;
+  void queue_pending_locked();
+  size_t bytes_until_next_locked(const PendingPart& pending) const;
   void finish_locked(const absl::Status& status);
 
   LogStore& logs_;
@@ -57,9 +58,9 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
 
   std::mutex mutex_;
   LogScope scope_;
-  Attempt selected_through_{0};  // attempts up to this one have been made ready
-  std::set<Part> ready_;         // may have unread bytes …
-  std::set<Turn> turns_;         // … and wait for those that came before
+  Attempt selected_through_{0};    // attempts up to this one were added to ready_
+  std::set<Part> ready_;           // may have unread bytes …
+  std::set<PendingPart> pending_;  // … ordered behind earlier output of other parts
   std::map<Part, uint64_t> offsets_;
   v1::LogChunk chunk_;
   bool writing_ = false;

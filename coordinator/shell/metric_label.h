@@ -1,4 +1,4 @@
-// Words as a label's value.
+// Turns words into a metric label's value.
 #pragma once
 
 #include <algorithm>

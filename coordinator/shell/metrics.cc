@@ -25,7 +25,7 @@ Metrics::Metrics(Epoch epoch, MetricsOptions options)
 
 std::string Metrics::render(const Core& core, Instant now, int64_t unix_ns) {
   build_info_.Add({{"version", core.options().version}}).Set(1);
-  // Who has no state serves no page: server.cc takes the state's lock before there is a core.
+  // A standby serves no page: server.cc locks the state before it creates a core.
   leader_.Set(1);
   daemon::set_disk_gauges(options_.state_dir, disk_bytes_, disk_free_);
   jobs_.update(core, now, unix_ns);

@@ -1,7 +1,9 @@
-// The coordinator's Prometheus metrics, computed from the core's state when they are asked for; only what a
-// gauge cannot say afterwards (the time of each step, incidents) is gathered as events pass. On the core loop's thread.
+// The coordinator's Prometheus metrics, computed from the core's state on each scrape; only values
+// that the state does not hold (each step's duration, incidents) are collected from events. Used on
+// the core loop's thread.
 //
-// How large the page can get does not depend on the fleet: job_metrics.h, incident_metrics.h and fleet_metrics.h have the bounds.
+// The page's size is bounded independently of the fleet; see job_metrics.h, incident_metrics.h and
+// fleet_metrics.h.
 #pragma once
 
 #include <cstdint>
@@ -20,35 +22,37 @@
 namespace muster::coordinator {
 
 struct MetricsOptions {
-  std::string state_dir{};  // empty: no disk is looked at
-  int32_t worker_series =
-      daemon::kSeriesSample;  // at most so many workers have series, besides those that stand out
-  int32_t job_series = daemon::kJobsShown;  // at most so many jobs have series
+  std::string state_dir{};  // empty: no disk metrics
+  // maximum number of workers with series, besides conspicuous ones
+  int32_t worker_series = daemon::kSeriesSample;
+  int32_t job_series = daemon::kJobsShown;  // maximum number of jobs with series
 };
 
 class Metrics {
  public:
   explicit Metrics(Epoch epoch, MetricsOptions options = {});
 
-  // After each step of the core. Keeps no more than the core's jobs and those that ended lately, scraped or not.
+  // Call after each step of the core. Holds no more jobs than the core and the recently ended ones,
+  // scraped or not.
   void observe(const Core& core, const Event& event) {
     goodput_.begin(core);
     jobs_.observe(core, event);
   }
 
-  // Once for each incident, when it is opened.
+  // Call once per incident, when it is opened.
   void count_incident(const Core& core, const Incident& incident, int64_t unix_ns) {
     jobs_.count_incident(core, incident, unix_ns);
     incidents_.count(core, incident, unix_ns);
   }
-  // At start, each incident that is stored.
+  // Call at start for each stored incident.
   void restore_incident(const Core& core, const Incident& incident) {
     incidents_.restore(core, incident);
   }
 
-  void count_node(const NodeTold& told) { fleet_.count_node(told); }
+  void count_node(const NodeTold& change) { fleet_.count_node(change); }
 
-  // The page in Prometheus' text format. Series of jobs that ended more than kSeriesKept ago are gone.
+  // Returns the page in Prometheus' text format, without series of jobs that ended more than
+  // kSeriesKept ago.
   std::string render(const Core& core, Instant now, int64_t unix_ns);
 
  private:

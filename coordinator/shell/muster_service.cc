@@ -6,9 +6,9 @@
 
 #include <absl/strings/str_cat.h>
 
-#include "coordinator/shell/convert.h"
 #include "coordinator/shell/grpc_status.h"
 #include "coordinator/shell/incident_messages.h"
+#include "coordinator/shell/job_and_worker_messages.h"
 #include "coordinator/shell/job_stream.h"
 #include "coordinator/shell/log_stream.h"
 #include "coordinator/shell/node_messages.h"
@@ -17,13 +17,13 @@ namespace muster::coordinator {
 namespace {
 
 constexpr int kJobsListedMax = 1'000;
-constexpr size_t kIncidentsListed = 100;  // when the caller does not say
-// A list stays well below what clients accept (gRPC's default is 4 MiB).
+constexpr size_t kIncidentsListed = 100;  // the default
+// A list stays well below the limit of clients (gRPC's default is 4 MiB).
 constexpr size_t kListBytesMax = 3 << 20;
 
 absl::Status stopped() { return absl::UnavailableError("the coordinator is stopping"); }
 
-// The request was not taken: answers in the loop's place.
+// Answers in place of the loop if the request was rejected.
 void refuse_unless_ok(grpc::ServerUnaryReactor* reactor, const absl::Status& status) {
   if (!status.ok()) reactor->Finish(to_grpc(status));
 }
@@ -39,7 +39,7 @@ NodeUse use_of(const NodeUses& uses, const WorkerName& name) {
   return found == uses.end() ? NodeUse{} : found->second;
 }
 
-// Of one that is registered, or only known for what is held against it, or neither.
+// Describes a worker that is registered, known only by its node record, or unknown.
 v1::WorkerInfo info_of(const Core& core, const Use& use, const WorkerName& name, Instant now) {
   const auto node = core.nodes().find(name);
   const NodeRecord* known = node == core.nodes().end() ? nullptr : &node->second;
@@ -168,7 +168,7 @@ grpc::ServerUnaryReactor* MusterService::ListWorkers(grpc::CallbackServerContext
   return reactor;
 }
 
-// As it is after what was asked for. On the loop's thread, which is not waited for.
+// Answers with the worker's state after the request. Runs on the loop's thread without blocking.
 void MusterService::answer_with_worker(const absl::Status& status, const WorkerName& name,
                                        v1::WorkerInfo& response,
                                        grpc::ServerUnaryReactor* reactor) {

@@ -1,5 +1,4 @@
-// The Muster service for people and programs. Handlers translate and nothing else: what is right and wrong is
-// the core's affair.
+// The Muster service for people and programs. Handlers only translate; the core validates.
 #pragma once
 
 #include "coordinator/shell/core_loop.h"

@@ -47,8 +47,7 @@ NodeExcludeRequested exclusion_from_proto(const v1::ExcludeWorkerRequest& proto)
   event.worker = WorkerName(proto.worker());
   event.reason = proto.reason();
   event.evacuate = proto.evacuate();
-  constexpr int64_t kSecondsMax = int64_t{1}
-                                  << 32;  // beyond what the core takes, far from overflow
+  constexpr int64_t kSecondsMax = int64_t{1} << 32;  // beyond the core's bound, far from overflow
   if (proto.seconds() != 0)
     event.time = std::chrono::seconds(std::clamp<int64_t>(proto.seconds(), 0, kSecondsMax));
   return event;

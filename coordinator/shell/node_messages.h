@@ -1,4 +1,4 @@
-// What is held against nodes, and their checks, as messages.
+// Converts exclusions and checks of nodes to and from messages.
 #pragma once
 
 #include "coordinator/core/event.h"
@@ -7,9 +7,9 @@
 
 namespace muster::coordinator {
 
-// Exclusion, check and whether one is due; the rest of `proto` is left alone.
+// Writes exclusion, check and whether a check is due; leaves other fields unchanged.
 void node_to_proto(const NodeRecord& node, v1::WorkerInfo& proto);
-// Of one that is not here.
+// Describes a worker that is not registered.
 v1::WorkerInfo absent_worker_to_proto(const NodeRecord& node);
 NodeChecked node_checked_from_proto(const v1::NodeChecked& proto);
 NodeExcludeRequested exclusion_from_proto(const v1::ExcludeWorkerRequest& proto);

@@ -29,7 +29,7 @@ std::string node_to_record(const NodeRecord& node) {
                          {"seconds", node.check.seconds},
                          {"sentence", node.check.sentence},
                          {"details", node.check.details}}}};
-  // A worker's text may hold anything; what is not UTF-8 is replaced, not refused.
+  // A worker's text may hold anything; invalid UTF-8 is replaced, not refused.
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -1,5 +1,5 @@
-// What is known against a node, as stored: one JSON object, so that state can be looked at with sqlite3 and read by later versions.
-// Unknown members are ignored; missing ones have their default.
+// A node's record as stored: one JSON object, readable with sqlite3 and by later versions. Unknown
+// members are ignored; missing ones take their default.
 #pragma once
 
 #include <string>
@@ -14,15 +14,15 @@
 
 namespace muster::coordinator {
 
-// Everything but NodeRecord::until, which is volatile.
+// Serialises everything except NodeRecord::until, which is volatile.
 std::string node_to_record(const NodeRecord& node);
 
-// InvalidArgument says what is wrong with the record.
+// Returns InvalidArgument with what is wrong with the record.
 absl::StatusOr<NodeRecord> node_from_record(std::string_view record);
 
-// SqliteStorage's table of them, of version 3 of its schema.
+// Creates SqliteStorage's table of nodes (schema version 3).
 absl::Status create_nodes_table(SqliteDatabase& db);
-// A record that cannot be read is left out, with a warning: a node without one is a sound node.
+// Skips an unreadable record with a warning: a node without a record counts as healthy.
 absl::Status load_nodes(SqliteDatabase& db, DurableState& state);
 absl::Status write_nodes(SqliteDatabase& db, const StorageBatch& batch);
 

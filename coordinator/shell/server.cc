@@ -31,9 +31,9 @@ namespace muster::coordinator {
 namespace {
 
 constexpr const char* kText = "text/plain; charset=utf-8";
-// Who connects has this long to say what it is; a silent connection would hold a descriptor for nothing.
+// Limit for a connection's handshake; silent connections would hold descriptors.
 constexpr int kHandshakeBudgetMs = 10'000;
-// Calls that have been told to end get this long to do so.
+// Time for cancelled calls to end.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
 class ServerImpl final : public Server {
@@ -56,7 +56,7 @@ class ServerImpl final : public Server {
   daemon::HttpResponse ready_page() const;
 
   std::atomic<bool> ready_{false};
-  // In the order of construction; each uses only what is above it.
+  // In the order of construction; each uses only those above it.
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<LogStore> logs_;
@@ -122,7 +122,8 @@ absl::Status ServerImpl::listen_http(const std::string& address) {
   return absl::OkStatus();
 }
 
-// A core that takes no turn within a page's time is none that works. While the state is loaded there is none yet.
+// The core must respond within the page's timeout to count as working. While the state is being
+// loaded there is no core yet.
 void ServerImpl::health_page(const daemon::HttpReply& reply) {
   const daemon::HttpResponse alive{200, kText, "ok\n"};
   if (!ready_) return reply(alive);
@@ -167,7 +168,7 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget,
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeBudgetMs);
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
-  // Only reflection is served by gRPC's own polling threads: one is enough for it.
+  // Only reflection uses gRPC's own polling threads: one suffices.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
@@ -197,7 +198,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   const auto credentials = server_credentials(options.trust);
   if (!credentials.ok()) return credentials.status();
   auto server = std::make_unique<ServerImpl>();
-  // The ports first: who cannot have them leaves no trace in the state.
+  // Binds the ports first: a failed start leaves no trace in the state.
   status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options.http);
   if (status.ok()) status = server->open_state(options);

@@ -1,4 +1,4 @@
-// What makes the gRPC port safe to reach: a certificate of its own, and who may call.
+// Security of the gRPC port: its certificate, and who may call.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 #include "daemon/endpoint.h"
 
-// Ubuntu 22.04's gRPC (1.30) reads a certificate once.
+// Ubuntu 22.04's gRPC (1.30) reads a certificate only once.
 #if __has_include(<grpcpp/security/tls_certificate_provider.h>)
 #define MUSTER_GRPC_WATCHES_CERTIFICATES 1
 #else
@@ -19,21 +19,22 @@
 
 namespace muster::coordinator {
 
-// Paths, as on the command line.
+// Paths from the command line.
 struct ServerTrust {
   std::string tls_cert = {};
   std::string tls_key = {};
-  std::string tls_client_ca = {};  // clients need a certificate that one of these has signed
-  std::string token_dir = {};      // calls need a token of this folder: tokens.h
+  std::string tls_client_ca = {};  // clients need a certificate signed by one of these
+  std::string token_dir = {};      // calls need a token of this folder; see tokens.h
 
   bool has_tls() const { return !tls_cert.empty(); }
 };
 
-// InvalidArgument when the flags contradict each other, FailedPrecondition when others than this machine's users could reach `listen` and
-// nobody has to say who he is.
+// Returns InvalidArgument if the flags contradict each other, FailedPrecondition if users of other
+// machines could reach `listen` without authentication.
 absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& listen, bool insecure);
 
-// Reads the files; tokens, and certificates where gRPC can, are read again while the server runs. Errors name the flag and the file.
+// Reads the files. While the server runs it reads tokens again, and certificates if gRPC supports
+// that. Errors name the flag and the file.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ServerTrust& trust);
 

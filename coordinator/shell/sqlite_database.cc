@@ -9,7 +9,8 @@
 namespace muster::coordinator {
 namespace {
 
-// SQLite calls only a write without room so: a quota, or a disk that fills at fsync, is an I/O error to it.
+// SQLite reports "full" only for writes; a quota, or a disk that fills at fsync, appears as an I/O
+// error.
 bool has_no_room(sqlite3* db, int code) {
   if ((code & 0xFF) != SQLITE_IOERR || db == nullptr) return false;
   const int error = sqlite3_system_errno(db);

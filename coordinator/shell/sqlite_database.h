@@ -1,4 +1,5 @@
-// SQLite as statuses: one open database file, its statements and its errors in words that say what to do. One thread at a time.
+// SQLite with statuses: one open database file, its statements, and errors that state what to do.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,19 @@ namespace muster::coordinator {
 
 class SqliteDatabase {
  public:
-  // One prepared statement; the database must outlive it. Texts that are bound must outlive its run.
+  // One prepared statement; the database must outlive it. Bound texts must outlive its run.
   class Statement {
    public:
     absl::Status bind(int parameter, std::string_view text);
     absl::Status bind(int parameter, uint64_t number);
     absl::Status bind_blob(int parameter, std::string_view bytes);
-    // True: there is a row. False: there are no more.
+    // Returns true if there is a row, false after the last one.
     absl::StatusOr<bool> next_row();
-    // Runs one that returns no rows, and makes it ready for the next run. `what` is for the error.
+    // Runs a statement that returns no rows, and resets it for the next run. `what` describes it in
+    // errors.
     absl::Status run(const char* what);
 
-    // Of the row; the text is valid until the next one.
+    // Columns of the current row; text is valid until the next row.
     int64_t number(int column) const;
     std::string_view text(int column) const;
 
@@ -44,17 +46,17 @@ class SqliteDatabase {
     std::unique_ptr<sqlite3_stmt, Finalize> statement_;
   };
 
-  // Makes the file when it is not there.
+  // Creates the file if it does not exist.
   static absl::StatusOr<SqliteDatabase> open(const std::string& path);
 
   const std::string& path() const { return path_; }
   absl::Status run(const char* sql);
   absl::StatusOr<Statement> prepare(const char* sql);
-  // The first column of the one row.
+  // Return the first column of the single row.
   absl::StatusOr<int64_t> one_number(const char* sql);
   absl::StatusOr<std::string> one_text(const char* sql);
   void set_busy_timeout(int milliseconds);
-  // Cuts the write-ahead log to nothing. Best effort: who reads the file just now holds it.
+  // Truncates the write-ahead log. Best effort: a concurrent reader of the file prevents it.
   void empty_log();
   absl::Status error(int code, const char* what) const;
 

@@ -18,15 +18,15 @@ namespace {
 
 using Statement = SqliteDatabase::Statement;
 
-// Its job is still coming back from it.
+// Its job is still recovering.
 bool is_recovering(const v1::Incident& summary) {
   return summary.has_recovery() && !summary.recovery().over();
 }
 
-// Somebody looking at the file with sqlite3 may hold it for a moment.
+// An operator with sqlite3 may hold the file for a moment.
 constexpr int kBusyTimeoutMs = 5'000;
 
-// Records in it replace others that had an environment's values.
+// Returns whether the batch replaces records that held environment values.
 bool ends_with_secrets(const StorageBatch& batch) {
   return std::any_of(batch.jobs.begin(), batch.jobs.end(), [](const auto& entry) {
     return is_terminal(entry.second.state) && !entry.second.spec.environment.empty();
@@ -63,7 +63,7 @@ class SqliteStorage final : public Storage {
   SqliteDatabase db_;
 };
 
-// What cannot be had is answered with the mode in force, not with an error.
+// If WAL is unavailable, SQLite answers with the mode in force instead of an error.
 absl::Status SqliteStorage::demand_wal() {
   const auto mode = db_.one_text("PRAGMA journal_mode=WAL");
   if (!mode.ok()) return mode.status();
@@ -85,7 +85,7 @@ absl::Status SqliteStorage::check_pages() {
 absl::Status SqliteStorage::set_up() {
   db_.set_busy_timeout(kBusyTimeoutMs);
   absl::Status set = demand_wal();
-  // What is replaced or deleted is overwritten: secrets of an ended job's environment leave no copy.
+  // Overwrites replaced and deleted data: secrets of an ended job's environment leave no copy.
   if (set.ok())
     set = db_.run("PRAGMA synchronous=FULL; PRAGMA cache_size=-1024; PRAGMA secure_delete=ON;");
   if (!set.ok()) return set;
@@ -98,11 +98,11 @@ absl::Status SqliteStorage::set_up() {
         kSchemaVersion, ": a newer version of Muster wrote it"));
   }
   if (absl::Status status = raise_schema(*version); !status.ok()) return status;
-  empty_log();  // an earlier life may have ended before it did
+  empty_log();  // an earlier run may have ended before it did
   return name_store();
 }
 
-// Each version's tables on top of those of the one before it.
+// Adds each version's tables to those of the version before it.
 absl::Status SqliteStorage::raise_schema(int64_t version) {
   absl::Status status;
   if (version < 1) {
@@ -129,7 +129,7 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
   return status;
 }
 
-// Once: the state of an earlier version has no name yet.
+// Runs once: the state of an earlier version has no store id yet.
 absl::Status SqliteStorage::name_store() {
   const auto id = daemon::draw_random_id();
   if (!id.ok()) return id.status();
@@ -164,7 +164,8 @@ absl::Status SqliteStorage::load_jobs(DurableState& state) {
   return row.status();
 }
 
-// A record that cannot be read is left where it is, with its number, until it is the oldest: jobs do not depend on it.
+// Leaves an unreadable record in place, under its number, until it is the oldest: jobs do not
+// depend on it.
 absl::Status SqliteStorage::load_incidents(DurableState& state) {
   auto rows = db_.prepare("SELECT id, summary FROM incidents ORDER BY id");
   if (!rows.ok()) return rows.status();
@@ -184,7 +185,7 @@ absl::Status SqliteStorage::load_incidents(DurableState& state) {
   return row.status();
 }
 
-// Whole: what is not in it when it is stored again is lost.
+// Loads the complete incident: parts missing here would be lost when it is stored again.
 absl::StatusOr<Incident> SqliteStorage::open_incident(IncidentId id, absl::Status summary) {
   if (!summary.ok()) return summary;
   const auto record = incident(id);
@@ -209,7 +210,7 @@ absl::StatusOr<DurableState> SqliteStorage::load() {
   return state;
 }
 
-// Of a row of (id, message).
+// Reads a row of (id, message).
 absl::StatusOr<v1::Incident> SqliteStorage::read_incident(const Statement& row) const {
   v1::Incident incident;
   const std::string_view bytes = row.text(1);
@@ -237,7 +238,7 @@ absl::StatusOr<std::vector<v1::Incident>> SqliteStorage::incidents(JobId job, si
     const absl::StatusOr<bool> row = rows->next_row();
     if (!row.ok()) return row.status();
     if (!*row) break;
-    // Who asks for one that cannot be read is told why; a list has the others.
+    // Lists skip unreadable incidents; a request for a single one returns its error.
     if (auto incident = read_incident(*rows); incident.ok())
       incidents.push_back(*std::move(incident));
   }
@@ -320,13 +321,14 @@ absl::Status SqliteStorage::commit(const StorageBatch& batch) {
   if (!status.ok()) return status;
   status = write(batch);
   if (status.ok()) status = db_.run("COMMIT");
-  // Best effort: after some errors SQLite has rolled back by itself.
+  // Best effort: after some errors SQLite has already rolled back.
   if (!status.ok()) db_.run("ROLLBACK").IgnoreError();
   if (status.ok() && ends_with_secrets(batch)) empty_log();
   return status;
 }
 
-// The write-ahead log has earlier records until it is written over. Nobody waits for who reads the file just now.
+// The write-ahead log holds earlier records until it is overwritten. Does not wait for concurrent
+// readers of the file.
 void SqliteStorage::empty_log() {
   db_.set_busy_timeout(0);
   db_.empty_log();

@@ -4,7 +4,7 @@
 //   request_ids(request_id TEXT PRIMARY KEY, job INTEGER)
 //   meta(key TEXT PRIMARY KEY, value INTEGER)      epoch, store_id, last_job_id
 //   incidents(id INTEGER PRIMARY KEY, job INTEGER, summary BLOB, record BLOB)
-//                                                  muster.v1.Incident, as a list shows it and whole
+//                                                  muster.v1.Incident, shortened and complete
 //   nodes(name TEXT PRIMARY KEY, record TEXT)      record: see node_record.h
 //   PRAGMA user_version                            the schema's version
 #pragma once
@@ -20,9 +20,9 @@ namespace muster::coordinator {
 
 constexpr int kSchemaVersion = 3;
 
-// Opens or creates `path`. Errors name the file: DataLoss when it is corrupt or no database,
-// FailedPrecondition when a newer version wrote it, Unavailable when it is busy, ResourceExhausted when the
-// disk is full, PermissionDenied when it cannot be written.
+// Opens or creates `path`. Errors name the file: DataLoss if it is corrupt or no database,
+// FailedPrecondition if a newer version wrote it, Unavailable if it is busy, ResourceExhausted if
+// the disk is full, PermissionDenied if it cannot be written.
 absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path);
 
 }  // namespace muster::coordinator

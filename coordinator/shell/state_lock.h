@@ -1,4 +1,4 @@
-// Keeps two coordinators from sharing one state directory.
+// Prevents two coordinators from sharing one state directory.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,11 @@
 
 namespace muster::coordinator {
 
-// Held from take() to destruction; the kernel drops it when the process dies.
+// Held from take() to destruction; the kernel releases it if the process dies.
 class StateLock {
  public:
-  // Locks DIR/coordinator.lock. AlreadyExists names the directory and the process that holds it.
+  // Locks DIR/coordinator.lock. Returns AlreadyExists with the directory and the process that holds
+  // it.
   static absl::StatusOr<std::unique_ptr<StateLock>> take(const std::string& directory);
   ~StateLock();
   StateLock(const StateLock&) = delete;

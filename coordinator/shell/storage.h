@@ -1,4 +1,4 @@
-// Where the coordinator's durable state lives. One thread at a time; the core loop's, after start.
+// The coordinator's durable state. One thread at a time; after the start the core loop's.
 #pragma once
 
 #include <map>
@@ -14,12 +14,12 @@
 
 namespace muster::coordinator {
 
-// What one drain of the event queue changed: stored as a whole or not at all.
+// The changes of one drain of the event queue: stored completely or not at all.
 struct StorageBatch {
   std::map<JobId, Job> jobs;  // the newest record of each
   std::map<std::string, JobId> request_ids;
   std::vector<JobId> forgotten;
-  JobId last_job_id{0};                        // the newest number given in this batch, if any
+  JobId last_job_id{0};                        // the newest number assigned in this batch; 0: none
   std::map<IncidentId, Incident> incidents{};  // the newest record of each
   std::vector<IncidentId> forgotten_incidents{};
   std::map<WorkerName, NodeRecord> nodes{};  // the newest record of each
@@ -36,19 +36,22 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  // DataLoss names the job's record that cannot be read. An incident's or a node's is left out, with a warning.
+  // Returns DataLoss with the job whose record cannot be read. Skips unreadable incidents and nodes
+  // with a warning.
   virtual absl::StatusOr<DurableState> load() = 0;
 
-  // Durable when it returns OK. The error says what the disk or the file is at fault for; nothing was stored. ResourceExhausted: the disk is full,
-  // and the same batch can be stored when it is not.
+  // The batch is durable if this returns OK; after an error nothing is stored. The error describes
+  // the problem of the disk or the file. ResourceExhausted: the disk is full; the same batch can be
+  // stored once there is space.
   virtual absl::Status commit(const StorageBatch& batch) = 0;
 
-  // Counts the coordinator's lives over this state: one more than ever stored, and stored now.
+  // Counts the coordinator's runs over this state: increments and stores the epoch.
   virtual absl::StatusOr<Epoch> begin_epoch() = 0;
 
-  // What is stored of an incident; NotFound when there is none of that number.
+  // Returns the stored incident; NotFound if there is none of that number.
   virtual absl::StatusOr<v1::Incident> incident(IncidentId id) = 0;
-  // Newest first, as a list shows them, of one job or (0) of all of them. Those that cannot be read are left out.
+  // Returns incidents of one job or (0) of all jobs, newest first, in the form of lists. Skips
+  // unreadable ones.
   virtual absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) = 0;
 };
 

@@ -1,5 +1,5 @@
-// How many WatchJob and FollowLogs calls may be open at once: each holds memory for as long as its caller likes.
-// Thread-safe.
+// Limits the number of open WatchJob and FollowLogs calls: each holds memory as long as its caller
+// likes. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,17 +10,17 @@
 
 namespace muster::coordinator {
 
-// A job's config may have 1 MiB, and a stream whose caller does not read holds two jobs: 1 GiB if everybody tries hard,
-// some MiB with configs as they are.
+// A job's config may have 1 MiB, and a stream whose caller does not read holds two jobs: 1 GiB in
+// the worst case, some MiB with usual configs.
 constexpr int kStreamsMax = 512;
 
-// One open stream, counted until the ticket's last copy is gone; null for one too many.
+// One open stream, counted until the ticket's last copy is destroyed; null: the limit is reached.
 using StreamTicket = std::shared_ptr<void>;
 
 class StreamLimit {
  public:
   StreamTicket take() {
-    // The count outlives this object: gRPC lets go of the last streams after the service.
+    // The count outlives this object: gRPC destroys the last streams after the service.
     std::shared_ptr<std::atomic<int>> open = open_;
     if (++*open > kStreamsMax) {
       --*open;

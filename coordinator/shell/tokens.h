@@ -1,7 +1,7 @@
-// Who a bearer token makes its sender.
+// Maps bearer tokens to roles.
 //
-// A folder has a file for each role (`worker`, `viewer`, `submitter`, `admin`), a token a line: two lines while one is being
-// replaced. A Kubernetes Secret with these keys is such a folder.
+// The folder has a file for each role (`worker`, `viewer`, `submitter`, `admin`) with one token per
+// line: two lines during a rotation. A Kubernetes Secret with these keys is such a folder.
 #pragma once
 
 #include <array>
@@ -19,18 +19,21 @@
 
 namespace muster::coordinator {
 
-// From kViewer on each may do what the ones before it may; a worker's token opens a worker's stream alone.
+// From kViewer on, each role includes the preceding ones; a worker's token only opens a worker's
+// stream.
 enum class Role { kWorker, kViewer, kSubmitter, kAdmin };
 std::string_view name_of(Role role);
 
-// What the folder held. Tokens are kept as digests: looking one up tells nothing by its time, and memory gives none away.
+// The folder's content. Stores tokens as digests, so that look-ups leak nothing by their time and
+// memory reveals no token.
 class TokenTable {
  public:
-  // The error names the file and what is wrong with it.
+  // Errors name the file and what is wrong with it.
   static absl::StatusOr<TokenTable> read(const std::string& folder);
 
-  // The folder again. A role whose file cannot be read has the tokens of `before`; all others are as their files say, so that a mistake in one file
-  // keeps no token of another alive. `trouble`: what is wrong.
+  // Reads the folder again. A role whose file cannot be read keeps the tokens of `before`; all
+  // others follow their files, so that a mistake in one file does not keep another file's revoked
+  // token valid. `trouble` receives the error.
   static TokenTable reread(const std::string& folder, const TokenTable& before,
                            absl::Status& trouble);
 
@@ -44,15 +47,15 @@ class TokenTable {
   std::map<Digest, Role> roles_;
 };
 
-// The folder as it is now. Any thread.
+// The folder's current content. Thread-safe.
 class Tokens {
  public:
-  // Reads it for the first time.
+  // Reads the folder for the first time.
   static absl::StatusOr<std::unique_ptr<Tokens>> open(const std::string& folder);
   Tokens(std::string folder, TokenTable table, Instant now);
 
-  // Reads it again when the last time is a second ago. A folder that has become wrong is told in the log, and a role of which nothing can be read
-  // is as before: a mistake in a rotation must not lock everyone out.
+  // Reads the folder again at most once per second. Logs an invalid folder and keeps the previous
+  // tokens of an unreadable role: a mistake in a rotation must not lock everyone out.
   std::optional<Role> role_of(std::string_view token, Instant now);
 
  private:

@@ -55,7 +55,7 @@ class BadConfig(MusterTest):
                             (["--fdl_config=configs.LambadaGLaM126M64E"], "it evaluates a checkpoint"),
                             (["--config=fuji-test", "--trainer_dri=x"], "did you mean --trainer_dir?"),
                             (["--config=fuji-test", "quantization=fp8_full"], "the nearest is quantization=te_fp8_currentscaling"),
-                            (["python3", "train.py"], "a program of your own goes behind --: muster run -- python3")):
+                            (["python3", "train.py"], "put your own program behind --: muster run -- python3")):
             result = self.muster("run", *words, check=2)
             self.assertIn(says, result.stderr)
             self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)

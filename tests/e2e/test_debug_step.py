@@ -49,7 +49,7 @@ class DebugStep(MusterTest):
     def test_bad_input_writes_nothing(self):
         folder, out = GOLDEN / "gemma", self.dir / "step.safetensors"
         for words, complaint in (
-                (("steps=3",), "steps has no part in a single step"),
+                (("steps=3",), "steps does not affect a single step"),
                 (("lerning_rate=1",), "did you mean learning_rate?"),
                 (("learning_rate=fast",), "learning_rate=fast"),
         ):

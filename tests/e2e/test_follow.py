@@ -44,7 +44,7 @@ class Follow(ProgramTest):
         wait_until(lambda: "here" in self.output(process), 30, "its output")
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=20), 130)
-        self.assertIn("job 1 goes on; follow it with: muster logs -f 1", self.output(process))
+        self.assertIn("job 1 continues; follow it with: muster logs -f 1", self.output(process))
         self.assertEqual(self.job(1)["state"], "RUNNING")
         go.touch()
         wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "its end")
@@ -56,7 +56,7 @@ class Follow(ProgramTest):
             process = self.start(self.bin("muster"), "submit", "--follow", "--", "sh", "-c", f"while [ ! -e {go} ]; do echo here; sleep 0.1; done",
                                  stdout=full)
         self.assertEqual(process.wait(timeout=30), 2, self.output(process))
-        self.assertIn("job 1 goes on; follow it with: muster logs -f 1", self.output(process))
+        self.assertIn("job 1 continues; follow it with: muster logs -f 1", self.output(process))
         self.assertIn("cannot write to standard output: No space left on device", self.output(process))
         go.touch()
         wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "its end")
@@ -83,14 +83,14 @@ class Follow(ProgramTest):
         self.assertEqual(result.stdout, f"{self.dir}\n")
         self.assertEqual(self.job(1)["spec"]["name"], "there")
         both = self.muster("submit", "--job-file", self.dir / "job.json", "--", "true")
-        self.assertIn("leave the config or the program out", both.stderr)
+        self.assertIn("omit the config and the program", both.stderr)
 
     def test_a_folder_of_this_machine_is_pointed_out_where_no_worker_is(self):
         if os.geteuid() != 0:
             self.skipTest("another host name is root's to have")
         self.start_fleet(preexec_fn=on_another_machine)
         told = self.muster("submit", "--", "true", check=0).stderr
-        self.assertIn(f"the job has this machine's folder {self.dir}, and no worker is on this machine", told)
+        self.assertIn(f"the job uses this machine's folder {self.dir}, and no worker is on this machine", told)
         self.assertEqual(self.muster("submit", "--working-directory", self.dir, "--", "true", check=0).stderr, "")
         self.start_worker(self.processes[0], "node1")
         self.assertEqual(self.muster("submit", "--", "true", check=0).stderr, "")

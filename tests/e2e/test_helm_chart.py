@@ -129,6 +129,20 @@ class Choices(HelmCase):
         workers = self.one(self.render({}), "NetworkPolicy", "demo-muster-worker")
         self.assertTrue(all("from" in rule for rule in workers["spec"]["ingress"]))
 
+    def test_every_probe_outwaits_the_pages_own_bound(self):
+        bound = int(re.search(r"kAnswerBudget\{(\d+)\}", (SOURCE / "daemon/http_server.cc").read_text()).group(1))
+        for given, expected in (({}, 5), ({"probes": {"timeoutSeconds": 8}}, 8)):
+            workloads = [d for d in self.render(merged(VARIANTS["gpu"], given)) if d["kind"] in ("StatefulSet", "DaemonSet")]
+            self.assertGreater(len(workloads), 1, "a coordinator and workers")
+            for workload in workloads:
+                container = self.container(workload)
+                for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                    with self.subTest(workload["metadata"]["name"], probe=probe):
+                        self.assertEqual(container[probe].get("timeoutSeconds", 1), expected)
+                        self.assertGreater(expected, bound)
+        for wrong in (bound, 0, "5"):
+            self.assertIn("timeoutSeconds", self.refusal({"probes": {"timeoutSeconds": wrong}}))
+
     def test_devices_are_asked_for_as_requests_and_limits(self):
         resources = self.container(self.one(self.render(VARIANTS["efa"]), "StatefulSet", "demo-muster-efa"))["resources"]
         for kind in ("requests", "limits"):

@@ -264,7 +264,7 @@ class ControlPlane(ClusterCase):
         self.assertIn("cannot list resource \"events\"", result.stderr)
         result = self.muster("status", "--why", "-n", "default", env={**self.cluster.env, "KUBECONFIG": str(self.dir / "person")})
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("Kubernetes could not be asked", result.stderr)
+        self.assertIn("cannot query Kubernetes", result.stderr)
 
     def test_secrets_that_are_there_stay_as_they_are(self):
         self.make_secrets()

@@ -36,7 +36,7 @@ class Leaving(MusterTest):
         wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
         self.leave(run)
-        self.assertIn("muster: killing what is left\n", self.output(run), "the second Ctrl-C was not heard in time")
+        self.assertIn("muster: killing the remaining processes\n", self.output(run), "the second Ctrl-C was not handled in time")
 
     def test_ctrl_c_checkpoints_and_leaves(self):
         run = self.start_run("interrupted", "steps=1000000", "log_period=10")
@@ -125,7 +125,7 @@ class Leaving(MusterTest):
         for name, redirection, why in (("full", "> /dev/full", "No space left on device"), ("closed", ">&-", "Bad file descriptor")):
             result = self.redirected(name, redirection, "steps=1000000", "log_period=1")
             self.assertEqual(result.returncode, 2, result.stderr)
-            self.assertIn("nobody takes its output any more: asking the ranks to save a checkpoint", result.stderr)
+            self.assertIn("the output was closed: asking the ranks to save a checkpoint", result.stderr)
             self.assertIn(f"muster: error: cannot write to standard output: {why}\n", result.stderr)
 
     def test_an_object_that_cannot_be_written_is_an_error(self):

@@ -90,7 +90,7 @@ print("total", total, "of", world, [os.environ[name] for name in names], flush=T
         result = self.muster("run", "--name", "a b", "--", "true", check=2)
         self.assertIn("--name a b: a name has", result.stderr)
         result = self.muster("config", "show", "--", "python3", "train.py", check=2)
-        self.assertIn("a program of your own goes behind --", result.stderr)
+        self.assertIn("put your own program behind --", result.stderr)
         result = self.muster("run", "python3", "train.py", check=2)
         self.assertIn("muster run -- python3", result.stderr)
 

@@ -49,7 +49,7 @@ class Resize(MusterTest):
         job = self.submit("spared", "steps=1000000", "--spares", "1")
         record = self.wait_for_new_steps(job)
         self.assertEqual((self.nodes(record), record["held"]), (["node1", "node2"], ["node3"]))
-        self.assertIn("kept free for it: node3", self.muster("status", job, check=0).stdout)
+        self.assertIn("reserved for it: node3", self.muster("status", job, check=0).stdout)
         newest = self.dir / "out/spared/checkpoints"
         wait_until(lambda: any(path.name.isdigit() for path in newest.iterdir()), 30, "a checkpoint")
 

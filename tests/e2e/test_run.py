@@ -39,7 +39,7 @@ class EmbeddedRun(MusterTest):
         self.assertRegex((self.dir / "nsys").read_text(), rf"^profile --output {self.dir}/out/profiled/profile .*"
                          r"--cuda-graph-trace node --capture-range cudaProfilerApi --capture-range-end stop \S*/muster run ")
         result = self.muster(*args, check=0, env={"PATH": "/nowhere"})
-        self.assertIn("profiler=nsys: nothing is recorded: ", result.stderr)
+        self.assertIn("profiler=nsys: cannot record a profile: ", result.stderr)
         self.assertIn("completed step: 2", result.stdout)
 
     def test_axlearns_command_line_trains(self):

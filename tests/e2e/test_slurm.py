@@ -114,9 +114,9 @@ class SlurmWrappers(SlurmTest):
         self.assertIn("completed step: 49", log.read_text())
         job = recipe(f"while [ ! -e {self.dir}/go ]; do sleep 0.2; done; exit 1")
         profile = stage / f"results/25.02/bf16/70b/1/maxtext-1_70b_{job}-prof.out"
-        wait_until(lambda: profile.exists() and "look at it with" in profile.read_text(), 30, "the profile's first line")
+        wait_until(lambda: profile.exists() and "inspect it with" in profile.read_text(), 30, "the profile's first line")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-        wait_until(lambda: "is to leave: SIGUSR1" in profile.read_text(), 30, "what the profile is told")
+        wait_until(lambda: "is asked to leave: SIGUSR1" in profile.read_text(), 30, "what the profile is told")
         (self.dir / "go").touch()
         self.assert_ends(job, "FAILED", 75)
 
@@ -148,7 +148,7 @@ class SlurmWrappers(SlurmTest):
         self.cluster.wait_for_state(f"{array}_1", "FAILED")
         self.cluster.wait_for_state(f"{array}_2", "FAILED", "CANCELLED")
         output = (self.dir / f"outputs/an-array-{array}/output-{array + 1}-0-0.txt").read_text()
-        self.assertIn(f"the tasks of {array} are turns of one run, and may run at once: sbatch --array=1-2%1 has them take turns", output)
+        self.assertIn(f"the tasks of {array} continue one run but may run at the same time: use sbatch --array=1-2%1", output)
         # The first one that is through is the last.
         array = train("1-2%1")
         self.cluster.wait_for_state(f"{array}_1", "COMPLETED")
@@ -255,7 +255,7 @@ class SlurmSubmit(SlurmTest):
         program = ["--output", self.dir / "out", "--", "true"]
         for more in ([], ["--dry-run"], ["--address", "192.0.2.1"]):
             refused = self.submit("-N", 2, *more, *program, check=2, insecure=False).stderr
-            self.assertIn("whoever reaches it could run jobs as you: --insecure allows that", refused)
+            self.assertIn("everybody who can reach it could run jobs as you; give --insecure to allow that", refused)
         self.assertFalse((self.dir / "out").exists())
         self.assertIn("--insecure allows that", self.submit("--metrics-port", 0, *program, check=2, insecure=False).stderr)
         self.submit("-N", 2, "--address", "127.0.0.1", "--dry-run", *program, insecure=False)
@@ -274,7 +274,7 @@ class SlurmSubmit(SlurmTest):
         self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:30:00", "mine"))
         self.assertIn("Comment=a b", self.cluster.ask("scontrol", "show", "job", answer["slurm_job"]))
         self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
-        self.assertIn("a quote is not closed", self.submit("--sbatch=--comment='a", "--dry-run", "--output", self.dir / "out", "--", "true", check=2).stderr)
+        self.assertIn("unclosed quote", self.submit("--sbatch=--comment='a", "--dry-run", "--output", self.dir / "out", "--", "true", check=2).stderr)
         self.assertIn("#SBATCH --signal=B:USR1@75\n", self.submit("-t", "5", "--output", self.dir / "out", "--dry-run", "--", "true").stdout)
 
     def test_ranks_that_share_a_node_have_a_processor_each(self):
@@ -300,19 +300,19 @@ class SlurmSubmit(SlurmTest):
         self.assertEqual([step for step, _ in step_lines(output)], [0, 1, 2, 3], output)
         self.assertIn("2 of 3 nodes", output)
         refused = self.submit("-N", 9, "--ranks-per-node", 1, *config, check=2).stderr
-        self.assertIn("the job wants 9 nodes, but partition main has 4: a smaller -N or another -p is wanted", refused)
+        self.assertIn("the job needs 9 nodes, but partition main has 4: a smaller -N or another -p is needed", refused)
         refused = self.submit("-N", 2, "-p", "nowhere", "--ranks-per-node", 1, *config, check=2).stderr
-        self.assertRegex(refused, "Slurm takes no such job: .*artition")
+        self.assertRegex(refused, "sbatch rejects the job: .*artition")
         wrong = self.submit("-N", 2, "--ranks-per-node", 1, *config, "stpes=3", check=2).stderr
         self.assertIn("steps", wrong)
         too_few = self.cluster.sbatch("-N1", "--wrap", f"exec {BIN}/muster slurm run --spares 1 -- true", cwd=self.dir)
         self.assert_ends(too_few, "FAILED", 2)
-        self.assertIn("ask sbatch for -N 2", self.cluster.said(too_few))
+        self.assertIn("request -N 2", self.cluster.said(too_few))
 
     def test_who_submits_is_told_why_a_job_waits(self):
         self.cluster.must("scontrol", "update", "partitionname=urgent", "MaxNodes=1")
         told = self.submit("-N", 2, "-p", "urgent", "--output", self.dir / "out", "--", "true").stdout
-        self.assertRegex(told, r"does not start before something is changed \(Partition\w+: more .*than the partition lets one job have")
+        self.assertRegex(told, r"cannot start until something is changed \(Partition\w+: more .*than the partition lets one job have")
         later = json.loads(self.submit("--output", self.dir / "two", "--json", "--sbatch=--begin=now+600", "--", "true").stdout)
         self.assertEqual(later["waits"], "it waits (BeginTime)")
         self.cluster.must("scancel", later["slurm_job"], re.search(r"Slurm job (\d+)", told)[1])
@@ -372,7 +372,7 @@ class SlurmPages(SlurmTest):
         wait_for(killed)
         after = self.submit("after", "--metrics-folder", folder)
         wait_for(after)
-        self.assertRegex((self.dir / f"runs/after/slurm-{after}.out").read_text(), f"3 addresses in {folder} of who was killed, .* removed")
+        self.assertRegex((self.dir / f"runs/after/slurm-{after}.out").read_text(), f"3 addresses in {folder} of killed jobs or .* removed")
         # Who runs is left alone, and so is what is none of these files.
         other = self.submit("other", "--metrics-folder", folder)
         wait_for(after, other)
@@ -450,8 +450,8 @@ class SlurmChain(SlurmTest):
         def submit(name, *options):
             return json.loads(self.muster("slurm", "submit", "--chain", 9, "--restarts", 0, *options, "--output", self.dir / name, "--json", "--",
                                           "false", check=0).stdout)["slurm_job"]
-        for array, turns, why in ((submit("few", "--max-turns", 2), 2, "it has had 2 turns, and --max-turns allows 2"),
-                                  (submit("many"), 5, "5 turns in a row have come no further than the beginning")):
+        for array, turns, why in ((submit("few", "--max-turns", 2), 2, "it has had 2 allocations, the limit of --max-turns 2"),
+                                  (submit("many"), 5, "5 allocations in a row made no progress beyond the beginning")):
             for task in range(1, turns + 1):
                 self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
             wait_until(lambda: not self.cluster.must("squeue", "-h", "-j", array), 30, "the end of the array")  # noqa: B023
@@ -459,7 +459,7 @@ class SlurmChain(SlurmTest):
             said = next(self.dir.glob(f"*/slurm-{array}_{turns}.out")).read_text()
             self.assertIn(f"is not queued again: {why}", said)
             self.assertIn("the chain ends here", said)
-            self.assertIn("the next task of its chain goes on", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())
+            self.assertIn("the next task of its chain continues", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())
 
     def test_bad_input_ends_it(self):
         array = self.cluster.sbatch("-N1", "--array=1-2%1", "-o", "%a.out", "--wrap", f"exec {BIN}/muster slurm run --chain {self.base_yml()} stpes=3",

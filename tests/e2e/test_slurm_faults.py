@@ -20,7 +20,7 @@ class SlurmSignals(SlurmTest):
         self.wait_for_second_turn("usr1", job)
         output = self.output_of("usr1", job)
         self.assertIn("SIGUSR1: its time limit is near", output)
-        self.assertIn("is queued again and goes on from its newest checkpoint", output)
+        self.assertIn("is queued again and resumes from its newest checkpoint", output)
 
         # Who cancels a job wants no third turn, but may want what it has learnt.
         self.assertEqual(self.cancel(job)[0], "CANCELLED")
@@ -33,7 +33,7 @@ class SlurmSignals(SlurmTest):
         self.wait_for_steps("by_hand", job, 30)
         self.cluster.must("scontrol", "requeue", job)
         self.wait_for_second_turn("by_hand", job)
-        self.assertIn(f"Slurm job {job} is queued again, by somebody else", self.output_of("by_hand", job))
+        self.assertIn(f"Slurm job {job} was requeued by somebody else", self.output_of("by_hand", job))
         self.cancel(job)
 
     def test_a_time_limit_is_another_turn(self):
@@ -48,17 +48,17 @@ class SlurmSignals(SlurmTest):
         job = self.run_program(program="trap '' TERM; while :; do sleep 1; done", sbatch=["-t", "10"])
         self.wait_for_words(job, "begins")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-        self.wait_for_words(job, "is to leave: SIGUSR1")
+        self.wait_for_words(job, "is asked to leave: SIGUSR1")
         self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")
         self.cluster.wait_for_state(job, "PENDING", seconds=120)
         self.assertEqual(self.cluster.job(job)["Restarts"], "1", self.cluster.said(job))
-        self.assertRegex(self.cluster.said(job), r"the time limit has come \d+ s after SIGUSR1, before the ranks had saved.*--signal=B:USR1@\d+ ")
+        self.assertRegex(self.cluster.said(job), r"the time limit was reached \d+ s after SIGUSR1, before the ranks had saved.*--signal=B:USR1@\d+ ")
         self.cancel(job)
 
     def test_a_signal_that_comes_too_early_is_put_off(self):
         # The script's own --signal leads by as long as the limit is: Slurm sends it as soon as it looks.
         job = self.train("early", *ENDLESS, sbatch=["-t", "2"])
-        self.wait_for_output("early", job, r"SIGUSR1 has come \d+ s before the time limit of 120 s, .* until a quarter of the limit is left", seconds=90)
+        self.wait_for_output("early", job, r"SIGUSR1 arrived \d+ s before the time limit of 120 s, .* until a quarter of the limit is left", seconds=90)
         self.wait_for_steps("early", job, max(metrics(self.dir / "early.jsonl")) + 20)
         self.assertNotIn("is to leave", self.output_of("early", job))
         self.assertEqual(self.cluster.state(job), "RUNNING")
@@ -75,10 +75,10 @@ class SlurmSignals(SlurmTest):
             if turn == 5:
                 break
             self.cluster.wait_for_state(job, "PENDING")
-            self.assertIn(f"; {turn} of its turns in a row have come no further", self.cluster.said(job))
+            self.assertIn(f"; {turn} allocations in a row made no progress", self.cluster.said(job))
             self.cluster.start_again(job)
         self.assert_ends(job, "FAILED", 75)
-        self.assertIn("is not queued again: 5 turns in a row have come no further than the beginning", self.cluster.said(job))
+        self.assertIn("is not queued again: 5 allocations in a row made no progress beyond the beginning", self.cluster.said(job))
 
     def test_a_task_of_an_array_speaks_for_itself_alone(self):
         array = self.run_program(sbatch=["--array=1-2", "-J", "tasks", "-o", "%A_%a.out"])
@@ -113,7 +113,7 @@ class SlurmSignals(SlurmTest):
         self.wait_for_steps("unsaved", job, 5)
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
         self.assert_ends(job, "FAILED", 75, "unsaved")
-        self.assertIn("another turn would begin anew", self.output_of("unsaved", job))
+        self.assertIn("another allocation would start from the beginning", self.output_of("unsaved", job))
 
 
 class SlurmNodes(SlurmTest):
@@ -134,7 +134,7 @@ class SlurmNodes(SlurmTest):
         self.cluster.kill_slurmd(victim)  # its processes go on
         # An answer on its way may take that back, and Slurm finds out for itself, in half a minute.
         self.cluster.down(victim, "slurmd is gone")
-        self.wait_for_output("spared", job, victim + r" gets no ranks any more \(Slurm: DOWN.*what runs there moves", seconds=90)
+        self.wait_for_output("spared", job, victim + r" gets no more ranks \(Slurm: DOWN.*its jobs move to other nodes", seconds=90)
         self.wait_for_output("spared", job, f"in place of {victim}")
         self.wait_for_steps("spared", job, max(metrics(self.dir / "spared.jsonl")) + 5)
         self.assertEqual(self.cluster.state(job), "RUNNING")
@@ -151,7 +151,7 @@ class SlurmNodes(SlurmTest):
         job = self.train("fewer", *ENDLESS, nodes=2, sbatch=["--no-kill"], options=["--min-nodes", "1"])
         self.wait_for_steps("fewer", job, 30)
         self.cluster.drain("node2", "a fan is loud")
-        self.wait_for_output("fewer", job, "node2 gets no ranks any more .*a fan is loud")
+        self.wait_for_output("fewer", job, "node2 gets no more ranks .*a fan is loud")
         self.wait_for_output("fewer", job, "on 1 of 2 nodes")
         restored = self.wait_for_output("fewer", job, r"restored checkpoint \S+: (\d+) step")
         self.wait_for_steps("fewer", job, int(restored.group(1)) + 5)
@@ -171,7 +171,7 @@ class SlurmNodes(SlurmTest):
         self.wait_for_words(job, "begins")
         self.assertTrue(self.sruns(job))
         self.cluster.drain("node2", "a fan is loud")
-        self.wait_for_words(job, "no worker has come from node2, and none is waited for any more: Slurm: .*a fan is loud")
+        self.wait_for_words(job, "no worker has registered from node2; no longer waiting for it: Slurm: .*a fan is loud")
         wait_until(lambda: not self.sruns(job), 20, "srun's end")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
         self.cluster.wait_for_state(job, "PENDING")
@@ -199,7 +199,7 @@ class SlurmFleet(SlurmTest):
         job = json.loads(self.muster("submit", self.base_yml(), f"base_output_directory={self.dir}/out", "run_name=fleet", "dataset_type=synthetic",
                                      *self.tiny(*ENDLESS), "--nodes", 2, "--ranks-per-node", 1, "--json", check=0).stdout)["id"]
         wait_until(lambda: any(int(rank["step"]) > 20 for rank in self.job(job)["ranks"]), 60, "steps")
-        wait_until(lambda: "every worker is at the coordinator" in self.cluster.said(fleet), 30, "srun's end")
+        wait_until(lambda: "every worker is connected to the coordinator" in self.cluster.said(fleet), 30, "srun's end")
         self.cluster.must("scancel", "--batch", "--signal=USR1", fleet)
         self.cluster.wait_for_state(fleet, "PENDING")
         self.assertEqual(self.job(job)["state"], "QUEUED", self.output(coordinator))
@@ -222,10 +222,10 @@ class SlurmFleet(SlurmTest):
         fleet = self.cluster.sbatch("-N2", WRAPPERS / "fleet.sub", "--metrics-port", 0, cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address, "MUSTER_TLS_CA": os.path.relpath(authority.certificate, self.dir),
             "MUSTER_TOKEN_FILE": "tokens/admin", "MUSTER_WORKER_TOKEN_FILE": "tokens/worker"})
-        self.wait_for_words(fleet, "every worker is at the coordinator")
+        self.wait_for_words(fleet, "every worker is connected to the coordinator")
         # Its own token leaves nodes out.
         self.cluster.drain("node2", "a fan is loud")
-        self.wait_for_words(fleet, "node2 gets no ranks any more")
+        self.wait_for_words(fleet, "node2 gets no more ranks")
         for node in ("node1", "node2"):
             address = self.dir / f"muster-fleet/prometheus/test-{fleet}-worker-{node}.json"
             wait_until(address.exists, 20, "an address")
@@ -240,7 +240,7 @@ class SlurmFleet(SlurmTest):
         coordinator = self.start_coordinator()
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--patience-minutes", 1, cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
-        self.wait_for_words(fleet, "every worker is at the coordinator")
+        self.wait_for_words(fleet, "every worker is connected to the coordinator")
         job = json.loads(self.muster("submit", self.base_yml(), f"base_output_directory={self.dir}/out", "run_name=left", "dataset_type=synthetic",
                                      *self.tiny(*ENDLESS, "checkpoint_period=100000000"), "--json", check=0).stdout)["id"]
         wait_until(lambda: any(int(rank["step"]) > 20 for rank in self.job(job)["ranks"]), 60, "steps")
@@ -256,16 +256,16 @@ class SlurmFleet(SlurmTest):
         env = {"GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address}
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--max-turns", 2, cwd=self.dir, env=env)
         for turn in (1, 2):
-            self.wait_for_words(fleet, "every worker is at the coordinator", turn)
+            self.wait_for_words(fleet, "every worker is connected to the coordinator", turn)
             self.cluster.must("scancel", "--batch", "--signal=USR1", fleet)
             if turn == 1:
                 self.cluster.wait_for_state(fleet, "PENDING")
                 self.cluster.start_again(fleet)
         self.assert_ends(fleet, "FAILED", 75)
-        self.assertIn("is not queued again: it has had 2 turns, and --max-turns allows 2", self.cluster.said(fleet))
+        self.assertIn("is not queued again: it has had 2 allocations, the limit of --max-turns 2", self.cluster.said(fleet))
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--log-folder", "other", "--metrics-port", 0, "--metrics-cluster", "the east", cwd=self.dir,
                                     env=env)
-        self.wait_for_words(fleet, "every worker is at the coordinator")
+        self.wait_for_words(fleet, "every worker is connected to the coordinator")
         address = self.dir / f"other/prometheus/test-{fleet}-worker-node1.json"
         wait_until(address.exists, 20, "an address")
         self.assertEqual(json.loads(address.read_text())[0]["labels"]["cluster"], "the east")
@@ -273,20 +273,20 @@ class SlurmFleet(SlurmTest):
             if "/muster-worker --coordinator" in command_line(pid):
                 os.kill(pid, signal.SIGKILL)
         self.assert_ends(fleet, "FAILED", 1)
-        self.assertIn("every worker has ended, and Slurm neither ends the job nor gives its nodes to others", self.cluster.said(fleet))
+        self.assertIn("every worker has ended, although Slurm neither ends nor preempts the job", self.cluster.said(fleet))
         self.assertEqual(self.cluster.job(fleet)["Restarts"], "0")
 
     def test_a_coordinator_that_is_started_again_finds_its_workers(self):
         coordinator = self.start_coordinator()
         fleet = self.cluster.sbatch("-N2", WRAPPERS / "fleet.sub", cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
-        self.wait_for_words(fleet, "every worker is at the coordinator")
+        self.wait_for_words(fleet, "every worker is connected to the coordinator")
         coordinator.kill()
         coordinator.wait()
-        self.wait_for_words(fleet, "no worker is at the coordinator .*: it is waited for, at most 30 minutes")
+        self.wait_for_words(fleet, "no worker is connected to the coordinator .*; waiting for at most 30 minutes")
         # Without what it had: it knows of no workers.
         self.start_coordinator(state="another", listen=coordinator.address)
-        self.wait_for_words(fleet, "workers are at the coordinator again")
+        self.wait_for_words(fleet, "workers are connected to the coordinator again")
         workers = json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]
         self.assertEqual(sorted(worker["name"] for worker in workers), ["node1", "node2"])
         self.assertEqual(self.cluster.state(fleet), "RUNNING", self.cluster.said(fleet))

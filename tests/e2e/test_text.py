@@ -113,7 +113,7 @@ class ForPrograms(MusterTest):
     def test_config_show_takes_our_base_yml_for_maxtexts(self):
         shown = self.muster("config", "show", "python3", "MaxText/train.py", "MaxText/configs/base.yml", "model_name=llama2-7b", check=0)
         self.assertIn("6,738,415,616 parameters", shown.stdout)
-        self.assertIn("MaxText/configs/base.yml is not here; taking ", shown.stderr)
+        self.assertIn("MaxText/configs/base.yml does not exist; using ", shown.stderr)
 
     def test_json_parses_and_hides_the_environment(self):
         result = self.muster(*self.run_args("quick", "steps=2", ranks=1), "--env", "TOKEN=hush-hush", "--json", check=0)

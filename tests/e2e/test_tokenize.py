@@ -84,7 +84,7 @@ class Tokenize(MusterTest):
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(timeout=60), 130)
         self.assertRegex(self.output(process), r"error: stopped after \d+ of \d+ bytes of the input \(\d+\.\d%\) "
-                                               r"\(\d+ shards are finished and kept: the same command goes on behind them\)")
+                                               r"\(\d+ shards are finished and kept: the same command resumes after them\)")
         self.assertRegex(self.muster(*self.command("stopped"), check=0).stdout, r"resumed: \d+ shards of an interrupted run kept")
 
     def test_the_report_names_what_is_wrong(self):

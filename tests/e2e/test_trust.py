@@ -72,7 +72,7 @@ class Trust(MusterTest):
         del self.env["MUSTER_TOKEN_FILE"]
         self.assertIn("wants a token: give its file with --token-file", self.muster("list").stderr)
         self.env["MUSTER_TLS_CA"] = str(trust.Authority(self.dir, "stranger").certificate)
-        self.assertIn("--tls-ca has to hold who signed its certificate", self.muster("list").stderr)
+        self.assertIn("check that --tls-ca has the CA of its certificate", self.muster("list").stderr)
         self.env["MUSTER_TLS_CA"] = str(self.dir / "none")
         self.assertIn(f"--tls-ca={self.dir}/none", self.muster("list").stderr)
         del self.env["MUSTER_TLS_CA"]

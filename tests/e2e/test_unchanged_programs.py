@@ -124,7 +124,7 @@ class Survives:
         run = self.started()
         before = self.pids_of_ranks()
         os.kill(self.pid_of_daemon("muster-coordinator"), signal.SIGKILL)
-        wait_until(lambda: "muster-coordinator was killed by signal 9; it is started again" in self.output(run), 20, "a new coordinator")
+        wait_until(lambda: "muster-coordinator was killed by signal 9; restarting it" in self.output(run), 20, "a new coordinator")
         self.assertEqual(self.pids_of_ranks(), before, "its ranks did not notice")
         self.assert_ends_well(run)
         self.assertNotIn("attempt 2", self.output(run))
@@ -160,7 +160,7 @@ class Shell(Survives, ProgramTest):
         run = self.started()
         os.kill(self.pid_of_daemon("muster-worker"), signal.SIGKILL)
         self.assert_ends_well(run)
-        self.assertIn("muster-worker was killed by signal 9; it is started again", self.output(run))
+        self.assertIn("muster-worker was killed by signal 9; restarting it", self.output(run))
 
 
 class WithAResult(Survives):

@@ -1,13 +1,16 @@
-// NVML as the worker sees it, with GPUs from the file that MUSTER_FAKE_NVML names, read anew with each call:
+// A fake NVML for the worker, with GPUs from the file that MUSTER_FAKE_NVML names. Each call reads
+// the file again:
 //
 //   driver 550.54.15
-//   init 18              nvmlInit_v2 returns this; so does what is asked before it has returned 0
-//   gpu bus=16 temperature=65 power=300000 sm=1980 mem=2619 throttle=64 corrected=2 uncorrected=1 remap_failed=1 used=1000 lost=1 silent=1 forbidden=1
-//   xid 1 79             an event of GPU 1; each such line is told once to each set of events, in their order
-//   no_events            nobody is told of any
-//   hang                 every call blocks for as long as the file says so
+//   init 18      nvmlInit_v2 returns this; other calls return it until nvmlInit_v2 has returned 0
+//   gpu bus=16 temperature=65 power=300000 sm=1980 mem=2619 throttle=64 corrected=2
+//       uncorrected=1 remap_failed=1 used=1000 lost=1 silent=1 forbidden=1     (all on one line)
+//   xid 1 79     an event of GPU 1; each set of events receives each such line once, in order
+//   no_events    events are not supported
+//   hang         every call blocks while the file has this line
 //
-// GPUs are numbered by their lines; `lost` ones answer with NVML_ERROR_GPU_IS_LOST, `silent` ones cannot be opened, `forbidden` ones not by this process. Numbers are NVML's: bytes, milliwatts, MHz.
+// GPUs are numbered by their lines. `lost` ones return NVML_ERROR_GPU_IS_LOST, `silent` ones cannot be
+// opened, and `forbidden` ones not by this process. Units are NVML's: bytes, milliwatts, MHz.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -75,7 +78,7 @@ State current() {
 void* handle_of(size_t index) { return reinterpret_cast<void*>(index + 1); }
 size_t index_of(void* device) { return reinterpret_cast<size_t>(device) - 1; }
 
-// The figure of a GPU; one that its line does not have is not supported.
+// Reads a figure of a GPU; a figure that is not on its line is not supported.
 template <class T>
 int figure(void* device, const char* name, T* value) {
   const State state = current();

@@ -1,4 +1,5 @@
-// A file that may be gzip or zstd. What it decompresses to is bounded here alone: a few bytes may stand for gigabytes of zeros.
+// A file that may be gzip or zstd. Only this target bounds the decompressed size: a few bytes may
+// stand for gigabytes of zeros.
 #include <vector>
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,5 @@
-// Any bytes as a text under each kind of tokenizer: ids of the vocabulary, that byte-level ones turn into the repaired text again.
+// Any bytes as a text for each kind of tokenizer: the ids are in the vocabulary, and byte-level
+// tokenizers decode them to the repaired text.
 #include <memory>
 #include <vector>
 
@@ -27,7 +28,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const auto& tokenizer : tokenizers) {
     const auto ids = tokenizer->encode(fuzz_input(data, size));
     MUSTER_CHECK(ids.ok()) << ids.status().message();
-    const auto decoded = tokenizer->decode(*ids);  // which looks at every id
+    const auto decoded = tokenizer->decode(*ids);  // reads every id
     MUSTER_CHECK(decoded.ok()) << decoded.status().message();
     if (tokenizer->type() == "tiktoken") MUSTER_CHECK(*decoded == text) << tokenizer->type();
   }

@@ -1,4 +1,4 @@
-// config.json of a Hugging Face folder: refused, or a model whose tensors can be listed.
+// config.json of a Hugging Face folder: rejected, or a model whose tensors can be listed.
 #include "tests/fuzz/target.h"
 #include "trainer_core/checkpoint/hugging_face.h"
 #include "trainer_core/model/param_spec.h"

@@ -1,4 +1,4 @@
-// The journal of an interrupted tokenisation: what is read of it is written again as the same.
+// The journal of an interrupted tokenization: writing the parsed records reproduces them.
 #include "trainer_core/text/journal.h"
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-// A line of JSON: refused, or a text that is UTF-8.
+// A line of JSON: rejected, or a text in UTF-8.
 #include "tests/fuzz/target.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/data/utf8.h"

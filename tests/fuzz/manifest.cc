@@ -1,5 +1,5 @@
-// A checkpoint's manifest: as it is, and with the checksum that it should have, which keeps a fuzzer from the rest. What is read is
-// written again as the same manifest.
+// A checkpoint's manifest: unchanged, and with a corrected checksum, which would otherwise stop the
+// fuzzer. Writing a parsed manifest reproduces it.
 #include "trainer_core/checkpoint/manifest.h"
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-// A Parquet file: from any row on, the rows are those that follow it from the beginning on.
+// A Parquet file: reading from any row returns the same rows as reading from the beginning.
 #include "tests/fuzz/target.h"
 #include "trainer_core/text/parquet_chunks.h"
 
@@ -6,7 +6,7 @@ namespace {
 
 using namespace muster::trainer;
 
-// Few bytes may stand for billions of equal rows.
+// A few bytes may stand for billions of equal rows.
 constexpr size_t kRowsMax = 1 << 18;
 
 struct Rows {

@@ -1,4 +1,5 @@
-// A rank's progress page, which any program of a user may write: refused, or one whose indices and names are safe to use.
+// A rank's progress page, which any user's program may write: rejected, or safe to use with all its
+// indices and names.
 #include "common/progress_page.h"
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-// Headers of the rendezvous store's frames: refused, or bounded and written again as the same bytes.
+// Frame headers of the rendezvous store: rejected, or bounded and serialized to the same bytes.
 #include "common/rendezvous_wire.h"
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-// A safetensors file, and the tensors that its header says are there.
+// A safetensors file, and the tensors that its header lists.
 #include "trainer_core/checkpoint/safetensors.h"
 
 #include "tests/fuzz/tensor_file.h"

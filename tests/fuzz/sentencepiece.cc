@@ -1,4 +1,4 @@
-// A SentencePiece model: refused, or one that encodes and decodes.
+// A SentencePiece model: rejected, or usable for encoding and decoding.
 #include "tests/fuzz/target.h"
 #include "trainer_core/data/sentencepiece_tokenizer.h"
 

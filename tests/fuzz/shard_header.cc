@@ -1,4 +1,4 @@
-// A shard's header: refused, or one that the file has room for.
+// A shard's header: rejected, or consistent with the size of the file.
 #include "tests/fuzz/target.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/data/shard.h"

@@ -1,6 +1,8 @@
-// Parts of a stack tree as a message may bring them: refused, or a tree whose classes, texts and merges keep what stack_tree.h promises.
+// Parts of a stack tree as in a message: rejected, or a tree whose classes, texts and merges have
+// the properties that stack_tree.h guarantees.
 //
-// The input's bytes are numbers, and texts behind their lengths: counts of modules, frames, symbols and nodes; modules; frames; symbols; nodes.
+// The input's bytes are numbers, and texts after their lengths: counts of modules, frames, symbols
+// and nodes; modules; frames; symbols; nodes.
 #include "common/stack_tree.h"
 
 #include <limits>
@@ -13,7 +15,7 @@ namespace {
 
 using muster::StackTree;
 
-// Reads zeros behind the end.
+// Returns zeros after the end.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
@@ -24,7 +26,7 @@ class Reader {
     bytes_.remove_prefix(1);
     return value;
   }
-  // A byte, so that indices are often valid; 255 is the largest number.
+  // Reads a byte, so that indices are often valid; 255 stands for the largest number.
   uint32_t number() {
     const uint8_t value = byte();
     return value == 255 ? std::numeric_limits<uint32_t>::max() : value;

@@ -1,4 +1,5 @@
-// What every fuzz target defines: libFuzzer's entry, which driver.cc calls, too. It returns 0; what must not be, aborts.
+// The entry point of every fuzz target, for libFuzzer and driver.cc. Returns 0; a violated property
+// aborts.
 #pragma once
 
 #include <sys/mman.h>
@@ -27,7 +28,7 @@ inline std::string_view fuzz_input(const uint8_t* data, size_t size) {
   return {reinterpret_cast<const char*>(data), size};
 }
 
-// The input as a file that is not compressed, a few bytes at a time.
+// The input as an uncompressed file that is read a few bytes at a time.
 class FuzzSource : public ByteSource {
  public:
   explicit FuzzSource(std::string_view bytes) : left_(bytes) {}
@@ -47,7 +48,7 @@ class FuzzSource : public ByteSource {
   uint64_t done_ = 0;
 };
 
-// The input as a file in memory, for what wants a path.
+// The input as a file in memory, for functions that need a path.
 class FuzzFile {
  public:
   explicit FuzzFile(std::string_view bytes) : fd_(memfd_create("input", MFD_CLOEXEC)) {
@@ -64,10 +65,11 @@ class FuzzFile {
   const int fd_;
 };
 
-// The input as a file of a folder, for what wants a folder: one for all of a run's inputs.
+// The input as a file in a folder, for functions that need a folder; one folder for all inputs of a
+// run.
 class FuzzFolder {
  public:
-  // Golden files to lie beside the input, by their paths below tests/golden.
+  // `beside`: golden files to copy next to the input, as paths below tests/golden.
   explicit FuzzFolder(std::initializer_list<std::string> beside = {}) {
     for (const std::string& name : beside) {
       const std::filesystem::path from = source_dir() + "/tests/golden/" + name;
@@ -81,7 +83,7 @@ class FuzzFolder {
   }
 
  private:
-  // In memory: thousands of inputs a second are written.
+  // In memory, because thousands of inputs are written per second.
   const TempFolder folder_{"/dev/shm"};
 };
 

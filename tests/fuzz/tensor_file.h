@@ -1,4 +1,4 @@
-// Files of named tensors: what the file says is there has room in it, and is read.
+// Files of named tensors: every listed tensor is inside the file and can be read.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace muster::trainer {
 
-// `read(file, tensor, numbers)` fills in a tensor's numbers.
+// `read(file, tensor, numbers)` fills in the elements of a tensor.
 template <class File, class Read>
 int fuzz_tensor_file(const uint8_t* data, size_t size, const Read& read) {
   const FuzzFile file(fuzz_input(data, size));
@@ -19,7 +19,7 @@ int fuzz_tensor_file(const uint8_t* data, size_t size, const Read& read) {
     MUSTER_CHECK(tensor.elements <= size)
         << name << " of " << tensor.elements << " numbers in " << size << " bytes";
     std::vector<float> numbers(tensor.elements);
-    if (!read(**opened, tensor, numbers).ok()) return 0;  // the file is somebody else's
+    if (!read(**opened, tensor, numbers).ok()) return 0;  // the file has another format
   }
   return 0;
 }

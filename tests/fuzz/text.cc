@@ -1,4 +1,4 @@
-// Lines, paragraphs and files: no byte but line ends and blanks is lost, and what is repaired is UTF-8.
+// Lines, paragraphs and files: only line ends and blanks are lost, and repaired text is UTF-8.
 #include "tests/fuzz/target.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/data/utf8.h"

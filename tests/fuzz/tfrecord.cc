@@ -1,4 +1,5 @@
-// A TFRecord file, and the same bytes as a tf.train.Example, which checksums keep a fuzzer from.
+// A TFRecord file, and the same bytes as a tf.train.Example, which the checksums would keep from
+// the fuzzer.
 #include "tests/fuzz/target.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/text/document_text.h"

@@ -1,4 +1,4 @@
-// A rank file: refused, or a tokenizer that gives every text back.
+// A rank file: rejected, or a tokenizer that decodes every text to itself.
 #include "trainer_core/data/tiktoken.h"
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-// index.json of token shards: refused, or written again as what was read.
+// index.json of token shards: rejected, or reproduced by writing the parsed index.
 #include "trainer_core/data/token_index.h"
 
 #include "tests/fuzz/target.h"

@@ -1,4 +1,4 @@
-// A tokenizer.json: refused, or one whose ids are in its vocabulary and have a text.
+// A tokenizer.json: rejected, or a tokenizer whose ids are in its vocabulary and have a text.
 #include "tests/fuzz/target.h"
 #include "trainer_core/base/check.h"
 #include "trainer_core/data/hugging_face_tokenizer.h"

@@ -1,4 +1,4 @@
-// A .pth file: zip, pickle, and the tensors that they say are there.
+// A .pth file: zip, pickle, and the tensors that they list.
 #include "trainer_core/checkpoint/torch_file.h"
 
 #include "tests/fuzz/tensor_file.h"

@@ -65,7 +65,7 @@ std::string Scenario::run_line(const Words& words) {
   last_reply_.reset();
   last_stacks_.reset();
   last_ack_.clear();
-  told_ended_.clear();
+  received_ends_.clear();
   return run_event(words);
 }
 
@@ -304,7 +304,7 @@ void Scenario::step(const Event& event) {
             "start ", send->worker.value(), " ", start->job.value(), "/", start->attempt.value(),
             " ", range_text(start->ranks),
             start->program_port == 0 ? "" : absl::StrCat(" port ", start->program_port),
-            size_told(start->spec), " saved ",
+            size_text(start->spec), " saved ",
             start->checkpoint_step < 1 ? "none" : absl::StrCat(start->checkpoint_step)));
       } else if (const auto* stop = std::get_if<SendStopRanks>(&send->payload)) {
         decisions_.push_back(absl::StrCat("stop ", send->worker.value(), " ", stop->job.value(),

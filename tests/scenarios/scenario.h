@@ -1,5 +1,5 @@
-// Runs a scenario: a text file that tells a story to the coordinator's core and says what it must
-// decide. tests/scenarios/README.md describes the language.
+// Runs a scenario: a text file that feeds events to the coordinator's core and states the decisions
+// that must follow. tests/scenarios/README.md describes the language.
 #pragma once
 
 #include <map>
@@ -12,13 +12,13 @@
 
 namespace muster::coordinator {
 
-// One scenario's fleet, coordinator and storage. Every line is checked when it is run; the first
+// One scenario's fleet, coordinator and storage. Each line is checked when it runs; the first
 // mistake ends the run with a message that names the line.
 class Scenario {
  public:
   Scenario();
 
-  // Empty when the story went as written; otherwise what did not, with file and line.
+  // Returns "" if the scenario ran as written; otherwise the deviation, with file and line.
   std::string run(const std::string& path);
 
  private:
@@ -31,7 +31,7 @@ class Scenario {
     bool silent = false;
   };
 
-  // What the trainers of a job have told so far.
+  // The progress that a job's trainers have reported so far.
   struct FakeTraining {
     int64_t step = 0;
     Duration step_time{};
@@ -47,7 +47,7 @@ class Scenario {
   std::string expect_state(const Words& words);
   std::string expect_reply(const Words& words);
 
-  // scenario_ladder.cc
+  // Implemented in scenario_ladder.cc.
   void train(const Words& words);
   void enter_phase(const Words& words);
   void heartbeat_training(const Job& job, FakeTraining& training);
@@ -59,7 +59,7 @@ class Scenario {
   std::string expect_stacks(const Words& words) const;
   std::string expect_copies(const Words& words) const;
 
-  // scenario_nodes.cc
+  // Implemented in scenario_nodes.cc.
   bool run_node_event(const Words& words);
   void note_check(const WorkerName& worker, uint64_t check);
   void answer_checks();
@@ -87,18 +87,19 @@ class Scenario {
   std::map<JobId, Job> stored_jobs_;
   std::map<std::string, JobId> stored_requests_;
   JobId stored_last_job_id_{0};
-  std::vector<std::string> decisions_;  // what was told to workers and not yet expected
+  std::vector<std::string> decisions_;  // orders to workers that no line has expected yet
   std::map<JobId, FakeTraining> trainings_;
-  std::map<WorkerName, SendDumpStacks> dumps_;  // the newest that each was asked for
+  std::map<WorkerName, SendDumpStacks> dumps_;  // newest request to each worker
   std::map<IncidentId, Incident> stored_incidents_;
   std::map<WorkerName, NodeRecord> stored_nodes_;
-  std::map<WorkerName, uint64_t> checks_;  // the newest that each was asked for
+  std::map<WorkerName, uint64_t> checks_;  // newest request to each worker
   bool checks_by_hand_ = false;
   std::optional<ReplyStacks> last_stacks_;
   std::string last_ack_;
-  std::set<std::string> told_ended_;  // "node1 7": since the last event, that job 7 has ended
-  std::map<WorkerName, std::string>
-      unfinished_;  // of which each was told when it registered: "1,7"
+  // "node1 7": node1 received the end of job 7 since the last event
+  std::set<std::string> received_ends_;
+  // list that each worker received at its registration: "1,7"
+  std::map<WorkerName, std::string> unfinished_;
   std::optional<Reply> last_reply_;
 };
 

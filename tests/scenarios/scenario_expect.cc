@@ -1,4 +1,4 @@
-// What a story expects of the orders and the state that it has led to.
+// Checks a scenario's expectations of orders and state.
 #include <algorithm>
 
 #include <absl/strings/match.h>

@@ -1,4 +1,4 @@
-// Training, its stacks and its incidents, as stories tell them.
+// Training, stacks and incidents in scenarios.
 #include <algorithm>
 #include <cmath>
 
@@ -27,7 +27,9 @@ ThreadStack main_thread(std::vector<std::string> calls) {
 
 }  // namespace
 
-// `steps N every S [from N] [slow R by F]`: that many steps, told four times a second; from N of a new attempt's checkpoint on; a slow rank takes F times as long, and the others wait.
+// `steps N every S [from N] [slow R by F]`: completes N steps, reported four times a second.
+// `from`: resumes from a checkpoint of that step. `slow`: rank R takes F times as long, and the
+// others wait.
 void Scenario::train(const Words& words) {
   const JobId id(std::stoull(words[1]));
   FakeTraining& training = trainings_[id];
@@ -94,8 +96,9 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
   for (const auto& [name, heartbeat] : heartbeats) step(heartbeat);
 }
 
-// One sample of what NAME was asked for: all its ranks wait in one collective; those `behind` have not entered it, and stand in a lock,
-// are `stopped`, or compute (`moving`); `on` says that the collective was completed meanwhile; `mute` ranks have no pages.
+// Reports one sample that NAME was asked for: all its ranks wait in one collective. Ranks `behind`
+// have not entered it, and wait for a lock, are `stopped`, or compute (`moving`); `on`: the
+// collective was completed meanwhile; `mute` ranks have no pages.
 std::string Scenario::report_stacks(const Words& words) {
   const WorkerName name(words[1]);
   const auto asked = dumps_.find(name);
@@ -155,7 +158,7 @@ void Scenario::note_payload(const WorkerName& worker, const WorkerPayload& paylo
   } else if (const auto* check = std::get_if<SendCheckNode>(&payload)) {
     note_check(worker, check->check);
   } else if (const auto* ended = std::get_if<SendJobEnded>(&payload)) {
-    told_ended_.insert(absl::StrCat(worker.value(), " ", ended->job.value()));
+    received_ends_.insert(absl::StrCat(worker.value(), " ", ended->job.value()));
   } else if (const auto* registered = std::get_if<SendRegistered>(&payload)) {
     unfinished_[worker] =
         absl::StrJoin(registered->unfinished, ",",
@@ -166,14 +169,15 @@ void Scenario::note_payload(const WorkerName& worker, const WorkerPayload& paylo
 // expect ended NAME JOB | expect unfinished NAME [JOB,…]
 std::string Scenario::expect_copies(const Words& words) const {
   if (words[1] == "ended")
-    return told_ended_.contains(absl::StrCat(words.at(2), " ", words.at(3))) ? ""
-                                                                             : "it was not told";
+    return received_ends_.contains(absl::StrCat(words.at(2), " ", words.at(3))) ? ""
+                                                                                : "it was not told";
   const auto told = unfinished_.find(WorkerName(words.at(2)));
   const std::string jobs = told == unfinished_.end() ? "nothing" : told->second;
   return jobs == (words.size() > 3 ? words[3] : "") ? "" : absl::StrCat("it was told ", jobs);
 }
 
-// expect incidents N | expect incident N KIND open|closed ["part of its sentence, suspects' names or last moment"]
+// expect incidents N | expect incident N KIND open|closed ["part of its sentence, suspects' names
+// or last moment"]
 std::string Scenario::expect_incident(const Words& words) const {
   if (words[1] == "incidents") {
     return absl::StrCat(stored_incidents_.size()) == words.at(2)
@@ -217,7 +221,7 @@ std::string Scenario::expect_recovery(const Words& words) const {
   return "";
 }
 
-// expect time JOB CLASS CAUSE SECONDS, to a hundredth; and all of it adds up.
+// expect time JOB CLASS CAUSE SECONDS, to a hundredth. Also checks that all times add up.
 std::string Scenario::expect_time(const Job& job, const Words& words) const {
   const LossTable table = table_of(core_->account_of(job, now_));
   std::string text;

@@ -1,4 +1,4 @@
-// Nodes that are left out and checked, as stories tell them.
+// Exclusions and checks of nodes in scenarios.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -8,7 +8,7 @@
 
 namespace muster::coordinator {
 
-// Sound nodes answer by themselves, at once, unless a story tells the answers.
+// Healthy nodes answer checks at once by themselves, unless a scenario gives the answers.
 void Scenario::note_check(const WorkerName& worker, uint64_t check) {
   checks_[worker] = check;
   if (checks_by_hand_) decisions_.push_back(absl::StrCat("check ", worker.value()));
@@ -23,7 +23,7 @@ void Scenario::answer_checks() {
   }
 }
 
-// False: the line is about something else.
+// Returns false if the line is no node event.
 bool Scenario::run_node_event(const Words& words) {
   const std::string& verb = words[0];
   if (verb == "checks") {

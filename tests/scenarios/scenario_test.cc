@@ -1,4 +1,4 @@
-// One test per story in this folder.
+// One test per scenario file in this folder.
 #include "tests/scenarios/scenario.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Jobs of several sizes in a scenario: each size's config says its number of nodes.
+// Jobs of several sizes in a scenario: each size's config holds its number of nodes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace muster::coordinator {
 
 inline std::string config_of(int32_t nodes) { return absl::StrCat("{\"nodes\": ", nodes, "}"); }
 
-// Of "nodes N … spares N min N": all sizes from min on.
+// Parses "nodes N … spares N min N" and adds all sizes from min on.
 inline void add_sizes(const std::vector<std::string>& words, JobSpec& spec) {
   spec.train_config_json = config_of(spec.nodes);
   spec.spares = number_of(words, "spares", 0);
@@ -25,8 +25,8 @@ inline void add_sizes(const std::vector<std::string>& words, JobSpec& spec) {
     spec.smaller.push_back({nodes, config_of(nodes)});
 }
 
-// What a worker was told of the size: "of 4", the number of ranks.
-inline std::string size_told(const JobSpec& spec) {
+// Returns the size that a worker received: "of 4" (number of ranks).
+inline std::string size_text(const JobSpec& spec) {
   const bool agrees = spec.is_program() || spec.train_config_json == config_of(spec.nodes);
   return absl::StrCat(" of ", spec.world_size(), agrees ? "" : ", with another size's config");
 }

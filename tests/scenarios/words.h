@@ -1,4 +1,4 @@
-// A line of a scenario as words, and what they say.
+// Splits a scenario's line into words and reads their values.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace muster::coordinator {
 
-// With "quoted parts" as one word and # as the start of a comment.
+// Takes "quoted parts" as one word and # as the start of a comment.
 inline std::vector<std::string> split_words(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
@@ -31,7 +31,7 @@ inline std::vector<std::string> split_words(const std::string& line) {
   return words;
 }
 
-// The word after `key`, or nothing.
+// Returns the word after `key`, or nullopt.
 inline std::optional<std::string> value_of(const std::vector<std::string>& words,
                                            const std::string& key) {
   const auto it = std::find(words.begin(), words.end(), key);

@@ -1,4 +1,5 @@
-// Events and actions of the coordinator as one line each: the event log, and what a replay is compared by.
+// Formats events and actions of the coordinator as one line each, for the event log and for
+// comparing replays.
 #pragma once
 
 #include <string>

@@ -80,7 +80,7 @@ void FakeCoordinator::stall(Duration time) {
   });
 }
 
-// By the core's own promise: more than an interval after its last step is a stall.
+// As the core promises: a pause of more than an interval since its last step counts as a stall.
 void FakeCoordinator::forgive_stall() {
   const Instant last_step = record_.empty() ? born_ : record_.back().now;
   const Duration late =
@@ -234,8 +234,8 @@ void FakeCoordinator::send_exit(StreamId stream, const worker::SendRankExited& m
   world_.network.to_coordinator(stream, false, [this, stream, event] { post(stream, event); });
 }
 
-// As coordinator/shell/core_loop.cc has it: a registration that is let in takes the worker's link over, and events of a
-// stream that another has replaced are dropped.
+// As in coordinator/shell/core_loop.cc: an admitted registration takes over the worker's link, and
+// events of a replaced stream are dropped.
 void FakeCoordinator::post(StreamId stream, Event event) {
   if (is_stalled()) {
     world_.scheduler.at(stalled_until_, [this, stream, event] { post(stream, event); });
@@ -263,7 +263,8 @@ void FakeCoordinator::post(StreamId stream, Event event) {
   step(std::move(event), registers ? stream : kNoStream);
 }
 
-// Ends the streams of refused workers, and lets the registering one take its worker's link over unless it is refused.
+// Ends the streams of refused workers. The registering stream takes over its worker's link unless
+// it is refused.
 void FakeCoordinator::settle_streams(const ActionList& actions, StreamId registering) {
   for (const Action& action : actions) {
     if (const auto* refuse = std::get_if<RefuseWorker>(&action)) {
@@ -353,7 +354,7 @@ void FakeCoordinator::close(StreamId stream, const absl::Status& status) {
   if (peer == peers_.end()) return;
   const int host = peer->second.host;
   peers_.erase(peer);
-  worker::StreamEnd end = worker::StreamEnd::kBroken;  // as worker/shell/stream.cc has it
+  worker::StreamEnd end = worker::StreamEnd::kBroken;  // as in worker/shell/stream.cc
   if (status.code() == absl::StatusCode::kAlreadyExists) end = worker::StreamEnd::kReplaced;
   if (status.code() == absl::StatusCode::kFailedPrecondition ||
       status.code() == absl::StatusCode::kInvalidArgument) {

@@ -1,5 +1,6 @@
-// The real coordinator core in a shell that crashes at the worst moments: before its disk has the step, or after it and
-// before its messages are out. Each life's events are recorded and replayed at its end.
+// The real coordinator core in a shell that crashes at the worst moments: before its disk has the
+// step, or after that and before its messages are sent. The events of each run are recorded and
+// replayed at its end.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,10 @@ class FakeCoordinator {
 
   void boot();
   void crash(Duration down);
-  // It comes back with an empty disk: another store, whose jobs are numbered from 1.
+  // Restarts with an empty disk: another store, whose jobs are numbered from 1.
   void crash_and_lose_disk(Duration down);
-  // It stands still, as one that is stopped or waits for its disk; what comes meanwhile is heard at the end.
+  // Stalls, as if stopped or waiting for its disk; messages that arrive meanwhile are processed at
+  // the end.
   void stall(Duration time);
   bool is_up() const { return core_.has_value(); }
   const coordinator::Core& core() const { return *core_; }
@@ -39,11 +41,11 @@ class FakeCoordinator {
   int exclusions() const { return exclusions_; }
   Instant born() const { return born_; }
   StoreId store() const { return store_; }
-  // When this life of the coordinator last heard of that life of a worker; its own birth when never. Time that the
-  // coordinator stood still is not counted.
+  // Returns when this run of the coordinator last received a message of that worker incarnation;
+  // its own start if never. Excludes time in which the coordinator stalled.
   Instant last_heard(const WorkerName& worker, Incarnation incarnation) const;
 
-  // Callers. `on_reply` is not called when the coordinator crashes first.
+  // Callers' requests. `on_reply` is not called if the coordinator crashes first.
   void submit(const std::string& request_id, const coordinator::JobSpec& spec,
               std::function<void(const coordinator::Reply&)> on_reply);
   void cancel(JobId job, bool force);
@@ -52,7 +54,7 @@ class FakeCoordinator {
   void exclude(const WorkerName& worker, Duration time);
   void admit(const WorkerName& worker);
 
-  // Streams, as the network brings them.
+  // Stream events from the network.
   void accept(StreamId stream, int host);
   void stream_broke(StreamId stream);
   void send_register(StreamId stream, const worker::SendRegister& message);
@@ -62,7 +64,7 @@ class FakeCoordinator {
   void send_node_checked(StreamId stream, const worker::SendNodeChecked& message);
   void send_exit(StreamId stream, const worker::SendRankExited& message);
 
-  // Runs this life's events through a fresh core; empty when it decided the same.
+  // Replays this run's events through a fresh core. Returns "" if it made the same decisions.
   std::string replay() const;
 
  private:
@@ -92,7 +94,7 @@ class FakeCoordinator {
   StoreId store_{1};
   Epoch epoch_{0};
   Instant born_{};
-  Instant unheard_since_{};  // of workers that this life has not heard of
+  Instant unheard_since_{};  // start of silence of workers unknown to this run
   Instant stalled_until_{};
   std::optional<coordinator::Core> core_;
   std::map<StreamId, Peer> peers_;

@@ -28,7 +28,7 @@ void FakeNetwork::part(int host, Duration time) {
   until = std::max(until, scheduler_.now() + time);
 }
 
-// Messages written into a parted network wait in the kernel until it heals.
+// Messages written into a partitioned network wait in the kernel until it heals.
 Instant FakeNetwork::arrival(const Stream& stream, Instant not_before) {
   const bool slow = !kind_ && random_.chance(0.02);
   Instant when =
@@ -74,7 +74,7 @@ void FakeNetwork::notice(StreamId id, bool worker_side, Duration delay) {
   Stream* stream = find(id);
   if (stream == nullptr) return;
   Instant when = scheduler_.now() + delay;
-  // No sign of the break crosses a parted network; a keepalive notices in the end.
+  // A partitioned network hides the break; a keepalive notices it eventually.
   if (is_parted(stream->host))
     when =
         std::max(when, std::min(parted_until_.at(stream->host), when + std::chrono::seconds(15)));

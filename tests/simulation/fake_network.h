@@ -1,6 +1,7 @@
-// Streams between workers and the coordinator: each direction delivers in order after a delay, sometimes twice,
-// heartbeats sometimes late. A stream breaks at any time: what was under way is lost, and each end notices when it
-// notices. While a worker is parted from the coordinator, nothing gets through.
+// Streams between workers and the coordinator. Each direction delivers in order after a delay,
+// sometimes twice; heartbeats are sometimes late. A stream can break at any time: messages in
+// flight are lost, and each end notices independently. Nothing passes between a partitioned worker
+// and the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +30,14 @@ class FakeNetwork {
   void heal_all() { parted_until_.clear(); }
   void be_kind() { kind_ = true; }
 
-  // Delivers unless the stream breaks first. `may_lag`: later messages may overtake it.
+  // Delivers unless the stream breaks first. `may_lag`: later messages may overtake this one.
   void to_coordinator(StreamId id, bool may_lag, std::function<void()> deliver);
   void to_worker(StreamId id, std::function<void()> deliver);
 
-  // An end lets go: it hears nothing more, the other one is told.
+  // Closes one end: it receives nothing more, and the other end is notified.
   void worker_closes(StreamId id);
   void coordinator_closes(StreamId id, std::function<void()> tell_worker);
-  // The wire is cut: both ends are told, each in its time.
+  // Breaks the stream: both ends are notified, at separate times.
   void cut(StreamId id);
   void cut_one_of(int host);
 

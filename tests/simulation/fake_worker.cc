@@ -9,16 +9,16 @@
 
 namespace muster::simulation {
 
-// As long as the core waits for a coordinator that is away.
-constexpr Duration kTellWait =
-    std::min(worker::kLeaveGrace / worker::kTellFraction, worker::kTellMax);
+// The time that the core waits for an absent coordinator.
+constexpr Duration kCoordinatorWait = std::min(
+    worker::kLeaveGrace / worker::kCoordinatorWaitFraction, worker::kAbsentCoordinatorWaitMax);
 
 FakeWorker::FakeWorker(World& world, int host, int32_t slots)
     : world_(world), host_(host), slots_(slots), name_(absl::StrCat("node", host)) {}
 
 void FakeWorker::boot() {
   ++life_;
-  told_at_.reset();
+  leave_requested_at_.reset();
   waits_until_.reset();
   incarnation_ = Incarnation(life_ * 100 + static_cast<uint64_t>(host_));
   worker::CoreOptions options;
@@ -28,7 +28,7 @@ void FakeWorker::boot() {
   options.host = name_.value();
   options.slots = slots_;
   for (int32_t gpu = 0; gpu < slots_; ++gpu) options.gpus.push_back({.index = gpu});
-  options.launches_kept_max = 2;  // so that some are removed in every story
+  options.launches_kept_max = 2;  // so that each run removes some
   options.rendezvous_address = absl::StrCat(name_.value(), ":", life_);
   core_.emplace(options, world_.scheduler.now());
   world_.note(absl::StrCat(name_.value(), " boots as #", incarnation_.value()));
@@ -55,8 +55,9 @@ void FakeWorker::reboot_after(Duration down) {
 void FakeWorker::ask_to_leave() {
   if (!core_) return;
   world_.note(absl::StrCat(name_.value(), " is asked to leave"));
-  told_at_ = world_.scheduler.now();
-  waits_until_ = *told_at_ + (core_->registered() ? worker::kAnswerMax : kTellWait);
+  leave_requested_at_ = world_.scheduler.now();
+  waits_until_ = *leave_requested_at_ +
+                 (core_->registered() ? worker::kCoordinatorAnswerMax : kCoordinatorWait);
   step(worker::ShutdownRequested{});
 }
 
@@ -114,7 +115,7 @@ void FakeWorker::connect() {
 void FakeWorker::stream_ended(StreamId stream, worker::StreamEnd end, const std::string& reason) {
   if (stream_ != stream) return;
   stream_.reset();
-  if (told_at_) waits_until_ = *told_at_ + kTellWait;
+  if (leave_requested_at_) waits_until_ = *leave_requested_at_ + kCoordinatorWait;
   step(worker::Disconnected{end, reason});
 }
 
@@ -192,7 +193,7 @@ void FakeWorker::read_pages(const worker::ReadPages& action) {
   });
 }
 
-// It takes its time, and sometimes longer than it may.
+// Takes its time, sometimes more than the deadline.
 void FakeWorker::read_stacks(const worker::ReadStacks& action) {
   const bool late = world_.faults_on && world_.random.chance(0.1);
   const Duration time = late ? action.deadline * 2 : world_.random.between_ms(20, 300);
@@ -213,7 +214,7 @@ void FakeWorker::read_stacks(const worker::ReadStacks& action) {
   });
 }
 
-// Some nodes are bad for a while, and some answer later than anybody waits.
+// Some nodes are unhealthy for a while, and some answer after the deadline.
 void FakeWorker::check_node() {
   const bool bad = world_.faults_on && world_.random.chance(0.25);
   const bool late = world_.faults_on && world_.random.chance(0.05);
@@ -244,7 +245,7 @@ void FakeWorker::carry_out(const worker::Action& action) {
   } else if (const auto* keep = std::get_if<worker::KeepLocalCopies>(&action)) {
     drop_copies(keep->store, keep->jobs);
   } else if (const auto* signal = std::get_if<worker::SignalRank>(&action)) {
-    // A process that does not know the signal dies of it.
+    // A process without a handler dies of the signal.
     world_.require(signal->signo != SIGUSR2 || world_.trainers.step_of(host_, signal->key) >= 0,
                    absl::StrCat(worker::to_string(signal->key), " is asked before it can answer"));
     const bool asks = signal->signo == SIGTERM || signal->signo == SIGUSR1;

@@ -1,5 +1,5 @@
-// One node: the real worker core, with model trainers as its processes. It crashes (its ranks die with it), is told to
-// leave, and comes back as a new incarnation, the way an init system would have it.
+// One node: the real worker core, with model trainers as its processes. It crashes (its ranks die
+// with it), receives shutdown requests, and restarts as a new incarnation, as under an init system.
 #pragma once
 
 #include <map>
@@ -34,11 +34,11 @@ class FakeWorker {
   int host() const { return host_; }
   int32_t slots() const { return slots_; }
   bool is_up() const { return core_.has_value(); }
-  // Two processes have one GPU to themselves.
+  // Returns whether two processes exclusively own the same GPU.
   bool shares_a_gpu() const;
   const WorkerName& name() const { return name_; }
   Incarnation incarnation() const { return incarnation_; }
-  // Whether the host's memory has copies of any job of that store.
+  // Returns whether the host's memory holds copies of any job of that store.
   bool keeps_copies_of(StoreId store) const;
 
  private:
@@ -58,12 +58,12 @@ class FakeWorker {
   const int32_t slots_;
   const WorkerName name_;
   Incarnation incarnation_{0};
-  uint64_t life_ = 0;  // what was planned in an earlier one is void
+  uint64_t life_ = 0;  // plans of earlier runs are void
   std::optional<worker::Core> core_;
   std::optional<StreamId> stream_;
-  std::optional<Instant> told_at_;               // to leave
-  std::optional<Instant> waits_until_;           // for its coordinator to stop its ranks, then
-  std::map<worker::LaunchKey, StoreId> stores_;  // that launches came from
+  std::optional<Instant> leave_requested_at_;    // time of the shutdown request
+  std::optional<Instant> waits_until_;           // deadline for its coordinator to stop its ranks
+  std::map<worker::LaunchKey, StoreId> stores_;  // store of each launch
   std::set<std::pair<StoreId, JobId>> copies_;   // in the host's memory: they outlive the worker
 };
 

@@ -14,18 +14,19 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kHeartbeats = milliseconds(250);
-constexpr double kWaits = 0.25;  // of a step, for peers, when nobody is slow
+constexpr double kWaits = 0.25;  // part of a step spent waiting for peers if no rank is slow
 constexpr Duration kNodePause = seconds(3);
 constexpr Duration kWorkerSilence = seconds(6);
 constexpr Duration kLongPhase = seconds(60);
-// After a trouble that is none, and before one that is given up to be found.
+// Time after a harmless disturbance, and before an undetected fault counts as missed.
 constexpr Duration kAfterwards = seconds(12);
 constexpr Duration kSlowIsFoundWithin = seconds(90);
-// What pauses a busy machine has, that nobody has to be told of (docs/hangs.md): a rank may stand still for less than it takes to suspect its job
-// and to look twice, a node for less than a silence that is an incident.
+// Pauses of a busy machine that must not raise an incident (docs/hangs.md): of a rank, shorter than
+// it takes to suspect its job and to sample it twice; of a node, shorter than a silence that is an
+// incident.
 constexpr uint64_t kRankPauseMsMax = 1'900;
 constexpr uint64_t kNodePauseMsMax = 1'900;
-// A silence that is told and is no incident.
+// A silence that is reported and is no incident.
 constexpr uint64_t kLinkLostMsMin = 1'000;
 constexpr uint64_t kLinkLostMsMax = 2'200;
 constexpr Duration kStoppedWithSpare = milliseconds(2'600);
@@ -58,7 +59,7 @@ Fleet::Fleet(int32_t ranks, Trouble trouble, uint64_t seed)
       step_time_(random_.between_ms(200, 1'200)),
       nodes_state_(static_cast<size_t>(nodes_ + (has_spare() ? 1 : 0))),
       core_(fleet_options(), DurableState{}, now_) {
-  for (Node& node : nodes_state_) node.offset = kTurn * static_cast<int64_t>(random_.below(10));
+  for (Node& node : nodes_state_) node.offset = kTick * static_cast<int64_t>(random_.below(10));
   first_mark_ = kLayers * static_cast<int64_t>(14 + random_.below(6)) +
                 static_cast<int64_t>(random_.below(kLayers));
   culprits_.insert(static_cast<int32_t>(random_.below(static_cast<uint64_t>(ranks))));
@@ -84,7 +85,7 @@ FleetResult Fleet::run() {
   const bool goes_on = expected == Expected::kNothing || expected == Expected::kPassing ||
                        trouble_ == Trouble::kNodePaused;
   while (!began_ || now_ < began_at_ + watched) {
-    turn();
+    tick();
     if (is_cut_off() && result_.stopped == Duration::zero() && began_ && !is_running(job().state))
       result_.stopped = now_ - began_at_;
     if (result_.told && !goes_on && (!is_cut_off() || !is_running(job().state))) break;
@@ -99,7 +100,7 @@ FleetResult Fleet::run() {
   }
   if (expected == Expected::kHang) result_.bound = 3 * step_time_ + seconds(3);
   if (expected == Expected::kEnd) result_.bound = seconds(1);
-  // Where steps are long, stacks are read when one has taken twice as long as any.
+  // With long steps, stacks are read when one has taken twice as long as any.
   const Duration long_step = step_time_ * 230 / 100 + milliseconds(1'350);
   if (is_cut_off())
     result_.stop_bound = std::max(long_step, has_spare() ? kStoppedWithSpare : kStoppedWithout);
@@ -129,7 +130,7 @@ void Fleet::submit() {
   step(JobSubmitted{RequestToken(1), "", spec, 0});
 }
 
-// ------------------------------------------------------------------------- what is true
+// --- the simulated truth ---
 
 void Fleet::begin_step() {
   const Duration time = step_time_ + step_time_ * static_cast<int64_t>(random_.below(15)) / 100;
@@ -242,7 +243,8 @@ void Fleet::begin_trouble() {
   }
 }
 
-// A rank, a whole node, or a worker alone, for a while; then all is well for a second: a worker that is silent while its job stands still is told.
+// Pauses a rank, a node, or only a worker. Then all runs normally for a second: a worker that is
+// silent while its job stands still is reported.
 void Fleet::pause_some() {
   if (!pauses_again() || !began_ || now_ > began_at_ + kPausesLast) return;
   if (pauses_until_ + seconds(1) > now_ || !random_.chance(0.02)) return;
@@ -267,13 +269,13 @@ void Fleet::pause_some() {
   }
 }
 
-// --------------------------------------------------------------- what is said about it
+// --- reports to the coordinator ---
 
-void Fleet::turn() {
-  now_ += kTurn;
-  unix_ns_ += kTurn.count();
+void Fleet::tick() {
+  now_ += kTick;
+  unix_ns_ += kTick.count();
   if (stands_until_ > now_) {
-    next_mark_ += kTurn;
+    next_mark_ += kTick;
   } else {
     paused_rank_ = -1;
     train();
@@ -281,7 +283,7 @@ void Fleet::turn() {
   pause_some();
   for (int32_t node = 0; node < std::ssize(nodes_state_); ++node) {
     const Node& one = nodes_state_[static_cast<size_t>(node)];
-    if ((now_.time_since_epoch() + one.offset) % kHeartbeats < kTurn && one.silent_until <= now_)
+    if ((now_.time_since_epoch() + one.offset) % kHeartbeats < kTick && one.silent_until <= now_)
       heartbeat(node);
   }
   while (!on_the_way_.empty() && on_the_way_.begin()->first <= now_) {
@@ -326,7 +328,7 @@ void Fleet::heartbeat(int32_t index) {
   send(late ? random_.between_ms(100, 400) : random_.between_ms(1, 20), event);
 }
 
-// By its worker's stream, which keeps the order.
+// Sends through the worker's stream, which preserves order.
 void Fleet::send(Duration delay, const Event& event) {
   Instant when = now_ + delay;
   std::visit(
@@ -360,7 +362,7 @@ void Fleet::report(const Report& due) {
   step(event);
 }
 
-// --------------------------------------------------------------------- what is decided
+// --- the coordinator's decisions ---
 
 void Fleet::step(Event event) {
   std::visit(
@@ -371,10 +373,10 @@ void Fleet::step(Event event) {
       event);
   ActionList actions;
   core_.step(event, now_, actions);
-  if (began_ && !said_at_ &&
+  if (began_ && !reported_at_ &&
       job().reason.starts_with(
           absl::StrCat("worker ", name_of(node_of(*culprits_.begin())).value(), " ")))
-    said_at_ = now_;
+    reported_at_ = now_;
   for (const Action& action : actions) {
     if (const auto* incident = std::get_if<PersistIncident>(&action)) judge(incident->incident);
     const auto* send = std::get_if<SendToWorker>(&action);

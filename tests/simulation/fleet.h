@@ -1,9 +1,10 @@
-// One large training on very many nodes, and one fault in it, told to the real coordinator core alone: what World tells of a few nodes with real
-// worker cores in thousands of stories, this tells of up to 16,384 ranks. From a seed, in simulated time.
+// One large training on many nodes, with one fault, against the real coordinator core alone. World
+// simulates a few nodes with real worker cores in thousands of runs; this simulates up to 16,384
+// ranks. Seeded, in simulated time.
 //
-// A step of all ranks is four layers, and a progress page tells of each. Of every node's ranks the next collective is one of group
-// "tensor", and then all ranks meet in one of "data". Workers heartbeat four times a second what has changed, and answer dumps after some
-// tens of milliseconds.
+// A step of all ranks has four layers, which progress pages report. In each layer the ranks of a
+// node meet in a collective of group "tensor", and then all ranks in one of "data". Workers send
+// changes in heartbeats four times a second, and answer dumps after some tens of milliseconds.
 #pragma once
 
 #include <array>
@@ -21,38 +22,40 @@
 namespace muster::simulation {
 
 enum class Trouble {
-  // A rank goes no further.
+  // A rank stops progressing.
   kStopped,      // SIGSTOP, outside any collective
   kStopsInside,  // … inside one
   kLock,
-  kLoop,    // computes for ever
-  kLoader,  // sleeps while it gets data
+  kLoop,    // computes forever
+  kLoader,  // sleeps while it loads data
   kDisk,    // waits for a disk meanwhile
-  kSkips,   // leaves a collective out
+  kSkips,   // skips a collective
   kOtherCall,
   kTwoStopped,
-  // Ends and silences.
+  // Deaths and silences.
   kRankKilled,
   kWorkerKilled,
   kNodeCutOff,           // from the coordinator and from its peers
-  kNodeCutOffWithSpare,  // another one is free
-  kNodePaused,           // worker and ranks stand still for 3 s
+  kNodeCutOffWithSpare,  // another node is free
+  kNodePaused,           // worker and ranks pause for 3 s
   // One rank computes longer.
   kSlowByHalf,
   kThriceAsSlow,
-  // A rank stands still for 5 to 9 s, again and again: that is told, and nothing is done about it.
+  // A rank pauses for 5 to 9 s repeatedly: that is reported, but no action follows.
   kLongPauses,
-  // What is none, and leaves no incident.
-  kWorkerPaused,  // its ranks go on
-  kWorkerCutOff,  // the same, and nothing that it says arrives before the end
+  // Harmless disturbances, which leave no incident.
+  kWorkerPaused,  // its ranks continue
+  kWorkerCutOff,  // the same, and its messages arrive only after the end
   kLateHeartbeats,
   kLostHeartbeats,
   kClockJumps,
   kCompiles,
   kEvaluates,
-  kSaves,        // one rank, for a minute
-  kShortPauses,  // ranks, nodes and workers stand still again and again, as on a busy machine
-  kLinkLost,  // a node says nothing for 1 to 2.2 s, while its job stands still and another one is free
+  kSaves,  // one rank, for a minute
+  // ranks, nodes and workers pause repeatedly, as on a busy machine
+  kShortPauses,
+  // a node is silent for 1 to 2.2 s, while its job stands still and another node is free
+  kLinkLost,
 };
 constexpr std::array<std::string_view, 27> kTroubleNames = {"stopped",
                                                             "stopped inside",
@@ -86,16 +89,17 @@ enum class Expected { kHang, kEnd, kSlow, kPassing, kNothing };
 Expected expected_of(Trouble trouble);
 
 struct FleetResult {
-  bool told = false;     // an incident was opened after the trouble began
-  bool right = false;    // … of the expected kind, and names who is at fault
-  int false_alarms = 0;  // incidents that nothing explains
-  int ended = 0;         // attempts that were ended, though nothing was wrong
-  Duration
-      latency{};  // from the beginning of the trouble to its being told: of a silent node in the job's reason, else as an incident
-  Duration bound{};  // what the latency may be; zero: anything
-  Duration
-      stopped{};  // from the beginning of the trouble until the attempt was ended, where that is waited for …
-  Duration stop_bound{};  // … and what that may be; zero: anything
+  bool told = false;     // an incident was opened after the fault began
+  bool right = false;    // … of the expected kind, and names the culprit
+  int false_alarms = 0;  // incidents without a cause
+  int ended = 0;         // attempts that were ended although nothing was wrong
+  // from the begin of the fault to its report: for a silent node in the job's reason, else as an
+  // incident
+  Duration latency{};
+  Duration bound{};  // upper bound of the latency; zero: none
+  // from the begin of the fault to the end of the attempt, if one is expected …
+  Duration stopped{};
+  Duration stop_bound{};  // … and its upper bound; zero: none
   std::string sentence;
 };
 
@@ -107,11 +111,11 @@ class Fleet {
 
  private:
   static constexpr int64_t kLayers = 4;
-  static constexpr Duration kTurn = std::chrono::milliseconds(25);
+  static constexpr Duration kTick = std::chrono::milliseconds(25);
 
   struct Node {
-    Instant silent_until{};  // says nothing before
-    int64_t told = -1;       // the newest mark that it told of
+    Instant silent_until{};  // sends nothing before
+    int64_t told = -1;       // newest mark that it reported
     Duration offset{};       // of its heartbeats
   };
   struct Report {
@@ -122,7 +126,7 @@ class Fleet {
 
   void register_workers();
   void submit();
-  void turn();
+  void tick();
   void train();
   void begin_step();
   void enter(Phase phase, bool all);
@@ -158,8 +162,8 @@ class Fleet {
   int64_t unix_ns_ = 1'700'000'000'000'000'000;
   std::vector<Node> nodes_state_;
   std::multimap<Instant, coordinator::Event> on_the_way_;
-  std::map<int32_t, Instant>
-      newest_of_;  // arrival of a node's newest message: a stream keeps their order
+  // arrival of a node's newest message: a stream preserves order
+  std::map<int32_t, Instant> newest_of_;
   std::multimap<Instant, Report> reports_;
 
   // The training.
@@ -173,27 +177,28 @@ class Fleet {
     double waited_slow = 0;  // by the slow rank
   };
   Times whole_;   // of all completed steps
-  Times newest_;  // of the one that is made
+  Times newest_;  // of the current step
   double last_step_seconds_ = 0;
-  Phase phase_ = Phase::kStep;  // of rank 0 or of all
+  Phase phase_ = Phase::kStep;  // of rank 0 or of all ranks
   Instant phase_start_{};
   Instant phase_ends_{};
   bool all_in_phase_ = false;
 
-  // The trouble.
+  // The fault.
   int64_t first_mark_ = 0;  // after which it begins
   bool began_ = false;
-  bool broken_ = false;  // nobody completes anything any more
+  bool broken_ = false;  // no rank completes anything any more
   Instant began_at_{};
   std::set<int32_t> culprits_;
-  bool before_tensor_ = false;  // it broke before its node's collective, or after it
+  bool before_tensor_ = false;  // it broke before its node's collective, not after it
   double slow_factor_ = 1;
-  Instant stands_until_{};          // by a pause
-  Instant pauses_until_{};          // of anybody
-  std::optional<Instant> said_at_;  // that the node of the culprit cannot be reached
+  Instant stands_until_{};  // by a pause
+  Instant pauses_until_{};  // of any rank
+  // when the culprit's node was reported unreachable
+  std::optional<Instant> reported_at_;
   int32_t paused_rank_ = -1;
 
-  std::map<coordinator::IncidentId, coordinator::Incident> incidents_;  // as they are now
+  std::map<coordinator::IncidentId, coordinator::Incident> incidents_;  // current versions
   FleetResult result_;
   coordinator::Core core_;
 };

@@ -1,4 +1,5 @@
-// What a dump shows of the model training's ranks: pages, process states and stacks. And whether what is told of them is right.
+// The simulated ranks' evidence in dumps (pages, process states and stacks), and the judgement of
+// the reported incidents.
 #include <string>
 
 #include <absl/strings/str_cat.h>
@@ -23,7 +24,7 @@ GroupEvidence group(const char* name, int32_t members, int32_t id, int64_t compl
 
 }  // namespace
 
-// Where it is: how far in its node's collectives and in those of all.
+// Returns the rank's progress in its node's collectives and in those of all ranks.
 RankEvidence Fleet::evidence_of(int32_t rank) const {
   RankEvidence evidence;
   evidence.rank = rank;
@@ -36,7 +37,8 @@ RankEvidence Fleet::evidence_of(int32_t rank) const {
   const bool mate = broken_ && before_tensor_ && node_of(rank) == node_of(*culprits_.begin());
   const bool computes = !broken_ && (stands_until_ <= now_ || rank == paused_rank_);
   if (computes) evidence.process_state = 'R';
-  // The others are in the next collective of their node, or through it and in the one of all.
+  // The others are in their node's next collective, or have completed it and wait in the one of all
+  // ranks.
   const int64_t tensor = marks_ + (mate ? 0 : broken_ || !computes ? 1 : 0);
   evidence.groups = {
       group("tensor", ranks_per_node_, node_of(rank) * ranks_per_node_, tensor, mate),
@@ -82,22 +84,22 @@ ThreadStack Fleet::stack_of(int32_t rank) const {
   ThreadStack stack;
   stack.name = "main";
   const RankEvidence evidence = evidence_of(rank);
-  const auto turns = static_cast<uint64_t>(now_.time_since_epoch() / kTurn);
+  const auto ticks = static_cast<uint64_t>(now_.time_since_epoch() / kTick);
   std::vector<uint64_t> calls = {0x10, 0x20};
   const bool enters = evidence.groups[0].waits() || evidence.groups[1].waits();
   if (enters) {
     calls.insert(calls.end(), {0x30, evidence.groups[0].waits() ? 0x31ULL : 0x32ULL, 0x40});
   } else if (is_culprit(rank)) {
-    calls.insert(calls.end(), {0x50, 0x51, trouble_ == Trouble::kLoop ? 0x60 + turns % 7 : 0x52});
+    calls.insert(calls.end(), {0x50, 0x51, trouble_ == Trouble::kLoop ? 0x60 + ticks % 7 : 0x52});
   } else {
     const bool still = rank == paused_rank_;
-    calls.insert(calls.end(), {0x70, 0x80 + (still ? 0 : turns % 31), 0x90});
+    calls.insert(calls.end(), {0x70, 0x80 + (still ? 0 : ticks % 31), 0x90});
   }
   for (const uint64_t address : calls) stack.frames.push_back({0, address, ""});
   return stack;
 }
 
-// Each incident once, as it was told first.
+// Judges each incident once, by its first version.
 void Fleet::judge(const coordinator::Incident& incident) {
   using coordinator::IncidentKind;
   if (!incidents_.insert_or_assign(incident.id, incident).second) return;
@@ -109,7 +111,7 @@ void Fleet::judge(const coordinator::Incident& incident) {
   }
   if (result_.told) return;
   result_.told = true;
-  result_.latency = said_at_.value_or(now_) - began_at_;
+  result_.latency = reported_at_.value_or(now_) - began_at_;
   result_.sentence = incident.sentence;
   const bool node =
       trouble_ == Trouble::kWorkerKilled || is_cut_off() || trouble_ == Trouble::kNodePaused;

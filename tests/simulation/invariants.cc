@@ -70,8 +70,8 @@ void Invariants::reload_equals_memory() {
   }
 }
 
-// But for a job that has no other place, or none but those that it avoids, and then only where that is no person's word and the check is passed
-// that is wanted.
+// Exception: a job without another placement, or with none but nodes that it avoids; then only if
+// no person has excluded the node and the required check has passed.
 void Invariants::nothing_is_placed_on_the_excluded(const Job& job) {
   const Core& core = world_.coordinator.core();
   int32_t sound = 0;
@@ -122,7 +122,8 @@ void Invariants::no_slot_is_overbooked() {
   const Core& core = world_.coordinator.core();
   const auto used = core.use_by_worker();
   for (const auto& [name, worker] : core.workers()) {
-    // A worker that came back with ranks of lost attempts may hold more than it is given until they are stopped.
+    // A worker that returned with ranks of lost attempts may exceed its slots until they are
+    // stopped.
     if (!worker.connected || !worker.strays.empty()) continue;
     const auto it = used.find(name);
     world_.require(it == used.end() || (it->second.slots <= worker.slots &&
@@ -169,7 +170,8 @@ void Invariants::ranks_are_a_bijection(const Job& job) {
   world_.require(std::ssize(nodes) == size, "the job has another number of nodes");
 }
 
-// Who is still there keeps its ranks; the first start is whole, and so is each that could be.
+// Nodes that are still present keep their ranks; the first start has all nodes, and so has each
+// later one that can.
 void Invariants::nodes_are_kept(const Job& before, const Job& job) {
   if (job.resizes > before.resizes) grown_.emplace(job.id, before.attempt);
   if (job.attempt == before.attempt || job.state != JobState::kStarting) return;
@@ -188,7 +190,7 @@ void Invariants::nodes_are_kept(const Job& before, const Job& job) {
   }
 }
 
-// What is held for a job is not one of its nodes, and nobody holds more than was asked for.
+// Workers held for a job are not among its nodes, and no job holds more than it requested.
 void Invariants::held_workers_are_wanted(const Job& job) {
   const std::vector<WorkerName> own = nodes_of(job.placement);
   const std::set<WorkerName> held(job.held.begin(), job.held.end());
@@ -200,7 +202,8 @@ void Invariants::held_workers_are_wanted(const Job& job) {
     world_.require(!held.contains(name), "a node of the job is its own spare");
 }
 
-// Its ranks would be killed there, and the attempt would count as a fault. Nothing new is placed there either.
+// Ranks there would be killed, and the attempt would count as a fault. Nothing new is placed there,
+// either.
 void Invariants::nobody_stays_where_a_worker_leaves(const Job& job) {
   const bool goes_on = job.state == JobState::kStarting || job.state == JobState::kRunning;
   if (!goes_on || job.cancel_requested) return;
@@ -223,7 +226,8 @@ void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
   const bool by_leaving = !job.faults.empty() && is_preempted(job.faults.back());
   world_.require(!by_leaving || job.restarts == before.restarts,
                  absl::StrCat("job ", job.id.value(), " paid for being preempted"));
-  // Ranks leave for their workers alone, each of which says so before: unless it has waited for the coordinator in vain.
+  // Ranks leave only because of their workers, each of which announces that before, unless it has
+  // waited for the coordinator in vain.
   const bool by_rank = by_leaving && job.faults.back().rank.value() >= 0 && job.spec.nodes > 1 &&
                        job.faults.size() > before.faults.size();
   world_.require(!by_rank || world_.asked_by_workers.contains(
@@ -245,7 +249,8 @@ void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
     old_ranks_are_gone(before);
 }
 
-// An attempt is over only when each of its processes has ended, or its node was silent for a whole lease.
+// An attempt is over only when each of its processes has ended, or its node was silent for a
+// complete lease.
 void Invariants::old_ranks_are_gone(const Job& before) {
   for (const auto& [key, process] : world_.trainers.processes()) {
     if (key.second.job != before.id || key.second.attempt != before.attempt || !process.running ||
@@ -253,11 +258,11 @@ void Invariants::old_ranks_are_gone(const Job& before) {
       continue;
     const FakeWorker& worker = world_.worker(key.first);
     const Instant heard = world_.coordinator.last_heard(worker.name(), worker.incarnation());
-    // A worker that is silent and whose ranks are missed by their peers is given up before its lease is over.
+    // A silent worker whose ranks are missed by their peers is given up before its lease expires.
     const bool missed = world_.trainers.is_troubled({{process.store, before.id}, before.attempt}) ||
                         before.state == JobState::kDumping;
     if (missed) continue;
-    // Nor is one waited for so long once its ranks elsewhere are gone: without them it makes no step.
+    // The same holds once its ranks elsewhere are gone: without them it completes no step.
     const bool alone = std::ranges::all_of(
         before.placement, [&](const RankPlacement& rank) { return rank.worker == worker.name(); });
     const Duration patience = alone || before.cancel_requested
@@ -285,7 +290,7 @@ void Invariants::states_follow_the_ladder(const Job& before, const Job& job) {
   }
 }
 
-// Numbers are given once and in order; nobody is said to hang who does not.
+// Incident numbers are assigned once and in order; only ranks that hang are reported as hanging.
 void Invariants::incidents_are_true() {
   for (const auto& [id, incident] : world_.coordinator.disk_incidents()) {
     if (id > newest_incident_) {
@@ -300,7 +305,8 @@ void Invariants::incidents_are_true() {
   }
 }
 
-// Every moment since a job's first start is in one class, whatever happens to coordinators; and a recovery that goes on has its record.
+// Every moment since a job's first start is in one class, whatever happens to coordinators; and an
+// ongoing recovery has its record.
 void Invariants::accounts_add_up() {
   const Core& core = world_.coordinator.core();
   const Instant now = world_.scheduler.now();

@@ -1,4 +1,5 @@
-// What must hold after every step of the coordinator, whatever the network, the disk and the processes did.
+// Invariants after every step of the coordinator, whatever the network, the disk and the processes
+// did.
 #pragma once
 
 #include <map>
@@ -17,12 +18,12 @@ class Invariants {
   explicit Invariants(World& world) : world_(world) {}
 
   void before_step(const coordinator::Core& core, const coordinator::Event& event);
-  // The step's records are on the disk; nothing has been sent.
+  // Call when the step's records are on the disk and nothing has been sent.
   void after_commit(const coordinator::Event& event);
   int last_resorts() const { return last_resorts_; }
-  // A caller was told that its job exists.
+  // Records that a caller received confirmation of its job.
   void promised(JobId job) { promised_.insert(job); }
-  // It was ended to go on on more nodes, whatever its ranks were doing.
+  // Returns whether the attempt was ended to grow to more nodes, whatever its ranks were doing.
   bool has_grown(const std::pair<JobId, Attempt>& attempt) const {
     return grown_.contains(attempt);
   }
@@ -58,7 +59,7 @@ class Invariants {
   std::map<JobId, coordinator::Job> before_;
   std::set<JobId> promised_;
   int last_resorts_ = 0;
-  JobId newest_{0};  // of all lives over this store
+  JobId newest_{0};  // of all runs over this store
   std::set<std::pair<JobId, Attempt>> grown_;
   int smaller_attempts_ = 0;
   int attempts_on_spares_ = 0;

@@ -1,4 +1,4 @@
-// What interrupts the long training, and what workers then say.
+// Interruptions of the long training, and the workers' reports about them.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 constexpr Duration kLeaveGrace = seconds(25);  // as muster-worker's
 constexpr Duration kServiceTime = std::chrono::minutes(10);
-constexpr int32_t kPeersToldMax = 4;  // more would say the same
+constexpr int32_t kPeersToldMax = 4;  // more would add no information
 
 }  // namespace
 
@@ -30,13 +30,13 @@ int32_t LongTraining::index_of(const WorkerName& name) {
 
 void LongTraining::watch_closely() { quiet_from_ = now_ + seconds(8); }
 
-// What was written meanwhile is whole if it was in time.
+// A checkpoint being written is complete if it finished in time.
 void LongTraining::break_training() {
   if (std::exchange(broken_, true)) return;
   if (saving_until_ <= now_) saved_ = std::max(saved_, saving_);
 }
 
-// Exponential: nothing that fails remembers when it failed last.
+// Exponential: failures are memoryless.
 void LongTraining::plan_interruption() {
   double count = 0;
   for (const InterruptionRow& row : kInterruptions) count += row.count;
@@ -127,7 +127,7 @@ void LongTraining::strike(const InterruptionRow& row, int32_t index) {
   }
 }
 
-// Its stream ends after `time`; for ever is silence without an end.
+// Its stream ends after `time`; an infinite time means silence without an end.
 void LongTraining::take_out(int32_t index, Duration repair, Duration time) {
   const Node& node = nodes_[static_cast<size_t>(index)];
   if (time != Duration::max())
@@ -136,14 +136,14 @@ void LongTraining::take_out(int32_t index, Duration repair, Duration time) {
   leaving_.emplace(now_ + (time == Duration::max() ? Duration::zero() : time), index);
 }
 
-// Exponential; nothing is repaired before it has been missed.
+// Exponential; repairs begin only after the failure was noticed.
 Duration LongTraining::time_to_repair(const InterruptionRow& row) {
   const double uniform = (static_cast<double>(random_.below(1 << 30)) + 1) / (1 << 30);
   const Duration drawn(std::llround(-std::log(uniform) * static_cast<double>(row.repair.count())));
   return std::max<Duration>(drawn, seconds(120));
 }
 
-// What an attempt has on them ends as soon as it uses them.
+// An attempt's ranks on these devices end as soon as they use them.
 void LongTraining::fail_bad_devices() {
   bad_devices_fail_.reset();
   for (int32_t index = 0; index < std::ssize(nodes_); ++index) {
@@ -159,7 +159,7 @@ void LongTraining::fail_bad_devices() {
   }
 }
 
-// The node leaves for it, and comes back well.
+// The node leaves for service, and returns healthy.
 void LongTraining::service_devices() {
   while (!services_.empty() && services_.begin()->first <= now_) {
     const int32_t index = services_.extract(services_.begin()).mapped();

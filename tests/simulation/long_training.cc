@@ -15,17 +15,17 @@ using namespace coordinator;  // NOLINT: this file is about its types
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Watched closely before and after whatever happens.
+// Simulated in detail for so long before and after each event.
 constexpr Duration kCloselyWatched = seconds(8);
-// A back-off may end in it.
+// A back-off may end within it.
 constexpr Duration kQueueSkip = seconds(3);
-// Growing may be due in it.
+// Growing may become due within it.
 constexpr Duration kGrowSkip = seconds(10);
-// No shorter gap is one: the core is called at least so often.
+// Shorter gaps are not skipped: the core is called at least so often.
 constexpr Duration kSkipMin = seconds(2);
 // As measured (docs/recovery.md).
 constexpr Duration kNodeCheck = milliseconds(200);
-constexpr double kPeerWait = 0.25;   // of a step, for peers
+constexpr double kPeerWait = 0.25;   // part of a step spent waiting for peers
 constexpr size_t kStepsBucket = 10;  // of StepTimes, for steps of 5 to 10 s
 
 CoreOptions long_options() {
@@ -64,7 +64,7 @@ LongResult LongTraining::run() {
   plan_interruption();
   while (now_ < end() && !is_terminal(job().state)) {
     if (const Duration idle = idle_time(); idle >= kSkipMin) skip(idle);
-    turn();
+    tick();
   }
   result_.table = table_of(core_.account_of(job(), now_));
   result_.state = job().state;
@@ -79,13 +79,13 @@ LongResult LongTraining::run() {
   return std::move(result_);
 }
 
-// Nothing comes to the core, and it has nothing to wait for but the back-off.
+// Returns the time for which no event reaches the core, and it only waits for the back-off.
 Duration LongTraining::idle_time() const {
   const bool ends = broken_ && life_ != Life::kNone;
   if (now_ < quiet_from_ || !on_the_way_.empty() || !reports_.empty() || ends)
     return Duration::zero();
-  // In between everybody is heard once.
-  if (turns_ < skipped_at_ + kTurnsPerHeartbeat) return Duration::zero();
+  // Each worker sends one heartbeat in between.
+  if (ticks_ < skipped_at_ + kTicksPerHeartbeat) return Duration::zero();
   Instant until = std::min(next_interruption_, end());
   if (!repairs_.empty()) until = std::min(until, repairs_.begin()->first);
   if (!services_.empty()) until = std::min(until, services_.begin()->first);
@@ -99,7 +99,7 @@ Duration LongTraining::idle_time() const {
       return std::min(until - kCloselyWatched, loaded_ - seconds(1)) - now_;
     case Life::kTraining:
       if (made_ < 2) return Duration::zero();
-      // Where it has caught up is seen closely, too.
+      // The moment of catching up is simulated in detail, too.
       if (base_ + made_ <= highest_ && job().recovering != IncidentId(0))
         until = std::min(until, now_ + (highest_ + 1 - base_ - made_) * step_time_);
       if (job().state != JobState::kRunning) return Duration::zero();
@@ -110,7 +110,7 @@ Duration LongTraining::idle_time() const {
 }
 
 void LongTraining::skip(Duration time) {
-  skipped_at_ = turns_;
+  skipped_at_ = ticks_;
   if (life_ == Life::kNone)
     waited_for_ = absl::StrCat(av(job_state_name(job().state)), " ", job().reason);
   now_ += time;
@@ -118,13 +118,13 @@ void LongTraining::skip(Duration time) {
   train();
 }
 
-void LongTraining::turn() {
-  now_ += kTurn;
-  unix_ns_ += kTurn.count();
-  ++turns_;
+void LongTraining::tick() {
+  now_ += kTick;
+  unix_ns_ += kTick.count();
+  ++ticks_;
   train();
-  for (auto node = static_cast<int32_t>(turns_ % kTurnsPerHeartbeat);
-       node < plan_.nodes + plan_.spares; node += kTurnsPerHeartbeat)
+  for (auto node = static_cast<int32_t>(ticks_ % kTicksPerHeartbeat);
+       node < plan_.nodes + plan_.spares; node += kTicksPerHeartbeat)
     heartbeat(node);
   while (!on_the_way_.empty() && on_the_way_.begin()->first <= now_) {
     const Event event = std::move(on_the_way_.extract(on_the_way_.begin()).mapped());
@@ -145,7 +145,7 @@ void LongTraining::turn() {
   if (deadline && *deadline <= now_) step(Tick{});
 }
 
-// ------------------------------------------------------------------------- what is true
+// --- the simulated truth ---
 
 void LongTraining::begin_step(Instant when) {
   const int64_t percent = static_cast<int64_t>(random_.below(5)) - 2;
@@ -154,7 +154,8 @@ void LongTraining::begin_step(Instant when) {
   if (saving_until_ <= when) saved_ = std::max(saved_, saving_);
 }
 
-// The largest of the job's sizes for which enough nodes are well, whoever knows it, and not avoided.
+// Returns the largest of the job's sizes for which enough nodes are healthy, whether or not the
+// coordinator knows it, and not avoided.
 int32_t LongTraining::nodes_possible() const {
   const std::set<WorkerName> avoided = nodes_to_avoid(job(), unix_ns_);
   int64_t well = 0;
@@ -222,7 +223,7 @@ void LongTraining::complete_step() {
   begin_step(next);
 }
 
-// --------------------------------------------------------------- what is said about it
+// --- reports to the coordinator ---
 
 void LongTraining::heartbeat(int32_t index) {
   Node& node = nodes_[static_cast<size_t>(index)];
@@ -265,7 +266,7 @@ void LongTraining::step(Event event) {
     if (const auto* incident = std::get_if<PersistIncident>(&action)) {
       incidents_.insert_or_assign(incident->incident.id, incident->incident);
     } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
-      // Its earlier life is still waited for: it comes again.
+      // The coordinator still waits for its earlier incarnation: it retries.
       repairs_.emplace(now_ + seconds(60), index_of(refused->worker));
     } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
       carry_out(send->worker, send->payload);
@@ -316,7 +317,7 @@ void LongTraining::begin_attempt(const SendStartRanks& order) {
   watch_closely();
 }
 
-// Killed, or asked to leave with a checkpoint that all of them write together.
+// Kills ranks, or stops them with a checkpoint that all of them write together.
 void LongTraining::end_ranks(int32_t index, const SendStopRanks& order) {
   Node& node = nodes_[static_cast<size_t>(index)];
   if (order.attempt != attempt_) return;

@@ -1,12 +1,16 @@
-// One training of up to 16,384 ranks for weeks, with faults as the Llama 3 report counted them, told to the real coordinator core: what becomes of its
-// time. fleet.h asks of one fault whether it is found; this asks what all of them cost.
+// One training of up to 16,384 ranks for weeks, with faults at the rates of the Llama 3 report,
+// against the real coordinator core: measures the account of its time. fleet.h tests the detection
+// of one fault; this measures the cost of all of them.
 //
-// Around each fault time passes in turns of 25 ms with each worker's heartbeats four times a second. In between, where
-// the core has nothing to decide, it is skipped: the training goes on and nobody tells the coordinator, which then is one that stood still, as
-// after a night on a stopped machine (Core::forgive_own_stall). Its ledger sees all of the time; the trainers' pages say what was made of it.
+// Around each fault time passes in turns of 25 ms with each worker's heartbeats four times a
+// second. In between, while the core has nothing to decide, time is skipped: the training continues
+// without reports to the coordinator, which then counts as stalled, as after a night on a stopped
+// machine (Core::forgive_own_stall). Its ledger covers all of the time; the trainers' pages report
+// the progress made.
 //
-//   skipped: training, from 8 s after the last trouble until 8 s before the next; loading, but for its last second; and while
-//   the job waits in the queue, 3 s at a time (a start is late by that), or may soon grow, 10 s at a time
+//  skipped: training, from 8 s after the last event until 8 s before the next; loading, except its
+//  last second; and while the job waits in the queue, 3 s at a time (a start is late by that), or may
+//  soon grow, 10 s at a time
 #pragma once
 
 #include <array>
@@ -23,25 +27,29 @@
 
 namespace muster::simulation {
 
-// What an interruption does to the cluster.
+// The effect of an interruption on the cluster.
 enum class Interruption {
-  kRankEnds,     // a process ends; its node is well
-  kDeviceFails,  // the same, and the node's own check takes it out of service
+  kRankEnds,  // a process ends; its node is healthy
+  // the same, and the node's own check takes it out of service
+  kDeviceFails,
   kNodeDies,
-  kNodeCutOff,  // from everybody; its peers wait in a collective
-  kHang,        // a rank stands in a collective's way for ever; its node is well
-  kPlanned,     // the node is told to leave, with time for a checkpoint
+  kNodeCutOff,  // from everything; its peers wait in a collective
+  // a rank blocks a collective forever; its node is healthy
+  kHang,
+  // the node is asked to leave, with time for a checkpoint
+  kPlanned,
 };
 
 struct InterruptionRow {
-  std::string_view name;  // as the report calls it
+  std::string_view name;  // the report's name
   int32_t count = 0;      // in 54 days of 16,384 GPUs
   Interruption what = Interruption::kRankEnds;
   Duration repair{};  // mean, until the node can be used again
 };
 
-// The Llama 3 Herd of Models (arXiv 2407.21783), table 5, and 47 planned interruptions of section 3.3.4. What each does and how long a repair takes
-// is not in the report: docs/goodput.md gives the reasons.
+// The Llama 3 Herd of Models (arXiv 2407.21783), table 5, and 47 planned interruptions of section
+// 3.3.4. The effect of each and the duration of repairs are not in the report: docs/goodput.md
+// gives the reasons.
 constexpr auto kHours = [](double hours) { return Duration(static_cast<int64_t>(hours * 3600e9)); };
 constexpr std::array<InterruptionRow, 20> kInterruptions = {{
     {"faulty GPU", 148, Interruption::kDeviceFails, kHours(24)},
@@ -71,18 +79,19 @@ constexpr double kReportDays = 54;
 struct LongPlan {
   int32_t nodes = 2'048;
   int32_t ranks_per_node = 8;
-  int32_t spares = 32;  // more nodes of the same kind, idle
-  // On how many nodes it goes on where there are too few, in order; steps are longer then, because the batch stays.
+  int32_t spares = 32;  // additional idle nodes of the same kind
+  // Smaller numbers of nodes on which the job may continue, in order; steps are longer then,
+  // because the batch stays the same.
   std::vector<int32_t> smaller = {};
   double days = kReportDays;
-  double rate = 1;                                            // times the report's, per GPU
+  double rate = 1;                                            // factor on the report's rate per GPU
   Duration step_time = std::chrono::milliseconds(6'200);      // on all nodes
   int64_t checkpoint_every = 25;                              // steps
-  Duration save_stall = std::chrono::milliseconds(500);       // that training stands still for one
-  Duration save_time = std::chrono::seconds(15);              // until it is whole
-  Duration process_start = std::chrono::milliseconds(2'500);  // until its page is there
+  Duration save_stall = std::chrono::milliseconds(500);       // training time lost per checkpoint
+  Duration save_time = std::chrono::seconds(15);              // until it is complete
+  Duration process_start = std::chrono::milliseconds(2'500);  // until its page exists
   Duration load = std::chrono::seconds(60);             // libraries, rendezvous, restore, compile
-  Duration stop_time = std::chrono::milliseconds(300);  // of a killed process, to be reaped
+  Duration stop_time = std::chrono::milliseconds(300);  // until a killed process is reaped
 };
 
 struct LongResult {
@@ -90,14 +99,16 @@ struct LongResult {
   coordinator::JobState state{};
   std::string reason;
   int64_t steps = 0;
-  Duration productive{};          // what is true: of the steps that were made for the first time
-  Duration smaller{};             // of that, on fewer nodes
-  Duration smaller_than_could{};  // of that, on fewer than those that were well would have made
-  std::map<std::string, int32_t> interruptions;  // by name: those that hit the job
+  // true duration of the steps completed for the first time
+  Duration productive{};
+  Duration smaller{};  // part of it on fewer nodes
+  // part of it on fewer nodes than the healthy ones would have allowed
+  Duration smaller_than_could{};
+  std::map<std::string, int32_t> interruptions;  // by name: those that affected the job
   std::vector<coordinator::Incident> incidents;  // of all faults of the job
   int32_t attempts = 0;
   Duration longest_without_a_step{};
-  std::string waited_for;  // in it: what the job last said in the queue
+  std::string waited_for;  // the job's last reason in the queue
 };
 
 class LongTraining {
@@ -107,9 +118,9 @@ class LongTraining {
   LongResult run();
 
  private:
-  static constexpr int64_t kLayers = 4;  // of a step that a page tells of
-  static constexpr Duration kTurn = std::chrono::milliseconds(25);
-  static constexpr int64_t kTurnsPerHeartbeat = 10;
+  static constexpr int64_t kLayers = 4;  // per step, as pages report them
+  static constexpr Duration kTick = std::chrono::milliseconds(25);
+  static constexpr int64_t kTicksPerHeartbeat = 10;
   static constexpr std::string_view kNodePrefix = "node";
 
   struct Node {
@@ -117,15 +128,15 @@ class LongTraining {
     uint64_t incarnation = 1;
     bool silent = false;      // cut off
     int32_t bad_device = -1;  // a local rank's
-    int64_t told = -1;        // the newest mark that it told of
-    int32_t first_rank = -1;  // of the current attempt; -1: it has none
-    std::set<int32_t> ended;  // ranks of the attempt that have, or were told to
+    int64_t told = -1;        // newest mark that it reported
+    int32_t first_rank = -1;  // of the current attempt; -1: none
+    std::set<int32_t> ended;  // ranks of the attempt that have ended or were stopped
   };
   enum class Life { kNone, kStarting, kLoading, kTraining };
 
-  // long_training.cc
+  // Implemented in long_training.cc.
   Instant end() const;
-  void turn();
+  void tick();
   void skip(Duration time);
   Duration idle_time() const;
   int32_t nodes_possible() const;
@@ -140,7 +151,7 @@ class LongTraining {
   void end_ranks(int32_t node, const coordinator::SendStopRanks& order);
   const coordinator::Job& job() const { return core_.jobs().at(JobId(1)); }
 
-  // long_faults.cc
+  // Implemented in long_faults.cc.
   void plan_interruption();
   void interrupt();
   void strike(const InterruptionRow& row, int32_t node);
@@ -163,13 +174,13 @@ class LongTraining {
   Instant now_ = instant_from_ns(1'000'000'000);
   int64_t unix_ns_ = 1'700'000'000'000'000'000;
   const Instant began_ = now_;
-  int64_t turns_ = 0;
+  int64_t ticks_ = 0;
   int64_t skipped_at_ = 0;
   std::vector<Node> nodes_;
   std::multimap<Instant, coordinator::Event> on_the_way_;
-  std::multimap<Instant, int32_t> leaving_;  // nodes that are out of service from then on …
+  std::multimap<Instant, int32_t> leaving_;  // nodes out of service from then on …
   std::multimap<Instant, int32_t> repairs_;  // … and until then
-  // When somebody comes to nodes with a bad device, and the next time that one is used.
+  // Times of service for nodes with a bad device, and of that device's next use.
   std::multimap<Instant, int32_t> services_;
   std::optional<Instant> bad_devices_fail_;
   struct Report {
@@ -179,11 +190,11 @@ class LongTraining {
   };
   std::multimap<Instant, Report> reports_;
   Instant next_interruption_{};
-  Instant quiet_from_{};  // nothing happens before that is worth looking at
+  Instant quiet_from_{};  // no event before that needs detail
 
   // The training.
   Life life_ = Life::kNone;
-  bool broken_ = false;  // nobody goes on
+  bool broken_ = false;  // no rank progresses
   Attempt attempt_{0};
   int64_t news_ = 0;  // changes of pages
   Instant up_{}, loaded_{};
@@ -194,11 +205,12 @@ class LongTraining {
   Duration layer_time_{};
   double seconds_ = 0, stall_seconds_ = 0;
   int64_t saved_ = 0,
-          saving_ = 0;  // steps in the newest whole checkpoint, and in the one that is written
+          // steps in the newest complete checkpoint, and in the one being written
+      saving_ = 0;
   Instant saving_until_{};
   int64_t highest_ = 0;
   Instant newest_step_{};
-  int32_t culprit_ = -1;  // stands in everybody's way
+  int32_t culprit_ = -1;  // blocks the others
 
   std::map<coordinator::IncidentId, coordinator::Incident> incidents_;
   LongResult result_;

@@ -1,5 +1,5 @@
-// Weeks of faults in a small training: nobody is needed, every second is accounted for, and the account is true. bench/recovery_simulation has the
-// large ones.
+// Weeks of faults in a small training: it needs no operator, every second is accounted for, and the
+// account is correct. bench/recovery_simulation has the large ones.
 #include "tests/simulation/long_training.h"
 
 #include <iostream>
@@ -14,17 +14,18 @@ using coordinator::IncidentKind;
 using coordinator::JobState;
 using coordinator::RecoveryMoment;
 
-// 128 ranks, of which some fail every hour: 2 days have as many faults as 16,384 ranks in 5.
+// 128 ranks, of which some fail every hour: 2 days have as many faults as 5 days of 16,384 ranks.
 LongPlan small_plan() {
   LongPlan plan;
   plan.nodes = 16;
-  plan.spares = 24;  // repairs take as long as anywhere
+  plan.spares = 24;  // repairs take the usual time
   plan.days = 2;
   plan.rate = 320;
   return plan;
 }
 
-// Three nodes are away in the mean, and often more than there are spares: it goes on on fewer.
+// On average three nodes are out of service, often more than there are spares: the job continues on
+// fewer nodes.
 LongPlan short_plan() {
   LongPlan plan = small_plan();
   plan.rate = 80;
@@ -36,7 +37,7 @@ LongPlan short_plan() {
 
 class LongTrainings : public testing::TestWithParam<std::tuple<uint64_t, bool>> {};
 
-TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
+TEST_P(LongTrainings, NeedNoOperatorAndAccountForAllTime) {
   const auto [seed, has_spares] = GetParam();
   const LongPlan plan = has_spares ? small_plan() : short_plan();
   const LongResult result = LongTraining(plan, seed).run();
@@ -45,7 +46,7 @@ TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
 
   const double wall = to_seconds(result.table.wall());
   EXPECT_NEAR(wall, plan.days * 86'400, 1) << "all of it";
-  // What heartbeats tell late, at each fault: a quarter of a second, and a step that was completed in it.
+  // Heartbeats report late by a quarter of a second and one step at each fault.
   const double per_fault = to_seconds(plan.step_time) + 1;
   EXPECT_NEAR(to_seconds(result.table.productive()), to_seconds(result.productive),
               per_fault * result.attempts);
@@ -53,7 +54,7 @@ TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
   if (has_spares) {
     EXPECT_LE(to_seconds(result.longest_without_a_step), 1'800);
   }
-  // It grows after at most half an hour with room (resize.cc), and a start.
+  // It grows after at most half an hour with room (resize.cc), plus a start.
   constexpr double kGrownWithin = 35 * 60;
   EXPECT_LE(to_seconds(result.smaller_than_could), kGrownWithin * result.attempts)
       << "of " << to_seconds(result.smaller) << " s on fewer nodes";

@@ -1,4 +1,5 @@
-// The fault matrix of large trainings: who is named, how soon, and who is left alone. bench/hang_simulation prints all of it.
+// The fault matrix of large trainings: the named culprit, the latency, and the absence of false
+// alarms. bench/hang_simulation prints all of it.
 #include <ctime>
 #include <iostream>
 #include <map>
@@ -19,7 +20,7 @@ double cpu_seconds() {
 
 class Matrix : public testing::TestWithParam<Trouble> {};
 
-TEST_P(Matrix, IsToldInTimeAndNamesTheRightOne) {
+TEST_P(Matrix, IsReportedInTimeAndNamesTheCulprit) {
   const Trouble trouble = GetParam();
   const bool nothing = expected_of(trouble) == Expected::kNothing;
   for (const auto& [ranks, seeds] : std::map<int32_t, uint64_t>{{8, 6}, {64, 4}, {512, 1}}) {
@@ -56,7 +57,7 @@ std::vector<Trouble> all_troubles() {
 
 INSTANTIATE_TEST_SUITE_P(Troubles, Matrix, testing::ValuesIn(all_troubles()), name_of_trouble);
 
-// In the same time as among eight, and not with a machine of its own for it.
+// Within the same time as among eight ranks, and on a shared machine.
 TEST(Scale, OneHungRankOf16384IsFoundAndNamed) {
   const double before = cpu_seconds();
   const FleetResult result = Fleet(16'384, Trouble::kLock, 3).run();

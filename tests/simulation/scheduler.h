@@ -1,4 +1,4 @@
-// Simulated time: what happens next, in order of time and then of planning. And the one random generator.
+// Simulated time: runs events in order of time, then of planning. Owns the only random generator.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ class Scheduler {
   }
   void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
 
-  // False when nothing is planned before `end`; then it is `end`.
+  // Returns false if nothing is planned before `end`, and advances to `end`.
   bool run_next(Instant end) {
     if (queue_.empty() || queue_.top().when > end) {
       now_ = end;
       return false;
     }
-    // The queue hands out const references; the function is moved out because it is about to be popped.
+    // The queue returns const references; the function is moved out because it is popped next.
     Planned next = std::move(const_cast<Planned&>(queue_.top()));
     queue_.pop();
     now_ = next.when;
@@ -56,7 +56,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}
 
-  // 0 … n-1, the same on every platform (the standard's distributions are not).
+  // Returns 0 … n-1, the same on every platform (unlike the standard's distributions).
   uint64_t below(uint64_t n) { return generator_() % n; }
   bool chance(double probability) {
     return static_cast<double>(generator_() >> 11) * 0x1p-53 < probability;

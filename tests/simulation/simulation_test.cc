@@ -9,7 +9,8 @@
 namespace muster::simulation {
 namespace {
 
-// With the address sanitizer a seed takes ten times as long, and what it looks for does not depend on many of them.
+// The address sanitizer makes a seed ten times as slow, and its findings do not depend on many
+// seeds.
 #ifdef __SANITIZE_ADDRESS__
 constexpr uint64_t kStories = 100;
 #else
@@ -67,7 +68,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
   EXPECT_GT(sum.exclusions, sum.jobs / 10);
   EXPECT_GT(sum.last_resorts, 0);
   EXPECT_GT(sum.smaller, sum.jobs / 20);
-  // A node that was lost is left out for long, so that few grow.
+  // A lost node is excluded for long, so few jobs grow.
   if (sum.smaller > 90) {
     EXPECT_GT(sum.grown, 0);
   }
@@ -78,7 +79,7 @@ TEST_P(Seeds, HoldTheirInvariantsAndEveryJobEnds) {
 INSTANTIATE_TEST_SUITE_P(Simulation, Seeds,
                          testing::Range<uint64_t>(1, kStories + 1, kSeedsPerTest));
 
-// For looking into one seed: MUSTER_SIMULATION_SEED names it.
+// Runs one seed for debugging: MUSTER_SIMULATION_SEED.
 TEST(Simulation, OneSeed) {
   const char* text = std::getenv("MUSTER_SIMULATION_SEED");
   const uint64_t seed = text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
@@ -87,7 +88,7 @@ TEST(Simulation, OneSeed) {
   EXPECT_TRUE(problem.empty()) << problem;
 }
 
-// A seed says everything: the same one tells the same story.
+// The same seed produces the same events.
 TEST(Simulation, IsDeterministic) {
   World first(77);
   World second(77);

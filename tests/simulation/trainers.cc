@@ -11,7 +11,7 @@ namespace muster::simulation {
 namespace {
 
 constexpr int64_t kCheckpointEvery = 5;
-// How long a rank that was asked to leave waits for its peers.
+// Time that a rank which was asked to leave waits for its peers.
 constexpr Duration kPeersWait = std::chrono::seconds(3);
 
 LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
@@ -76,13 +76,13 @@ void Trainers::tick(ProcessKey key, int32_t pid) {
     end(key, *process, {to_int(code), 0, process->step}, random_.between_ms(1, 50));
   };
   if (broken_.contains(launch)) {
-    // One in ten hangs in its collective instead, until someone kills it.
+    // One in ten hangs in its collective instead, until it is killed.
     process->waits = true;
     if (!random_.chance(0.1)) leave(ExitCode::kPeerLost);
     return;
   }
   if (nature.bad_input_rank == key.second.rank.value()) return leave(ExitCode::kBadInput);
-  if (process->leaving && !votes(launch)) return;  // holds its state
+  if (process->leaving && !votes(launch)) return;  // does not progress
   if (process->waits) return;
   if (!all_up(launch, process->world_size)) {
     scheduler_.after(nature.step_time, [this, key, pid] { tick(key, pid); });
@@ -118,7 +118,7 @@ void Trainers::compute(const ProcessKey& key, Process& process, Duration more) {
   scheduler_.after(more + time, [this, key, pid = process.pid] { tick(key, pid); });
 }
 
-// When all ranks have entered it.
+// Completes the step if all ranks have entered its collective.
 void Trainers::complete_step(const LaunchKey& launch) {
   std::vector<ProcessKey> ranks;
   for (const auto& [key, process] : processes_) {
@@ -187,7 +187,8 @@ bool Trainers::finish_step(const ProcessKey& key, Process& process) {
   return true;
 }
 
-// All ranks evaluate; of a long checkpoint one rank is busy, and the others wait for it in their next step.
+// All ranks evaluate; a long checkpoint occupies one rank, and the others wait for it in their next
+// step.
 Duration Trainers::pause_after(const ProcessKey& key, Process& process) {
   const JobNature& nature = natures_[{process.store, key.second.job}];
   if (nature.pause_every == 0 || process.step % nature.pause_every != 0) return Duration::zero();
@@ -213,7 +214,7 @@ void Trainers::hang(const ProcessKey& key, Process& process) {
        process.times.total(), nature.pause_every > 0 ? nature.pause : Duration::zero()});
 }
 
-// Who waits for a rank that is gone notices it soon.
+// Ranks that wait for a lost rank notice it soon.
 void Trainers::break_launch(const LaunchKey& launch) {
   if (!broken_.insert(launch).second) return;
   for (const auto& [key, process] : processes_) {

@@ -1,7 +1,8 @@
-// Model trainers: processes that wait for their peers in each step, evaluate, checkpoint, hang, straggle, die by themselves or by signal,
-// and notice when a peer is gone. Asked to leave they save together, after the step in which one of them says so
-// where they train, else when all of them are asked; those that wait in vain leave without. They know
-// nothing of coordinators.
+// Model trainers: processes that wait for their peers in each step, evaluate, checkpoint, hang,
+// straggle, die by themselves or by signal, and notice lost peers. Trainers that are asked to leave
+// save together: while they train, after the step in which one of them votes for it; otherwise once
+// all of them are asked. Those that wait in vain leave without a checkpoint. They do not know
+// coordinators.
 #pragma once
 
 #include <cstdint>
@@ -28,28 +29,30 @@ enum class Hang {
   kNone,
   kStopped,  // as by SIGSTOP
   kSkips,    // enters another collective than its peers
-  kLoops,    // computes for ever
-  kSleeps,   // in a lock
+  kLoops,    // computes forever
+  kSleeps,   // waits for a lock
 };
 
-// How the trainers of a job behave; drawn when the job is submitted, and known when that is answered, which its ranks may not wait for.
+// The behaviour of a job's trainers; drawn when the job is submitted, known once that is answered.
+// Its ranks may start before.
 struct JobNature {
   int64_t steps = 20;
   Duration step_time = std::chrono::milliseconds(100);
   int32_t bad_input_rank = -1;  // exits with kBadInput at its start
-  int64_t nan_step = -1;        // rank 0 exits with kNotFinite there
+  int64_t nan_step = -1;        // rank 0 exits with kNotFinite at this step
   double crash_per_step = 0;
   Hang hang = Hang::kNone;
-  int64_t hang_step = -1;  // of the first attempt that comes so far
+  int64_t hang_step = -1;  // of the first attempt that reaches it
   int32_t hang_rank = -1;
   int32_t slow_rank = -1;
-  double slow_factor = 1;   // of the slow rank's steps
-  double growth = 1;        // each step's time in terms of the one before
-  int64_t pause_every = 0;  // steps between evaluations, and between long checkpoints; 0: none
+  double slow_factor = 1;  // of the slow rank's steps
+  double growth = 1;       // ratio of each step's time to the previous one
+  // steps between evaluations, and between long checkpoints; 0: none
+  int64_t pause_every = 0;
   Duration pause{};
 };
 
-// What is true of a hang, whatever anybody finds out.
+// The truth about a hang, independent of any detection.
 struct HangTruth {
   StoreId store;
   JobId job;
@@ -57,9 +60,10 @@ struct HangTruth {
   Rank rank;
   Instant began{};
   Duration longest_step{};  // of its launch so far
-  uint64_t steps = 0;       // that its launch had made
-  Duration
-      pause{};  // of its launch's evaluations and long saves: until they are over others go on, and fewer steps can be learned from
+  uint64_t steps = 0;       // completed by its launch before
+  // of its launch's evaluations and long saves: during them other ranks continue, and fewer steps
+  // are available to learn from
+  Duration pause{};
 };
 
 struct ProcessEnd {
@@ -75,9 +79,9 @@ struct Process {
   int32_t world_size = 1;
   bool running = false;  // false while it is being reaped
   bool deaf = false;     // ignores SIGTERM
-  bool asked = false;    // for a checkpoint after its next step
+  bool asked = false;    // to checkpoint after its next step
   bool leaving = false;  // was asked to leave, and waits for its peers
-  bool stuck = false;    // was killed, and waits in the kernel for long
+  bool stuck = false;    // was killed, and stays in the kernel for long
   int64_t step = -1;
   bool waits = false;  // has entered the collective of its next step
   Hang hung = Hang::kNone;
@@ -104,29 +108,31 @@ class Trainers {
   int32_t spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
                 std::function<void(const ProcessEnd&)> on_reaped);
   void signal(int host, const worker::RankKey& key, int signo);
-  // The host's worker died: its ranks die with it, and nobody reaps them.
+  // The host's worker died: its ranks die with it, and are not reaped.
   void host_died(int host);
-  // kill -9 of some running rank, if there is one.
+  // Kills some running rank by SIGKILL, if there is one.
   void kill_one();
 
-  // Of running ranks and those not yet reaped.
+  // Includes running ranks and those not yet reaped.
   const std::map<std::pair<int, worker::RankKey>, Process>& processes() const { return processes_; }
   int64_t step_of(int host, const worker::RankKey& key) const;
   int64_t checkpoint_of(StoreId store, JobId job) const;
   int saved_on_request() const { return saved_on_request_; }
   const Process* process(int host, const worker::RankKey& key) const;
   worker::RankFigures figures(int host, const worker::RankKey& key) const;
-  // What a reader of stacks sees of it, and where its main thread stands; it changes its place when it computes.
+  // Returns what a stack reader sees of the rank, and the position of its main thread, which
+  // changes while it computes.
   RankEvidence evidence(int host, const worker::RankKey& key) const;
   ThreadStack stack(int host, const worker::RankKey& key) const;
   const std::vector<HangTruth>& hangs() const { return hangs_; }
-  // A rank of the launch has hung or is gone.
+  // Returns whether a rank of the launch has hung or is lost.
   bool is_troubled(const LaunchKey& launch) const {
     return broken_.contains(launch) || hung_launches_.contains(launch);
   }
-  // Attempts of several ranks whose ranks have left together.
+  // Number of attempts of several ranks whose ranks have left together.
   int left_together() const { return left_together_; }
-  // Processes that could not be killed for long, and attempts that came up while one of their job's was there.
+  // Number of processes that could not be killed for long, and of attempts that came up while such
+  // a process of their job existed.
   int stuck() const { return stuck_; }
   int left_stuck() const { return static_cast<int>(left_stuck_.size()); }
   // Ranks of the launch that exited with code 0.
@@ -140,11 +146,12 @@ class Trainers {
   void end_preempted(const ProcessKey& key, Process& process);
   Process* find(const ProcessKey& key, int32_t pid);
   bool all_up(const LaunchKey& launch, int32_t world_size) const;
-  // Of ranks that train, one that was asked to leave says so in the sums of its step, after which all leave, those that nobody has asked, too.
+  // A training rank that was asked to leave adds its vote to the sums of its step, after which all
+  // ranks leave, also those that were not asked.
   bool votes(const LaunchKey& launch) const;
   void compute(const ProcessKey& key, Process& process, Duration more);
   void complete_step(const LaunchKey& launch);
-  // False: the process has ended.
+  // Returns false if the process has ended.
   bool finish_step(const ProcessKey& key, Process& process);
   Duration pause_after(const ProcessKey& key, Process& process);
   void hang(const ProcessKey& key, Process& process);
@@ -164,11 +171,11 @@ class Trainers {
   std::map<JobKey, int64_t> checkpoints_;
   std::map<ProcessKey, Process> processes_;
   std::map<LaunchKey, std::set<Rank>> came_up_;
-  std::map<LaunchKey, int64_t> restored_;  // the step that a launch goes on from
+  std::map<LaunchKey, int64_t> restored_;  // the step from which a launch resumes
   std::vector<HangTruth> hangs_;
   std::set<JobKey> hung_;
   std::set<LaunchKey> hung_launches_;
-  std::set<LaunchKey> broken_;  // a rank of it is gone
+  std::set<LaunchKey> broken_;  // lost a rank
   std::map<LaunchKey, std::set<Rank>> succeeded_;
 };
 

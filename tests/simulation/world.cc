@@ -13,9 +13,10 @@ namespace muster::simulation {
 namespace {
 
 constexpr Duration kFaultyTime = std::chrono::seconds(90);
-// After the faults stop: the slowest job, its last restarts with their back-off, and leases.
+// Time after the last fault for the slowest job, its last restarts with their back-off, and leases.
 constexpr Duration kCalmTime = std::chrono::seconds(1'500);
-// What was said while faults happened may come as late: networks are parted, and the coordinator stands still, for as long.
+// Messages from the time of faults may be late by the longest partition or stall of the
+// coordinator.
 constexpr Duration kLatestNews = std::chrono::seconds(16);
 constexpr size_t kLogLinesMax = 400;
 // A busy instant has some dozens of events.
@@ -106,9 +107,11 @@ std::string World::run() {
   return text;
 }
 
-// Of those that began when nothing else went wrong any more: each is found in time, and the rank that hung is the one that is named.
+// Judges hangs that began after all other faults stopped: each is found in time, and names the rank
+// that hung.
 void World::judge_hangs() {
-  // From the hang to the verdict with stacks: three steps and three seconds, a heartbeat, and what messages take.
+  // From the hang to the verdict with stacks: three steps and three seconds, a heartbeat, and
+  // message delays.
   constexpr Duration kBound = std::chrono::milliseconds(3'400);
   for (const auto& [id, incident] : coordinator.disk_incidents()) {
     ++totals_.incidents;
@@ -139,7 +142,7 @@ void World::judge_hangs() {
     if (verdict == found->moments.end()) return fail(what + " has no verdict");
     const Duration took(verdict->unix_ns - scheduler.unix_ns() -
                         (hang.began - scheduler.now()).count());
-    // Before its launch has made some steps, nobody knows what they take.
+    // The duration of steps is unknown before the launch has completed some.
     const bool learned = hang.steps > 4 && hang.pause == Duration::zero();
     const Duration known =
         learned ? 3 * hang.longest_step : core_options.hang.first_steps + hang.pause;
@@ -171,7 +174,7 @@ bool World::everything_ended() const {
   for (const auto& worker : workers_) {
     if (worker->keeps_copies_of(coordinator.store())) return false;
   }
-  return trainers.processes().empty();  // those of lost attempts and of lost disks, too
+  return trainers.processes().empty();  // includes those of lost attempts and of lost disks
 }
 
 void World::submit_later() {
@@ -182,7 +185,7 @@ void World::submit_later() {
     coordinator::JobSpec spec;
     spec.name.assign(1, 'j');
     spec.output_directory = absl::StrCat("/out/", next_request_);
-    // Never more than the fleet has when all of it is there.
+    // Never more than the complete fleet has.
     const FakeWorker& some = *workers_[random.below(workers_.size())];
     spec.ranks_per_node =
         1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(some.slots())));
@@ -191,7 +194,7 @@ void World::submit_later() {
     spec.nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(large_enough)));
     spec.priority = static_cast<int32_t>(random.below(3));
     spec.restarts_max = static_cast<int32_t>(random.below(6));
-    // None, one each, or what a slot has, which is one, too.
+    // None, one each, or a slot's share, which is also one.
     spec.gpus_per_rank = static_cast<int32_t>(next_request_ % 3) - 1;
     draw_sizes(spec);
     try_submit(absl::StrCat("request-", next_request_++), spec, draw_nature(spec));
@@ -223,7 +226,7 @@ JobNature World::draw_nature(const coordinator::JobSpec& spec) {
     constexpr std::array<Hang, 4> kHangs = {Hang::kStopped, Hang::kSkips, Hang::kLoops,
                                             Hang::kSleeps};
     nature.hang = kHangs[random.below(kHangs.size())];
-    // Who enters another collective is one of two where there are two: no page says which is right.
+    // Of two ranks one may enter another collective: no page reveals which one is right.
     const int32_t fewest = coordinator::smallest_size(spec) * spec.ranks_per_node;
     if (fewest <= 2 && nature.hang == Hang::kSkips) nature.hang = Hang::kSleeps;
     nature.hang_step = 6 + static_cast<int64_t>(random.below(20));
@@ -241,7 +244,7 @@ JobNature World::draw_nature(const coordinator::JobSpec& spec) {
   return nature;
 }
 
-// Repeats itself until it is answered, as a client with a request id may.
+// Repeats the request until it is answered, which its request id permits.
 void World::try_submit(const std::string& request_id, const coordinator::JobSpec& spec,
                        const JobNature& nature) {
   const auto answered = std::make_shared<bool>(false);
@@ -269,7 +272,7 @@ void World::try_submit(const std::string& request_id, const coordinator::JobSpec
                     });
   });
   if (*answered) {
-    if (random.chance(0.2)) {  // the answer was lost on its way: the caller asks again
+    if (random.chance(0.2)) {  // the answer was lost: the caller repeats the request
       coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {
         require(reply.status.ok(), "a repeated submission was refused");
       });
@@ -297,7 +300,7 @@ void World::make_a_fault() {
       return coordinator.crash(random.between_ms(10, 9'000));
     case 1:
       ++totals_.crashes;
-      // Now and then for so long that nobody waits for it.
+      // Sometimes for longer than the coordinator waits.
       return worker(host).crash(random.chance(0.3) ? random.between_ms(12'000, 60'000)
                                                    : random.between_ms(100, 12'000));
     case 2:

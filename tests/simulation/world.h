@@ -23,10 +23,11 @@ class World {
  public:
   explicit World(uint64_t seed);
 
-  // Lives through the whole story. Empty when all held; else what did not, with the latest of the event log.
+  // Runs the complete simulation. Returns "" if all invariants held; else the violation, with the
+  // end of the event log.
   std::string run();
 
-  // The parts use these.
+  // Used by the parts.
   void note(std::string line);
   void fail(std::string problem);
   void require(bool holds, const std::string& problem) {
@@ -43,17 +44,18 @@ class World {
   Trainers trainers;
   FakeCoordinator coordinator;
   Invariants invariants;
-  // Whose ranks a worker asked to leave that had waited for its coordinator to do so.
+  // Launches whose ranks were stopped by a worker that had waited for its coordinator in vain.
   std::set<std::pair<StoreId, worker::LaunchKey>> asked_by_workers;
 
   struct Totals {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
     int saved_on_request = 0, left_together = 0;
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
-    int exclusions = 0, last_resorts = 0;  // attempts on a node that was left out
+    int exclusions = 0, last_resorts = 0;  // attempts on an excluded node
     int smaller = 0, grown = 0, with_spares = 0;
     int stuck = 0,
-        left_stuck = 0;  // processes, and attempts that came up while one of their job's was there
+        // processes, and attempts that came up while such a process of their job existed
+        left_stuck = 0;
   };
   const Totals& totals() const { return totals_; }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks what compilers and formatters cannot: include arrows, file sizes, banned calls, leftovers.
+"""Checks what compilers and formatters cannot: include arrows, file sizes, banned calls, leftovers, comments.
 
-Usage: tests/tidy/tidy.py [ROOT]      prints one line per finding; exit 1 when there is any
-       tests/tidy/tidy.py --self-test checks that each rule finds what it should
+Usage: tests/tidy/tidy.py [ROOT]          prints one line per finding; exit 1 when there is any
+       tests/tidy/tidy.py --commits A..B  checks the subjects of the commits in the range, in the current repository
+       tests/tidy/tidy.py --self-test     checks that each rule finds its violation and nothing else
 """
 import os
 import pathlib
@@ -14,10 +15,10 @@ import tempfile
 LINES_MAX = 400
 SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 
-# What a rank of the trainer is built from.
+# The parts of the trainer that its ranks are built from.
 TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "model", "ops", "optim", "parallel")]
-# Which folders the files of a folder may include (DESIGN: one-way dependencies). The longest prefix that
-# matches a file decides; `tests/` and `bench/` may include anything.
+# The folders that the files of a folder may include: dependencies go one way. The longest prefix that matches
+# a file decides; `tests/` and `bench/` may include anything.
 ARROWS = {
     "common/": ["common/"],
     "progress/": ["progress/"],
@@ -58,7 +59,7 @@ ARROWS = {
     "jobspec/": ["common/", "jobspec/", "muster/v1/", "trainer_core/base/", "trainer_core/model/param_spec.h"],
     "cli/": ["common/", "daemon/", "cli/", "jobspec/", "muster/v1/", "trainer_core/base/",
              "trainer_core/model/param_spec.h"],
-    # muster-text alone has SentencePiece, and no gRPC: in one process they crash (cli/text/text_commands.h).
+    # Only muster-text links SentencePiece, and it has no gRPC: the two crash in one process (cli/text/text_commands.h).
     **{f"cli/text/{file}": ["common/", "cli/", "daemon/help.h", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",
                        "trainer_core/convert/"]
        for file in ("convert.", "text_", "tokenize.", "train_tokenizer.")},
@@ -89,6 +90,34 @@ EXIT_CALL = re.compile(r"(?<![\w.>:])(std::|::)?_?exit\s*\(")
 EXIT_ALLOWED = re.compile(r"(^|/)main\.cc$|trainer_core/base/check\.h$|trainer_core/uncaught\.cc$|worker/shell/spawn[a-z_]*\.cc$|^cli/|^bench/faults/")
 LEFTOVER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+
+COMMENT_COLUMNS_MAX = 100
+# Folders whose comments are not checked yet. Remove a folder as soon as its comments follow the rules.
+COMMENTS_UNCHECKED = (
+    "coordinator/core/",
+    "trainer_core/ops/cuda/",
+)
+COMMENT = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|R"(?P<tag>\w*)\((?:.|\n)*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
+FREE_CLAUSE = re.compile(r"(Of|Who|Whom|Whose|What|Where|With)\b")
+# Words that must not come back into comments, and the standard term for each.
+COMMENT_WORDS = [
+    (re.compile(r"\bdesks?\b", re.I), "mailbox"),
+    (re.compile(r"\b(told|hears)\b", re.I), "things report, receive and observe"),
+    (re.compile(r"\bstrays\b", re.I), "orphans"),
+    (re.compile(r"\bstow(s|ed|ing)?\b", re.I), "offload"),
+    (re.compile(r"\bmakes? way\b", re.I), "is preempted, or drains"),
+    (re.compile(r"\bnobody but\b", re.I), "only"),
+]
+
+# Subjects of commits are imperative: "Cap the grace of ranks at the leaving worker's deadline".
+SUBJECT_SCOPE = re.compile(r"^[\w./-]+: ")
+SUBJECT_CLAUSES = {"a", "an", "the", "this", "that", "these", "those", "what", "who", "whom", "whose", "where", "when", "which", "why",
+                   "while", "if", "each", "every", "all", "both", "some", "no", "one", "two", "nobody", "nothing", "everybody",
+                   "everything", "somebody", "something", "it", "they", "there", "we", "more", "fewer"}
+# Imperatives that end like a plural, a participle or a gerund.
+IMPERATIVES = {"alias", "bias", "focus", "bleed", "breed", "embed", "exceed", "feed", "heed", "need", "proceed", "seed", "shed", "speed",
+               "succeed", "bring", "cling", "ping", "ring", "sling", "spring", "string", "swing", "wring"}
+
 PATH_LEAK = re.compile(r"/work/(main|shared)|/root/|/tmp/peers")
 
 
@@ -103,6 +132,43 @@ def strip_comments_and_strings(text):
     """Blanks comments and string contents, keeping line numbers."""
     pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"', re.S)
     return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+
+
+def comments_of(text):
+    """Yields (line number, comment, whether it opens a comment): // comments line by line, and /* */ blocks.
+
+    A // comment continues the one above when both stand alone on lines next to each other.
+    """
+    alone_before = 0
+    for match in COMMENT.finditer(text):
+        comment = match.group("comment")
+        if comment is None:
+            continue
+        number = text.count("\n", 0, match.start()) + 1
+        is_alone = not text[text.rfind("\n", 0, match.start()) + 1:match.start()].strip()
+        opens = not (comment.startswith("//") and is_alone and alone_before == number - 1)
+        if is_alone and comment.startswith("//"):
+            alone_before = number
+        yield number, comment, opens
+
+
+def check_comments(path, text, report):
+    if path.startswith(COMMENTS_UNCHECKED):
+        return
+    lines = text.split("\n")
+    for number, comment, opens in comments_of(text):
+        words = comment.lstrip("/*! ")
+        if words.startswith(("NOLINT", "clang-format")):
+            continue
+        for offset in range(comment.count("\n") + 1):
+            line = lines[number - 1 + offset]
+            if len(line) > COMMENT_COLUMNS_MAX and "://" not in line:
+                report(path, number + offset, f"a comment of {len(line)} columns; at most {COMMENT_COLUMNS_MAX}")
+        if opens and FREE_CLAUSE.match(words):
+            report(path, number, f"a comment opens with a free clause ({words.split()[0]}): begin with a subject or a verb")
+        for pattern, standard in COMMENT_WORDS:
+            if found := pattern.search(comment):
+                report(path, number, f'"{found.group(0)}" in a comment; the standard term: {standard}')
 
 
 def check_includes(path, text, report):
@@ -126,6 +192,7 @@ def check_source(path, text, report):
     if lines > LINES_MAX:
         report(path, lines, f"{lines} lines; at most {LINES_MAX}: split it")
     check_includes(path, text, report)
+    check_comments(path, text, report)
     code = strip_comments_and_strings(text)
     core = "/core/" in path and not path.startswith("trainer_core/") and not path.startswith("tests/")
     product = not path.startswith(("tests/", "bench/"))
@@ -166,6 +233,38 @@ def check_tree(root):
     return findings
 
 
+def subject_problem(subject):
+    """Returns why the subject of a commit is not imperative; None if it is, as far as a machine can decide."""
+    words = SUBJECT_SCOPE.sub("", subject).split()
+    if not words:
+        return "empty subject"
+    first = words[0].lower().strip(".,;:\"`()")
+    if PATH_LEAK.search(subject):
+        return "a path of one machine"
+    if first in SUBJECT_CLAUSES:
+        return f'begins with "{words[0]}": begin with a verb in the imperative'
+    if first in IMPERATIVES or first.endswith("ss"):
+        return None
+    if first.endswith(("s", "ed", "ing")):
+        return f'begins with "{words[0]}": begin with a verb in the imperative, without -s, -ed or -ing'
+    return None
+
+
+def check_commits(commits):
+    """Returns a finding per commit of the range A..B with a wrong subject. Merges are only checked for paths."""
+    log = subprocess.run(["git", "log", "--reverse", "--format=%h%x09%p%x09%s", commits, "--"], capture_output=True, text=True)
+    if log.returncode != 0:
+        return [f"--commits {commits}: {log.stderr.strip()}"]
+    findings = []
+    for line in log.stdout.splitlines():
+        commit, parents, subject = line.split("\t", 2)
+        is_merge = len(parents.split()) > 1
+        problem = ("a path of one machine" if PATH_LEAK.search(subject) else None) if is_merge else subject_problem(subject)
+        if problem:
+            findings.append(f'{commit}: "{subject}": {problem}')
+    return findings
+
+
 SELF_TEST = {
     "coordinator/core/a.cc": ('#include "coordinator/shell/grpc.h"\n', "may include only"),
     "coordinator/core/b.cc": ("#include <grpcpp/grpcpp.h>\n", "standard library and absl"),
@@ -186,12 +285,29 @@ SELF_TEST = {
     "trainer_core/ops/m.inc": ('#include "trainer_core/comm/comm.h"\n', "may include only"),
     "deploy/n.sh": ("#!/bin/sh\n", "not executable"),
     "daemon/k.cc": ("worker_thread.detach();\n", "detached"),
+    "daemon/o.h": ("#pragma once\n// " + "word " * 20 + "\n", "a comment of 103 columns"),
+    "daemon/p.h": ("#pragma once\nint x;  // " + "word " * 18 + "\n", "a comment of 101 columns"),
+    "daemon/q.h": ("#pragma once\n// Returns a rank.\nint a();\n// Whose end the worker reports.\nint b();\n", "opens with a free clause (Whose)"),
+    "daemon/r.h": ("#pragma once\nint ranks = 0;  // Of the job\n", "opens with a free clause (Of)"),
+    "daemon/s.cc": ("/* What the worker sends. */\n", "opens with a free clause (What)"),
+    "daemon/t.cc": ("// The coordinator is t" "old of it.\n", "things report"),
+    "tests/unit/daemon/u.cc": ("int x;  // a d" "esk for messages\n", "mailbox"),
+    "trainer_core/base/v.cuh": ("// S" "tows a buffer.\n", "offload"),
 }
 SELF_TEST_CLEAN = {
     "coordinator/core/clean.cc": '#include <vector>\n\n#include <absl/status/status.h>\n\n#include "common/ids.h"\n// exit( monotonic_now\nconst char* s = "throw";\n',
     "cli/run/run.cc": "const auto t = session.time(); set_time(0); last_time(&t); x->time(0);\n",
     "cli/text/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',
+    "daemon/comments.cc": '// Returns the ranks of a job: those that run.\n// Where it goes, and of what, is a continuation.\nconst char* s = "// Who was told";\n'
+                          'const char* raw = R"sh(\n# " // What\n)sh";\nconst char quote = \'"\';  // a quote\nOffset x;  // Offset, not Of\n',
+    "daemon/long.cc": "// https://example.org/" + "a" * 100 + "\nint x;  // NOLINT(" + "a" * 100 + ")\nconst char* s = \"" + "a" * 120 + "\";\n",
+    "coordinator/core/unchecked.cc": "// Who was t" "old.\n",
 }
+SUBJECTS_WRONG = ["A worker waits a second", "An end", "The core decides", "What a review left", "Who leaves", "Where it is", "Each rank reports",
+                  "One help for all programs", "Nobody waits", "Everything is checked", "Ranks report", "README's tables", "Closed streams are held",
+                  "Growing is late", "Added a test", "Adds a test", "docs: links of a page", "cli: the help", "Merge /work/" "main"]
+SUBJECTS_RIGHT = ["Cap the grace of ranks at the leaving worker's deadline", "Pass the deadline", "Embed the schema", "Bring back a test",
+                  "Feed the core one event", "docs: Explain the limits", "cli/run: compress logs", "Focus on one rank", "Return 0", "Add tests"]
 
 
 def self_test():
@@ -201,15 +317,22 @@ def self_test():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
         findings = check_tree(root)
-    problems = [f"{path}: nothing says '{expected}'" for path, (_, expected) in SELF_TEST.items()
+    problems = [f"{path}: no finding has '{expected}'" for path, (_, expected) in SELF_TEST.items()
                 if not any(f.startswith(path + ":") and expected in f for f in findings)]
     problems += [f"false finding: {f}" for f in findings if any(f.startswith(p + ":") for p in SELF_TEST_CLEAN)]
+    problems += [f'no finding for the subject "{subject}"' for subject in SUBJECTS_WRONG if subject_problem(subject) is None]
+    problems += [f'false finding for the subject "{subject}": {subject_problem(subject)}' for subject in SUBJECTS_RIGHT if subject_problem(subject)]
     return problems
 
 
 def main():
     if sys.argv[1:] == ["--self-test"]:
         findings = self_test()
+    elif sys.argv[1:2] == ["--commits"]:
+        if len(sys.argv) != 3:
+            print("tidy.py: --commits needs one range, as A..B", file=sys.stderr)
+            return 2
+        findings = check_commits(sys.argv[2])
     else:
         root = sys.argv[1] if len(sys.argv) > 1 else str(pathlib.Path(__file__).resolve().parents[2])
         findings = check_tree(root)

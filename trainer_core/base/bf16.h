@@ -10,8 +10,8 @@ namespace muster::trainer {
 struct Bf16 {
   uint16_t bits = 0;
 
-  // The nearest number, of two equally near ones the one with an even last bit; NaN stays NaN, and what lies beyond the
-  // largest number becomes infinite.
+  // Rounds to nearest, ties to even. NaN stays NaN; values beyond the largest finite number become
+  // infinite.
   static constexpr Bf16 round(float value) {
     const auto word = std::bit_cast<uint32_t>(value);
     constexpr uint32_t kInfinity = 0x7f800000, kMagnitude = 0x7fffffff, kQuiet = 0x400000;
@@ -24,7 +24,7 @@ struct Bf16 {
 
 static_assert(sizeof(Bf16) == 2);
 
-// For code of either type.
+// Lets templates convert either type.
 constexpr float to_float(float value) { return value; }
 constexpr float to_float(Bf16 value) { return value.value(); }
 template <class T>

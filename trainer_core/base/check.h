@@ -1,6 +1,6 @@
-// MUSTER_CHECK(condition) << "context": an invariant of our own code, checked in every build. When
-// it does not hold, the file, line, condition and context go to stderr and the process aborts; the
-// worker restarts the rank. Never for outside input, which gets a Status.
+// MUSTER_CHECK(condition) << "context" checks an invariant of our own code in every build. If the
+// condition is false, the file, line, condition and context go to stderr and the process aborts;
+// the worker restarts the rank. Never used for outside input, which gets a Status.
 #pragma once
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli, RFC 3720 appendix B.4), and TFRecord's mask of it. Not zlib's CRC-32: another polynomial.
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4) and TFRecord's mask of it. zlib's CRC-32 uses another
+// polynomial.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@ namespace muster::trainer {
 
 uint32_t crc32c(std::string_view bytes);
 
-// What TFRecord stores: a checksum of bytes that hold checksums is weak, so it is rotated by 15 bits and moved.
+// The form that TFRecord stores. A checksum over bytes that contain checksums is weak, so the CRC
+// is rotated by 15 bits and offset.
 constexpr uint32_t masked_crc32c(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U; }
 
 }  // namespace muster::trainer

@@ -1,5 +1,5 @@
-// Where training data lies: one folder of token shards, or several with weights, which are written as MaxText writes them for
-// Grain: "folder1,0.7;folder2,0.3".
+// Locations of training data: one folder of token shards, or several with weights in MaxText's
+// syntax for Grain: "folder1,0.7;folder2,0.3".
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace muster::trainer {
 
-// Bounds of a blend (data/blend.h): its sources, and the parts that their weights are told apart by.
+// Bounds of a blend (data/blend.h): the number of sources, and the resolution of their weights.
 constexpr size_t kBlendSourcesMax = 64;
 constexpr uint64_t kBlendPeriodMax = 1'000'000;
 
@@ -23,10 +23,11 @@ struct DataShare {
   friend bool operator==(const DataShare&, const DataShare&) = default;
 };
 
-// InvalidArgument names the part that is wrong: a folder without a weight, a weight that is not a positive number or too small
-// beside the others, too many folders. Weights as they are written; an empty text is one empty folder.
+// InvalidArgument names the invalid part: a folder without a weight, a weight that is not positive
+// or too small relative to the others, too many folders. Weights keep their written values; an
+// empty text is one empty folder.
 absl::StatusOr<std::vector<DataShare>> parse_data_paths(std::string_view text);
-// What parse_data_paths reads.
+// Inverse of parse_data_paths.
 std::string data_paths_text(const std::vector<DataShare>& shares);
 
 }  // namespace muster::trainer

@@ -1,8 +1,9 @@
-// The memory that tensors lie in, and how the host gets at it: a backend's (ops/backend.h), as those see it who allocate, copy and
-// know of no operation.
+// The memory of tensors and the host's access to it, implemented by a backend (ops/backend.h). This
+// interface serves code that allocates and copies but runs no operations.
 //
-// Any thread. Copies are beside the backend's operations: whoever wants what these have yet to write waits for them first
-// (Ops::synchronize), and an operation that is called after a copy sees what was copied.
+// Thread-safe. Copies are not ordered with the backend's operations: callers first wait for the
+// operations that write the data (Ops::synchronize). An operation that is called after a copy sees
+// the copied data.
 #pragma once
 
 #include <cstddef>
@@ -13,28 +14,30 @@
 
 namespace muster::trainer {
 
-// A place in the order of a queue's calls. Any thread. An error of the device ends the process.
+// A marker in a queue's order of calls. Thread-safe. A device error ends the process.
 class DeviceMark {
  public:
   virtual ~DeviceMark() = default;
 
-  // Whether what was called before it is done.
+  // Returns whether all work enqueued before the marker is done.
   virtual bool is_done() const = 0;
-  // Until it is; the thread sleeps.
+  // Blocks until is_done(); the thread sleeps.
   virtual void wait() const = 0;
-  // What the device took from `earlier`, a mark of any of its queues, to this one. Both are done.
+  // Returns the device time from `earlier`, a marker of any of its queues, to this one. Requires
+  // that both are done.
   virtual Duration since(const DeviceMark& earlier) const = 0;
 };
 
-// What the device does for one thread, in the order of its calls.
+// A queue of device work in the order of one thread's calls.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
 
   virtual void* handle() const = 0;  // CUDA's cudaStream_t
-  // Behind all that was called.
+  // Returns a marker after all work enqueued so far.
   virtual std::shared_ptr<const DeviceMark> mark() = 0;
-  // What is called from here on begins when `mark`, of any queue of the device, is done. The host does not wait.
+  // Makes later work begin only after `mark`, of any queue of the device, is done. The host does
+  // not wait.
   virtual void wait_for(const DeviceMark& mark) = 0;
 };
 
@@ -42,27 +45,28 @@ class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
 
-  // Whether the host reads and writes it where it lies; then nothing has to be copied.
+  // Returns whether the host accesses this memory directly; then no copies are needed.
   virtual bool is_host() const = 0;
-  // Zeroed, and the caller's as long as somebody has the pointer. An allocation that fails ends the process: plans are compared with what
-  // there is before.
+  // Returns zeroed memory that lives as long as a pointer to it. A failed allocation ends the
+  // process: plans are compared with the free memory beforehand.
   virtual std::shared_ptr<void> allocate(size_t bytes) const = 0;
-  // The same, but null where a device has no room for so many bytes, which are some.
+  // The same, but returns null if the device has no room. Requires bytes > 0.
   virtual std::shared_ptr<void> try_allocate(size_t bytes) const { return allocate(bytes); }
-  // The same of the host's memory, as copies and the backend's operations (Ops::copy) like it.
+  // Allocates host memory that suits copies and Ops::copy.
   virtual std::shared_ptr<void> allocate_host(size_t bytes) const = 0;
-  // Whether `address` lies in what allocate() has given, and the host may not touch it.
+  // Returns whether `address` belongs to an allocation that the host cannot access.
   virtual bool holds(const void* address) const = 0;
-  // To the host, and from it. They return when all is copied.
+  // Copy to the host and from it; return when the copy is complete.
   virtual void download(const void* from, void* to, size_t bytes) const = 0;
   virtual void upload(const void* from, void* to, size_t bytes) const = 0;
-  // Beside the backend's operations, as copies are; null where the memory is the host's.
+  // Opens a queue that runs beside the backend's operations; null if the memory is the host's.
   virtual std::unique_ptr<DeviceQueue> open_queue() const { return nullptr; }
-  // Of the device within its node: those who have the same share one. Empty where the memory is the host's.
+  // Identifies the device within its node: equal identities share one device. Empty if the memory
+  // is the host's.
   virtual std::string identity() const { return ""; }
 };
 
-// The host's own.
+// The host's memory.
 const DeviceMemory& host_memory();
 
 }  // namespace muster::trainer

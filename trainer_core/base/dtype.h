@@ -1,4 +1,4 @@
-// Element types that tensors, shards and checkpoints know.
+// Element types of tensors, shards and checkpoints.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Which batches and meshes a model's experts allow, beside mesh_rules.h's axes. Pure arithmetic.
+// Which batches and meshes a model's experts allow, in addition to the axes of mesh_rules.h. Pure
+// arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,14 @@
 
 namespace muster::trainer {
 
-// Of kPax routers with num_groups: each micro-batch of each rank has as many whole groups, so that nobody competes across ranks and
-// drops do not depend on the mesh. And the rows that one rank's experts may get are counted in 32 bits. Requires a valid model and
-// mesh; InvalidArgument names the keys that disagree, and what would do.
+// Checks two rules. kPax routers with num_groups: each micro-batch of each rank has the same number
+// of complete groups, so tokens never compete across ranks and drops do not depend on the mesh. The
+// rows of one rank's experts are counted in 32 bits. Requires a valid model and mesh.
+// InvalidArgument names the conflicting keys and values that would work.
 absl::Status validate_experts(const TrainConfig& config);
 
-// The rows that a rank's experts may get for each token that it has, of the tokens of all ranks that share experts out. Requires a valid
-// model and mesh.
+// Returns the maximum of rows that a rank's experts receive per token of the rank, from all ranks
+// that share experts. Requires a valid model and mesh.
 int64_t expert_rows_per_token(const TrainConfig& config);
 
 }  // namespace muster::trainer

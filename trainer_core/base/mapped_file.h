@@ -1,4 +1,4 @@
-// A file of somebody else's, mapped read-only: what is not looked at is not read.
+// A foreign file, mapped read-only: pages that are not accessed are not read.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,20 @@
 
 namespace muster::trainer {
 
-// Immutable: any thread. A file that shrinks while it is mapped ends the process where its bytes are read, but for read().
+// Immutable and thread-safe. If the file shrinks while it is mapped, accessing the missing bytes
+// ends the process, except in read().
 class MappedFile {
  public:
-  // The error of the system, or InvalidArgument where `path` is no regular file; both name it. An empty file has no bytes.
+  // Returns the system's error, or InvalidArgument if `path` is not a regular file; both name it.
+  // An empty file has no bytes.
   static absl::StatusOr<std::unique_ptr<MappedFile>> open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const char> bytes() const { return bytes_; }
-  // Runs `body`, which reads of the bytes and does what read_mapped() allows. DataLoss when the file was cut off meanwhile.
+  // Runs `body`, which reads the bytes under the restrictions of read_mapped(). Returns DataLoss if
+  // the file was truncated meanwhile.
   template <class Body>
   absl::Status read(Body&& body) const {
     return read_mapped(bytes_.data(), bytes_.size(), body) ? absl::OkStatus() : cut_off();

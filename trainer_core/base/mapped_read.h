@@ -1,5 +1,5 @@
-// Reading a mapped file that somebody may cut off meanwhile: the kernel answers such a read with SIGBUS, which would end the
-// process without a word. Here the read is given up instead.
+// Reads a mapped file that another process may truncate. The kernel answers such a read with
+// SIGBUS, which would end the process without a message; here the read is abandoned instead.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace muster::trainer {
 
-// Runs `body(context)`, which reads [data, data + bytes); false when a part of it was not there, and the body was left at that
-// point: it may call nothing that must be left in order (locks, destructors). Any thread. A SIGBUS from elsewhere takes
-// its usual course.
+// Runs `body(context)`, which reads [data, data + bytes). Returns false if a part was missing and
+// the body was abandoned at that point: it may hold nothing that needs cleanup (locks,
+// destructors). Any thread. A SIGBUS from elsewhere is handled as usual.
 bool read_mapped(const void* data, size_t bytes, void (*body)(void*), void* context);
 
 template <class Body>

@@ -1,6 +1,7 @@
-// The static memory plan: every buffer of a training step, laid out from the config before anything is allocated. A run
-// allocates exactly the plan's bytes once, and the preflight compares the same bytes with the machine's memory: prediction
-// and reality are one code path. Buffers that are never in use at the same time may lie on each other (overlay).
+// The static memory plan: every buffer of a training step, laid out from the config before anything
+// is allocated. A run allocates exactly the plan's bytes once, and the preflight compares the same
+// bytes with the machine's memory, so prediction and allocation share one code path. Buffers that
+// are never in use at the same time may overlap (overlay).
 #pragma once
 
 #include <algorithm>
@@ -17,9 +18,10 @@
 
 namespace muster::trainer {
 
-// kActivations: what layers keep from forward to backward. kWorkspace: what they share. kOffloaded: what they keep in the
-// host's memory. kCheckpoint: the copy from which a checkpoint is written, in the host's memory, too. kGathered: parameters of which the rank stores a part, as a
-// whole. kGradients has what is stored of gradients, and those that are whole before ranks share them out.
+// kActivations: saved by layers from forward to backward. kWorkspace: shared by layers. kOffloaded:
+// saved by layers in host memory. kCheckpoint: the copy from which a checkpoint is written, also in
+// host memory. kGathered: full parameters of which the rank stores a part. kGradients: stored
+// gradients, and full ones before they are scattered.
 enum class MemoryCategory {
   kParameters,
   kGradients,
@@ -35,7 +37,7 @@ constexpr std::array<std::string_view, 9> kMemoryCategoryNames = {
     "parameters", "gradients", "optimizer",  "activations", "kv_cache",
     "workspace",  "offloaded", "checkpoint", "gathered"};
 
-// Every buffer starts at a multiple of this: a cache line, and the widest vector.
+// The alignment of every buffer: a cache line, and the widest vector.
 constexpr size_t kBufferAlignment = 64;
 
 struct PlannedBuffer {
@@ -45,7 +47,7 @@ struct PlannedBuffer {
   size_t bytes;
 };
 
-// Identifies a buffer of one plan; by default none, whose memory nobody may ask for.
+// Identifies a buffer of one plan. The default identifies none, whose memory must not be requested.
 class BufferId {
  public:
   constexpr BufferId() = default;
@@ -65,8 +67,8 @@ class MemoryPlan {
  public:
   BufferId add(std::string name, MemoryCategory category, size_t bytes);
 
-  // Each of the functions adds buffers; what different ones add shares memory, because it is never in use at the same
-  // time. What one of them adds lies side by side.
+  // Each function adds buffers. Buffers of different functions overlap, because they are never in
+  // use at the same time; buffers of one function lie side by side.
   template <class... Functions>
   void overlay(const Functions&... functions) {
     const size_t start = total_bytes_;
@@ -80,15 +82,15 @@ class MemoryPlan {
     total_bytes_ = end;
   }
 
-  // What is added from here on lies in the host's memory, which on the CPU is that of all others.
+  // Places all later buffers in host memory, which on the CPU is the same memory as the others.
   void begin_host() { device_bytes_ = total_bytes_; }
-  // Of the buffers before it.
+  // Returns the bytes of the buffers before begin_host().
   size_t device_bytes() const { return std::min(device_bytes_, total_bytes_); }
 
   const std::vector<PlannedBuffer>& buffers() const { return buffers_; }
   const PlannedBuffer& at(BufferId id) const;
   size_t total_bytes() const { return total_bytes_; }
-  // Of the category's buffers; what lies on each other counts once.
+  // Returns the bytes of the category's buffers; overlapping bytes count once.
   size_t category_bytes(MemoryCategory category) const;
 
  private:
@@ -97,11 +99,12 @@ class MemoryPlan {
   size_t device_bytes_ = std::numeric_limits<size_t>::max();
 };
 
-// Owns a plan's memory: one zeroed allocation of a backend's for its whole life, and where that is not the host's a second one for what
-// lies there. Not thread-safe to move; views of its buffers may be used from any thread.
+// Owns a plan's memory: one zeroed allocation of a backend for its whole life, and a second one for
+// host buffers if the backend's memory is not the host's. Moving is not thread-safe; views of its
+// buffers may be used on any thread.
 class Arena {
  public:
-  // `device` is the plan's part on the device where the caller has allocated it of `memory`.
+  // `device`: the plan's device part, if the caller has allocated it from `memory` already.
   explicit Arena(const MemoryPlan& plan, const DeviceMemory& memory = host_memory(),
                  std::shared_ptr<void> device = nullptr);
   Arena(const Arena&) = delete;

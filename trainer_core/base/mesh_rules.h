@@ -1,15 +1,16 @@
-// Which meshes a training allows: what an axis divides must be divisible by its degree. Pure arithmetic, for errors before anything
-// is started.
+// Which meshes a training allows: an axis' degree must divide the sizes that it splits. Pure
+// arithmetic, so that errors appear before anything is started.
 //
-//   tensor      num_query_heads; num_kv_heads or a multiple of it (a head then lies on several ranks)
+//   tensor      num_query_heads; num_kv_heads or a multiple of it (several ranks then share a head)
 //   sequence    the query and KV heads of a tensor rank; the positions of a context rank
 //   context     twice its degree divides max_target_length: a rank has one early and one late chunk
-//   tensor      also the rows of a micro-batch on a rank, which are split between products; it is no more than the MLP's columns
-//               and the vocabulary, which may be cut unevenly
+//   tensor      also the rows of a micro-batch on a rank, which are split between GEMMs; at most the
+//               MLP's columns and the vocabulary, which may be split unevenly
 //   expert      num_experts
-//   pipeline    num_decoder_layers, times the runs of layers that a stage has; where those are several, the micro-batches of a step
+//   pipeline    num_decoder_layers, times the layer runs per stage; with several runs the micro-batches
+//               of a step
 //
-// data and fsdp divide the global batch, which is judged with the batch's keys.
+// data and fsdp divide the global batch, which is validated with the batch's keys.
 #pragma once
 
 #include <cstdint>
@@ -37,18 +38,20 @@ struct MeshDemands {
 };
 MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequences);
 
-// A sentence for each rule that the mesh breaks, with its keys and their values; empty: none. Requires degrees of at least 1.
+// Returns a sentence for each violated rule, with its keys and their values. Requires degrees of at
+// least 1.
 std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshShape& shape);
 
-// The meshes of as many nodes and ranks per node that work and differ least from `shape`, whose degrees may be anything: the sum of
-// the logarithms of what a degree grows or shrinks by, axes other than data and fsdp counting twice. At most `count`, the nearest
-// first; kNearMeshesTried are asked for at most.
+// Returns valid meshes of the same number of nodes and ranks per node that differ least from
+// `shape`, whose degrees may have any value. The difference is the sum of the logarithms of each
+// degree's change; axes other than data and fsdp count twice. Returns at most `count`, nearest
+// first; checks at most kNearMeshesTried.
 constexpr int kNearMeshesTried = 2000;  // a fraction of a second where a job is resolved on each
 std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, const MeshShape& shape,
                                       size_t count,
                                       const std::function<bool(const MeshShape&)>& works);
 
-// "ici_fsdp_parallelism=4 ici_tensor_parallelism=2": the keys that are not 1.
+// Formats the keys whose values are not 1: "ici_fsdp_parallelism=4 ici_tensor_parallelism=2".
 std::string mesh_keys(const MeshShape& shape);
 
 }  // namespace muster::trainer

@@ -1,6 +1,6 @@
-// What a decoder-only transformer is: the sizes and the choices that tell the families apart (Llama, Mistral, Gemma,
-// GPT). A field means what MaxText's key of that name means; those that MaxText fixes by `decoder_block` say which
-// families choose what.
+// Defines a decoder-only transformer: sizes, and the choices in which families differ (Llama,
+// Mistral, Gemma, GPT). A field has the meaning of MaxText's key of the same name. Choices that
+// MaxText fixes by `decoder_block` list the families that use them.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,22 @@ namespace muster::trainer {
 // (Ba et al., 2016): the GPT family.
 enum class NormType : uint8_t { kRms, kLayer };
 
-// How a token knows its place. kRope turns pairs (i, i + h/2) of a head (Hugging Face's and MaxText's layout),
-// kRopeInterleaved pairs (2i, 2i + 1) (Su et al., "RoFormer", 2021; Pax, AXLearn). kLearned adds a row of a table to the
-// embedding (GPT). kRelative adds to each score what a table of the layer has for the head and the distance (T5, GLaM).
+// How the model encodes positions. kRope rotates pairs (i, i + h/2) of a head (Hugging Face's and
+// MaxText's layout), kRopeInterleaved pairs (2i, 2i + 1) (Su et al., "RoFormer", 2021; Pax,
+// AXLearn). kLearned adds a row of a table to the embedding (GPT). kRelative adds to each score a
+// per-layer bias by head and distance (T5, GLaM).
 enum class PositionType : uint8_t { kRope, kRopeInterleaved, kLearned, kRelative };
 
-// kGelu is the tanh approximation, as all our families use it (Hendrycks and Gimpel, 2016).
+// kGelu is the tanh approximation, which all supported families use (Hendrycks and Gimpel, 2016).
 enum class Activation : uint8_t { kSilu, kGelu, kRelu };
 
-// How experts are chosen where the families differ. kMaxText (Mixtral, Jiang et al., 2024): a sequence is a group, choices
-// compete in the order of tokens, and all of them balance. kPax (GShard, GLaM): num_groups runs of tokens of a step's batch are
-// groups, or each rank's micro-batch is one; first choices compete before second ones, and first choices balance.
+// The variants of expert routing. kMaxText (Mixtral, Jiang et al., 2024): a sequence is a group,
+// choices compete in token order, and all of them count for balance. kPax (GShard, GLaM): groups
+// are num_groups runs of tokens of a step's batch, or each rank's micro-batch; first choices
+// compete before second ones, and only first choices count for balance.
 enum class RouterStyle : uint8_t { kMaxText, kPax };
 
-// Llama 3.1's stretching of RoPE's long wavelengths; factor 1: none.
+// Llama 3.1's scaling of RoPE's long wavelengths; factor 1 disables it.
 struct RopeScaling {
   double factor = 1;
   double low_frequency_factor = 1;
@@ -40,7 +42,7 @@ struct RopeScaling {
   friend bool operator==(const RopeScaling&, const RopeScaling&) = default;
 };
 
-// The experts that take the MLP's place in some layers: Shazeer et al., 2017.
+// The experts that replace the MLP in some layers: Shazeer et al., 2017.
 struct ExpertConfig {
   int32_t count = 1;  // 1: every layer has an MLP
   int32_t per_token = 1;
@@ -58,9 +60,10 @@ struct ExpertConfig {
   bool in_layer(int64_t layer) const {
     return count > 1 && layer >= first_layer && (layer - first_layer) % layer_step == 0;
   }
-  // Rows that an expert takes of a group of so many tokens; 0: all. kMaxText: capacity_factor times ceil(tokens k / E).
-  // kPax: capacity_factor times tokens / E, rounded up to a multiple of 4. Both at least 1, where the originals may close
-  // an expert, and at most all tokens.
+  // Returns the rows that an expert accepts from a group of so many tokens; 0: all. kMaxText:
+  // capacity_factor times ceil(tokens k / E). kPax: capacity_factor times tokens / E, rounded up to
+  // a multiple of 4. Both are at least 1, although the originals may close an expert, and at most
+  // all tokens.
   int64_t capacity(int64_t group_tokens) const;
 
   friend bool operator==(const ExpertConfig&, const ExpertConfig&) = default;
@@ -81,8 +84,9 @@ struct ModelConfig {
   double norm_gain_offset =
       0;  // a norm multiplies by offset + gain: 1 in Gemma and in MaxText's GPT-3
 
-  // Attention and the MLP read one norm side by side, and the stream takes both (Wang and Komatsuzaki, GPT-J, 2021; MaxText's
-  // decoder_block default). Else each has a norm of its own, and the MLP's reads what attention has added.
+  // Attention and the MLP read the same norm in parallel, and both are added to the residual stream
+  // (Wang and Komatsuzaki, GPT-J, 2021; MaxText's decoder_block default). Otherwise each has its
+  // own norm, and the MLP's reads the stream after attention.
   bool parallel_block = false;
 
   PositionType position_type = PositionType::kRope;
@@ -102,7 +106,8 @@ struct ModelConfig {
   bool scale_embeddings = false;      // embeddings are multiplied by sqrt(emb_dim): Gemma
   double logits_scale = 1;            // multiplies the final hidden state before the head
   double query_scale = 0;             // multiplies the scores; 0: 1 / sqrt(head_dim)
-  // Pax's attention_extra_logit of 0: the softmax divides by 1 more, so that a head may look at nothing (GLaM).
+  // Pax's attention_extra_logit of 0: the softmax's denominator grows by 1, so that a head may
+  // attend to nothing (GLaM).
   bool attention_extra_zero = false;
   double attn_logits_soft_cap = 0;   // scores become cap * tanh(scores / cap); 0: none
   double final_logits_soft_cap = 0;  // the same for the logits
@@ -110,8 +115,9 @@ struct ModelConfig {
       0;  // a token sees that many tokens, itself included; 0: its whole past
   double z_loss_multiplier = 0;  // adds multiplier * logsumexp(logits)² to each token's loss
   ExpertConfig experts{};
-  // Of training alone, in [0, 1); 0: none. The first of what attention and the MLP add to the stream, and of the MLP's
-  // activation (experts' is spared); the second of the first layer's input.
+  // Dropout in training, in [0, 1); 0: none. dropout_rate applies to the outputs of attention and
+  // the MLP and to the MLP's activation (not the experts'); the second rate applies to the first
+  // layer's input.
   double dropout_rate = 0;
   double input_dropout_rate = 0;
   double init_std = 0;            // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
@@ -126,7 +132,8 @@ struct ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-// Sizes in range, heads that divide, choices that fit each other. InvalidArgument names the key as a user types it.
+// Checks that sizes are in range, head counts divide, and choices are compatible. InvalidArgument
+// names the key as a user types it.
 absl::Status validate(const ModelConfig& model);
 
 }  // namespace muster::trainer

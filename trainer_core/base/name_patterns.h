@@ -1,5 +1,5 @@
-// Regular expressions that choose parameters by their names, as in MaxText's adamw_mask: one is enough, and it may match
-// anywhere in the name (Python's re.search).
+// Regular expressions that select parameters by name, as in MaxText's adamw_mask: one match
+// suffices, anywhere in the name (Python's re.search).
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,16 @@
 
 namespace muster::trainer {
 
-// A mask names kinds of parameters; a list of every name belongs elsewhere. std::regex recurses once per character.
+// Bounds: a mask names kinds of parameters, not every name, and std::regex recurses once per
+// character.
 constexpr size_t kNamePatternsMax = 64;
 constexpr size_t kNamePatternBytesMax = 256;
 
-// Immutable: any thread.
+// Immutable and thread-safe.
 class NamePatterns {
  public:
-  // InvalidArgument quotes the pattern that is no regular expression (ECMAScript's), or is too long.
+  // InvalidArgument quotes the pattern that is not a regular expression (ECMAScript's) or is too
+  // long.
   static absl::StatusOr<NamePatterns> compile(const std::vector<std::string>& patterns);
 
   bool match(const std::string& name) const;

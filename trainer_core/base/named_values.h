@@ -1,4 +1,5 @@
-// Enums whose values have names in configs: an array of the names, in the enum's order, stands beside each enum.
+// Enums whose values have names in configs: beside each enum stands an array of the names in the
+// enum's order.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ constexpr std::string_view name_of(const ValueNames<n>& names, Enum value) {
   return names[static_cast<size_t>(value)];
 }
 
-// None when no value has that name.
+// Returns nullopt if no value has that name.
 template <class Enum, size_t n>
 constexpr std::optional<Enum> value_named(const ValueNames<n>& names, std::string_view name) {
   const auto found = std::ranges::find(names, name);

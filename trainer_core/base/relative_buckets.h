@@ -1,4 +1,5 @@
-// T5's relative positions (Raffel et al., 2020, section 2.1): how far a key lies before its query, in buckets.
+// T5's relative positions (Raffel et al., 2020, section 2.1): the distance from a query back to a
+// key, in buckets.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +8,15 @@
 
 namespace muster::trainer {
 
-// The first half of the buckets are single distances, the others widen with the logarithm up to `max_distance`, and the last
-// one has all beyond. Causal: keys behind their query have none.
+// The first half of the buckets are single distances, the others widen with the logarithm up to
+// `max_distance`, and the last one has all larger distances. Causal: later keys have no bucket.
 struct RelativeBuckets {
   int32_t count = 0;  // at least 2; 0: no relative positions
   int32_t max_distance = 128;
 
   constexpr bool exist() const { return count > 0; }
 
-  // Never falls as the distance grows. In fp32, as T5 and praxis compute it.
+  // Returns the bucket; nondecreasing in the distance. Computed in fp32, as in T5 and praxis.
   int32_t of(int64_t distance) const {
     const int32_t exact = count / 2;
     if (distance < exact) return static_cast<int32_t>(distance);

@@ -1,19 +1,21 @@
-// Rematerialisation: what of a layer's forward pass is there when its backward pass comes, and what is computed again. A
-// policy is a name for one LayerKeeps. Losses and gradients have the same bits under every one of them.
+// Rematerialisation: which tensors of a layer's forward pass are saved for its backward pass, and
+// which are recomputed. A policy names one LayerKeeps. Losses and gradients are bit-identical under
+// all policies.
 //
-// Names and meaning are MaxText's (`remat_policy`), by the tensors that a layer has here:
+// Names and meaning are MaxText's (`remat_policy`), mapped to the tensors of a layer:
 //
 //   MaxText's name            here
-//   decoder_layer_input       input: kept always, everything else is made from it
-//   query_proj, key_proj,     qkv: one product and one buffer, so they are kept together
+//   decoder_layer_input       input: always saved, everything else is computed from it
+//   query_proj, key_proj,     qkv: one GEMM and one buffer, so they are saved together
 //   value_proj; qkv_proj
-//   context                   context, and the softmax's denominators (lse), which are of no use without it
-//   out_proj                  middle, which is input + out_proj: the same bytes, and an addition less; in a parallel
-//                             block nothing, because no gradient needs it
-//   mlpwi_0, mlpwi_1; mlpwi   gate_up: one product and one buffer
-//   mlpwo                     nothing: the layer's output is the next one's input, and no gradient needs mlpwo alone
+//   context                   context, and the softmax's denominators (lse), which are useless without it
+//   out_proj                  middle, which is input + out_proj: the same bytes, and one addition less; in a
+//                             parallel block nothing, because no gradient needs it
+//   mlpwi_0, mlpwi_1; mlpwi   gate_up: one GEMM and one buffer
+//   mlpwo                     nothing: the layer's output is the next one's input, and no gradient needs
+//                             mlpwo alone
 //
-// Norms and the activation's output cost little time and much memory: only `none` keeps them.
+// Norms and the activation's output cost little time and much memory: only `none` saves them.
 #pragma once
 
 #include <array>
@@ -53,12 +55,13 @@ constexpr ValueNames<12> kRematPolicyNames = {"none",
                                               "minimal_offloaded",
                                               "custom"};
 
-// Of a tensor between forward and backward: dropped and made again, kept in the device's memory, or kept in the host's.
+// The fate of a tensor between forward and backward: recomputed, saved in device memory, or saved
+// in host memory.
 enum class Placement : uint8_t { kRemat, kDevice, kOffload };
 constexpr ValueNames<3> kPlacementNames = {"remat", "device", "offload"};
 
-// What a layer keeps. `lse` goes with `context`; `rest` is the norms, their statistics and the activation's output, which
-// are never offloaded.
+// The placement of each tensor of a layer. `lse` follows `context`; `rest` is the norms, their
+// statistics and the activation's output, which are never offloaded.
 struct LayerKeeps {
   Placement input = Placement::kDevice;  // never kRemat
   Placement qkv = Placement::kRemat;
@@ -70,7 +73,7 @@ struct LayerKeeps {
   friend bool operator==(const LayerKeeps&, const LayerKeeps&) = default;
 };
 
-// What remat_policy=custom reads, with MaxText's defaults.
+// The keys of remat_policy=custom, with MaxText's defaults.
 struct CustomRemat {
   Placement decoder_layer_input = Placement::kDevice;
   Placement context = Placement::kRemat;
@@ -105,11 +108,11 @@ constexpr std::array<CustomRematKey, 11> kCustomRematKeys = {{
     {"out_proj", &CustomRemat::out_proj},
 }};
 
-// InvalidArgument names both keys when parts of one buffer are to be in two places. A buffer's own name (qkv_proj, mlpwi)
-// speaks for all its parts that say `remat`.
+// InvalidArgument names both keys if parts of one buffer have different placements. A buffer's own
+// name (qkv_proj, mlpwi) applies to all its parts that are `remat`.
 absl::Status validate(const CustomRemat& custom);
 
-// The one table from names to what is kept; `custom` is read, and valid, with kCustom alone.
+// Maps a policy to its placements. `custom` is read, and must be valid, only with kCustom.
 LayerKeeps layer_keeps(RematPolicy policy, const CustomRemat& custom = {});
 
 }  // namespace muster::trainer

@@ -1,5 +1,5 @@
-// What no single size of a config shows: products of several that are each in range. Counted in floating point, because 64 bits
-// would not hold all of them.
+// Checks products of config sizes that are each in range. Computed in floating point, because 64
+// bits could overflow.
 #pragma once
 
 #include <absl/status/status.h>
@@ -8,9 +8,10 @@
 
 namespace muster::trainer {
 
-// InvalidArgument with the sizes that make up a model of too many parameters. Each size is in range.
+// Returns InvalidArgument with the sizes that give the model too many parameters. Requires each
+// size in range.
 absl::Status check_parameter_count(const ModelConfig& model);
-// The same for what a step keeps of its tokens on the way to the loss.
+// The same for the activations of a step's tokens up to the loss.
 absl::Status check_activation_count(const TrainConfig& config);
 
 }  // namespace muster::trainer

@@ -1,5 +1,4 @@
-// A view of numbers somewhere in an arena: pointer, dtype and shape. Owns nothing, copies like a
-// pointer.
+// A view of elements in an arena: pointer, dtype and shape. Owns nothing and copies like a pointer.
 #pragma once
 
 #include <array>
@@ -48,7 +47,7 @@ struct Tensor {
     MUSTER_CHECK(dtype == DType::kF32) << "not an fp32 tensor";
     return static_cast<float*>(data);
   }
-  // Of what may be fp32 or bf16.
+  // Returns the data of a tensor that may be fp32 or bf16.
   void* numbers() const {
     MUSTER_CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << "not a tensor of fp32 or bf16";
     return data;

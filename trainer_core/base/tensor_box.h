@@ -1,5 +1,6 @@
-// Boxes of tensors: what one file holds, one rank trains or one reader wants of a tensor. Saving and restoring know nothing
-// but boxes, so a checkpoint fits any mesh: whoever reads takes what its boxes and the stored ones have in common.
+// Boxes of tensors: the part of a tensor that a file holds, a rank trains or a reader requests.
+// Saving and restoring only use boxes, so a checkpoint fits any mesh: a reader takes the
+// intersection of its boxes with the stored ones.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ struct TensorBox {
   std::vector<int64_t> shape;   // of the whole tensor
   std::vector<int64_t> begin;   // per dimension
   std::vector<int64_t> extent;  // per dimension
-  // Of the box in its holder's block, where it lies dense and row-major; in elements of its type from the block's start.
+  // Offset of the box in its holder's block, where it is dense and row-major; in elements from the
+  // block's start.
   int64_t offset = 0;
   DType dtype = DType::kF32;
 
@@ -24,11 +26,11 @@ struct TensorBox {
   friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
-// All of a tensor.
+// Returns the box of a complete tensor.
 TensorBox whole_box(const TensorRow& row);
 std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows);
 
-// Tensors of which this rank keeps parts, in a flat block of its own.
+// Tensors of which this rank stores parts, in a flat block of its own.
 struct ShardedTensors {
   std::vector<TensorRow>
       tensors;  // the whole ones, whoever keeps them; offsets are those of a rank alone
@@ -36,22 +38,24 @@ struct ShardedTensors {
       held;  // what this rank keeps, where in its block: what it reads of a checkpoint
   std::vector<TensorBox> written;  // of that, what it writes into one: each number is one rank's
 
-  // Of a rank alone.
+  // Returns the layout of a rank that stores all tensors.
   static ShardedTensors whole(std::vector<TensorRow> rows);
 };
 
-// The box as consecutive boxes of at most `elements_max`, as far as its first dimension of more than one allows: each of them
-// is dense in the same block.
+// Splits the box into consecutive boxes of at most `elements_max`, as far as its first dimension of
+// more than one allows. Each of them is dense in the same block.
 std::vector<TensorBox> split_box(const TensorBox& box, int64_t elements_max);
 
-// Elements [first, first + count) of the box as boxes, ascending and each dense in the same block: at most 2 n - 1 of them where
-// there are n dimensions, since a range is whole slices with a part of one before and after them, and so on within those.
+// Returns elements [first, first + count) of the box as boxes, ascending and each dense in the same
+// block: at most 2 n - 1 for n dimensions, since a range consists of complete slices between two
+// partial ones, recursively.
 std::vector<TensorBox> boxes_of_range(const TensorBox& box, int64_t first, int64_t count);
 
-// Whether two boxes of one tensor have a number in common.
+// Returns whether two boxes of one tensor share an element.
 bool overlap(const TensorBox& a, const TensorBox& b);
 
-// What two boxes of one tensor have in common, as runs of equal length that are contiguous in both, ascending in both.
+// The intersection of two boxes of one tensor, as runs of equal length that are contiguous and
+// ascending in both.
 class CommonRuns {
  public:
   struct Run {
@@ -65,7 +69,7 @@ class CommonRuns {
   int64_t count() const { return count_; }
   int64_t length() const { return length_; }
   Run at(int64_t run) const;
-  // The first run that ends behind `element` of the first box; count() when none does.
+  // Returns the first run that ends after `element` of the first box; count() if none does.
   int64_t first_behind(int64_t element) const;
 
  private:

@@ -1,5 +1,6 @@
-// One named tensor of a flat block: parameters and optimizer state are tables of such rows, packed without gaps but what ends tensors of bf16
-// at a multiple of fp32's size. All are fp32 but where a row says so.
+// One named tensor of a flat block: parameters and optimizer state are tables of such rows, packed
+// without gaps, except that bf16 tensors are padded to a multiple of fp32's size. Rows are fp32
+// unless they state another type.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Parts of tensors, as tensors.
+// Views of parts of tensors.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace muster::trainer {
 
-// The elements of `tensor` from `first` on, with another shape.
+// Returns the elements of `tensor` from `first` on, with another shape.
 inline Tensor tensor_at(const Tensor& tensor, int64_t first, std::initializer_list<int64_t> dims) {
   auto* data = static_cast<std::byte*>(tensor.data);
   const Tensor part = Tensor::of(
@@ -19,7 +19,7 @@ inline Tensor tensor_at(const Tensor& tensor, int64_t first, std::initializer_li
   return part;
 }
 
-// Rows [first, first + count) of a matrix.
+// Returns rows [first, first + count) of a matrix.
 inline Tensor rows_at(const Tensor& matrix, int64_t first, int64_t count) {
   return tensor_at(matrix, first * matrix.dim(1), {count, matrix.dim(1)});
 }

@@ -1,6 +1,6 @@
-// One job's resolved training config, as the trainer reads it: plain values, no defaults left to
-// fill in. `jobspec` makes it from base.yml, the model's preset and the command line; it travels as
-// JSON, and the checkpoint keeps a copy. Every field has MaxText's meaning unless its comment says
+// One job's resolved training config as the trainer reads it: plain values without defaults.
+// `jobspec` builds it from base.yml, the model's preset and the command line; it travels as JSON,
+// and the checkpoint keeps a copy. Fields have MaxText's meaning unless their comment states
 // otherwise.
 #pragma once
 
@@ -23,18 +23,20 @@ namespace muster::trainer {
 
 constexpr int32_t kThreadsMax = 1024;  // cores of the largest machines
 
-// Of each choice: its values, and their names in configs (opt_type, lr_schedule_type, wsd_decay_style), in one order.
+// Each choice has its values and their names in configs (opt_type, lr_schedule_type,
+// wsd_decay_style), in the same order.
 enum class OptimizerType { kAdamW, kAdamPax, kSgd, kAdafactor };  // optim/optimizer.h
 constexpr ValueNames<4> kOptimizerNames = {"adamw", "adam_pax", "sgd", "adafactor"};
-// optim/schedule.h has the formulas.
+// See optim/schedule.h for the formulas.
 enum class ScheduleType { kCosine, kConstant, kWsd, kRampupCosine, kRampupExponential };
 constexpr ValueNames<5> kScheduleNames = {"cosine", "constant", "wsd", "linear_rampup_cosine_decay",
                                           "linear_rampup_exponential_decay"};
 enum class DecayStyle { kLinear, kCosine };
 constexpr ValueNames<2> kDecayStyleNames = {"linear", "cosine"};
 
-// `dtype`: what activations and their gradients are, and matrix products are made of. `mu_dtype`: what Adam's first moment is kept in.
-// Parameters, their gradients, other state, logits and losses are float32 always.
+// `dtype`: the type of activations, their gradients and GEMM operands. `mu_dtype`: the type of
+// Adam's first moment. Parameters, their gradients, other state, logits and losses are always
+// float32.
 enum class ComputeType { kFloat32, kBfloat16 };
 constexpr ValueNames<2> kComputeTypeNames = {"float32", "bfloat16"};
 
@@ -53,7 +55,7 @@ struct OptimizerConfig {
   double eps = 1e-8;
   double eps_root = 0;
   double weight_decay = 0.1;  // of the Adams
-  // AXLearn's optimizer does not multiply the decay by the learning rate, only by the schedule's share of it.
+  // If false, the schedule's factor multiplies the decay but the learning rate does not (AXLearn).
   bool decay_times_learning_rate = true;
   std::vector<std::string> adamw_mask;  // kAdamW: patterns of parameters' names without decay
   ComputeType mu_dtype = ComputeType::kFloat32;  // of the Adams: what the first moment is kept in
@@ -68,11 +70,12 @@ struct OptimizerConfig {
 enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
 constexpr ValueNames<3> kNotFinitePolicyNames = {"abort", "skip", "rollback"};
 enum class DatasetType { kSynthetic, kShards };
-// kAuto: a GPU where there is one that the build can use, else the CPU; the trainer resolves it (choose_backend.h).
+// kAuto: a GPU if the build can use one that exists, otherwise the CPU; the trainer resolves it
+// (choose_backend.h).
 enum class Hardware { kCpu, kGpu, kAuto };
 constexpr ValueNames<3> kHardwareNames = {"cpu", "gpu", "auto"};
 
-// What is evaluated while training, and when (MaxText's eval_… keys).
+// The evaluations during training (MaxText's eval_… keys).
 struct EvalConfig {
   int64_t interval = -1;              // steps between evaluations; below 1: none
   int64_t start_step = 0;             // no evaluation before so many steps are completed
@@ -91,7 +94,7 @@ struct EvalConfig {
 enum class Profiler { kNone, kNsys };
 constexpr ValueNames<2> kProfilerNames = {"", "nsys"};
 
-// Which steps a profiler records (profile_window.h).
+// The steps that a profiler records (profile_window.h).
 struct ProfileConfig {
   Profiler profiler = Profiler::kNone;
   int64_t skip_first_steps = 1;  // skip_first_n_steps_for_profiler, of those that a process makes
@@ -115,12 +118,13 @@ struct TrainConfig {
 
   int64_t steps = 0;
   int64_t log_period = 100;
-  // Sequences of those ranks that compute one slice of the batch together, in each of the accumulation steps: a key's value, which
-  // may be a fraction, times all ranks, by the number of slices.
+  // Sequences per accumulation step of the ranks that compute one slice of the batch together: the
+  // key's value, which may be a fraction, times all ranks, divided by the number of slices.
   int32_t per_device_batch_size = 1;
   int32_t gradient_accumulation_steps = 1;
-  // Of a pipeline; without one 1 each. Runs of layers that a stage has (num_pipeline_repeats), and micro-batches into which
-  // per_device_batch_size is cut (num_pipeline_microbatches). All accumulation steps go through the pipeline as one.
+  // Pipeline settings; 1 each without a pipeline. Layer runs per stage (num_pipeline_repeats), and
+  // micro-batches into which per_device_batch_size is split (num_pipeline_microbatches). All
+  // accumulation steps pass through the pipeline as one.
   int32_t pipeline_repeats = 1;
   int32_t pipeline_microbatches = 1;
   int32_t max_target_length = 0;  // S, tokens
@@ -137,7 +141,7 @@ struct TrainConfig {
   bool reuse_example_batch = false;  // the first step's batch at every step
   EvalConfig eval;
   std::string tokenizer_path;  // absolute; may be empty
-  // What the file must be: sentencepiece, huggingface or tiktoken; empty: any of them.
+  // The required tokenizer format: sentencepiece, huggingface or tiktoken; empty: any of them.
   std::string tokenizer_type;
 
   bool enable_checkpointing = true;
@@ -146,15 +150,15 @@ struct TrainConfig {
   int64_t checkpoint_period = 10'000;
   int64_t max_checkpoints_to_keep = -1;  // -1: all
   bool save_checkpoint_on_completion = true;
-  int64_t checkpoint_file_bytes = int64_t{2} << 30;  // of numbers in a file of a checkpoint
-  // Copies in the memory of the ranks' nodes (local_checkpoints.h), beside the checkpoints.
+  int64_t checkpoint_file_bytes = int64_t{2} << 30;  // bytes of tensor data per checkpoint file
+  // Copies in the memory of the ranks' nodes (local_checkpoints.h), in addition to checkpoints.
   bool enable_emergency_checkpoint = false;
-  std::string local_checkpoint_directory;  // absolute; empty: the worker's place, or /dev/shm
+  std::string local_checkpoint_directory;  // absolute; empty: the worker's folder, or /dev/shm
   int64_t local_checkpoint_period = 0;     // steps
   bool resume_with_other_data =
       false;  // goes on from a checkpoint of another data order (data_order.h)
-  // Where a run without a checkpoint of its own has its first parameters from, absolute (ParameterSource::open); empty: from
-  // init_weights_seed.
+  // Absolute path of the initial parameters of a run without a checkpoint (ParameterSource::open);
+  // empty: initialise from init_weights_seed.
   std::string load_parameters_path;
 
   ProfileConfig profile;
@@ -163,16 +167,17 @@ struct TrainConfig {
   std::string tensorboard_dir;  // for event files, absolute; empty: none
   int32_t threads = 0;          // per rank; 0: see threads_per_rank()
 
-  // Somebody wants what costs something to know: the norm of the parameters.
+  // Returns whether metrics are written, which requires values that cost time: the norm of the
+  // parameters.
   bool writes_metrics() const { return !metrics_file.empty() || !tensorboard_dir.empty(); }
 
   LayerKeeps layer_keeps() const { return trainer::layer_keeps(remat_policy, custom_remat); }
 
-  // Of a step, and the sequences of one: what passes are of.
+  // Micro-batches of a step, and the sequences of one; a pass processes one micro-batch.
   int32_t micro_batches() const { return gradient_accumulation_steps * pipeline_microbatches; }
   int32_t micro_batch_sequences() const { return per_device_batch_size / pipeline_microbatches; }
 
-  // Whether a batch's sequences hold several documents, between which nothing is seen.
+  // Returns whether a sequence may hold several documents, which do not attend to each other.
   bool packed() const { return dataset_type == DatasetType::kShards && packing; }
 
   DType activation_type() const {
@@ -182,13 +187,13 @@ struct TrainConfig {
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 
-// Checks what can be judged without touching files: positive sizes, heads that divide, an even head_dim, a mesh that this
-// trainer can run, and that the whole plan of a step can be counted in 64 bits. InvalidArgument names the keys as a user
-// types them.
+// Checks everything that needs no files: positive sizes, heads that divide, an even head_dim, a
+// mesh that this trainer supports, and a step's plan that 64 bits can count. InvalidArgument names
+// the keys as a user types them.
 absl::Status validate(const TrainConfig& config);
 
 nlohmann::json to_json(const TrainConfig& config);
-nlohmann::json to_json(const ModelConfig& model);  // those keys of it that say what the model is
+nlohmann::json to_json(const ModelConfig& model);  // only the keys that define the model
 // InvalidArgument names the field that is missing, unknown, or of the wrong type; the result is
 // validated.
 absl::StatusOr<TrainConfig> train_config_from_json(const nlohmann::json& json);

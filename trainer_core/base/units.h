@@ -3,7 +3,7 @@
 
 namespace muster::trainer {
 
-// Bytes of a mebibyte; a double, because messages print fractions of it.
+// Bytes per MiB; a double, because messages print fractions of it.
 constexpr double kMiB = 1 << 20;
 
 }  // namespace muster::trainer

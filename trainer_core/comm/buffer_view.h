@@ -1,4 +1,5 @@
-// Views of a contiguous buffer: what collectives read (ConstBufferView) and write (BufferView). Both own nothing and copy like a pointer.
+// Views of a contiguous buffer: collectives read a ConstBufferView and write a BufferView. A view
+// owns nothing and is as cheap to copy as a pointer.
 #pragma once
 
 #include <cstddef>

@@ -17,7 +17,7 @@
 
 namespace muster::trainer {
 
-// What the page and an error say of a collective.
+// Describes a collective on the progress page and in error messages.
 struct Collective {
   CollectiveKind kind;
   std::string_view name;
@@ -25,13 +25,15 @@ struct Collective {
   DType dtype;
 };
 
-// One group on one rank. The page may be null; it outlives the trace. Used by the thread that calls the collectives; start() and complete()
-// by one more, sent() and busy() by any.
+// Traces one group on one rank. `page` may be null and must outlive the trace. Called on the thread
+// that calls the collectives, except: start() and complete() may be called on one other thread,
+// sent() and busy() on any.
 //
-// A page has kProgressGroupsMax places: the groups that communicate first have them, and collectives of later ones are not shown.
+// The page shows at most kProgressGroupsMax groups, in the order of their first collective.
+// Collectives of later groups are not shown.
 class CollectiveTrace {
  public:
-  // `members` and `id` as the page has them.
+  // `members` and `id` are the page's fields of the same names.
   CollectiveTrace(ProgressWriter* page, std::string group, uint32_t members, uint32_t id)
       : page_(page), group_(std::move(group)), members_(members), id_(id) {}
 
@@ -49,8 +51,9 @@ class CollectiveTrace {
     return status;
   }
 
-  // The same in parts, for collectives that are done later than they are called, in the order of calls: the number of the next one, and
-  // when it begins to move data, and how long it took.
+  // Asynchronous form of run(), for collectives that complete after the call returns, in the order
+  // of calls. enqueue() returns the sequence number; start() marks the beginning of the transfer,
+  // complete() its end and duration.
   uint64_t enqueue(const Collective& collective) {
     return begin(collective, monotonic_now(), Starts::kLater);
   }
@@ -59,7 +62,7 @@ class CollectiveTrace {
   absl::Status explain(const absl::Status& status, const Collective& collective,
                        uint64_t seq) const;
 
-  // Called by the body of the collective that runs, or for the one that was enqueued last.
+  // Called by the body of the current collective, or for the collective that was enqueued last.
   void add_sent(uint64_t bytes, bool across_nodes);
   SentBytes sent(CollectiveKind kind) const;
   Duration busy() const { return Duration(busy_ns_.load(std::memory_order_relaxed)); }

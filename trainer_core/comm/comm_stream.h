@@ -1,9 +1,10 @@
-// Collectives beside the computation: one background thread per rank that runs them in the order in which they were handed in.
+// Runs collectives concurrently with the computation: one background thread runs work in the order
+// in which it was enqueued.
 //
 //   enqueue(work) ──▶ [ queue ] ──▶ thread: work(), work(), …        wait(ticket) ──▶ its work is done
 //
-// Ranks that enqueue in the same order run in the same order, so that no pair waits crosswise. The first failure is kept: what
-// comes after it is not run, and every wait for it returns that status.
+// Ranks that enqueue in the same order run in the same order, so no two ranks deadlock. After the
+// first failure no further work runs, and every wait for later work returns that status.
 #pragma once
 
 #include <condition_variable>
@@ -22,17 +23,19 @@
 
 namespace muster::trainer {
 
-// What a wait waits for: the work that was enqueued as the number-th, and all before it. The default waits for nothing.
+// Identifies enqueued work by its number. Waiting for a ticket waits for that work and all work
+// before it; the default ticket waits for nothing.
 struct CommTicket {
   uint64_t number = 0;
 };
 
-// Since the start.
+// Times since the stream started.
 struct CommTimes {
   Duration busy{};     // in collectives
-  Duration blocked{};  // of those who waited: what the computation did not hide
+  Duration blocked{};  // of waiters: communication that the computation did not hide
 
-  // The part of the communication that went on beside the computation, 0 to 1; 1 when there was none.
+  // Returns the fraction of communication time that overlapped the computation, 0 to 1; 1 without
+  // any communication.
   double hidden() const;
   CommTimes& operator+=(const CommTimes& other) {
     busy += other.busy;
@@ -44,31 +47,34 @@ struct CommTimes {
   }
 };
 
-// Any thread.
+// Thread-safe.
 class CommStream {
  public:
   using Work = std::function<absl::Status()>;
 
-  // What times() is measured by. Any thread.
+  // The clock that times() uses. Must be thread-safe.
   using Clock = std::function<Instant()>;
 
-  // `abort` makes the current and all later work fail: that of the transport. None where work waits for nobody.
+  // `abort` makes the current and all later work fail; it is usually the transport's. Null if no
+  // work waits for a peer.
   static std::unique_ptr<CommStream> start(std::function<void()> abort = nullptr,
                                            size_t queued_max = kQueuedMax,
                                            Clock clock = monotonic_now);
-  // Drops what has not begun and waits for what has. If anything is left, this rank goes in the middle of a collective: then it
-  // aborts first, so that it waits for no peer, which may hang, and no peer waits for it.
+  // Drops work that has not begun and waits for the current one. If any is left, this rank exits in
+  // the middle of a collective: abort() is then called first, so that neither this rank nor a peer,
+  // which may hang, waits for the other.
   ~CommStream();
   CommStream(const CommStream&) = delete;
   CommStream& operator=(const CommStream&) = delete;
 
-  // What `work` uses lives until it is waited for. Waits while as many as there is room for are in the queue. `ready`, which may be empty, waits on the stream's
-  // thread for the computation that the work needs: that is no time of a collective, and nobody is blocked by peers meanwhile.
+  // Objects that `work` uses must live until the work has been waited for. Blocks while the queue
+  // is full. `ready`, which may be empty, blocks on the stream's thread until the computation has
+  // produced the inputs; that time counts neither as collective time nor as blocked by peers.
   CommTicket enqueue(Work work, std::function<void()> ready = nullptr);
   absl::Status wait(CommTicket ticket);
-  // For all that was enqueued before.
+  // Waits for all work enqueued so far.
   absl::Status wait_all();
-  // The first failure so far.
+  // Returns the first failure so far.
   absl::Status status() const;
 
   CommTimes times() const;
@@ -79,7 +85,7 @@ class CommStream {
 
   CommStream(size_t queued_max, Clock clock) : queued_max_(queued_max), now_(std::move(clock)) {}
   void run();
-  // In all that was waited for to be ready, until now. Under the lock.
+  // Returns the time spent in `ready` callbacks until `now`. Requires the lock.
   Duration readying(Instant now) const;
 
   const size_t queued_max_;

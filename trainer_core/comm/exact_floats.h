@@ -1,4 +1,4 @@
-// Numbers that travel through fp32 collectives without losing a bit.
+// Encodes integers as fp32 values that collectives transfer without loss.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace muster::trainer {
 
 constexpr size_t kFloatsPerU64 = 4;
 
-// 16 bits an element: every one is an integer that fp32 holds exactly.
+// 16 bits per element: fp32 represents every such integer exactly.
 inline std::array<float, kFloatsPerU64> floats_of_u64(uint64_t value) {
   std::array<float, kFloatsPerU64> out{};
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(value >> (16 * i) & 0xFFFF);

@@ -1,5 +1,5 @@
-// What failed first of a rank's groups that use NCCL: the others end with it, wherever they wait for a device. Internal to nccl_group.cc and
-// what it is made of. Any thread.
+// Holds the first failure among a rank's groups that use NCCL: the other groups end with it
+// wherever they wait for a device. Internal to nccl_group.cc and its parts. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ class FirstFailure {
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  // The first status that this is called with.
+  // Stores `failure` unless there is one already; returns the stored status.
   absl::Status keep(const absl::Status& failure) {
     const std::lock_guard lock(mutex_);
     if (status_.ok()) status_ = failure;

@@ -1,4 +1,4 @@
-// Waiting for a word of memory that threads or processes share. Internal to comm.
+// Waits on a word of memory that threads or processes share. Internal to comm.
 #pragma once
 
 #include <linux/futex.h>
@@ -15,7 +15,8 @@
 
 namespace muster::trainer {
 
-// Sleeps while `word` is `seen`, for `timeout` at most; may return at any time. The word may lie in memory of several processes.
+// Sleeps while `word` equals `seen`, for at most `timeout`; may wake spuriously. The word may be
+// mapped by several processes.
 inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen, Duration timeout) {
   constexpr int64_t kSecond = 1'000'000'000;
   const timespec relative{.tv_sec = timeout.count() / kSecond,

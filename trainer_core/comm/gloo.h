@@ -1,4 +1,4 @@
-// The `gloo` transport: ranks are processes that talk over TCP through the Gloo library.
+// The `gloo` transport: ranks are processes that communicate over TCP through the Gloo library.
 #pragma once
 
 #include <chrono>
@@ -17,13 +17,13 @@ struct GlooOptions {
   std::string rendezvous;                  // host:port of the store
   std::string bind_address = "127.0.0.1";  // this host's address that the peers can reach
   std::string scope;                       // "<job>/<attempt>/": keys of another launch meet nobody
-  // Until every rank has come: as long as the slowest may take to start.
+  // Time until every rank must have joined: as long as the slowest may take to start.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(120);
   std::chrono::milliseconds timeout = kRoundTimeout;
 };
 
-// Meets the world's other ranks and connects to each of them. DeadlineExceeded names the ranks that
-// did not come; Unavailable when the store or a peer cannot be reached. Needs SIGPIPE ignored.
+// Joins the world and connects to each other rank. Errors: DeadlineExceeded names the missing
+// ranks; Unavailable if the store or a peer cannot be reached. Requires that SIGPIPE is ignored.
 absl::StatusOr<std::shared_ptr<Transport>> connect_gloo(const GlooOptions& options);
 
 }  // namespace muster::trainer

@@ -13,8 +13,8 @@
 
 namespace muster::trainer {
 
-// Gloo's interface speaks in exceptions: they are caught where Gloo is called, in gloo.cc. One
-// thread.
+// Throws on errors, as Gloo's interface requires; gloo.cc catches the exceptions where it calls
+// Gloo. One thread.
 class GlooStore : public gloo::rendezvous::Store {
  public:
   GlooStore(std::unique_ptr<RendezvousClient> client, std::string prefix,
@@ -27,7 +27,7 @@ class GlooStore : public gloo::rendezvous::Store {
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override;
 
-  // Whether someone has set `key`, without waiting; true when the store cannot say.
+  // Returns whether `key` is set, without waiting; true if the store does not answer.
   bool has(const std::string& key);
 
  private:

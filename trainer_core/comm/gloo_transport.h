@@ -1,4 +1,4 @@
-// Channels over a Gloo context. Internal to comm: gloo.h makes the context.
+// Channels over a Gloo context. Internal to comm: gloo.h creates the context.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class GlooTransport;
 
 class GlooChannel : public Channel {
  public:
-  // `first_slot`: the channel's messages have the slots from there on.
+  // `first_slot`: the first of the Gloo slots of this channel's messages.
   GlooChannel(GlooTransport& transport, uint64_t first_slot, std::span<const int> members);
   ~GlooChannel() override;
 
@@ -28,7 +28,7 @@ class GlooChannel : public Channel {
   absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
   absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                 size_t bytes, Combine combine) override;
-  // Ends the waits of a round that runs. Any thread.
+  // Ends the waits of the current round. Any thread.
   void abort();
 
  private:
@@ -62,7 +62,8 @@ class GlooTransport : public Transport {
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
   std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override;
-  // Closes every connection, so that the peers learn of a failure at once instead of at their timeout; Gloo cannot tell them why.
+  // Closes every connection, so that peers notice a failure at once and not at their timeout. Gloo
+  // cannot transmit the reason.
   void fail(const std::string& reason) override;
 
  private:

@@ -1,4 +1,4 @@
-// Texts between the ranks of a process group.
+// Exchanges texts between the ranks of a process group.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace muster::trainer {
 
-// The root's text, on all ranks; the others' is not looked at. Errors are the group's.
+// Returns the root's text on all ranks; the text of other ranks is ignored. Errors are the group's.
 absl::StatusOr<std::string> broadcast_text(ProcessGroup& group, std::string_view text, int root,
                                            std::string_view name);
-// Every rank's text on the first rank, in their order; none on the others.
+// Returns every rank's text, in rank order, on the first rank; an empty vector on the others.
 absl::StatusOr<std::vector<std::string>> gather_texts(ProcessGroup& group, std::string_view mine,
                                                       std::string_view name);
 

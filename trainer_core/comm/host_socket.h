@@ -31,15 +31,16 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// A socket that others of this host, this network namespace and this user may connect to. It has no file: the kernel forgets its
-// name with the process, however that ends.
+// Listens for connections from processes of the same host, network namespace and user. Has no file:
+// the kernel drops the name when the process ends, however that happens.
 class HostListener {
  public:
   static absl::StatusOr<HostListener> open();
 
   const std::string& name() const { return name_; }
   const Descriptor& socket() const { return socket_; }  // readable where somebody has connected
-  // A connection that waits, if it is this user's; another's is closed. Not valid: there is none. Never blocks.
+  // Accepts a pending connection of this user; closes those of other users. Returns an invalid
+  // descriptor if none is pending. Never blocks.
   Descriptor accept() const;
 
  private:
@@ -50,11 +51,12 @@ class HostListener {
   Descriptor socket_;
 };
 
-// DeadlineExceeded where the listener does not get to it in time.
+// Returns DeadlineExceeded if the listener does not accept in time.
 absl::StatusOr<Descriptor> connect_to_listener(const std::string& name, Instant deadline);
 
-// A number and a descriptor, which arrives as one of the receiver's own. Neither call blocks: there is room for a connection's first
-// message, and it is received whole when the socket is readable. Unavailable where the other end says anything else, or has closed.
+// A number and a descriptor, which arrives as the receiver's own. Neither call blocks: a connection
+// has room for its first message, which is complete when the socket is readable. Unavailable if the
+// other end sends anything else or has closed.
 struct HostMessage {
   int32_t number = 0;
   Descriptor descriptor;
@@ -62,7 +64,8 @@ struct HostMessage {
 absl::Status send_message(const Descriptor& socket, int32_t number, int descriptor);
 absl::StatusOr<HostMessage> receive_message(const Descriptor& socket);
 
-// Whether the other end is closed, which the kernel does for a process that was killed. The other end sends nothing.
+// Returns whether the other end is closed, which the kernel does for a killed process. Requires
+// that the other end sends nothing.
 bool is_closed(const Descriptor& socket);
 
 }  // namespace muster::trainer

@@ -1,4 +1,5 @@
-// A world over several hosts: ranks of one host by shared memory, others by the network. Internal to comm.
+// A world over several hosts: ranks of one host use shared memory, others the network. Internal to
+// comm.
 #pragma once
 
 #include <memory>
@@ -8,9 +9,9 @@
 
 namespace muster::trainer {
 
-// `near` reaches the ranks of this host, and is null where there is one; `far` reaches all. `hosts` by world rank, the same numbers
-// on each. A round goes through `far` first and then through `near`, on all ranks, so that no two wait crosswise. Reduction by
-// levels has no rounds that take both.
+// `near` reaches the ranks of this host and is null if there is only this one; `far` reaches all.
+// `hosts`, by world rank, is the same on every rank. A round uses `far` first and then `near` on
+// all ranks, so it cannot deadlock. Hierarchical reductions have no rounds that use both.
 std::shared_ptr<Transport> make_hybrid(std::shared_ptr<Transport> near,
                                        std::shared_ptr<Transport> far, std::vector<int> hosts);
 

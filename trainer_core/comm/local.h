@@ -11,15 +11,16 @@
 
 namespace muster::trainer {
 
-// What the ranks of one world share. Any thread may join; transports keep the shared state alive, so the world may be destroyed
-// before them.
+// The state that the ranks of one world share. Any thread may join. Transports keep the state
+// alive, so this object may be destroyed before them.
 class LocalWorld {
  public:
   LocalWorld(int size, std::chrono::milliseconds timeout);
 
-  // Rank `rank`'s end, once per rank. A transport that is destroyed has left: who waits for it gets Unavailable.
+  // Returns rank `rank`'s end; called once per rank. Destroying a transport leaves the world: ranks
+  // that wait for it get Unavailable.
   std::shared_ptr<Transport> join(int rank) const;
-  // The same with one group, of all ranks. `page` may be null, and outlives the group.
+  // The same with one group of all ranks. `page` may be null and must outlive the group.
   std::unique_ptr<ProcessGroup> join(int rank, ProgressWriter* page, std::string name) const;
 
  private:

@@ -1,8 +1,8 @@
 // The memory through which ranks that see each other's memory pass messages: threads of one process (`local`), or processes of
 // one host (`shm`). Internal to comm.
 //
-// Each rank has a mailbox, which all ranks can read and write. A message lies on its sender's mailbox, in a part for its receiver, until
-// the receiver has taken it:
+// Each rank has a mailbox that all ranks can read and write. A message stays in its sender's
+// mailbox, in the part for its receiver, until the receiver has taken it:
 //
 //                    sender                         receiver
 //   kFree ──▶ where, bytes, number = n ──▶ kPosted ──▶ kReading ──▶ kTaken (as good as kFree)
@@ -10,13 +10,14 @@
 //
 // A mailbox (offsets follow from the number of ranks):
 //   Mailbox                       state, reason
-//   ChannelMailbox[kChannelsMax]  id, bell, awaited; each followed by kLanes lanes of one Part for each rank
-//   staging                    kChannelsMax x kLanes pieces of `staging_bytes`, where processes put what they send; threads send from
-//                              anywhere
+//   ChannelMailbox[kChannelsMax]  id, bell, awaited; each followed by kSlots slots of one Part per rank
+//   staging                    kChannelsMax x kSlots buffers of `staging_bytes`, from which
+//                              processes send; threads send from any memory
 //
-// Sleeping: a rank writes a bit for each peer that it waits for into `awaited` and sleeps on its channel's `bell`. A peer that
-// posts or takes clears its bit, and the last one rings: a round costs one wake-up and not one for each peer, which with more
-// ranks than cores is most of a small round. Who leaves rings all bells.
+// Sleeping: a rank sets a bit in `awaited` for each peer that it waits for and sleeps on its
+// channel's `bell`. A peer that posts or takes clears its bit, and the last one rings. A round thus
+// costs one wake-up instead of one per peer, which would dominate small rounds if ranks outnumber
+// cores. A rank that leaves rings all bells.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ namespace muster::trainer {
 
 constexpr int kChannelsMax =
     64;  // of a rank: the groups of a mesh are some ten, on a few lanes each
-constexpr int kLanes =
+constexpr int kSlots =
     2;  // rounds of a channel that may be under way: one is read while the next is written
 
 enum class PartState : uint32_t { kFree, kPosted, kReading, kTaken, kRevoked };
@@ -42,7 +43,7 @@ struct alignas(64) Part {
 };
 
 struct alignas(64) ChannelMailbox {
-  std::atomic<uint64_t> id;  // 0: nobody's
+  std::atomic<uint64_t> id;  // 0: not opened
   std::atomic<uint64_t>
       awaited;  // bits of mailboxes (mailbox_bit); two mailboxes may share one, who then wakes a sleeper too early
   std::atomic<uint32_t> bell;
@@ -51,7 +52,8 @@ constexpr uint64_t mailbox_bit(int mailbox) {
   return uint64_t{1} << (static_cast<unsigned>(mailbox) % 64);
 }
 
-// kLeft: at its end; what it has sent counts. kFailed: whoever has a round with it fails, too.
+// kLeft: ended normally; messages that it has sent remain valid. kFailed: every rank in a round
+// with it fails.
 enum class MailboxState : uint32_t { kHere, kLeft, kFailed };
 
 struct alignas(64) Mailbox {
@@ -59,13 +61,13 @@ struct alignas(64) Mailbox {
   std::array<char, 252> reason;  // written before the state changes: "rank 3 is gone"
 };
 
-// The same for all mailboxes of a transport.
+// The layout, which is the same for all mailboxes of a transport.
 struct MailboxLayout {
   int ranks = 1;
   size_t staging_bytes = 0;
 };
 
-// A view of one rank's mailbox. Owns nothing. Memory that is all zero is a mailbox on which nothing lies.
+// A view of one rank's mailbox. Owns nothing. All-zero memory is an empty mailbox.
 class MailboxView {
  public:
   MailboxView(std::byte* memory, const MailboxLayout& layout)
@@ -75,14 +77,14 @@ class MailboxView {
   ChannelMailbox& channel(int c) const {
     return *reinterpret_cast<ChannelMailbox*>(memory_ + channel_offset(c));
   }
-  Part& part(int c, int lane, int rank) const {
-    const size_t index = static_cast<size_t>(lane) * ranks_ + static_cast<size_t>(rank);
+  Part& part(int c, int slot, int rank) const {
+    const size_t index = static_cast<size_t>(slot) * ranks_ + static_cast<size_t>(rank);
     return *reinterpret_cast<Part*>(memory_ + channel_offset(c) + sizeof(ChannelMailbox) +
                                     index * sizeof(Part));
   }
-  // From the mailbox's beginning.
-  size_t staging_offset(int c, int lane) const {
-    const size_t index = static_cast<size_t>(c) * kLanes + static_cast<size_t>(lane);
+  // Returns the offset from the mailbox's beginning.
+  size_t staging_offset(int c, int slot) const {
+    const size_t index = static_cast<size_t>(c) * kSlots + static_cast<size_t>(slot);
     return round_up(channel_offset(kChannelsMax), kPage) + index * layout_.staging_bytes;
   }
   size_t bytes() const { return staging_offset(kChannelsMax, 0); }
@@ -96,7 +98,7 @@ class MailboxView {
   }
 
   size_t channel_offset(int c) const {
-    const size_t each = sizeof(ChannelMailbox) + kLanes * ranks_ * sizeof(Part);
+    const size_t each = sizeof(ChannelMailbox) + kSlots * ranks_ * sizeof(Part);
     return sizeof(Mailbox) + static_cast<size_t>(c) * each;
   }
 

@@ -86,15 +86,15 @@ absl::Status MailboxChannel::begin_round() {
   return absl::OkStatus();
 }
 
-Part& MailboxChannel::own_part(int lane, const Peer& to) const {
-  return transport_.view(transport_.own_).part(index_, lane, to.mailbox);
+Part& MailboxChannel::own_part(int slot, const Peer& to) const {
+  return transport_.view(transport_.own_).part(index_, slot, to.mailbox);
 }
 
 absl::Status MailboxChannel::post(std::span<const Outgoing> out) {
   if (out.empty()) return absl::OkStatus();
-  if (auto status = await_taken(lane_); !status.ok()) return status;
+  if (auto status = await_taken(slot_); !status.ok()) return status;
   const MailboxView& own = transport_.view(transport_.own_);
-  size_t staged = own.staging_offset(index_, lane_);
+  size_t staged = own.staging_offset(index_, slot_);
   const size_t end = staged + transport_.options_.layout.staging_bytes;
   std::span<const std::byte> last;
   uint64_t where = 0;
@@ -112,20 +112,20 @@ absl::Status MailboxChannel::post(std::span<const Outgoing> out) {
     }
     last = message.bytes;
     Peer& to = peer(message.to);
-    Part& part = own_part(lane_, to);
+    Part& part = own_part(slot_, to);
     part.where = where;
     part.bytes = message.bytes.size();
     part.state.store(PartState::kPosted);
     part.number.store(++to.sent);
     ring(to);
   }
-  lane_ = (lane_ + 1) % kLanes;
+  slot_ = (slot_ + 1) % kSlots;
   return absl::OkStatus();
 }
 
-absl::Status MailboxChannel::await_taken(int lane) {
+absl::Status MailboxChannel::await_taken(int slot) {
   const auto is_taken = [&](Peer& to) {
-    const PartState state = own_part(lane, to).state.load();
+    const PartState state = own_part(slot, to).state.load();
     return state == PartState::kFree || state == PartState::kTaken;
   };
   return wait_for(all_, is_taken, "nothing was taken by");
@@ -143,8 +143,8 @@ Part* MailboxChannel::posted_by(Peer& from) {
   if (from.channel < 0) from.channel = transport_.find_channel(from.mailbox, id_);
   if (from.channel < 0) return nullptr;
   const MailboxView& theirs = transport_.view(from.mailbox);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    Part& part = theirs.part(from.channel, lane, transport_.own_);
+  for (int slot = 0; slot < kSlots; ++slot) {
+    Part& part = theirs.part(from.channel, slot, transport_.own_);
     if (part.number.load() == from.received + 1) return &part;
   }
   return nullptr;
@@ -250,7 +250,7 @@ absl::Status MailboxChannel::late(std::string_view what, std::span<const int> si
 }
 
 absl::Status MailboxChannel::end_round(absl::Status status) {
-  for (int lane = 0; lane < kLanes && status.ok() && lent_; ++lane) status = await_taken(lane);
+  for (int slot = 0; slot < kSlots && status.ok() && lent_; ++slot) status = await_taken(slot);
   if (status.ok()) return status;
   give_up(std::string(status.message()));  // peers say this cause, too
   // Between processes what an isolated rank has posted stays where it is: a peer that is not through with an earlier round, which may
@@ -273,9 +273,9 @@ absl::Status MailboxChannel::revoked(const Peer& by) const {
 }
 
 void MailboxChannel::revoke() {
-  for (int lane = 0; lane < kLanes; ++lane) {
+  for (int slot = 0; slot < kSlots; ++slot) {
     for (const Peer& to : peers_) {
-      Part& part = own_part(lane, to);
+      Part& part = own_part(slot, to);
       PartState posted = PartState::kPosted;
       part.state.compare_exchange_strong(posted, PartState::kRevoked);
       // Who reads waits for nobody while it does. Between processes the memory stays where it is.

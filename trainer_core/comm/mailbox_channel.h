@@ -16,7 +16,7 @@ class MailboxTransport;
 
 class MailboxChannel : public Channel {
  public:
-  // `index` of the rank's own mailbox's channel.
+  // `index` is the channel's index in this rank's own mailbox.
   MailboxChannel(MailboxTransport& transport, int index, uint64_t id, std::span<const int> members);
 
   size_t round_bytes_max(std::span<const int> members) const override;
@@ -33,34 +33,36 @@ class MailboxChannel : public Channel {
   };
 
   Peer& peer(int member) { return peers_[static_cast<size_t>(member)]; }
-  Part& own_part(int lane, const Peer& to) const;
+  Part& own_part(int slot, const Peer& to) const;
 
   absl::Status begin_round();
   absl::Status post(std::span<const Outgoing> out);
-  // Until all that this rank has posted in a lane has been read.
-  absl::Status await_taken(int lane);
-  // Until the message that comes next from each of `members_` is there; parts_ are theirs.
+  // Blocks until the receivers have taken everything that this rank has posted in a slot.
+  absl::Status await_taken(int slot);
+  // Blocks until the next message of each of `members_` has arrived; stores their parts in parts_.
   absl::Status await_posted();
-  // From now on the sender's memory stays as it is, until taken().
+  // Keeps the sender's memory unchanged until taken().
   absl::Status claim(int member, Part& part, size_t bytes);
   void taken(int member, Part& part);
-  // After a failure this rank leaves, or this channel where they are isolated, but not before nobody reads its memory any more.
+  // Ends a failed round: waits until no peer reads this rank's memory, then leaves the transport,
+  // or closes this channel alone if channels are isolated.
   absl::Status end_round(absl::Status status);
 
   Part* posted_by(Peer& from);
   const std::byte* bytes_of(const Peer& from, const Part& part) const;
-  // Until `ready` for all of `members`; DeadlineExceeded says "`what` rank 3 within …".
+  // Blocks until `ready` holds for all of `members`. DeadlineExceeded reads "`what` rank 3 within
+  // …".
   absl::Status wait_for(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready,
                         std::string_view what);
-  // False where there is nothing to wait for any more.
+  // Sets the bits of the awaited peers. Returns false if nothing is left to wait for.
   bool announce(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready);
-  // Unavailable where a peer has failed, or has left without what is waited for.
+  // Returns Unavailable if a peer has failed, or has left before it was ready.
   absl::Status check_peers(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready,
                            bool look);
   absl::Status late(std::string_view what, std::span<const int> silent);
   void ring(Peer& peer);
   void revoke();
-  // Ends all channels, or none where they are isolated.
+  // Ends all channels, or only this one if channels are isolated.
   void give_up(const std::string& reason);
   absl::Status revoked(const Peer& by) const;
 
@@ -68,12 +70,12 @@ class MailboxChannel : public Channel {
   int index_;
   uint64_t id_;
   std::vector<Peer> peers_;  // by member
-  int lane_ = 0;             // that the next round posts in
+  int slot_ = 0;             // that the next round posts in
   Instant deadline_;
   absl::Status broken_;       // an isolated channel's first failure
   bool lent_ = false;         // peers read memory of this rank's caller in this round
   std::vector<int> all_;      // members
-  std::vector<int> members_;  // from whom the round receives
+  std::vector<int> members_;  // that the round receives from
   std::vector<int> missing_;
   std::vector<Part*> parts_;
   std::vector<const std::byte*> versions_;

@@ -1,4 +1,5 @@
-// The transport between ranks that see each other's mailboxes (mailbox.h). Internal to comm: local.h and shm.h make it.
+// The transport between ranks that can access each other's mailboxes (mailbox.h). Internal to comm:
+// local.h and shm.h create it.
 #pragma once
 
 #include <atomic>
@@ -19,11 +20,13 @@ struct MailboxOptions {
   std::vector<int> ranks;  // world ranks that have mailboxes here, ascending, this one among them
   std::vector<MailboxView> mailboxes;  // theirs, in that order
   MailboxLayout layout;
-  // Peers can read any memory of the sender; else what a round sends is copied into staging.
+  // Whether peers can read any memory of the sender. Otherwise outgoing data is copied into
+  // staging.
   bool threads = false;
   int world_size = 1;
   std::chrono::milliseconds timeout{};  // of one round
-  // Whether the owner of mailbox `index` can no more say itself that it is gone. May be empty. Any thread.
+  // Returns whether the owner of mailbox `index` died without marking its mailbox. May be empty.
+  // Any thread.
   std::function<bool(int index)> lost;
   std::shared_ptr<void> memory;  // keeps the mailboxes alive
 };
@@ -47,12 +50,14 @@ class MailboxTransport : public Transport {
   int world_rank(int index) const { return options_.ranks[static_cast<size_t>(index)]; }
   int index_of(int world_rank) const;
 
-  // This rank takes no more part. The first reason counts; peers that wait for it get it as their error.
+  // Ends this rank's participation. The first reason counts; waiting peers receive it as their
+  // error.
   void leave(MailboxState state, const std::string& reason);
   MailboxState state(int index) const { return view(index).mailbox().state.load(); }
-  // Why nothing more will come from a mailbox; empty when something may. `look`: ask options_.lost, too, which takes a system call.
+  // Returns why nothing more will arrive from a mailbox; empty if something may. `look`: also calls
+  // options_.lost, which is a system call.
   std::string gone(int index, bool look = true) const;
-  // -1: not opened yet.
+  // Returns -1 if the channel has not been opened yet.
   int find_channel(int index, uint64_t id) const;
 
   MailboxOptions options_;

@@ -1,5 +1,6 @@
-// The functions of NCCL that groups call, and no more of it: a library is opened when a process runs, and tests have another table. Numbers
-// and layouts are those of NCCL's own header, which keeps them from version to version (nccl.h, ncclCommInitRankConfig and on).
+// The functions of NCCL that groups call. The library is opened at run time; tests substitute
+// another table. Constants and layouts match NCCL's header, which keeps them stable between
+// versions (nccl.h, ncclCommInitRankConfig and later).
 #pragma once
 
 #include <array>
@@ -21,7 +22,7 @@ using NcclResult = int;          // ncclResult_t
 constexpr NcclResult kNcclSuccess = 0;
 constexpr NcclResult kNcclInProgress = 7;
 
-// ncclConfig_t as of 2.17; later versions take it.
+// ncclConfig_t as of 2.17; later versions accept it.
 struct NcclConfig {
   static constexpr int kUndefined = std::numeric_limits<int>::min();
 
@@ -34,7 +35,8 @@ struct NcclConfig {
   int max_ctas = kUndefined;  // thread blocks of a kernel at most
   const char* net_name = nullptr;
 
-  // As the library `version` knows it: 2.14, the first with communicators that do not block, has no more than that.
+  // Returns the configuration that library `version` accepts. Version 2.14, the first with
+  // nonblocking communicators, supports only the first fields.
   static NcclConfig of(int version);
 };
 
@@ -68,11 +70,11 @@ struct NcclApi {
   NcclResult (*group_end)() = nullptr;
 };
 
-// "2.28.9" of NCCL's own number.
+// Formats NCCL's version number: "2.28.9".
 std::string nccl_version_text(int version);
 
-// Of the library `name`, where the system's loader finds it; it stays open. NotFound where there is none, FailedPrecondition where it is
-// older than 2.14.
+// Opens the library `name` through the system's loader; it stays open. Errors: NotFound if it does
+// not exist, FailedPrecondition if it is older than 2.14.
 absl::StatusOr<std::shared_ptr<const NcclApi>> open_nccl(const char* name = "libnccl.so.2");
 
 }  // namespace muster::trainer

@@ -1,5 +1,6 @@
-// One rank's end of a NCCL communicator, and the queue of its collectives. Internal to nccl_group.cc. One thread at a time calls; another
-// may await() what was called, and any may abort().
+// One rank's end of an NCCL communicator, and the device queue of its collectives. Internal to
+// nccl_group.cc. One thread at a time calls; another may await() enqueued work, and any may
+// abort().
 #pragma once
 
 #include <atomic>
@@ -22,45 +23,48 @@ class NcclEnd {
 
   NcclEnd(NcclOptions options, const DeviceMemory& memory)
       : options_(std::move(options)), memory_(memory) {}
-  // Waits a moment for what peers still want of it; after an error or abort() it does not.
+  // Waits briefly for operations that peers still need; after an error or abort() it does not wait.
   ~NcclEnd();
   NcclEnd(const NcclEnd&) = delete;
   NcclEnd& operator=(const NcclEnd&) = delete;
 
-  // Whether connect() has been called and has succeeded.
+  // Returns whether connect() has succeeded.
   bool is_connected() const { return connected_; }
-  // Together with all ranks of `group`, which has met before. An error names the ranks that differ, or that have no communicator: Unavailable
-  // or DeadlineExceeded where this rank has lost others, FailedPrecondition where its own library, environment or network is why.
+  // Creates the communicator together with all ranks of `group`, which must be connected already.
+  // The error names the ranks that differ or that have no communicator: Unavailable or
+  // DeadlineExceeded if this rank has lost peers, FailedPrecondition if its own library,
+  // environment or network is the cause.
   absl::Status connect(ProcessGroup& group);
-  // Calls, and returns when NCCL has handed it over to the queue. It fails as await() does.
+  // Enqueues `call` and returns once NCCL has accepted it. Fails as await() does.
   absl::Status launch(Call call);
-  // Until the device has come to `mark`. Unavailable after an error of NCCL's, abort(), or another group's failure, DeadlineExceeded when
-  // it has not come there in time; then there is no communicator any more: what the device still had to do of its calls it ends without
-  // result, and every call and wait fails with the first of these errors.
-  enum class Manner : uint8_t { kEager, kPatient };  // asks without a pause at first, or never
+  // Blocks until the device has reached `mark`. Returns Unavailable after an NCCL error, abort() or
+  // another group's failure, and DeadlineExceeded if the device does not reach it in time. The
+  // communicator is then destroyed: pending calls end without a result, and every later call and
+  // wait fails with the first of these errors.
+  enum class Manner : uint8_t { kEager, kPatient };  // poll without pausing at first, or never
   absl::Status await(const DeviceMark& mark, Duration timeout, Manner manner);
-  // Of connected ends.
+  // Requires a connected end.
   DeviceQueue& queue() { return *queue_; }
-  // Makes what is waited for and every later call fail. Any thread.
+  // Makes current waits and all later calls fail. Any thread.
   void abort() { aborted_ = true; }
 
  private:
   absl::StatusOr<NcclUniqueId> share_id(ProcessGroup& group);
   absl::Status no_id(const ProcessGroup& group, NcclResult found) const;
   NcclResult init(const NcclUniqueId& id, int ranks, int rank);
-  // Who has no communicator and why, of what init() has come to on each rank.
+  // Returns which ranks have no communicator and why, from the results of init() on each rank.
   absl::Status judge(const ProcessGroup& group, std::span<const int32_t> found) const;
-  // What NCCL says of the communicator; kGone where there is none any more.
+  // Returns NCCL's asynchronous state of the communicator; kGone if it has been destroyed.
   NcclResult ask() const;
   bool is_aborted() const { return aborted_ || options_.failure->is_there(); }
-  // Until `done` says so of what NCCL says: then success, or NCCL's error, kNcclInProgress when the time is over, and another number after
-  // abort(), or without a communicator.
+  // Polls NCCL's state until `done` accepts it. Returns success, NCCL's error, kNcclInProgress
+  // after the timeout, or a distinct value after abort() or without a communicator.
   NcclResult wait(NcclResult called, Duration timeout, Manner manner,
                   absl::FunctionRef<bool(NcclResult found)> done) const;
-  // Of what a wait of so long has come to.
+  // Converts the result of a wait into a status.
   absl::Status conclude(NcclResult result, Duration timeout);
   std::string text_of(NcclResult result) const;
-  // The first status that this is called with.
+  // Returns the first status that was passed to this function.
   absl::Status give_up(absl::Status status);
 
   const NcclOptions options_;

@@ -1,29 +1,36 @@
-// Collectives of numbers in a device's memory by NCCL. What NCCL has not (numbers of the host's, the largest of each element, sums of bf16
-// in fp32) and the first meeting go through the group that it is made over.
+// Collectives over device memory by NCCL. The wrapped group provides what NCCL lacks (host buffers,
+// the elementwise maximum, bf16 sums in fp32) and the first exchange of messages.
 //
-//   first collective: versions compared ──▶ rank 0's id to all ──▶ communicator, within a bounded time ──▶ who has none?
-//   collective: called on the group's own queue ──▶ looked after until the device has done it ──▶ complete on the progress page
+//   first collective: compare versions ──▶ broadcast rank 0's id ──▶ create the communicator in bounded
+//                     time ──▶ agree on which ranks have none
+//   each collective:  enqueue on the group's queue ──▶ monitor until the device has done it ──▶ complete
+//                     on the progress page
 //
-// Whoever looks after it asks NCCL for errors and the group for abort(): either ends the communicator, and the rank's collective with
-// Unavailable. So does the failure of another of the rank's groups, of host's numbers, too, because peers that miss the rank there may not
-// come here either: what is told then, by each of the groups, is that failure. NCCL rounds sums of bf16 at each hop, where other groups
-// round once.
+// The monitor polls NCCL for errors and the group for abort(). Either one destroys the communicator
+// and fails the rank's collective with Unavailable. A failure of another of the rank's groups, also
+// in a collective of host buffers, has the same effect, because peers that miss the rank there may
+// not reach this collective; every group then returns that first failure. NCCL rounds bf16 sums at
+// each hop; other groups round once.
 //
-// Without a computation to follow the calling thread does so. In a computation's order (ProcessGroup::follow) the device waits, and not the
-// host:
+// Without a computation to follow, the calling thread monitors the collective. If the group follows
+// a computation (ProcessGroup::follow), the device waits instead of the host:
 //
-//   computation   … mark ──────────────────▶ waits for done …        a thread of the group's takes one after the other:
-//   own queue          ▶ waits ▶ collective ▶ done                   mark: started; done: completed, and how long it took
+//   computation  … mark ────────────────▶ waits for done …     a thread of the group, in order:
+//   own queue         ▶ waits ▶ collective ▶ done              mark: started; done: completed, and its
+//                                                              duration
 //
-// It has to be a thread of its own: who calls may stand in CUDA by then, waiting for just that collective, and somebody has to end the
-// communicator when a peer is gone. On the page a collective is enqueued when it is called, and started and completed when the device says
-// so. A rank is some kOutstandingMax collectives of a group ahead of its device at most.
+// Monitoring needs its own thread: the caller may block inside CUDA for this very collective, and
+// someone must destroy the communicator when a peer is gone. The page shows a collective as
+// enqueued when it is called, and as started and completed when the device reports so. A rank runs
+// at most kOutstandingMax collectives of a group ahead of its device.
 //
-// Several groups of a rank may be on its device at one time, whose kernels wait for peers. Nobody waits crosswise: within a lane
-// (process_groups.h) one collective follows the other, on the device or on the lane's thread, in the order of the pass, which is the same
-// on all ranks; between lanes the host waits for what was called earlier in that order, never for what comes later; and all
-// kernels that there are at one time have room on a device (nccl_blocks_max). So NCCL needs no order of launches from us, and NCCL_LAUNCH_ORDER_IMPLICIT must stay
-// unset: lanes are threads, and which of two calls first is not the same on all ranks.
+// Several groups of a rank may run kernels on its device at once, and these kernels wait for peers.
+// No deadlock arises. Within a channel (process_groups.h) collectives run one after the other, on
+// the device or on the channel's thread, in the order of the pass, which is the same on all ranks.
+// Between channels the host only waits for calls that are earlier in that order. All concurrent
+// kernels fit on a device (nccl_blocks_max). NCCL therefore needs no launch order from us, and
+// NCCL_LAUNCH_ORDER_IMPLICIT must stay unset: channels are threads, whose relative order differs
+// between ranks.
 #pragma once
 
 #include <chrono>
@@ -45,16 +52,18 @@ struct NcclOptions {
   std::chrono::milliseconds timeout = kRoundTimeout;   // of a collective, once it has started
   int blocks_max =
       0;  // thread blocks of a kernel, the same on all ranks; 0, and before 2.17: as NCCL decides
-  // Of all groups that are made with it: those of one rank.
+  // Shared by all groups of one rank.
   std::shared_ptr<FirstFailure> failure = std::make_shared<FirstFailure>();
 };
 
-// The page's ring keeps the names of the last kProgressRingLength collectives of all groups: what a device stands in has to be among them.
+// The page's ring keeps the names of the last kProgressRingLength collectives of all groups. The
+// one in which a device hangs has to be among them.
 constexpr size_t kOutstandingMax = 8;
 
-// `group`: of the same ranks, for the host's numbers and staged ones (staged_group.h). Takes no message until the first collective of the
-// device's numbers. `page` (may be null) and `memory` outlive it; on the page it has a place of its own, "fsdp nccl", with
-// `lowest_member` of the world.
+// `group` has the same ranks and serves host buffers and staged ones (staged_group.h). Sends no
+// message until the first collective of device buffers. `page` (may be null) and `memory` must
+// outlive it. The page lists it separately, as "fsdp nccl", with `lowest_member` as a rank of the
+// world.
 std::unique_ptr<ProcessGroup> nccl_group(std::unique_ptr<ProcessGroup> group,
                                          const NcclOptions& options, const DeviceMemory& memory,
                                          ProgressWriter* page, uint32_t lowest_member);

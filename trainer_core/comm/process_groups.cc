@@ -52,13 +52,13 @@ ProcessGroups::ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& m
       << "a mesh of " << mesh.ranks() << " for a world of " << transport_->size();
 }
 
-ProcessGroup& ProcessGroups::of(const GroupAxes& axes, int lane) {
+ProcessGroup& ProcessGroups::of(const GroupAxes& axes, int channel) {
   const std::lock_guard lock(mutex_);
   const GroupAxes needed = without_trivial_axes(axes, mesh_);
-  auto& group = groups_[{needed, lane}];
+  auto& group = groups_[{needed, channel}];
   if (group == nullptr) {
-    group = make(needed, lane);
-    if (lane == kComputeLane) group->follow(computation_);
+    group = make(needed, channel);
+    if (channel == kComputeChannel) group->follow(computation_);
   }
   return *group;
 }
@@ -82,7 +82,7 @@ void ProcessGroups::follow(const std::shared_ptr<DeviceQueue>& computation) {
   const std::lock_guard lock(mutex_);
   computation_ = computation;
   for (const auto& [key, group] : groups_)
-    if (key.second == kComputeLane) group->follow(computation_);
+    if (key.second == kComputeChannel) group->follow(computation_);
 }
 
 absl::Status ProcessGroups::finish() {
@@ -90,7 +90,7 @@ absl::Status ProcessGroups::finish() {
   {
     const std::lock_guard lock(mutex_);  // not while they are waited for: others may abort
     for (const auto& [key, group] : groups_)
-      if (key.second == kComputeLane) groups.push_back(group.get());
+      if (key.second == kComputeChannel) groups.push_back(group.get());
   }
   absl::Status status;
   for (ProcessGroup* const group : groups) status.Update(group->finish());
@@ -104,11 +104,11 @@ void ProcessGroups::abort() {
   for (const auto& [key, group] : groups_) group->abort();
 }
 
-std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lane) const {
+std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int channel) const {
   GroupSpec spec{.name = axes.axes.to_string(), .members = {}, .nodes = {}};
   if (axes.tensor_run > 0) absl::StrAppend(&spec.name, "/", axes.tensor_run);
   if (axes.pipeline_ends) spec.name += "/ends";
-  if (lane > 0) absl::StrAppend(&spec.name, "#", lane);
+  if (channel > 0) absl::StrAppend(&spec.name, "#", channel);
   for (const int32_t member : mesh_.group(rank(), axes)) {
     spec.members.push_back(member);
     spec.nodes.push_back(mesh_.node_of(member));
@@ -119,7 +119,7 @@ std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int lan
   const auto lowest = static_cast<uint32_t>(std::ranges::min(spec.members));
   auto group = staged_group(make_group(transport_, std::move(spec), page), memory_);
   // Who saves or leaves sends the host's numbers, and has to tell the loss of a peer from what has failed of other groups.
-  if (nccl_.api == nullptr || members == 1 || lane >= kCheckpointLane) return group;
+  if (nccl_.api == nullptr || members == 1 || channel >= kCheckpointChannel) return group;
   return nccl_group(std::move(group), nccl_, memory_, page, lowest);
 }
 
@@ -129,11 +129,11 @@ void ProcessGroups::for_each(const std::function<void(const ProcessGroup&)>& vis
   if (everyone_ != nullptr) visit(*everyone_);
 }
 
-Duration ProcessGroups::busy(int lane) const {
+Duration ProcessGroups::busy(int channel) const {
   const std::lock_guard lock(mutex_);
   Duration busy{};
   for (const auto& [key, group] : groups_)
-    if (key.second == lane) busy += group->busy();
+    if (key.second == channel) busy += group->busy();
   return busy;
 }
 

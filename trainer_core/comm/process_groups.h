@@ -1,4 +1,4 @@
-// All process groups of one rank, by the axes of the mesh along which their members differ.
+// All process groups of one rank, identified by the mesh axes along which their members differ.
 #pragma once
 
 #include <functional>
@@ -16,63 +16,73 @@
 
 namespace muster::trainer {
 
-// Lanes of a rank: each is one thread's at a time, and all that is said in one is in one order. Two uses of one lane meet where their
-// groups have the same members, as they have on a mesh of one axis, whatever axes they were asked for.
-constexpr int kComputeLane = 0;     // what the computation waits for where it stands
-constexpr int kStreamLane = 1;      // what runs beside it
-constexpr int kRingLane = 2;        // of attention's ring
-constexpr int kStageLane = 3;       // and the next two: of messages between stages
-constexpr int kCheckpointLane = 6;  // of whoever saves or restores; from here on never NCCL's
-constexpr int kLeaveLane = 7;       // of whoever leaves for the rank
-constexpr int kLocalLane = 8;       // of local checkpoints
+// Channels of a rank. Groups of the same ranks on different channels are independent; each opens a
+// Channel of its own. One thread at a time uses a channel, and its collectives have one order. On a
+// mesh of one axis all groups have the same members, so two uses of one channel then share a group,
+// whichever axes they name.
+constexpr int kComputeChannel = 0;     // what the computation waits for where it stands
+constexpr int kOverlapChannel = 1;     // what runs beside it
+constexpr int kRingChannel = 2;        // of attention's ring
+constexpr int kStageChannel = 3;       // and the next two: of messages between stages
+constexpr int kCheckpointChannel = 6;  // of whoever saves or restores; from here on never NCCL's
+constexpr int kLeaveChannel = 7;       // of whoever leaves for the rank
+constexpr int kLocalChannel = 8;       // of local checkpoints
 
-// The most thread blocks that a kernel of NCCL may have, so that all kernels which a rank of `mesh` has at one time find room on a device of so
-// many multiprocessors, each of which a block may fill: who waits for a peer there must not keep out what the peer waits for. There is one
-// of a lane, and of messages between stages one of each direction. 0: NCCL has none that are larger.
+// Returns the maximum of thread blocks per NCCL kernel such that all kernels that a rank of `mesh`
+// runs at once fit on a device with that many multiprocessors, each of which one block may occupy.
+// Otherwise a kernel that waits for a peer could keep out the kernel that the peer waits for. There
+// is one kernel per channel, and one per direction for messages between stages. Returns 0 if NCCL
+// has no larger kernels.
 int nccl_blocks_max(int multiprocessors, const Mesh& mesh);
 
-// Groups are made when they are first asked for, which takes no message, and live as long as this object. Any thread; each group is
-// one thread's at a time.
+// Creates each group at its first use, without sending a message; groups live as long as this
+// object. Thread-safe; each group is used by one thread at a time.
 class ProcessGroups {
  public:
-  // The mesh has the transport's ranks. `page` may be null; it outlives the groups, and so does `memory`, that of the numbers which groups
-  // are given beside the host's: what lies on a device is staged (staged_group.h).
+  // `mesh` has as many ranks as the transport. `page` (may be null) and `memory` must outlive the
+  // groups. `memory` is the device memory of buffers that groups receive besides host buffers;
+  // device buffers are staged (staged_group.h).
   ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh, ProgressWriter* page,
                 const DeviceMemory& memory = host_memory());
 
-  // The group of this rank along `axes`, "fsdp+context"; axes of one rank are left out. Groups of different lanes have the same members and nothing else in
-  // common, so two threads may use them at once; lane 1 is "fsdp+context#1".
-  ProcessGroup& of(const GroupAxes& axes, int lane = kComputeLane);
-  // All ranks.
+  // Returns this rank's group along `axes`, "fsdp+context"; axes of one rank are left out. Groups
+  // of different channels have the same members but share nothing else, so different threads may
+  // use them at once. On channel 1 the name is "fsdp+context#1".
+  ProcessGroup& of(const GroupAxes& axes, int channel = kComputeChannel);
+  // Returns the group of all ranks.
   ProcessGroup& world();
-  // All ranks, whatever mesh each of them has: for what is said before that is known to be one.
+  // Returns a group of all ranks that does not depend on the mesh: used before all ranks are known
+  // to have the same mesh.
   ProcessGroup& everyone();
 
-  // Groups that are made from here on bring a device's numbers together by NCCL. On all ranks at the same place.
+  // Makes groups that are created from now on use NCCL for device buffers. Called at the same point
+  // on all ranks.
   void use_nccl(const NcclOptions& options);
-  // The groups of kComputeLane, those that there are and those to come, follow it (ProcessGroup::follow).
+  // Makes all current and future groups of kComputeChannel follow `computation`
+  // (ProcessGroup::follow).
   void follow(const std::shared_ptr<DeviceQueue>& computation);
-  // Until what these have been called for is done; the first error, with which NCCL's groups of all lanes end.
+  // Blocks until the collectives of these groups are done. Returns the first error, which ends the
+  // NCCL groups of all channels.
   absl::Status finish();
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return transport_->rank(); }
 
-  // Each group that was asked for, in the order of axes and lanes.
+  // Visits each existing group in the order of axes and channels.
   void for_each(const std::function<void(const ProcessGroup&)>& visit) const;
-  // What this rank has sent through all groups.
+  // Returns the bytes that this rank has sent through all groups.
   SentBytes sent() const;
-  // How long it has been in collectives of a lane's groups.
-  Duration busy(int lane) const;
+  // Returns the time that the rank has spent in collectives of a channel's groups.
+  Duration busy(int channel) const;
 
   void abort();
-  // Transport's.
+  // See Transport::isolate_channels().
   void isolate_channels() { transport_->isolate_channels(); }
 
  private:
   using Key = std::pair<GroupAxes, int>;
 
-  std::unique_ptr<ProcessGroup> make(const GroupAxes& axes, int lane) const;
+  std::unique_ptr<ProcessGroup> make(const GroupAxes& axes, int channel) const;
 
   std::shared_ptr<Transport> transport_;
   Mesh mesh_;
@@ -82,7 +92,7 @@ class ProcessGroups {
   std::shared_ptr<DeviceQueue> computation_;
   mutable std::mutex mutex_;  // guards the groups
   std::map<Key, std::unique_ptr<ProcessGroup>> groups_;
-  std::unique_ptr<ProcessGroup> everyone_;  // null until it is asked for
+  std::unique_ptr<ProcessGroup> everyone_;  // null until everyone() is called
 };
 
 }  // namespace muster::trainer

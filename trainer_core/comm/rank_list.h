@@ -1,4 +1,4 @@
-// "rank 3", "ranks 1, 3": how errors name ranks. Internal to comm.
+// Formats ranks for error messages: "rank 3", "ranks 1, 3". Internal to comm.
 #pragma once
 
 #include <string>

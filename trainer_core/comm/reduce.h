@@ -1,5 +1,5 @@
-// The additions of every transport. Ranks are always added in rank order, so a sum depends on the group alone and all
-// transports agree bit for bit.
+// The reductions of every transport. Ranks are always added in rank order, so a sum depends only on
+// the group, and all transports agree bit for bit.
 #pragma once
 
 #include <cstddef>

@@ -10,11 +10,11 @@
 
 namespace muster::trainer {
 
-// One connection, one thread at a time. Every call is bounded; after an error other than
-// DeadlineExceeded the connection is of no more use.
+// One connection, used by one thread at a time. Every call is bounded. After any error except
+// DeadlineExceeded the connection is unusable.
 class RendezvousClient {
  public:
-  // `address` is host:port. Tries again until `timeout`: the store may be a moment behind.
+  // `address` is host:port. Retries until `timeout`, because the store may start a moment later.
   // Unavailable names the address.
   static absl::StatusOr<std::unique_ptr<RendezvousClient>> connect(
       const std::string& address, std::chrono::milliseconds timeout);
@@ -23,7 +23,7 @@ class RendezvousClient {
   RendezvousClient& operator=(const RendezvousClient&) = delete;
 
   absl::Status set(std::string_view key, std::string_view value);
-  // DeadlineExceeded when nobody sets the key in time.
+  // Returns DeadlineExceeded if the key is not set in time.
   absl::StatusOr<std::string> get(std::string_view key, std::chrono::milliseconds wait);
 
  private:

@@ -1,4 +1,5 @@
-// What collectives consist of: exchanges among some members of a group, of any size, cut into rounds of messages. Internal to comm.
+// Building blocks of collectives: exchanges of any size among some members of a group, cut into
+// rounds of messages. Internal to comm.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace muster::trainer {
 
-// Some members of a group in their order, and this rank's place among them.
+// Some members of a group in order, and this rank's position among them.
 struct Subgroup {
   std::vector<int> members;
   int place = 0;
@@ -23,43 +24,46 @@ struct Subgroup {
   int member(int at) const { return members[static_cast<size_t>(at)]; }
 };
 
-// The slice of the circle's member at a place.
+// Returns the slice of the subgroup's member at a position.
 template <class AnyBufferView>
 AnyBufferView slice_of(const AnyBufferView& data, const Subgroup& subgroup, int place) {
   const Slice slice = slice_of(data.count, place, subgroup.size());
   return data.part(slice.offset, slice.count);
 }
 
-// One rank's end of a group's channel, with the trace that counts what is sent. One thread.
+// One rank's end of a group's channel, with the trace that counts sent bytes. One thread.
 //
-// What a rank sends to another is cut into pieces of a size that both know, and piece i goes in round i. Ranks need not have
-// equally many rounds: who has nothing more to send or to receive has no more of them.
+// Data between two ranks is cut into pieces of a size that both compute, and piece i travels in
+// round i. Ranks may have different numbers of rounds: a rank stops when it has nothing left to
+// send or receive.
 class Rounds {
  public:
   using Out = absl::FunctionRef<ConstBufferView(int place)>;
   using In = absl::FunctionRef<BufferView(int place)>;
 
-  // `nodes` of the members, which may be empty; the references outlive the rounds.
+  // `nodes` holds the node of each member and may be empty. The references must outlive the rounds.
   Rounds(Channel& channel, CollectiveTrace& trace, int rank, const std::vector<int>& nodes)
       : channel_(channel), trace_(trace), rank_(rank), nodes_(nodes) {}
 
-  // Whether a member sends one piece of memory to all, or others to each.
+  // Whether a member sends the same memory to all others, or different memory to each.
   enum class Sends { kSame, kDifferent };
 
-  // Sends `out(place)` to each other member of the circle, and fills `in(place)` from it. Some may be empty.
+  // Sends `out(position)` to each other member of the subgroup and fills `in(position)` from it.
+  // Some may be empty.
   absl::Status exchange(const Subgroup& subgroup, Sends sends, Out out, In in);
-  // `out` becomes the combination, in the circle's order, of what all members have for this rank: `part(place)` is what this
-  // rank has for each. `out` may be its own part.
+  // Combines, in the subgroup's order, what all members have for this rank into `out`.
+  // `part(position)` is this rank's contribution to each member. `out` may be this rank's own part.
   absl::Status reduce(const Subgroup& subgroup, Out part, BufferView out, Reduction reduction);
-  // A message each way, either of which may be empty.
+  // Exchanges one message in each direction; either may be empty.
   absl::Status pass(ConstBufferView outgoing, int to, BufferView incoming, int from);
 
-  // The same of slices: each member's slice of `data` is combined into `out`; each member's slice of `data` goes to all.
+  // The same for slices: combines each member's slice of `data` into `out`; sends this member's
+  // slice of `data` to all others.
   absl::Status reduce_slices(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                              Reduction reduction);
   absl::Status gather_slices(const Subgroup& subgroup, BufferView data);
 
-  // Elements that a round takes among the members of a circle.
+  // Returns the elements that one round transfers among the members of a subgroup.
   size_t block(const Subgroup& subgroup, Sends sends, DType dtype) const;
 
  private:

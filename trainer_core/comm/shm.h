@@ -1,8 +1,8 @@
-// The `shm` transport: ranks are processes of one host and pass messages through memory that they share.
+// The `shm` transport: ranks are processes of one host and exchange messages through shared memory.
 //
-// Each rank's mailbox (mailbox.h) is a memfd: memory without a name, which the kernel frees with the last process that maps it, however
-// that ends. The ranks of a host connect to each other by Unix sockets to pass the memfds on, and keep the sockets open: a peer
-// that was killed is known by its closed end.
+// Each rank's mailbox (mailbox.h) is a memfd: anonymous memory that the kernel frees with the last
+// process that maps it, however that process ends. The ranks of a host connect by Unix sockets to
+// pass the memfds, and keep the sockets open: a closed end reveals that a peer was killed.
 #pragma once
 
 #include <chrono>
@@ -19,17 +19,20 @@
 
 namespace muster::trainer {
 
-// Of a round, and of a lane of a mailbox: what all ranks of a host have in their lanes should be in a cache when it is read.
+// Bytes of a round, and of a mailbox slot: the slots of all ranks of a host should fit in a cache
+// when they are read.
 constexpr size_t kShmRoundBytes = size_t{1} << 20;
 
-// Processes that say the same can share memory: those of one boot of a kernel, one network namespace and one user. Empty where
-// this process cannot tell.
+// Processes with the same identity can share memory: same boot of the kernel, network namespace and
+// user. Empty if this process cannot determine it.
 std::string host_identity();
 
-// What a rank brings to its host's others: its mailbox's memory, and a socket at which they ask for it.
+// What a rank contributes before the host's ranks connect: its mailbox's memory, and a socket that
+// serves it.
 class ShmSeat {
  public:
-  // Of one of `ranks` ranks. The error of the system where it cannot share memory.
+  // Creates the seat of one of `ranks` ranks. Returns the system's error if memory cannot be
+  // shared.
   static absl::StatusOr<ShmSeat> take(int ranks);
 
   const HostListener& listener() const { return listener_; }
@@ -52,9 +55,10 @@ struct ShmOptions {
   std::chrono::milliseconds timeout = kRoundTimeout;
 };
 
-// The transport among the ranks of options.listeners. All of them call this at the same time, each with its seat among as many.
-// The error of the system where memory cannot be mapped, Unavailable where a peer has given up, DeadlineExceeded names those who
-// did not come. Whoever else connects is turned away.
+// Creates the transport among the ranks of options.listeners. All of them call this at the same
+// time, with seats for the same number of ranks. Errors: the system's if memory cannot be mapped,
+// Unavailable if a peer has given up, DeadlineExceeded naming the missing ranks. Connections from
+// other processes are rejected.
 absl::StatusOr<std::shared_ptr<Transport>> connect_shm(const ShmSeat& seat,
                                                        const ShmOptions& options);
 

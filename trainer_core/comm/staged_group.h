@@ -1,5 +1,6 @@
-// Collectives of numbers in a device's memory over a group that reads and writes the host's: each goes through a copy on the host. For
-// ranks that share a GPU, which NCCL refuses, and for builds without it.
+// Collectives over device memory through a group that reads and writes host memory: each one copies
+// through a buffer on the host. Used by ranks that share a GPU, which NCCL rejects, and by builds
+// without NCCL.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,10 @@
 
 namespace muster::trainer {
 
-// The group as `group`'s callers know it; numbers of the host's go through as they are. Where it follows no computation the caller has
-// waited for what writes the numbers that it gives; else the call waits. Keeps one buffer of the host's memory, as large as the largest collective was. `memory` outlives it; where that is the
+// Wraps `group`; host buffers pass through unchanged. If the group follows no computation, the
+// caller must have waited for the work that writes the buffers; otherwise the call waits for it.
+// Keeps one host buffer, as large as the largest collective so far. `memory` must outlive the
+// result. Returns `group` itself if `memory` is the host's.
 // host's the group itself comes back.
 std::unique_ptr<ProcessGroup> staged_group(std::unique_ptr<ProcessGroup> group,
                                            const DeviceMemory& memory);

@@ -1,6 +1,6 @@
-// What collectives are made of: rounds of messages between pairs of the world's ranks. A transport is one rank's end of the
-// world; connections are made once, by whoever makes it. Implementations: `local` (ranks are threads), `shm` (processes of one
-// host), `gloo` (processes over TCP).
+// The layer below collectives: rounds of messages between pairs of the world's ranks. A transport
+// is one rank's end of the world; its creator makes the connections once. Implementations: `local`
+// (ranks are threads), `shm` (processes of one host), `gloo` (processes over TCP).
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@
 
 namespace muster::trainer {
 
-// How long a round waits for a peer that is there and silent, by default. A peer that has gone is noticed at once, whatever the time-out;
-// one that hangs is found by whoever compares progress pages. A rank may keep others waiting for as long as it has work that they have
-// not (a stage's passes before the last one's first, a save), so that no number of minutes says that anything is wrong: this one only
-// keeps what nobody watches from waiting for ever.
+// Default time that a round waits for a silent peer. A peer that is gone is noticed at once,
+// whatever the timeout; the comparison of progress pages finds a peer that hangs. A rank may
+// legitimately wait as long as a peer has work that the rank has not (passes of earlier stages, a
+// save), so no number of minutes proves a fault. This timeout only ends jobs that nothing monitors.
 constexpr std::chrono::milliseconds kRoundTimeout = std::chrono::hours(24);
 
-// Parts of a round; `to` and `from` count members of the channel. Each has a byte at least, and a round has one part to a
-// member and one from it at most.
+// Parts of a round; `to` and `from` are indices of the channel's members. A part has at least one
+// byte. A round has at most one part to each member and one from it.
 struct Outgoing {
   int to;
   std::span<const std::byte> bytes;
@@ -33,33 +33,37 @@ struct Incoming {
   std::span<std::byte> bytes;
 };
 
-// Gets the parts of a round where they lie, in the order in which they were asked for.
+// Receives the parts of a round in their transport memory, in the order in which they were
+// requested.
 using Combine = absl::FunctionRef<void(std::span<const std::byte* const> parts)>;
 
-// What the members of one group exchange. Messages between two members arrive in the order in which they were sent, and meet those
-// of no other channel. One thread at a time; other channels' threads do not disturb it. Its transport outlives it.
+// Connects the members of one group. Messages between two members arrive in the order in which they
+// were sent, and never mix with other channels' messages. One thread at a time per channel;
+// channels are independent of each other. The transport must outlive its channels.
 //
-// Errors: Unavailable when a peer of the round is gone or abort() was called, DeadlineExceeded when nothing comes from a peer in
-// time; both name world ranks. Afterwards every channel of the transport is of no more use, and the peers learn of it at once; or this
-// channel alone, see isolate_channels().
+// Errors: Unavailable when a peer of the round is gone or abort() was called, DeadlineExceeded when
+// a peer sends nothing in time; both name world ranks. Afterwards every channel of the transport is
+// unusable and its peers fail at once, or only this channel; see isolate_channels().
 class Channel {
  public:
   virtual ~Channel() = default;
 
-  // The most that a round among some members, this one among them, sends: the same number for each of them. Parts with the same
-  // bytes (one piece of memory sent to several peers) count once.
+  // Returns the maximum of bytes that a round among `members`, which include this rank, sends; all
+  // of them get the same value. Parts with the same bytes (one piece of memory sent to several
+  // peers) count once.
   virtual size_t round_bytes_max(std::span<const int> members) const = 0;
 
-  // Sends and receives all parts. Returns when `in` is filled and the memory of `out` may be changed.
+  // Sends and receives all parts. Returns when `in` is filled and the memory of `out` may be
+  // reused.
   virtual absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) = 0;
 
-  // Sends `out`, waits for `bytes` bytes from each of `from`, and calls `combine` once with them. `combine` may write to memory of
-  // this rank that the round does not send.
+  // Sends `out`, waits for `bytes` bytes from each of `from`, and calls `combine` once with them.
+  // `combine` may write to memory of this rank that the round does not send.
   virtual absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                         size_t bytes, Combine combine) = 0;
 };
 
-// Any thread. A transport that is destroyed has left: a peer that waits for it gets Unavailable.
+// Thread-safe. Destroying a transport leaves the world: a peer that waits for it gets Unavailable.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -67,17 +71,19 @@ class Transport {
   virtual int rank() const = 0;  // in the world
   virtual int size() const = 0;
 
-  // The end of a channel between `members` (world ranks, this one among them), without a message: a peer's end may be opened
-  // later. `name` with the members is the channel's identity; each rank opens it once.
+  // Returns this rank's end of a channel between `members` (world ranks, including this one). Sends
+  // no message: a peer may open its end later. `name` and `members` identify the channel; each rank
+  // opens it once.
   virtual std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) = 0;
 
-  // Makes the current and every later round of this rank fail with Unavailable for `reason`, which peers are told if there is a
-  // way to tell them; they fail, too. Only the first reason counts.
+  // Makes the current and every later round of this rank fail with Unavailable for `reason`. Peers
+  // also fail, with that reason if the transport can deliver it. Only the first reason counts.
   virtual void fail(const std::string& reason) = 0;
   void abort();
 
-  // From now on a round of this rank that fails ends its own channel alone, and peers are not told. For a rank that is about to leave:
-  // its last words go through channels whose members are there, whatever becomes of the others. fail() and abort() end all as before.
+  // From now on a failed round of this rank ends only its own channel, without notifying peers.
+  // Used by a rank that is about to leave: its final messages use channels whose members are still
+  // there, whatever happens to the others. fail() and abort() still end all channels.
   virtual void isolate_channels() { isolated_ = true; }
   bool isolated() const { return isolated_; }
 

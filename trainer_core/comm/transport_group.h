@@ -1,4 +1,5 @@
-// Process groups over a transport: the collectives of comm.h, written once as rounds of messages.
+// Process groups over a transport: implements the collectives of comm.h once, as rounds of
+// messages.
 #pragma once
 
 #include <memory>
@@ -17,10 +18,10 @@ struct GroupSpec {
   std::vector<int> nodes;    // of the members, in their order; empty: all on one
 };
 
-// Takes no message. `page` may be null, and outlives the group.
+// Sends no message. `page` may be null and must outlive the group.
 std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<Transport> transport, GroupSpec spec,
                                          ProgressWriter* page);
-// Of all ranks.
+// Makes the group of all ranks.
 std::unique_ptr<ProcessGroup> make_world_group(std::shared_ptr<Transport> transport,
                                                std::string name, ProgressWriter* page);
 

@@ -1,4 +1,5 @@
-// How the processes of a job become a world: they meet at the rendezvous store, and those of one host share memory.
+// Connects the processes of a job into a world: they meet at the rendezvous store, and processes of
+// one host share memory.
 #pragma once
 
 #include <memory>
@@ -14,14 +15,16 @@
 namespace muster::trainer {
 
 struct WorldOptions {
-  GlooOptions gloo;  // who this is and where the others are; used between hosts
-  // Ranks that say the same share memory; "": with nobody, so that Gloo serves ranks of one host, too.
+  GlooOptions gloo;  // this rank and how to reach the others; used between hosts
+  // Ranks with the same `host` share memory. "": no rank shares memory, so Gloo also connects ranks
+  // of one host.
   std::string host = host_identity();
   std::ostream* notes = nullptr;  // gets a line where memory cannot be shared, if there is one
 };
 
-// One transport to all ranks, connections made: `shm` where all are on one host, Gloo where each has a host of its own, both
-// otherwise. Where the ranks of a host cannot share memory, Gloo serves all. Errors as connect_gloo's.
+// Returns one connected transport to all ranks: `shm` if all are on one host, Gloo if each has its
+// own host, both otherwise. Gloo serves all if the ranks of a host cannot share memory. Errors as
+// connect_gloo's.
 absl::StatusOr<std::shared_ptr<Transport>> connect_world(const WorldOptions& options);
 
 }  // namespace muster::trainer

@@ -43,11 +43,12 @@ absl::Status check_room(const std::string& folder, const std::string& path, uint
                       static_cast<double>(bytes) / kMiB, static_cast<double>(*available) / kMiB));
 }
 
-// ".tmp-<name>-XXXXXX" of mkdtemp, as processes that make folder `name` have them.
+// Temporary folders for `name` are ".tmp-<name>-XXXXXX" (mkdtemp).
 constexpr std::string_view kPattern = "XXXXXX";
 std::string prefix_of(const std::string& name) { return absl::StrCat(kTemporaryPrefix, name, "-"); }
 
-// What processes have left that died before they had made `place`. Those that live hold their locks.
+// Removes temporary folders of processes that died before they published `place`. Live processes
+// hold locks on theirs.
 void remove_leftovers(const fs::path& place) {
   const auto names = list_directory(place.parent_path().string());
   if (!names.ok()) return;
@@ -65,12 +66,12 @@ void remove_leftovers(const fs::path& place) {
 
 struct Temporary {
   std::string path;
-  int lock = -1;  // none where the file system has none
+  int lock = -1;  // -1: the file system has no locks
 };
 
 absl::StatusOr<Temporary> make_temporary(const fs::path& place) {
   const fs::path parent = place.parent_path();
-  // Until it is locked, who clears up may take it for a dead one's; hardly twice in a row.
+  // Until the folder is locked, another process may remove it as a leftover; hardly twice in a row.
   for (int attempt = 0; attempt < 10; ++attempt) {
     std::string path =
         (parent / absl::StrCat(prefix_of(place.filename().string()), av(kPattern))).string();
@@ -86,7 +87,7 @@ absl::StatusOr<Temporary> make_temporary(const fs::path& place) {
     return Temporary{std::move(path), lock.ok() ? lock->value_or(-1) : -1};
   }
   return absl::AbortedError(
-      absl::StrCat("cannot keep a folder in ", parent.string(), ": others remove it"));
+      absl::StrCat("cannot create a folder in ", parent.string(), ": other processes remove it"));
 }
 
 }  // namespace
@@ -111,7 +112,7 @@ absl::StatusOr<std::unique_ptr<NewFolder>> NewFolder::create(const std::string& 
   if (!temporary.ok()) return temporary.status();
   auto folder =
       absl::WrapUnique(new NewFolder(place.string(), std::move(temporary->path), temporary->lock));
-  // As any program's output under the user's umask; mkdtemp's is its user's alone.
+  // Applies the user's umask; mkdtemp() creates private folders.
   const mode_t mask = umask(0);
   umask(mask);
   chmod(folder->temporary_.c_str(), 0777 & ~mask);
@@ -126,7 +127,7 @@ NewFolder::~NewFolder() {
 
 absl::Status NewFolder::publish() {
   if (auto status = sync_path(temporary_); !status.ok()) return status;
-  // Takes the place of an empty folder, and of nothing else.
+  // Replaces an empty folder, and nothing else.
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR) return exists(path_);

@@ -1,4 +1,4 @@
-// A folder that is there whole or not at all.
+// A folder that appears completely or not at all.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,24 @@
 
 namespace muster::trainer {
 
-// It grows under another name beside its place, and is locked while it does: what lies there under such a name and has no lock is
-// a dead process's, and the next one for the same place removes it. One thread.
+// The folder is filled under a temporary name beside its final path, and is locked meanwhile. A
+// folder with such a name and no lock belongs to a dead process; the next process for the same path
+// removes it. Not thread-safe.
 class NewFolder {
  public:
-  // AlreadyExists when something is at `path`, but for an empty folder; ResourceExhausted when the disk has no room for
-  // `bytes`; else why nothing can be made there.
+  // Errors: AlreadyExists if `path` exists and is not an empty folder; ResourceExhausted if the
+  // disk has no room for `bytes`; otherwise the reason why the folder cannot be created.
   static absl::StatusOr<std::unique_ptr<NewFolder>> create(const std::string& path, uint64_t bytes);
-  // Removes everything that was not published.
+  // Removes the folder if it was not published.
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
-  // Where to write.
+  // Returns the path at which to write the file `name`.
   std::string file(const std::string& name) const { return temporary_ + "/" + name; }
   const std::string& temporary() const { return temporary_; }
-  // Syncs the names of its files and puts it in its place. AlreadyExists when something came to be there meanwhile.
+  // Syncs the names of its files and renames the folder to its final path. AlreadyExists if
+  // something was created there in the meantime.
   absl::Status publish();
 
  private:
@@ -33,7 +35,7 @@ class NewFolder {
 
   std::string path_;
   std::string temporary_;
-  int lock_;  // owned descriptor of it
+  int lock_;  // owned descriptor of the folder
 };
 
 }  // namespace muster::trainer

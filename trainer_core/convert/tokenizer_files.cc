@@ -26,14 +26,14 @@ constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
 constexpr char kGenerationConfigFile[] = "generation_config.json";
 constexpr size_t kGenerationConfigBytesMax = 1 << 20;
 
-// What transformers saves beside the weights of a language model, and reads again.
+// The files that transformers saves beside the weights of a language model, and reads again.
 constexpr const char* kKnownFiles[] = {kSentencePieceFile,   kHuggingFaceTokenizerFile,
                                        kTokenizerConfigFile, "special_tokens_map.json",
                                        "added_tokens.json",  "vocab.json",
                                        "merges.txt",         "chat_template.jinja",
                                        kGenerationConfigFile};
 
-// Null when the file is none.
+// Returns null if the file is not a SentencePiece model.
 absl::StatusOr<std::unique_ptr<SentencePieceModel>> load(const std::string& path) {
   const auto file = MappedFile::open(path);
   if (!file.ok())
@@ -48,8 +48,9 @@ std::string piece_or_empty(const SentencePieceModel& model, int32_t id) {
   return id < 0 ? "" : model.piece(id);
 }
 
-// As transformers' LlamaTokenizer reads it, which is SentencePiece with a token in front. What is in front of
-// a prompt is decode.h's for a run of ours; Meta's documents begin behind a token of their own.
+// Describes the model for transformers' LlamaTokenizer, which is SentencePiece with a token in
+// front. For a run of Muster decode.h defines what precedes a prompt; Meta's documents begin after
+// a token of their own.
 void describe(const SentencePieceModel& model, const ParameterDescription& source,
               TokenizerFiles& files) {
   const bool ours = source.format == ParameterFormat::kMuster;
@@ -104,25 +105,25 @@ bool has(const TokenizerFiles& files, const std::string& name) {
   return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
 }
 
-// Hugging Face's own file, with those of its folder that belong to it.
+// Takes Hugging Face's own file, with the files of its folder that belong to it.
 bool take_hugging_face(const std::string& path, TokenizerFiles& files) {
   const fs::path file(path);
   if (file.filename() != kHuggingFaceTokenizerFile) return false;
   find_known(file.parent_path().string(), files);
-  std::erase(files.names, kGenerationConfigFile);  // another model's, perhaps
+  std::erase(files.names, kGenerationConfigFile);  // may belong to another model
   return has(files, kHuggingFaceTokenizerFile);
 }
 
-// Ids that the files themselves say.
+// Reads the token ids that the files contain.
 void read_generation_config(TokenizerFiles& files) {
   if (!has(files, kGenerationConfigFile)) return;
   const auto config =
       read_json_file(files.folder + "/" + kGenerationConfigFile, kGenerationConfigBytesMax);
-  if (!config.ok() || !config->is_object()) return;  // it is carried along as it is
+  if (!config.ok() || !config->is_object()) return;  // it is copied unchanged
   files.token_ids.update(token_ids_of(*config));
 }
 
-// A SentencePiece model alone, without transformers' files around it.
+// Describes a SentencePiece model without transformers' files beside it.
 void describe_lone_model(const ParameterDescription& source, TokenizerFiles& files) {
   if (!has(files, kSentencePieceFile) || has(files, kTokenizerConfigFile) ||
       has(files, kHuggingFaceTokenizerFile))

@@ -1,5 +1,5 @@
-// What lies beside a model's weights so that others can turn text into its tokens: found, carried along, and where there is
-// only a SentencePiece model, described for transformers.
+// The tokenizer files beside a model's weights, with which other programs encode text: found,
+// copied, and, if there is only a SentencePiece model, described for transformers.
 #pragma once
 
 #include <string>
@@ -16,21 +16,22 @@ constexpr char kSentencePieceFile[] = "tokenizer.model";
 constexpr char kHuggingFaceTokenizerFile[] = "tokenizer.json";
 
 struct TokenizerFiles {
-  std::string folder;              // of what is copied
-  std::vector<std::string> names;  // in it
-  std::string
-      sentence_piece;  // path of a SentencePiece model to go along as tokenizer.model; may be empty
-  nlohmann::json token_ids = nlohmann::json::object();  // kTokenIdFields, as far as they are known
-  nlohmann::json tokenizer_config;  // to be written as tokenizer_config.json; null: none
+  std::string folder;              // source of the copies
+  std::vector<std::string> names;  // files in `folder`
+  // The path of a SentencePiece model to copy as tokenizer.model; may be empty.
+  std::string sentence_piece;
+  nlohmann::json token_ids = nlohmann::json::object();  // the known ones of kTokenIdFields
+  nlohmann::json tokenizer_config;  // to write as tokenizer_config.json; null: none
   std::vector<std::string> notes;
 };
 
-// Those of a source: `given`, where that is no empty path, else what lies in its folder, else what its run's config names.
-// InvalidArgument for a `given` that is no SentencePiece model, or has more pieces than the model has tokens.
+// Finds the files of a source: `given` unless empty, otherwise those in its folder, otherwise those
+// that its run's config names. InvalidArgument if `given` is not a SentencePiece model, or has more
+// pieces than the model has tokens.
 absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& source,
                                                     const std::string& given);
 
-// Writes them into an existing folder.
+// Writes the files into an existing folder.
 absl::Status write_tokenizer_files(const TokenizerFiles& files, const std::string& folder);
 
 }  // namespace muster::trainer

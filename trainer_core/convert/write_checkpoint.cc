@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// What is gathered for one file; a larger tensor has a file of its own.
+// The elements gathered for one file; a larger tensor has its own file.
 constexpr int64_t kGatheredElements = int64_t{128} << 20;
 
 // Gathers tensors and writes them file by file.
@@ -32,7 +32,7 @@ class Gatherer {
     }
     const size_t begin = block_.size();
     block_.resize(begin + static_cast<size_t>(tensor.elements()));
-    // One row, or neighbours that others store as one.
+    // One row, or consecutive rows that other formats store as one tensor.
     for (const ParamSpec& row : rows_) {
       if (row.offset < tensor.offset || row.offset >= tensor.offset + tensor.elements()) continue;
       boxes_.push_back(whole_box(row));
@@ -84,7 +84,7 @@ absl::StatusOr<WrittenWeights> write_checkpoint(const ParameterSource& source,
       gatherer.take_files()};
   WrittenWeights written{.files = manifest.files.size(), .bytes = 0, .rounded = 0};
   for (const StoredFile& file : manifest.files) written.bytes += file.digest.bytes;
-  // The last file: the folder's sync that comes with it holds for the others' names, too.
+  // Written last: the folder's sync that comes with it covers the other files' names, too.
   const absl::Status status =
       write_file_atomically(absl::StrCat(folder, "/", kManifestFile), manifest_text(manifest),
                             {.durability = Durability::kPowerLoss});

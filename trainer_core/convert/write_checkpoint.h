@@ -1,4 +1,4 @@
-// A model's parameters as a checkpoint of ours, without an optimizer's state: what a run begins with.
+// Writes a model's parameters as a checkpoint without optimizer state, from which a run can begin.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace muster::trainer {
 
-// Writes <directory>/0, which keeps `config`. The errors of the source and of the disk.
+// Writes <directory>/0, which stores `config`. Errors are those of the source and of the disk.
 absl::StatusOr<WrittenWeights> write_checkpoint(const ParameterSource& source,
                                                 const TrainConfig& config,
                                                 const std::string& directory,

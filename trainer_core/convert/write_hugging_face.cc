@@ -16,7 +16,7 @@ namespace {
 using nlohmann::ordered_json;
 using Tensors = std::vector<HuggingFaceTensor>;
 
-// Neighbours until a file is full, as their own save_pretrained() puts them.
+// Groups consecutive tensors until a file is full, like transformers' save_pretrained().
 std::vector<Tensors> split_into_files(const Tensors& tensors, StoredType stored,
                                       int64_t shard_bytes) {
   std::vector<Tensors> files(1);
@@ -87,7 +87,7 @@ class Writer {
   const HuggingFaceExport& exported_;
   const StoredType stored_;
   const BeforeTensor& before_;
-  std::vector<float> ours_;  // of one tensor
+  std::vector<float> ours_;  // one tensor in Muster's layout
   int64_t done_ = 0;
   WrittenWeights written_;
 };
@@ -116,7 +116,7 @@ absl::StatusOr<WrittenWeights> write_hugging_face(const ParameterSource& source,
       return status;
   }
   ordered_json config = exported.config;
-  // The older of its two names, which every version reads.
+  // The older of the key's two names, which every version reads.
   config["torch_dtype"] = std::string(type_name(stored));
   if (auto status = write_json(absl::StrCat(folder, "/", kHuggingFaceConfigFile), config);
       !status.ok())

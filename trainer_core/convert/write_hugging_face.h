@@ -1,4 +1,4 @@
-// A model's parameters as the weights of a Hugging Face folder.
+// Writes a model's parameters as the weights of a Hugging Face folder.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ namespace muster::trainer {
 struct WrittenWeights {
   uint64_t files = 0;
   uint64_t bytes = 0;
-  uint64_t rounded = 0;  // numbers that the type did not hold exactly
+  uint64_t rounded = 0;  // elements that the stored type does not represent exactly
 };
 
-// Called before each tensor with the numbers written so far; an error ends the work.
+// Called before each tensor with the elements written so far; an error ends the work.
 using BeforeTensor = std::function<absl::Status(int64_t done)>;
 
-// Writes config.json and model.safetensors, or model-00001-of-0000N.safetensors and their index where the numbers take more
-// than `shard_bytes`, into an existing folder, and syncs each file. InvalidArgument names a number that is beyond the type.
+// Writes config.json and model.safetensors (or, beyond `shard_bytes`,
+// model-00001-of-0000N.safetensors and their index) into an existing folder, and syncs each file.
+// InvalidArgument names a value beyond the type's range.
 absl::StatusOr<WrittenWeights> write_hugging_face(const ParameterSource& source,
                                                   const HuggingFaceExport& exported,
                                                   StoredType stored, int64_t shard_bytes,

@@ -1,4 +1,5 @@
-// Tokens that are found in a text as they are, before it is cut into words: Hugging Face's added tokens.
+// Finds tokens that stand verbatim in a text, before the text is split into words: Hugging Face's
+// added tokens.
 #pragma once
 
 #include <array>
@@ -9,19 +10,19 @@
 
 namespace muster::trainer {
 
-// Filled once, then immutable: any thread.
+// Filled once, then immutable and thread-safe.
 class AddedTokens {
  public:
-  // `content` must not be empty.
+  // Requires: `content` is not empty.
   void add(std::string content, int32_t id);
   bool empty() const { return count_ == 0; }
 
   struct Found {
-    size_t begin = 0;  // text.size(): none
+    size_t begin = 0;  // text.size(): not found
     size_t bytes = 0;
     int32_t id = 0;
   };
-  // The leftmost one at or behind `from`, the longest of several.
+  // Returns the leftmost token at or after `from`; of several, the longest.
   Found find(std::string_view text, size_t from) const;
 
  private:

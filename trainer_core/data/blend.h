@@ -1,7 +1,8 @@
-// Which of several data sets each sample comes from, so that the mixture follows the weights from the first sample on: after n
-// samples, source k has given w_k n of them, give or take less than one, for every n and k. That is the chairman assignment
-// problem (Tijdeman, Discrete Mathematics 32, 1980), whose schedule repeats after as many samples as the weights have
-// parts; one such period is computed and kept, so that any sample's source is found at once.
+// Chooses the data set of each sample, so that the mixture follows the weights from the first
+// sample on: after n samples, source k has given w_k n of them to within less than one, for every n
+// and k. This is the chairman assignment problem (Tijdeman, Discrete Mathematics 32, 1980). Its
+// schedule repeats after as many samples as the weights have parts; one period is computed and
+// stored, so that the source of any sample is found in constant time.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,19 @@
 
 namespace muster::trainer {
 
-// Immutable: any thread.
+// Immutable and thread-safe.
 class Blend {
  public:
-  // 1 to kBlendSourcesMax weights, each at least a kBlendPeriodMax-th of their sum. Ratios that take more parts are rounded to
-  // so many.
+  // Requires: 1 to kBlendSourcesMax weights, each at least 1 / kBlendPeriodMax of their sum. Ratios
+  // that need more parts are rounded to kBlendPeriodMax parts.
   explicit Blend(std::span<const double> weights);
 
   struct Pick {
     size_t source = 0;
-    uint64_t number = 0;  // how many the source has given before
+    uint64_t number = 0;  // samples that the source has given before
   };
   Pick operator()(uint64_t sample) const;
-  // Of all samples, as it is kept: what the weights were rounded to.
+  // The source's actual share of all samples, after the rounding of the weights.
   double share(size_t source) const {
     return static_cast<double>(parts_[source]) / static_cast<double>(period_.size());
   }

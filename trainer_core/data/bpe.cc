@@ -11,7 +11,7 @@
 namespace muster::trainer {
 namespace {
 
-// Up to here looking at all pairs for each merge is faster than keeping them in a queue.
+// For shorter words, scanning all pairs for each merge is faster than a priority queue.
 constexpr size_t kShortWordBytes = 48;
 constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
 
@@ -47,7 +47,7 @@ void BpeMerges::append(std::string_view word, std::vector<int32_t>& ids) const {
 }
 
 void BpeMerges::merge_short(std::vector<int32_t>& ids, size_t begin) const {
-  std::array<Merge, kShortWordBytes> pairs;  // what token i and the next one would become
+  std::array<Merge, kShortWordBytes> pairs;  // the merge of token i with the next one
   const auto look = [&](size_t i) {
     const Merge* merge =
         begin + i + 1 < ids.size() ? find(ids[begin + i], ids[begin + i + 1]) : nullptr;
@@ -72,7 +72,7 @@ void BpeMerges::merge_short(std::vector<int32_t>& ids, size_t begin) const {
 
 void BpeMerges::merge_long(std::string_view word, std::vector<int32_t>& ids) const {
   struct Symbol {
-    int32_t id;  // -1: merged into the one before it
+    int32_t id;  // -1: merged into the previous symbol
     uint32_t next;
     uint32_t before;
   };
@@ -102,7 +102,7 @@ void BpeMerges::merge_long(std::string_view word, std::vector<int32_t>& ids) con
     const Candidate best = queue.top();
     queue.pop();
     Symbol& left = symbols[best.at];
-    // A merge beside it may have taken either of the two.
+    // Skip the candidate if an adjacent merge has consumed one of its symbols.
     if (left.id != best.left || left.next == size || symbols[left.next].id != best.right) continue;
     left.id = best.merged;
     symbols[left.next].id = -1;

@@ -1,6 +1,7 @@
-// Byte-pair encoding of bytes: Sennrich et al., "Neural machine translation of rare words with subword units" (2016), over bytes
-// as in GPT-2. A word is a row of its bytes' tokens; again and again the neighbours of the lowest rank, the leftmost of several,
-// become one token, until no two can.
+// Byte-pair encoding of bytes: Sennrich et al., "Neural machine translation of rare words with
+// subword units" (2016), over bytes as in GPT-2. A word starts as the tokens of its bytes. The
+// adjacent pair of lowest rank, the leftmost of several, is merged into one token, until no pair
+// can be merged.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 
 namespace muster::trainer {
 
-// Filled once, then immutable: any thread.
+// Filled once, then immutable and thread-safe.
 class BpeMerges {
  public:
   BpeMerges() { byte_ids_.fill(-1); }
@@ -21,12 +22,14 @@ class BpeMerges {
   void set_byte(uint8_t byte, int32_t id) { byte_ids_[byte] = id; }
   int32_t byte_id(uint8_t byte) const { return byte_ids_[byte]; }
   void add(int32_t left, int32_t right, uint32_t rank, int32_t merged);
-  // A word that is a token is that token, whatever merges say (tokenizer.json's ignore_merges, and tiktoken).
+  // A word that is itself a token becomes that token without merges (tokenizer.json's
+  // ignore_merges, and tiktoken).
   void set_whole_words(absl::flat_hash_map<std::string, int32_t> words) {
     whole_words_ = std::move(words);
   }
 
-  // Appends the word's tokens. Every byte must have an id. Takes n log n for a word of n bytes.
+  // Appends the word's tokens. Requires: every byte has an id. Takes O(n log n) for a word of n
+  // bytes.
   void append(std::string_view word, std::vector<int32_t>& ids) const;
 
  private:

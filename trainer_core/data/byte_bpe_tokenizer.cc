@@ -22,7 +22,7 @@ class ByteBpeEncoder : public Tokenizer::Encoder {
   }
 
  private:
-  // Appends the added tokens of `text` and calls take(piece) for what lies between them.
+  // Appends the added tokens of `text`, and calls take(piece) for the text between them.
   template <class Take>
   static absl::Status around(const AddedTokens& tokens, std::string_view text,
                              std::vector<int32_t>& ids, const Take& take) {
@@ -75,7 +75,7 @@ class ByteBpeTokenizer : public Tokenizer {
   }
 
  private:
-  // Bytes of several tokens may make up one character; those that make up none become U+FFFD.
+  // Bytes of several tokens may form one character; bytes that form none become U+FFFD.
   absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const override {
     std::string bytes;
     for (const int32_t id : ids) {

@@ -1,5 +1,6 @@
-// Byte-level BPE as a Tokenizer: added tokens are found, the rest is cut into words by one pattern or several, one after the other,
-// and each word's bytes are merged. hugging_face_tokenizer.h and tiktoken.h read it from files.
+// Byte-level BPE as a Tokenizer. Added tokens are found first; the text between them is split into
+// words by one or more patterns in sequence, and each word's bytes are merged. The parts are read
+// from files by hugging_face_tokenizer.h and tiktoken.h.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +20,14 @@ namespace muster::trainer {
 
 struct ByteBpeParts {
   std::string_view type;            // Tokenizer::type()
-  std::vector<std::string> tokens;  // bytes by id; empty where there is none
-  std::vector<bool> is_special;     // by id: without text of its own
-  BpeMerges merges;                 // with an id for each byte
-  std::vector<std::shared_ptr<const SplitPattern>>
-      patterns;                   // each one cuts the pieces of the one before
+  std::vector<std::string> tokens;  // bytes by id; empty for an unused id
+  std::vector<bool> is_special;     // by id: tokens without text
+  BpeMerges merges;                 // has an id for each byte
+  // Each pattern splits the pieces of the previous one.
+  std::vector<std::shared_ptr<const SplitPattern>> patterns;
   AddedTokens raw;                // found first
-  AddedTokens normalized;         // then these, in what lies between
-  bool add_prefix_space = false;  // before each piece that has none
+  AddedTokens normalized;         // found next, in the text between the raw ones
+  bool add_prefix_space = false;  // adds a space before each piece that has none
   int32_t eos_id = -1;
 };
 

@@ -1,5 +1,5 @@
-// GPT-2's way to write bytes as printable characters: those that are printable in Latin-1 stand for themselves, the others for
-// U+0100 and on, in order.
+// GPT-2's alphabet, which writes bytes as printable characters: bytes that are printable in Latin-1
+// stand for themselves, the others are numbered from U+0100 on.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace muster::trainer {
 
-// The bytes that `text` stands for; none when a character of it stands for no byte.
+// Returns the bytes that `text` stands for; nullopt if a character is not in the alphabet.
 std::optional<std::string> bytes_of_alphabet(std::string_view text);
 
 }  // namespace muster::trainer

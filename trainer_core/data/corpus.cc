@@ -11,7 +11,7 @@
 namespace muster::trainer {
 namespace {
 
-// Philox's stream for the places of what is held out.
+// Philox's stream for the positions of held-out documents.
 constexpr uint64_t kSplitStream = uint64_t{3} << 48;
 
 uint64_t draw(const Philox& philox, uint64_t index) {
@@ -25,7 +25,7 @@ size_t run_of(const std::vector<uint64_t>& firsts, uint64_t number) {
          1;
 }
 
-// The first document that begins at or behind `token`.
+// Returns the first document that begins at or after `token`.
 absl::StatusOr<uint64_t> document_from(const TokenDataset& dataset, uint64_t token) {
   if (token >= dataset.tokens()) return dataset.documents();
   const auto number = dataset.document_at(token);
@@ -35,13 +35,14 @@ absl::StatusOr<uint64_t> document_from(const TokenDataset& dataset, uint64_t tok
   return range->begin == token ? *number : *number + 1;
 }
 
-// Headers are checked when a data set is opened, and ends of documents when they are read.
+// The error for document ends that decrease. Opening a data set checks only headers, so the ends
+// are checked when they are read.
 absl::Status out_of_order(const TokenDataset& dataset, uint64_t document) {
   return absl::DataLossError(absl::StrCat(dataset.folder(), ": document ", document,
                                           " lies before documents in front of it; tokenise again"));
 }
 
-// Appends documents [first, last) where there are any.
+// Appends documents [first, last) if there are any.
 absl::Status add_run(const TokenDataset& dataset, uint64_t first, uint64_t last,
                      std::vector<DocumentRun>& runs) {
   if (first == last) return absl::OkStatus();
@@ -129,7 +130,7 @@ absl::StatusOr<CorpusSplit> split_corpus(const std::shared_ptr<const TokenDatase
   std::vector<DocumentRun> train, eval;
   const Philox philox{.key = seed, .stream = kSplitStream};
   const uint64_t tokens = dataset->tokens();
-  uint64_t next = 0;  // the first document of neither part
+  uint64_t next = 0;  // the first document that is in neither part yet
   for (uint64_t stretch = 0; stretch < kSplitStretches && fraction > 0; ++stretch) {
     const uint64_t begin = tokens / kSplitStretches * stretch;
     const uint64_t length =

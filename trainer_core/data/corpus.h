@@ -1,5 +1,5 @@
-// Whole documents of a data set, one after another: all of them, or those on one side of a split. Tokens and documents are
-// numbered from 0 within the corpus.
+// Whole documents of a data set in sequence: all of them, or one side of a split. Tokens and
+// documents are numbered from 0 within the corpus.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace muster::trainer {
 
-// Neighbouring documents of a data set.
+// Consecutive documents of a data set.
 struct DocumentRun {
   uint64_t first_document = 0;
   uint64_t documents = 0;
@@ -21,12 +21,12 @@ struct DocumentRun {
   uint64_t tokens = 0;
 };
 
-// Immutable: any thread.
+// Immutable and thread-safe.
 class Corpus {
  public:
   // All documents.
   explicit Corpus(std::shared_ptr<const TokenDataset> dataset);
-  // Those of `runs`, which are in order and not empty.
+  // The documents of `runs`. Requires: runs are in order and not empty.
   Corpus(std::shared_ptr<const TokenDataset> dataset, std::vector<DocumentRun> runs);
 
   const TokenDataset& dataset() const { return *dataset_; }
@@ -34,12 +34,12 @@ class Corpus {
   uint64_t tokens() const { return first_tokens_.back(); }
   uint64_t documents() const { return first_documents_.back(); }
 
-  // Tokens [position, position + out.size()), which must exist.
+  // Reads tokens [position, position + out.size()). Requires: they exist.
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
-  // Stores in `ends`, ascending, each e in (0, length] for which a document ends before token position + e. Tokens
-  // [position, position + length) must exist.
+  // Stores in `ends`, in ascending order, each e in (0, length] such that a document ends before
+  // token position + e. Requires: tokens [position, position + length) exist.
   absl::Status document_ends(uint64_t position, uint64_t length, std::vector<uint64_t>& ends) const;
-  // A document that exists.
+  // Returns the tokens of document `number`. Requires: it exists.
   absl::StatusOr<TokenDataset::TokenRange> document(uint64_t number) const;
 
  private:
@@ -51,15 +51,16 @@ class Corpus {
   std::vector<uint64_t> first_documents_;  // likewise
 };
 
-// A data set's documents in two parts. The corpus is cut into kSplitStretches stretches of as many tokens; of each, a run of
-// whole documents of about `fraction` of its tokens, at a place that the seed chooses, goes to `eval`: a sample of the corpus
-// from one end to the other that a few numbers describe, whatever its size.
+// A data set's documents in two parts. The corpus is divided into kSplitStretches stretches of
+// equal numbers of tokens. From each stretch a run of whole documents with about `fraction` of its
+// tokens, at a position drawn from the seed, goes to `eval`. So eval samples the whole corpus, and
+// a few numbers describe it whatever the corpus's size.
 struct CorpusSplit {
   Corpus train;
   Corpus eval;
 };
 constexpr uint64_t kSplitStretches = 64;
-// `fraction` is in [0, 1). Either part may come out empty.
+// Requires: `fraction` is in [0, 1). Either part may be empty.
 absl::StatusOr<CorpusSplit> split_corpus(const std::shared_ptr<const TokenDataset>& dataset,
                                          double fraction, uint64_t seed);
 

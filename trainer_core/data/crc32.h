@@ -8,7 +8,7 @@
 
 namespace muster::trainer {
 
-// Of `bytes` at `data` behind what gave `start`.
+// Returns the CRC of `bytes` bytes at `data`, continuing from `start`.
 inline uint32_t crc32_of(const void* data, size_t bytes, uint32_t start = 0) {
   return static_cast<uint32_t>(crc32_z(start, static_cast<const Bytef*>(data), bytes));
 }

@@ -21,14 +21,15 @@ namespace {
 using nlohmann::json;
 using Ids = absl::flat_hash_map<std::string, int32_t>;
 
-// Ids may have gaps, as cl100k's have, but a single one of 16 million must not take the memory of so many.
+// Ids may have gaps, as in cl100k, but one id of 16 million must not allocate that many entries.
 constexpr int64_t kIdGapMax = 1 << 16;
 constexpr size_t kConfigBytesMax = 1 << 20;
-// What files call the end of a text where no tokenizer_config.json says it: Llama 3, GPT-2, Llama 2, Gemma.
+// Names of the end-of-text token if no tokenizer_config.json gives one: Llama 3, GPT-2, Llama 2,
+// Gemma.
 constexpr std::array<std::string_view, 4> kEosNames = {"<|end_of_text|>", "<|endoftext|>", "</s>",
                                                        "<eos>"};
 
-// Caught by load_hugging_face(), as the library's own exceptions are.
+// Caught by load_hugging_face(), like the library's own exceptions.
 class Refused : public std::exception {
  public:
   explicit Refused(std::string why) : why_(std::move(why)) {}
@@ -45,7 +46,7 @@ bool is_set(const json& object, const char* key) {
 
 std::string type_of(const json& part) { return part.at("type").get<std::string>(); }
 
-// A value for a message, not as deep as a file may be.
+// Shows a value in a message, without deep nesting.
 std::string brief(const json& value) {
   return value.is_object() ? absl::StrCat("of type ", value.value("type", "?"))
                            : show_json(value.is_array() ? json("a list") : value);
@@ -88,7 +89,7 @@ class Reader {
     }
   }
 
-  // `name` is what the file calls it.
+  // `name` is the token's name in the file.
   void set_token(int64_t id, const std::string& name, std::string bytes, bool is_special) {
     const auto most = static_cast<int64_t>(entries_) + kIdGapMax;
     if (id < 0 || id >= most || id >= int64_t{kVocabSizeMax})
@@ -138,7 +139,7 @@ class Reader {
     return found->second;
   }
 
-  // As "left right", or as ["left", "right"] in newer files.
+  // Merges are "left right", or ["left", "right"] in newer files.
   void read_merges() {
     const json& merges = file_.at("model").at("merges");
     if (!merges.is_array()) throw Refused("model.merges must be a list");
@@ -238,8 +239,8 @@ class Reader {
   const json& file_;
   const std::string folder_;
   ByteBpeParts parts_;
-  Ids ids_;                                          // by what the file calls tokens
-  absl::flat_hash_map<int64_t, std::string> names_;  // the other way round
+  Ids ids_;                                          // by token name in the file
+  absl::flat_hash_map<int64_t, std::string> names_;  // the inverse of ids_
   size_t entries_ = 0;
   bool has_byte_level_ = false;
 };

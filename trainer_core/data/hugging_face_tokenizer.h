@@ -1,4 +1,4 @@
-// Hugging Face's tokenizer.json with byte-level BPE: GPT-2's, Llama 3's and what is like them.
+// Hugging Face's tokenizer.json with byte-level BPE: GPT-2, Llama 3 and similar ones.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,10 @@
 
 namespace muster::trainer {
 
-// The ids are those of `tokenizers` with add_special_tokens=False. `folder` is where a tokenizer_config.json may lie that says
-// which token ends a sequence; without one, well-known names do. InvalidArgument says which part of the file is damaged, or is
-// none that can be followed exactly: another model than BPE, byte fallback, a normalizer, an unknown pre-tokenizer.
+// Produces the ids of `tokenizers` with add_special_tokens=False. `folder` may hold a
+// tokenizer_config.json that names the end-of-sequence token; without it, well-known names are
+// tried. InvalidArgument names the part of the file that is damaged or cannot be followed exactly:
+// a model other than BPE, byte fallback, a normalizer, an unknown pre-tokenizer.
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_hugging_face(std::string_view json,
                                                              const std::string& folder);
 

@@ -10,10 +10,10 @@ namespace muster::trainer {
 namespace {
 
 constexpr uint64_t kFeistelRounds = 6;
-// A network over a few numbers cannot make all their orders, nor those it makes equally often: few samples are drawn from a
-// larger one.
+// A Feistel network over a small domain cannot produce all orders, nor with equal frequency: small
+// domains are therefore drawn from a larger network.
 constexpr uint32_t kHalfBitsMin = 4;
-// An epoch's shuffle takes Philox's stream kShuffleStream + epoch.
+// Epoch e's shuffle uses Philox's stream kShuffleStream + e.
 constexpr uint64_t kShuffleStream = uint64_t{1} << 48;
 
 }  // namespace
@@ -27,7 +27,8 @@ Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch)
 uint64_t Permutation::operator()(uint64_t i) const {
   const Philox philox{.key = seed_, .stream = kShuffleStream + epoch_};
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
-  // The network's domain is less than four times n where n is not small, so the walk takes under four turns on average.
+  // The network's domain is less than four times n unless n is small: under four iterations on
+  // average.
   do {
     uint64_t left = i >> half_bits_;
     uint64_t right = i & mask;

@@ -10,7 +10,7 @@
 namespace muster::trainer {
 namespace {
 
-// One is enough to hide a read behind a micro-batch; with two, a slow read has two of them.
+// One batch ahead hides a read behind one micro-batch; two hide a slow read behind two.
 constexpr size_t kBatchesAhead = 2;
 
 }  // namespace

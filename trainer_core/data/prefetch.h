@@ -1,10 +1,11 @@
-// Reads the batches to come while the current one is being computed with: a thread fills a few buffers ahead, so that what it
-// waits for (pages of a mapped shard that are not in memory) is waited for beside the computation.
+// Reads batches ahead of their use: a thread fills a few buffers while the current batch is
+// computed, so that waits for mapped pages that are not in memory overlap with the computation.
 //
-//   take(place) ── the next place in order ──▶ its buffer is there, or will be in a moment
-//        └──────── any other place (a restart, a look back) ──▶ what was read ahead is dropped, reading goes on from there
+//   take(place) ── the next place in order ──▶ its buffer is filled, or will be shortly
+//        └──────── any other place (a restart, an earlier batch) ──▶ discards the batches read
+//                  ahead, and reads on from there
 //
-// The bytes of a batch depend on its place alone, so it does not matter what was read ahead.
+// A batch depends only on its place, so the result does not depend on what was read ahead.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +22,7 @@
 
 namespace muster::trainer {
 
-// A micro-batch: of the step whose first global sample is `first`, the one with this number.
+// The position of a micro-batch: its index within the step whose first global sample is `first`.
 struct BatchPlace {
   uint64_t first = 0;
   int32_t micro_batch = 0;
@@ -29,11 +30,11 @@ struct BatchPlace {
   friend bool operator==(const BatchPlace&, const BatchPlace&) = default;
 };
 
-// What a rank asks for, step by step.
+// The sequence of batches that a rank reads, step by step.
 struct BatchSequence {
-  int32_t sequences = 1;  // of a micro-batch: B
-  int32_t tokens = 0;     // of a sequence: S, or a rank's part of them
-  int32_t starts = 0;     // of a packed sequence
+  int32_t sequences = 1;  // per micro-batch: B
+  int32_t tokens = 0;     // per sequence: S, or the rank's part of it
+  int32_t starts = 0;     // per packed sequence
   int32_t micro_batches = 1;
   uint64_t samples_per_step = 0;  // over all ranks
 
@@ -43,7 +44,7 @@ struct BatchSequence {
   }
 };
 
-// The numbers of a micro-batch, (B, tokens) each, and starts (B, starts).
+// The values of a micro-batch: (B, tokens) each; starts: (B, starts).
 struct BatchBuffers {
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
@@ -51,7 +52,8 @@ struct BatchBuffers {
   std::vector<float> weights;
 };
 
-// take() from one thread. Destruction waits for the read that is under way.
+// take() is called on one thread only. The destructor blocks until the read in progress is
+// complete.
 class Prefetcher {
  public:
   static std::unique_ptr<Prefetcher> start(std::unique_ptr<BatchSource> source,
@@ -60,7 +62,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // The batch at `place`, valid until the next call. The source's error, if it has one there.
+  // Returns the batch at `place`, valid until the next call. Blocks until it is read. Returns the
+  // source's error if reading it failed.
   absl::StatusOr<const BatchBuffers*> take(const BatchPlace& place);
 
  private:
@@ -76,16 +79,16 @@ class Prefetcher {
   void fill(Slot& slot) const;
   bool has_work() const;
 
-  std::unique_ptr<BatchSource> source_;  // the thread's
+  std::unique_ptr<BatchSource> source_;  // used by thread_ only
   const BatchSequence order_;
   std::mutex mutex_;
   std::condition_variable wanted_;
   std::condition_variable filled_;
   bool ending_ = false;
-  Slot* filling_ = nullptr;                  // by the thread, outside of the lock
+  Slot* filling_ = nullptr;                  // filled by thread_ outside of the lock
   std::deque<std::unique_ptr<Slot>> ahead_;  // in the order in which they will be taken
   std::vector<std::unique_ptr<Slot>> free_;
-  std::unique_ptr<Slot> current_;  // what the caller has; null before the first
+  std::unique_ptr<Slot> current_;  // the caller's batch; null before the first
   std::thread thread_;
 };
 

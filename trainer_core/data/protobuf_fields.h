@@ -1,5 +1,5 @@
-// Protobuf's wire format, read in place: for messages of others (tf.train.Example, a SentencePiece model), of which we need
-// little and whose definitions a process cannot link twice.
+// Reads protobuf's wire format in place, for foreign messages (tf.train.Example, a SentencePiece
+// model) of which few fields are needed and whose definitions a process cannot link twice.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@ namespace muster::trainer {
 
 struct ProtobufField {
   uint64_t number = 0;
-  std::string_view bytes;  // of strings, messages and fixed numbers
+  std::string_view bytes;  // of strings, messages and fixed-size numbers
   bool has_bytes = false;  // a string or a message
   uint64_t value = 0;      // of a varint
 };
 
-// The fields of one message, one after the other.
+// Iterates over the fields of one message.
 class ProtobufFields {
  public:
-  // `message` is a part of `whole`, from whose start offset() counts.
+  // `message` is a part of `whole`; offset() counts from the start of `whole`.
   ProtobufFields(std::string_view message, std::string_view whole)
       : left_(message), whole_(whole) {}
 
-  // False at the end and where the bytes are no message: is_broken() tells.
+  // Returns false at the end, and if the bytes are not a message: then is_broken().
   bool next(ProtobufField& field);
   bool is_broken() const { return is_broken_; }
   size_t offset() const { return static_cast<size_t>(left_.data() - whole_.data()); }

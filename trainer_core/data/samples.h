@@ -1,15 +1,18 @@
-// Training sequences of S tokens made from a corpus, numbered and read in any order: what is made of documents here does not
-// depend on who asks for it, or when.
+// Training sequences of S tokens made from a corpus, numbered and readable in any order. A sequence
+// depends only on its number.
 //
-//   packed      documents one after another, cut every S tokens: sequence i has tokens [i S, (i + 1) S) as inputs, and as targets
-//               those one later. No token is left out but what is behind the last whole sequence, none is padding, no pass over
-//               the corpus finds where a sequence begins. A document that a cut goes through continues in the next sequence
-//               as if it began there; one longer than S fills sequences of its own.
-//   documents   one document per sequence: its first S + 1 tokens, or all of them and padding of weight 0.
+//   packed      documents are concatenated and cut every S tokens: sequence i has tokens [i S, (i +
+//               1) S) as inputs, and the tokens one later as targets. All tokens are used except
+//               those after the last whole sequence; there is no padding, and no pass over the
+//               corpus to find where a sequence begins. A document that is cut continues in the
+//               next sequence as if it began there; one longer than S fills sequences of its own.
+//   documents   one document per sequence: its first S + 1 tokens, or all of them and padding of
+//               weight 0.
 //
-// A target that is the first token of another document has weight 0. (The other policies in use, first-fit and best-fit packing,
-// keep documents whole, but cut off what is longer than S, pad, and must see all lengths first: Grain offers them beside
-// this one, which it calls concat_then_split.)
+// A target that is the first token of another document has weight 0. (First-fit and best-fit
+// packing, the other common policies, keep documents whole, but truncate documents longer than S,
+// pad, and must read all lengths first. Grain offers them beside this one, which it calls
+// concat_then_split.)
 #pragma once
 
 #include <cstdint>
@@ -23,12 +26,13 @@
 
 namespace muster::trainer {
 
-// Where sequences go, (sequences, S) each.
+// The destination of sequences, (sequences, S) each.
 struct SequenceSpans {
   std::span<int32_t> tokens;
   std::span<int32_t> targets;
-  // Of packed sequences, else empty: the place in the sequence where the token's document begins. The token's position is its
-  // distance from there, and it sees nothing before.
+  // For packed sequences, otherwise empty: the index within the sequence at which the token's
+  // document begins. The token's position is its distance from there, and it attends to nothing
+  // before.
   std::span<int32_t> starts;
   std::span<float> weights;
 
@@ -39,7 +43,7 @@ struct SequenceSpans {
   }
 };
 
-// One thread.
+// Not thread-safe: called on one thread only.
 class Samples {
  public:
   enum class Kind { kPacked, kDocuments };
@@ -47,7 +51,8 @@ class Samples {
   virtual ~Samples() = default;
 
   virtual uint64_t size() const = 0;
-  // Sequence `number`, below size(). `out` has one of S tokens. Errors are ShardReader's.
+  // Reads sequence `number`. Requires: it is below size(), and `out` holds one sequence of S
+  // tokens. Errors are ShardReader's.
   virtual absl::Status read(uint64_t number, const SequenceSpans& out) = 0;
 };
 

@@ -15,7 +15,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "charsmaps are read as they are");
 
 constexpr size_t kUnitBytes = sizeof(uint32_t);
-// A unit's children differ from each other in the lowest byte of their index alone.
+// The children of a unit differ only in the lowest byte of their index.
 constexpr size_t kBlockUnits = 256;
 
 uint32_t unit_at(std::string_view units, size_t index) {
@@ -29,7 +29,7 @@ absl::Status unusable(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));
 }
 
-// Field 1 of NormalizerSpec is its name, 2 the table.
+// In NormalizerSpec, field 1 is the name and field 2 the table.
 absl::Status check_normalizer(std::string_view spec, const char* name) {
   ProtobufFields fields(spec, spec);
   for (ProtobufField field; fields.next(field);) {
@@ -40,7 +40,7 @@ absl::Status check_normalizer(std::string_view spec, const char* name) {
   return absl::OkStatus();
 }
 
-// Field 1 of SentencePiece is its text.
+// In SentencePiece, field 1 is the text.
 absl::Status check_piece(std::string_view piece, size_t id) {
   ProtobufFields fields(piece, piece);
   for (ProtobufField field; fields.next(field);) {
@@ -71,7 +71,7 @@ absl::Status check_charsmap(std::string_view charsmap) {
   const size_t count = units.size() / kUnitBytes;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t unit = unit_at(units, i);
-    // Nobody asks what the root is.
+    // The root is never used as a value.
     const bool is_value = i > 0 && (unit & (uint32_t{1} << 31)) != 0;
     if (is_value) continue;
     const size_t offset = size_t{unit >> 10} << ((unit & (1U << 9)) >> 6);

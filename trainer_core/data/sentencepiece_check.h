@@ -1,4 +1,4 @@
-// What libsentencepiece believes of a model without looking: a file from outside must not crash the process that loads it.
+// Checks what libsentencepiece trusts in a model: a file from outside must not crash the process.
 #pragma once
 
 #include <string_view>
@@ -7,19 +7,24 @@
 
 namespace muster::trainer {
 
-// Of a serialized ModelProto (sentencepiece_model.proto). The library checks the message and the kinds of pieces itself. What it
-// does not: a piece with a NUL ends its trie of symbols early, which throws; one that is no UTF-8 is no text for whoever shows it; and
-// the table of a normalizer (`precompiled_charsmap`) is read in place, wherever its offsets lead. InvalidArgument says which part is wrong.
+// Checks a serialized ModelProto (sentencepiece_model.proto). The library itself checks the message
+// and the kinds of pieces. It does not check: a piece with a NUL, which ends its trie of symbols
+// early and makes it throw; a piece that is not UTF-8; and a normalizer's table
+// (`precompiled_charsmap`), which it reads in place wherever the offsets point. InvalidArgument
+// names the wrong part.
 absl::Status check_sentencepiece(std::string_view model);
 
-// A precompiled_charsmap: u32 bytes of the trie, the trie, then strings that each end with a NUL. The trie is a double array of
-// Darts-clone (https://github.com/s-yata/darts-clone, include/darts.h), units of 32 bits:
+// Checks a precompiled_charsmap: a u32 with the bytes of the trie, the trie, then strings that each
+// end with a NUL. The trie is a double array of Darts-clone (https://github.com/s-yata/darts-clone,
+// include/darts.h) in units of 32 bits:
 //
-//   bit 31       the unit is a leaf's value: the place of a string behind the trie; of other units 0
-//   bits 10..30  offset, times 256 with bit 9: children of unit i are at i ^ offset ^ byte, its value is at i ^ offset
+//   bit 31       1: the unit is a leaf's value, the position of a string after the trie; 0:
+//                otherwise
+//   bits 10..30  offset, times 256 if bit 9 is set: children of unit i are at i ^ offset ^ byte,
+//                its value is at i ^ offset
 //   bit 9        see above
-//   bit 8        there is a value
-//   bits 0..7    the byte by which this unit is reached
+//   bit 8        the unit has a value
+//   bits 0..7    the byte that leads to this unit
 absl::Status check_charsmap(std::string_view charsmap);
 
 }  // namespace muster::trainer

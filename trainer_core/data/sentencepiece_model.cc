@@ -21,7 +21,7 @@ class ProcessorModel : public SentencePieceModel {
     try {
       return processor_.LoadFromSerializedProto({bytes.data(), bytes.size()}).ok() &&
              processor_.GetPieceSize() > 0;
-    } catch (const std::exception&) {  // its tries throw, for what it did not look for
+    } catch (const std::exception&) {  // its tries throw on input that it does not validate
       return false;
     }
   }
@@ -58,7 +58,7 @@ class CallbackIterator : public sentencepiece::SentenceIterator {
   bool done_ = false;
 };
 
-// Takes std::cerr's place, which is where the library logs to.
+// Replaces std::cerr's buffer: the library logs to std::cerr.
 class LogLines : public std::streambuf {
  public:
   explicit LogLines(const std::function<void(std::string_view)>& take)
@@ -85,7 +85,8 @@ class LogLines : public std::streambuf {
   }
 
  private:
-  // What the library says before it ends the process must be seen: "file.cc(12) [size > 0] …", LOG(ERROR), LOG(FATAL).
+  // Passes on lines before a fatal error, such as "file.cc(12) [size > 0] …", LOG(ERROR),
+  // LOG(FATAL): the library then ends the process.
   void handle() {
     take_(line_);
     const bool is_news = line_.find("LOG(INFO)") != std::string::npos ||

@@ -10,7 +10,7 @@
 
 namespace muster::trainer {
 
-// InvalidArgument when `bytes` are no model.
+// InvalidArgument if `bytes` are not a model.
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_sentencepiece(std::string_view bytes);
 
 }  // namespace muster::trainer

@@ -10,7 +10,8 @@ namespace muster::trainer {
 namespace {
 
 constexpr uint64_t kBpe = 2;  // TrainerSpec.ModelType
-// NormalizerSpec.name of rules that come with the library: no sequence that they replace has a blank beside ASCII.
+// NormalizerSpec.name of the library's own rules: they replace no sequence with a blank beside
+// ASCII.
 constexpr std::array<std::string_view, 4> kKnownRules = {"nmt_nfkc", "nfkc", "nmt_nfkc_cf",
                                                          "nfkc_cf"};
 
@@ -22,7 +23,7 @@ struct ModelFacts {
   bool has_rules = false;
   std::string_view rules;
   bool has_blank_piece = false;
-  bool pieces_cross = false;  // from one word into the next
+  bool pieces_cross = false;  // a piece spans the end of one word and the beginning of the next
 };
 
 bool crosses(std::string_view piece) {
@@ -31,7 +32,10 @@ bool crosses(std::string_view piece) {
          piece.find(' ') != std::string_view::npos;
 }
 
-// message ModelProto { repeated SentencePiece pieces = 1; TrainerSpec trainer_spec = 2; NormalizerSpec normalizer_spec = 3; }
+// message ModelProto {
+//   repeated SentencePiece pieces = 1; TrainerSpec trainer_spec = 2;
+//   NormalizerSpec normalizer_spec = 3;
+// }
 template <class Take>
 void for_each_field(std::string_view message, const Take& take) {
   ProtobufFields fields(message, message);
@@ -63,7 +67,8 @@ ModelFacts facts_of(std::string_view model) {
 
 WordIndependence word_independence(std::string_view model) {
   const ModelFacts facts = facts_of(model);
-  // Without a piece for it, a blank would be unknown, and the library joins unknown neighbours.
+  // Without a piece for the blank it would be unknown, and the library joins adjacent unknown
+  // symbols.
   const bool independent = facts.is_bpe && !facts.blank_is_suffix && facts.blank_in_front &&
                            facts.blanks_are_escaped && facts.has_blank_piece && !facts.pieces_cross;
   if (!independent) return WordIndependence::kNone;

@@ -1,31 +1,36 @@
-// Whether a SentencePiece model encodes the words of a text by themselves, so that the tokens of a word can be remembered.
+// Determines whether a SentencePiece model encodes the words of a text independently, so that a
+// word's tokens can be cached.
 //
-// SentencePiece takes a sentence whole: it puts a blank in front, writes blanks as U+2581 and merges neighbours. Where no piece
-// has U+2581 behind another character, no merge crosses from one word into the blank of the next, and "a b" is what "a" and "b"
-// are, each with its own blank in front. That is so of Llama's models, and of most.
+// SentencePiece encodes a sentence as a whole: it adds a blank in front, writes blanks as U+2581
+// and merges adjacent symbols. If no piece has U+2581 after another character, no merge crosses
+// from one word into the blank of the next, and "a b" is encoded as "a" and "b", each with its own
+// blank in front. This holds for Llama's models, and for most others.
 #pragma once
 
 #include <string_view>
 
 namespace muster::trainer {
 
-// U+2581, which stands for a blank in pieces, and may stand in a text.
+// U+2581, which stands for a blank in pieces, and may occur in a text.
 constexpr std::string_view kSentencePieceBlank = "\xE2\x96\x81";
 
-// What a model says of its texts' words.
+// How far a model encodes words independently.
 enum class WordIndependence {
-  kNone,   // they are encoded together
-  kAscii,  // where the characters on both sides of the blank are ASCII: the model normalises characters, by one of the library's rules
+  kNone,  // words are encoded together
+  // Only where the characters on both sides of the blank are ASCII: the model normalizes characters
+  // by one of the library's rules.
+  kAscii,
   kAll,
 };
 
-// `model` is a serialized ModelProto (sentencepiece_model.proto) that the library has read. kNone for all but byte-pair models:
-// a unigram model's scores are rounded along the sentence, so that near ties may fall otherwise in a word alone.
+// `model` is a serialized ModelProto (sentencepiece_model.proto) that the library has parsed.
+// Returns kNone for all but byte-pair models: a unigram model's scores are rounded along the
+// sentence, so that near ties may resolve differently for a single word.
 WordIndependence word_independence(std::string_view model);
 
-// Calls take(word) for the parts of `text` between blanks that can be left out, because the model puts one in front of each
-// part; a run of blanks loses its first. Blanks at the beginning and the end stay, and those behind a U+2581, which some models
-// take away at an end.
+// Calls take(word) for the parts of `text` between blanks that can be left out because the model
+// adds one in front of each part; a run of blanks loses its first. Blanks at the beginning and the
+// end remain, as do blanks after a U+2581, which some models strip at an end.
 template <class Take>
 void for_each_word(WordIndependence independence, std::string_view text, const Take& take) {
   const auto is_plain = [](char c) { return c > ' ' && c <= '~'; };

@@ -36,7 +36,7 @@ absl::Status wrong(size_t offset, const std::string& field, uint64_t value,
       absl::StrCat("at offset ", offset, ": ", field, " is ", value, "; ", right));
 }
 
-// Bytes of tokens and what is behind them, so that each end of a document lies at a multiple of its size.
+// Rounds up the bytes of the tokens, so that each document's end lies at a multiple of its size.
 uint64_t padded(uint64_t bytes) { return (bytes + kEndBytes - 1) / kEndBytes * kEndBytes; }
 
 absl::Status check_fields(const ShardHeader& header, uint64_t file_bytes) {
@@ -49,7 +49,7 @@ absl::Status check_fields(const ShardHeader& header, uint64_t file_bytes) {
                  absl::StrCat("a vocabulary of ", header.vocab_size, " takes ",
                               token_bytes_for(header.vocab_size)));
   }
-  // The first divides instead of multiplying: a hostile count must not wrap around.
+  // The first check divides instead of multiplying: a hostile count must not wrap around.
   const uint64_t payload = file_bytes - kShardHeaderBytes;
   if (payload / header.token_bytes < header.token_count ||
       padded(header.token_count * header.token_bytes) > payload) {

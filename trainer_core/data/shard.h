@@ -1,6 +1,6 @@
-// Token shards: what `muster tokenize` writes and training maps into memory. A data set is a folder
-// with `shard-00000.mtok`, `shard-00001.mtok`, … and `index.json` (token_index.h), which says which of the shards count, and
-// means the concatenation of their tokens.
+// Token shards: `muster tokenize` writes them and training maps them into memory. A data set is a
+// folder with `shard-00000.mtok`, `shard-00001.mtok`, … and `index.json` (token_index.h), which
+// lists the valid shards. The data set is the concatenation of their tokens.
 //
 // A shard, version 3. Little endian; offsets in bytes:
 //
@@ -11,18 +11,20 @@
 //   20  u32    vocab_size                56  u32  block_bytes = 65536
 //   24  u64    tokenizer_fingerprint     60  u32  header_crc32 (over bytes 0 … 59)
 //
-//   64  u16 or u32 [token_count]  token ids, each below vocab_size
-//       zeros up to a multiple of 8
-//       u64 [document_count]      for each document, the number of the shard's tokens up to its end; the last is token_count
-//       u64 [blocks]              XXH3 (64 bits) of each block_bytes of the file up to here; of the first what is behind the header
+//   64  u16 or u32 [token_count]  token ids, each below vocab_size zeros up to a multiple of 8 u64
+//       [document_count]      for each document, the shard's token count up to its end; the last
+//                                 is token_count
+//       u64 [blocks]              XXH3 (64 bits) of each block_bytes of the file up to here; for
+//                                 the first block, of the bytes after the header
 //                                     end of file
 //
-// Version 2, which is read, too, has no block_bytes (0) and no checksums of blocks.
+// Version 2 is also read; it has no block_bytes (0) and no checksums of blocks.
 //
-// Two bytes a token when the vocabulary fits in them. A document lies in one shard, with its end-of-sequence token where there
-// is one: where documents begin does not depend on ids, which a text can hold, too. Nothing is trusted before the checksums and
-// the file's size agree with the header; nothing is allocated from a header's figures. A corpus is larger than what anybody reads
-// before a training begins: so each block is compared with its checksum when something of it is read for the first time.
+// Tokens have two bytes if the vocabulary fits. A document lies in one shard, with its
+// end-of-sequence token if there is one: document boundaries do not depend on ids, which a text can
+// contain, too. Nothing is trusted before the checksums and the file's size agree with the header,
+// and nothing is allocated from a header's figures. A corpus is too large to verify before training
+// starts, so each block is compared with its checksum when a part of it is first read.
 #pragma once
 
 #include <array>
@@ -42,10 +44,11 @@ constexpr std::array<char, 8> kShardMagic = {'M', 'U', 'S', 'T', 'T', 'O', 'K', 
 constexpr uint32_t kShardVersion = 3;
 constexpr uint32_t kShardVersionWithoutBlocks = 2;
 constexpr size_t kShardHeaderBytes = 64;
-// What is read to verify a sequence of some KiB: a disk or network takes little longer for it than for a page.
+// The read that verifies a sequence of some KiB: it takes a disk or network little longer than a
+// page.
 constexpr size_t kShardBlockBytes = size_t{64} << 10;
-// Largest vocabulary that a shard may claim: beyond any tokenizer in use, and small enough that an
-// id always fits in an int32.
+// The largest vocabulary that a shard may claim: beyond any tokenizer in use, and small enough for
+// ids to fit in an int32.
 constexpr uint32_t kVocabSizeMax = 1U << 24;
 
 struct ShardHeader {
@@ -58,7 +61,7 @@ struct ShardHeader {
   uint32_t documents_crc32 = 0;
   uint32_t block_bytes = 0;  // 0: version 2
 
-  // Where the ends of documents begin, and where they are over.
+  // The offsets at which the ends of documents begin, and at which they are over.
   uint64_t documents_offset() const;
   uint64_t documents_end() const { return documents_offset() + document_count * sizeof(uint64_t); }
   uint64_t blocks() const {
@@ -68,15 +71,15 @@ struct ShardHeader {
   friend bool operator==(const ShardHeader&, const ShardHeader&) = default;
 };
 
-// 2 when every id below `vocab_size` fits in 16 bits, else 4.
+// Returns 2 if every id below `vocab_size` fits in 16 bits, otherwise 4.
 uint32_t token_bytes_for(uint32_t vocab_size);
 
 std::array<char, kShardHeaderBytes> encode_shard_header(const ShardHeader& header);
-// DataLoss says which field is wrong, its value and what would be right. `file_bytes` is the whole
-// file's size.
+// DataLoss names the wrong field, its value and the right one. `file_bytes` is the size of the
+// whole file.
 absl::StatusOr<ShardHeader> decode_shard_header(std::span<const char> bytes, uint64_t file_bytes);
 
-// Writes one shard as a stream. One thread. The file has a temporary name until finish() has
+// Writes one shard as a stream. Not thread-safe. The file has a temporary name until finish() has
 // written its header, synced it and renamed it; destroying an unfinished writer removes it.
 class ShardWriter {
  public:
@@ -87,53 +90,59 @@ class ShardWriter {
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Appends documents: their tokens (each below vocab_size), and how many of these each has, in order and none 0.
+  // Appends documents: their tokens (each below vocab_size), and each document's number of tokens,
+  // in order and never 0.
   absl::Status append(std::span<const int32_t> tokens, std::span<const uint32_t> documents);
   uint64_t token_count() const { return header_.token_count; }
   uint64_t document_count() const { return header_.document_count; }
-  // ResourceExhausted when the disk is full; the file's name is in every message.
+  // ResourceExhausted if the disk is full; every message names the file.
   absl::StatusOr<ShardHeader> finish();
 
  private:
   class BlockSums;
 
   ShardWriter(std::string path, std::FILE* file, ShardHeader header);
-  // Behind what was written before, in the checksums, too.
+  // Writes after the bytes so far, and updates the checksums.
   absl::Status write(const void* data, size_t bytes);
 
   std::string path_;
   std::string temporary_path_;
   std::FILE* file_;  // owned; null once finished
   ShardHeader header_;
-  std::string packed_;  // the last append's bytes; kept to reuse its memory
+  std::string packed_;  // the last append's bytes; a member to reuse its memory
   std::vector<uint64_t> document_ends_;
   std::unique_ptr<BlockSums> sums_;
 };
 
-// A shard mapped read-only. Any thread. A file that is cut off or written to meanwhile is an error of the calls below
-// (mapped_read.h); one that is replaced or removed stays as it was for who has it open. Errors of reads are DataLoss and name the
-// file and the offset: a block whose checksum differs, or what no shard can hold where there are no checksums of blocks.
+// A shard mapped read-only. Thread-safe. A file that is truncated or written to while it is open is
+// an error of the calls below (mapped_read.h); if it is replaced or removed, the open shard does
+// not change. Read errors are DataLoss and name the file and the offset: a block whose checksum
+// differs, or, without checksums of blocks, values that no shard can hold.
 class ShardReader {
  public:
-  // NotFound, or DataLoss naming the file, the offset and what is wrong. Reads the header alone.
+  // Reads only the header. Errors: NotFound, or DataLoss that names the file, the offset and the
+  // problem.
   static absl::StatusOr<std::unique_ptr<ShardReader>> open(const std::string& path);
   ~ShardReader();
   ShardReader(const ShardReader&) = delete;
   ShardReader& operator=(const ShardReader&) = delete;
 
   const ShardHeader& header() const { return header_; }
-  // Reads the whole payload and compares its checksums; documents must follow each other up to the last token.
+  // Reads the whole payload, compares its checksums, and checks that documents are in order and end
+  // at the last token.
   absl::Status verify_payload() const;
-  // Copies tokens [position, position + out.size()), ids below vocab_size. Requires that they exist.
+  // Copies tokens [position, position + out.size()), ids below vocab_size. Requires: they exist.
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
-  // The ends of documents [first, first + out.size()), which must exist: document d has the tokens from the end of d - 1 (0 for
-  // the first) up to its own. Each end is behind the one before it, and inside the shard.
+  // Copies the ends of documents [first, first + out.size()). Requires: they exist. Document d has
+  // the tokens from the end of d - 1 (0 for the first) up to its own end. Each end is greater than
+  // the one before, and within the shard.
   absl::Status document_ends(uint64_t first, std::span<uint64_t> out) const;
-  // DataLoss when the file was written to since it was opened: what has been read since may be neither the old nor the new.
+  // Returns DataLoss if the file was written to since it was opened: reads since then may have
+  // returned neither the old nor the new contents.
   absl::Status check_unchanged() const;
 
  private:
-  // Which file it is, and when it was written last.
+  // Identifies the file and its last modification.
   struct Identity {
     uint64_t device = 0;
     uint64_t inode = 0;
@@ -142,7 +151,7 @@ class ShardReader {
 
   ShardReader(std::string path, const char* data, size_t bytes, const Identity& identity,
               const ShardHeader& header);
-  // Bytes [begin, end) of the file, which are tokens or ends of documents.
+  // Verifies the blocks of bytes [begin, end) of the file, which are tokens or ends of documents.
   absl::Status verify_blocks(uint64_t begin, uint64_t end) const;
   absl::Status verify_block(uint64_t block) const;
   absl::Status cut_off() const;
@@ -152,7 +161,7 @@ class ShardReader {
   size_t bytes_;
   Identity identity_;
   ShardHeader header_;
-  mutable std::vector<std::atomic<uint64_t>> verified_;  // a bit for each block
+  mutable std::vector<std::atomic<uint64_t>> verified_;  // one bit per block
 };
 
 }  // namespace muster::trainer

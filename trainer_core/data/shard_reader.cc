@@ -24,7 +24,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr size_t kBits = 64;  // of a word of verified_
+constexpr size_t kBits = 64;  // per word of verified_
 
 int64_t modified_ns(const struct stat& info) {
   constexpr int64_t kSecondNs = 1'000'000'000;
@@ -37,9 +37,10 @@ uint64_t mappings() {
       std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
 }
 
-// A process that has as many mappings as it may have gets no more, and no better word for it than one without memory.
+// mmap() reports a process's limit of mappings by the same error as a lack of memory;
+// distinguishes the two.
 absl::Status cannot_map(int error, const std::string& path) {
-  constexpr uint64_t kNear = 64;  // the heap may have given some back since
+  constexpr uint64_t kNear = 64;  // the heap may have released some mappings since
   const absl::Status status = errno_status(error, absl::StrCat("cannot map ", path));
   uint64_t most = 0;
   std::ifstream limit("/proc/sys/vm/max_map_count");
@@ -136,7 +137,7 @@ absl::Status ShardReader::verify_block(uint64_t block) const {
   });
   if (!is_there) return cut_off();
   if (is_whole) return absl::OkStatus();
-  // Who writes to it is to blame, not the disk.
+  // If the file was written to, report that instead of a damaged disk.
   if (auto status = check_unchanged(); !status.ok()) return status;
   return absl::DataLossError(absl::StrCat(
       "token shard ", path_, " is damaged: the checksum of its bytes ", begin, " to ", end - 1,
@@ -201,7 +202,7 @@ absl::Status ShardReader::cut_off() const {
 
 absl::Status ShardReader::check_unchanged() const {
   struct stat info {};
-  if (stat(path_.c_str(), &info) != 0) return absl::OkStatus();  // removed: we still have it
+  if (stat(path_.c_str(), &info) != 0) return absl::OkStatus();  // removed: the mapping remains
   if (info.st_dev != identity_.device || info.st_ino != identity_.inode) return absl::OkStatus();
   if (static_cast<size_t>(info.st_size) == bytes_ && modified_ns(info) == identity_.modified_ns)
     return absl::OkStatus();

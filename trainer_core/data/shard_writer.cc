@@ -17,7 +17,7 @@
 
 namespace muster::trainer {
 
-// Checksums of the blocks of what is written from front to back.
+// Computes the checksums of the blocks of a file that is written sequentially.
 class ShardWriter::BlockSums {
  public:
   BlockSums() : state_(XXH3_createState()) {
@@ -38,7 +38,7 @@ class ShardWriter::BlockSums {
       if (at_ % kShardBlockBytes == 0) close();
     }
   }
-  // Of all blocks; nothing is added afterwards.
+  // Returns the checksums of all blocks. Nothing may be added afterwards.
   const std::vector<uint64_t>& finish() {
     if (at_ % kShardBlockBytes != 0) close();
     return sums_;
@@ -50,7 +50,7 @@ class ShardWriter::BlockSums {
     XXH3_64bits_reset(state_);
   }
 
-  XXH3_state_t* state_;  // of the block that at_ is in
+  XXH3_state_t* state_;  // of the block that contains at_
   size_t at_ = kShardHeaderBytes;
   std::vector<uint64_t> sums_;
 };

@@ -25,15 +25,15 @@ const std::string_view kLlama3Pattern =
 
 namespace {
 
-// Longer than any in use by far.
+// Far longer than any pattern in use.
 constexpr size_t kPatternBytesMax = 64 << 10;
-// Unicode's White_Space (PropList.txt). PCRE2's \s has U+180E beside it.
+// Unicode's White_Space (PropList.txt). PCRE2's \s additionally has U+180E.
 constexpr std::string_view kWhiteSpace =
     R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-// Compiled code's stack: \s+ over megabytes of blanks needs none, nested groups do.
+// The stack of compiled code: \s+ over megabytes of blanks needs none, nested groups do.
 constexpr size_t kStackBytes = 32 << 10;
 constexpr size_t kStackBytesMax = 16 << 20;
-// Steps of one match; a word of the patterns above takes tens.
+// The steps of one match; a word of the patterns above takes tens.
 constexpr uint32_t kMatchLimit = 100'000'000;
 
 std::string message_of(int code) {
@@ -44,7 +44,8 @@ std::string message_of(int code) {
 
 constexpr size_t kEscapeDigits = 4;
 
-// With \s and \S spelt out, and \u4e00 as PCRE2 writes it. \S within a class cannot be: such a pattern keeps PCRE2's.
+// Spells out \s and \S, and writes \u4e00 as PCRE2 does. \S within a class cannot be spelled out:
+// such a pattern uses PCRE2's.
 std::string spell_out(std::string_view pattern) {
   std::string out;
   bool in_class = false;
@@ -108,7 +109,7 @@ class PcreMatcher : public SplitPattern::Matcher {
   absl::Status split(std::string_view text,
                      const std::function<void(std::string_view)>& take) override {
     const size_t* const found = pcre2_get_ovector_pointer(data_.get());
-    size_t done = 0;  // of the text that was taken
+    size_t done = 0;  // the length of the text that was taken
     size_t at = 0;
     while (at < text.size()) {
       const int code = match(text, at);
@@ -155,7 +156,7 @@ class PcrePattern : public SplitPattern {
 
  private:
   const std::unique_ptr<pcre2_code, FreeCode> code_;
-  const bool has_jit_;  // not on every processor
+  const bool has_jit_;  // not available on every processor
 };
 
 }  // namespace

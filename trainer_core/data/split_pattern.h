@@ -1,4 +1,4 @@
-// The regular expressions by which tokenizers cut a text into words before they look at bytes.
+// The regular expressions by which tokenizers split a text into words before they encode bytes.
 #pragma once
 
 #include <functional>
@@ -10,29 +10,32 @@
 
 namespace muster::trainer {
 
-// GPT-2's (Radford et al., "Language models are unsupervised multitask learners", 2019): contractions, letters, numbers, other
-// signs with a blank before them, blanks.
+// GPT-2's pattern (Radford et al., "Language models are unsupervised multitask learners", 2019):
+// contractions, letters, numbers, other characters with an optional blank before them, blanks.
 extern const std::string_view kGpt2Pattern;
-// Those of tiktoken's encodings and of Llama 3, which has cl100k's with another idea of blanks.
+// The patterns of tiktoken's encodings, and of Llama 3, which is cl100k's with other rules for
+// blanks.
 extern const std::string_view kR50kPattern;
 extern const std::string_view kCl100kPattern;
 extern const std::string_view kLlama3Pattern;
 
-// A compiled pattern. Immutable: any thread.
+// A compiled pattern. Immutable and thread-safe.
 class SplitPattern {
  public:
-  // What one thread matches with.
+  // The matching state of one thread.
   class Matcher {
    public:
     virtual ~Matcher() = default;
-    // Calls take(piece) for each match in `text`, which must be well-formed UTF-8, and for what lies between two: together they are
-    // the text. ResourceExhausted when the pattern takes too long on it, or too much memory.
+    // Calls take(piece) for each match in `text` and for the text between matches; together they
+    // are the text. Requires: `text` is well-formed UTF-8. ResourceExhausted if the pattern takes
+    // too long on it, or too much memory.
     virtual absl::Status split(std::string_view text,
                                const std::function<void(std::string_view)>& take) = 0;
   };
 
-  // In Perl's syntax, as Oniguruma (Hugging Face's tokenizers) and Rust's regex (tiktoken) have it, too; \s and \S mean Unicode's
-  // White_Space in all of them but PCRE2, so they are spelt out here. InvalidArgument says what is wrong at which offset.
+  // Compiles Perl's syntax, as in Oniguruma (Hugging Face's tokenizers) and Rust's regex
+  // (tiktoken). In those, \s and \S mean Unicode's White_Space; in PCRE2 they do not, so they are
+  // spelled out here. InvalidArgument names the problem and its offset.
   static absl::StatusOr<std::shared_ptr<const SplitPattern>> compile(std::string_view pattern);
   virtual ~SplitPattern() = default;
 

@@ -17,7 +17,7 @@
 namespace muster::trainer {
 namespace {
 
-// More invalid bytes than this share of the file, and it is not text.
+// A file with a larger share of invalid bytes than this is not text.
 constexpr double kInvalidShareMax = 0.01;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A text file mapped read-only, and the checks that tell text from anything else.
+// A text file mapped read-only, and the checks that distinguish text from other files.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace muster::trainer {
 
-// Immutable: any thread. The view lives as long as the object.
+// Immutable and thread-safe. The view lives as long as the object.
 class TextFile {
  public:
   // NotFound, or InvalidArgument for a folder or an empty file; the message names the path.
@@ -30,12 +30,14 @@ class TextFile {
   size_t bytes_;
 };
 
-// Tells text from anything else by its bytes. Stray bad bytes pass: real corpora have them.
+// Distinguishes text from other files by its bytes. Stray invalid bytes pass: real corpora have
+// them.
 class TextCheck {
  public:
-  // A piece of the file that begins at `offset`.
+  // Adds a piece of the file that begins at `offset`.
   void add(std::string_view piece, uint64_t offset);
-  // InvalidArgument for a NUL byte (with its offset), more than one byte in a hundred that is no UTF-8, or nothing but blanks.
+  // Returns InvalidArgument for a NUL byte (with its offset), more than 1 % of bytes that are not
+  // UTF-8, or blanks only.
   absl::Status status(const std::string& path) const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 using Ranks = absl::flat_hash_map<std::string, int32_t>;
 
-// Longest token that is read; cl100k's is 128 blanks.
+// The longest token that is read; cl100k's longest is 128 blanks.
 constexpr size_t kTokenBytesMax = 4096;
 
 struct Rank {
@@ -39,15 +39,15 @@ std::optional<Rank> parse_line(std::string_view line) {
   return parsed;
 }
 
-// What a file does not say of its encoding.
+// The properties of an encoding that its file does not contain.
 struct Encoding {
-  std::string_view name;  // part of the file's
+  std::string_view name;  // a part of the file's name
   std::string_view pattern;
-  std::vector<std::pair<int32_t, std::string>> specials;  // ids from the number of ranks on
+  std::vector<std::pair<int32_t, std::string>> specials;  // ids relative to the number of ranks
   std::string_view eos;
 };
 
-// Llama 3's 256: some have names, the rest are reserved.
+// Llama 3's 256 special tokens: some have names, the others are reserved.
 std::vector<std::pair<int32_t, std::string>> llama3_specials() {
   std::vector<std::string> names = {"<|begin_of_text|>", "<|end_of_text|>"};
   for (int i = 0; i < 4; ++i) names.push_back(absl::StrCat("<|reserved_special_token_", i, "|>"));
@@ -62,7 +62,7 @@ std::vector<std::pair<int32_t, std::string>> llama3_specials() {
 
 Encoding encoding_named(std::string_view file) {
   if (file.find("cl100k") != std::string_view::npos) {
-    // 100256 is nobody's.
+    // Id 100256 is unused.
     return {"cl100k",
             kCl100kPattern,
             {{1, "<|endoftext|>"},
@@ -79,8 +79,8 @@ Encoding encoding_named(std::string_view file) {
   return {"llama3", kLlama3Pattern, llama3_specials(), "<|end_of_text|>"};
 }
 
-// Every way to cut a token into two is a merge of the token's rank: that is how tiktoken merges, by looking up the bytes of
-// two neighbours together.
+// Every way to split a token into two is a merge with the token's rank: tiktoken merges by looking
+// up the concatenated bytes of two adjacent tokens.
 void add_merges(const Ranks& ranks, ByteBpeParts& parts) {
   for (const auto& [bytes, rank] : ranks) {
     if (bytes.size() == 1) parts.merges.set_byte(static_cast<uint8_t>(bytes[0]), rank);
@@ -106,7 +106,7 @@ absl::StatusOr<Ranks> read_ranks(std::string_view bytes, ByteBpeParts& parts) {
       return absl::InvalidArgumentError(
           absl::StrCat("line ", number, " is not a token in base64 and its rank"));
     }
-    // Ids are ranks: they must be dense, which bounds what they can ask for.
+    // Ids are ranks: they must be dense, which bounds the memory that a file can request.
     if (parsed->rank != static_cast<int64_t>(ranks.size())) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, " has rank ", parsed->rank,
                                                      "; ", ranks.size(), " is next"));

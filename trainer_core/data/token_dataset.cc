@@ -28,8 +28,8 @@ absl::Status check_shard(const ShardReader& shard, const TokenIndex& index,
   return absl::OkStatus();
 }
 
-// Of ascending `firsts`, which end with the total: the last shard that begins at or before `number`. An empty shard has nothing
-// and is never meant.
+// Returns the last shard that begins at or before `number`. `firsts` is ascending and ends with the
+// total. Empty shards are never returned.
 size_t shard_of(const std::vector<uint64_t>& firsts, uint64_t number) {
   return static_cast<size_t>(std::upper_bound(firsts.begin(), firsts.end(), number) -
                              firsts.begin()) -
@@ -86,7 +86,7 @@ absl::Status TokenDataset::read(uint64_t position, std::span<int32_t> out) const
 absl::StatusOr<uint64_t> TokenDataset::document_at(uint64_t position) const {
   const size_t shard = shard_of(first_tokens_, position);
   const uint64_t inside = position - first_tokens_[shard];
-  // The first document whose end is behind the token.
+  // Finds the first document whose end is after the token.
   uint64_t low = 0, high = first_documents_[shard + 1] - first_documents_[shard];
   while (low < high) {
     const uint64_t middle = low + (high - low) / 2;

@@ -1,5 +1,5 @@
-// A folder of token shards as one concatenation of documents: where each of them lies, and its tokens. Documents and tokens are
-// numbered from 0 over all shards.
+// A folder of token shards as one concatenation of documents: their positions and their tokens.
+// Documents and tokens are numbered from 0 over all shards.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@
 
 namespace muster::trainer {
 
-// Opened and checked. Immutable: any thread. Nothing but the shards' headers has been read by then.
+// Immutable and thread-safe after open(), which reads only the shards' headers.
 class TokenDataset {
  public:
   // DataLoss for a shard that is damaged or disagrees with the index (named, with the offset);
-  // InvalidArgument when its vocabulary is larger than the model's `vocab_size`.
+  // InvalidArgument if its vocabulary is larger than the model's `vocab_size`.
   static absl::StatusOr<std::unique_ptr<TokenDataset>> open(const std::string& folder,
                                                             int32_t vocab_size);
 
@@ -28,19 +28,21 @@ class TokenDataset {
   uint64_t tokens() const { return first_tokens_.back(); }
   uint64_t documents() const { return first_documents_.back(); }
 
-  // Tokens [position, position + out.size()). Requires that they exist. Errors are ShardReader::read's.
+  // Reads tokens [position, position + out.size()). Requires: they exist. Errors are
+  // ShardReader::read's.
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
-  // The document that token `position`, which must exist, belongs to: a binary search in one shard.
+  // Returns the document of token `position` by a binary search in one shard. Requires: it exists.
   absl::StatusOr<uint64_t> document_at(uint64_t position) const;
-  // Where a document, which must exist, begins and ends: its first token, and the one behind its last.
+  // The tokens [begin, end) of a document.
   struct TokenRange {
     uint64_t begin = 0;
     uint64_t end = 0;
   };
+  // Requires: document `number` exists.
   absl::StatusOr<TokenRange> document(uint64_t number) const;
-  // A line of numbers that are the same for the same tokens and documents in the same shards.
+  // Returns a line of checksums that is equal for the same tokens and documents in the same shards.
   std::string checksums() const;
-  // Compares every payload's checksum: reads the whole data set.
+  // Compares every payload's checksum. Reads the whole data set.
   absl::Status verify_payloads() const;
 
  private:

@@ -21,7 +21,7 @@ constexpr char kFormat[] = "muster-tokens";
 constexpr int kFormatVersion = 1;
 // kShardsMax lines of a hundred bytes.
 constexpr size_t kIndexBytesMax = 16 << 20;
-// No disk holds more, and kShardsMax times it is still counted in 64 bits.
+// No disk holds more, and kShardsMax times this number fits in 64 bits.
 constexpr uint64_t kTokensMax = uint64_t{1} << 46;
 
 bool plain_file_name(const std::string& name) {
@@ -29,7 +29,7 @@ bool plain_file_name(const std::string& name) {
          name != "..";
 }
 
-// Caught by read_token_index(), as the library's own exceptions are.
+// Throws; read_token_index() catches it like the library's own exceptions.
 uint64_t count_at(const json& j, const char* key, uint64_t max) {
   const json& value = j.at(key);
   if (!value.is_number_unsigned() || value.get<uint64_t>() > max)

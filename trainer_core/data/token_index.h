@@ -1,5 +1,5 @@
-// `index.json` of a folder of token shards: which files make up the data set, in order, and what
-// was counted when it was made.
+// `index.json` of a folder of token shards: the files of the data set, in order, and figures of the
+// tokenization.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace muster::trainer {
 
 constexpr char kTokenIndexFile[] = "index.json";
-// A corpus of 10^13 tokens in shards of 10^8.
+// Enough for a corpus of 10^13 tokens in shards of 10^8.
 constexpr size_t kShardsMax = 100'000;
 
 struct TokenIndex {
@@ -26,22 +26,22 @@ struct TokenIndex {
   uint64_t tokenizer_fingerprint = 0;
   uint64_t tokens = 0;
   uint64_t documents = 0;
-  uint64_t bytes = 0;  // of the text that was tokenised
-  double unigram_entropy_nats =
-      0;  // of the token stream: the loss of a model that knows frequencies alone
+  uint64_t bytes = 0;  // of the tokenized text
+  // Entropy of the token stream: the loss of a model that knows only token frequencies.
+  double unigram_entropy_nats = 0;
   std::vector<Shard> shards;
 };
 
-// "shard-00042.mtok"; of a data set that replaces others, "shard-00042.3.mtok". Files of two generations lie beside each
-// other until the index says which of them count.
+// "shard-00042.mtok"; in a data set that replaces others, "shard-00042.3.mtok". Files of two
+// generations lie beside each other until the index lists the new ones.
 std::string shard_file_name(size_t index, uint64_t generation = 0);
-// The generation of a name like that; none of another name.
+// Returns the generation in such a name; nullopt for any other name.
 std::optional<uint64_t> shard_generation(const std::string& file_name);
 
-// Written to a temporary name, synced, renamed.
+// Writes atomically: to a temporary name, synced, then renamed.
 absl::Status write_token_index(const std::string& folder, const TokenIndex& index);
-// NotFound when the folder has none (the message says how to make one); DataLoss names the file and
-// the field.
+// NotFound if the folder has no index (the message says how to make one); DataLoss names the file
+// and the field.
 absl::StatusOr<TokenIndex> read_token_index(const std::string& folder);
 
 }  // namespace muster::trainer

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder stands for the tokenizer in it, as Hugging Face's from_pretrained() has it.
+// Resolves a folder to the tokenizer in it, like Hugging Face's from_pretrained().
 std::string file_of(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;

@@ -1,5 +1,6 @@
-// Text ↔ token ids, by the files that people have: SentencePiece models (Llama 2, Gemma, MaxText, Pax), Hugging Face's
-// tokenizer.json with byte-level BPE (GPT-2, Llama 3) and tiktoken's rank files (Llama 3's original, cl100k).
+// Converts text to token ids and back, with the common files: SentencePiece models (Llama 2, Gemma,
+// MaxText, Pax), Hugging Face's tokenizer.json with byte-level BPE (GPT-2, Llama 3) and tiktoken's
+// rank files (Llama 3's original, cl100k).
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,25 @@
 
 namespace muster::trainer {
 
-// Largest file that is loaded; the biggest in use (256k pieces) has 4 MiB as a model, 17 MiB as JSON.
+// The largest file that is loaded; the biggest in use (256k pieces) has 4 MiB as a model, 17 MiB as
+// JSON.
 constexpr uint64_t kTokenizerBytesMax = 256ULL << 20;
 
-// Immutable: any thread.
+// Immutable and thread-safe.
 class Tokenizer {
  public:
-  // What one thread encodes with: it may remember words.
+  // The encoding state of one thread; may cache words.
   class Encoder {
    public:
     virtual ~Encoder() = default;
-    // Appends the ids of `text`, well-formed UTF-8, with nothing added before or behind it.
+    // Appends the ids of `text` without adding tokens before or after it. Requires: well-formed
+    // UTF-8.
     virtual absl::Status append(std::string_view text, std::vector<int32_t>& ids) = 0;
   };
 
-  // The kind of file is told by its content; a folder stands for the tokenizer.json or tokenizer.model in it. NotFound, or InvalidArgument for what none of them can be read from; both name it.
+  // Detects the kind of file by its content; a folder stands for the tokenizer.json or
+  // tokenizer.model in it. Errors, which name the file: NotFound, or InvalidArgument if it is none
+  // of the kinds.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path);
   virtual ~Tokenizer() = default;
 
@@ -35,12 +40,12 @@ class Tokenizer {
   virtual std::string_view type() const = 0;
   virtual int32_t vocab_size() const = 0;
   virtual int32_t eos_id() const = 0;  // -1: the file has none
-  // FNV-1a of the file: tells whether shards were made with it.
+  // FNV-1a of the file: identifies the tokenizer that shards were made with.
   uint64_t fingerprint() const { return fingerprint_; }
 
-  // Must not outlive the tokenizer.
+  // The encoder must not outlive the tokenizer.
   virtual std::unique_ptr<Encoder> encoder() const = 0;
-  // Of any bytes: what is no UTF-8 becomes U+FFFD.
+  // Encodes any bytes: those that are not UTF-8 become U+FFFD.
   absl::StatusOr<std::vector<int32_t>> encode(std::string_view text) const;
   // InvalidArgument for an id outside the vocabulary. Control tokens have no text.
   absl::StatusOr<std::string> decode(std::span<const int32_t> ids) const;
@@ -49,7 +54,7 @@ class Tokenizer {
   Tokenizer() = default;
 
  private:
-  // Of ids within the vocabulary.
+  // Requires: ids are within the vocabulary.
   virtual absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const = 0;
 
   uint64_t fingerprint_ = 0;

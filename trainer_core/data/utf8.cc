@@ -17,8 +17,9 @@ bool eight_ascii_bytes(const char* bytes) {
 
 bool continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// Bytes of a character that begins with `first`, and the bounds of its second byte, which exclude overlong forms,
-// surrogates and what lies beyond U+10FFFF (the Unicode Standard's table 3-7). 0 bytes: none begins so.
+// The length of a character whose first byte is `first`, and the bounds of its second byte, which
+// exclude overlong forms, surrogates and values above U+10FFFF (Unicode Standard, table 3-7). 0
+// bytes: no character begins with it.
 struct Lead {
   size_t bytes = 0;
   uint8_t second_min = 0x80;
@@ -37,7 +38,7 @@ Lead lead_of(uint8_t first) {
   return {4};
 }
 
-// Calls take(offset, step) for each piece that is not well-formed.
+// Calls take(offset, step) for each ill-formed piece.
 template <class Take>
 void for_each_invalid(std::string_view text, const Take& take) {
   size_t i = 0;

@@ -1,4 +1,4 @@
-// The tokens of words that were seen before: texts repeat themselves.
+// Caches the tokens of recent words: texts repeat words.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,14 @@
 
 namespace muster::trainer {
 
-// Of fixed size: a word's place is a matter of its hash, and a new word takes it over. One thread.
+// Has a fixed size: a word's hash selects its entry, and a new word replaces the old one. Not
+// thread-safe.
 class WordCache {
  public:
   WordCache() : entries_(kEntries) {}
 
-  // Appends the word's tokens. `encode(word, ids)` appends those of a word that is not here, or fails; of one word it must
-  // always say the same.
+  // Appends the word's tokens. `encode(word, ids)` appends the tokens of an uncached word, or
+  // fails. Requires: its result depends only on the word.
   template <class Encode>
   absl::Status append(std::string_view word, std::vector<int32_t>& ids, const Encode& encode) {
     if (word.size() > kWordBytesMax) return encode(word, ids);
@@ -41,20 +42,21 @@ class WordCache {
   }
 
  private:
-  static constexpr size_t kEntries =
-      size_t{1} << 15;  // 2 MiB: most of what a corpus repeats, and near a core's own cache
+  // 2 MiB: covers most repetition of a corpus, and fits about a core's own cache.
+  static constexpr size_t kEntries = size_t{1} << 15;
   static constexpr size_t kWordBytesMax = 24;
   static constexpr size_t kIdsMax = 9;
 
   struct Entry {
     std::array<int32_t, kIdsMax> ids;
     std::array<char, kWordBytesMax> word;
-    uint8_t word_bytes = 0;  // 0: free
+    uint8_t word_bytes = 0;  // 0: unused
     uint8_t ids_count = 0;
   };
   static_assert(sizeof(Entry) == 64);
 
-  // Multiplies and folds eight bytes at a time (as wyhash does): spreads words over the cache, nothing more depends on it.
+  // Multiplies and folds eight bytes at a time (as wyhash does). Only the spread over the cache
+  // depends on it.
   static uint64_t hash(std::string_view word) {
     constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
     uint64_t hash = word.size();

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kDatasets[] = "dataset_path";
-// In this order they are compared: what explains others comes first.
+// The order of comparison: keys that explain a difference in later keys come first.
 constexpr const char* kKeys[] = {"dataset_type",          kDatasets,
                                  "max_target_length",     "packing",
                                  "enable_data_shuffling", "eval_holdout_fraction",
@@ -27,9 +27,9 @@ json at(const json& object, const char* key) {
   return found == object.end() ? json() : *found;
 }
 
-// Text as it is, so that a path reads as one.
+// Strings without quotes, so that a path reads as one.
 std::string show(const json& value) {
-  if (value.is_null()) return "not said";
+  if (value.is_null()) return "unset";
   if (value.is_string()) return value.get<std::string>();
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -105,18 +105,19 @@ absl::StatusOr<std::string> judge_data_order(const TrainConfig& config,
                                              const CheckpointInfo& checkpoint, const json& now) {
   if (checkpoint.data.is_null()) {
     return absl::StrCat("checkpoint ", checkpoint.folder,
-                        " does not say which data it was made with: it is taken for the same");
+                        " does not record its data; training resumes as if the data were the same");
   }
   const std::string difference = data_order_difference(checkpoint.data, now);
   if (difference.empty()) return "";
   if (config.resume_with_other_data) {
     return absl::StrCat("checkpoint ", checkpoint.folder, " was made with other data: ", difference,
-                        "; training goes on at sample ", checkpoint.samples, " of what it is now");
+                        "; training resumes at sample ", checkpoint.samples,
+                        " of the present data");
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("checkpoint ", checkpoint.folder, " was made with other data: ", difference,
-                   "; make it what it was, or set resume_with_other_data=True to go on at sample ",
-                   checkpoint.samples, " of what it is now, or another run_name to start anew"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "checkpoint ", checkpoint.folder, " was made with other data: ", difference,
+      "; restore the earlier value, set resume_with_other_data=True to resume at sample ",
+      checkpoint.samples, " of the present data, or choose another run_name to start from step 0"));
 }
 
 }  // namespace muster::trainer

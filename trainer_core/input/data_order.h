@@ -1,13 +1,17 @@
-// What decides which tokens a training sees, and in which order: the keys that the order of samples depends on, and which shards
-// they are of. A checkpoint keeps it beside the position in the data, which means nothing in another order; a run that goes on
-// compares it with its own. What only says where the training ends, or how samples are divided among ranks and steps, is not part
-// of it.
+// The data order: everything that decides which tokens a training reads, and in which order. These
+// are the keys that the order of samples depends on, and the identity of the shards. A checkpoint
+// stores the data order beside its position in the data, because the position means nothing in
+// another order. A run that resumes compares the stored order with its own. Settings that only
+// decide where training ends, or how samples are divided among ranks and steps, are not part of it.
 //
-//   {"dataset_type": "shards", "max_target_length": 2048, "packing": true, "enable_data_shuffling": true,
-//    "eval_holdout_fraction": 0.0, "data_shuffle_seed": 0, "reuse_example_batch": false,
-//    "dataset_path": [{"folder": "/corpus", "share": 1.0, "tokens": 81920, "documents": 120, "checksum": "2d06800538d394c2"}]}
+//   {"dataset_type": "shards", "max_target_length": 2048, "packing": true,
+//    "enable_data_shuffling": true, "eval_holdout_fraction": 0.0, "data_shuffle_seed": 0,
+//    "reuse_example_batch": false,
+//    "dataset_path": [{"folder": "/corpus", "share": 1.0, "tokens": 81920, "documents": 120,
+//                      "checksum": "2d06800538d394c2"}]}
 //
-// data_shuffle_seed is there when something is drawn with it. Synthetic data has no order: its type is all that is said.
+// data_shuffle_seed is present only if something is drawn with it. Synthetic data has no order:
+// only its dataset_type is stored.
 #pragma once
 
 #include <memory>
@@ -24,16 +28,18 @@
 
 namespace muster::trainer {
 
-// `datasets` are those of `shares`, which are what dataset_path says.
+// Returns the data order as JSON. Requires: `shares` is the parsed dataset_path, and `datasets` are
+// the opened data sets of `shares`, in the same order.
 nlohmann::json data_order(const TrainConfig& config, const std::vector<DataShare>& shares,
                           const std::vector<std::shared_ptr<const TokenDataset>>& datasets);
 
-// The first thing in which two orders differ: "data_shuffle_seed was 0 and is 1". Empty where none does. A folder that was moved
-// is no difference. `then` may be any JSON.
+// Returns the first difference between two orders: "data_shuffle_seed was 0 and is 1"; empty if
+// they are equal. A moved folder is not a difference. `then` may be any JSON.
 std::string data_order_difference(const nlohmann::json& then, const nlohmann::json& now);
 
-// Whether a run whose data is `now` may go on from a checkpoint: a sentence for its log, mostly empty, or InvalidArgument that
-// names the difference, unless config.resume_with_other_data.
+// Decides whether a run with the data order `now` may resume from a checkpoint. Returns a sentence
+// for the run's log, usually empty. Error: InvalidArgument that names the difference, unless
+// config.resume_with_other_data is set.
 absl::StatusOr<std::string> judge_data_order(const TrainConfig& config,
                                              const CheckpointInfo& checkpoint,
                                              const nlohmann::json& now);

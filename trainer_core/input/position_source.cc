@@ -36,7 +36,7 @@ class PositionSource : public BatchSource {
   }
 
  private:
-  // Into the numbers of sequence `i`.
+  // Copies the rank's positions of `whole` to sequence `i` of `out`.
   template <class T>
   static void pick(const Positions& positions, const std::vector<T>& whole, size_t i,
                    std::span<T> out) {
@@ -47,7 +47,7 @@ class PositionSource : public BatchSource {
 
   std::unique_ptr<BatchSource> sequences_;
   SequenceParts parts_;
-  // A whole sequence.
+  // One whole sequence.
   std::vector<int32_t> tokens_, targets_, starts_;
   std::vector<float> weights_;
 };

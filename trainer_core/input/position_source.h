@@ -1,4 +1,4 @@
-// Batches of a rank that has some positions of its sequences.
+// Batches for a rank that computes only some positions of its sequences.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,16 @@
 
 namespace muster::trainer {
 
-// What a rank takes of sequences of S tokens.
+// The positions of a sequence of S tokens that a rank reads.
 struct SequenceParts {
   Positions tokens;  // of tokens, targets and weights
-  Positions starts;  // of starts, which attention needs of more positions; in packed sequences
+  // Positions of starts, in packed sequences: attention needs the starts of more positions.
+  Positions starts;
 };
 
-// Reads whole sequences of `sequences`, whose length is `seq_len`, one after another, and hands out these parts. Spans of fill() have
-// as many numbers a sequence as the parts say.
+// Returns a source that reads whole sequences of length `seq_len` from `sequences`, one after
+// another, and copies out these parts. Requires: the spans passed to fill() hold as many elements
+// per sequence as `parts` has positions.
 std::unique_ptr<BatchSource> positions_of(std::unique_ptr<BatchSource> sequences, int32_t seq_len,
                                           const SequenceParts& parts);
 

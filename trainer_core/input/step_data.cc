@@ -12,7 +12,7 @@
 namespace muster::trainer {
 namespace {
 
-constexpr uint64_t kWithoutEnd = std::numeric_limits<uint64_t>::max();
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 BatchGeometry geometry_of(const TrainConfig& config, int rank, int32_t sequences) {
   const BatchSlice slice = batch_slice(mesh_of(config.mesh), rank);
@@ -25,7 +25,7 @@ SequenceParts parts_of(const TrainConfig& config, int rank) {
   return {sequence_positions(of_context, part.sequence), of_context};
 }
 
-// What the rank has of them.
+// Restricts `sequences` to the positions that the rank computes.
 std::unique_ptr<BatchSource> split(std::unique_ptr<BatchSource> sequences,
                                    const TrainConfig& config, int rank) {
   const SequenceParts parts = parts_of(config, rank);
@@ -44,10 +44,10 @@ BatchSequence order_of(const TrainConfig& config, int rank, const BatchGeometry&
 }
 
 uint64_t training_samples(const TrainConfig& config, const TrainingData& data) {
-  if (config.num_epoch < 0) return kWithoutEnd;
+  if (config.num_epoch < 0) return kUnlimited;
   const auto epochs = static_cast<uint64_t>(config.num_epoch);
   const uint64_t sequences = data.train_sequences();
-  return epochs > kWithoutEnd / sequences ? kWithoutEnd : epochs * sequences;
+  return epochs > kUnlimited / sequences ? kUnlimited : epochs * sequences;
 }
 
 }  // namespace
@@ -57,7 +57,7 @@ std::unique_ptr<StepData> StepData::training(const TrainConfig& config, int rank
   const BatchGeometry geometry =
       geometry_of(config, rank, config.per_device_batch_size * config.gradient_accumulation_steps);
   BatchSequence order = order_of(config, rank, geometry);
-  // After a step the same one comes again.
+  // Every step reads the samples of the first one.
   if (config.reuse_example_batch) order.samples_per_step = 0;
   const uint64_t samples = training_samples(config, data);
   auto source = data.train.empty()

@@ -1,11 +1,14 @@
-// The batches of one rank's steps. A step has so many micro-batches of B sequences; which samples they are depends on the step's
-// first sample alone, so that k micro-batches of b are the samples of one of k b:
+// The batches of one rank's steps. A step consists of k micro-batches of b sequences. Its samples
+// depend only on the step's first sample, so that k micro-batches of b have the samples of one
+// batch of k b:
 //
 //   global sample = first + slice * k b + micro_batch * b + i
 //
-// where slices of the global batch are those of batch_slice() (base/train_mesh.h), of ranks along data, fsdp and expert.
+// The slice is the rank's batch_slice() (base/train_mesh.h), over ranks along data, fsdp and
+// expert.
 //
-// A rank has its positions of them (model/token_layout.h). They are read ahead of their use (data/prefetch.h): load() waits only for what is not there yet.
+// A rank reads only its own positions of the sequences (model/token_layout.h). Batches are read
+// ahead of their use (data/prefetch.h): load() waits only for a batch that is not read yet.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +29,34 @@ struct SampleRange {
   uint64_t count = 0;
 };
 
-// One thread.
+// Not thread-safe: called on one thread only.
 class StepData {
  public:
-  // Training's: without end, or with num_epoch up to the last whole batch of the last epoch.
+  // The training's batches: endless, or with num_epoch until the last whole batch of the last
+  // epoch.
   static std::unique_ptr<StepData> training(const TrainConfig& config, int rank,
                                             TrainingData& data);
-  // An evaluation's batches of eval_per_device_batch_size sequences, in micro-batches of training's size, so that the step's
-  // memory plan serves both; what fills up the last one has weight 0. Each sequence comes once.
+  // The batches of an evaluation, of eval_per_device_batch_size sequences each. They are divided
+  // into micro-batches of training's size, so that the step's memory plan serves both; sequences
+  // that pad the last micro-batch have weight 0. Each sequence is evaluated once.
   static std::unique_ptr<StepData> evaluation(const TrainConfig& config, int rank,
                                               TrainingData& data);
 
   int32_t micro_batches() const { return order_.micro_batches; }
   uint64_t samples_per_step() const { return geometry_.global_batch(); }  // over all ranks
-  double tokens_per_step() const;  // a rank's share of its slice's
-  // Steps from sample 0 on.
+  // The rank's share of its slice's tokens.
+  double tokens_per_step() const;
+  // The number of steps from sample 0.
   uint64_t steps() const { return samples_ / samples_per_step(); }
-  // Whether there is no step whose first sample is `first`.
+  // Whether no step begins at sample `first`.
   bool ends_at(uint64_t first) const { return first + samples_per_step() > samples_; }
 
-  // Micro-batch `micro_batch` of the step whose first sample is `first`, valid until the next call.
+  // Returns micro-batch `micro_batch` of the step whose first sample is `first`. The result is
+  // valid until the next call. Blocks until it is read. Errors are those of the data source.
   absl::StatusOr<Batch> load(uint64_t first, int32_t micro_batch);
-  // One in which nothing counts, valid until it is asked for again.
+  // Returns a batch in which every target has weight 0. Valid until the next call of blank().
   Batch blank();
-  // The samples that it consists of.
+  // Returns the samples of that micro-batch.
   SampleRange samples(uint64_t first, int32_t micro_batch) const;
 
  private:
@@ -59,9 +66,9 @@ class StepData {
   BatchGeometry geometry_;
   BatchSequence order_;
   int32_t ranks_of_slice_;
-  uint64_t samples_;    // that there are, over all ranks
+  uint64_t samples_;    // available, over all ranks
   uint64_t seed_;       // of dropout
-  BatchBuffers blank_;  // once it is asked for
+  BatchBuffers blank_;  // filled by blank()
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 

@@ -23,7 +23,7 @@ uint64_t fingerprint_of(const std::vector<std::shared_ptr<const TokenDataset>>& 
   return fnv1a(text);
 }
 
-// "fewer than the 17 of one sequence": of a corpus from which no sequence can be made.
+// The error for a corpus that yields no sequence reads "fewer than the 17 of one sequence".
 absl::StatusOr<std::unique_ptr<Samples>> make_samples(const TrainConfig& config, Corpus corpus,
                                                       const std::string& what) {
   const uint64_t tokens = corpus.tokens();
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<Samples>> make_samples(const TrainConfig& config,
                      : absl::StrCat(what, " has no document"));
 }
 
-// A data set's sequences, on both sides of the split.
+// Adds the sequences of one data set, of both the training and the evaluation side.
 absl::Status add_dataset(const TrainConfig& config, const DataShare& share, TrainingData& data) {
   auto opened = TokenDataset::open(share.folder, config.model.vocab_size);
   if (!opened.ok()) return opened.status();
@@ -52,9 +52,9 @@ absl::Status add_dataset(const TrainConfig& config, const DataShare& share, Trai
   if (!train.ok()) return train.status();
   data.train.push_back({*std::move(train), share.weight});
   if (fraction == 0) return absl::OkStatus();
-  auto eval = make_samples(
-      config, std::move(split->eval),
-      absl::StrCat("what eval_holdout_fraction=", fraction, " holds out of ", share.folder));
+  auto eval = make_samples(config, std::move(split->eval),
+                           absl::StrCat("the part of ", share.folder,
+                                        " that eval_holdout_fraction=", fraction, " holds out"));
   if (!eval.ok()) return eval.status();
   data.eval.push_back(*std::move(eval));
   return absl::OkStatus();
@@ -86,7 +86,7 @@ absl::Status check_eval_steps(const TrainConfig& config, const TrainingData& dat
       " sequences to evaluate; use at most ", (there - 1) / batch + 1, ", or -1 for all"));
 }
 
-// A training of no step at all is nobody's wish.
+// Rejects a training without any step, which is a mistake in the config.
 absl::Status check_epochs(const TrainConfig& config, const TrainingData& data) {
   if (config.num_epoch < 0) return absl::OkStatus();
   const int64_t slices = batch_slice(mesh_of(config.mesh), 0).count;

@@ -1,5 +1,5 @@
-// What a config's data keys mean: the sequences to train on and to evaluate, opened and judged. Ranks and the preflight open them
-// alike.
+// The sequences to train on and to evaluate, opened and checked according to a config's data keys.
+// Ranks and the preflight open them in the same way.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@
 namespace muster::trainer {
 
 struct TrainingData {
-  std::vector<WeightedSamples> train;                         // none: synthetic
-  std::vector<std::unique_ptr<Samples>> eval;                 // none: nothing is evaluated
-  std::vector<std::shared_ptr<const TokenDataset>> datasets;  // whatever is read
-  uint64_t fingerprint =
-      0;                 // of the shards' tokens, by their checksums: equal where the same is read
-  nlohmann::json order;  // of what is trained on (data_order.h)
+  std::vector<WeightedSamples> train;          // empty: synthetic data
+  std::vector<std::unique_ptr<Samples>> eval;  // empty: no evaluation
+  // All data sets that are read.
+  std::vector<std::shared_ptr<const TokenDataset>> datasets;
+  // A hash of the shards' checksums: equal on ranks that read the same tokens.
+  uint64_t fingerprint = 0;
+  nlohmann::json order;  // the data order of the training (data_order.h)
 
-  // Sequences of an epoch, and of all that can be evaluated.
+  // The number of sequences in one epoch, and of all sequences that can be evaluated.
   uint64_t train_sequences() const;
   uint64_t eval_sequences() const;
 };
 
-// Errors are TokenDataset's, and InvalidArgument when there is not one sequence to train on or to evaluate, or not what
-// eval_steps asks for.
+// Errors: those of TokenDataset::open(), and InvalidArgument if there is no sequence to train on or
+// to evaluate, less than one batch in num_epoch epochs, or too few sequences for eval_steps.
 absl::StatusOr<TrainingData> open_training_data(const TrainConfig& config);
 
 }  // namespace muster::trainer

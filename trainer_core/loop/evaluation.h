@@ -1,4 +1,4 @@
-// The loss on data that is not trained on, every eval_interval steps.
+// Evaluates the loss on held-out data every eval_interval steps.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@
 
 namespace muster::trainer {
 
-// One thread, the training loop's. Config and context outlive it.
+// Called on the training loop's thread only. Config and context outlive it.
 class Evaluation {
  public:
-  // Takes data.eval.
+  // Moves out of data.eval.
   Evaluation(const TrainConfig& config, const TrainContext& context, TrainingData& data);
 
   bool is_due(int64_t completed_steps) const;
-  // Every rank's forward passes over its part of the data, from its beginning, and one all-reduce. Overwrites the model's
-  // activations; parameters and gradients stay. Errors are those of the group, and data_verdict().
+  // Runs every rank's forward passes over its part of the data, from the beginning, and one
+  // all-reduce. Overwrites the model's activations; parameters and gradients do not change. Errors
+  // are the group's, and data_verdict().
   absl::StatusOr<EvalRecord> run(RankModel& rank_model, int64_t step);
-  // Of the newest run: whether all ranks could read the data (data_fault.h).
+  // Whether all ranks could read the data in the newest run (data_fault.h).
   const absl::Status& data_verdict() const { return data_verdict_; }
-  // Not by an evaluation that had nothing to predict.
+  // Whether the loss reaches target_eval_loss; false if there was no target to predict.
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
   }
-  // Line, page and metrics.
+  // Writes the line, the progress page and the metrics.
   void publish(const EvalRecord& record, MetricsLog& metrics) const;
 
  private:

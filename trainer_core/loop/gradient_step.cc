@@ -30,7 +30,7 @@ LossSum GradientStep::compute(uint64_t position) {
     enter_phase(context_, Phase::kStep);
     return batch;
   };
-  return passes_.train(data_.micro_batches(), load, {}).value();  // nothing else could end them
+  return passes_.train(data_.micro_batches(), load, {}).value();  // `load` never fails
 }
 
 absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving) {
@@ -56,27 +56,28 @@ absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving)
   std::array<float, kStepTailElements> tail{};
   mine.write(tail);
   if (auto status = world.all_reduce(tail, "step"); !status.ok()) return status;
-  // All ranks go on with the same scales. Where a magnitude is NaN the gradients are, too, and the step is not applied.
+  // All ranks continue with the same scales. If a magnitude is NaN, so are the gradients, and the
+  // step is not applied.
   if (const auto amaxes = rank_model_.model().amaxes(); !amaxes.empty()) {
     if (auto status = world.all_reduce_max(amaxes, "amaxes"); !status.ok()) return status;
   }
   const StepTail reduced = StepTail::read(tail);
-  // Who has all gradients has their squares to the last bit.
+  // A rank that has all gradients keeps its own sum of squares, which is exact to the last bit.
   if (rank_model_.shares_parameters()) squares_ = reduced.squares;
   return reduced;
 }
 
 CommTimes GradientStep::comm_times() const {
   CommTimes times = rank_model_.comm_times();
-  const Duration waited = context_.groups.busy(kComputeLane);
+  const Duration waited = context_.groups.busy(kComputeChannel);
   times.busy += waited;
   times.blocked += waited;
   return times;
 }
 
 double GradientStep::count_once(double sum) const {
-  const MeshCoordinate place = context_.groups.mesh().coordinate(context_.groups.rank());
-  return place[static_cast<size_t>(MeshAxis::kData)] == 0 ? sum : 0;
+  const MeshCoordinate coordinate = context_.groups.mesh().coordinate(context_.groups.rank());
+  return coordinate[static_cast<size_t>(MeshAxis::kData)] == 0 ? sum : 0;
 }
 
 absl::StatusOr<double> GradientStep::parameter_norm() {

@@ -1,4 +1,5 @@
-// A step up to its update: the gradients of its micro-batches, added up over the ranks, and what is said of them.
+// A step up to its update: the gradients of its micro-batches, reduced over the ranks, and the
+// step's figures.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +18,39 @@
 
 namespace muster::trainer {
 
-// One thread, the training loop's. What it is given outlives it.
+// Called on the training loop's thread only. All references outlive it.
 class GradientStep {
  public:
   GradientStep(const TrainConfig& config, const TrainContext& context, RankModel& rank_model,
                StepData& data);
 
-  // Runs the passes of the step whose first sample is `position`. Errors of groups are reduce()'s to say.
+  // Runs the passes of the step whose first sample is `position`. Group errors are returned by
+  // reduce().
   LossSum compute(uint64_t position);
-  // Leaves the step's gradients in the replica's block, and adds up what is said of them: one small collective, and one for the
-  // scales of quantized products where there are any. The groups' errors.
+  // Leaves the step's gradients in the model's gradient block and reduces the step's figures: one
+  // small collective, and a second one for the scales of quantized GEMMs. Errors are the groups'.
   absl::StatusOr<StepTail> reduce(const LossSum& local, bool saving);
-  // Whether all ranks could read the step's data (data_fault.h). Without it the rest of what was reduced means nothing.
+  // Whether all ranks could read the step's data (data_fault.h). If not, the other reduced values
+  // are undefined.
   absl::Status data_verdict(const StepTail& reduced) const { return data_fault_.verdict(reduced); }
-  // What the reduced sums say. Time, update and parameters come later.
+  // Returns the record of the reduced sums. The caller adds times and the figures of the update.
   StepRecord record(int64_t step, const StepTail& reduced) const;
-  // What the computation has stood waiting for peers since the step began: in its passes, its reduced sums and its update.
+  // How long the computation has waited for peers since the step began: in its passes, its
+  // reductions and its update.
   double collective_wait_seconds() const;
-  // Of all parameters after the update: a collective where ranks share parameters, with the group's errors.
+  // Returns the norm of all parameters after the update. A collective if ranks share parameters;
+  // its errors are the group's.
   absl::StatusOr<double> parameter_norm();
 
-  // What mean losses and gradients are divided by. A batch of documents of one token each has nothing to predict: its sums are
-  // 0, and so are its means.
+  // The divisor of mean losses and gradients. A batch of one-token documents has no targets: its
+  // sums are 0, and so are its means.
   static double divisor(const StepTail& reduced) { return reduced.weight > 0 ? reduced.weight : 1; }
 
  private:
-  // Of passes, since the beginning: what runs beside the computation, and what it waits for.
+  // The communication of passes since construction: overlapped and waited for.
   CommTimes comm_times() const;
-  // Of the numbers of this rank's shards, whatever other ranks have the same: 0 for all of them but one.
+  // Returns `sum` on one of the ranks that hold the same shards, 0 on the others, so that a
+  // reduction counts it once.
   double count_once(double sum) const;
 
   const TrainConfig& config_;
@@ -53,12 +59,12 @@ class GradientStep {
   StepData& data_;
   StepPasses passes_;
   StepTflops tflops_;
-  // Of the step that was computed last:
+  // These belong to the step that was computed last:
   DataFault data_fault_;
   Duration data_wait_{};
   CommTimes comm_before_;     // when its passes began
-  CommTimes comm_;            // of them
-  Duration waited_before_{};  // for other stages, when they began
+  CommTimes comm_;            // of its passes
+  Duration waited_before_{};  // for other stages, when its passes began
   double squares_ = 0;        // of all gradients
 };
 

@@ -1,5 +1,5 @@
-// What is said of the steps of a training, and of how long they take: rank 0's lines and metrics file, each rank's progress page; and
-// which of them a profiler records.
+// Reports the steps of a training and their times: rank 0's lines and metrics file, and each rank's
+// progress page. Also selects the steps that a profiler records.
 #pragma once
 
 #include <absl/status/status.h>
@@ -12,7 +12,7 @@
 
 namespace muster::trainer {
 
-// One thread, the training loop's. What it is given outlives it.
+// Called on the training loop's thread only. All references outlive it.
 class StepReport {
  public:
   StepReport(const TrainConfig& config, const TrainContext& context)
@@ -20,24 +20,26 @@ class StepReport {
         context_(context),
         profile_(config.profile, context.backend.get(), context.groups.rank(), context.out) {}
 
-  // Opens what the config wants written; its error.
+  // Opens the outputs that the config enables. The error names the file.
   absl::Status open();
   MetricsLog& metrics() { return metrics_; }
 
-  // What the training takes, before it begins; or why it does not.
+  // Prints the memory and the figures of the training before it begins.
   void begin(const RankModel& rank_model);
+  // Prints that there is no step to do.
   void nothing_to_do(int64_t completed);
 
   void begin_step() { profile_.begin_step(); }
-  // What was done until now is no step's, but for `stall` of it, which the next one says: the training waited for a checkpoint.
+  // Excludes the time until now from the next step. `stall` is the part in which the training
+  // waited for a checkpoint; the next step reports it.
   void restart_clock(Duration stall = {});
-  // The step is completed; `stall` as above, in the step.
+  // Completes the step's times. `stall`: the part of the step in which it waited for a checkpoint.
   void finish(StepRecord& record, Duration stall);
-  // `last`: no step comes after it.
+  // `last`: no step follows.
   void publish(const StepRecord& record, bool last);
-  // The training is over after `completed` steps.
+  // Prints the end of the training after `completed` steps.
   void end(int64_t completed, bool data_ends);
-  // Somebody has asked for that.
+  // Prints that the training stopped on request.
   void stop(int64_t completed);
 
  private:

@@ -34,12 +34,12 @@ class Trainer : public RunningStep {
         checkpoints_(config, context),
         report_(config, context),
         writes_(writes_checkpoints(context.groups.mesh(), context.groups.rank())),
-        writers_(GroupPeers::of_writers(context.groups, kLeaveLane, "leave")),
+        writers_(GroupPeers::of_writers(context.groups, kLeaveChannel, "leave")),
         guard_(config.not_finite_policy) {}
 
   ExitCode run() {
     const ExitCode code = loop();
-    checkpoints_.finish();  // the loop has left: the signal thread does nothing more
+    checkpoints_.finish();  // the loop has left: the signal thread does nothing from here on
     if (code == ExitCode::kOk) checkpoints_.remove_local();
     return code;
   }
@@ -47,11 +47,11 @@ class Trainer : public RunningStep {
   void leave(EndProcess end_process) override {
     if (!leaving_.claim(By::kSignalThread)) return;
     if (leaving_.started()) {
-      // Passes may wait for what never comes, and fail; a save needs none of it.
+      // Passes may wait for peers that never come, and fail; a save needs none of them.
       context_.groups.isolate_channels();
       const absl::Status together = meet_writers(/*wants_save=*/true).status();
       const std::lock_guard lock(mutex_);
-      // Under the lock: the loop says nothing more.
+      // Under the lock, so that the loop prints nothing more.
       if (!leaving_.has_given_up()) end_process(save_and_stop(together));
     } else {
       end_process(ExitCode::kPreempted);
@@ -61,12 +61,12 @@ class Trainer : public RunningStep {
 
   bool give_up(EndProcess end_process) override {
     if (!leaving_.started()) return false;
-    // Held by a save that the loop waits for; one in the background does not hold it.
+    // A save that the loop waits for holds the mutex; a background save does not.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || checkpoints_.is_saving() || !leaving_.give_up()) return false;
-    say("asked to leave", kPeersStayedAway);
+    print_error("asked to leave", kPeersStayedAway);
     end_process(ExitCode::kPreempted);
-    context_.groups.abort();  // tests: as the peers of a process that has ended see it
+    context_.groups.abort();  // for tests: peers see what they see of a process that has ended
     return true;
   }
 
@@ -84,7 +84,7 @@ class Trainer : public RunningStep {
     return end();
   }
 
-  // The loop cannot go on. Where the signal thread leaves for the rank, it says why.
+  // The loop cannot continue. If the signal thread has claimed the leaving, it reports the reason.
   ExitCode fail(const std::string& where, const absl::Status& status, ExitCode code) {
     return leaving_.claim(By::kLoop) ? explain(where, status, code) : stand_aside(status);
   }
@@ -95,11 +95,11 @@ class Trainer : public RunningStep {
   }
 
   ExitCode explain(const std::string& where, const absl::Status& status, ExitCode code) {
-    say(where, std::string(status.message()));
+    print_error(where, std::string(status.message()));
     return code;
   }
 
-  void say(const std::string& where, std::string_view what) {
+  void print_error(const std::string& where, std::string_view what) {
     context_.err << "rank " << context_.groups.rank() << ": " << where << ": " << what << std::endl;
   }
 
@@ -144,7 +144,7 @@ class Trainer : public RunningStep {
     return absl::OkStatus();
   }
 
-  // What the loop's thread alone changes: all steps are completed, the data is used up, or the loss is low enough.
+  // All steps, all data, or the target loss is reached. Changes on the loop's thread only.
   bool at_end() const {
     return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
   }
@@ -162,7 +162,7 @@ class Trainer : public RunningStep {
   ExitCode run_step(int64_t step) {
     report_.begin_step();
     const LossSum local = gradients_->compute(position_);
-    leaving_.expect_turn();
+    leaving_.expect_commit();
     const auto reduced = gradients_->reduce(local, checkpoints_.is_busy());
     if (!reduced.ok()) return leave_broken(absl::StrCat("step ", step), reduced.status());
     if (auto status = gradients_->data_verdict(*reduced); !status.ok())
@@ -172,16 +172,16 @@ class Trainer : public RunningStep {
     const bool stop = reduced->stop_votes > 0;
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
       return pass_over(record, *reduced, !std::isfinite(local.loss), stop);
-    if (!leaving_.begin_turn()) return ExitCode::kPreempted;
-    checkpoints_.hear(*reduced);
+    if (!leaving_.begin_commit()) return ExitCode::kPreempted;
+    checkpoints_.apply_votes(*reduced);
     if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
       return fail(absl::StrCat("update of step ", step), status, exit_code_of_step(status));
     if (stop || (at_end() && !evaluated_after(completed_))) (void)leaving_.claim(By::kLoop);
-    leaving_.end_turn();
+    leaving_.end_commit();
     return after_step(step, stop);
   }
 
-  // In a turn. After an error there is nothing left that is worth saving: the turn does not end.
+  // Within a commit. After an error no state is worth saving: the commit does not end.
   absl::Status complete(StepRecord& record, double weight) {
     checkpoints_.before_update();
     if (auto status = update(record, weight); !status.ok()) return status;
@@ -206,7 +206,7 @@ class Trainer : public RunningStep {
     return norm.status();
   }
 
-  // What was done until now is no step's. In a turn, or under the lock.
+  // The time until now belongs to no step. Called within a commit, or under the lock.
   void restart_clock() { report_.restart_clock(checkpoints_.take_stall()); }
 
   ExitCode after_step(int64_t step, bool stop) {
@@ -217,7 +217,7 @@ class Trainer : public RunningStep {
                                                 : leave_without_data(where, status);
     }
     const bool last = at_end();
-    // The first step's time is what people wait for: the peak is measured after it.
+    // Users wait for the first step's time: the peak is measured after it.
     if (!last && !stop && !std::exchange(peak_measured_, true)) {
       context_.page.set_device_peak_tflops(rank_model_->measure_peak_tflops());
       report_.restart_clock();
@@ -231,7 +231,7 @@ class Trainer : public RunningStep {
     const std::lock_guard lock(mutex_);
     const bool due = checkpoints_.is_due(completed_, last) || (last && stop);
     absl::Status status = checkpoints_.collect();
-    if (status.ok() && due) status = save(/*goes_on=*/!last);
+    if (status.ok() && due) status = save(/*continues=*/!last);
     if (due) restart_clock();
     return status;
   }
@@ -255,16 +255,16 @@ class Trainer : public RunningStep {
 
   // A step that is not finite
 
-  // All ranks come to the same decision here, from the same numbers.
+  // All ranks reach the same decision here from the same reduced values.
   ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {
     const auto culprit = blame_not_finite(
         context_.groups.world(), *rank_model_, *data_, position_, reduced, own_loss_is_bad,
-        [&](const std::string& found) { say(absl::StrCat("step ", record.step), found); });
+        [&](const std::string& found) { print_error(absl::StrCat("step ", record.step), found); });
     if (!culprit.ok())
       return fail("not finite", culprit.status(), exit_code_of_step(culprit.status()));
-    if (!leaving_.begin_turn()) return ExitCode::kPreempted;
-    checkpoints_.hear(reduced);
+    if (!leaving_.begin_commit()) return ExitCode::kPreempted;
+    checkpoints_.apply_votes(reduced);
     const NotFiniteDecision decision = guard_.on_not_finite();
     const uint64_t end = position_ + data_->samples_per_step();
     if (leader())
@@ -283,11 +283,11 @@ class Trainer : public RunningStep {
     }
     restart_clock();
     if (at_end()) (void)leaving_.claim(By::kLoop);
-    leaving_.end_turn();
+    leaving_.end_commit();
     return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
   }
 
-  // A step or a rollback failed. Peers that are lost when all were asked to leave have left in its middle: no fault where this rank saves alone.
+  // A step or rollback failed. After a stop request lost peers are no fault if it saves alone.
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
     if (!leaving_.claim(By::kLoop)) return stand_aside(status);
     const ExitCode code = exit_code_of_step(status);
@@ -297,9 +297,9 @@ class Trainer : public RunningStep {
     return save_and_stop(absl::OkStatus());
   }
 
-  // On all ranks at the same place. What is completed is good, and saved before anybody is gone, which ends them all.
+  // On all ranks at the same point. Saves before any rank exits: the first exit ends them all.
   ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
-    leaving_.expect_no_turn();
+    leaving_.expect_no_commit();
     if (!leaving_.claim(By::kLoop)) return stand_aside(why);
     const ExitCode code = explain(where, why, exit_code_of_step(why));
     const absl::Status together = meet_writers(/*wants_save=*/true).status();
@@ -316,7 +316,7 @@ class Trainer : public RunningStep {
     const auto saves = meet_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
     const std::lock_guard lock(mutex_);
     absl::Status status = saves.status();
-    if (status.ok() && *saves) status = save(/*goes_on=*/false);
+    if (status.ok() && *saves) status = save(/*continues=*/false);
     if (!status.ok()) return explain("checkpoint", status, exit_code_of_step(status));
     report_.end(completed_, data_->ends_at(position_));
     enter(Phase::kShutdown);
@@ -330,19 +330,19 @@ class Trainer : public RunningStep {
     return save_and_stop(together);
   }
 
-  // By who has claimed, on either thread
+  // For the thread that has claimed the leaving, either one
 
-  // Whether the state is to be saved; afterwards no turn is being taken.
+  // Returns whether to save the state. Afterwards no commit is in progress.
   absl::StatusOr<bool> meet_writers(bool wants_save) {
     if (writes_) return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
-    leaving_.wait_for_expected_turn();
+    leaving_.wait_for_expected_commit();
     return wants_save;
   }
 
-  // `together`: what became of meeting the others. Without them what is saved already is enough. Under the lock.
+  // `together`: whether the writers have met; if not, an existing save suffices. Under the lock.
   absl::Status save_completed(const absl::Status& together) {
     const bool possible = together.ok() || checkpoints_.has_saved(completed_);
-    return possible ? save(/*goes_on=*/false) : not_saved(completed_, together);
+    return possible ? save(/*continues=*/false) : not_saved(completed_, together);
   }
 
   ExitCode save_and_stop(const absl::Status& together) {
@@ -355,11 +355,11 @@ class Trainer : public RunningStep {
   }
 
   // The state after the last completed step.
-  absl::Status save(bool goes_on) {
+  absl::Status save(bool continues) {
     enter(Phase::kCheckpointSave);
     if (checkpoints_.checkpoint_is_due(completed_)) guard_.on_checkpoint();
-    return goes_on ? checkpoints_.save(completed_, position_)
-                   : checkpoints_.save_last(completed_, position_);
+    return continues ? checkpoints_.save(completed_, position_)
+                     : checkpoints_.save_last(completed_, position_);
   }
 
   const TrainConfig& config_;
@@ -367,22 +367,22 @@ class Trainer : public RunningStep {
   std::unique_ptr<StepData> data_;
   std::unique_ptr<RankModel> rank_model_;
   std::unique_ptr<GradientStep> gradients_;
-  std::unique_ptr<Evaluation> evaluation_;  // null: nothing is evaluated
-  Checkpointing checkpoints_;               // ends before the replica that it saves
+  std::unique_ptr<Evaluation> evaluation_;  // null: no evaluation
+  Checkpointing checkpoints_;               // destroyed before the model that it saves
   StepReport report_;
-  int64_t skipped_ = 0;  // batches that this process has passed over
+  int64_t skipped_ = 0;  // batches that this process has skipped
   bool peak_measured_ = false;
-  bool target_reached_ = false;  // of evaluations
+  bool target_reached_ = false;  // by an evaluation
 
-  // Parameters, optimizer state and what follows change in turns alone: forward and backward change nothing that a checkpoint holds.
+  // The members below and the state of a checkpoint change within commits only, not in passes.
   Leaving leaving_;
   const bool writes_;                  // saves, alone or with others
-  std::optional<GroupPeers> writers_;  // of one of several: to leave together
+  std::optional<GroupPeers> writers_;  // set if several ranks save: they leave together
   NotFiniteGuard guard_;
-  int64_t completed_ = 0;  // steps that the parameters have seen
-  uint64_t position_ = 0;  // samples consumed, by those steps and by batches that were passed over
-  uint64_t restored_samples_ = 0;  // of the state that restore() brought back
-  // Held while checkpoints are collected or saved outside of turns, and while rank 0 writes a line there.
+  int64_t completed_ = 0;          // steps applied to the parameters
+  uint64_t position_ = 0;          // samples consumed by those steps and by skipped batches
+  uint64_t restored_samples_ = 0;  // position_ of the state that restore() loaded
+  // Held while checkpoints are collected or saved, or rank 0 prints, outside of commits.
   std::mutex mutex_;
 };
 

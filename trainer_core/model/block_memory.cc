@@ -14,13 +14,13 @@ size_t aligned(size_t bytes) {
 
 enum class What { kWeights, kGradients };
 
-// The slots of one kind: each as large as the largest of its blocks.
+// The slots for weights or gradients, each as large as the largest of its blocks.
 class Slots {
  public:
   Slots(const ShardLayout& layout, What what)
       : layout_(layout), what_(what), slot_of_(layout.blocks().size()) {}
 
-  // A slot that these blocks take in turn.
+  // Adds a slot that these blocks share.
   void add(const std::vector<size_t>& blocks) {
     size_t bytes = 0;
     for (const size_t block : blocks) {
@@ -29,12 +29,12 @@ class Slots {
     }
     bytes_.push_back(bytes);
   }
-  // One of its own for each.
+  // Adds a slot for each block.
   void add_each() {
     for (size_t block = 0; block < slot_of_.size(); ++block) add({block});
   }
 
-  // Plans the slots, and puts the buckets that are shared there.
+  // Plans the slots and assigns the buckets to them.
   void place(MemoryPlan& plan, BlockMemory& memory) const {
     const bool weights = what_ == What::kWeights;
     std::vector<BufferId> ids(bytes_.size());
@@ -56,7 +56,8 @@ class Slots {
   }
 
  private:
-  // A gradient waits for its scatter with the others of its block, though it be this rank's alone: they add up alike.
+  // A gradient that only this rank stores waits for the scatter of its block's others in the slot,
+  // so that all of them accumulate alike.
   bool has_slot(const ParamBucket& bucket) const {
     return what_ == What::kWeights ? bucket.group_size > 1 : layout_.gathers(bucket.block);
   }
@@ -64,7 +65,7 @@ class Slots {
     const DType dtype = what_ == What::kWeights ? bucket.gathered : DType::kF32;
     return static_cast<size_t>(padded_elements(bucket)) * dtype_bytes(dtype);
   }
-  // The last bucket's end is the slot's: what lies behind it is nobody's.
+  // The slot ends with its last bucket: alignment after it is not needed.
   size_t block_bytes(size_t block) const {
     size_t end = 0, begin = 0;
     for (const ParamBucket& bucket : layout_.buckets()) {
@@ -77,8 +78,8 @@ class Slots {
 
   const ShardLayout& layout_;
   What what_;
-  std::vector<size_t> slot_of_;  // of each block
-  std::vector<size_t> bytes_;    // of each slot
+  std::vector<size_t> slot_of_;  // by block
+  std::vector<size_t> bytes_;    // by slot
 };
 
 std::vector<size_t> blocks_of(const ShardLayout& layout, BlockKind kind) {
@@ -88,14 +89,14 @@ std::vector<size_t> blocks_of(const ShardLayout& layout, BlockKind kind) {
   return found;
 }
 
-// Every second of `blocks`, from `first` on.
+// Returns every second one of `blocks`, from `first` on.
 std::vector<size_t> every_second(const std::vector<size_t>& blocks, size_t first) {
   std::vector<size_t> found;
   for (size_t i = first; i < blocks.size(); i += 2) found.push_back(blocks[i]);
   return found;
 }
 
-// The order of use: embedding, layers, end; where it is tied, the embedding with the end again.
+// The order of use: embedding, layers, end; a tied embedding is used again with the end.
 Slots weight_slots(const Sharding& sharding, bool tied) {
   const ShardLayout& layout = sharding.layout;
   Slots slots(layout, What::kWeights);
@@ -103,21 +104,21 @@ Slots weight_slots(const Sharding& sharding, bool tied) {
     slots.add_each();
     return slots;
   }
-  std::vector<size_t> turns = blocks_of(layout, BlockKind::kEmbedding);
+  std::vector<size_t> blocks = blocks_of(layout, BlockKind::kEmbedding);
   const std::vector<size_t> end = blocks_of(layout, BlockKind::kEnd);
   if (tied) {
     slots.add(end);
   } else {
-    turns.insert(turns.end(), end.begin(), end.end());
+    blocks.insert(blocks.end(), end.begin(), end.end());
   }
-  slots.add(turns);
+  slots.add(blocks);
   const std::vector<size_t> layers = blocks_of(layout, BlockKind::kLayer);
   slots.add(every_second(layers, 0));
   slots.add(every_second(layers, 1));
   return slots;
 }
 
-// The order of use: the end, layers from the last one, the embedding; where it is tied, it comes first, too.
+// The order of use: end, layers from the last one, embedding; a tied embedding also comes first.
 Slots gradient_slots(const Sharding& sharding, bool tied) {
   const ShardLayout& layout = sharding.layout;
   Slots slots(layout, What::kGradients);
@@ -125,18 +126,19 @@ Slots gradient_slots(const Sharding& sharding, bool tied) {
     slots.add_each();
     return slots;
   }
-  std::vector<size_t> turns = blocks_of(layout, BlockKind::kEmbedding);
+  std::vector<size_t> blocks = blocks_of(layout, BlockKind::kEmbedding);
   const std::vector<size_t> layers = blocks_of(layout, BlockKind::kLayer);
   const std::vector<size_t> end = blocks_of(layout, BlockKind::kEnd);
-  if (!turns.empty() && layout.is_of_both_ends(turns.front())) slots.add(std::exchange(turns, {}));
-  turns.insert(turns.end(), layers.begin(), layers.end());
+  if (!blocks.empty() && layout.is_of_both_ends(blocks.front()))
+    slots.add(std::exchange(blocks, {}));
+  blocks.insert(blocks.end(), layers.begin(), layers.end());
   if (tied) {
-    slots.add(end);  // a norm's, which waits for nobody
+    slots.add(end);  // a norm's gradient, which needs no alternation
   } else {
-    turns.insert(turns.end(), end.begin(), end.end());
+    blocks.insert(blocks.end(), end.begin(), end.end());
   }
-  slots.add(every_second(turns, 0));
-  slots.add(every_second(turns, 1));
+  slots.add(every_second(blocks, 0));
+  slots.add(every_second(blocks, 1));
   return slots;
 }
 

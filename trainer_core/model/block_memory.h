@@ -1,17 +1,22 @@
-// Where in a rank's memory the parameters of each block are read, and where its gradients are made. What a rank stores alone lies
-// in the flat blocks of its parameters and gradients, and is used there. What it shares with others (a bucket of more than one
-// rank) is gathered into slots, as a whole and in the bucket's type, and its gradient is made whole before it is scattered:
+// The places in a rank's memory at which each block's parameters are read and its gradients
+// written. Parameters that the rank stores alone are used in the flat blocks of its parameters and
+// gradients. Those that it shares with other ranks (a bucket of more than one rank) are gathered
+// into slots, whole and in the bucket's type, and their gradient is completed in a slot before it
+// is reduce-scattered:
 //
-//   zero_stage   weights                               gradients
-//   3            slots that blocks take in turn        slots that blocks take in turn
-//   2            each block has its own, for a step    slots that blocks take in turn
-//   1            each block has its own, for a step    each block has its own, for a step
+//   zero_stage   weights                         gradients
+//   3            slots shared by blocks          slots shared by blocks
+//   2            a slot per block, for a step    slots shared by blocks
+//   1            a slot per block, for a step    a slot per block, for a step
 //
-// The stages are ZeRO's (Rajbhandari et al., 2020): what is split for good is the optimizer's state, then gradients, then parameters.
-// Layers have two slots in turn, so that one is filled while the other is computed with. The embedding and the end take turns,
-// too, unless the head reads the embedding while the end's norm is there. Gradients have two slots in turn for all blocks, but that of
-// a tied embedding on both ends of a pipeline: each end adds up all of its part, in a place of its own, and they scatter it
-// together when all their passes are over.
+// The stages are ZeRO's (Rajbhandari et al., 2020): the optimizer state is sharded permanently,
+// then gradients, then parameters, too.
+//
+// Weights of layers alternate between two slots, so that one is filled while the other is used. The
+// embedding and the end share a slot, unless the head reads the embedding while the end's norm is
+// there. Gradients of all blocks alternate between two slots. The exception is a tied embedding on
+// both ends of a pipeline: each end sums its part in a slot of its own, and both scatter it
+// together after all passes.
 #pragma once
 
 #include <algorithm>
@@ -35,31 +40,33 @@ struct BucketMemory {
 };
 
 struct BlockMemory {
-  std::vector<BucketMemory> buckets;  // as ShardLayout::buckets() has them
-  // Of each block: blocks with the same number lie in the same memory. Meaningless where a block is not gathered.
+  std::vector<BucketMemory> buckets;  // in the order of ShardLayout::buckets()
+  // Slot per block: blocks with the same slot share memory. Undefined for a block that is not
+  // gathered.
   std::vector<size_t> weight_slot;
   std::vector<size_t> gradient_slot;
 };
 
-// What ranks share, and how; and what this one computes.
+// The parameters that ranks share and the way they share them, and the part that this rank
+// computes.
 struct Sharding {
   ShardLayout layout = ShardLayout::whole({});
   int32_t zero_stage = 3;
   RankPart part{};
 
-  // Whether anything is gathered.
+  // Whether any bucket is gathered.
   bool shares() const {
     return std::ranges::any_of(layout.buckets(),
                                [](const ParamBucket& bucket) { return bucket.group_size > 1; });
   }
 };
 
-// Adds the slots to `plan`. `params` and `grads` are the flat blocks of what the rank stores; `tied`: the head is the embedding.
-// Without `training` there are no gradients.
+// Adds the slots to `plan`. `params` and `grads` are the flat blocks of what the rank stores;
+// `tied`: the head uses the embedding. Without `training` there are no gradients.
 BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, BufferId params,
                         BufferId grads, MemoryPlan& plan);
 
-// Elements of the bucket with its padding.
+// The elements of the bucket including its padding.
 inline int64_t padded_elements(const ParamBucket& bucket) {
   return bucket.shard_elements * bucket.group_size;
 }

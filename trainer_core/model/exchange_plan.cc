@@ -15,7 +15,7 @@ class ExchangePlanner {
   explicit ExchangePlanner(TransformerPlan& plan)
       : plan_(plan), part_(plan.part()), shape_(plan.attention_shape()) {}
 
-  // Exchanges for heads come before and after the ring.
+  // Exchanges of heads take place before and after the ring, so their buffers overlap with its.
   void attention() {
     plan_.memory.overlay(
         [&] {
@@ -129,7 +129,7 @@ std::vector<int32_t> routed_order(const TransformerPlan& plan) {
       const Positions positions =
           sequence_positions(context_positions(plan.seq_len, {context, part.context.ranks}),
                              {sequence, part.sequence.ranks});
-      ranks.push_back({positions, 0});  // the parts of tensor ranks follow each other
+      ranks.push_back({positions, 0});  // the parts of tensor ranks are consecutive
     }
   }
   return gathered_order(plan.batch, plan.seq_len, ranks, plan.token_count());

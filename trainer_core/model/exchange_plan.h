@@ -1,4 +1,5 @@
-// The buffers of what ranks of a mesh exchange while they pass over the model, and their sizes. Pure arithmetic.
+// The buffers of exchanges between ranks of a mesh during passes over the model, and their sizes.
+// Pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -7,24 +8,27 @@
 
 namespace muster::trainer {
 
-// Elements of what a rank of a ring of `ranks` (parallel/ring_attention.h) needs beside a layer's tensors. `shape` is the rank's.
+// Elements that a rank of a ring of `ranks` (parallel/ring_attention.h) needs beside a layer's
+// tensors. `shape` is the rank's.
 struct RingSizes {
-  int64_t block = 0;      // of the activations' type: keys and values; there are two
-  int64_t sums = 0;       // fp32: the output so far; none with activations of fp32
-  int64_t gradients = 0;  // fp32, backward alone: of queries, and three of keys and values
-  int64_t workspace = 0;  // of either direction
+  int64_t block = 0;      // in the activations' type: keys and values; there are two blocks
+  int64_t sums = 0;       // fp32: the output so far; 0 with fp32 activations
+  int64_t gradients = 0;  // fp32, backward only: of queries, and three of keys and values
+  int64_t workspace = 0;  // the larger one of forward and backward
 };
 RingSizes ring_sizes(const AttentionShape& shape, DType dtype, int ranks, int threads);
 
-// Adds what is in use while qkv is made, or attention. A rank that has all of the model adds nothing.
+// Adds the buffers in use while qkv or attention is computed; none for a rank that has the whole
+// model.
 void plan_attention_exchange(TransformerPlan& plan);
-// Adds all else, to a plan that has what it computes itself.
+// Adds all other exchange buffers, after those of the computation.
 void plan_exchange(TransformerPlan& plan);
 
-// Workspace of attention, forward and of training plans backward; not of decoding ones.
+// Returns the workspace of attention, forward, and for training plans also backward; not for
+// decoding.
 int64_t attention_elements(const TransformerPlan& plan, int32_t threads);
 
-// Routing::order of the rows that the ranks which share sequences gather.
+// Returns Routing::order for the rows gathered by the ranks that share sequences.
 std::vector<int32_t> routed_order(const TransformerPlan& plan);
 
 }  // namespace muster::trainer

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "trainer_core/model/stage_plan.h"
-#include "trainer_core/model/transformer_plan.h"
 
 namespace muster::trainer {
 namespace {
@@ -17,15 +16,6 @@ BufferId add_work(TransformerPlan& plan, std::string name, int64_t elements,
 }
 
 }  // namespace
-
-int64_t received_rows_max(const RoutingShape& shape, int ranks) {
-  if (ranks == 1) return shape.own_tokens() * shape.per_token;
-  const int64_t own = shape.experts / ranks;
-  // A token chooses an expert once. A group's capacity is shared by the ranks that share the group.
-  const int64_t chosen = ranks * shape.own_tokens() * std::min(shape.per_token, own);
-  if (shape.capacity == 0) return chosen;
-  return std::min(chosen, ranks * shape.groups * own * shape.capacity);
-}
 
 int64_t expert_staging_width(const TransformerPlan& plan) {
   const auto of_gate = static_cast<int64_t>(sizeof(float) / dtype_bytes(plan.dtype));
@@ -42,7 +32,7 @@ RoutingShape TransformerPlan::routing_shape() const {
                      .style = experts.router,
                      .first_own = first_routed(),
                      .own = token_count()};
-  // Where tokens arrive one by one there is no group to share a capacity.
+  // When decoding, tokens arrive one by one, and no group shares a capacity.
   if (cache_capacity > 0) return shape;
   if (is_pax && experts.num_groups > 0) shape.groups = experts.num_groups / part().micro_batches;
   shape.capacity = experts.capacity(shape.group_tokens());
@@ -53,7 +43,7 @@ RoutingShape TransformerPlan::routing_shape() const {
 std::vector<LayerTensor> routing_tensors(const TransformerPlan& plan) {
   using Buffers = LayerBuffers;
   const RoutingShape shape = plan.routing_shape();
-  // Who went where is kept with what the experts made of it, and is not worth a copy to the host.
+  // The routing is kept together with the experts' results, and is too small to copy to the host.
   const Placement placement =
       plan.keeps.gate_up == Placement::kRemat ? Placement::kRemat : Placement::kDevice;
   const auto tensor = [&](const char* name, BufferId LayerBuffers::*id, int64_t elements) {

@@ -1,28 +1,36 @@
-// What a pass over the model asks of the ranks that compute other parts of the same rows. On one rank there is nobody to ask: its
-// tensors are whole, and every call returns what it was given. parallel/mesh_exchange.h asks a mesh.
+// The exchanges of a pass over the model with ranks that compute other parts of the same rows. On a
+// single rank there are none: its tensors are whole, and every call returns its argument.
+// parallel/mesh_exchange.h implements the exchanges on a mesh.
 //
-// Tensor parallelism with rows split between products (Korthikanti et al., "Reducing activation recomputation in large transformer
-// models", 2022): each rank has some heads, MLP columns and ids, and its own T' of the T rows of the residual stream.
+// Tensor parallelism with rows split between GEMMs (Korthikanti et al., "Reducing activation
+// recomputation in large transformer models", 2022): each rank has some heads, MLP columns and ids,
+// and its own T' of the T rows of the residual stream.
 //
-//   forward    own rows (T', d) ── all_rows ──▶ (T, d) ▶ product by columns … product by rows ▶ partial (T, d) ── sum_rows ──▶ own rows
-//   backward   is the mirror: gradients of what sum_rows gave go through all_rows, and those of what all_rows gave are partial sums
+//   forward    own rows (T', d) ── all_rows ──▶ (T, d) ▶ GEMM by columns … GEMM by rows
+//              ▶ partial (T, d) ── sum_rows ──▶ own rows (T', d)
+//   backward   mirrors it: gradients of sum_rows' results go through all_rows, and gradients of
+//              all_rows' results are partial sums
 //
-// Sequence and context parallelism: each rank has some positions of each sequence (token_layout.h), of which attention needs all.
+// Sequence and context parallelism: each rank has some positions of each sequence (token_layout.h),
+// and attention needs all of them.
 //
-//   forward    qkv (T, …) ── to_heads ──▶ attention ▶ out (T, H h)       backward    (out, dout) ▶ attention_backward ▶ dqkv (T, …)
+//   forward    qkv (T, …) ── to_heads ──▶ attention ▶ out (T, H h)
+//   backward   (out, dout) ▶ attention_backward ▶ dqkv (T, …)
 //
-// What lies between to_heads and attention is the exchange's own form of qkv and lse, of the same size: layers keep it.
+// Between to_heads and attention, qkv and lse have the exchange's own format, of the same size;
+// layers store them in it.
 //
-// There is one place for all T rows: what all_rows returns is there until the next all_rows or partial_rows, and a product may write
-// there what it no longer reads.
+// There is one buffer for all T rows. The result of all_rows is valid until the next all_rows or
+// partial_rows, and a GEMM may write there what it no longer reads.
 //
-// Expert parallelism: each of X ranks has E/X experts and tokens of its own. Rows go to their experts and back, by counts that are
-// exchanged once routing is done (parallel/expert_exchange.h):
+// Expert parallelism: each of X ranks has E/X experts and its own tokens. Rows are sent to their
+// experts and back, by counts that are exchanged after routing (parallel/expert_exchange.h):
 //
-//   forward    (R, d) by expert ── to_experts ──▶ (R', d) ▶ experts' products ▶ (R', d) ── to_tokens ──▶ (R, d)
-//   backward   gradients of outputs go to_experts, those of inputs to_tokens
+//   forward    (R, d) by expert ── to_experts ──▶ (R', d) ▶ experts' GEMMs
+//              ▶ (R', d) ── to_tokens ──▶ (R, d)
+//   backward   gradients of outputs go to_experts, gradients of inputs to_tokens
 //
-// Failures are kept, as ParameterBlocks' are. One thread, the pass's.
+// The first failure is retained, as in ParameterBlocks. Called on the pass's thread only.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +42,7 @@
 
 namespace muster::trainer {
 
-// Who asks: a name for the progress page, "layer 3 mlp up all-gather".
+// Identifies the caller on the progress page: "layer 3 mlp up all-gather".
 enum class ExchangeSite : uint8_t {
   kEmbedding,
   kQkv,
@@ -48,7 +56,7 @@ enum class ExchangeSite : uint8_t {
 };
 struct ExchangePlace {
   ExchangeSite site = ExchangeSite::kEmbedding;
-  size_t layer = 0;  // of sites that layers have
+  size_t layer = 0;  // for sites within layers
 };
 
 // R rows of the head: logits (R, V') of this rank's ids; targets, weights and losses (R).
@@ -59,7 +67,7 @@ struct HeadRows {
   Tensor losses;
 };
 
-// A layer's attention, as Ops::attention has it; the shape is of this rank's positions and heads.
+// A layer's attention with the tensors of Ops::attention, for this rank's positions and heads.
 struct AttentionLayer {
   AttentionShape shape;
   Tensor qkv;  // (T, qkv_width), after to_heads
@@ -69,10 +77,11 @@ struct AttentionLayer {
   Workspace workspace;
 };
 
-// How many rows a layer's routing sends where, on the host: no exchange of them waits for the device to say it.
+// The number of rows that a layer's routing sends to each rank. On the host, so that no exchange of
+// the rows waits for the device to report it.
 struct ExpertCounts {
-  std::vector<int32_t> sent;      // (E) of this rank's tokens for each expert
-  std::vector<int32_t> received;  // (X, E/X) of each rank's for each of this rank's experts
+  std::vector<int32_t> sent;      // (E): rows of this rank's tokens for each expert
+  std::vector<int32_t> received;  // (X, E/X): rows from each rank for each of this rank's experts
 
   int64_t rows_sent() const { return std::accumulate(sent.begin(), sent.end(), int64_t{0}); }
   int64_t rows_received() const {  // R'
@@ -80,15 +89,16 @@ struct ExpertCounts {
   }
 };
 
-// Which rows of a layer are whose. On one rank own_offsets are offsets, and there are no counts.
+// The expert rows of a layer by owner. On one rank own_offsets equals offsets, and counts is null.
 struct ExpertTraffic {
-  Tensor offsets;  // (E + 1) int32, Routing's: of this rank's tokens' rows
+  Tensor offsets;  // (E + 1) int32, as in Routing: the rows of this rank's tokens
   ExpertCounts* counts = nullptr;
-  // (E/X + 1) int32: of the rows that come here, which lie by expert, those of an expert by rank
+  // (E/X + 1) int32: the rows received, ordered by expert, and within an expert by rank.
   Tensor own_offsets;
 };
 
-// Ops::combine_backward's: slots, gates and dgates (R) of this rank's tokens, act and dact (R', m) of its experts.
+// The arguments of Ops::combine_backward: slots, gates and dgates (R) of this rank's tokens, act
+// and dact (R', m) of its experts.
 struct ExpertGates {
   Tensor slots;
   Tensor gates;
@@ -101,20 +111,22 @@ class ModelExchange {
  public:
   virtual ~ModelExchange() = default;
 
-  // (T, d) of all ranks' own rows.
+  // Returns the own rows of all ranks, (T, d).
   virtual Tensor all_rows(ExchangePlace place, const Tensor& own) = 0;
-  // Where a product writes a summand of all rows (T, d), of whose sum `own` will be this rank's rows.
+  // Returns the buffer, (T, d), for a GEMM's summand of all rows; sum_rows() will reduce it to
+  // `own`.
   virtual Tensor partial_rows(const Tensor& own) = 0;
-  // `own` may be its own place in `partial`.
+  // Sums `partial` over the ranks into their own rows. `own` may be this rank's rows of `partial`.
   virtual void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) = 0;
 
-  // Each number becomes the largest that any of the ranks has which have other columns of the same product.
+  // Replaces each element by its maximum over the ranks that have other columns of the same GEMM.
   virtual void take_largest(ExchangePlace place, const Tensor& numbers) = 0;
 
-  // Own rows of `all` (T*, …), of the tokens of whole sequences, are there: fetches the others.
+  // Requires that the own rows of `all` (T*, …), the tokens of whole sequences, are filled; fetches
+  // the others.
   virtual void fill_routed(ExchangePlace place, const Tensor& all) = 0;
 
-  // In place, of qkv (T, qkv_width) after RoPE. `shape` is of this rank's positions and heads.
+  // Converts qkv (T, qkv_width) in place, after RoPE. `shape` has this rank's positions and heads.
   virtual void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) = 0;
   // Ops::attention and its gradient over all positions. Backward may overwrite layer.out and dout.
   virtual void attention(ExchangePlace place, const AttentionLayer& layer) = 0;
@@ -122,26 +134,27 @@ class ModelExchange {
                                   const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
                                   Accumulate accumulate) = 0;
 
-  // After routing in the forward pass: the counts and own offsets, which waits for the routing. Those of its recomputation are the same,
-  // and stay. None of others' rows where it fails.
+  // Sets the counts and own offsets after routing in the forward pass, and waits for the routing. A
+  // recomputation has the same counts and does not call it. After a failure no rows count as
+  // received.
   virtual void count_rows(ExchangePlace place, const ExpertTraffic& traffic) = 0;
-  // `rows` (R, …) and `own` (R', …) are one tensor where there is nobody to send to.
+  // `rows` (R, …) and `own` (R', …) are the same tensor if there is no other rank.
   virtual void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
                           const Tensor& own) = 0;
   virtual void to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
                          const Tensor& rows) = 0;
-  // Ops::combine_backward where tokens and experts are on different ranks.
+  // Ops::combine_backward for tokens and experts on different ranks.
   virtual void combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
                                 const ExpertGates& gates) = 0;
 
-  // Ops::cross_entropy and its gradient over the ids of all ranks. All of them get all losses.
+  // Ops::cross_entropy and its gradient over the ids of all ranks. Every rank receives all losses.
   virtual void cross_entropy(const LossShape& shape, const HeadRows& rows) = 0;
   virtual void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) = 0;
 
   virtual bool broken() const = 0;
 };
 
-// A rank that has all of everything.
+// For a rank that has the whole model and all positions: exchanges nothing.
 class NoExchange final : public ModelExchange {
  public:
   explicit NoExchange(Ops& ops) : ops_(ops) {}

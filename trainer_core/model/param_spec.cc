@@ -25,7 +25,7 @@ class TableBuilder {
  public:
   explicit TableBuilder(const ModelConfig& config) : config_(config) {}
 
-  // Of the parameters that come next.
+  // Sets the block of the parameters that are added next.
   void begin(BlockKind kind, int32_t layer = 0) { block_ = {kind, layer}; }
 
   // (rows, columns) of a matrix that multiplies vectors of `columns` elements: fan_in = columns.
@@ -40,7 +40,8 @@ class TableBuilder {
         matrix(name, config_.vocab_size, config_.emb_dim, TensorSplit::rows(config_.vocab_size));
     if (config_.embedding_init_std > 0) spec.init_std = config_.embedding_init_std;
   }
-  // Of the queries, so that initial scores are what 1 / sqrt(h) would make them, whatever query_scale multiplies them by.
+  // Chooses the std of the queries so that initial scores have the scale of 1 / sqrt(h), whatever
+  // query_scale multiplies them by.
   void queries(const std::string& name) {
     const int64_t heads = config_.num_query_heads, h = config_.head_dim, d = config_.emb_dim;
     const double scale =
@@ -52,7 +53,7 @@ class TableBuilder {
   void positions(const std::string& name) {
     random(name, config_.trainable_position_size, config_.emb_dim, TensorSplit::none(), 1.0);
   }
-  // praxis's, whatever the model's init_std: (H, buckets) with std 1 / sqrt(H buckets).
+  // praxis's rule, independent of the model's init_std: (H, buckets) with std 1 / sqrt(H buckets).
   void relative_bias(const std::string& name) {
     const int64_t heads = config_.num_query_heads, buckets = config_.relative_buckets.count;
     ParamSpec& spec = add(name, {heads, buckets}, TensorSplit::rows(heads));
@@ -125,7 +126,7 @@ void add_mlp(const ModelConfig& config, const std::string& prefix, TableBuilder&
   if (config.mlp_bias) table.bias(prefix + "down_proj.bias", d, TensorSplit::none());
 }
 
-// Mixtral's names. Matrices of one kind lie together: (E, 2m, d), then (E, d, m).
+// Names are Mixtral's. Matrices of one kind are adjacent: (E, 2m, d), then (E, d, m).
 void add_experts(const ModelConfig& config, const std::string& prefix, TableBuilder& table) {
   const int64_t d = config.emb_dim, m = config.experts.mlp_dim;
   const auto matrix = [&](int32_t e, const char* name, int64_t rows, int64_t columns,
@@ -154,14 +155,14 @@ void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   }
 }
 
-// Values first, first + 1, … of a parameter: value i comes from word i of the stream.
+// Computes values first, first + 1, … of a parameter: value i comes from word i of the stream.
 void fill_normal(const Philox& philox, double std, int64_t first, std::span<float> out) {
-  constexpr size_t kChunk = 256;  // words made side by side: they stay in the first-level cache
+  constexpr size_t kChunk = 256;  // words computed together: they stay in the L1 cache
   constexpr size_t kWords = std::tuple_size_v<Philox::Block>;
   const auto factor = static_cast<float>(std);
   std::array<uint32_t, kChunk> words{};
   std::array<float, kChunk> values{};
-  size_t before = static_cast<size_t>(first) % kWords;  // of the chunk, that are not wanted
+  size_t before = static_cast<size_t>(first) % kWords;  // unused words at the chunk's beginning
   auto position = static_cast<uint64_t>(first) / kWords;
   while (!out.empty()) {
     philox.fill(position, std::span(words));

@@ -1,14 +1,19 @@
-// What a pass over the model asks of whoever keeps its parameters: each block's weights before they are read, and a place for
-// its gradients. On one rank, and wherever all ranks hold all parameters, there is nothing to do: weights and gradients lie in
-// the flat blocks, and nothing is moved. Where ranks share the storage, blocks are gathered before their use and their
-// gradients scattered behind it (parallel/sharded_parameters.h). Blocks are numbered as ShardLayout::blocks() has them.
+// The parameters and gradients of a pass over the model: makes each block's weights available
+// before they are read, and a place for its gradients. If a rank holds all parameters, there is
+// nothing to do: weights and gradients are used in the flat blocks. If ranks share the storage,
+// blocks are gathered before their use and their gradients reduce-scattered after it
+// (parallel/sharded_parameters.h). Blocks are numbered as in ShardLayout::blocks().
 //
-// A pass goes   [prefetch(b)] acquire(b) … reads … release(b)   for each use of a block, and in its backward part
-// begin_gradient(b) … writes … gradient_done(b)   for each part of the block's gradient that it makes. Where weights and
-// gradients are is the plan's (block_memory.h); nothing here returns an address.
+// A pass calls, for each use of a block, and in its backward part for each part of its gradient:
 //
-// Failures are kept: once broken(), every call returns at once, what the pass computes is worthless, and it ends as soon as it
-// can. Its caller asks the implementation why. One thread, the pass's.
+//   [prefetch(b)] acquire(b) … reads … release(b)
+//   begin_gradient(b) … writes … gradient_done(b)
+//
+// The plan has the addresses of weights and gradients (block_memory.h); nothing here returns one.
+//
+// The first failure is retained. Once broken(), every call returns at once, the pass computes
+// undefined values, and it ends as soon as it can. The caller gets the error from the
+// implementation. Called on the pass's thread only.
 #pragma once
 
 #include <cstddef>
@@ -21,25 +26,27 @@ class ParameterBlocks {
  public:
   virtual ~ParameterBlocks() = default;
 
-  // The block will be acquired soon, after what lies in its place has been released.
+  // Announces that the block will be acquired soon, once the blocks in its slot have been released.
   virtual void prefetch(size_t block) = 0;
-  // The same of a block that the next pass begins with, for which nothing is given up: it may wait for its pass where its place is
-  // not free yet.
+  // As prefetch(), for the first block of the next pass. Releases nothing for it: if its slot is
+  // not free yet, the fetch waits for its pass.
   virtual void expect(size_t block) = 0;
-  // Returns when the block's weights are in their place, where they stay until it is released. Not between acquire and release.
+  // Blocks until the block's weights are in their slot, where they stay until release(). Must not
+  // be called again before release().
   virtual void acquire(size_t block) = 0;
   virtual void release(size_t block) = 0;
 
-  // Returns when the place of the block's gradient is free. The pass would write there (kNo) or add to what earlier passes, or
-  // earlier parts of this one, have left (kYes); it does what is returned, which is kNo where their sum is kept elsewhere.
+  // Blocks until the slot of the block's gradient is free. `wanted`: the pass overwrites (kNo), or
+  // adds to the gradient of earlier passes or parts (kYes). Returns what it must do: kNo if the sum
+  // is kept elsewhere.
   virtual Accumulate begin_gradient(size_t block, Accumulate wanted) = 0;
-  // This part is complete.
+  // Called when this part of the gradient is complete.
   virtual void gradient_done(size_t block) = 0;
 
   virtual bool broken() const = 0;
 };
 
-// All parameters are where they are read, and gradients stay where they are written.
+// All parameters are read where they are stored, and gradients stay where they are written.
 class WholeBlocks final : public ParameterBlocks {
  public:
   void prefetch(size_t) override {}

@@ -1,7 +1,8 @@
-// Exchanges in the middle of runs of calls (ops/replay.h): what ranks really exchange is set apart from the operations around it, and what an exchange
-// does alone is one of them.
+// Exchanges within replayed runs of calls (ops/replay.h). Exchanges with other ranks are set apart
+// from the operations around them; exchanges that involve this rank only are part of the run.
 //
-// Not for rows of experts that are on other ranks: how many there are changes from pass to pass, and no run has them.
+// Expert parallelism is not supported: the number of its rows changes from pass to pass, so those
+// calls are in no run.
 #pragma once
 
 #include <functional>
@@ -14,16 +15,16 @@ namespace muster::trainer {
 
 class ReplayedExchange final : public ModelExchange {
  public:
-  // `exchange` is of a rank with this part, and outlives it.
+  // `exchange` belongs to a rank with this part, and outlives this object.
   ReplayedExchange(ModelExchange& exchange, const RankPart& part)
       : exchange_(exchange),
         splits_rows_(part.splits_rows()),
         splits_sequences_(part.sequence_sharers() > 1) {}
 
-  // Null, as in the beginning: there are no runs.
+  // Null, the initial value: no runs are recorded.
   void set_replayer(Replayer* replayer) { replayer_ = replayer; }
 
-  // What comes has a place, which is known before it is there.
+  // The result's buffer is known before its contents arrive.
   Tensor all_rows(ExchangePlace place, const Tensor& own) override {
     const Tensor all = exchange_.partial_rows(own);
     call(splits_rows_, [=, this] { (void)exchange_.all_rows(place, own); });

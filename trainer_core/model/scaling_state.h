@@ -1,11 +1,14 @@
-// The state of delayed scaling: for each quantized product, of its input, its kernel (the weight) and its output's gradient, the
-// scale that the next step rounds with, and the largest magnitudes of the latest steps, from which it was made. Names are Flax's
-// (flax.linen.Fp8DotGeneralBase): "model.layers.0.self_attn.qkv_proj.input_amax_history". It lies behind the parameters in their
-// block, so that it is planned, saved, restored and sent to other ranks with them; no gradient and no optimizer knows of it.
+// The state of delayed scaling. For each quantized GEMM, and each of its input, its kernel (the
+// weight) and its output's gradient: the scale that the next step rounds with, and the largest
+// magnitudes (amaxes) of recent steps, from which it was computed. Names are Flax's
+// (flax.linen.Fp8DotGeneralBase): "model.layers.0.self_attn.qkv_proj.input_amax_history". The state
+// follows the parameters in their block, so that it is planned, saved, restored and sent to other
+// ranks with them; it has no gradient and no optimizer state.
 //
-// Steps change it as follows. Forward and backward passes only read scales, hence agree when a layer is recomputed, and note
-// magnitudes aside (Transformer::amaxes); the largest over micro-batches and ranks joins the history when the step is applied
-// (Transformer::advance_scaling). A step that is passed over leaves everything as it was.
+// Forward and backward passes only read scales, hence agree when a layer is recomputed, and record
+// magnitudes separately (Transformer::amaxes). When the step is applied, the largest over
+// micro-batches and ranks joins the history (Transformer::advance_scaling). A step that is skipped
+// changes nothing.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +22,22 @@
 
 namespace muster::trainer {
 
-// A layer's quantized products: x wᵀ with kernels of stacked rows where several have one input.
+// A layer's quantized GEMMs: x wᵀ, with the rows of several kernels stacked if they have one input.
 enum class DenseProduct : uint8_t { kQkv, kOut, kGateUp, kDown };
-constexpr size_t kDenseProducts = 4;  // of a layer
+constexpr size_t kDenseProducts = 4;  // per layer
 enum class DenseOperand : uint8_t { kInput, kKernel, kOutputGradient };
-constexpr size_t kDenseOperands = 3;  // of a product
+constexpr size_t kDenseOperands = 3;  // per GEMM
 
-// Scales of the model's state, 0 where it has none: products times operands, in the order of layers. In the block all scales lie
-// before all histories.
+// Returns the number of scales, 0 without such a state: GEMMs times operands, in the order of
+// layers. In the block all scales precede all histories.
 int64_t scaling_scales(const ModelConfig& config);
-// Numbers of the state: as many scales, and a history for each.
+// Returns the elements of the state: the scales, and a history for each.
 int64_t scaling_elements(const ModelConfig& config);
 
-// What a checkpoint keeps of the model: the table's parameters, then the scaling state.
+// The model's rows in a checkpoint: the table's parameters, then the scaling state.
 std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config);
-// What one rank has of it, the scaling state, which is whole on all ranks, behind its shards. Who stores the table's first number
-// writes it.
+// The tensors of one rank: its shards, then the scaling state, which is whole on all ranks. The
+// rank that stores the table's first element writes the scaling state.
 ShardedTensors model_tensors(const ShardLayout& layout, const ModelConfig& config);
 
 }  // namespace muster::trainer

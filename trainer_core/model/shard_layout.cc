@@ -12,7 +12,7 @@ namespace {
 
 constexpr AxisSet kAlwaysShared = {MeshAxis::kFsdp, MeshAxis::kSequence, MeshAxis::kContext};
 
-// Where the token table is in the table.
+// The index of the token table in the parameter table.
 constexpr size_t kTokenTable = 0;
 
 void check_fits(const ModelConfig& model, const Mesh& mesh, int32_t pipeline_chunks) {
@@ -29,10 +29,10 @@ void check_fits(const ModelConfig& model, const Mesh& mesh, int32_t pipeline_chu
       << model.num_layers << " layers in " << chunks << " chunks";
 }
 
-// What one rank has of each parameter, and who shares it.
-class Place {
+// The boxes of one rank, and the groups that share them.
+class RankBoxes {
  public:
-  Place(const ModelConfig& model, const Mesh& mesh, int32_t rank, int32_t pipeline_chunks)
+  RankBoxes(const ModelConfig& model, const Mesh& mesh, int32_t rank, int32_t pipeline_chunks)
       : model_(model),
         mesh_(mesh),
         at_(mesh.coordinate(rank)),
@@ -51,7 +51,7 @@ class Place {
         if (stage != last) return false;
         break;
     }
-    const int32_t experts = model_.experts.count / degree(MeshAxis::kExpert);  // of a rank
+    const int32_t experts = model_.experts.count / degree(MeshAxis::kExpert);  // per rank
     return spec.expert < 0 || spec.expert / experts == at(MeshAxis::kExpert);
   }
 
@@ -90,7 +90,7 @@ class Place {
     return group;
   }
 
-  // All that `group` leaves out is what tensor parallelism has given to others.
+  // Adds the tensor axis to `group`: the ranks along it have the other parts of a split tensor.
   GroupAxes tensor_group(GroupAxes group) const {
     if (degree(MeshAxis::kTensor) > 1) group.axes = group.axes.with(MeshAxis::kTensor);
     group.tensor_run = 0;
@@ -114,7 +114,8 @@ class ShardLayoutBuilder {
  public:
   explicit ShardLayoutBuilder(std::vector<ParamSpec> table) { layout_.table_ = std::move(table); }
 
-  // Parameters come in the table's order. `gathered` is what of it is gathered if anything of its block is.
+  // Adds a parameter, in the table's order. `gathered` is its gathered type if its block is
+  // gathered.
   void add(size_t param, TensorBox box, const GroupAxes& group, DType gathered) {
     const ParamSpec& spec = layout_.table_[param];
     if (layout_.blocks_.empty() || layout_.blocks_.back() != spec.block) {
@@ -136,7 +137,8 @@ class ShardLayoutBuilder {
     bucket->rows.push_back({param, std::move(box)});
   }
 
-  // `complete` sets what the group says of a bucket, and returns the rank's place in it.
+  // Completes the layout. `complete` sets the bucket's fields that depend on the group, and returns
+  // the rank's index in the group.
   template <class Complete>
   ShardLayout take(const Complete& complete) {
     end_block();
@@ -152,7 +154,7 @@ class ShardLayoutBuilder {
   }
 
  private:
-  // Nothing is rounded where nothing is gathered: a block that is used where it lies is one bucket again.
+  // A block that is not gathered needs no rounding: its buckets are merged into one.
   void end_block() {
     const bool gathers = std::ranges::any_of(
         block_, [](const ParamBucket& bucket) { return bucket.group.axes != AxisSet{}; });
@@ -174,7 +176,7 @@ class ShardLayoutBuilder {
     block_.push_back(std::move(all));
   }
 
-  // What the shard that begins at `begin` of the bucket has.
+  // Adds the pieces of the shard that begins at `begin` of the bucket.
   void add_pieces(size_t index, int64_t begin) {
     const ParamBucket& bucket = layout_.buckets_[index];
     const int64_t end = begin + bucket.shard_elements;
@@ -199,21 +201,20 @@ class ShardLayoutBuilder {
 ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
                             int32_t pipeline_chunks) {
   check_fits(model, mesh, pipeline_chunks);
-  const Place place(model, mesh, rank, pipeline_chunks);
+  const RankBoxes boxes(model, mesh, rank, pipeline_chunks);
   const bool rounds = dtype == DType::kBf16 && !model.quantization.enabled();
   const std::vector<ParamSpec> table = model_params(model);
   ShardLayoutBuilder builder(table);
   for (size_t i = 0; i < table.size(); ++i) {
-    if (!place.has(i, table[i])) continue;
-    builder.add(i, place.box(table[i]), place.group(i, table[i]),
+    if (!boxes.has(i, table[i])) continue;
+    builder.add(i, boxes.box(table[i]), boxes.group(i, table[i]),
                 rounds ? table[i].rounded_type() : DType::kF32);
   }
   return builder.take([&](ParamBucket& bucket) {
     const std::vector<int32_t> members = mesh.group(rank, bucket.group);
     bucket.group_size = static_cast<int32_t>(members.size());
-    if (bucket.group_size == 1)
-      bucket.gathered = DType::kF32;  // its masters are used where they lie
-    bucket.tensor_group = place.tensor_group(bucket.group);
+    if (bucket.group_size == 1) bucket.gathered = DType::kF32;  // the masters are used in place
+    bucket.tensor_group = boxes.tensor_group(bucket.group);
     return std::ranges::find(members, rank) - members.begin();
   });
 }

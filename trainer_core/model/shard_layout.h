@@ -1,17 +1,22 @@
-// What a rank of a mesh stores of a model, and how the parts come together. Pure arithmetic: no memory, no communication.
+// The parts of a model that a rank of a mesh stores, and the way they are combined. Pure
+// arithmetic: no memory, no communication.
 //
 //   table    the whole model's parameters (param_spec.h)
-//   block    what is gathered at once: the embedding, a layer, the end. Of the rank's pipeline stage
-//   box      a parameter's part that the rank computes with: its heads, MLP columns, vocabulary rows, experts
-//   bucket   the boxes of one block whose storage the same ranks share, as one flat sequence; padded at its end to a multiple of
-//            the group's size. Member i of the group stores the i-th part: its shard
-//   piece    what of a box lies in the rank's shard
+//   block    the unit of gathering, of the rank's pipeline stage: the embedding, a layer, the end
+//   box      the part of a parameter that the rank computes with: its heads, MLP columns,
+//            vocabulary rows, experts
+//   bucket   the boxes of one block whose storage the same ranks share, as one flat sequence,
+//            padded at its end to a multiple of the group's size. Member i of the group stores the
+//            i-th part: its shard
+//   piece    the part of a box that lies in the rank's shard
 //
-// The ranks of a bucket's group compute with the same numbers of them: those along fsdp, sequence and context, along expert where it
-// is no expert's, and along tensor where that does not split it. So among the ranks that have one `data` coordinate every
-// number is stored once. Shards lie one after the other in one flat block, which parameters, gradients and each moment of Adam have
-// alike. A rank alone has one bucket a block, and its flat block is the table's: ZeRO (Rajbhandari et al., 2020) with flat
-// buckets of what is used together (FSDP; Zhao et al., 2023), which pads a block once and not each of its parameters.
+// The ranks of a bucket's group compute with the same boxes: those along fsdp, sequence and
+// context; along expert, except for an expert's parameters; and along tensor, for parameters that
+// it does not split. So among the ranks with one `data` coordinate every element is stored once.
+// Shards are consecutive in one flat block; parameters, gradients and each moment of Adam have the
+// same layout. A single rank has one bucket per block, and its flat block is the table's. This is
+// ZeRO (Rajbhandari et al., 2020) with flat buckets of parameters that are used together (FSDP;
+// Zhao et al., 2023): padding is per block, not per parameter.
 #pragma once
 
 #include <cstddef>
@@ -32,18 +37,18 @@ struct ShardRow {
 };
 
 struct ParamBucket {
-  size_t block = 0;  // of blocks()
-  GroupAxes group;   // who shares the storage: only axes of more than one rank
+  size_t block = 0;  // index in blocks()
+  GroupAxes group;   // the ranks that share the storage: only axes of more than one rank
   int32_t group_size = 1;
-  // The ranks that together store the whole tensors of its rows: what is summed over a tensor is summed over them.
+  // The ranks that together store the whole tensors of the rows: sums over a tensor run over them.
   GroupAxes tensor_group;
-  // What a gather hands out: bf16 of matrices that ranks share where activations are bf16 and no product is quantized (those round
-  // the fp32 masters); else fp32.
+  // The type of the gathered values: bf16 for shared matrices if activations are bf16 and GEMMs are
+  // not quantized (those round the fp32 masters); otherwise fp32.
   DType gathered = DType::kF32;
   std::vector<ShardRow> rows;  // in the table's order, without gaps
   int64_t elements = 0;        // of the rows
-  int64_t shard_elements =
-      0;                     // ceil(elements / group_size): the last members' shards may be padding
+  // ceil(elements / group_size); the last members' shards may be padding.
+  int64_t shard_elements = 0;
   int64_t shard_offset = 0;  // of this rank's shard in its flat block
 
   // Whether the first and the last stage of a pipeline share it: the table of a tied embedding.
@@ -54,8 +59,8 @@ struct ParamBucket {
 struct ShardPiece {
   size_t param = 0;
   size_t bucket = 0;
-  size_t row = 0;      // of the bucket
-  int64_t first = 0;   // of the box's elements, row-major
+  size_t row = 0;      // index in the bucket
+  int64_t first = 0;   // index in the box, row-major
   int64_t count = 0;   // more than 0
   int64_t offset = 0;  // in the rank's flat block of shards
 
@@ -64,20 +69,22 @@ struct ShardPiece {
 
 class ShardLayout {
  public:
-  // Of `rank`, where activations are of `dtype`. Each pipeline stage has `pipeline_chunks` runs of layers, dealt in turn. Requires a mesh
-  // that the model allows: tensor divides the query heads, and the KV heads or is a multiple of them, and is at most the MLP's
-  // width and the vocabulary, which it may cut unevenly; expert divides the experts, pipeline times chunks the layers.
+  // The layout of `rank` with activations of `dtype`. Each pipeline stage has `pipeline_chunks`
+  // runs of layers, assigned round-robin. Requires a mesh that the model allows: tensor divides the
+  // query heads, divides the KV heads or is a multiple of them, and is at most the MLP's width and
+  // the vocabulary, which it may split unevenly; expert divides the experts; pipeline times chunks
+  // divides the layers.
   static ShardLayout of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
                         int32_t pipeline_chunks = 1);
-  // A rank alone, with any table.
+  // The layout of a single rank, with any table.
   static ShardLayout whole(std::vector<ParamSpec> table);
 
   const std::vector<ParamSpec>& table() const { return table_; }
-  // In the table's order. The last stage has the embedding's, too, where it is tied.
+  // In the table's order. The last stage also has the embedding's block if the embedding is tied.
   const std::vector<ParamBlock>& blocks() const { return blocks_; }
   const std::vector<ParamBucket>& buckets() const { return buckets_; }  // block by block
   const std::vector<ShardPiece>& pieces() const { return pieces_; }     // ascending by offset
-  int64_t elements() const { return elements_; }  // of the flat block of shards, padding included
+  int64_t elements() const { return elements_; }  // of the flat block of shards, with padding
   // Whether ranks share the storage of a bucket of the block.
   bool gathers(size_t block) const;
   // Whether a bucket of the block is_of_both_ends().
@@ -86,9 +93,9 @@ class ShardLayout {
   const ShardRow& row(const ShardPiece& piece) const {
     return buckets_[piece.bucket].rows[piece.row];
   }
-  // The piece as boxes of its tensor, with their offsets in the flat block of shards.
+  // Returns the piece as boxes of its tensor, with their offsets in the flat block of shards.
   std::vector<TensorBox> boxes(const ShardPiece& piece) const;
-  // All pieces': what the rank's checkpoints write and read of the parameters.
+  // Returns the boxes of all pieces: the parameters that the rank's checkpoints write and read.
   std::vector<TensorBox> stored_boxes() const;
 
  private:

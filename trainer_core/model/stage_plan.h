@@ -1,5 +1,6 @@
-// What a pipeline stage adds to a plan: slots for the activations of several micro-batches, and what goes between stages. A rank that
-// has all layers has one slot, and sends nothing. Pure arithmetic.
+// The additions of a pipeline stage to a plan: slots for the activations of several micro-batches,
+// and the messages between stages. A rank that has all layers has one slot and no messages. Pure
+// arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,12 @@
 
 namespace muster::trainer {
 
-// The layers whose tensors take turns in plan.layers[i]: one of each chunk.
+// Returns the layers whose tensors use plan.layers[i] in turn: one of each chunk.
 std::vector<size_t> layers_at(const TransformerPlan& plan, size_t i);
 bool has_experts_at(const TransformerPlan& plan, size_t i);
-bool has_experts(const TransformerPlan& plan);  // in any of them
-// Of its buffers: "layer3.", in one of several slots "slot1.layer3.".
+// Whether any layer has experts.
+bool has_experts(const TransformerPlan& plan);
+// The prefix of the buffers' names: "layer3.", or with several slots "slot1.layer3.".
 std::string name_at(const TransformerPlan& plan, size_t i);
 
 // Adds plan.stage.

@@ -12,7 +12,8 @@
 namespace muster::trainer {
 namespace {
 
-// RoPE's angle per position of pair i: timescale^(-2i/h), with long wavelengths stretched as Llama 3.1 does it.
+// RoPE's angle per position of pair i: timescale^(-2i/h), with long wavelengths stretched as in
+// Llama 3.1.
 double rope_frequency(const ModelConfig& model, int32_t i) {
   const double plain = std::pow(model.rope_max_timescale, -2.0 * i / model.head_dim);
   const RopeScaling& scaling = model.rope_scaling;
@@ -64,12 +65,12 @@ Transformer::Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
       weights_(std::make_unique<Weights>(plan, arena, Weights::What::kWeights)) {
   MUSTER_CHECK(arena.bytes() == plan.memory.total_bytes()) << "the arena is another plan's";
   MUSTER_CHECK(blocks != nullptr || !plan.sharding.shares())
-      << "a plan of shards, and nobody who gathers them";
+      << "a plan of shards without ParameterBlocks";
   MUSTER_CHECK(exchange != nullptr || !plan.part().exchanges())
-      << "a part of the model, and no others";
+      << "a part of the model without a ModelExchange";
   if (plan.packed) shape_.starts = view_i32(arena, plan.starts, rows_);
   if (plan.training) grads_ = std::make_unique<Weights>(plan, arena, Weights::What::kGradients);
-  if (plan.cache_capacity == 0) reset_scaling();  // a decoder's has been loaded
+  if (plan.cache_capacity == 0) reset_scaling();  // a decoder has loaded its scaling state
   if (plan.part().splits_experts()) {
     const std::vector<int32_t> none(static_cast<size_t>(plan.model.experts.count));
     expert_counts_.resize(plan.layers.size(), {none, none});
@@ -158,7 +159,7 @@ void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& wei
   finish_product(ops_, epilogue, y);
 }
 
-// A bias is added once, to the sum: beside the product where there is no other summand.
+// The bias is added once, to the sum: within the GEMM if there is no other summand.
 void Transformer::project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x,
                                   const Tensor& weight, const Tensor& bias) {
   const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
@@ -190,7 +191,7 @@ void Transformer::upload(const Batch& batch) {
   exchange_.fill_routed({ExchangeSite::kTargetWeights}, all);
 }
 
-// Of attention's positions, of which this rank's are a part of each sequence's.
+// Uploads the starts of attention's positions; this rank's positions are a part of each sequence's.
 void Transformer::upload_starts(std::span<const int32_t> starts) {
   const AxisPlace sequence = plan_.part().sequence;
   ops_.upload(starts.data(), view_i32(arena_, plan_.attention.starts, rows_ * sequence.ranks));
@@ -218,14 +219,14 @@ LossSum Transformer::evaluate_run(const LayerRun& run, const Batch& batch) {
 
 LossSum Transformer::forward_backward(const Batch& batch, Accumulate accumulate) {
   MUSTER_CHECK(plan_.pipeline().has_all_layers()) << "some of the layers";
-  if (accumulate == Accumulate::kNo) forget_magnitudes();
+  if (accumulate == Accumulate::kNo) reset_amaxes();
   LossSum sum = forward_run(plan_.run(), batch);
   if (!broken()) sum += backward_layers_and_ends(accumulate);
   enter(plan_.run(), std::nullopt);
   return sum;
 }
 
-void Transformer::forget_magnitudes() {
+void Transformer::reset_amaxes() {
   if (!amaxes().empty()) ops_.fill(view(plan_.quantized.amax, {scaling_scales(plan_.model)}), 0);
 }
 
@@ -254,7 +255,7 @@ void Transformer::release_end() {
   if (plan_.head_block() != plan_.end_block()) blocks_.release(plan_.head_block());
 }
 
-// tokens -> the stream at the first layer's entrance.
+// Embeds the tokens: writes the stream at the first layer's entrance.
 void Transformer::embed() {
   const OpRange range(ops_, "embedding");
   blocks_.acquire(plan_.embedding_block());
@@ -279,8 +280,9 @@ size_t Transformer::block_behind(size_t layer) const {
   return plan_.is_last(layer) ? plan_.end_block() : plan_.layer_block(layer + 1);
 }
 
-// Through the run's layers: tokens or the stream -> final_normed or the stream. Each sublayer's norm is fused with the residual
-// addition before it, so layer i leaves the normed input of layer i + 1 behind.
+// Passes through the run's layers: from tokens or the stream to final_normed or the stream. Each
+// sublayer's norm is fused with the residual addition before it, so layer i computes the normed
+// input of layer i + 1.
 LossSum Transformer::forward_layers() {
   const OpRange range(ops_, "forward");
   if (plan_.begins_model(run_)) embed();
@@ -289,8 +291,8 @@ LossSum Transformer::forward_layers() {
   make_normed1(run_.first);
   for (size_t i = run_.first; i < run_.end; ++i) {
     const OpRange layer(ops_, "layer", static_cast<int64_t>(i));
-    const bool last = plan_.is_last(i), goes_on = i + 1 != run_.end || last;
-    if (goes_on)
+    const bool last = plan_.is_last(i), continues = i + 1 != run_.end || last;
+    if (continues)
       blocks_.prefetch(block_behind(i));
     else
       expect(block_behind_pass_);
@@ -306,9 +308,9 @@ LossSum Transformer::forward_layers() {
       make_gate_up(i, /*with_act=*/true);
       make_delta(i);
       show_mlp(i);
-      if (!last) stow(i);
+      if (!last) offload(i);
     });
-    if (!goes_on) break;
+    if (!continues) break;
     blocks_.acquire(block_behind(i));
     if (broken()) return {};
     const LayerBuffers& next = buffers_of(last ? i : i + 1);

@@ -1,10 +1,11 @@
-// The forward and backward passes of a decoder-only transformer, by hand, over a static memory plan. ModelConfig says
-// which of the families it is: every layer is x += attention(norm(x)); x += mlp(norm(x)), or in a parallel block
-// x += attention(n) + mlp(n) with n = norm(x).
+// The forward and backward passes of a decoder-only transformer, hand-written, over a static memory
+// plan. ModelConfig selects the model family: every layer is x += attention(norm(x)); x +=
+// mlp(norm(x)), or in a parallel block x += attention(n) + mlp(n) with n = norm(x).
 //
-// Dimensions: B sequences per step, S tokens each, T = B S, d = emb_dim, H query heads, K key/value heads,
-// h = head_dim, m = mlp_dim, L layers, V vocabulary. Of ranks that split them (rank_part.h), H, K, m, V and S are this rank's share, T'
-// of the T rows of the residual stream are its own, and T* are the tokens of whole sequences; on one rank T' = T = T*.
+// Dimensions: B sequences per step, S tokens each, T = B S, d = emb_dim, H query heads, K key/value
+// heads, h = head_dim, m = mlp_dim, L layers, V vocabulary. If ranks split them (rank_part.h), H,
+// K, m, V and S are this rank's share, T' of the T rows of the residual stream are its own, and T*
+// are the tokens of whole sequences; on one rank T' = T = T*.
 #pragma once
 
 #include <cstdint>
@@ -28,32 +29,35 @@
 
 namespace muster::trainer {
 
-// What dropout draws from: masks depend on this, on layer, site and element, and not on how samples
-// are spread over steps, ranks and batches.
+// The source of dropout masks: they depend on it, on layer, site and element, and not on how
+// samples are divided among steps, ranks and batches.
 struct DropoutSource {
   uint64_t seed = 0;
   uint64_t first_sample = 0;  // of the batch's sequences, counted over the training
 };
 
 // tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
-// does not. The S are the plan's own_positions(). `dropout` matters to models that have it.
+// does not. The S positions are the plan's own_positions(). `dropout` is used by models with
+// dropout only.
 struct Batch {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
   std::span<const float> weights;
   DropoutSource dropout = {};
-  // Of plans for packed sequences, else empty: where in its sequence the token's document begins, of the positions of the plan's
-  // attended_shape(). Documents see nothing of each other, and each has positions from 0 on.
+  // For plans of packed sequences, otherwise empty: the position in its sequence at which the
+  // token's document begins, for the positions of the plan's attended_shape(). Documents do not
+  // attend to each other, and each has positions from 0 on.
   std::span<const int32_t> starts = {};
 };
 
 struct LossSum {
-  double loss = 0;  // sum over targets of weight * (cross-entropy + z-loss), nats; and the balance
+  // Sum over targets of weight * (cross-entropy + z-loss), in nats, plus `balance`.
+  double loss = 0;
   double weight = 0;  // sum of weights
-  // Of all layers with experts:
+  // The next three are sums over all layers with experts.
   double balance = 0;   // load-balancing losses, each group's times the sum of its weights
   int64_t routed = 0;   // choices: tokens times experts per token
-  int64_t dropped = 0;  // of them, those that found their expert full
+  int64_t dropped = 0;  // choices whose expert was full
 
   LossSum& operator+=(const LossSum& other) {
     loss += other.loss;
@@ -65,71 +69,79 @@ struct LossSum {
   }
 };
 
-// Not thread-safe; its ops may use several threads inside. Allocates nothing after its construction
-// but what cpu_ops() says of matrix products: a step's peak memory is its plan's. Token ids must lie
-// in [0, V): the data loader judges them.
+// Not thread-safe; its ops may use several threads internally. Allocates nothing after its
+// construction except what cpu_ops() documents for GEMMs: a step's peak memory is its plan's.
+// Requires: token ids are in [0, V); the data loader checks them.
 class Transformer {
  public:
-  // `plan`, `arena`, `ops`, `blocks` and `exchange` outlive the model. The arena was made from plan.memory. A plan whose layout
-  // gathers needs `blocks`, one whose part is not all of the model an `exchange`.
+  // All arguments outlive the model. The arena is made from plan.memory. A plan whose layout
+  // gathers requires `blocks`; one that has a part of the model only requires an `exchange`.
   Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
               ParameterBlocks* blocks = nullptr, ModelExchange* exchange = nullptr);
   ~Transformer();
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  // Loss of the batch without gradients, and without dropout.
+  // Returns the loss of the batch, without gradients and dropout.
   LossSum forward(const Batch& batch);
-  // Loss, and d(sum of the batch's losses)/d(parameter) written into the gradient block, or with
-  // kYes added to what earlier batches left there. Not divided by anything: the caller scales by
-  // 1/total weight once it is known across batches and ranks. With dropout. Training plans. Where `blocks` or `exchange`
-  // breaks, any pass ends early, and its results mean nothing.
+  // Returns the loss, and writes d(sum of the batch's losses)/d(parameter) to the gradient block,
+  // or with kYes adds it to the gradients of earlier batches. The gradients are not normalized: the
+  // caller scales them by 1/total weight once that is known over batches and ranks. With dropout.
+  // Requires a training plan. If `blocks` or `exchange` breaks, any pass ends early and its results
+  // are undefined.
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
 
-  // The same in parts, for the stages of a pipeline: a micro-batch goes forward through the runs of layers that the stages have, and its
-  // gradient back through them. Between a run's two passes its slot is its own. What a run's layers add to the loss is in what its
-  // forward pass returns, what the targets do in that of the backward pass of the last run, which comes next after its
-  // forward pass. As the first of a step's passes, forget_magnitudes().
-  void forget_magnitudes();
-  // The stream is at entrance(run), unless the run begins the model.
+  // The same in parts, for the stages of a pipeline: a micro-batch passes forward through the runs
+  // of layers of all stages, and its gradient back through them. Between the two passes of a run no
+  // other micro-batch uses its slot. forward_run() returns the losses of the run's layers. The
+  // backward pass of the last run returns the loss of the targets; it must follow its forward pass
+  // directly. Called before the first pass of a step:
+  void reset_amaxes();
+  // Requires: the stream is at entrance(run), unless the run begins the model.
   LossSum forward_run(const LayerRun& run, const Batch& batch);
-  // Its gradient comes and goes in stream_gradient().
+  // Reads and replaces the gradient in stream_gradient().
   LossSum backward_run(const LayerRun& run, const Batch& batch, Accumulate accumulate);
-  // Without gradients or dropout: of the last run with the loss of the targets.
+  // Without gradients or dropout; for the last run, with the loss of the targets.
   LossSum evaluate_run(const LayerRun& run, const Batch& batch);
   Tensor entrance(const LayerRun& run) const;  // (T', d)
-  // The stream behind the run that was passed through last, which does not end the model.
+  // Writes the stream after the last executed run, which does not end the model.
   void leave_run(const Tensor& exit);  // (T', d)
   Tensor stream_gradient() const;      // (T', d)
-  // The next pass begins with this block; none: with what is there.
+  // Announces the first block of the next pass, to prefetch it; nullopt: it is present already.
   void expect(std::optional<size_t> block);
-  // The pass behind the next one does: it is fetched beside the next one's last layer.
+  // Announces the first block of the pass after the next one: it is fetched during the last layer
+  // of the next pass.
   void expect_behind(std::optional<size_t> block) { block_behind_pass_ = block; }
 
-  // Logits of every position, out (B, S, V), for `tokens` (B, S). Not of packed plans.
+  // Computes the logits of every position, out (B, S, V), for `tokens` (B, S). Not for packed
+  // plans.
   void all_logits(std::span<const int32_t> tokens, float* out);
-  // Decoding plans: adds `tokens` (B, C), C at most S, behind those of the calls before; out (B, V) = the logits of the last
-  // one of every sequence. No more than the cache's capacity in all.
+  // For decoding plans: appends `tokens` (B, C), C at most S, to those of earlier calls; out (B, V)
+  // = the logits of the last one of every sequence. Requires: the total is at most the cache's
+  // capacity.
   void extend(std::span<const int32_t> tokens, float* out);
-  // Positions in the cache.
+  // The number of positions in the cache.
   int32_t length() const { return static_cast<int32_t>(cached_); }
 
-  // Delayed scaling (scaling_state.h): the largest magnitudes since the last forward_backward() that did not accumulate, which
-  // the caller makes those of all ranks. None of another model.
+  // Delayed scaling (scaling_state.h): the largest magnitudes since the last forward_backward()
+  // that did not accumulate; the caller replaces them by the maximum over ranks. Empty for other
+  // models.
   std::span<float> amaxes();
-  // They join the history, and make the next step's scales.
+  // Adds the amaxes to the history and computes the next step's scales.
   void advance_scaling();
-  // As before the first step, which is how the constructor leaves it.
+  // Resets the state to that before the first step, as the constructor does.
   void reset_scaling();
 
-  // From now on what passes call for a layer or the head is one run of calls, which the backend may start as one (ops/replay.h), where it is
-  // the same each time. Not of decoding plans. What is not, and why, the operations' notes have.
+  // From now on the calls of a pass for a layer or the head are one run, which the backend may
+  // replay as a unit (ops/replay.h) if it is the same each time. Not for decoding plans. The
+  // operations' notes name the runs that are not replayed, with the reason.
   void replay();
 
-  // From now on `observer` sees what passes compute; null: nobody. It outlives them.
+  // Sets the observer of the values that passes compute; null: none. It outlives the passes.
   void observe(PassObserver* observer) { observer_ = observer; }
 
-  // The rank's shards, of a plan that does not round them; `state` is the parameters and the scaling state.
+  // The rank's shards, for a plan that does not round them; `state` is the parameters and the
+  // scaling state.
   std::span<float> params();
   std::span<float> state();
   std::span<float> grads();
@@ -146,24 +158,25 @@ class Transformer {
   Tensor stats(BufferId id) const;
   Tensor gate_up(const LayerBuffers& buffers) const;
   void rope(RopeDirection direction, const Tensor& qkv);
-  // Which of the products that may be quantized; none: another.
+  // The site of a GEMM that may be quantized; nullopt for other GEMMs.
   struct DenseSite {
     size_t layer;
     DenseProduct product;
   };
   using Dense = std::optional<DenseSite>;
-  // y = x wᵀ and what the epilogue makes of it
+  // Computes y = x wᵀ with the epilogue.
   void project(const Dense& dense, const Tensor& x, const Tensor& weight, const Epilogue& epilogue,
                const Tensor& y);
-  // delta = x wᵀ + bias, where ranks have some of x's columns each and own some of delta's rows.
+  // Computes delta = x wᵀ + bias, if ranks have some columns of x each and own some rows of delta.
   void project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x, const Tensor& weight,
                        const Tensor& bias);
-  // Gradients of project's weight and bias, and of x written into `dx`, which may be `x`: of what the epilogue makes it the gradient.
+  // Computes the gradients of project()'s weight and bias, and writes that of x to `dx`, which may
+  // be `x`; `epilogue` is applied to dx.
   void project_backward(const Dense& dense, const Tensor& dy, const Tensor& x, const Tensor& weight,
                         const Tensor& d_weight, const Tensor& d_bias, const Epilogue& epilogue,
                         const Tensor& dx, Accumulate accumulate);
 
-  // An operand on its grid.
+  // An operand rounded to its grid, and the scale.
   struct Rounded {
     Tensor values;
     Tensor scale;
@@ -186,17 +199,19 @@ class Transformer {
 
   enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
   double dropout_rate(DropoutSite site) const;  // of the pass that is running
-  // `columns` of `width`: those that x has.
+  // Drops elements of `x`, which has `columns` of `width`.
   void drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
             Share columns = {}, int64_t width = 0);
   void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // of the stream's rows
   void drop_activation(size_t layer, const Tensor& x);
   Tensor added_gradient(DropoutSite site, size_t layer);
-  Tensor normed2_gradient(size_t layer) const;  // where the MLP's backward pass leaves it
+  // The buffer in which the MLP's backward pass leaves this gradient.
+  Tensor normed2_gradient(size_t layer) const;
 
   void upload(const Batch& batch);
   void upload_starts(std::span<const int32_t> starts);
-  // From now on passes are through `run`; with the batch's dropout.
+  // Selects the run of the following passes, and the dropout source of the batch; nullopt: no
+  // dropout.
   void enter(const LayerRun& run, const std::optional<DropoutSource>& dropout);
   const LayerBuffers& buffers_of(size_t layer) const { return plan_.buffers_of(run_, layer); }
   size_t block_behind(size_t layer) const;
@@ -204,8 +219,8 @@ class Transformer {
   LossSum backward_layers_and_ends(Accumulate wanted);
   void release_end();
   void embed();
-  Tensor position_rows(BufferId table) const;  // this call's rows of a table of RoPE
-  // The pieces of a layer's forward pass, by what they make.
+  Tensor position_rows(BufferId table) const;  // this call's rows of a RoPE table
+  // The pieces of a layer's forward pass, named after their results.
   AttentionLayer attention_layer(size_t layer) const;
   void make_normed1(size_t layer);                 // of input
   void make_qkv(size_t layer);                     // of normed1
@@ -215,7 +230,7 @@ class Transformer {
   void make_gate_up(size_t layer, bool with_act);  // of normed2, and act
   void make_act(size_t layer);                     // of gate_up
   void make_delta(size_t layer);                   // of act
-  // The same of a layer with experts.
+  // The same for a layer with experts.
   bool has_experts(size_t layer) const {
     return plan_.model.experts.in_layer(static_cast<int64_t>(layer));
   }
@@ -223,12 +238,12 @@ class Transformer {
   RoutingShape own_routing_shape() const;
   bool splits_rows() const { return plan_.part().splits_rows(); }
   bool broken() const { return blocks_.broken() || exchange_.broken(); }
-  // A product's parameters, or their gradients.
+  // A GEMM's parameters, or their gradients.
   struct Stack {
     Tensor weight;
     Tensor bias;
   };
-  // Of a layer's queries, keys and values as one.
+  // The projections of a layer's queries, keys and values as one GEMM.
   void project_and_sum_backward(const DenseSite& dense, ExchangeSite site, const Tensor& d_delta,
                                 const Tensor& x, const Tensor& weight, const Stack& gradients,
                                 const Epilogue& epilogue, const Tensor& dx, Accumulate accumulate);
@@ -239,15 +254,15 @@ class Transformer {
   Stack qkv_gradients(size_t layer) const;
   void unstack_gradients(size_t layer, Accumulate accumulate);
   Routing routing(size_t layer) const;
-  // Of this rank's T tokens.
+  // The choices of this rank's T tokens.
   struct OwnChoices {
     Tensor slots;  // (T, k)
     Tensor gates;  // (T, k)
   };
   OwnChoices own_choices(const Routing& routing) const;
   Tensor own_routed(const Tensor& all) const;  // of a matrix (T*, …)
-  Tensor target_weights() const;               // (T*); none where nobody reads them
-  // Of a layer's experts: what goes to them, and what has come. On one rank the same.
+  Tensor target_weights() const;               // (T*); empty if nothing reads them
+  // The rows sent to a layer's experts, and the rows received. The same on one rank.
   ExpertTraffic expert_traffic(size_t layer);
   Tensor expert_rows() const;                                             // (R, d)
   Tensor own_expert_rows(size_t layer) const;                             // (R', d)
@@ -262,16 +277,17 @@ class Transformer {
   void backward_experts(size_t layer, Accumulate accumulate);  // d_stream -> delta
   LossSum sum_routing();
 
-  void stow(size_t layer);                    // offloaded tensors: device to host
-  void fetch(size_t layer, bool attentions);  // and back: attention's, or the MLP's
+  void offload(size_t layer);  // copies offloaded tensors from the device to the host
+  // Copies them back: attention's, or the MLP's.
+  void fetch(size_t layer, bool attentions);
   void recompute_layer(size_t layer);
-  // A run of calls: in passes with gradients or without them, of each slot.
+  // Kinds of runs of calls; runs also differ by slot, and by whether the pass computes gradients.
   enum class Piece : uint8_t { kLayer, kLayerBackward, kHead, kHeadBackward };
   void replayed(Piece piece, size_t layer, Accumulate accumulate, absl::FunctionRef<void()> calls);
-  // What makes its calls others each time; null: nothing.
-  const char* why_differs(Piece piece, size_t layer, bool with_gradients) const;
+  // Returns why the piece's calls differ each time; null: they are the same.
+  const char* why_not_replayed(Piece piece, size_t layer, bool with_gradients) const;
   LossSum head_loss();
-  // `wanted` is the pass's: whoever keeps a block's gradient says what it comes to.
+  // `wanted` is the pass's; ParameterBlocks decides whether a block accumulates.
   LossSum head_loss_backward(Accumulate wanted);
   void end_backward(Accumulate accumulate);
   void embedding_backward(Accumulate wanted);
@@ -289,11 +305,11 @@ class Transformer {
   void show_gradients(size_t block) const;
 
   VocabularySlice vocabulary_slice() const;  // this rank's ids
-  TokenRows own_token_rows() const;          // what the stream's rows are
+  TokenRows own_token_rows() const;          // the stream's rows
   Tensor own_starts() const;
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);
-  // hidden (R, d) -> out (R, V), R at most head_rows.
+  // Computes the logits (R, V) of hidden (R, d); R is at most head_rows.
   void download_logits(const Tensor& hidden, float* out);
 
   const TransformerPlan& plan_;
@@ -306,19 +322,19 @@ class Transformer {
   AttentionShape shape_;
   NormShape norm_;
   int64_t rows_;      // T of this call
-  int64_t own_rows_;  // and T'
+  int64_t own_rows_;  // T' of this call
   int64_t width_;     // d
   int64_t parameters_;
-  LayerRun run_;  // whose pass is running
+  LayerRun run_;  // of the current pass
   std::optional<size_t> block_behind_pass_;
-  std::optional<DropoutSource> dropout_;  // while a pass with gradients runs
-  int64_t cached_ = 0;                    // positions that came before this call's
-  // As plan_.layers: of the micro-batch that is in its slot. None where this rank has all experts.
+  std::optional<DropoutSource> dropout_;  // set during a pass with gradients
+  int64_t cached_ = 0;                    // positions of earlier calls
+  // By index in plan_.layers, for the micro-batch in that slot. Empty if this rank has all experts.
   std::vector<ExpertCounts> expert_counts_;
   PassObserver* observer_ = nullptr;
-  std::shared_ptr<Replayer> replayer_;  // null: runs are called
+  std::shared_ptr<Replayer> replayer_;  // null: runs are called directly
   std::unique_ptr<const Weights> weights_;
-  std::unique_ptr<const Weights> grads_;  // of a training plan
+  std::unique_ptr<const Weights> grads_;  // set for a training plan
 };
 
 }  // namespace muster::trainer

@@ -1,4 +1,4 @@
-// The backward pass, in the reverse order of transformer.cc. `d_stream` carries the gradient of the
+// The backward pass, in the reverse order of transformer.cc. `d_stream` holds the gradient of the
 // residual stream: each sublayer adds its input's gradient to it.
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
@@ -18,7 +18,7 @@ void Transformer::project_backward(const Dense& dense, const Tensor& dy, const T
   ops_.fused_matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, epilogue);
 }
 
-// Of project_and_sum: `d_delta` is of own rows, dx (T, …) of this rank's columns.
+// The gradient of project_and_sum: `d_delta` has the own rows, dx (T, …) this rank's columns.
 void Transformer::project_and_sum_backward(const DenseSite& dense, ExchangeSite site,
                                            const Tensor& d_delta, const Tensor& x,
                                            const Tensor& weight, const Stack& gradients,
@@ -29,7 +29,7 @@ void Transformer::project_and_sum_backward(const DenseSite& dense, ExchangeSite 
                    gradients.weight, {}, epilogue, dx, accumulate);
 }
 
-// Of a product of all rows: `x` and `dx` are of own ones.
+// The gradient of a GEMM of all rows: `x` and `dx` have the own ones.
 void Transformer::project_all_backward(const DenseSite& dense, ExchangeSite site, const Tensor& dy,
                                        const Tensor& x, const Tensor& weight,
                                        const Stack& gradients, const Tensor& dx,
@@ -46,7 +46,7 @@ void Transformer::finish_gradient(size_t block) {
   blocks_.gradient_done(block);
 }
 
-// The final norm, whose block's gradient has begun.
+// The final norm's gradient. Requires: begin_gradient() was called for its block.
 void Transformer::end_backward(Accumulate accumulate) {
   const Tensor d_stream = stream(plan_.d_stream);
   ops_.fill(d_stream, 0);
@@ -65,7 +65,7 @@ Transformer::Stack Transformer::qkv_gradients(size_t layer) const {
           exists(grads.qkv_bias) ? view(plan_.stacked.d_qkv_bias, {rows}) : Tensor{}};
 }
 
-// Where they belong.
+// Copies the stacked gradients to those of the parameters.
 void Transformer::unstack_gradients(size_t layer, Accumulate accumulate) {
   const LayerWeights& grads = grads_->layers[layer];
   const Stack stacked = qkv_gradients(layer);
@@ -83,7 +83,7 @@ void Transformer::unstack_gradients(size_t layer, Accumulate accumulate) {
 
 void Transformer::embedding_backward(Accumulate wanted) {
   const OpRange range(ops_, "embedding");
-  // A tied table already holds the head's gradient, where the head is this rank's.
+  // The gradient of a tied table already holds the head's part, if this rank has the head.
   const bool tied = plan_.model.logits_via_embedding && plan_.pipeline().ends_model();
   const Accumulate accumulate =
       blocks_.begin_gradient(plan_.embedding_block(), tied ? Accumulate::kYes : wanted);
@@ -140,8 +140,8 @@ void Transformer::backward_layers(Accumulate wanted) {
 }
 
 Tensor Transformer::normed2_gradient(size_t layer) const {
-  const BufferId home =
-      plan_.model.parallel_block ? buffers_of(layer).middle : plan_.delta;  // middle has served
+  // In a parallel block `middle` is no longer needed.
+  const BufferId home = plan_.model.parallel_block ? buffers_of(layer).middle : plan_.delta;
   return stream(home);
 }
 
@@ -155,7 +155,8 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
   } else {
     const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
     const MlpActivation f = plan_.activation();
-    // Where nothing is between the product and the activation, its gradient is a part of the product, and so is the bias's.
+    // If nothing is between the GEMM and the activation, the activation's gradient and the bias's
+    // are part of the GEMM.
     const bool fused = !f.gated && dropout_rate(DropoutSite::kActivation) == 0;
     const Tensor d_gate_up = f.gated ? gate_up(buffers) : act;
     Epilogue epilogue;
@@ -178,7 +179,7 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
                          {grads.gate_up, fused ? Tensor{} : grads.gate_up_bias}, d_normed,
                          accumulate);
   }
-  if (plan_.model.parallel_block) return;  // the norm is attention's, too
+  if (plan_.model.parallel_block) return;  // attention's backward pass includes the norm
   ops_.norm_backward(norm_, d_normed, stream(buffers.middle), weights.norm2, stats(buffers.stats2),
                      stream(plan_.d_stream), grads.norm2, accumulate, workspace());
 }

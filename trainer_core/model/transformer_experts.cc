@@ -1,4 +1,4 @@
-// The layers whose MLP is a mixture of experts: forward, and backward beside it.
+// Layers whose MLP is a mixture of experts: forward, each followed by backward.
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
@@ -6,11 +6,11 @@ namespace muster::trainer {
 
 RoutingShape Transformer::routing_shape() const {
   RoutingShape shape = plan_.routing_shape();
-  if (plan_.cache_capacity > 0) shape.tokens = shape.own = rows_;  // as many as there are
+  if (plan_.cache_capacity > 0) shape.tokens = shape.own = rows_;  // the number of this call
   return shape;
 }
 
-// Of the tokens whose rows of the stream are here.
+// The routing shape of the tokens whose rows of the stream are on this rank.
 RoutingShape Transformer::own_routing_shape() const {
   RoutingShape shape = routing_shape();
   shape.first_own += plan_.first_own_row();
@@ -53,7 +53,7 @@ ExpertTraffic Transformer::expert_traffic(size_t layer) {
   const LayerBuffers& buffers = buffers_of(layer);
   return {
       .offsets = view_i32(arena_, buffers.expert_offsets, plan_.model.experts.count + 1),
-      .counts = expert_counts_.empty() ? nullptr : &expert_counts_[plan_.place_of(run_, layer)],
+      .counts = expert_counts_.empty() ? nullptr : &expert_counts_[plan_.index_of(run_, layer)],
       .own_offsets = view_i32(arena_, buffers.own_expert_offsets, plan_.own_experts().count + 1)};
 }
 
@@ -61,11 +61,11 @@ Tensor Transformer::expert_rows() const {
   return activation(plan_.expert_rows, {rows_ * plan_.model.experts.per_token, width_});
 }
 
-// Rows that experts of one rank do not take are computed with, too: what is in them does not matter. Of those that others might
-// have sent here there can be many more than have come.
+// On one rank, rows that no expert takes are computed, too; their contents do not matter. With
+// other ranks, far more rows could arrive than do, so the tensor has exactly the received ones.
 Tensor Transformer::of_own_experts(size_t layer, BufferId id, int64_t width) const {
   if (expert_counts_.empty()) return activation(id, {rows_ * plan_.model.experts.per_token, width});
-  return activation(id, {expert_counts_[plan_.place_of(run_, layer)].rows_received(), width});
+  return activation(id, {expert_counts_[plan_.index_of(run_, layer)].rows_received(), width});
 }
 
 Tensor Transformer::own_expert_rows(size_t layer) const {
@@ -81,7 +81,7 @@ Tensor Transformer::expert_gate_up(size_t layer) const {
                         plan_.expert_activation().input_width(plan_.expert_columns().count));
 }
 
-// Own rows of the stream, to own_expert_rows of whoever has their experts.
+// Sends the own rows of the stream to own_expert_rows of the ranks that have their experts.
 void Transformer::send_to_experts(ExchangeSite site, size_t layer, const Tensor& x) {
   const ExchangePlace place{site, layer};
   ops_.dispatch(own_choices(routing(layer)).slots, exchange_.all_rows(place, x), expert_rows());
@@ -106,7 +106,7 @@ void Transformer::make_expert_act(size_t layer) {
   ops_.activate(plan_.expert_activation(), expert_gate_up(layer), expert_act(layer));
 }
 
-// act -> delta.
+// act → delta.
 void Transformer::make_expert_delta(size_t layer) {
   const ExchangePlace place{ExchangeSite::kMlpDown, layer};
   const OwnChoices own = own_choices(routing(layer));
@@ -121,7 +121,8 @@ void Transformer::make_expert_delta(size_t layer) {
   drop_own(DropoutSite::kMlp, layer, delta);
 }
 
-// What the experts gave is not kept: the gates' gradients come from act, because dout · (W act) = (Wᵀ dout) · act.
+// The experts' outputs are not retained: the gates' gradients come from act, because
+// dout · (W act) = (Wᵀ dout) · act.
 void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   const ExchangePlace up{ExchangeSite::kMlpUp, layer}, router{ExchangeSite::kRouter, layer};
   const LayerWeights& weights = weights_->layers[layer];
@@ -157,10 +158,10 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   exchange_.sum_rows(up, partial, d_normed);
 }
 
-// What the routers of the run's layers add to the loss, and whom they left out.
+// Sums the routers' part of the loss over the run's layers, and counts dropped choices.
 LossSum Transformer::sum_routing() {
   LossSum sum;
-  if (plan_.part().tensor.index != 0) return sum;  // who splits rows knows the same of all of them
+  if (plan_.part().tensor.index != 0) return sum;  // ranks that split rows have the same sums
   const RoutingShape shape = routing_shape();
   for (size_t layer = run_.first; layer < run_.end; ++layer) {
     if (!has_experts(layer)) continue;
@@ -169,8 +170,8 @@ LossSum Transformer::sum_routing() {
     if (expert_counts_.empty())
       ops_.download(tensor_at(routing.offsets, shape.experts, {1}), &taken);
     else
-      taken = static_cast<int32_t>(expert_counts_[plan_.place_of(run_, layer)].rows_sent());
-    // Of whole sequences, so that one of those who share them counts it.
+      taken = static_cast<int32_t>(expert_counts_[plan_.index_of(run_, layer)].rows_sent());
+    // The balance is that of whole sequences: one of the ranks that share them counts it.
     if (plan_.part().among_sharers() == 0) sum.balance += ops_.sum(routing.balance);
     const int64_t choices = rows_ * shape.per_token;
     sum.routed += choices;

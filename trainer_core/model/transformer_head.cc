@@ -1,4 +1,5 @@
-// From the final hidden state to losses and logits, head_rows rows at a time: the logits of all T rows are never kept.
+// From the final hidden state to losses and logits, head_rows rows at a time: the logits of all T
+// rows are never stored.
 #include <algorithm>
 
 #include "trainer_core/base/tensor_rows.h"
@@ -8,19 +9,19 @@
 namespace muster::trainer {
 namespace {
 
-// Of a chunk of logits, so that its products run at full speed.
+// The minimum rows of a chunk of logits, for GEMMs at full speed.
 constexpr int64_t kHeadRowsMin = 64;
 
 }  // namespace
 
-// Whole multiples of the batch's rows are not needed.
+// The result need not be a multiple of the batch.
 int64_t head_rows(int64_t ids, int64_t tokens, int64_t batch, int64_t logits_bytes) {
   const int64_t row_bytes = ids * static_cast<int64_t>(sizeof(float));
   const int64_t wanted = std::max(logits_bytes / row_bytes, kHeadRowsMin);
   return std::max(batch, std::min(wanted, tokens));
 }
 
-// R rows from `first` on: hidden and its gradient (R, d). The logits are one buffer for all chunks.
+// R rows from `first` on: hidden and its gradient (R, d). All chunks share one buffer of logits.
 struct Transformer::HeadChunk {
   int64_t first = 0;
   Tensor normed, d_normed;
@@ -31,7 +32,7 @@ void Transformer::scale_logits(const Tensor& hidden) {
   if (plan_.model.logits_scale != 1) ops_.scale(plan_.model.logits_scale, hidden);
 }
 
-// `chunk` makes the losses of its rows.
+// `chunk` computes the losses of its rows.
 template <class Chunk>
 LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk) {
   const Tensor normed = exchange_.all_rows({ExchangeSite::kHead}, stream(plan_.final_normed));
@@ -54,7 +55,7 @@ LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk&
       show("losses", chunk_rows.rows.losses);
     }
   });
-  // Ranks that split rows have all losses alike; each counts those of its own rows.
+  // Ranks that split rows all have all losses; each counts those of its own rows.
   const auto sum_own = [&](BufferId id) {
     return ops_.sum(tensor_at(view(id, {rows_}), plan_.first_own_row(), {own_rows_}));
   };
@@ -68,7 +69,7 @@ LossSum Transformer::head_loss() {
   });
 }
 
-// Also the gradients of the head and of the end, and in d_stream that of output.
+// Also computes the gradients of the head and of the end, and writes that of output to d_stream.
 LossSum Transformer::head_loss_backward(Accumulate wanted) {
   const OpRange range(ops_, "head");
   Accumulate accumulate = blocks_.begin_gradient(plan_.head_block(), wanted);
@@ -85,7 +86,7 @@ LossSum Transformer::head_loss_backward(Accumulate wanted) {
   exchange_.sum_rows({ExchangeSite::kHead}, exchange_.partial_rows(delta), delta);
   scale_logits(delta);
   if (plan_.model.logits_via_embedding) {
-    // Its other user comes at the end of the pass, and makes the gradients of positions, too.
+    // The embedding uses the table, too, at the end of the pass, and adds the positions' gradients.
     if (exists(grads_->positions) && accumulate == Accumulate::kNo) ops_.fill(grads_->positions, 0);
     finish_gradient(plan_.head_block());
     accumulate = blocks_.begin_gradient(plan_.end_block(), wanted);
@@ -130,7 +131,7 @@ void Transformer::extend(std::span<const int32_t> tokens, float* out) {
   if (broken()) return;
   cached_ += shape_.seq_len;
   for (int64_t b = 0; b < plan_.batch; ++b) {
-    // Gathers into delta, whose rows are free after the last layer.
+    // Gathers into delta, whose rows are unused after the last layer.
     ops_.copy(rows_at(stream(plan_.final_normed), (b + 1) * shape_.seq_len - 1, 1),
               rows_at(activation(plan_.delta, {plan_.batch, width_}), b, 1));
   }

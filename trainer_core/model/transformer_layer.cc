@@ -1,4 +1,4 @@
-// One layer: the pieces of its forward pass, and which of them its backward pass needs again.
+// One layer: the pieces of its forward pass, and the recomputation for its backward pass.
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
@@ -48,7 +48,7 @@ AttentionLayer Transformer::attention_layer(size_t layer) const {
           .workspace = workspace()};
 }
 
-// From this call's tokens alone, or with a cache from those before them, too.
+// Attends to this call's tokens only, or with a cache to those of earlier calls, too.
 void Transformer::make_context(size_t layer) {
   if (plan_.cache_capacity == 0)
     return exchange_.attention({ExchangeSite::kAttention, layer}, attention_layer(layer));
@@ -84,7 +84,7 @@ void Transformer::make_normed2(size_t layer) {
             stats(buffers.stats2));
 }
 
-// Without a gate the activation is a part of the product.
+// Without a gate the activation is fused into the GEMM.
 void Transformer::make_gate_up(size_t layer, bool with_act) {
   if (has_experts(layer)) {
     make_expert_gate_up(layer);
@@ -132,18 +132,17 @@ double Transformer::dropout_rate(DropoutSite site) const {
   return site == DropoutSite::kInput ? plan_.model.input_dropout_rate : plan_.model.dropout_rate;
 }
 
-// Of a tensor or of its gradient.
+// Applies dropout to a tensor or to its gradient.
 void Transformer::drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
                        Share columns, int64_t width) {
   const double rate = dropout_rate(site);
   if (rate == 0) return;
   constexpr uint32_t kSites = 4;
-  ops_.dropout(
-      {.rate = rate,
-       .key = dropout_->seed ^ fnv1a("dropout"),  // initial weights draw with the seed itself
-       .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site),
-       .elements = {dropout_->first_sample, rows, columns.first, width}},
-      x);
+  ops_.dropout({.rate = rate,
+                .key = dropout_->seed ^ fnv1a("dropout"),  // initial weights use the seed itself
+                .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site),
+                .elements = {dropout_->first_sample, rows, columns.first, width}},
+               x);
 }
 
 void Transformer::drop_own(DropoutSite site, size_t layer, const Tensor& x) {
@@ -155,7 +154,8 @@ void Transformer::drop_activation(size_t layer, const Tensor& x) {
        plan_.model.mlp_dim);
 }
 
-// The gradient of what a sublayer has added to the stream: the stream's, or a copy in delta with what was dropped.
+// Returns the gradient of a sublayer's addition to the stream: the stream's gradient, or with
+// dropout a masked copy in delta.
 Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
   const Tensor d_stream = stream(plan_.d_stream);
   if (dropout_rate(site) == 0) return d_stream;
@@ -165,7 +165,7 @@ Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
   return delta;
 }
 
-void Transformer::stow(size_t layer) {
+void Transformer::offload(size_t layer) {
   for (const OffloadedTensor& tensor : buffers_of(layer).offloaded) {
     ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}),
               Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}));
@@ -180,8 +180,9 @@ void Transformer::fetch(size_t layer, bool attentions) {
   }
 }
 
-// Fetches or makes what backward reads and the layer has not kept on the device. The MLP's last product is never needed again.
-// The same calls on the same numbers as in the forward pass give the same bits.
+// Fetches or recomputes what backward reads and the layer has not kept on the device. The MLP's
+// last GEMM is never needed again. The same calls on the same values as in the forward pass give
+// the same bits.
 void Transformer::recompute_layer(size_t layer) {
   const OpRange range(ops_, "recompute");
   const LayerKeeps& keeps = plan_.keeps;
@@ -191,7 +192,7 @@ void Transformer::recompute_layer(size_t layer) {
   if (keeps.qkv == Placement::kRemat) make_qkv(layer);
   if (keeps.context == Placement::kRemat) make_context(layer);
   fetch(layer, /*attentions=*/false);
-  if (!plan_.model.parallel_block) {  // whose backward pass reads neither
+  if (!plan_.model.parallel_block) {  // a parallel block's backward pass reads neither of these
     if (keeps.middle == Placement::kRemat) {
       make_middle(layer);
     } else if (again) {

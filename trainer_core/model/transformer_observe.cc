@@ -1,4 +1,4 @@
-// What passes show to an observer; nothing without one.
+// Passes values to the observer, if there is one.
 #include <string>
 
 #include "trainer_core/model/pass_observer.h"

@@ -1,4 +1,5 @@
-// What the transformer's files share and nobody else needs: where in the arena each parameter is read, and its gradient made.
+// Shared by the transformer's source files only: the arena's addresses of each parameter and
+// gradient.
 #pragma once
 
 #include <vector>
@@ -7,12 +8,13 @@
 
 namespace muster::trainer {
 
-// One layer's parameters (or their gradients), neighbours stacked. What the model does not have has no data.
+// One layer's parameters (or their gradients), with adjacent ones stacked. Tensors that the model
+// does not have have no data.
 struct Transformer::LayerWeights {
   NormWeights norm1;  // (d)
   Tensor qkv;         // ((H + 2K) h, d)
   Tensor qkv_bias;    // ((H + 2K) h)
-  // Where the plan stacks them, qkv and qkv_bias are those of queries alone, and these of keys and values:
+  // If the plan stacks them, qkv and qkv_bias have the queries only, and these the keys and values:
   Tensor kv;            // (2K h, d)
   Tensor kv_bias;       // (2K h)
   Tensor out;           // (d, H h)
@@ -23,7 +25,7 @@ struct Transformer::LayerWeights {
   Tensor gate_up_bias;  // (2m), without a gate (m)
   Tensor down;          // (d, m)
   Tensor down_bias;     // (d)
-  // In place of gate_up and down, of this rank's E' of the E experts:
+  // Instead of gate_up and down, for this rank's E' of the E experts:
   Tensor router;        // (E, d)
   Tensor experts_in;    // (E', 2m, d), without a gate (E', m, d)
   Tensor experts_down;  // (E', d, m)
@@ -37,11 +39,8 @@ struct Transformer::Weights {
   Tensor positions;  // (P, d)
   std::vector<LayerWeights> layers;
   NormWeights final_norm;  // (d)
-  Tensor head;             // (V, d); the embedding where it is tied
+  Tensor head;             // (V, d); the embedding if tied
 };
-
-// Adds the buffers of a plan that says whose step it is.
-void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state);
 
 inline bool exists(const Tensor& tensor) { return tensor.data != nullptr; }
 

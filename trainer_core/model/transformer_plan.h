@@ -1,5 +1,6 @@
-// The buffers of one rank's step of a transformer, planned before anything is allocated: what layers keep from forward to backward,
-// what they share, what is exchanged. Pure arithmetic. Letters are transformer.h's.
+// The buffers of one rank's step of a transformer, planned before anything is allocated: the
+// tensors that layers keep from forward to backward, the buffers that they share, and the
+// exchanges. Pure arithmetic. transformer.h defines the dimensions.
 #pragma once
 
 #include <array>
@@ -11,66 +12,73 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/model/block_memory.h"
-#include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/param_spec.h"
 #include "trainer_core/model/scaling_state.h"
 #include "trainer_core/model/token_layout.h"
+#include "trainer_core/ops/expert_ops.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
 
-// A tensor of a layer whose place between forward and backward is the host's memory.
+// A tensor of a layer that is kept in the host's memory between forward and backward.
 struct OffloadedTensor {
-  BufferId device;  // where operations write and read it: all layers share it
+  BufferId device;  // where operations write and read it; shared by all layers
   BufferId host;    // this layer's own, of kOffloaded
   int64_t elements = 0;
   DType dtype = DType::kF32;
-  bool is_attentions = true;  // else the MLP's, which lies where attention's exchange does its work
+  // True: a tensor of attention; false: of the MLP, whose buffers attention's exchange also uses.
+  bool is_attentions = true;
 };
 
-// Where one layer's tensors are while it runs. What the layer keeps on the device (LayerKeeps) has a
-// buffer of its own, and all else shares one with the other layers: what is recomputed, and what is
-// fetched from the host's memory.
+// The tensors of a layer while it runs. Those that the layer keeps on the device (LayerKeeps) have
+// a buffer of their own; those that are recomputed, or fetched from the host, share one with the
+// other layers.
 struct LayerBuffers {
   BufferId input;    // (T', d) the residual stream at the layer's entrance
   BufferId stats1;   // NormShape::stats(T')
   BufferId normed1;  // (T', d)
   BufferId qkv;      // (T, (H + 2K) h) after RoPE, as ModelExchange::to_heads has left it
   BufferId context;  // (T, H h) attention's output
-  BufferId lse;      // (B, H, S), of the heads and positions of attended_shape()
-  // (T', d) the residual stream after attention; in a parallel block's backward pass the MLP's gradient of normed1
+  BufferId lse;      // (B, H, S), for the heads and positions of attended_shape()
+  // (T', d) the residual stream after attention. In a parallel block's backward pass, the MLP's
+  // gradient of normed1.
   BufferId middle;
   BufferId stats2;   // NormShape::stats(T')
   BufferId normed2;  // (T', d) what the MLP reads: in a parallel block normed1
-  // Of an MLP; of experts R' rows in place of T, and the experts' m.
+  // The MLP. For experts, with R' rows instead of T, and the experts' m.
   BufferId gate_up;  // (T, 2m), without a gate (T, m); its gradient during backward
   BufferId act;      // (T, m); its gradient during backward
 
-  // Of a layer with experts: see Routing. Every layer has its own offsets and balance, from which the step's sums are made. T*
-  // are the tokens of whole sequences: more than T where ranks have parts of them.
-  BufferId router_probs;        // (T*, E)
-  BufferId chosen_experts;      // (T*, k)
-  BufferId gates;               // (T*, k)
-  BufferId slots;               // (T*, k)
-  BufferId density;             // (G, E)
-  BufferId expert_offsets;      // (E + 1)
-  BufferId balance;             // (G)
-  BufferId own_expert_offsets;  // (E/X + 1) ExpertTraffic's: on one rank those of all experts
+  // A layer with experts: see Routing. Every layer has its own offsets and balance, from which
+  // the step's sums are computed. T* are the tokens of whole sequences: more than T if ranks split
+  // them.
+  BufferId router_probs;    // (T*, E)
+  BufferId chosen_experts;  // (T*, k)
+  BufferId gates;           // (T*, k)
+  BufferId slots;           // (T*, k)
+  BufferId density;         // (G, E)
+  BufferId expert_offsets;  // (E + 1)
+  BufferId balance;         // (G)
+  // (E/X + 1) ExpertTraffic::own_offsets; on one rank expert_offsets.
+  BufferId own_expert_offsets;
 
-  // Copied out when the layer's forward pass is done and back in before its backward pass. The model's last
-  // layer has no need of it: its backward pass comes next, and finds the shared buffers as they were.
+  // Copied to the host after the layer's forward pass, and back before its backward pass. The
+  // model's last layer needs no copy: its backward pass comes next, while the shared buffers still
+  // hold its tensors.
   std::vector<OffloadedTensor> offloaded;
 };
 
-// Consecutive layers of one micro-batch, which a rank computes at a time: all of them, or those of a chunk of its pipeline stage.
+// Consecutive layers that a rank computes together for one micro-batch: all layers, or those of a
+// chunk of its pipeline stage.
 struct LayerRun {
   size_t first = 0;
-  size_t end = 0;   // behind the last
-  size_t slot = 0;  // where their activations are
+  size_t end = 0;   // one past the last
+  size_t slot = 0;  // of their activations
 };
 
-// Of a pipeline stage: the stream (T', d) at the entrance or the exit of its layers, or its gradient, on its way between two stages.
-// The computation copies what has come to where it reads it, and what goes is made or copied here.
+// The messages of a pipeline stage: the stream (T', d) at the entrance or the exit of its layers,
+// or its gradient. Received messages are copied to the buffer that reads them; sent ones are
+// computed or copied here.
 struct StageBuffers {
   BufferId received;
   BufferId sent;
@@ -78,25 +86,26 @@ struct StageBuffers {
   BufferId sent_gradient;
 };
 
-// Of one layer of a decoding plan: (B, K, capacity, h) each.
+// The cache of one layer of a decoding plan: (B, K, capacity, h) each.
 struct CacheBuffers {
   BufferId keys;
   BufferId values;
 };
 
-// Of a quantized model: one product's operands on their grid, in turn. int8's scales are of rows or columns, fp8's current ones of
-// tensors, and delayed ones the state's.
+// Rounded operands of a quantized model, for one GEMM at a time. int8 has scales per row or column,
+// fp8 with current scaling per tensor; delayed scales are in the scaling state.
 struct QuantizedBuffers {
   BufferId input;            // (T, the widest input)
   BufferId output_gradient;  // (T, the widest output) training
-  BufferId kernel;  // (out, in) of the largest kernel, or in fp32 the product that is its gradient
-  BufferId left_scale;   // of what lies left in a product
-  BufferId right_scale;  // and right
-  BufferId amax;         // (scaling_scales) training, of delayed scaling: this step's so far
+  // (out, in) of the largest kernel, or in fp32 the GEMM's result, its gradient.
+  BufferId kernel;
+  BufferId left_scale;   // of the left operand
+  BufferId right_scale;  // of the right operand
+  BufferId amax;         // (scaling_scales) training with delayed scaling: this step's so far
 };
 
-// Where one KV head is that of several ranks, which hold its parameters together, queries and keys are stored apart: a layer's are
-// stacked here when they are used, and their gradients made here.
+// If several ranks share one KV head, and so its parameters, queries and keys are stored
+// separately. A layer's are stacked here for use, and their gradients computed here.
 struct StackedBuffers {
   BufferId qkv;         // ((H + 2K) h, d) of the activations' type
   BufferId qkv_bias;    // ((H + 2K) h)
@@ -104,56 +113,71 @@ struct StackedBuffers {
   BufferId d_qkv_bias;  // training
 };
 
-// Where ranks have positions of the same sequences. During attention a rank has all positions that a context rank has, of its share of
-// the heads: Q T rows.
+// Buffers if ranks have positions of the same sequences. During attention a rank has all positions
+// of its context rank, for its share of the heads: Q T rows.
 struct AttentionBuffers {
   BufferId starts;                           // (Q T), of packed sequences
-  BufferId staging;                          // twice the largest that is exchanged for heads
-  std::array<BufferId, 2> ring_blocks = {};  // RingSizes says what of
+  BufferId staging;                          // twice the largest tensor that to_heads exchanges
+  std::array<BufferId, 2> ring_blocks = {};  // sizes: RingSizes
   BufferId ring_sums;
   BufferId ring_gradients;  // training
 };
 
-// (out, in) of a product's kernel.
+// The exchange buffers of X ranks that split the experts. Rows are those of one layer at a time.
+struct ExpertExchangeBuffers {
+  BufferId staging;        // (R', d) rows by rank, before or after they are ordered by expert
+  BufferId rows_in_order;  // (R') int32: 0, 1, …
+  BufferId gate_rows;      // (R) training: gates, later their gradients, by expert
+  BufferId gates;          // (R') training: of the own experts' rows
+  BufferId d_gates;        // (R') training
+};
+
+// Returns the largest number of rows that a rank can receive if `ranks` ranks split the experts.
+// `shape` is a rank's routing; all ranks have similar ones.
+int64_t received_rows_max(const RoutingShape& shape, int ranks);
+
+// The (out, in) of a GEMM's kernel.
 struct DenseShape {
   int64_t out = 0;
   int64_t in = 0;
 };
 
-// The buffers of one rank's step, by id in `memory`. Flat blocks hold the rank's shards: on one rank they follow the ParamSpec
-// table.
+// The buffers of one rank's step, by id in `memory`. Flat blocks hold the rank's shards: on one
+// rank they follow the ParamSpec table.
 //
-// Offloaded buffers lie behind all others. On the CPU both are one memory: offloading there runs the
-// same copies, and saves nothing. A GPU has [0, device_bytes) on the device and the rest in page-locked
-// memory of the host (Arena), and copies in the order of its operations. On a stream of their own the
-// copies of `offloaded` could go out as soon as the tensor is written, and in while the layer above is
-// in its backward pass, once that is through with the shared buffer (qkv and context after its
-// attention_backward, gate_up and middle after its MLP).
+// Offloaded buffers follow all others. On the CPU both are one memory: offloading runs the same
+// copies and saves nothing. A GPU has [0, device_bytes) on the device and the rest in page-locked
+// host memory (Arena), and copies in the order of its operations. On a stream of their own, the
+// copies of `offloaded` could start as soon as the tensor is written. Copies back could run during
+// the backward pass of the layer above, once it no longer uses the shared buffer (qkv and context
+// after its attention_backward, gate_up and middle after its MLP).
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
   int32_t seq_len = 0;  // of whole sequences; S of them are this rank's positions
-  // Of activations and their gradients: what has T rows below but stats, lse, and the head's tensors.
+  // The type of activations and their gradients: all tensors of T rows below except stats, lse and
+  // the head's.
   DType dtype = DType::kF32;
   LayerKeeps keeps;
   bool training = true;  // false: no gradients or saved activations
-  bool packed = false;   // documents follow each other in a sequence (Batch::starts)
-  // Positions that a decoding plan keeps keys and values of; S is then the most tokens that arrive at a time. 0: another plan.
+  bool packed = false;   // several documents per sequence (Batch::starts)
+  // For a decoding plan, the positions whose keys and values are cached; S is then the maximum of
+  // tokens per call. 0: not a decoding plan.
   int32_t cache_capacity = 0;
 
   std::vector<ParamSpec> params;  // the whole model's
-  Sharding sharding;              // what of them the rank stores
-  BlockMemory blocks;             // where they are read, and their gradients made
+  Sharding sharding;              // the rank's part of them
+  BlockMemory blocks;             // where weights are read, and gradients written
   MemoryPlan memory;
-  size_t device_bytes = 0;  // of `memory`, those before the offloaded buffers
-  // The shards as rounds_params() says, and behind flat ones the scaling state.
+  size_t device_bytes = 0;  // of `memory`, without the offloaded buffers
+  // The shards, rounded if rounds_params(); after flat ones the scaling state.
   BufferId param_block;
-  BufferId loading_block;  // what is loaded: parameters and scaling state, flat fp32
-  // Of a training plan only:
+  BufferId loading_block;  // loaded values, flat fp32: parameters and scaling state
+  // In a training plan only:
   BufferId grad_block;       // of the shards
-  BufferId optimizer_state;  // as many numbers as the plan was asked for
+  BufferId optimizer_state;  // as many elements as requested
 
-  // Of each slot in turn, those of a run's layers: of a rank that has all layers, by layer. See buffers_of().
+  // For each slot in turn, the layers of a run; without a pipeline, by layer. See buffers_of().
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
   BufferId output;                   // (T', d) the residual stream after the last layer
@@ -167,46 +191,47 @@ struct TransformerPlan {
   BufferId weights;                  // (T)
   BufferId losses;                   // (T)
   BufferId logits;                   // (head_rows, V)
-  BufferId
-      delta;  // (T', d) what a sublayer adds to the stream; a norm's input gradient in backward
+  // (T', d) a sublayer's addition to the stream; in backward a norm's input gradient.
+  BufferId delta;
   BufferId d_stream;   // (T', d) training: gradient of the residual stream
   BufferId d_context;  // (T, H h) training
   BufferId d_qkv;      // (T, (H + 2K) h) training
-  // Of a model with experts (expert_memory.h):
-  // (R, d) what experts read of this rank's tokens, and what they give them
+  // For a model with experts (expert_memory.h):
+  // (R, d) the rows of this rank's tokens, as input and as output of the experts.
   BufferId expert_rows;
-  // (R', d) what this rank's experts read, and what they give: on one rank expert_rows
+  // (R', d) the input and output rows of this rank's experts; on one rank expert_rows.
   BufferId own_expert_rows;
   BufferId d_expert_act;  // (R', m) training
   BufferId d_gates;       // (T, k) training
   ExpertExchangeBuffers expert_exchange;
   QuantizedBuffers quantized;
-  // Of ranks that split rows:
-  BufferId all_rows;    // (T, d) what is gathered of all ranks' rows, or will be their sum
+  // If ranks split rows:
+  BufferId all_rows;    // (T, d) the gathered rows of all ranks, or the summands of their sum
   BufferId logit_sums;  // vocabulary_sums() of the head's rows
   StackedBuffers stacked;
   AttentionBuffers attention;
-  // Of a model with experts; without other ranks' tokens the former is `weights`, and the latter is not there.
+  // For a model with experts. Without tokens of other ranks the former is `weights`, and the latter
+  // does not exist.
   BufferId routed_weights;  // (T*) of targets
   BufferId routed_order;    // (T*) Routing::order
   StageBuffers stage;
   BufferId workspace;
   int64_t workspace_elements = 0;
-  // Rows that the head and the loss handle at a time: the logits of all T rows are never kept.
+  // Rows that the head and the loss process at a time: the logits of all T rows are never stored.
   int64_t head_rows = 0;
 
-  // Decoding in bf16: matrices are kept rounded (RoundedParams), half the bytes to read for every token. Quantized products
-  // round what training rounds: the masters.
+  // Whether matrices are stored rounded (RoundedParams): when decoding in bf16, which halves the
+  // bytes read per token. Quantized GEMMs round the fp32 masters, as in training.
   bool rounds_params() const {
     return cache_capacity > 0 && dtype == DType::kBf16 && !model.quantization.enabled();
   }
-  // What is loaded.
+  // The rows that are loaded.
   std::vector<TensorRow> rows() const { return model_rows(params, model); }
   int64_t stored_parameters() const { return sharding.layout.elements(); }
   // This rank's part of the computation.
   const RankPart& part() const { return sharding.part; }
   const PipelinePart& pipeline() const { return part().pipeline; }
-  // Layers of a run.
+  // The number of layers of a run.
   size_t run_length() const {
     return static_cast<size_t>(model.num_layers / (pipeline().stage.ranks * pipeline().chunks));
   }
@@ -214,18 +239,19 @@ struct TransformerPlan {
   bool begins_model(const LayerRun& run) const { return run.first == 0; }
   bool ends_model(const LayerRun& run) const { return is_last(run.end - 1); }
   bool is_last(size_t layer) const { return layer + 1 == static_cast<size_t>(model.num_layers); }
-  // Of a run's layer: its place in `layers`.
-  size_t place_of(const LayerRun& run, size_t layer) const {
+  // The index in `layers` of a run's layer.
+  size_t index_of(const LayerRun& run, size_t layer) const {
     return run.slot * run_length() + layer - run.first;
   }
   const LayerBuffers& buffers_of(const LayerRun& run, size_t layer) const {
-    return layers[place_of(run, layer)];
+    return layers[index_of(run, layer)];
   }
-  // Blocks of the layout: those that this rank has.
+  // Indices of the rank's blocks in the layout.
   size_t embedding_block() const { return 0; }
   size_t layer_block(size_t layer) const;
   size_t end_block() const { return sharding.layout.blocks().size() - 1; }
-  // What the first thing is that a pass over the run reads. Backward of the last run: what its forward pass has left.
+  // The first block that a pass over the run reads; nullopt for the last run's backward pass, which
+  // finds the blocks of its forward pass.
   size_t first_block_forward(const LayerRun& run) const {
     return begins_model(run) ? embedding_block() : layer_block(run.first);
   }
@@ -234,7 +260,7 @@ struct TransformerPlan {
     return layer_block(run.end - 1);
   }
   size_t head_block() const { return model.logits_via_embedding ? embedding_block() : end_block(); }
-  // Of a sequence: S of them.
+  // The S positions of each sequence.
   Positions own_positions() const;
   int64_t token_count() const {  // T
     return int64_t{batch} * seq_len / part().sequence_sharers();
@@ -245,7 +271,7 @@ struct TransformerPlan {
   DenseShape dense_shape(DenseProduct product) const;  // of this rank's share
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
   Share own_experts() const { return share_of(model.experts.count, part().expert); }
-  // Of a layer with experts, and all tokens that a call may have.
+  // The routing of a layer with experts, for the maximum of tokens per call.
   RoutingShape routing_shape() const;
   int64_t expert_rows_count() const {  // R
     const RoutingShape shape = routing_shape();
@@ -260,7 +286,8 @@ struct TransformerPlan {
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
   int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
   AttentionShape attention_shape() const;
-  // Of the heads and positions that a rank has during attention: the same where it has all of both.
+  // For the heads and positions that a rank has during attention: attention_shape() unless ranks
+  // exchange them.
   AttentionShape attended_shape() const;
   NormShape norm_shape() const {
     return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
@@ -272,23 +299,9 @@ struct TransformerPlan {
   LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
 };
 
-// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
-// `optimizer_state`, in fp32 numbers, are training's: without a backward pass nothing is kept.
-// `dtype` is the activations'. `packed`: batches have starts. `sharding` is of the same model and dtype; none: the rank stores all.
-TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerKeeps& keeps, bool training,
-                                 int32_t threads, int64_t optimizer_state = 0, bool packed = false,
-                                 const std::optional<Sharding>& sharding = std::nullopt);
-
-// The same for decoding, with a cache of `capacity` positions, to which at most `chunk` are added at a time. With bf16 the
-// matrices and the cache are bf16, too. Everything else lies on what loading needs beside the rounded block, so parameters
-// come before the Transformer: into loading_params(), then settle_params().
-TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
-                             int32_t capacity, int32_t threads, DType dtype = DType::kF32);
-
-// The flat fp32 block of a plan: what its rows() say.
+// The flat fp32 block of a plan, for the values of rows().
 std::span<float> loading_params(const TransformerPlan& plan, Arena& arena);
-// Brings what was loaded into the form that the Transformer reads. Once.
+// Converts the loaded values to the form that the Transformer reads. Called once.
 void settle_params(const TransformerPlan& plan, Arena& arena);
 
 }  // namespace muster::trainer

@@ -1,9 +1,10 @@
-// Quantized products: their operands rounded to a grid, the product of these, and its scale put back (base/quantization.h,
-// ops/quantize_ops.h). With x (T, i), w (o, i) and y = x wᵀ: the kernel is rounded again for each product, since no plan would
-// hold a second copy of all weights.
+// Quantized GEMMs: operands are rounded to a grid and multiplied, and the scales are applied to the
+// result (base/quantization.h, ops/quantize_ops.h). With x (T, i), w (o, i) and y = x wᵀ: the
+// kernel is rounded anew for each GEMM, since a plan has no room for a second copy of all weights.
 //
-// Tensor parallelism leaves a rank some rows of qkv's and gate_up's kernels (and so some columns of dy), and some columns of out's and
-// down's (and so of x). A scale along what is split is made from the largest magnitudes of all of these ranks.
+// Under tensor parallelism a rank has some rows of the kernels of qkv and gate_up (and so some
+// columns of dy), and some columns of the kernels of out and down (and so of x). A scale along the
+// split dimension is computed from the largest magnitudes of all these ranks.
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/model/transformer_params.h"
 
@@ -15,7 +16,8 @@ NumberGrid grid_of(QuantizationType type, DenseOperand operand) {
   return operand == DenseOperand::kOutputGradient ? NumberGrid::kE5m2 : NumberGrid::kE4m3;
 }
 
-// Which dimension of an operand is split among tensor ranks; of x of qkv and gate_up, and of dy of the others, none.
+// Whether tensor ranks split the rows, or the columns, of an operand. They split neither of x of
+// qkv and gate_up, nor of dy of out and down.
 bool splits_rows_of(DenseProduct product, DenseOperand operand) {
   const bool by_columns = product == DenseProduct::kQkv || product == DenseProduct::kGateUp;
   return by_columns && operand == DenseOperand::kKernel;
@@ -25,7 +27,7 @@ bool splits_columns_of(DenseProduct product, DenseOperand operand) {
   return by_columns == (operand == DenseOperand::kOutputGradient);
 }
 
-// Whether numbers of one scale are on several ranks.
+// Whether the values of one scale are on several ranks.
 bool is_split(ScaleOf of, DenseProduct product, DenseOperand operand) {
   const bool rows = splits_rows_of(product, operand), columns = splits_columns_of(product, operand);
   return of == ScaleOf::kTensor ? rows || columns : of == ScaleOf::kRow ? columns : rows;
@@ -51,7 +53,7 @@ bool Transformer::is_quantized(const Dense& dense) const {
   return dense.has_value() && plan_.model.quantization.enabled();
 }
 
-// Number `operand` of the product's in a block with one for each scale.
+// Returns the element of a product's operand in a block with one element per scale.
 Tensor Transformer::scaling_slot(float* block, const DenseSite& site, DenseOperand operand) const {
   const size_t product = site.layer * kDenseProducts + static_cast<size_t>(site.product);
   return Tensor::f32(block + product * kDenseOperands + static_cast<size_t>(operand), {1});
@@ -80,8 +82,8 @@ void Transformer::advance_scaling() {
                      Tensor::f32(state + scales, {scales, history}), Tensor::f32(state, {scales}));
 }
 
-// What AQT's gradients are rounded with: two draws, for the product that makes dx and the one that makes dw. Columns that tensor ranks
-// have alone are numbered apart from the others'.
+// The noise of AQT's gradient rounding: two draws, for the GEMMs that compute dx and dw. Columns
+// that only one tensor rank has are numbered apart from those of the other ranks.
 RoundingNoise Transformer::rounding_noise(const DenseSite& site, bool for_kernel) const {
   const auto product =
       static_cast<uint32_t>(site.layer * kDenseProducts) + static_cast<uint32_t>(site.product);
@@ -97,7 +99,7 @@ RoundingNoise Transformer::rounding_noise(const DenseSite& site, bool for_kernel
           .elements = elements};
 }
 
-// x rounded into `into`. `of` is int8's; fp8 has one scale for a tensor.
+// Rounds x to `into`. `of` applies to int8; fp8 has one scale per tensor.
 Transformer::Rounded Transformer::round(const DenseSite& site, DenseOperand operand,
                                         const Tensor& x, ScaleOf of, RoundedBuffers into,
                                         const std::optional<RoundingNoise>& noise) {
@@ -136,7 +138,8 @@ void Transformer::quantized_project(const DenseSite& site, const Tensor& x, cons
   ops_.dequantize(y, input.scale, kernel.scale, y, Accumulate::kNo);
 }
 
-// int8 rounds every operand anew for each product, with scales along what is summed over; fp8's gradient is rounded once.
+// int8 rounds every operand anew for each GEMM, with scales along the dimension that is summed
+// over; fp8 rounds the gradient once.
 void Transformer::quantized_project_backward(const DenseSite& site, const Tensor& dy,
                                              const Tensor& x, const Tensor& weight,
                                              const Tensor& d_weight, const Tensor& dx,

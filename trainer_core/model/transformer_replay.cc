@@ -1,4 +1,4 @@
-// Which calls of a pass are the same each time, and so may be replayed.
+// Decides which calls of a pass are the same each time, so that they may be replayed.
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -10,16 +10,16 @@ void Transformer::replay() {
   exchange_.set_replayer(replayer_.get());
   for (size_t layer = 0; layer < static_cast<size_t>(plan_.model.num_layers); ++layer) {
     const std::string name = has_experts(layer) ? "layers with experts" : "layers";
-    if (const char* const why = why_differs(Piece::kLayer, layer, plan_.training)) {
+    if (const char* const why = why_not_replayed(Piece::kLayer, layer, plan_.training)) {
       replayer_->leave_out(name, why);
     } else if (const char* const backward =
-                   why_differs(Piece::kLayerBackward, layer, plan_.training)) {
+                   why_not_replayed(Piece::kLayerBackward, layer, plan_.training)) {
       replayer_->leave_out(name + " in the backward pass", backward);
     }
   }
 }
 
-const char* Transformer::why_differs(Piece piece, size_t layer, bool with_gradients) const {
+const char* Transformer::why_not_replayed(Piece piece, size_t layer, bool with_gradients) const {
   if (piece == Piece::kHead || piece == Piece::kHeadBackward) return nullptr;
   if (has_experts(layer) && plan_.part().splits_experts())
     return "how many rows come to a rank's experts is another number each time";
@@ -33,12 +33,13 @@ const char* Transformer::why_differs(Piece piece, size_t layer, bool with_gradie
   return nullptr;
 }
 
-// Where a layer's weights, gradients and activations lie, the plan says: the same in each pass of a slot.
+// The plan fixes the addresses of a layer's weights, gradients and activations: they are the same
+// in each pass of a slot.
 void Transformer::replayed(Piece piece, size_t layer, Accumulate accumulate,
                            absl::FunctionRef<void()> calls) {
   if (replayer_ == nullptr || observer_ != nullptr || broken()) return calls();
   const bool with_gradients = dropout_.has_value();
-  if (why_differs(piece, layer, with_gradients) != nullptr) return calls();
+  if (why_not_replayed(piece, layer, with_gradients) != nullptr) return calls();
   constexpr uint32_t kVariants = 2;
   const auto flag = [](bool is_set) { return is_set ? uint32_t{1} : uint32_t{0}; };
   replayer_->replay(

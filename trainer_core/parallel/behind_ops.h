@@ -1,4 +1,4 @@
-// Collectives beside the computation, of what it has made.
+// Runs collectives of computed tensors concurrently with later computation.
 #pragma once
 
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace muster::trainer {
 
-// The work begins when all that `ops` was called for until now is done. The operations go on meanwhile: what they are called for later is
-// not waited for.
+// Enqueues work that begins after all operations that `ops` has enqueued so far. Operations
+// continue meanwhile; the work does not wait for later ones.
 inline CommTicket enqueue_behind(Ops& ops, CommStream& stream, CommStream::Work work) {
   const auto queue = ops.queue();
   if (queue == nullptr) return stream.enqueue(std::move(work));

@@ -1,4 +1,4 @@
-// What optimizers sum over tensors (optim/optimizer.h), added up through the process groups of a mesh.
+// Sums an optimizer's per-tensor statistics (optim/optimizer.h) over the process groups of a mesh.
 #pragma once
 
 #include <span>
@@ -11,13 +11,14 @@
 
 namespace muster::trainer {
 
-// One thread, that of the groups.
+// Called on the groups' thread only.
 class GroupSums : public SumExchange {
  public:
-  // `groups` outlives this.
+  // `groups` must outlive this.
   explicit GroupSums(ProcessGroups& groups) : groups_(groups) {}
 
-  // Sums of at least 0, of fp32 numbers or their squares: none is too large to travel, and about 45 bits arrive.
+  // Requires nonnegative sums of fp32 values or of their squares. No such sum overflows in transit,
+  // and about 45 bits of precision arrive.
   absl::Status add_up(const GroupAxes& group, std::span<double> sums) override;
 
  private:

@@ -30,7 +30,7 @@ MeshAttention::MeshAttention(const TransformerPlan& plan, const Arena& arena, Op
   }
   if (plan.part().context.ranks == 1) return;
   stream_ = CommStream::start([&groups] { groups.abort(); });
-  ring_ = std::make_unique<RingAttention>(ops, groups.of({.axes = {MeshAxis::kContext}}, kRingLane),
+  ring_ = std::make_unique<RingAttention>(ops, groups.of({.axes = {MeshAxis::kContext}}, kRingChannel),
                                           *stream_);
 }
 

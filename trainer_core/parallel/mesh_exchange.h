@@ -1,26 +1,32 @@
-// ModelExchange among the ranks of a mesh, in collectives of the pass's thread and in the computation's order (ProcessGroups::follow);
-// only attention's ring goes on beside the computation.
+// ModelExchange among the ranks of a mesh. Its collectives run on the pass's thread and in the
+// computation's order (ProcessGroups::follow); only attention's ring runs beside the computation.
 //
-// Bytes that a rank sends along tensor, with T ranks that compute R rows, n = (T - 1) / T R d numbers of the activations' type
-// (Korthikanti et al., 2022, section 4.2.2): an all_rows or a sum_rows is n, so
+// Bytes that a rank sends along tensor, with T ranks that compute R rows, and n = (T - 1) / T R d
+// elements of the activations' type (Korthikanti et al., 2022, section 4.2.2). One all_rows or
+// sum_rows sends n:
 //   forward    embedding n, a layer 4 n, head n and 12 (T - 1) R of the loss
 //   backward   head n, a layer 6 n (its two inputs are gathered again), embedding n
-// A layer with experts adds, in fp32, (T - 1) / T R k gradients of gates backward. What a layer recomputes it exchanges again.
+// A layer with experts adds (T - 1) / T R k fp32 gradients of gates in the backward pass.
+// Recomputed layers repeat the exchange.
 //
-// Quantized products add 4 (T - 1) bytes a scale of each operand that is split along what the scale is of (transformer_quantized.cc).
+// Quantized GEMMs add 4 (T - 1) bytes per scale of each operand that is split along the scale's
+// dimension (transformer_quantized.cc).
 //
-// Along sequence and context: mesh_attention.h. The G ranks along sequence, context and tensor, of T' rows each, gather for a layer with
-// experts 4 (G - 1) T' E of router logits forward, and for a pass whose routers look at them (RoutingShape::weighs_tokens) 4 (G - 1) T' of targets' weights where
-// sequence or context is more than 1.
+// Along sequence and context: see mesh_attention.h. The G ranks along sequence, context and tensor,
+// with T' rows each, gather for a layer with experts 4 (G - 1) T' E bytes of router logits forward.
+// Passes whose routers read target weights (RoutingShape::weighs_tokens) also gather 4 (G - 1) T'
+// bytes of them if sequence or context is more than 1.
 //
-// Along expert, with X ranks that share E experts out, a layer of which this rank's tokens have r rows with other ranks' experts, and
-// whose own experts have r' rows of other ranks' tokens, of d numbers of the activations' type:
+// Along expert: X ranks divide E experts. In a layer, r rows of this rank's tokens go to other
+// ranks' experts, and r' rows of other ranks' tokens come to its own experts; each row has d
+// elements of the activations' type:
 //   forward     4 (X - 1) E / X of the counts, r d to the experts, r' d back
 //   backward    2 r d to the experts (gradients, and their inputs again), r' d back; 4 r of gates there, 4 r' of their gradients back
 //   recomputed  r d again
-// Where all experts are equally liked r and r' are (X - 1) / X k times the rank's tokens. Each of T tensor ranks sends rows of all their
-// tokens, because each has some columns of every expert. To send own rows and gather them there would be 1 / T of these bytes, and
-// (T - 1) / T R k d within the tensor group for each, in place of (T - 1) / T R d.
+// If tokens are spread evenly over experts, r and r' are (X - 1) / X k times the rank's tokens.
+// Each of T tensor ranks sends rows of all their tokens, because each has some columns of every
+// expert. Sending only own rows and gathering them at the destination would send 1 / T of these
+// bytes along expert, but (T - 1) / T R k d within the tensor group, in place of (T - 1) / T R d.
 #pragma once
 
 #include <optional>
@@ -35,14 +41,15 @@
 
 namespace muster::trainer {
 
-// One thread. The first failed collective is kept, and nothing is exchanged after it. What fails on a device that is behind the calls is
-// known at a later exchange, or in finish(); until then passes go on with numbers that mean nothing.
+// Called on one thread. Keeps the first failed collective's error and exchanges nothing after it.
+// An error on a device that runs behind the calls appears at a later exchange or in finish(); until
+// then passes continue with invalid values.
 class MeshExchange final : public ModelExchange {
  public:
-  // All outlive it. `plan` is that of this rank of the groups' mesh.
+  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh.
   MeshExchange(const TransformerPlan& plan, const Arena& arena, Ops& ops, ProcessGroups& groups);
 
-  // Until all that passes have begun is done.
+  // Blocks until all exchanges that passes have begun are done.
   absl::Status finish();
 
   Tensor all_rows(ExchangePlace place, const Tensor& own) override;
@@ -65,7 +72,7 @@ class MeshExchange final : public ModelExchange {
   void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override;
   bool broken() const override { return !status_.ok(); }
 
-  // Of what runs beside the computation, since the beginning.
+  // Times of the exchanges beside the computation, since construction.
   CommTimes times() const { return attention_.times(); }
 
  private:
@@ -73,7 +80,7 @@ class MeshExchange final : public ModelExchange {
   Tensor rows_like(const Tensor& own) const;
   SlicedLogits sliced(const HeadRows& rows) const;
   void share_experts(ProcessGroup& group);
-  // What `exchange` says, unless something has failed before.
+  // Runs `exchange` unless an earlier one has failed.
   template <class Exchange>
   void run(const Exchange& exchange);
 
@@ -82,7 +89,7 @@ class MeshExchange final : public ModelExchange {
   Ops& ops_;
   ProcessGroups& groups_;
   ProcessGroup& tensor_;
-  ProcessGroup& routers_;  // who has other rows of the same sequences
+  ProcessGroup& routers_;  // the ranks with other rows of the same sequences
   MeshAttention attention_;
   std::optional<ExpertExchange> experts_;  // none: each rank has all that it computes with
   GateRows gates_;                         // of a training plan

@@ -1,15 +1,18 @@
-// Ring attention (Liu et al., "Ring attention with blockwise transformers for near-infinite context", 2023): the ranks of the context
-// axis have all heads of some positions, the keys and values of each rank travel once round the ring, and each rank attends with
-// its queries to what has just come while the next block is on its way.
+// Ring attention (Liu et al., "Ring attention with blockwise transformers for near-infinite
+// context", 2023): each rank of the context axis has all heads of some positions. The keys and
+// values of each rank travel once round the ring, and each rank attends with its queries to the
+// current block while the next one is in transit.
 //
-//   step t = 0 … C - 1: rank r has the block of rank r - t; it sends that on to r + 1 and receives the one of r - t - 1
-//   forward             (out, lse) are merged with the block's; what no query sees costs nothing
-//   backward            dq stays; a block's dkv travels a step behind it, and one hop more is home
+//   step t = 0 … C - 1: rank r has the block of rank r - t, sends it to r + 1 and receives that of r - t - 1
+//   forward             (out, lse) are merged with the block's; blocks that no query sees cost nothing
+//   backward            dq stays; a block's dkv travels one step behind it and needs one more hop home
 //
-// Positions are those of context_positions (token_layout.h), so that each step is as much work on every rank.
+// Positions follow context_positions (token_layout.h), so that each step is the same work on every
+// rank.
 //
-// Bytes that a rank sends for a layer, with n = B S' 2 K h numbers in a block: forward (C - 1) n of the activations' type, backward as
-// many again and C n fp32 gradients, which are fp32 because every rank adds to them.
+// Bytes that a rank sends for a layer, with n = B S' 2 K h elements in a block: forward (C - 1) n
+// elements of the activations' type; backward the same again and C n fp32 gradients, which are fp32
+// because every rank adds to them.
 #pragma once
 
 #include <array>
@@ -25,7 +28,7 @@
 
 namespace muster::trainer {
 
-// Memory of ring_sizes(); its contents need not survive a call.
+// Buffers of ring_sizes(); their contents need not survive a call.
 struct RingBuffers {
   std::array<void*, 2> blocks{};
   float* sums = nullptr;
@@ -44,27 +47,27 @@ struct RingLayer {
   std::string name;  // for the progress page: "layer 3 attention ring"
 };
 
-// A rank's place in the ring. One thread at a time. The stream's thread reads and writes the buffers during a call, but not after it,
-// also when it has failed.
+// One rank of the ring. One thread at a time. The stream's thread accesses the buffers only during
+// a call, also if the call fails.
 class RingAttention {
  public:
-  // They outlive it. The group is the context axis in its order, and the stream's alone.
+  // The arguments must outlive it. `group` is the context axis in order; `stream` is its only user.
   RingAttention(Ops& ops, ProcessGroup& group, CommStream& stream)
       : ops_(ops), group_(group), stream_(stream) {}
 
-  // Ops::attention and Ops::attention_backward, but with the keys of all ranks. Fail as the group does; what is written is not to be
-  // used then. dbias gets what this rank's queries contribute.
+  // Ops::attention and Ops::attention_backward over the keys of all ranks. Fail as the group does;
+  // outputs are then invalid. `dbias` receives this rank's queries' contribution.
   absl::Status forward(const RingLayer& layer);
   absl::Status backward(const RingLayer& layer, const Tensor& dout, const Tensor& dqkv,
                         const Tensor& dbias, Accumulate accumulate);
 
  private:
   Positions positions_of(const AttentionShape& shape, int rank) const;
-  // The rank whose block is here in step `step`.
+  // Returns the rank whose block is here in step `step`.
   int holder(int step) const;
-  // Sends one rank on and receives from the one before.
+  // Sends to the next rank and receives from the previous one.
   CommTicket rotate(const Tensor& outgoing, const Tensor& incoming, const std::string& name);
-  // This rank's keys and values, where they start from.
+  // Copies this rank's keys and values into `block`, where their first step begins.
   void take_block(const RingLayer& layer, const Tensor& block);
 
   Ops& ops_;

@@ -59,7 +59,7 @@ ShardedParameters::ShardedParameters(const TransformerPlan& plan, const Arena& a
       parts_(plan.sharding.layout.blocks().size()),
       stream_(CommStream::start([&groups] { groups.abort(); })) {
   if (groups.mesh().degree(MeshAxis::kData) > 1)
-    data_ = &groups.of({.axes = {MeshAxis::kData}}, kStreamLane);
+    data_ = &groups.of({.axes = {MeshAxis::kData}}, kOverlapChannel);
   for (size_t i = 0; i < plan.sharding.layout.buckets().size(); ++i)
     buckets_.push_back(make_bucket(i));
 }
@@ -89,7 +89,7 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
                 .scattered = {}};
   int64_t first = 0;
   if (bucket.is_shared) {
-    bucket.group = &groups_.of(from.group, kStreamLane);
+    bucket.group = &groups_.of(from.group, kOverlapChannel);
     first = bucket.group->rank() * from.shard_elements;
   }
   bucket.own_weights = part_of(bucket.weights, first, from.shard_elements);

@@ -1,24 +1,28 @@
-// Parameters of which ranks share the storage, gathered block by block while a pass runs (FSDP; Zhao et al., 2023), and the
-// gradients of what several ranks have, summed while it runs:
+// Sharded parameters, gathered block by block while a pass runs (FSDP; Zhao et al., 2023).
+// Gradients that several ranks compute are summed while the pass runs:
 //
-//   forward    compute        E   0   1   2   End        backward    End   2    1    0    E        two layers' slots in turn:
-//              all-gather E   0   1   2   End            all-gather        0                       1 and 2 are still there
-//                                                        scatter           End  2    1    0    E
-//                                                        all-reduce over data follows each scatter, in a step's last pass
+//   forward  compute     E  0  1  2  End     backward    End  2  1  0  E     two layer slots alternate:
+//            all-gather  E  0  1  2  End     all-gather        0             1 and 2 are still there
+//                                            scatter     End  2  1  0  E
+//                                            all-reduce over data follows each scatter, in the last pass
 //
-// Everything runs on one CommStream, in the order in which the pass asks for it, which is the same on all ranks. What is in a slot
-// stays there until another block needs it or parameters change, so that nothing is gathered twice for nothing: the last two layers
-// of a forward pass for the backward pass, the first two of that for the next micro-batch.
+// Everything runs on one CommStream in the order of the pass, which is the same on all ranks. A
+// slot keeps its block until another block needs the slot or parameters change, which avoids
+// gathering the last two layers of a forward pass again for the backward pass, and the first two of
+// that for the next micro-batch.
 //
-// A rank's own gradient shard is added to its part of the whole gradient before it is scattered: so micro-batches, and the two
-// uses of a tied embedding, add up without memory of their own. Where nobody shares the storage (data parallelism alone) gradients
-// are where the pass writes them, and are all-reduced there.
+// A rank's gradient shard is added to its part of the full gradient before the scatter, so
+// micro-batches, and the two uses of a tied embedding, accumulate without memory of their own.
+// Without sharding (data parallelism alone) gradients stay where the pass writes them and are
+// all-reduced there.
 //
-// The table of a tied embedding is that of both ends of a pipeline, which come to it at different times: it is gathered before a step's
-// passes and scattered behind them, when both ends are there, while everything else waits for ranks of one stage alone.
+// Both ends of a pipeline have the table of a tied embedding, but reach it at different times. It
+// is therefore gathered before a step's passes and scattered after them, when both ends take part.
+// All other exchanges only involve ranks of one stage.
 //
-// Bytes that a rank sends in a step of M micro-batches at zero_stage 3, with n ranks that share L > 1 layers, and D along data. G: bytes
-// of a block's shard as it is gathered, S: in fp32 (ZeRO, Rajbhandari et al., 2020, section 7, but for what stays in slots):
+// Bytes that a rank sends in a step of M micro-batches at zero_stage 3, with n ranks that share L >
+// 1 layers, and D along data. G is the bytes of a block's shard in its gathered type, S in fp32
+// (ZeRO, Rajbhandari et al., 2020, section 7, less what slots retain):
 //   all-gathers      (n - 1) times   G of embedding and end, each M times where they share a slot, else once (a tied model), and of
 //                    layers L + (L - 2) in the first pass and 2 (L - 2) in each later one
 //   reduce-scatters  (n - 1) times   S of every block M times, of a tied embedding 2 M times
@@ -40,28 +44,31 @@
 
 namespace muster::trainer {
 
-// Which of its step's passes a pass is. Gradients are summed over `data` in the last one.
+// The position of a pass in its step. Gradients are summed over `data` in the last one.
 struct StepPass {
   bool first = true;
   bool last = true;
 };
 
-// One thread, the passes'. Errors are those of collectives: the first is kept, and nothing works after it.
+// Called on the passes' thread only. Errors are those of collectives; the first one is kept, and
+// nothing works after it.
 class ShardedParameters final : public ParameterBlocks {
  public:
-  // All outlive it. `plan` is that of this rank of the groups' mesh.
+  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh.
   ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
                     ProcessGroups& groups);
 
-  // Before the passes of a step or an evaluation, in a pipeline.
+  // Gathers the blocks of both ends. Called before the passes of a step or an evaluation in a
+  // pipeline.
   void gather_ends();
-  // Before each pass that makes gradients.
+  // Called before each pass that computes gradients.
   void begin(const StepPass& pass);
-  // Waits for all that passes have begun: then the flat block has the step's gradients, if the last pass was its last.
+  // Blocks until all collectives of the passes are done. If the last pass was its step's last, the
+  // flat block then has the step's gradients.
   absl::Status finish();
-  // What has been gathered is out of date.
+  // Invalidates all gathered blocks.
   void parameters_changed();
-  // Since the beginning.
+  // Times since construction.
   CommTimes times() const { return stream_->times(); }
 
   void prefetch(size_t block) override;
@@ -73,7 +80,7 @@ class ShardedParameters final : public ParameterBlocks {
   bool broken() const override { return !status_.ok(); }
 
  private:
-  // Flat tensors.
+  // Flat tensors of one bucket.
   struct Bucket {
     size_t block = 0;
     bool is_shared = false;    // else the shard is all of it
@@ -91,16 +98,17 @@ class ShardedParameters final : public ParameterBlocks {
     CommTicket scattered;
   };
   struct Slot {
-    std::optional<size_t> block;  // whose weights it has, or will have
+    std::optional<size_t> block;  // of the weights that it has, or will have
     CommTicket gathered;
     bool in_use = false;
   };
 
   Bucket make_bucket(size_t index) const;
   void wait(CommTicket ticket);
-  // Of the step: whether `block` gets no more gradients.
+  // Returns whether `block` gets no more gradients in this step.
   bool is_complete(size_t block) const;
-  // zero_stage 1, and a tied embedding on both ends of a pipeline: the whole gradient adds up, and is scattered once.
+  // True with zero_stage 1 and for a tied embedding on both ends of a pipeline: the full gradient
+  // accumulates and is scattered once.
   bool adds_up_whole(size_t block) const;
   void scatter(Bucket& bucket);
   void sum_over_data(Bucket& bucket);

@@ -53,9 +53,9 @@ int StageMessages::stage_at(int steps) const {
   return (part_.stage.index + steps + part_.stage.ranks) % part_.stage.ranks;
 }
 
-ProcessGroup& StageMessages::lane_of(int stage) const {
+ProcessGroup& StageMessages::channel_of(int stage) const {
   const bool is_odd_one = part_.stage.ranks % 2 == 1 && stage + 1 == part_.stage.ranks;
-  return groups_.of({.axes = {MeshAxis::kPipeline}}, kStageLane + (is_odd_one ? 2 : stage % 2));
+  return groups_.of({.axes = {MeshAxis::kPipeline}}, kStageChannel + (is_odd_one ? 2 : stage % 2));
 }
 
 std::string StageMessages::name_of(const PipelinePass& pass, const char* what) const {
@@ -79,7 +79,7 @@ void StageMessages::receive_ahead() {
     const int from = stage_at(pass.kind == PassKind::kForward ? -1 : 1);
     // The message before it has been copied by then.
     buffers.received = enqueue_behind(ops_, *receiver_, [this, &buffers, from, pass] {
-      return lane_of(from).recv(buffers.incoming, from, name_of(pass, "recv"));
+      return channel_of(from).recv(buffers.incoming, from, name_of(pass, "recv"));
     });
   }
 }
@@ -105,7 +105,7 @@ void StageMessages::send(const PipelinePass& pass) {
   Buffers& buffers = this->buffers(pass.kind);
   const int to = stage_at(pass.kind == PassKind::kForward ? 1 : -1);
   buffers.sent = enqueue_behind(ops_, *sender_, [this, &buffers, to, pass] {
-    return lane_of(part_.stage.index).send(buffers.outgoing, to, name_of(pass, "send"));
+    return channel_of(part_.stage.index).send(buffers.outgoing, to, name_of(pass, "send"));
   });
 }
 

@@ -1,13 +1,16 @@
-// What goes between the stages of a pipeline: the stream behind a run of layers, (T', d) in the activations' type, to the stage that has
-// the next run, and its gradient back. Ranks of two stages that have the same place along all other axes talk to each other;
-// those along tensor send their own rows each.
+// Messages between the stages of a pipeline: the residual stream after a run of layers, (T', d) in
+// the activations' type, to the stage of the next run, and its gradient back. Ranks of two stages
+// with the same coordinates along all other axes exchange messages; each tensor rank sends its own
+// rows.
 //
-// Two threads: one sends, one receives, each in the order of this stage's passes. A message is received as soon as the one
-// before it has been copied to where it is read, and sent while the next passes are computed; of each kind there is one buffer each
-// way. pipeline_schedule.h says why nobody waits forever. Stages use process groups of different lanes to send, so that no group
-// is that of two threads: three colours do for a ring.
+// One thread sends and one receives, each in the order of this stage's passes. A message is
+// received as soon as the previous one has been copied to its destination, and sent while the next
+// passes are computed; each kind and direction has one buffer. pipeline_schedule.h shows that this
+// cannot deadlock. Neighbouring stages send through process groups of different channels, so that
+// no group is used by two threads: three channels suffice for a ring.
 //
-// Bytes that a rank sends in a step of M micro-batches, with n = T' d numbers of the activations' type, v chunks and p stages:
+// Bytes that a rank sends in a step of M micro-batches, with n = T' d elements of the activations'
+// type, v chunks and p stages:
 //   forward    M v n, of the last stage M (v - 1) n
 //   backward   M v n, of the first stage M (v - 1) n
 // over all stages 2 M (p v - 1) n (Narayanan et al., 2021, section 2.2.2: v times those without interleaving).
@@ -28,36 +31,39 @@
 
 namespace muster::trainer {
 
-// One thread, the passes'. The first failed message is kept, and nothing works after it.
+// Called on the passes' thread only. Keeps the first failed message's error; nothing works after
+// it.
 class StageMessages {
  public:
-  // All outlive it. `plan` is that of this rank of the groups' mesh, whose stages are more than one.
+  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh, which has
+  // more than one stage.
   StageMessages(const TransformerPlan& plan, const Arena& arena, Ops& ops, ProcessGroups& groups);
   StageMessages(const StageMessages&) = delete;
   StageMessages& operator=(const StageMessages&) = delete;
 
-  // These passes come next, all of them in this order.
+  // Announces the passes that come next, in this order.
   void begin(std::span<const PipelinePass> passes);
-  // Whether the pass reads what another stage has made, or makes what another one reads.
+  // Returns whether the pass reads another stage's output, or produces another stage's input.
   bool needs(const PipelinePass& pass) const;
   bool feeds(const PipelinePass& pass) const;
   // Waits for what the pass needs and copies it to `to` (T', d).
   void receive(const PipelinePass& pass, const Tensor& to);
-  // Where the pass makes what it feeds, once the last message of its kind has left.
+  // Returns the buffer in which the pass produces its message, once the previous message of its
+  // kind has left.
   Tensor outgoing(const PipelinePass& pass);
   void send(const PipelinePass& pass);
-  // Waits for all that was sent.
+  // Blocks until everything has been sent.
   absl::Status finish();
 
   bool broken() const { return !status_.ok(); }
-  // Of messages where they are sent, which is once each, since the beginning. What a receive takes has the time in it that the stage
-  // before needs.
+  // Times of sent messages, each counted once, since construction. The time of a receive would
+  // include the previous stage's computation.
   CommTimes sent_times() const { return sender_->times(); }
-  // Time for which passes waited for other stages, since the beginning.
+  // Returns the time for which passes waited for other stages, since construction.
   Duration waited() const { return receiver_->times().blocked + sender_->times().blocked; }
 
  private:
-  // Of one kind of pass.
+  // The buffers of one kind of pass.
   struct Buffers {
     Tensor incoming, outgoing;  // (T' d)
     CommTicket received, sent;
@@ -67,19 +73,19 @@ class StageMessages {
   Buffers& buffers(PassKind kind) { return kind == PassKind::kForward ? forward_ : backward_; }
   bool is_first(const PipelinePass& pass) const;
   bool is_last(const PipelinePass& pass) const;
-  // The stage `steps` behind this one in the ring.
+  // Returns the stage `steps` behind this one in the ring.
   int stage_at(int steps) const;
-  ProcessGroup& lane_of(int stage) const;
+  ProcessGroup& channel_of(int stage) const;
   // "micro-batch 3 chunk 1 activations send"
   std::string name_of(const PipelinePass& pass, const char* what) const;
-  // Begins the receives that there is room for.
+  // Begins as many receives as there is room for.
   void receive_ahead();
 
   const PipelinePart& part_;
   Ops& ops_;
   ProcessGroups& groups_;
   Buffers forward_, backward_;
-  std::deque<PipelinePass> ahead_;  // whose messages are not being received yet
+  std::deque<PipelinePass> ahead_;  // passes whose messages are not being received yet
   absl::Status status_;
   std::unique_ptr<CommStream> sender_, receiver_;  // end before what their work uses
 };

@@ -1,8 +1,9 @@
-// Cross-entropy where each rank of the tensor axis has the logits of some ids (Shoeybi et al., "Megatron-LM", 2019, section 3): three
-// numbers a row are gathered, the largest logit, the sum of exponentials and the target's logit, from which every rank makes
-// the same losses and its slice of the gradient. No rank ever has a row of all logits.
+// Cross-entropy if each rank of the tensor axis has the logits of some ids (Shoeybi et al.,
+// "Megatron-LM", 2019, section 3). Three values per row are gathered: the largest logit, the sum of
+// exponentials and the target's logit. From them every rank computes the same losses and its slice
+// of the gradient. No rank ever holds a full row of logits.
 //
-// Bytes that a rank sends: 12 (T - 1) a row.
+// Bytes that a rank sends: 12 (T - 1) per row.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ struct SlicedLogits {
 
 constexpr int64_t vocabulary_sums(int64_t rows, int ranks) { return ranks * rows * kLogitSums; }
 
-// Ops::cross_entropy and Ops::cross_entropy_backward of a group that has all ids. Fail as the group does.
+// Ops::cross_entropy and Ops::cross_entropy_backward over a group that has all ids. Fail as the
+// group does.
 absl::Status vocabulary_loss(Ops& ops, ProcessGroup& group, const LossShape& shape,
                              const SlicedLogits& rows, std::string_view name);
 absl::Status vocabulary_loss_backward(Ops& ops, ProcessGroup& group, const LossShape& shape,

@@ -6,27 +6,27 @@
 namespace muster::trainer {
 namespace {
 
-// Those with one data coordinate.
+// The ranks with the same data coordinate.
 constexpr GroupAxes kWriterAxes = {.axes = AxisSet::all().without(MeshAxis::kData)};
 
 }  // namespace
 
-GroupPeers::GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane,
+GroupPeers::GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int channel,
                        std::string_view name)
-    : group_(groups.of(axes, lane)),
+    : group_(groups.of(axes, channel)),
       name_(name),
       members_(groups.mesh().group(groups.rank(), axes)) {}
 
-GroupPeers GroupPeers::of_all(ProcessGroups& groups, int lane, std::string_view name) {
-  return {groups, {.axes = AxisSet::all()}, lane, name};
+GroupPeers GroupPeers::of_all(ProcessGroups& groups, int channel, std::string_view name) {
+  return {groups, {.axes = AxisSet::all()}, channel, name};
 }
 
-std::optional<GroupPeers> GroupPeers::of_writers(ProcessGroups& groups, int lane,
+std::optional<GroupPeers> GroupPeers::of_writers(ProcessGroups& groups, int channel,
                                                  std::string_view name) {
   if (!writes_checkpoints(groups.mesh(), groups.rank()) ||
       groups.mesh().group_size(kWriterAxes) == 1)
     return std::nullopt;
-  return GroupPeers(groups, kWriterAxes, lane, name);
+  return GroupPeers(groups, kWriterAxes, channel, name);
 }
 
 absl::StatusOr<std::vector<std::string>> GroupPeers::gather(std::string_view mine) {

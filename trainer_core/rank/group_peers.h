@@ -1,4 +1,5 @@
-// The peers of a checkpoint (checkpoint/checkpoint_peers.h) as a process group: texts between ranks.
+// The peers of a checkpoint (checkpoint/checkpoint_peers.h) as a process group that exchanges
+// texts.
 #pragma once
 
 #include <optional>
@@ -11,16 +12,17 @@
 
 namespace muster::trainer {
 
-// One thread at a time, that of the group.
+// Called on one thread at a time, the thread of the group.
 class GroupPeers : public CheckpointPeers {
  public:
-  // This rank's group of `axes` in `lane`, whose collectives have `name` on the progress page. `groups` outlives it.
-  GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int lane,
+  // This rank's group of `axes` on stream `lane`. Its collectives appear as `name` on the progress
+  // page. `groups` and `name`'s characters outlive this object.
+  GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int channel,
              std::string_view name = "checkpoint");
   // All ranks of the job.
-  static GroupPeers of_all(ProcessGroups& groups, int lane, std::string_view name);
-  // The ranks that save with this one. None where it saves alone, or not at all.
-  static std::optional<GroupPeers> of_writers(ProcessGroups& groups, int lane,
+  static GroupPeers of_all(ProcessGroups& groups, int channel, std::string_view name);
+  // The ranks that save with this one; nullopt if the rank saves alone, or does not save.
+  static std::optional<GroupPeers> of_writers(ProcessGroups& groups, int channel,
                                               std::string_view name = "checkpoint");
 
   int rank() const override { return group_.rank(); }

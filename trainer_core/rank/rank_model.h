@@ -22,14 +22,16 @@ namespace muster::trainer {
 // Not movable: the model refers to the other members.
 class RankModel {
  public:
-  // Of a rank that works alone on the CPU, or of one whose passes are not to disturb others: gradients stay its own. Its config's mesh
-  // shares no storage.
+  // For a rank that works alone on the CPU, or whose passes must not involve other ranks: gradients
+  // stay local. Requires: the config's mesh shares no storage.
   RankModel(const TrainConfig& config, int32_t threads, Staging staging = Staging::kNo)
       : RankModel(config, cpu_backend(threads), staging, nullptr) {}
-  // Of this rank of the groups' mesh, which is the config's. `groups` outlives it.
+  // For this rank of the groups' mesh, on the CPU. Requires: the groups' mesh is the config's.
+  // `groups` outlives the model.
   RankModel(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups& groups)
       : RankModel(config, cpu_backend(threads), staging, &groups) {}
-  // On a backend whose memory the groups know; `device_memory` as prepare_devices() has allocated it for this plan, null where nobody has.
+  // On a backend whose memory the groups are set up for. `device_memory` is the memory that
+  // prepare_devices() has allocated for this plan, or null.
   RankModel(const TrainConfig& config, std::shared_ptr<Backend> backend, Staging staging,
             ProcessGroups& groups, std::shared_ptr<void> device_memory)
       : RankModel(config, std::move(backend), staging, &groups, std::move(device_memory)) {}
@@ -46,18 +48,19 @@ class RankModel {
   bool shares_parameters() const {
     return plan_.model.sharding.shares() || !plan_.model.pipeline().has_all_layers();
   }
-  // What goes between the stages of a pipeline; null without one.
+  // The messages between the stages of a pipeline; null without a pipeline.
   StageMessages* messages() { return messages_.get(); }
-  // In a pipeline, before these passes.
+  // Starts these passes. Called only in a pipeline, before them.
   void begin_passes(std::span<const PipelinePass> passes) {
     parameters_->gather_ends();
     messages_->begin(passes);
   }
-  // Before each pass of a step that makes gradients.
+  // Called before each pass that computes gradients.
   void begin_pass(const StepPass& pass) {
     if (parameters_) parameters_->begin(pass);
   }
-  // When passes are over: then the gradients are those of all ranks that have the same shards. The groups' first error.
+  // Completes the passes: afterwards the gradients are reduced over all ranks with the same shards.
+  // Returns the first error of the groups.
   absl::Status finish_passes() {
     absl::Status status = exchange_ ? exchange_->finish() : absl::OkStatus();
     if (parameters_) status.Update(parameters_->finish());
@@ -68,11 +71,11 @@ class RankModel {
     return (parameters_ && parameters_->broken()) || (exchange_ && exchange_->broken()) ||
            (messages_ && messages_->broken());
   }
-  // To be called when parameters were written by others than update().
+  // Called after code other than update() has written parameters.
   void parameters_changed() {
     if (parameters_) parameters_->parameters_changed();
   }
-  // Of what goes on beside passes, since the beginning.
+  // The time of communication that overlaps with passes, since construction.
   CommTimes comm_times() const {
     CommTimes times = parameters_ ? parameters_->times() : CommTimes();
     if (exchange_) times += exchange_->times();
@@ -80,9 +83,9 @@ class RankModel {
     return times;
   }
 
-  // What a checkpoint holds, in the backend's memory.
+  // The state that a checkpoint holds, in the backend's memory.
   CheckpointBlocks state() { return {model_.state(), optimizer_state()}; }
-  // Where a copy of it has room; none without Staging::kYes.
+  // The buffers for a copy of the state; nullopt without Staging::kYes.
   std::optional<CheckpointBlocks> staging() {
     if (!plan_.staging) return std::nullopt;
     float* copy = arena_.f32(*plan_.staging);
@@ -90,8 +93,9 @@ class RankModel {
     return CheckpointBlocks{{copy, live.params.size()},
                             {copy + live.params.size(), live.state.size()}};
   }
-  // The state where the host may read and write it: itself, or of another memory the copy, which needs Staging::kYes. Whoever writes there
-  // stores it; whoever reads fetches it. No save is being made from the copy.
+  // The state in host memory: the state itself on the CPU; with device memory its copy, which
+  // requires Staging::kYes. After writing to it, call store_state(); before reading it, call
+  // fetch_state(). Requires: no save reads the copy at the same time.
   CheckpointBlocks host_state() {
     if (backend_->memory().is_host()) return state();
     const auto copy = staging();
@@ -109,8 +113,9 @@ class RankModel {
     backend_->memory().upload(host.params.data(), live.params.data(), live.params.size_bytes());
     backend_->memory().upload(host.state.data(), live.state.data(), live.state.size_bytes());
   }
-  // One update of the optimizer by the gradient block, which it may overwrite; and the end of a step for delayed scaling. Returns when it is
-  // done, for whoever copies the state beside the operations. After an error the state is neither that before nor that after it.
+  // Applies one optimizer update with the gradients, which it may overwrite, and ends the step of
+  // delayed scaling. Blocks until the operations are complete, so that the caller may copy the
+  // state. After an error the state is undefined: neither the old nor the new one.
   absl::Status update(const UpdateStep& step) {
     const OpRange range(ops_, "update");
     const absl::Status status =
@@ -122,7 +127,8 @@ class RankModel {
     return status;
   }
 
-  // What the backend's products reach. Between steps: a device has no room for them beside the plan, but that of the gradients.
+  // Measures the peak throughput of the backend's GEMMs. Called between steps: on a device it uses
+  // the memory of the gradients, because no other memory is free.
   double measure_peak_tflops() {
     const DType dtype = plan_.model.dtype;
     return backend_->memory().is_host()
@@ -130,7 +136,7 @@ class RankModel {
                : measure_gemm_peak_tflops(ops_, dtype, flat(model_.grads()));
   }
 
-  // The block's numbers as one flat tensor.
+  // The elements as one flat tensor, (N).
   static Tensor flat(std::span<float> numbers) {
     return Tensor::f32(numbers.data(), {static_cast<int64_t>(numbers.size())});
   }
@@ -168,7 +174,7 @@ class RankModel {
   Ops& ops_;
   TrainingPlan plan_;
   Arena arena_;
-  std::unique_ptr<ShardedParameters> parameters_;  // null: nothing is exchanged
+  std::unique_ptr<ShardedParameters> parameters_;  // null: a single rank
   std::unique_ptr<MeshExchange> exchange_;         // null: the rank computes all of the model
   std::unique_ptr<StageMessages> messages_;        // null: the rank has all layers
   Transformer model_;

@@ -18,10 +18,10 @@ sigset_t watched_signals() {
   return set;
 }
 
-// Between two looks whether there is something to give up.
-constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+// The interval at which give_up() is retried until it succeeds.
+constexpr Duration kGiveUpRetry = std::chrono::milliseconds(50);
 
-// The next signal; none when it is `deadline` before one comes.
+// Returns the next signal; nullopt if `deadline` passes first.
 std::optional<int> next_signal(const sigset_t& set, Instant deadline) {
   while (true) {
     const Duration left = std::max(deadline - monotonic_now(), Duration::zero());
@@ -74,10 +74,11 @@ void SignalWatcher::take(int signal, Instant now) {
     give_up_at_ = now + waits_.peers;
   } else if (signal == SIGINT) {
     end_process_(ExitCode::kInterrupted);
-  } else if (signal == SIGTERM && told_to_end_ && now - *told_to_end_ >= waits_.same_wish) {
+  } else if (signal == SIGTERM && first_end_signal_ &&
+             now - *first_end_signal_ >= waits_.repeat_max) {
     end_process_(ExitCode::kPreempted);
   }
-  if (signal != SIGUSR1 && !told_to_end_) told_to_end_ = now;
+  if (signal != SIGUSR1 && !first_end_signal_) first_end_signal_ = now;
 }
 
 void SignalWatcher::act(Instant now) {
@@ -86,7 +87,7 @@ void SignalWatcher::act(Instant now) {
     leaving_ = std::thread([this] { signals_.leave_step(end_process_); });
   }
   if (give_up_at_ <= now)
-    give_up_at_ = signals_.give_up(end_process_) ? Instant::max() : now + kLookAgain;
+    give_up_at_ = signals_.give_up(end_process_) ? Instant::max() : now + kGiveUpRetry;
 }
 
 }  // namespace muster::trainer

@@ -1,7 +1,8 @@
-// Signals that ask a rank to leave, taken by a thread of their own.
+// Handles the signals that ask a rank to leave, on a dedicated thread.
 //
-// They are blocked in every other thread: oneDNN's generated matrix kernels were seen to use the stack pointer as a
-// general register, so a handler on a computing thread writes its frame into the heap.
+// The signals are blocked in every other thread: oneDNN's generated matmul kernels were observed to
+// use the stack pointer as a general register, so a handler on a computing thread would write its
+// frame into the heap.
 #pragma once
 
 #include <atomic>
@@ -13,19 +14,23 @@
 
 namespace muster::trainer {
 
-// systemd and Slurm signal a worker and its ranks, and the worker signals its ranks: SIGTERMs in so quick a succession are one wish.
-constexpr Duration kSameWish = std::chrono::seconds(2);
+// systemd and Slurm signal a worker and its ranks, and the worker signals its ranks: SIGTERMs that
+// follow each other within this time are one request.
+constexpr Duration kSignalRepeatMax = std::chrono::seconds(2);
 
 struct SignalWaits {
-  Duration same_wish = kSameWish;
+  Duration repeat_max = kSignalRepeatMax;
   Duration peers = kPeersWait;
 };
 
-// Made in main, before any other thread, which inherits the blocked signals. SIGTERM, SIGINT and SIGUSR1 (Slurm: the time limit is
-// near) set `stop`. After that a SIGINT ends the process at once, and so does a SIGTERM that is not the first wish to end it, nor
-// the same. SIGUSR2 sets `checkpoint`, at any time. When the loop's vote_wait has passed since the first of them, leave_step() is
-// called, on a thread for it alone, and from kPeersWait on give_up(), until there is something to give up. Before training all but
-// SIGUSR2 end the process, with kPreempted: there is nothing to save.
+// Constructed in main, before any other thread starts, so that threads inherit the blocked signals.
+//   SIGTERM, SIGINT, SIGUSR1 (Slurm: the time limit is near): set `stop`. Before training they end
+//     the process with kPreempted: there is nothing to save.
+//   SIGINT after that ends the process at once. So does a SIGTERM that follows the first SIGTERM or
+//     SIGINT by more than `repeat_max`.
+//   SIGUSR2, at any time: sets `checkpoint`.
+// When the loop's vote_wait has passed since `stop` was set, leave_step() is called on a thread of
+// its own. From SignalWaits::peers on, give_up() is called until it succeeds.
 class SignalWatcher {
  public:
   // `signals` outlives the watcher.
@@ -44,8 +49,8 @@ class SignalWatcher {
   const SignalWaits waits_;
   std::atomic<bool> done_{false};
 
-  // Of the watching thread:
-  std::optional<Instant> told_to_end_;  // the first SIGTERM or SIGINT
+  // Used by the watching thread only:
+  std::optional<Instant> first_end_signal_;  // the first SIGTERM or SIGINT
   Instant leave_at_ = Instant::max();
   Instant give_up_at_ = Instant::max();
   std::thread leaving_;

@@ -31,10 +31,10 @@ absl::StatusOr<LossSum> StepPasses::train_stage(int32_t micro_batches, const Loa
   const TransformerPlan& plan = rank_model_.plan().model;
   const auto passes = pipeline_schedule(shape(micro_batches), part().stage.index);
   rank_model_.begin_passes(passes);
-  rank_model_.model().forget_magnitudes();
+  rank_model_.model().reset_amaxes();
   loaded_ = 0;
   LossSum sum;
-  bool first = true;  // of those that make gradients
+  bool first = true;  // no pass has computed gradients yet
   for (size_t i = 0; i < passes.size() && !rank_model_.broken(); ++i) {
     const PipelinePass& pass = passes[i];
     const LayerRun run = plan.run(pass.chunk, pass.slot);
@@ -65,12 +65,12 @@ std::optional<size_t> StepPasses::first_block(const PipelinePass& pass) const {
 absl::StatusOr<Batch> StepPasses::begin(std::span<const PipelinePass> passes, const LayerRun& run,
                                         const Load& load) {
   const PipelinePass& pass = passes.front();
-  const auto place = static_cast<size_t>(pass.batch);
+  const auto slot = static_cast<size_t>(pass.batch);
   if (pass.kind == PassKind::kForward && pass.micro_batch == loaded_) {
     const auto batch = load(loaded_++);
     if (!batch.ok()) return batch.status();
-    if (held_.size() <= place) held_.resize(place + 1);
-    held_[place].hold(*batch);
+    if (held_.size() <= slot) held_.resize(slot + 1);
+    held_[slot].hold(*batch);
   }
   Transformer& model = rank_model_.model();
   const bool forward = pass.kind == PassKind::kForward;
@@ -79,10 +79,10 @@ absl::StatusOr<Batch> StepPasses::begin(std::span<const PipelinePass> passes, co
   StageMessages& messages = *rank_model_.messages();
   if (messages.needs(pass))
     messages.receive(pass, forward ? model.entrance(run) : model.stream_gradient());
-  return held_[place].batch();
+  return held_[slot].batch();
 }
 
-// What the pass has made for another stage.
+// Sends the pass's result to the stage that needs it.
 void StepPasses::leave(const PipelinePass& pass) {
   StageMessages& messages = *rank_model_.messages();
   if (rank_model_.broken() || !messages.feeds(pass)) return;

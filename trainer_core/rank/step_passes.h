@@ -1,5 +1,6 @@
-// The passes of a rank over micro-batches: forward and backward of one after the other, or those of its stage of a pipeline, in the
-// pipeline's order (parallel/pipeline_schedule.h), with what goes from stage to stage. Every stage reads the same batches itself.
+// Runs a rank's passes over micro-batches: forward and backward of one micro-batch after another,
+// or the passes of its pipeline stage in the schedule's order (parallel/pipeline_schedule.h), with
+// the messages between stages. Every stage reads the same batches by itself.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +16,31 @@
 
 namespace muster::trainer {
 
-// One thread, the replica's. The errors of `load` end the passes; those of groups are the replica's finish_passes() to say, after
-// which results mean nothing.
+// Called on the model's thread only. An error of `load` ends the passes. Errors of groups are
+// returned by RankModel::finish_passes(); after one the results are undefined.
 class StepPasses {
  public:
-  // The micro-batch with that number, valid until the next call. They are asked for once each and in order.
+  // Returns the micro-batch with that index, valid until the next call. Called once for each
+  // micro-batch, in order.
   using Load = std::function<absl::StatusOr<Batch>(int32_t micro_batch)>;
 
-  // `replica` outlives it.
+  // `rank_model` outlives this object.
   explicit StepPasses(RankModel& rank_model) : rank_model_(rank_model) {}
 
   struct Options {
-    bool sums_over_data = true;  // false: what ranks along data have is not asked for
-    // Called before each pass of the micro-batch.
+    // False: gradients are not reduced over the ranks along data.
+    bool sums_over_data = true;
+    // Called before each pass over a micro-batch. May be empty.
     std::function<void(int32_t micro_batch)> before_pass;
   };
-  // All passes of a step of so many micro-batches, which are its config's where there is a pipeline, leaves its gradients; returns what
-  // this rank has of the losses.
+  // Runs all passes of a step with that many micro-batches and leaves its gradients. Returns this
+  // rank's part of the losses. Requires in a pipeline: `micro_batches` is the config's number.
   absl::StatusOr<LossSum> train(int32_t micro_batches, const Load& load, const Options& options);
-  // Forward passes of any number of micro-batches, without gradients and dropout.
+  // Runs forward passes over any number of micro-batches, without gradients and dropout.
   absl::StatusOr<LossSum> evaluate(int32_t micro_batches, const Load& load);
 
  private:
-  // A micro-batch between its first and its last pass.
+  // The copy of a micro-batch between its first and its last pass.
   struct HeldBatch {
     std::vector<int32_t> tokens, targets, starts;
     std::vector<float> weights;
@@ -53,16 +56,18 @@ class StepPasses {
   }
   absl::StatusOr<LossSum> train_stage(int32_t micro_batches, const Load& load,
                                       const Options& options);
-  // Which parameters the pass reads first, if they are not those that are there.
+  // The parameter block that the pass reads first; nullopt if it needs none beyond the resident
+  // ones.
   std::optional<size_t> first_block(const PipelinePass& pass) const;
-  // What the first of the passes reads: of its tokens, and of the stage before it. The others come after it.
+  // Prepares the first of `passes`: loads its batch and receives the input from the previous stage.
+  // The later passes are used to prefetch parameters.
   absl::StatusOr<Batch> begin(std::span<const PipelinePass> passes, const LayerRun& run,
                               const Load& load);
   void leave(const PipelinePass& pass);
 
   RankModel& rank_model_;
   std::vector<HeldBatch> held_;  // by PipelinePass::batch
-  int32_t loaded_ = 0;           // micro-batches of these passes
+  int32_t loaded_ = 0;           // micro-batches loaded since the passes began
 };
 
 }  // namespace muster::trainer

@@ -1,4 +1,4 @@
-// What a step reduces beside its gradients: one collective carries everything.
+// The values that a step reduces beside its gradients: one collective carries all of them.
 #pragma once
 
 #include <algorithm>
@@ -13,21 +13,23 @@ namespace muster::trainer {
 
 constexpr size_t kStepTailElements = 21;
 
-// Of one rank before the all-reduce, of all ranks after it.
+// The values of one rank before the all-reduce, of all ranks after it.
 struct StepTail {
   double loss = 0;    // sum over targets
   double weight = 0;  // sum of target weights
   int stop_votes = 0;
   int checkpoint_votes = 0;
   int bad_ranks = 0;     // ranks whose loss is not finite
-  int bad_rank_sum = 0;  // sum of their numbers: the number itself when there is one
-  double balance = 0;    // these three: LossSum's
+  int bad_rank_sum = 0;  // the sum of their ranks: with one bad rank, that rank
+  // `balance`, `routed` and `dropped` are LossSum's.
+  double balance = 0;
   int64_t routed = 0;
   int64_t dropped = 0;
-  double squares = 0;           // of the gradients, each of them counted by one rank
+  // The sum of the gradients' squares; each gradient is counted by one rank.
+  double squares = 0;
   int data_faults = 0;          // ranks that cannot read their data
   int data_fault_rank_sum = 0;  // as bad_rank_sum
-  int saving_votes = 0;         // ranks whose save in the background is not over
+  int saving_votes = 0;         // ranks whose background save is not complete
 
   void write(std::span<float> tail) const {
     const auto loss_parts = split_double(loss);
@@ -68,7 +70,7 @@ struct StepTail {
   }
 
  private:
-  // Token counts beyond 2^24 are no fp32 integers; two parts are.
+  // fp32 does not represent token counts above 2^24 exactly; two parts do.
   static constexpr double kCountUnit = 65536;
 
   static void write_count(double count, std::span<float> tail) {

@@ -1,8 +1,9 @@
-// What signals ask of the training loop, and how it is left in the middle of a step that takes too long.
+// Requests that signals make of the training loop, and the ways out of a step that takes too long.
 //
-//   asked ── the ranks vote, which they do at the end of a step ──▶ the loop saves and leaves by itself
-//     ├───── the step still runs after vote_wait ─▶ a thread of its own saves the last completed step, the process ends
-//     └───── the ranks that save with this one have not come along after kPeersWait ─▶ the process ends, and saves nothing
+//   stop ── the ranks vote at the end of a step ──▶ the loop saves and leaves by itself
+//     ├──── the step still runs after vote_wait ─▶ another thread saves the last completed
+//     │                                            step, then the process ends
+//     └──── the peers of that save have not joined after kPeersWait ─▶ the process ends unsaved
 #pragma once
 
 #include <atomic>
@@ -15,57 +16,61 @@
 
 namespace muster::trainer {
 
-// Does not return (tests excepted).
+// Does not return (except in tests).
 using EndProcess = void (*)(ExitCode code);
 
-// `muster cancel` kills a rank 4 s after SIGTERM. Those that save leave most of that to the disk. The others have nothing to save: they
-// go when those, which may hear of it later, have begun, and before they are killed.
+// `muster cancel` kills a rank 4 s after SIGTERM. Ranks that save leave most of that time to the
+// disk. Other ranks have nothing to save: they end after the saving ranks, which may receive the
+// signal later, have begun, and before they are killed.
 constexpr std::chrono::milliseconds kVoteWait{1000};
 constexpr std::chrono::milliseconds kFollowersVoteWait{3000};
-// For peers that may never be asked: a worker that leaves has told the coordinator, which asks all ranks at once, or there is none.
+// The wait for peers that may never receive a signal: a draining worker has reported to the
+// coordinator, which signals all ranks at once, or there is no coordinator.
 constexpr std::chrono::milliseconds kPeersWait{3000};
 
-// A training loop, as the threads see it that signals have.
+// A training loop as the signal threads use it.
 class RunningStep {
  public:
   virtual ~RunningStep() = default;
-  // Saves what the completed steps have made and ends the process; nothing when the loop is leaving by itself. Whatever the loop's
-  // thread is doing.
+  // Saves the state of the completed steps and ends the process. Does nothing if the loop is
+  // leaving by itself. May be called whatever the loop's thread is doing.
   virtual void leave(EndProcess end_process) = 0;
-  // Beside that, or beside a loop that leaves: ends the process where it waits for peers. False where it does not, or not yet, or
-  // while a save is under way: to be asked again.
+  // Ends the process if it waits for peers. May be called during leave(), or while the loop leaves.
+  // Returns false if it does not wait, does not wait yet, or a save is under way: call it again.
   virtual bool give_up(EndProcess end_process) = 0;
 };
 
-// Any thread.
+// Thread-safe.
 class StopSignals {
  public:
   std::atomic<bool> stop{false};  // checkpoint and leave
-  std::atomic<bool> checkpoint{
-      false};  // checkpoint and go on: the loop takes it down when it votes
-  // Before that there is nothing to save: a signal ends the process.
+  // Checkpoint and continue; the loop clears it when it votes.
+  std::atomic<bool> checkpoint{false};
+  // Whether there is state to save; before that a signal ends the process.
   std::atomic<bool> training{false};
 
-  // From the loop's begin until its end, whose thread calls both. `step` lives until loop_ends() has returned, which waits for
-  // whoever is in it.
+  // Called on the loop's thread at its begin and its end. `step` outlives the return of
+  // loop_ends(), which blocks until all calls into the step have returned.
   void loop_begins(RunningStep& step, std::chrono::milliseconds vote_wait);
   void loop_ends();
 
   std::chrono::milliseconds vote_wait() const;
-  // The wait is over.
+  // Leaves the running step; called when vote_wait is over.
   void leave_step(EndProcess end_process);
-  // The peers have had their time. RunningStep's; false also where no loop runs.
+  // Calls RunningStep::give_up(), after the wait for peers. Returns its result; false if no loop
+  // runs.
   bool give_up(EndProcess end_process);
 
  private:
-  // False where there is no step. `over`: because the loop has ended.
+  // Runs `call` on the running step. Returns false if there is none; `over` is set if
+  // the reason is that the loop has ended.
   bool with_step(const std::function<void(RunningStep&)>& call, bool* over = nullptr);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   RunningStep* step_ = nullptr;
-  int in_step_ = 0;    // calls of it
-  bool over_ = false;  // the loop has ended: the process is about to end by itself
+  int in_step_ = 0;    // calls into *step_ in progress
+  bool over_ = false;  // the loop has ended: the process is about to exit by itself
   std::chrono::milliseconds vote_wait_ = kVoteWait;
 };
 

@@ -1,4 +1,4 @@
-// What a rank trains with: its groups, its page, its outputs and its surroundings.
+// Everything that a rank trains with: its groups, progress page, outputs and environment.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,39 @@
 
 namespace muster::trainer {
 
-// Where a rank's node keeps local checkpoints.
-struct LocalPlace {
-  std::string folder = {};  // for this job alone
+// The folder of a node's local checkpoints.
+struct LocalStorage {
+  std::string folder = {};  // used by this job only
   std::string host = {};    // host_identity()
 };
 
-// What a rank trains with. Everything outlives train().
+// Everything a rank trains with. All referenced objects outlive train().
 struct TrainContext {
   ProcessGroups& groups;  // of the config's mesh
   ProgressWriter& page;
-  std::ostream& out;                               // rank 0's lines
-  std::ostream& err;                               // every rank's errors
-  StopSignals& signals;                            // asked to checkpoint and leave (SIGTERM)
-  int32_t threads = 1;                             // of the CPU, where there is no backend
-  std::function<void(const StepRecord&)> on_step;  // may be empty; called on every rank
-  CheckpointOwner owner = {};                      // as whom rank 0 takes the checkpoint directory
-  std::function<void(const EvalRecord&)> on_evaluation = nullptr;  // as on_step
-  LocalPlace local = {};  // where this rank's node keeps local checkpoints
-  // Steps in a checkpoint that an earlier attempt of the job has told of: where there is none now, something is missing. 0: none is known.
+  std::ostream& out;     // receives rank 0's lines
+  std::ostream& err;     // receives every rank's errors
+  StopSignals& signals;  // requests to checkpoint and leave (SIGTERM)
+  int32_t threads = 1;   // CPU threads, if there is no backend
+  // Called on every rank after each step. May be empty.
+  std::function<void(const StepRecord&)> on_step;
+  // The owner as which rank 0 takes the checkpoint directory.
+  CheckpointOwner owner = {};
+  // Called on every rank after each evaluation. May be empty.
+  std::function<void(const EvalRecord&)> on_evaluation = nullptr;
+  // The local checkpoints of this rank's node.
+  LocalStorage local = {};
+  // The steps in the newest checkpoint that an earlier attempt of the job has reported. If no
+  // checkpoint has them now, something is missing. 0: none is known.
   uint64_t known_checkpoint_step = 0;
-  std::shared_ptr<Backend> backend = nullptr;  // whose memory `groups` know; null: the CPU's
+  // The backend, whose memory `groups` are set up for; null: the CPU's.
+  std::shared_ptr<Backend> backend = nullptr;
 };
 
-// On the page, and in what profilers show. Any thread.
+// Shows the phase on the progress page and in profilers. Thread-safe.
 inline void enter_phase(const TrainContext& context, Phase phase) {
   context.page.set_phase(phase, monotonic_now());
-  // Names are literals, and so C's strings.
+  // Phase names are literals, hence terminated by NUL.
   if (context.backend != nullptr) context.backend->enter_phase(phase_name(phase).data());
 }
 

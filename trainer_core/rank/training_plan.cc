@@ -5,6 +5,7 @@
 
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/base/train_mesh.h"
+#include "trainer_core/model/plan_builder.h"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
@@ -27,17 +28,17 @@ bool writes_checkpoints(const Mesh& mesh, int rank) {
 Staging staging_of(const TrainConfig& config, int rank) {
   const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
                              writes_checkpoints(mesh_of(config.mesh), rank);
-  // What a GPU begins with, or goes on from, goes through such a copy, too.
+  // The initial or restored state of a GPU passes through such a copy, too.
   const bool apart = config.hardware == Hardware::kGpu;
   return in_background || apart ? Staging::kYes : Staging::kNo;
 }
 
 namespace {
 
-// What cuDNN may have of the config's attention; none: it is our own kernels'.
+// Returns the attention shape that cuDNN may compute; nullopt if the built-in kernels compute it.
 std::optional<AttentionShape> library_attention(const TrainConfig& config) {
   const Mesh mesh = mesh_of(config.mesh);
-  // Of ranks that share a sequence the ring's blocks are our own kernels', and so are packed sequences.
+  // The built-in kernels compute the blocks of ring attention and packed sequences.
   if (mesh.degree(MeshAxis::kContext) > 1 || config.packed() ||
       config.dtype != ComputeType::kBfloat16)
     return std::nullopt;
@@ -55,7 +56,7 @@ std::optional<AttentionShape> library_attention(const TrainConfig& config) {
   return shape.is_plain() ? std::optional(shape) : std::nullopt;
 }
 
-// Of cuDNN's backward pass.
+// Workspace of cuDNN's backward pass.
 size_t gpu_attention_bytes(const TrainConfig& config) {
   const auto shape = library_attention(config);
   if (!shape) return 0;
@@ -79,7 +80,7 @@ size_t gpu_scratch_bytes(const TrainConfig& config) {
       sizeof(Bf16);
   constexpr size_t kLogits = kGpuLogitsBytes / sizeof(float) * sizeof(Bf16);
   const size_t attention = gpu_attention_bytes(config);
-  // A part for which there is no room is our own kernels': it needs none.
+  // The built-in kernels, which need no workspace, compute a part that does not fit.
   const size_t room = kScratchMax - kSumsAndLibrary;
   return std::min(std::max(matrix + kLogits, attention <= room ? attention : 0), room) +
          kSumsAndLibrary;

@@ -1,5 +1,5 @@
-// What a rank maps to train: the transformer's plan with the optimizer's state. The preflight counts these bytes, and a run
-// allocates them.
+// The memory that a rank maps for training: the transformer's plan with the optimizer's state. The
+// preflight counts these bytes, and a run allocates them.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +18,41 @@ namespace muster::trainer {
 struct TrainingPlan {
   TransformerPlan model;
   std::unique_ptr<Optimizer> optimizer;
-  std::optional<BufferId> staging{};  // the parameters' copy, then the state's
+  // The copy of the parameters, followed by the copy of the optimizer's state.
+  std::optional<BufferId> staging{};
 
   const MemoryPlan& memory() const { return model.memory; }
   CheckpointLayout checkpoint_layout() const;
 };
 
-// What a checkpoint of that model and that optimizer holds.
+// The layout of a checkpoint of that model and that optimizer.
 CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& shards,
                                    const Optimizer& optimizer);
 
-// Ranks along data have the same numbers: the first of them write.
+// Whether the rank writes checkpoints: ranks along data have the same state, and the first writes
+// it.
 bool writes_checkpoints(const Mesh& mesh, int rank);
-// Whether a rank has a copy of its state on the host: one that saves in the background (background_saver.h), and any on a GPU.
+// Whether a rank has a copy of its state on the host: ranks that save in the background
+// (background_saver.h), and all ranks on a GPU.
 enum class Staging { kNo, kYes };
 Staging staging_of(const TrainConfig& config, int rank);
 
-// Of logits at a time on a GPU: products of thousands of rows, and a small part of its memory.
+// The bytes of one chunk of logits on a GPU: enough rows for efficient GEMMs, and a small part of
+// its memory.
 constexpr int64_t kGpuLogitsBytes = int64_t{256} << 20;
-// What a GPU's backend needs beside the plan (GpuOptions): room for the largest fp32 matrix and for a chunk of logits, which bf16 products
-// round first, for sums on their way to the host, and for the libraries: cuDNN's backward pass of all heads and sequences up to
-// kGpuAttentionBytes, and of the smallest part of them beyond. Where that is too much, what is largest is our own kernels'.
+// The bytes that a GPU's backend needs beside the plan (GpuOptions), for:
+//   - the largest fp32 matrix and a chunk of logits, which bf16 GEMMs round first;
+//   - sums on their way to the host;
+//   - library workspace: cuDNN's backward pass over all heads and sequences if it needs at most
+//     kGpuAttentionBytes, otherwise over the largest part within that, at least the smallest part.
+// If that exceeds the limit, the built-in kernels compute the attention.
 constexpr size_t kGpuAttentionBytes = size_t{512} << 20;
 size_t gpu_scratch_bytes(const TrainConfig& config);
-// In how many parts cuDNN computes a layer's backward pass in that; 1 where it is not cuDNN's.
+// In how many parts cuDNN computes a layer's backward pass within gpu_scratch_bytes(); 1 if the
+// built-in kernels compute it.
 int64_t gpu_attention_parts(const TrainConfig& config);
 
-// Of rank `rank` of the config's mesh. `threads` is the CPU backend's.
+// Plans the training of rank `rank` of the config's mesh. `threads` is the CPU backend's.
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank = 0);
 

@@ -24,7 +24,7 @@ Checkpointing::Checkpointing(const TrainConfig& config, const TrainContext& cont
       context_(context),
       store_(config.checkpoint_directory, config.max_checkpoints_to_keep,
              config.checkpoint_file_bytes),
-      peers_(GroupPeers::of_writers(context.groups, kCheckpointLane)) {}
+      peers_(GroupPeers::of_writers(context.groups, kCheckpointChannel)) {}
 
 absl::Status Checkpointing::open(const nlohmann::json& data) {
   data_ = data;
@@ -38,11 +38,12 @@ absl::Status Checkpointing::open(const nlohmann::json& data) {
 void Checkpointing::attach(RankModel& rank_model) {
   rank_model_ = &rank_model;
   if (!config_.enable_checkpointing || !config_.async_checkpointing) return;
-  if (!writes() && !local_.has_value()) return;  // else it keeps copies of others'
+  // If there are local checkpoints, ranks that write nothing store copies of other ranks.
+  if (!writes() && !local_.has_value()) return;
   saver_ = std::make_unique<BackgroundSaver>(
       store_, rank_model.plan().checkpoint_layout(),
       writes() ? rank_model.staging().value() : CheckpointBlocks{},
-      [this](const SaveOutcome& outcome) { show(outcome); }, peers(),
+      [this](const SaveOutcome& outcome) { publish(outcome); }, peers(),
       rank_model.backend().memory());
 }
 
@@ -50,7 +51,8 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   saved_step_ = -1;
   local_step_ = 0;
   if (!config_.enable_checkpointing) return std::nullopt;
-  // A disk that stays full would let every rollback begin at the same checkpoint, for ever.
+  // Count the result: with a disk that stays full, rollbacks would otherwise return to the same
+  // checkpoint forever.
   if (saver_ != nullptr) {
     if (const auto outcome = wait_for_saver()) {
       if (auto status = report(*outcome); !status.ok()) return status;
@@ -64,7 +66,8 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   auto newest = restore_newest(
       context_.groups.of({.axes = {MeshAxis::kData}}), peers(), store_,
       [this](const CheckpointInfo& found) { return judge(found); }, *rank_model_, context_.out);
-  // A node that has not mounted the file system has an empty folder in its place, and the job would begin anew in silence.
+  // On a node that has not mounted the file system the folder is empty, and the job would silently
+  // start from step 0.
   if (newest.ok() && !newest->has_value() && context_.known_checkpoint_step > 0) {
     return absl::InternalError(
         absl::StrCat("an earlier attempt has saved step ", context_.known_checkpoint_step, " in ",
@@ -85,19 +88,19 @@ absl::Status Checkpointing::judge(const CheckpointInfo& checkpoint) const {
   return note.status();
 }
 
-void Checkpointing::ask() {
-  asked_ = config_.enable_checkpointing;
-  if (!asked_ && leader())
+void Checkpointing::request() {
+  requested_ = config_.enable_checkpointing;
+  if (!requested_ && leader())
     context_.err << "no checkpoint is saved on request: enable_checkpointing is False" << std::endl;
 }
 
-void Checkpointing::hear(const StepTail& votes) {
-  if (votes.checkpoint_votes > 0) ask();
-  others_save_ = votes.saving_votes > 0;
+void Checkpointing::apply_votes(const StepTail& votes) {
+  if (votes.checkpoint_votes > 0) request();
+  peers_saving_ = votes.saving_votes > 0;
 }
 
 bool Checkpointing::checkpoint_is_due(int64_t step) const {
-  return asked_ || step % config_.checkpoint_period == 0;
+  return requested_ || step % config_.checkpoint_period == 0;
 }
 
 bool Checkpointing::is_due(int64_t step, bool last) const {
@@ -106,10 +109,10 @@ bool Checkpointing::is_due(int64_t step, bool last) const {
 
 bool Checkpointing::has_saved(int64_t step) {
   finish();
-  return !is_news(step);
+  return !needs_save(step);
 }
 
-bool Checkpointing::is_news(int64_t step) const {
+bool Checkpointing::needs_save(int64_t step) const {
   return config_.enable_checkpointing && step > 0 && step != saved_step_;
 }
 
@@ -120,15 +123,16 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   if (!checkpoint_is_due(step)) return save_locally(step, samples);
-  asked_ = false;
+  requested_ = false;
   local_step_ = step;
-  // First: what becomes of it decides on all writers alike whether there is something to save.
+  // Wait first: the result of the earlier save decides on all writers whether there is state to
+  // save.
   if (saver_ != nullptr) {
     if (const auto before = wait_for_saver()) {
       if (auto status = report(*before); !status.ok()) return status;
     }
   }
-  if (!is_news(step)) return absl::OkStatus();
+  if (!needs_save(step)) return absl::OkStatus();
   if (!writes()) {
     saved_step_ = step;
     return absl::OkStatus();
@@ -145,13 +149,13 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
 
 absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {
   finish();
-  if (!is_news(step) || !writes()) return absl::OkStatus();
+  if (!needs_save(step) || !writes()) return absl::OkStatus();
   stall_of_save_ = {};
   const SaveOutcome outcome = save_now(step, samples);
   return outcome.status.ok() ? report(outcome) : outcome.status;
 }
 
-// From the live blocks: nobody changes them meanwhile.
+// Saves the live blocks, which nothing changes meanwhile.
 SaveOutcome Checkpointing::save_now(int64_t step, uint64_t samples) {
   SaveOutcome outcome{.step = step, .status = {}, .notes = {}, .written_in = {}};
   {
@@ -162,7 +166,7 @@ SaveOutcome Checkpointing::save_now(int64_t step, uint64_t samples) {
     outcome.written_in = monotonic_now() - begin;
   }
   saved_step_ = step;
-  show(outcome);
+  publish(outcome);
   return outcome;
 }
 
@@ -180,11 +184,11 @@ absl::Status Checkpointing::collect() {
 
 void Checkpointing::finish() {
   if (saver_ == nullptr) return;
-  // Who waits here goes on to something that matters more than a count of failures.
+  // The caller is leaving or rolling back: a failed save does not stop it.
   if (const auto outcome = wait_for_saver()) (void)report(*outcome);
 }
 
-// The wait is over, and counted, before anything is said of the save.
+// The stall ends, and is counted, before the save is reported.
 std::optional<SaveOutcome> Checkpointing::wait_for_saver() {
   const Stall stall(*this);
   return saver_->finish();
@@ -192,9 +196,9 @@ std::optional<SaveOutcome> Checkpointing::wait_for_saver() {
 
 Duration Checkpointing::take_stall() { return std::exchange(stall_, {}); }
 
-// On either thread: whoever waits for a checkpoint sees it as soon as it is there. One page says it for all ranks, which makes it
-// count once.
-void Checkpointing::show(const SaveOutcome& outcome) {
+// Called on either thread, so that the page shows a checkpoint as soon as it exists. Only the
+// leader's page shows it, so that it counts once.
+void Checkpointing::publish(const SaveOutcome& outcome) {
   if (!leader() || outcome.local) return;
   context_.page.end_checkpoint({.step = outcome.step,
                                 .saved = outcome.status.ok(),
@@ -203,7 +207,7 @@ void Checkpointing::show(const SaveOutcome& outcome) {
 
 absl::Status Checkpointing::report(const SaveOutcome& outcome) {
   if (outcome.local) return report_local(outcome);
-  // The leader knows the same, and speaks.
+  // The leader has the same result and reports it.
   if (!leader()) {
     if (!outcome.status.ok()) saved_step_ = -1;
     return absl::OkStatus();
@@ -217,18 +221,18 @@ absl::Status Checkpointing::report(const SaveOutcome& outcome) {
                  << std::endl;
     return absl::OkStatus();
   }
-  saved_step_ = -1;  // whatever the newest is, this state is not in it
+  saved_step_ = -1;  // no checkpoint contains this state
   ++failures_in_a_row_;
   if (absl::IsAborted(outcome.status)) return outcome.status;
   const std::string message(outcome.status.message());
   if (failures_in_a_row_ < kSaveFailuresInARowMax) {
-    context_.err << "warning: " << message << "; earlier checkpoints are as they were, and the job "
-                 << "goes on (failure " << failures_in_a_row_ << " in a row; number "
-                 << kSaveFailuresInARowMax << " ends it)" << std::endl;
+    context_.err << "warning: " << message << "; earlier checkpoints are unchanged and training "
+                 << "continues (failure " << failures_in_a_row_ << " in a row; number "
+                 << kSaveFailuresInARowMax << " ends the job)" << std::endl;
     return absl::OkStatus();
   }
-  return absl::AbortedError(absl::StrCat(message, "; so were the ", kSaveFailuresInARowMax - 1,
-                                         " checkpoints before it"));
+  return absl::AbortedError(absl::StrCat(message, "; the ", kSaveFailuresInARowMax - 1,
+                                         " checkpoints before it failed, too"));
 }
 
 }  // namespace muster::trainer

@@ -1,18 +1,23 @@
-// What one rank does about checkpoints: how one is saved when the training loop wants it, what is said of it, and what becomes
-// of one that fails. Every rank calls the same functions after the same steps. Of the ranks that have the same numbers, which are
-// those along data, the first writes and reads: together they are the writers, each of which saves its shards (checkpoint.h) and
-// of which rank 0 leads and speaks. The others get what is restored by a broadcast along data.
+// Checkpoints of one rank: saves them when the training loop requests it, reports them, and handles
+// failures. Every rank calls the same functions after the same steps. Ranks along data have the
+// same state, and the first of them writes and reads it. These first ranks are the writers: each
+// saves its shards (checkpoint.h), and rank 0 leads them and prints the lines. The other ranks
+// receive restored state by a broadcast along data.
 //
-// async_checkpointing, the default, writes in the background (background_saver.h); the training waits for what is left of the
-// copy when it is about to change parameters, and for the save before where that is not over yet. False: it waits for the disk.
+// By default (async_checkpointing), saves run in the background (background_saver.h). Training
+// waits for the rest of the copy only before it changes parameters, and for an earlier save that is
+// not complete. Without it, training waits for the disk.
 //
-// With enable_emergency_checkpoint nodes keep copies in their memory between checkpoints (local_checkpoints.h), by the same two
-// halves: one save is in flight, and a checkpoint goes first. A local one waits for the first step at which no rank saves any more,
-// which ranks say in the step's sums (step_tail.h): training never waits for it. One that fails is a line, and never more.
+// If enable_emergency_checkpoint is set, nodes store copies in their memory between checkpoints
+// (local_checkpoints.h) through the same saver: one save is in flight, and checkpoints have
+// priority. A local save waits for the first step at which no rank is saving, which ranks report in
+// the step's reduced sums (step_tail.h): training never waits for it. A failed one prints a line
+// and has no other effect.
 //
-// A checkpoint that cannot be saved is a warning, and the training goes on: earlier checkpoints are untouched. After
-// kSaveFailuresInARowMax of them the job ends, because what it computes would be lost; so it does at once when another attempt
-// has taken the directory, and when the last state of all is not saved.
+// A checkpoint that cannot be saved is a warning, and training continues: earlier checkpoints are
+// untouched. After kSaveFailuresInARowMax failures in a row the job ends, because its work would be
+// lost. It ends at once if another attempt has taken the directory, or if the last state is not
+// saved.
 #pragma once
 
 #include <atomic>
@@ -38,60 +43,67 @@
 
 namespace muster::trainer {
 
-// A disk that was full for three periods will not empty itself, and the job's restart is noticed by more people than a warning.
+// A disk that was full for three periods stays full, and users notice a restart sooner than a
+// warning.
 constexpr int kSaveFailuresInARowMax = 3;
 
 // "saved <what>: 223.9 MiB in 0.912 s (0.26 GB/s), training waited 0.004 s"
 std::string saved_line(const std::string& what, uint64_t bytes, Duration written_in,
                        Duration stall);
 
-// A rollback is from shared storage: what is in memory is of the moment before, and has what led to the rollback.
+// A rollback restores from shared storage: local checkpoints are from just before the rollback and
+// contain its cause.
 enum class RestoreFrom { kAnywhere, kSharedStorage };
 
-// One thread at a time. All references outlive it.
+// Called on one thread at a time. All references outlive it.
 class Checkpointing {
  public:
   Checkpointing(const TrainConfig& config, const TrainContext& context);
 
-  // Rank 0 takes the directory, and all writers see it. `data` (data_order.h) is what checkpoints are of.
+  // Rank 0 takes the directory, and all writers access it. `data` is the data order (data_order.h)
+  // that checkpoints record.
   absl::Status open(const nlohmann::json& data);
-  // From here on `replica` can be saved.
+  // Enables saves of `rank_model`.
   void attach(RankModel& rank_model);
-  // Brings all ranks' replicas to the newest whole checkpoint, when the save in flight is over; none when there is none. One of
-  // other data is an error (judge_data_order). From shared storage alone: all local ones are removed first.
+  // Waits for the save in flight and restores the newest whole checkpoint on all ranks; nullopt if
+  // there is none. Returns an error for a checkpoint with other data (judge_data_order).
+  // kSharedStorage: removes all local checkpoints first.
   absl::StatusOr<std::optional<RestoredAt>> restore(RestoreFrom from);
 
-  // What all ranks have voted for in a step that is not over: somebody wants a checkpoint; somebody's save in the background is not over.
-  void hear(const StepTail& votes);
-  // After `step` completed steps: a checkpoint is; or a local one is, which nothing saves when no step follows.
+  // Applies the votes of all ranks in a step: a request for a checkpoint, and background saves that
+  // are not complete.
+  void apply_votes(const StepTail& votes);
+  // Whether a save is due after `step` completed steps: a checkpoint, or a local one unless `last`.
   bool is_due(int64_t step, bool last) const;
-  // The former alone.
+  // Whether a checkpoint is due, without local ones.
   bool checkpoint_is_due(int64_t step) const;
-  // Saves the state after `step` completed steps, which is at position `samples` of the data, where it is due. An error ends the job.
+  // Saves the state after `step` completed steps, at position `samples` of the data: a checkpoint
+  // if due, otherwise a local one. An error ends the job.
   absl::Status save(int64_t step, uint64_t samples);
-  // The same when no step comes after it: returns when the checkpoint is there. An error says that it is not.
+  // Saves the last state: blocks until the checkpoint exists. An error means that it does not.
   absl::Status save_last(int64_t step, uint64_t samples);
-  // Whether of the state after `step` steps nothing is left to save, when the save in flight is over.
+  // Waits for the save in flight. Returns whether the state after `step` steps needs no save.
   bool has_saved(int64_t step);
-  // To be called before parameters or optimizer state change.
+  // Called before parameters or optimizer state change. Blocks until the copy is complete.
   void before_update();
-  // Reports a save that has ended meanwhile. An error ends the job.
+  // Reports a save that has completed in the meantime. An error ends the job.
   absl::Status collect();
   // Waits for the save in flight and reports it.
   void finish();
-  // The job is done: its local checkpoints are removed.
+  // Removes the job's local checkpoints, once the job is done.
   void remove_local();
 
-  // A save runs in the background that somebody waits for: no local one. Any thread, once a replica is attached.
+  // Whether a background save of a checkpoint, not a local one, is in progress. Thread-safe after
+  // attach().
   bool is_saving() const { return is_busy() && !saves_locally_; }
-  // Of either kind. As is_saving().
+  // Whether a save of either kind is in progress. Thread-safe after attach().
   bool is_busy() const { return saver_ != nullptr && saver_->is_saving(); }
 
-  // How long the training stood still for checkpoints since the last call.
+  // Returns how long training has waited for checkpoints since the last call.
   Duration take_stall();
 
  private:
-  // Counts the time of its life.
+  // Adds its own lifetime to the stall.
   class Stall {
    public:
     explicit Stall(Checkpointing& checkpoints)
@@ -112,41 +124,41 @@ class Checkpointing {
 
   bool leader() const { return context_.groups.rank() == 0; }
   bool writes() const { return writes_checkpoints(context_.groups.mesh(), context_.groups.rank()); }
-  // Null where one rank has all.
+  // Null if one rank holds everything.
   CheckpointPeers* peers() { return peers_.has_value() ? &*peers_ : nullptr; }
-  void ask();
+  void request();
   bool local_is_due(int64_t step) const;
   absl::Status open_local();
   absl::Status save_locally(int64_t step, uint64_t samples);
   absl::StatusOr<std::optional<RestoredAt>> restore_local();
   absl::Status judge_local(const CheckpointInfo& found) const;
   absl::Status report_local(const SaveOutcome& outcome);
-  // Whether there is something to save that no checkpoint has, or is about to have.
-  bool is_news(int64_t step) const;
+  // Whether the state is in no checkpoint and in no save in flight.
+  bool needs_save(int64_t step) const;
   absl::Status judge(const CheckpointInfo& checkpoint) const;
   CheckpointInfo info(int64_t step, uint64_t samples) const;
   std::optional<SaveOutcome> wait_for_saver();
   SaveOutcome save_now(int64_t step, uint64_t samples);
   absl::Status report(const SaveOutcome& outcome);
-  void show(const SaveOutcome& outcome);
+  void publish(const SaveOutcome& outcome);
 
   const TrainConfig& config_;
   const TrainContext& context_;
   CheckpointStore store_;
-  nlohmann::json data_;  // in which order
+  nlohmann::json data_;  // the data order
   RankModel* rank_model_ = nullptr;
-  std::optional<GroupPeers> peers_;  // of a writer: the others
-  std::unique_ptr<BackgroundSaver>
-      saver_;  // with async_checkpointing, of a writer; and of all with local checkpoints
+  std::optional<GroupPeers> peers_;  // the writers' group; nullopt if there is one writer
+  // Set with async_checkpointing, on writers; with local checkpoints on all ranks.
+  std::unique_ptr<BackgroundSaver> saver_;
 
   std::optional<LocalCheckpoints> local_;
-  int64_t local_step_ = 0;                   // of the newest save of either kind that was begun
-  bool others_save_ = false;                 // somebody did when the step's sums were made
+  int64_t local_step_ = 0;                   // of the newest save of either kind that has begun
+  bool peers_saving_ = false;                // a rank was saving when the step's sums were reduced
   std::atomic<bool> saves_locally_ = false;  // the save in flight is a local one
-  bool local_told_ = false;                  // that they are saved
+  bool local_reported_ = false;              // the line about local saves was printed
 
-  bool asked_ = false;
-  bool copying_ = false;     // since the newest begin(), as far as this thread knows
+  bool requested_ = false;   // a checkpoint was requested
+  bool copying_ = false;     // the newest save may still be copying the state
   int64_t saved_step_ = -1;  // of the newest checkpoint, or of the save in flight
   int failures_in_a_row_ = 0;
   Duration stall_{};          // since take_stall()

@@ -1,4 +1,5 @@
-// The local checkpoints of a rank: when one is due, what is said of it, and what a restart gets of them.
+// The local checkpoints of a rank: when one is due, how it is reported, and how a restart restores
+// it.
 #include <algorithm>
 #include <utility>
 
@@ -22,10 +23,11 @@ absl::Status Checkpointing::open_local() {
   return absl::OkStatus();
 }
 
-// The first step behind a multiple of the period at which nobody saves: all ranks count alike.
+// Due at the first step at or after a multiple of the period at which no rank is saving. All ranks
+// decide alike.
 bool Checkpointing::local_is_due(int64_t step) const {
   const int64_t period = config_.local_checkpoint_period;
-  return local_.has_value() && !others_save_ && step / period > local_step_ / period;
+  return local_.has_value() && !peers_saving_ && step / period > local_step_ / period;
 }
 
 absl::Status Checkpointing::save_locally(int64_t step, uint64_t samples) {
@@ -54,31 +56,32 @@ absl::Status Checkpointing::save_locally(int64_t step, uint64_t samples) {
   return report_local(outcome);
 }
 
-// Steps may be shorter than lines are useful: the first is told, and whatever differs from the one before.
+// Reports the first save, and every change between success and failure: lines for each would be too
+// many with short steps.
 absl::Status Checkpointing::report_local(const SaveOutcome& outcome) {
   if (!leader()) return absl::OkStatus();
   const std::string what = absl::StrCat("local checkpoint of step ", outcome.step);
   if (!outcome.status.ok()) {
     context_.err << "warning: " << what
                  << " is not saved: " << std::string(outcome.status.message())
-                 << "; the one before stays" << std::endl;
-  } else if (!local_told_) {
+                 << "; the earlier one remains" << std::endl;
+  } else if (!local_reported_) {
     context_.out << saved_line(what, rank_model_->plan().checkpoint_layout().bytes(),
                                outcome.written_in, stall_of_save_)
                  << "; so are later ones, every " << config_.local_checkpoint_period << " steps"
                  << std::endl;
   }
-  local_told_ = outcome.status.ok();
+  local_reported_ = outcome.status.ok();
   return absl::OkStatus();
 }
 
-// What lies in memory is of this job; whether of this run, and of its data, is asked as of a checkpoint.
+// The local checkpoints belong to this job. Checks that they belong to this run and its data.
 absl::Status Checkpointing::judge_local(const CheckpointInfo& found) const {
   for (const auto& [key, mine] :
        {std::pair("run_name", config_.run_name),
         std::pair("checkpoint_directory", config_.checkpoint_directory)}) {
     if (found.config.value(key, "") != mine)
-      return absl::InvalidArgumentError(absl::StrCat("it is of another ", key));
+      return absl::InvalidArgumentError(absl::StrCat("it has another ", key));
   }
   return judge(found);
 }
@@ -89,7 +92,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore_local() {
   int64_t shared_step = 0;
   if (leader()) {
     const auto shared = store_.newest(notes, /*checksums=*/false);
-    notes.clear();  // whoever restores it says them
+    notes.clear();  // restoring that checkpoint prints them
     if (shared.ok() && shared->has_value()) shared_step = (*shared)->step;
   }
   const auto restored = local_->restore(
@@ -103,7 +106,8 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore_local() {
   auto at = share_restored(context_.groups.of({.axes = {MeshAxis::kData}}),
                            std::optional(RestoredAt{found.step, found.samples}), *rank_model_);
   if (!at.ok()) return at;
-  // Due after the next step: a node that is new has no copies yet, and nobody has one of what it holds.
+  // Makes a local save due after the next step: a new node has no copies yet, and no other node has
+  // a copy of its state.
   local_step_ = std::max<int64_t>(found.step - config_.local_checkpoint_period, 0);
   if (!leader()) return at;
   if (shared_step > 0) context_.page.set_checkpoint_step(shared_step);

@@ -21,8 +21,8 @@ absl::Status DataFault::verdict(const StepTail& reduced) const {
   if (reduced.data_faults == 0 || !own_.ok()) return own_;
   return absl::UnavailableError(
       reduced.data_faults == 1
-          ? absl::StrCat("rank ", reduced.data_fault_rank_sum, " cannot read it; its log says why")
-          : absl::StrCat(reduced.data_faults, " ranks cannot read it; their logs say why"));
+          ? absl::StrCat("rank ", reduced.data_fault_rank_sum, " cannot read it; see its log")
+          : absl::StrCat(reduced.data_faults, " ranks cannot read it; see their logs"));
 }
 
 }  // namespace muster::trainer

@@ -1,6 +1,7 @@
-// A rank that cannot read its data. Other ranks wait for its part of every pass and sum, so its passes go on with blank batches, and
-// it says so in the sums behind them (step_tail.h): all ranks hear of it at the same place, and leave with the state that they had
-// before, which they can still save.
+// The protocol for a rank that cannot read its data. Other ranks wait for its part of every pass
+// and collective, so it continues with blank batches and reports the fault in the sums that follow
+// (step_tail.h). All ranks learn of it at the same point, and leave with the state before the step,
+// which they can still save.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,18 @@
 
 namespace muster::trainer {
 
-// Of the passes between two sums. One thread.
+// Covers the passes between two reductions. Called on one thread only.
 class DataFault {
  public:
-  // What data.load() gives, or a blank batch.
+  // Returns data.load()'s batch, or a blank one after an error.
   Batch load(StepData& data, uint64_t first, int32_t micro_batch);
   void vote(int rank, StepTail& mine) const;
-  // What the sums say of it: the rank's own error, or Unavailable that names the rank that has one. The same on all ranks is
-  // whether it is OK.
+  // Returns the rank's own error, or Unavailable that names the rank that has one. All ranks agree
+  // on whether it is OK.
   absl::Status verdict(const StepTail& reduced) const;
 
  private:
-  absl::Status own_;  // the first
+  absl::Status own_;  // the first error
 };
 
 }  // namespace muster::trainer

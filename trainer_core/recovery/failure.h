@@ -1,4 +1,4 @@
-// How a rank's errors become its exit code.
+// Maps a rank's errors to its exit code.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,8 +7,9 @@
 
 namespace muster::trainer {
 
-// Of an error before the first step. Lost or silent peers make kPeerLost: this rank is a victim, not a cause. What outside
-// input or a disk did makes kBadInput: trying again cannot help. The rest is kFailure.
+// For an error before the first step. A lost or silent peer gives kPeerLost: this rank is a victim,
+// not the cause. Bad input or a disk error gives kBadInput: a retry cannot help. Anything else is
+// kFailure.
 inline ExitCode exit_code_for(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -25,9 +26,9 @@ inline ExitCode exit_code_for(const absl::Status& status) {
   }
 }
 
-// Of a collective's error once training has begun. The input was found good then: nothing is kBadInput any more, nor is
-// what a disk does to a checkpoint or to the data, which is kFailure, so that the job is tried again. One that is full has a code of its
-// own: somebody has to make room.
+// For an error after training has begun. The input was valid then, so nothing is kBadInput any
+// more: a disk's fault in a checkpoint or the data is kFailure, and the job is retried. A full disk
+// has its own code, because a person has to make room.
 inline ExitCode exit_code_of_step(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kResourceExhausted) return ExitCode::kDiskFull;
   const ExitCode code = exit_code_for(status);

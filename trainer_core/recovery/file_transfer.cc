@@ -12,13 +12,13 @@
 namespace muster::trainer {
 namespace {
 
-// Collectives move numbers: bytes go as int32, the last one filled up.
+// Collectives move typed elements: bytes travel as int32, with the last element padded.
 constexpr size_t kNumberBytes = sizeof(int32_t);
 static_assert(kBlockBytes % kNumberBytes == 0);
 
 size_t numbers_of(size_t bytes) { return (bytes + kNumberBytes - 1) / kNumberBytes; }
 
-// One step of an exchange: no bytes where there is nobody.
+// One step of an exchange; a direction without a partner has 0 bytes.
 absl::Status exchange(ProcessGroup& group, const Partners& partners, const char* out,
                       size_t out_bytes, char* in, size_t in_bytes, std::string_view name) {
   const ConstBufferView outgoing(out, numbers_of(out_bytes), DType::kI32);
@@ -30,7 +30,7 @@ absl::Status exchange(ProcessGroup& group, const Partners& partners, const char*
   return absl::OkStatus();
 }
 
-// The blocks of a file that is sent. One that cannot be read goes as it is.
+// Reads the blocks of a file to send. An unreadable block is sent as it is.
 class Sender {
  public:
   Sender(const std::string& folder, const StoredFile& file, absl::Status& local) : local_(local) {
@@ -55,7 +55,7 @@ class Sender {
   absl::Status& local_;
 };
 
-// The other end: what cannot be written is let go.
+// Writes the received file. After a write error the rest is discarded.
 class Receiver {
  public:
   Receiver(const std::string& folder, const StoredFile& file, absl::Status& local) : local_(local) {
@@ -63,7 +63,7 @@ class Receiver {
     if (arriving.ok()) file_ = std::move(*arriving);
     local_.Update(arriving.status());
   }
-  char* place() { return buffer_.get(); }
+  char* buffer() { return buffer_.get(); }
   void take(size_t bytes) {
     if (file_ == nullptr) return;
     const absl::Status written = file_->append({buffer_.get(), bytes});
@@ -80,7 +80,7 @@ class Receiver {
   absl::Status& local_;
 };
 
-// Of block `index`; 0 behind the last one, or without a file.
+// Returns the bytes of block `index`; 0 after the last one, or without a file.
 size_t block_bytes(const StoredFile* file, size_t index) {
   if (file == nullptr || index >= file->digest.blocks.size()) return 0;
   return std::min<uint64_t>(kBlockBytes, file->digest.bytes - index * kBlockBytes);
@@ -99,7 +99,7 @@ Partners partners_in(const std::vector<FileTransfer>& round, int rank) {
 
 absl::StatusOr<std::string> exchange_texts(ProcessGroup& group, const Partners& partners,
                                            std::string_view mine, std::string_view name) {
-  const bool sends = partners.to != kNobody, receives = partners.from != kNobody;
+  const bool sends = partners.to != kNoPeer, receives = partners.from != kNoPeer;
   MUSTER_CHECK(mine.size() <= kManifestBytesMax) << mine.size() << " bytes";
   const auto own = static_cast<int32_t>(mine.size());
   int32_t bytes = 0;
@@ -129,7 +129,7 @@ absl::Status exchange_files(ProcessGroup& group, const Partners& partners,
     const size_t out = block_bytes(outgoing, block), in = block_bytes(incoming, block);
     if (out == 0 && in == 0) break;
     const auto status = exchange(group, partners, out > 0 ? sender->read(block) : nullptr, out,
-                                 in > 0 ? receiver->place() : nullptr, in, name);
+                                 in > 0 ? receiver->buffer() : nullptr, in, name);
     if (!status.ok()) return status;
     if (in > 0) receiver->take(in);
   }

@@ -15,43 +15,44 @@ namespace {
 
 using nlohmann::json;
 
-// What a rank says when it leaves.
-struct Place {
-  int64_t turn = 0;
+// The message of a rank that leaves.
+struct PeerRequest {
+  int64_t commit = 0;
   bool save = false;
 
-  std::string text() const { return json{{"turn", turn}, {"save", save}}.dump(); }
+  std::string text() const { return json{{"commit", commit}, {"save", save}}.dump(); }
 };
 
-absl::StatusOr<Place> place_of(const PeerMessage& message) {
+absl::StatusOr<PeerRequest> request_of(const PeerMessage& message) {
   if (!message.status.ok()) return message.status;
-  const json place = json::parse(message.body, nullptr, /*allow_exceptions=*/false);
-  if (!place.is_object()) return absl::InternalError("a rank that leaves says no turn");
-  return Place{place.at("turn").get<int64_t>(), place.at("save").get<bool>()};
+  const json request = json::parse(message.body, nullptr, /*allow_exceptions=*/false);
+  if (!request.is_object()) return absl::InternalError("a leaving rank sent no step count");
+  return PeerRequest{request.at("commit").get<int64_t>(), request.at("save").get<bool>()};
 }
 
-// Where all of them are to be.
-absl::StatusOr<Place> highest(const std::vector<PeerMessage>& places) {
-  Place target;
-  for (const PeerMessage& message : places) {
-    const auto place = place_of(message);
-    if (!place.ok()) return place.status();
-    target = {std::max(target.turn, place->turn), target.save || place->save};
+// Returns the state to reach: the highest commit, and whether any rank requests a save.
+absl::StatusOr<PeerRequest> highest(const std::vector<PeerMessage>& requests) {
+  PeerRequest target;
+  for (const PeerMessage& message : requests) {
+    const auto request = request_of(message);
+    if (!request.ok()) return request.status();
+    target = {std::max(target.commit, request->commit), target.save || request->save};
   }
   return target;
 }
 
-absl::StatusOr<Place> meet(CheckpointPeers& peers, Leaving& leaving, const Place& mine) {
+absl::StatusOr<PeerRequest> meet(CheckpointPeers& peers, Leaving& leaving,
+                                 const PeerRequest& mine) {
   leaving.wait_for_peers();
-  const auto places = gather_messages(peers, {absl::OkStatus(), mine.text()});
-  if (!places.ok()) return places.status();
-  const auto wanted = highest(*places);
-  const auto told = share_message(peers, {wanted.status(), wanted.ok() ? wanted->text() : ""});
-  if (!told.ok()) return told.status();
-  auto target = place_of(*told);
+  const auto requests = gather_messages(peers, {absl::OkStatus(), mine.text()});
+  if (!requests.ok()) return requests.status();
+  const auto wanted = highest(*requests);
+  const auto shared = share_message(peers, {wanted.status(), wanted.ok() ? wanted->text() : ""});
+  if (!shared.ok()) return shared.status();
+  auto target = request_of(*shared);
   if (!target.ok()) return target;
   if (!leaving.peers_are_there()) return absl::DeadlineExceededError("this rank has given up");
-  const auto there = gather_messages(peers, {leaving.reach(target->turn)});
+  const auto there = gather_messages(peers, {leaving.reach(target->commit)});
   if (!there.ok()) return there.status();
   const auto verdict = share_message(peers, {first_error(peers, *there)});
   if (!verdict.ok()) return verdict.status();
@@ -71,30 +72,30 @@ bool Leaving::started() const {
   return started_;
 }
 
-void Leaving::expect_turn() {
+void Leaving::expect_commit() {
   const std::lock_guard lock(mutex_);
-  expects_turn_ = true;
+  expects_commit_ = true;
 }
 
-void Leaving::expect_no_turn() {
+void Leaving::expect_no_commit() {
   const std::lock_guard lock(mutex_);
-  expects_turn_ = false;
+  expects_commit_ = false;
   changed_.notify_all();
 }
 
-bool Leaving::begin_turn() {
+bool Leaving::begin_commit() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return turns_ < turns_max_ || left_; });
+  changed_.wait(lock, [&] { return commits_ < commits_max_ || left_; });
   if (left_) return false;
-  expects_turn_ = false;
-  in_turn_ = true;
+  expects_commit_ = false;
+  in_commit_ = true;
   return true;
 }
 
-void Leaving::end_turn() {
+void Leaving::end_commit() {
   const std::lock_guard lock(mutex_);
-  in_turn_ = false;
-  ++turns_;
+  in_commit_ = false;
+  ++commits_;
   changed_.notify_all();
 }
 
@@ -122,22 +123,23 @@ void Leaving::left() {
 
 int64_t Leaving::hold() {
   const std::lock_guard lock(mutex_);
-  turns_max_ = turns_ + (in_turn_ ? 1 : 0);
-  return turns_max_;
+  commits_max_ = commits_ + (in_commit_ ? 1 : 0);
+  return commits_max_;
 }
 
-void Leaving::wait_for_turn() {
+void Leaving::wait_for_commit() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !in_turn_ || over_; });
+  changed_.wait(lock, [&] { return !in_commit_ || over_; });
 }
 
-void Leaving::wait_for_expected_turn() {
+void Leaving::wait_for_expected_commit() {
   std::unique_lock lock(mutex_);
-  turns_max_ = turns_ + (in_turn_ || expects_turn_ ? 1 : 0);
+  commits_max_ = commits_ + (in_commit_ || expects_commit_ ? 1 : 0);
   changed_.notify_all();
-  // Behind the turn that was expected the loop may expect the next one before this thread is awake.
-  changed_.wait(lock,
-                [&] { return over_ || (!in_turn_ && (turns_ >= turns_max_ || !expects_turn_)); });
+  // After the expected commit the loop may expect the next one before this thread wakes up.
+  changed_.wait(lock, [&] {
+    return over_ || (!in_commit_ && (commits_ >= commits_max_ || !expects_commit_));
+  });
 }
 
 void Leaving::wait_for_peers() {
@@ -162,27 +164,27 @@ bool Leaving::has_given_up() const {
   return meeting_ == Meeting::kGivenUp;
 }
 
-absl::Status Leaving::reach(int64_t turn) {
+absl::Status Leaving::reach(int64_t commit) {
   std::unique_lock lock(mutex_);
-  turns_max_ = std::max(turns_max_, turn);
+  commits_max_ = std::max(commits_max_, commit);
   changed_.notify_all();
-  if (by_ == By::kSignalThread) changed_.wait(lock, [&] { return turns_ >= turn || over_; });
-  if (turns_ >= turn) return absl::OkStatus();
-  // Who has lost a peer is not to blame for it.
+  if (by_ == By::kSignalThread) changed_.wait(lock, [&] { return commits_ >= commit || over_; });
+  if (commits_ >= commit) return absl::OkStatus();
+  // A rank that has lost a peer is not to blame.
   const bool lost = absl::IsUnavailable(why_over_) || absl::IsDeadlineExceeded(why_over_);
   return absl::Status(
       lost ? why_over_.code() : absl::StatusCode::kFailedPrecondition,
-      absl::StrCat("the step that it was about to complete has failed: ", why_over_.message()));
+      absl::StrCat("the step that it was about to complete failed: ", why_over_.message()));
 }
 
 absl::StatusOr<bool> leave_together(CheckpointPeers* peers, Leaving& leaving, bool wants_save) {
-  const Place mine{leaving.hold(), wants_save};
+  const PeerRequest mine{leaving.hold(), wants_save};
   if (peers == nullptr) {
-    if (auto status = leaving.reach(mine.turn); !status.ok()) return status;
+    if (auto status = leaving.reach(mine.commit); !status.ok()) return status;
     return wants_save;
   }
   const auto target = meet(*peers, leaving, mine);
-  leaving.wait_for_turn();
+  leaving.wait_for_commit();
   if (!target.ok()) return target.status();
   return target->save;
 }

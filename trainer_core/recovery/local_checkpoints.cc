@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<StoredFile>> files_of(const std::string& part) {
 
 }  // namespace
 
-LocalPlace local_place(const TrainConfig& config, const std::string& given) {
+LocalStorage local_storage(const TrainConfig& config, const std::string& given) {
   const std::string& run = config.checkpoint_directory;
   const std::filesystem::path usual =
       given.empty() ? absl::StrCat("/dev/shm/muster-", geteuid(), "-",
@@ -55,16 +55,16 @@ LocalPlace local_place(const TrainConfig& config, const std::string& given) {
       host_identity()};
 }
 
-LocalCheckpoints::LocalCheckpoints(const LocalPlace& place, int64_t file_bytes,
+LocalCheckpoints::LocalCheckpoints(const LocalStorage& storage, int64_t file_bytes,
                                    ProcessGroups& groups)
-    : store_(place.folder),
-      host_(place.host),
+    : store_(storage.folder),
+      host_(storage.host),
       file_bytes_(file_bytes),
-      group_(groups.of({.axes = AxisSet::all()}, kLocalLane)),
-      peers_(GroupPeers::of_all(groups, kLocalLane, kLocalName)),
+      group_(groups.of({.axes = AxisSet::all()}, kLocalChannel)),
+      peers_(GroupPeers::of_all(groups, kLocalChannel, kLocalName)),
       mesh_(groups.mesh()) {}
 
-bool LocalCheckpoints::cleans() const {
+bool LocalCheckpoints::removes_saves() const {
   return nodes_->first_of(nodes_->node_of(peers_.rank())) == peers_.rank();
 }
 
@@ -83,25 +83,24 @@ absl::Status LocalCheckpoints::open(std::vector<std::string>& notes) {
   if (!all.ok()) return all.status();
   json places = json::array();
   for (const PeerMessage& message : *all) places.push_back(message.body);
-  const auto told = share_message(peers_, {first_error(peers_, *all), places.dump()});
-  if (!told.ok()) return told.status();
-  if (!told->status.ok()) return told->status;
-  nodes_.emplace(json::parse(told->body).get<std::vector<std::string>>());
-  std::vector<FileTransfer> keeping;
+  const auto shared = share_message(peers_, {first_error(peers_, *all), places.dump()});
+  if (!shared.ok()) return shared.status();
+  if (!shared->status.ok()) return shared->status;
+  nodes_.emplace(json::parse(shared->body).get<std::vector<std::string>>());
+  std::vector<FileTransfer> copies;
   for (int rank = 0; rank < peers_.size(); ++rank) {
     const auto keeper = nodes_->keeper_of(rank);
-    if (keeper && writes_checkpoints(mesh_, rank)) keeping.push_back({rank, *keeper, 0});
+    if (keeper && writes_checkpoints(mesh_, rank)) copies.push_back({rank, *keeper, 0});
   }
-  keeping_ = in_rounds(keeping);
-  if (peers_.rank() == 0 && keeping.empty()) {
-    notes.push_back(
-        absl::StrCat("local checkpoints are in ", store_.folder(),
-                     " alone: all ranks are on one node, so that there is no second copy of them"));
+  copy_rounds_ = in_rounds(copies);
+  if (peers_.rank() == 0 && copies.empty()) {
+    notes.push_back(absl::StrCat("local checkpoints are only in ", store_.folder(),
+                                 ": all ranks are on one node, so there is no second copy"));
   }
   return absl::OkStatus();
 }
 
-// All ranks have ended the save before. The new one's name.
+// Checks that all ranks have ended the earlier save at the same step. Returns the new save's name.
 absl::StatusOr<std::string> LocalCheckpoints::begin_save(int64_t step) {
   const auto all = gather_messages(peers_, {absl::OkStatus(), absl::StrCat(step)});
   if (!all.ok()) return all.status();
@@ -114,18 +113,19 @@ absl::StatusOr<std::string> LocalCheckpoints::begin_save(int64_t step) {
   if (peers_.rank() == 0) {
     opening.body = local_save_name(step, static_cast<uint64_t>(wall_clock_unix_ns()));
   }
-  const auto told = share_message(peers_, opening);
-  if (!told.ok()) return told.status();
-  if (!told->status.ok()) return told->status;
-  return told->body;
+  const auto shared = share_message(peers_, opening);
+  if (!shared.ok()) return shared.status();
+  if (!shared->status.ok()) return shared->status;
+  return shared->body;
 }
 
-// Sends this rank's part to its keeper, and keeps those of others. The group's error; a disk's goes into `local`.
+// Sends this rank's part to its keeper, and stores those of others. Returns the group's error; a
+// local disk's error goes to `local`.
 absl::Status LocalCheckpoints::copy(const std::string& save, const std::string& own_part,
                                     absl::Status& local) {
-  for (const std::vector<FileTransfer>& round : keeping_) {
+  for (const std::vector<FileTransfer>& round : copy_rounds_) {
     const Partners partners = partners_in(round, peers_.rank());
-    const bool sends = partners.to != kNobody;
+    const bool sends = partners.to != kNoPeer;
     const auto text = exchange_texts(group_, partners, sends ? own_part : "", kLocalName);
     if (!text.ok()) return text.status();
     const bool receives = !text->empty();
@@ -168,19 +168,19 @@ absl::Status LocalCheckpoints::save(const CheckpointInfo& info, const Checkpoint
     if (auto broken = copy(*save, part, local); !broken.ok()) return broken;
     status = agree(local);
   }
-  // What peers that are lost have left may be what the next attempt needs.
+  // If peers are lost, the next attempt may need what they have left.
   if (is_group_error(status)) return status;
-  if (cleans() && status.ok()) store_.remove_others(*save);
-  if (cleans() && !status.ok()) store_.remove(*save);
+  if (removes_saves() && status.ok()) store_.remove_others(*save);
+  if (removes_saves() && !status.ok()) store_.remove(*save);
   return status;
 }
 
 void LocalCheckpoints::remove_saves() const {
-  if (cleans()) store_.remove_others("");
+  if (removes_saves()) store_.remove_others("");
 }
 
 void LocalCheckpoints::remove() {
-  if (agree(absl::OkStatus()).ok() && cleans()) store_.remove_all();
+  if (agree(absl::OkStatus()).ok() && removes_saves()) store_.remove_all();
 }
 
 }  // namespace muster::trainer

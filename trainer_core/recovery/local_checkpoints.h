@@ -1,15 +1,19 @@
-// Local checkpoints: every so many steps each node keeps what its ranks hold in memory-backed storage, and another node keeps a second
-// copy, so that a lost rank or a lost node costs a few steps and no read from shared storage (Wang et al. 2023, "GEMINI: Fast Failure
-// Recovery in Distributed Training with In-Memory Checkpoints"). All ranks of a job call the same functions in the same order: the
-// writers (checkpointing.h) have what is kept, and any rank may keep a copy, or have one that is needed.
+// Local checkpoints: at a fixed step interval each node stores its ranks' state in memory-backed
+// storage, and another node stores a second copy. A lost rank or node then costs a few steps and no
+// read from shared storage (Wang et al. 2023, "GEMINI: Fast Failure Recovery in Distributed
+// Training with In-Memory Checkpoints"). All ranks of a job call the same functions in the same
+// order. The writers (checkpointing.h) hold the state; any rank may store a copy, or have one that
+// is needed.
 //
-//   save:     all begin ──▶ writers: their files, on their own node ──▶ each to its keeper on the next node, who stores them ──▶ all
-//             agree ──▶ the save before is removed
-//   restore:  what lies where? ──▶ the newest save that is whole ──▶ each node verifies what it has ──▶ what a node wants and has not, or
-//             has damaged, another one sends ──▶ all read their boxes ──▶ all agree, or the next older one
+//   save:     all begin ──▶ writers write files on their own node ──▶ each sends them to its keeper
+//             on the next node, which stores them ──▶ all agree ──▶ the earlier save is removed
+//   restore:  gather what is stored where ──▶ choose the newest whole save ──▶ each node verifies
+//             its files ──▶ nodes send each other missing or damaged files ──▶ all read their boxes
+//             ──▶ all agree; otherwise the next older save
 //
-// While a save is written two are there; else one. A save that fails leaves the one before. It is told from the shared ones by its
-// place alone: files, manifest and reading are theirs (checkpoint/local_store.h).
+// There are two saves while one is written, otherwise one. A failed save leaves the earlier one.
+// Files, manifest and reading are those of shared checkpoints (checkpoint/local_store.h); only the
+// storage differs.
 #pragma once
 
 #include <optional>
@@ -27,53 +31,60 @@
 
 namespace muster::trainer {
 
-constexpr char kLocalName[] = "local checkpoint";  // of collectives, on the progress page
+// The name of its collectives on the progress page.
+constexpr char kLocalName[] = "local checkpoint";
 
-// `given`: the folder that the worker names for the job (MUSTER_LOCAL_CHECKPOINTS); local_checkpoint_directory has one of that name in it.
-// Without either one of the user's own in /dev/shm, by the checkpoint directory.
-LocalPlace local_place(const TrainConfig& config, const std::string& given);
+// Returns the folder of local checkpoints. `given` is the folder that the worker chooses for the
+// job (MUSTER_LOCAL_CHECKPOINTS). local_checkpoint_directory, if set, replaces its parent folder.
+// Without `given`: a folder of the user in /dev/shm, named after the checkpoint directory.
+LocalStorage local_storage(const TrainConfig& config, const std::string& given);
 
-// One thread at a time. An error of the group ends the job whoever asks next; any other is the same on all ranks.
+// Called on one thread at a time. A group error ends the job at the next call; any other error is
+// the same on all ranks.
 class LocalCheckpoints {
  public:
   // `groups` outlives it.
-  LocalCheckpoints(const LocalPlace& place, int64_t file_bytes, ProcessGroups& groups);
+  LocalCheckpoints(const LocalStorage& storage, int64_t file_bytes, ProcessGroups& groups);
 
-  // Makes the folder and meets the others. Before anything else. An error that is not the group's says why there are no local
-  // checkpoints; then no other function may be called. A line in `notes` where there is no second copy.
+  // Creates the folder and connects with the other ranks. Called first. An error that is not the
+  // group's explains why there are no local checkpoints; then no other function may be called. Adds
+  // a line to `notes` if there is no second copy.
   absl::Status open(std::vector<std::string>& notes);
 
-  // Every rank; `blocks` are a writer's. After an error the save before is there.
+  // Called by every rank; `blocks` are used on writers only. After an error the earlier save
+  // remains.
   absl::Status save(const CheckpointInfo& info, const CheckpointLayout& layout,
                     const CheckpointBlocks& blocks);
 
   struct Restored {
     CheckpointInfo info;
-    std::string from;  // for people: "own copies; 2 files from rank 4's node". Rank 0's
+    std::string from;  // "own copies; 2 files from rank 4's node"; set on rank 0
   };
-  // Brings all writers to the newest whole save that `judge` takes (asked on rank 0, whose error passes one over) and that is of step
-  // `oldest` (rank 0's) or a newer one; none when there is none: the blocks hold anything then. Lines for people in rank 0's `notes`.
+  // Restores, on all writers, the newest whole save of step `oldest` (rank 0's) or later that
+  // `judge` accepts; rank 0 calls it, and its error skips a save. nullopt if there is none: the
+  // blocks are then undefined. Adds lines for the user to rank 0's `notes`.
   absl::StatusOr<std::optional<Restored>> restore(const CheckpointLayout& layout,
                                                   const CheckpointBlocks& blocks, int64_t oldest,
                                                   const CheckpointJudge& judge,
                                                   std::vector<std::string>& notes);
 
-  // All saves of this node: none of them is to be restored. None is being made.
+  // Removes all saves of this node. Requires: no save is in progress.
   void remove_saves() const;
-  // Of this node, when the job has completed on all ranks. Where one is lost before, its next attempt needs them: they stay.
+  // Removes this node's folder when the job has completed on all ranks. If a rank is lost before,
+  // the next attempt needs the saves, and they remain.
   void remove();
 
  private:
   struct Trial;
 
-  bool cleans() const;  // of its node's ranks the one that removes
+  bool removes_saves() const;  // whether this rank removes its node's saves
   absl::Status agree(const absl::Status& mine);
   absl::StatusOr<std::string> begin_save(int64_t step);
   absl::Status copy(const std::string& save, const std::string& own_part, absl::Status& local);
   absl::StatusOr<std::vector<LocalCandidate>> find(int64_t oldest, const CheckpointJudge& judge,
                                                    const CheckpointLayout& layout,
                                                    std::vector<std::string>& notes);
-  void look(Trial& trial) const;
+  void verify_share(Trial& trial) const;
   absl::StatusOr<std::vector<FileTransfer>> plan(const Trial& trial,
                                                  std::vector<std::string>& notes);
   absl::Status fetch(const Trial& trial, const std::vector<FileTransfer>& transfers);
@@ -85,11 +96,11 @@ class LocalCheckpoints {
   std::string host_;
   int64_t file_bytes_;
   ProcessGroup& group_;
-  GroupPeers peers_;  // the same group
+  GroupPeers peers_;  // of `group_`
   const Mesh mesh_;
   std::optional<LocalNodes> nodes_;  // since open()
-  std::vector<std::vector<FileTransfer>>
-      keeping_;  // who sends to whom in a save; `file` means nothing
+  // The rounds of transfers to keepers in a save; `file` is unused.
+  std::vector<std::vector<FileTransfer>> copy_rounds_;
 };
 
 }  // namespace muster::trainer

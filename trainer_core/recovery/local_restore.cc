@@ -1,4 +1,4 @@
-// Restoring local checkpoints: which one, and what goes from node to node before it can be read.
+// Restores local checkpoints: chooses one, and exchanges files between nodes before it is read.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,18 +16,18 @@ namespace muster::trainer {
 
 using nlohmann::json;
 
-// One save that is tried, on this rank.
+// One save that is tried, as seen by this rank.
 struct LocalCheckpoints::Trial {
   std::string save;
   Manifest manifest;
   std::vector<std::string> names;  // of its files
-  NodeFiles mine;                  // what this rank has looked at, and what it wants
-  json damaged = json::object();   // by name of the file, why
+  NodeFiles mine;                  // the files that this rank has verified, and those that it needs
+  json damaged = json::object();   // file name → reason
 };
 
 namespace {
 
-// Which files hold something that the rank has a place for.
+// Returns the indices of the files that hold a part of the rank's boxes.
 std::set<size_t> wanted_files(const Manifest& manifest, const CheckpointLayout& layout) {
   using Held = std::multimap<std::string_view, const TensorBox*>;
   const auto by_tensor = [](const ShardedTensors& part) {
@@ -50,7 +50,7 @@ std::set<size_t> wanted_files(const Manifest& manifest, const CheckpointLayout& 
   return wanted;
 }
 
-std::string from_whom(const LocalNodes& nodes, const std::vector<FileTransfer>& transfers) {
+std::string describe_sources(const LocalNodes& nodes, const std::vector<FileTransfer>& transfers) {
   std::map<size_t, int> files;
   for (const FileTransfer& transfer : transfers) ++files[nodes.node_of(transfer.from)];
   std::string text = "own copies";
@@ -62,14 +62,15 @@ std::string from_whom(const LocalNodes& nodes, const std::vector<FileTransfer>& 
 
 }  // namespace
 
-// On rank 0 what may be tried, in order; nothing on the others.
+// Returns the saves to try, in order, on rank 0; an empty list on the others.
 absl::StatusOr<std::vector<LocalCandidate>> LocalCheckpoints::find(
     int64_t oldest, const CheckpointJudge& judge, const CheckpointLayout& layout,
     std::vector<std::string>& notes) {
   const auto listed = gather_messages(
       peers_,
       {absl::OkStatus(),
-       cleans() ? json(store_.parts()).dump(-1, ' ', false, json::error_handler_t::replace) : ""});
+       removes_saves() ? json(store_.parts()).dump(-1, ' ', false, json::error_handler_t::replace)
+                       : ""});
   if (!listed.ok()) return listed.status();
   std::vector<std::string> texts;
   for (const PeerMessage& message : *listed) {
@@ -95,8 +96,8 @@ absl::StatusOr<std::vector<LocalCandidate>> LocalCheckpoints::find(
   return candidates;
 }
 
-// Looks at this rank's share of what its node has.
-void LocalCheckpoints::look(Trial& trial) const {
+// Verifies this rank's share of its node's files.
+void LocalCheckpoints::verify_share(Trial& trial) const {
   const std::vector<int>& ranks = nodes_->ranks_of(nodes_->node_of(peers_.rank()));
   for (size_t i = nodes_->place_of(peers_.rank()); i < trial.names.size(); i += ranks.size()) {
     const absl::Status status = store_.verify(trial.save, trial.manifest.files[i]);
@@ -108,7 +109,8 @@ void LocalCheckpoints::look(Trial& trial) const {
   }
 }
 
-// Rank 0 hears what all nodes have and says what goes where; the group's error, or DataLoss where something is nowhere.
+// Rank 0 gathers the files of all nodes and plans the transfers. Errors: the group's, or DataLoss
+// if a file has no intact copy.
 absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& trial,
                                                                  std::vector<std::string>& notes) {
   const json mine = {
@@ -121,10 +123,10 @@ absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& tr
     std::string damage;
     for (size_t rank = 0; rank < all->size(); ++rank) {
       const size_t node = nodes_->node_of(static_cast<int>(rank));
-      const json said = json::parse((*all)[rank].body);
-      files[node].has.merge(said.at("has").get<std::set<size_t>>());
-      files[node].wants.merge(said.at("wants").get<std::set<size_t>>());
-      for (const auto& [file, why] : said.at("damaged").items())
+      const json report = json::parse((*all)[rank].body);
+      files[node].has.merge(report.at("has").get<std::set<size_t>>());
+      files[node].wants.merge(report.at("wants").get<std::set<size_t>>());
+      for (const auto& [file, why] : report.at("damaged").items())
         absl::StrAppend(&damage, damage.empty() ? "" : "; ", "on rank ", nodes_->first_of(node),
                         "'s node ", why.get<std::string>());
     }
@@ -142,16 +144,16 @@ absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& tr
     }
     verdict.body = list.dump();
   }
-  const auto told = share_message(peers_, verdict);
-  if (!told.ok()) return told.status();
-  if (!told->status.ok()) return told->status;
+  const auto shared = share_message(peers_, verdict);
+  if (!shared.ok()) return shared.status();
+  if (!shared->status.ok()) return shared->status;
   std::vector<FileTransfer> transfers;
-  for (const json& t : json::parse(told->body))
+  for (const json& t : json::parse(shared->body))
     transfers.push_back({t.at(0).get<int>(), t.at(1).get<int>(), t.at(2).get<size_t>()});
   return transfers;
 }
 
-// Brings what this rank's node lacks; the same status on all ranks.
+// Receives the files that this rank's node lacks. Returns the same status on all ranks.
 absl::Status LocalCheckpoints::fetch(const Trial& trial,
                                      const std::vector<FileTransfer>& transfers) {
   absl::Status local = store_.begin(trial.save);
@@ -169,21 +171,21 @@ absl::Status LocalCheckpoints::fetch(const Trial& trial,
   return agree(local);
 }
 
-// On all ranks alike: what came of one save. From whom it is, in words.
+// Tries to restore one save; succeeds or fails on all ranks alike. Returns the sources as text.
 absl::StatusOr<std::string> LocalCheckpoints::try_one(Trial& trial, const CheckpointLayout& layout,
                                                       const CheckpointBlocks& blocks,
                                                       std::vector<std::string>& notes) {
   const bool reads = writes_checkpoints(mesh_, peers_.rank());
   for (const StoredFile& file : trial.manifest.files) trial.names.push_back(file.name);
   if (reads) trial.mine.wants = wanted_files(trial.manifest, layout);
-  look(trial);
+  verify_share(trial);
   const auto transfers = plan(trial, notes);
   if (!transfers.ok()) return transfers.status();
   if (auto status = fetch(trial, *transfers); !status.ok()) return status;
   const absl::Status read =
       agree(reads ? read_held(trial.manifest, layout, blocks) : absl::OkStatus());
   if (!read.ok()) return read;
-  return from_whom(*nodes_, *transfers);
+  return describe_sources(*nodes_, *transfers);
 }
 
 absl::StatusOr<std::optional<LocalCheckpoints::Restored>> LocalCheckpoints::restore(
@@ -195,9 +197,9 @@ absl::StatusOr<std::optional<LocalCheckpoints::Restored>> LocalCheckpoints::rest
     json tried = json::object();
     if (next < candidates->size())
       tried = {{"save", (*candidates)[next].save}, {"manifest", (*candidates)[next].manifest}};
-    const auto told = share_message(peers_, {absl::OkStatus(), tried.dump()});
-    if (!told.ok()) return told.status();
-    tried = json::parse(told->body);
+    const auto shared = share_message(peers_, {absl::OkStatus(), tried.dump()});
+    if (!shared.ok()) return shared.status();
+    tried = json::parse(shared->body);
     if (tried.empty()) return std::nullopt;
     auto manifest = parse_manifest(tried.at("manifest").get_ref<const std::string&>());
     if (!manifest.ok()) return manifest.status();  // rank 0 has read it
@@ -205,7 +207,7 @@ absl::StatusOr<std::optional<LocalCheckpoints::Restored>> LocalCheckpoints::rest
     trial.manifest.info.folder = store_.folder_of(trial.save);
     const auto from = try_one(trial, layout, blocks, notes);
     if (from.ok()) {
-      if (cleans()) store_.remove_others(trial.save);
+      if (removes_saves()) store_.remove_others(trial.save);
       return Restored{std::move(trial.manifest.info), *from};
     }
     if (is_group_error(from.status())) return from.status();

@@ -11,21 +11,21 @@
 namespace muster::trainer {
 namespace {
 
-// Squares of fp32 numbers do not overflow fp64.
+// In fp64, squares of fp32 values do not overflow.
 bool is_finite(Ops& ops, const Tensor& x) { return std::isfinite(ops.sum_of_squares(x)); }
 
 class FirstNotFinite : public PassObserver {
  public:
   explicit FirstNotFinite(Ops& ops) : ops_(ops) {}
 
-  void computed(const std::string& name, const Tensor& x) override { look_at("", name, x); }
+  void computed(const std::string& name, const Tensor& x) override { inspect("", name, x); }
   void gradient(const std::string& name, const Tensor& x) override {
-    look_at("gradient of ", name, x);
+    inspect("gradient of ", name, x);
   }
   const std::string& name() const { return name_; }
 
  private:
-  void look_at(const char* what, const std::string& name, const Tensor& x) {
+  void inspect(const char* what, const std::string& name, const Tensor& x) {
     if (name_.empty() && !is_finite(ops_, x)) name_ = what + name;
   }
 
@@ -64,7 +64,7 @@ absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(RankModel& rank_m
       found = NotFiniteTensor{std::move(name), data.samples(first, micro_batch)};
   };
   note(in_parameters(rank_model), 0);
-  // Others may need this rank's part of every pass, whatever it has found.
+  // Continue with all passes: other ranks may need this rank's part of each.
   FirstNotFinite seen(rank_model.ops());
   rank_model.model().observe(&seen);
   const absl::Cleanup stop_observing = [&] { rank_model.model().observe(nullptr); };

@@ -1,4 +1,4 @@
-// Who made a step's numbers infinite or NaN, and where.
+// Finds the rank and the tensor that made a step's values infinite or NaN.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,33 @@
 namespace muster::trainer {
 
 struct NotFiniteTensor {
-  std::string
-      name;  // "parameter model.norm.weight", "layer3.context", "gradient of lm_head.weight"
-  SampleRange samples;  // of the micro-batch in which it is so; of the rank's first for a parameter
+  // "parameter model.norm.weight", "layer3.context", "gradient of lm_head.weight"
+  std::string name;
+  SampleRange samples;  // of the micro-batch; for a parameter, of the rank's first micro-batch
 };
 
 // "the first tensor that is not finite is layer3.context, in the batch of global samples 12 to 15"
 std::string describe(const NotFiniteTensor& tensor);
 
-// Computes this rank's step, whose first sample is `first`, again and looks for the first tensor that is not finite: what it stores
-// of parameters, then for each micro-batch what its forward pass computes, in that order, then its own gradients from the
-// head to the embedding. None when all are finite: then only a sum over micro-batches or ranks is not. Leaves another gradient
-// block. Of a replica that shares parameters all ranks call it. Errors are those of the data and of groups.
+// Recomputes this rank's step, whose first sample is `first`, and returns the first tensor that is
+// not finite. The order: the rank's parameters; for each micro-batch the values of its forward
+// pass; then the rank's own gradients from head to embedding. nullopt if all are finite: then only
+// a sum over micro-batches or ranks is not. Overwrites the gradients. If the model shares
+// parameters, all ranks call it. Errors are those of the data and of groups.
 absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(RankModel& rank_model,
                                                                StepData& data, uint64_t first);
 
-// Names the origin of a loss or a gradient norm that is not finite: "the loss of rank 3", "the gradient of rank 3".
-// `reduced` is the step's tail after its all-reduce, the same on all ranks. Losses are named from it alone; gradients
-// are mixed by then, so each rank says whether find_not_finite found something here. Every rank of `group` calls this, and gets
-// the same sentence; a peer that is gone leaves the origin unnamed.
+// Names the origin of a loss or a gradient norm that is not finite: "the loss of rank 3", "the
+// gradient of rank 3". `reduced` is the step's tail after its all-reduce, the same on all ranks.
+// Losses are named from it alone; gradients are summed by then, so each rank reports whether
+// find_not_finite() found something. Every rank of `group` calls this and gets the same sentence;
+// if a peer is lost, the origin is the sum of all ranks' gradients.
 std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool found_here);
 
-// Both for a step whose first sample is `first`: all ranks of `group` call it and get the same sentence. Where a loss is bad, ranks
-// with a good one look only as far as others need them to. `log` gets the tensor, where this rank has found one. An error is that
-// of a search that others take part in.
+// Does both for a step whose first sample is `first`: all ranks of `group` call it and get the same
+// sentence. If losses are bad, ranks with a good loss search only if others need their part. `log`
+// receives the description of the tensor that this rank has found. Returns the error of a search in
+// which other ranks take part.
 absl::StatusOr<std::string> blame_not_finite(ProcessGroup& group, RankModel& rank_model,
                                              StepData& data, uint64_t first,
                                              const StepTail& reduced, bool own_loss_is_bad,

@@ -21,7 +21,7 @@ NotFiniteDecision NotFiniteGuard::on_not_finite() {
                                                    " in a row of at most ", kSkipsInARowMax)};
     case NotFinitePolicy::kRollback:
       if (rollbacks_ == kRollbacksMax) {
-        return {NotFiniteAction::kAbort, absl::StrCat("the job went back to this checkpoint ",
+        return {NotFiniteAction::kAbort, absl::StrCat("the job has returned to this checkpoint ",
                                                       kRollbacksMax, " times already")};
       }
       ++rollbacks_;
@@ -47,8 +47,8 @@ std::string rollback_line(int64_t step, int64_t failed_step, uint64_t first, uin
   const std::string undone =
       step == failed_step ? "no step is undone"
                           : absl::StrCat("steps ", step, " to ", failed_step - 1, " are undone");
-  return absl::StrCat("rollback: on with step ", step, "; ", undone, ", and global samples ", first,
-                      " to ", last, " are not trained on again");
+  return absl::StrCat("rollback: resuming with step ", step, "; ", undone, ", and global samples ",
+                      first, " to ", last, " are not trained on again");
 }
 
 }  // namespace muster::trainer

@@ -1,12 +1,16 @@
-// What becomes of a step whose loss or gradient is not finite. It is never applied: parameters, optimizer state and the number of
-// completed steps stay, and the same step is made from the samples after it, unless the job is to end.
+// The policy for a step whose loss or gradient is not finite. Such a step is never applied:
+// parameters, optimizer state and the number of completed steps remain, and the step is computed
+// from the next samples, unless the job ends.
 //
 //   abort     the job ends
-//   skip      on with the next batch (optax.apply_if_finite does the same), at most kSkipsInARowMax times in a row
-//   rollback  back to the newest checkpoint, or to the initial parameters, and on with the batch after the offending one
-//             (Chowdhery et al., "PaLM", 2022, section 5.1), at most kRollbacksMax times to one checkpoint
+//   skip      continue with the next batch (as optax.apply_if_finite does), at most kSkipsInARowMax
+//             times in a row
+//   rollback  return to the newest checkpoint, or to the initial parameters, and continue with the
+//             batch after the offending one (Chowdhery et al., "PaLM", 2022, section 5.1), at most
+//             kRollbacksMax times to one checkpoint
 //
-// Every rank asks after the same all-reduce and is answered the same, so that no message is needed. No clock, no I/O.
+// Every rank decides after the same all-reduce with the same result, so no message is needed. No
+// clock, no I/O.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +22,9 @@
 
 namespace muster::trainer {
 
-// A bad batch is rare. As many in a row come of the parameters, which no other batch will mend.
+// Bad batches are rare. As many in a row come from the parameters, which no other batch repairs.
 constexpr int kSkipsInARowMax = 8;
-// What fails after each of these attempts fails because of the checkpoint, or of the config.
+// A failure after each of these attempts comes from the checkpoint, or from the config.
 constexpr int kRollbacksMax = 4;
 
 enum class NotFiniteAction { kAbort, kSkip, kRollback };
@@ -41,15 +45,16 @@ class NotFiniteGuard {
  private:
   NotFinitePolicy policy_;
   int skips_in_a_row_ = 0;
-  int rollbacks_ = 0;  // to the newest checkpoint
+  int rollbacks_ = 0;  // since the newest checkpoint
 };
 
-// What rank 0 says of the step, whose batch is the global samples `first` to `last`; `culprit` as name_not_finite has it.
+// Returns rank 0's line about the step, whose batch is the global samples `first` to `last`.
+// `culprit` is name_not_finite()'s sentence.
 std::string not_finite_line(const StepRecord& record, std::string_view culprit, uint64_t first,
                             uint64_t last, const NotFiniteDecision& decision);
 
-// What a rollback from `failed_step` to `step` costs: the checkpoint's next sample was `first`; the offending batch ended with
-// `last`.
+// Returns rank 0's line about a rollback from `failed_step` to `step`: the checkpoint's next sample
+// is `first`, and the offending batch ends with `last`.
 std::string rollback_line(int64_t step, int64_t failed_step, uint64_t first, uint64_t last);
 
 }  // namespace muster::trainer

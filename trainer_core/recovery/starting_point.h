@@ -1,4 +1,4 @@
-// Where a training begins, and begins again after a rollback.
+// The state in which training begins, and begins again after a rollback.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -10,8 +10,8 @@
 
 namespace muster::trainer {
 
-// Brings parameters and state to those of the newest checkpoint, or of the beginning, on all ranks. Errors are Checkpointing::restore's
-// and begin_parameters'.
+// Sets parameters and optimizer state on all ranks to those of the newest checkpoint, or to the
+// initial ones. Errors are those of Checkpointing::restore() and begin_parameters().
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,
                                             RestoreFrom from);

@@ -19,7 +19,8 @@ namespace muster::trainer {
 namespace {
 
 constexpr int64_t kSessionStart = 1;
-constexpr size_t kHostBytesMax = 64;  // a file's name must not become too long
+// Bounds the length of the file's name.
+constexpr size_t kHostBytesMax = 64;
 
 template <class T>
 std::string little_endian_bytes(T value) {
@@ -28,7 +29,7 @@ std::string little_endian_bytes(T value) {
   return bytes;
 }
 
-// Protobuf's wire format: fields of the kinds that an Event has.
+// Protobuf's wire format, for the field types of an Event.
 void append_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
   out.push_back(static_cast<char>(value));

@@ -1,4 +1,5 @@
-// `metrics_file`: one JSON object a line, one line a step, appended, so that a resumed run goes on in the same file.
+// `metrics_file`: one JSON object per line and one line per step. Lines are appended, so that a
+// resumed run continues the same file.
 #pragma once
 
 #include <fstream>
@@ -11,14 +12,15 @@
 
 namespace muster::trainer {
 
-// One thread.
+// Not thread-safe: called on one thread only.
 class MetricsFile {
  public:
-  // Makes the file's folder, too. The error names the file.
+  // Creates the file's folder if it does not exist. The error names the file.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> open(const std::string& path,
                                                            std::string run_name);
 
-  // Flushed, so that a reader sees whole lines. A write that fails (disk full) costs the line, not the training.
+  // Writes and flushes, so that a reader sees whole lines. A write that fails (disk full) loses the
+  // line; training continues.
   void write(const StepRecord& record) { write_line(metrics_line(record, run_name_)); }
   void write(const EvalRecord& record) { write_line(metrics_line(record, run_name_)); }
 

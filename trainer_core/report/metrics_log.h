@@ -1,4 +1,5 @@
-// Where the figures of a run's steps and evaluations are written to: `metrics_file`, event files for TensorBoard, both or neither.
+// The outputs for the metrics of a run's steps and evaluations: `metrics_file`, event files for
+// TensorBoard, both or neither.
 #pragma once
 
 #include <memory>
@@ -12,18 +13,18 @@
 
 namespace muster::trainer {
 
-// One thread.
+// Not thread-safe: called on one thread only.
 class MetricsLog {
  public:
-  // Opens what the config wants. The error names the file.
+  // Opens the outputs that the config enables. The error names the file.
   absl::Status open(const TrainConfig& config);
 
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
 
  private:
-  std::unique_ptr<MetricsFile> file_;  // null: not wanted
-  std::unique_ptr<EventFile> events_;  // null: not wanted
+  std::unique_ptr<MetricsFile> file_;  // null: disabled
+  std::unique_ptr<EventFile> events_;  // null: disabled
 };
 
 }  // namespace muster::trainer

@@ -5,7 +5,7 @@
 namespace muster::trainer {
 namespace {
 
-// nsys says so to what it starts.
+// nsys sets this variable for the processes that it starts.
 bool is_under_nsys() { return std::getenv("NSYS_PROFILING_SESSION_ID") != nullptr; }
 
 }  // namespace
@@ -19,11 +19,12 @@ ProfileWindow::ProfileWindow(const ProfileConfig& config, Backend* backend, int 
       out_(out) {
   if (rank != 0 || config.profiler == Profiler::kNone) return;
   if (backend == nullptr || backend->memory().is_host()) {
-    out_ << "profiler=nsys: nothing is recorded: ranks compute on the CPU, use perf" << std::endl;
+    out_ << "profiler=nsys: nothing is recorded: ranks compute on the CPU; use perf" << std::endl;
   } else if (!is_under_nsys()) {
-    out_ << "profiler=nsys: nothing is recorded: no nsys runs this; start it as nsys profile "
-            "--capture-range=cudaProfilerApi --capture-range-end=stop --trace=cuda,nvtx …"
-         << std::endl;
+    out_
+        << "profiler=nsys: nothing is recorded: nsys does not run this process; start it with nsys "
+           "profile --capture-range=cudaProfilerApi --capture-range-end=stop --trace=cuda,nvtx …"
+        << std::endl;
   }
 }
 

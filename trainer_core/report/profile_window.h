@@ -1,9 +1,11 @@
-// profiler=nsys: which steps Nsight Systems records.
+// The steps that Nsight Systems records with profiler=nsys.
 //
 //   nsys profile --capture-range=cudaProfilerApi … ──▶ ranks run, nothing is recorded
-//   skip_first_n_steps_for_profiler steps of this process, profiler_steps steps that are recorded, then nothing any more
+//   skip_first_n_steps_for_profiler steps of this process are not recorded, the next profiler_steps
+//   steps are, later ones are not
 //
-// MaxText's keys and meaning. `muster run` puts nsys in front of itself (cli/run/profiler.h).
+// The keys and their meaning are MaxText's. `muster run` starts nsys around itself
+// (cli/run/profiler.h).
 #pragma once
 
 #include <cstdint>
@@ -14,17 +16,19 @@
 
 namespace muster::trainer {
 
-// The thread that trains.
+// Called on the training thread only.
 class ProfileWindow {
  public:
-  // Rank 0 alone records, or all do. `backend` may be null: a processor, where there is nothing to record. `out` gets rank 0's lines.
+  // Records on rank 0 only, or on all ranks (ProfileConfig::all_ranks). `backend` may be null: the
+  // rank computes on the CPU, and nothing is recorded. Rank 0 writes its lines to `out`. `backend`
+  // and `out` outlive the window.
   ProfileWindow(const ProfileConfig& config, Backend* backend, int rank, std::ostream& out);
   ~ProfileWindow() { stop(); }
   ProfileWindow(const ProfileWindow&) = delete;
   ProfileWindow& operator=(const ProfileWindow&) = delete;
 
   void begin_step();
-  // Of a step whose work is done.
+  // Requires: the step's work is complete.
   void end_step();
 
  private:
@@ -34,7 +38,7 @@ class ProfileWindow {
   Backend* const backend_;  // null: this rank records nothing
   const int rank_;
   std::ostream& out_;
-  int64_t steps_ = 0;  // of this process that have begun
+  int64_t steps_ = 0;  // steps that this process has begun
   bool records_ = false;
 };
 

@@ -16,7 +16,8 @@
 namespace muster::trainer {
 namespace {
 
-// What a reader tells its replicas: the code of its error, whether there is a checkpoint, step, samples.
+// The header that the first rank along data broadcasts: the code of its error, whether there is a
+// checkpoint, and the checkpoint's step and samples.
 constexpr size_t kHeaderNumbers = 2 + 2 * kFloatsPerU64;
 
 absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* readers,
@@ -31,7 +32,7 @@ absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* rea
   for (const std::string& note : notes) log << note << std::endl;
   if (!newest.ok() && !leads)
     return absl::Status(newest.status().code(),
-                        "rank 0 could not restore the checkpoint; its log says why");
+                        "rank 0 could not restore the checkpoint; see its log");
   if (!newest.ok()) return newest.status();
   if (!newest->has_value()) return std::nullopt;
   const CheckpointInfo& info = **newest;
@@ -42,7 +43,7 @@ absl::StatusOr<std::optional<RestoredAt>> restore_from_disk(CheckpointPeers* rea
   return RestoredAt{info.step, info.samples};
 }
 
-// Fingerprints of all ranks, rank by rank.
+// The fingerprints of all ranks, in rank order.
 class Fingerprints {
  public:
   static absl::StatusOr<Fingerprints> gather(ProcessGroup& group,
@@ -57,7 +58,7 @@ class Fingerprints {
     return Fingerprints(std::move(all), own.size());
   }
 
-  // The first that two ranks do not have in common.
+  // Returns the index of the first fingerprint in which the two ranks differ.
   std::optional<size_t> first_difference(int a, int b) const {
     const auto theirs = of(b);
     const auto [at, other] = std::ranges::mismatch(of(a), theirs);
@@ -72,10 +73,11 @@ class Fingerprints {
   }
 
   std::vector<int32_t> all_;
-  size_t each_;  // numbers of a rank
+  size_t each_;  // int32 values per rank
 };
 
-// The first key that two configs do not have in common: "learning_rate is 0.003 there and 0.0001 here".
+// Returns the first key in which two configs differ: "learning_rate is 0.003 there and 0.0001
+// here".
 std::string first_difference(const nlohmann::json& there, const nlohmann::json& here,
                              const std::string& prefix = "") {
   for (const auto* both : {&there, &here}) {
@@ -92,10 +94,10 @@ std::string first_difference(const nlohmann::json& there, const nlohmann::json& 
       return absl::StrCat(key, " is ", a.dump(), " there and ", b.dump(), " here");
     }
   }
-  return "nothing that has a name";
+  return "an unnamed value";
 }
 
-// How this build makes numbers: some of each parameter's initial values.
+// A fingerprint of how this build draws random numbers: some initial values of each parameter.
 uint64_t values_fingerprint(const TrainConfig& config) {
   constexpr int64_t kValues = 8;
   std::string bytes;
@@ -116,7 +118,7 @@ absl::Status disagrees(int rank, std::string_view what, int other, std::string_v
                                                  av(difference), "; ", av(remedy)));
 }
 
-// Of each of the rank's pieces.
+// Returns the sum of each of the rank's pieces.
 std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   std::vector<uint64_t> sums;
   const std::span<float> params = rank_model.model().params();
@@ -128,7 +130,8 @@ std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   return sums;
 }
 
-// What rank `rank` has otherwise than the first rank along data, on all ranks.
+// Returns, on all ranks, the first parameter in which rank `rank` differs from the first rank along
+// data.
 absl::StatusOr<std::string> name_parameter(ProcessGroups& groups, int rank,
                                            const std::vector<uint64_t>& mine,
                                            RankModel& rank_model) {
@@ -184,9 +187,9 @@ absl::Status check_agreement(ProcessGroups& groups, uint64_t data_fingerprint,
     if (all->first_difference(rank, 0) == 0) {
       return disagrees(rank, "reads other data than", 0, "", "every node needs the same shards");
     }
-    MeshCoordinate place = groups.mesh().coordinate(rank);
-    place[static_cast<size_t>(MeshAxis::kData)] = 0;
-    const int twin = groups.mesh().rank_at(place);
+    MeshCoordinate coordinate = groups.mesh().coordinate(rank);
+    coordinate[static_cast<size_t>(MeshAxis::kData)] = 0;
+    const int twin = groups.mesh().rank_at(coordinate);
     if (!all->first_difference(rank, twin)) continue;
     const auto name = name_parameter(groups, rank, pieces, rank_model);
     if (!name.ok()) return name.status();
@@ -223,7 +226,7 @@ absl::StatusOr<std::optional<RestoredAt>> share_restored(
   if (header[0] != 0) {
     if (!restored.ok()) return restored.status();
     return absl::Status(static_cast<absl::StatusCode>(static_cast<int>(header[0])),
-                        "rank 0 could not restore the checkpoint; its log says why");
+                        "rank 0 could not restore the checkpoint; see its log");
   }
   if (header[1] == 0) return std::nullopt;
   const CheckpointBlocks state = rank_model.host_state();

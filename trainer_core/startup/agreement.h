@@ -1,4 +1,4 @@
-// What ranks tell each other before the first step: start-up checks, and copies.
+// Start-up checks and copies among the ranks, before the first step.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +15,39 @@
 
 namespace muster::trainer {
 
-// To be asked before anything else: ranks with other meshes would wait for each other in vain. Fails on every rank with InvalidArgument
-// when a rank has another config than rank 0, or a build that computes otherwise: the sentence names the first such rank, the first
-// key that differs and both values. Else the group's errors.
+// Checks that all ranks have the same config and a build that computes the same. Called before any
+// other collective, because ranks with different meshes would wait for each other forever. Returns
+// InvalidArgument on every rank if a rank differs from rank 0: the message names the first such
+// rank, the first key that differs and both values. Other errors are the group's.
 absl::Status check_same_config(ProcessGroups& groups, const TrainConfig& config);
 
-// The same of what ranks begin with: when a rank has other data (TrainingData::fingerprint) than rank 0, or other parameters than the
-// first rank along data, which has the same shards. The sentence names both, and the first parameter. They would otherwise drift
-// in silence.
+// Checks what the ranks start with. Returns InvalidArgument on every rank if a rank has other data
+// (TrainingData::fingerprint) than rank 0, or other parameters than the first rank along data with
+// the same shards; the message names both ranks and the first parameter. Without this check the
+// ranks would diverge silently. Other errors are the group's.
 absl::Status check_agreement(ProcessGroups& groups, uint64_t data_fingerprint,
                              RankModel& rank_model);
 
-// Where a checkpoint was made.
+// The point of the training at which a checkpoint was saved.
 struct RestoredAt {
   int64_t step = 0;      // steps completed
   uint64_t samples = 0;  // of the data set, consumed by then
 };
 
-// Brings every rank to the newest checkpoint that is whole for all of them and says which; none when there is none. The ranks that
-// are first along `data` read what they hold, and nothing else: `readers` are all of them, null where one has all. Each then broadcasts along data, so that
-// the disk is read once, and replicas need not share its file system. Where a rank cannot restore, all fail with the same code.
-// Lines about damaged checkpoints go to `log` on rank 0, which asks `judge` (checkpoint.h).
+// Restores the newest checkpoint that is whole on all ranks and returns its position; nullopt if
+// there is none. The first ranks along `data` read their shards, and nothing else. `readers` are
+// all of these ranks; null if one rank holds everything. Each of them then broadcasts along `data`,
+// so that the disk is read once and the other replicas need no access to its file system. If a rank
+// cannot restore, all ranks fail with the same code. On rank 0, lines about damaged checkpoints go
+// to `log`, and `judge` (checkpoint.h) decides whether a checkpoint is usable.
 absl::StatusOr<std::optional<RestoredAt>> restore_newest(ProcessGroup& data,
                                                          CheckpointPeers* readers,
                                                          const CheckpointStore& store,
                                                          const CheckpointJudge& judge,
                                                          RankModel& rank_model, std::ostream& log);
 
-// The end of it, for who has restored otherwise: ranks that are not first along `data` get what that one has, or its error's code.
+// The last part of it, for callers that restore in another way: broadcasts the state of the first
+// rank along `data`, or the code of its error, to the other ranks along `data`.
 absl::StatusOr<std::optional<RestoredAt>> share_restored(
     ProcessGroup& data, const absl::StatusOr<std::optional<RestoredAt>>& restored,
     RankModel& rank_model);

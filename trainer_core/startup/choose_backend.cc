@@ -19,8 +19,10 @@
 namespace muster::trainer {
 namespace {
 
-// Not the codes of lost peers, which these errors have nothing to do with. A build that can use no GPU, or a machine that has none, is the same
-// the next time; a GPU that has an error may be well again, and where this rank was given one, another node may have what this one lacks.
+// Does not use the codes of lost peers, which are unrelated. The error is permanent
+// (InvalidArgument) if the build supports no GPU, or if the machine has none and no worker assigned
+// one. Otherwise a retry may help (Internal): a GPU may recover, or another node may have the
+// missing GPU.
 absl::Status no_gpu(const absl::Status& why, bool given) {
   const bool stays = absl::IsUnimplemented(why) || (absl::IsFailedPrecondition(why) && !given);
   const auto code = stays ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
@@ -28,11 +30,12 @@ absl::Status no_gpu(const absl::Status& why, bool given) {
                              absl::IsUnimplemented(why) ? ", or train with hardware=cpu" : "")};
 }
 
-// Of what ranks have told, `each` numbers of one: whether it has NCCL, its device, and its multiprocessors.
-std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
+// Returns why NCCL cannot be used; empty if it can. `gathered` holds `each` values per rank:
+// whether it has NCCL, the two words of its device's hash, and its multiprocessors.
+std::string why_no_nccl(std::span<const int32_t> gathered, size_t each) {
   std::map<std::pair<int32_t, int32_t>, size_t> devices;
-  for (size_t rank = 0; rank * each < told.size(); ++rank) {
-    const auto of = told.subspan(rank * each, each);
+  for (size_t rank = 0; rank * each < gathered.size(); ++rank) {
+    const auto of = gathered.subspan(rank * each, each);
     const auto [first, is_new] = devices.try_emplace({of[1], of[2]}, rank);
     if (!is_new)
       return absl::StrCat("ranks ", first->second, " and ", rank,
@@ -42,30 +45,32 @@ std::string why_no_nccl(std::span<const int32_t> told, size_t each) {
   return "";
 }
 
-// Whether each rank does.
-bool have_nccl(std::span<const int32_t> told, size_t each) {
-  for (size_t at = 0; at < told.size(); at += each)
-    if (told[at] == 0) return false;
+// Whether every rank has NCCL.
+bool have_nccl(std::span<const int32_t> gathered, size_t each) {
+  for (size_t at = 0; at < gathered.size(); at += each)
+    if (gathered[at] == 0) return false;
   return true;
 }
 
-// What rank 0 says beside its plan's line.
-void tell_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
+// On rank 0: prints the memory beside the plan.
+void print_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
   if (context.groups.everyone().rank() == 0)
     context.out << reserve_line(beside_plan(config, room)) << std::endl;
 }
 
-// By a rank with its backend. As in the preflight it is in the table, and counts as free.
+// The bytes that a rank with its backend has allocated. As in the preflight, they appear in the
+// table and count as free.
 size_t taken_bytes(const Backend& backend) { return sum_of(backend_reserves(backend.own_bytes())); }
 
-// What others hold of the memory now they may have given back by the next attempt.
+// A retry may succeed: other processes may have freed the memory by the next attempt.
 absl::Status may_be_others(const absl::Status& status) {
   return absl::AbortedError(
       absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
 }
 
-// The preflight has looked at this before, where it was made on this machine. What has no room on an empty device is tried once. Returns
-// what the plan of this rank, one of `ranks`, takes.
+// Checks that the ranks' plans fit on the device. The preflight has checked this already if it ran
+// on this machine. An attempt is worthwhile even if the plan fits only an empty device. Returns the
+// bytes of this rank's plan; it is one of `ranks`.
 absl::StatusOr<size_t> check_room(const TrainConfig& config, const TrainContext& context,
                                   std::span<const int32_t> ranks, const DeviceRoom& room) {
   const auto plans = check_device_room(config, ranks, room);
@@ -79,7 +84,7 @@ absl::StatusOr<size_t> check_room(const TrainConfig& config, const TrainContext&
                                                       : plans.status();
 }
 
-// The plan's `bytes`. Between the look at what is free and this another process may have taken it.
+// Allocates the `bytes` of the plan. Another process may have taken memory since check_room().
 absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
                                                     const TrainContext& context, DeviceRoom room,
                                                     size_t bytes) {
@@ -119,13 +124,14 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
                                                       const TrainContext& context) {
   if (context.backend == nullptr || context.backend->memory().is_host()) return nullptr;
   ProcessGroup& everyone = context.groups.everyone();
-  // All ranks have met, so each has its backend; and none has its plan before all have told.
+  // All ranks have connected, so each has its backend; and none allocates its plan before
+  // all_gather.
   DeviceRoom room{.device = context.backend->description(),
                   .free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend),
                   .beside = backend_reserves(context.backend->own_bytes())};
   room.beside.push_back(kKernelCode);
   if (everyone.size() == 1) {
-    tell_reserve(config, context, room);
+    print_reserve(config, context, room);
     const auto bytes = check_room(config, context, std::array{everyone.rank()}, room);
     return bytes.ok() ? allocate_plan(config, context, std::move(room), *bytes) : bytes.status();
   }
@@ -139,7 +145,7 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   std::vector<int32_t> all(mine.size() * static_cast<size_t>(everyone.size()));
   if (auto status = everyone.all_gather(mine, all, "devices"); !status.ok()) return status;
   std::vector<int32_t> sharing;
-  int32_t least = mine.back();  // multiprocessors of a rank
+  int32_t least = mine.back();  // fewest multiprocessors of a rank
   for (size_t rank = 0; rank * mine.size() < all.size(); ++rank) {
     const auto of = std::span(all).subspan(rank * mine.size(), mine.size());
     least = std::min(least, of.back());
@@ -149,7 +155,7 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
   room.nccl = why_not.empty();
   room.free_bytes += (sharing.size() - 1) * taken_bytes(*context.backend);
   room.has_nccl = have_nccl(all, mine.size());
-  tell_reserve(config, context, room);
+  print_reserve(config, context, room);
   const auto bytes = check_room(config, context, sharing, room);
   if (!bytes.ok()) return bytes.status();
   if (why_not.empty())

@@ -1,4 +1,4 @@
-// Which backend a rank computes with: hardware=cpu, gpu or auto.
+// The choice of the backend that a rank computes with: hardware=cpu, gpu or auto.
 #pragma once
 
 #include <memory>
@@ -15,23 +15,26 @@ namespace muster::trainer {
 
 struct ChosenBackend {
   std::shared_ptr<Backend> backend;
-  Hardware hardware;  // which it is: never kAuto
-  std::string
-      reason;  // a line for people: "backend: CPU, 8 threads (hardware=auto: …)"; empty for hardware=cpu
+  Hardware hardware;  // the choice: never kAuto
+  // A line for the log: "backend: CPU, 8 threads (hardware=auto: …)"; empty for hardware=cpu.
+  std::string reason;
 };
 
-// With hardware=gpu an error names the key and says why there is no GPU, and what would be right. `given`: a worker has GPUs for this rank, so
-// that one that is not there is its node's trouble; else InvalidArgument. Of a build that can use none it is InvalidArgument in any case.
+// Chooses the backend. If hardware=gpu, an error names the key, why there is no GPU, and what to
+// do. `given`: a worker has assigned GPUs to this rank, so a missing GPU is a fault of the node,
+// not InvalidArgument. A build without GPU support always returns InvalidArgument.
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
                                              const GpuOptions& options, bool given = false);
 
-// Of a rank of the config's: its GPU, and where the matrix library keeps what a restart has to do as it was done.
+// The GPU options of a rank: its GPU, and the file in which the GEMM library stores its algorithms,
+// so that a restart uses the same ones.
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env);
 
-// For ranks on devices, once they are known to have the same config and before any of them has its plan's memory: whether those that share a
-// device have room on it (device_room.h), and how they bring together what lies there: by NCCL, or through the host's memory where they
-// share a device or one of them has no NCCL. Rank 0 says which, and why. Returns the plan's memory on the device; null on the CPU. All ranks
-// call it; the group's errors, too.
+// Prepares ranks on devices. Called by all ranks after check_same_config() and before any rank
+// allocates its plan. Checks that the ranks that share a device fit on it (device_room.h), and
+// chooses the transport of collectives on device memory: NCCL, or the host's memory if ranks share
+// a device or one of them has no NCCL. Rank 0 prints the choice and its reason. Returns the plan's
+// memory on the device; null on the CPU. Errors include the group's.
 absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
                                                       const TrainContext& context);
 

@@ -22,7 +22,7 @@ ShardLayout first_shards(const TrainConfig& config) {
                          pipeline_shape(config).chunks);
 }
 
-// Along which axes blocks are shared (sharded_parameters.h), each by a communicator of its own.
+// The number of groups that share blocks (sharded_parameters.h); each has its own communicator.
 size_t sharing_groups(const TrainConfig& config) {
   const ShardLayout shards = first_shards(config);
   std::set<GroupAxes> groups;
@@ -31,11 +31,12 @@ size_t sharing_groups(const TrainConfig& config) {
   return groups.size();
 }
 
-// Runs of calls of one kind (Transformer::Piece).
+// The number of captured forward and backward runs of one kind (Transformer::Piece).
 struct RunCounts {
   size_t forward, backward;
 };
-// In the graphs of a run, each of which counts as one more. docs/memory.md has the numbers, too.
+// Kernels in the graphs of one run; each graph counts as one more. docs/memory.md has these
+// figures.
 struct RunKernels {
   size_t forward, backward;
 
@@ -48,14 +49,15 @@ struct RunKernels {
     return runs.forward * forward + runs.backward * backward;
   }
 };
-// Of a layer with biases, that bf16 weights are rounded for and the backward pass computes again, with products of two kernels each.
+// A layer with biases whose weights are rounded to bf16 and whose forward is recomputed in the
+// backward pass, with two kernels per GEMM.
 constexpr RunKernels kLayer{20, 60};
-// What it has more with experts; with quantized products, whose operands are measured and rounded; and with exchanges in its middle, between
-// which it is graphs.
+// Additional kernels of a layer: with experts; with quantized GEMMs, whose operands are measured
+// and rounded; and with exchanges inside the layer, which split it into several graphs.
 constexpr RunKernels kExperts{12, 20}, kQuantized{36, 84}, kExchanges{6, 16};
-// Of cuDNN's backward pass, of each part behind the first.
+// Kernels of each part of cuDNN's backward pass after the first.
 constexpr size_t kAttentionPart = 4;
-// Of the rows whose logits are there at a time.
+// Kernels for one chunk of rows whose logits exist at a time.
 constexpr RunKernels kHeadRows{6, 12};
 
 bool splits_sequences(const Mesh& mesh) {
@@ -68,7 +70,7 @@ RunKernels layer_kernels(const TrainConfig& config) {
   if (config.model.experts.count > 1) kernels += kExperts;
   if (config.model.quantization.enabled()) kernels += kQuantized;
   if (splits_sequences(mesh) || mesh.degree(MeshAxis::kTensor) > 1) kernels += kExchanges;
-  // Else attention is an exchange's, and in no graph.
+  // Otherwise attention is part of an exchange, and in no graph.
   if (!splits_sequences(mesh))
     kernels.backward += kAttentionPart * static_cast<size_t>(gpu_attention_parts(config) - 1);
   return kernels;
@@ -86,8 +88,8 @@ RunKernels head_kernels(const TrainConfig& config) {
   return {times * kHeadRows.forward, times * kHeadRows.backward};
 }
 
-// Whether micro-batches add to gradients that others of the step have begun; else each begins one that is scattered
-// (ShardedParameters::begin_gradient).
+// Whether micro-batches add to gradients that earlier ones of the step have begun. Otherwise each
+// begins a gradient that is reduce-scattered (ShardedParameters::begin_gradient).
 bool adds_up(const TrainConfig& config) {
   const ShardLayout shards = first_shards(config);
   for (size_t block = 0; block < shards.blocks().size(); ++block)
@@ -95,7 +97,8 @@ bool adds_up(const TrainConfig& config) {
   return config.zero_stage == 1;
 }
 
-// Of a stage's chunks from `first` on: in each slot that they are ever in; backward they begin gradients, or add to them.
+// Counts the distinct runs of a stage's chunks from `first` on: one forward run per slot that a
+// chunk uses; backward runs also differ in whether they begin a gradient or add to it.
 RunCounts runs_of(const PipelineShape& pipeline, int32_t stage, int32_t first, bool adds) {
   std::set<std::pair<int32_t, int32_t>> forward;
   std::set<std::tuple<int32_t, int32_t, bool>> backward;
@@ -128,7 +131,8 @@ size_t nccl_bytes(const TrainConfig& config) {
   if (others(MeshAxis::kTensor) > 0) ++collectives;
   if (others(MeshAxis::kData) > 0) ++collectives;
   if (has_experts && sharers > 0) ++collectives;  // the router's logits
-  // Heads or rows of experts to each of the others, the ring's blocks and a pipeline's stream to two neighbours.
+  // All-to-all with the heads' or the experts' ranks; point-to-point between the neighbours of the
+  // ring and of the pipeline.
   constexpr size_t kInterleaved = 2;
   const size_t peers = others(MeshAxis::kSequence) + (has_experts ? others(MeshAxis::kExpert) : 0) +
                        std::min(others(MeshAxis::kContext), kInterleaved) +
@@ -144,7 +148,7 @@ size_t graph_bytes(const TrainConfig& config) {
   const bool adds = adds_up(config);
   RunCounts of_layer = runs_of(pipeline, /*stage=*/0, /*first=*/0, adds);
   RunCounts of_head = runs_of(pipeline, pipeline.stages - 1, pipeline.chunks - 1, adds);
-  of_head.forward = 0;  // but in evaluations, which have one slot
+  of_head.forward = 0;  // only evaluations run it forward alone, in one slot
   if (config.eval.enabled()) {
     of_layer.forward += static_cast<size_t>(pipeline.chunks);
     of_head.forward = 1;

@@ -20,30 +20,30 @@
 namespace muster::trainer {
 namespace {
 constexpr auto kFsdp = static_cast<size_t>(MeshAxis::kFsdp);
-// More FSDP than this is no hint that anybody follows.
+// A suggestion of more FSDP than this is of no practical use.
 constexpr int32_t kFsdpTimesMax = 64;
 
 MemoryPlan plan_of(const TrainConfig& config, int32_t rank) {
-  // The CPU's workspaces apart, threads change nothing.
+  // The number of threads changes nothing but the CPU's workspaces.
   return plan_training(config, /*threads=*/1, staging_of(config, rank), rank).memory();
 }
 
-// Of each rank's plan on the device.
+// Returns the device bytes of each rank's plan.
 std::vector<size_t> plan_bytes(const TrainConfig& config, std::span<const int32_t> ranks) {
-  std::map<MeshCoordinate, size_t> plans;  // replicas have the same
+  std::map<MeshCoordinate, size_t> plans;  // ranks along data have the same plan
   const Mesh mesh = mesh_of(config.mesh);
   std::vector<size_t> bytes;
   for (const int32_t rank : ranks) {
-    MeshCoordinate place = mesh.coordinate(rank);
-    place[static_cast<size_t>(MeshAxis::kData)] = 0;
-    const auto [plan, is_new] = plans.try_emplace(place);
+    MeshCoordinate coordinate = mesh.coordinate(rank);
+    coordinate[static_cast<size_t>(MeshAxis::kData)] = 0;
+    const auto [plan, is_new] = plans.try_emplace(coordinate);
     if (is_new) plan->second = plan_of(config, rank).device_bytes();
     bytes.push_back(plan->second);
   }
   return bytes;
 }
 
-// Of all ranks together, which have these plans.
+// The memory that all ranks with these plans need together.
 size_t needed_bytes(const TrainConfig& config, const std::vector<size_t>& plans,
                     const DeviceRoom& room) {
   return std::accumulate(plans.begin(), plans.end(),
@@ -72,7 +72,7 @@ std::string table_of(const MemoryPlan& plan, const std::vector<DeviceReserve>& b
   return table;
 }
 
-// A config with which the ranks would fit, and how a user says it.
+// A config with which the ranks would fit, and the keys that a user sets for it.
 struct Change {
   TrainConfig config;
   std::string keys;
@@ -83,7 +83,7 @@ class Changes {
   Changes(const TrainConfig& config, std::span<const int32_t> ranks, const DeviceRoom& room)
       : config_(config), ranks_(ranks), room_(room) {}
 
-  // Each by itself.
+  // Returns each change that suffices by itself.
   std::vector<std::string> alone() const {
     std::vector<std::string> found;
     for (const auto& change : {smaller_batch(config_), other_remat(config_), more_fsdp(config_)})
@@ -91,7 +91,7 @@ class Changes {
     if (ranks_.size() > 1 && fit_apart()) found.push_back("a GPU for each rank");
     return found;
   }
-  // The smallest batch and the policy that keeps least, and as much FSDP as it takes.
+  // Combines the smallest batch, the remat policy that retains least, and as much FSDP as needed.
   std::optional<std::string> together() const {
     TrainConfig least = config_;
     least.per_device_batch_size = config_.pipeline_microbatches;
@@ -107,7 +107,7 @@ class Changes {
   bool fits(const TrainConfig& config, std::span<const int32_t> ranks) const {
     return validate(config).ok() && needed_bytes(config, ranks, room_) <= room_.free_bytes;
   }
-  // Each on a GPU like this one.
+  // Whether the ranks fit if each has a GPU like this one to itself.
   bool fit_apart() const {
     DeviceRoom own = room_;
     own.nccl = own.has_nccl;
@@ -115,7 +115,7 @@ class Changes {
       if (needed_bytes(config_, ranks_.subspan(i, 1), own) > own.free_bytes) return false;
     return true;
   }
-  // The key counts sequences of a rank, where the config has those of the ranks that compute a slice together.
+  // The key counts sequences per rank; the config holds those of all ranks that share a slice.
   static std::string batch_key(const TrainConfig& config) {
     return absl::StrFormat(
         "per_device_batch_size=%g",
@@ -134,7 +134,7 @@ class Changes {
     }
     return std::nullopt;
   }
-  // Of those that fit the one that keeps most.
+  // Chooses the policy that retains most among those that fit.
   std::optional<Change> other_remat(TrainConfig config) const {
     std::optional<Change> best;
     size_t most = 0;
@@ -150,7 +150,7 @@ class Changes {
     }
     return best;
   }
-  // Ranks keep their numbers, and the first of several stages stays first.
+  // The present ranks remain ranks of the wider mesh, and the first of several stages stays first.
   std::optional<Change> more_fsdp(const TrainConfig& config) const {
     for (int32_t times = 2; times <= kFsdpTimesMax; times *= 2) {
       TrainConfig wider = config;
@@ -183,7 +183,7 @@ std::string what_would_fit(const TrainConfig& config, std::span<const int32_t> r
 absl::Status no_room(const TrainConfig& config, std::span<const int32_t> ranks,
                      const DeviceRoom& room, const std::string& what) {
   return absl::ResourceExhaustedError(
-      absl::StrCat("rank ", ranks[0], "'s plan on ", room.device, ", and what is beside it:\n",
+      absl::StrCat("rank ", ranks[0], "'s plan on ", room.device, ", and the memory beside it:\n",
                    table_of(plan_of(config, ranks[0]), beside_plan(config, room)),
                    "out of memory: ", what, "; ", what_would_fit(config, ranks, room)));
 }
@@ -215,9 +215,10 @@ absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
 absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const DeviceRoom& room) {
   return no_room(
       config, std::array{rank}, room,
-      absl::StrFormat("the GPU has refused the %.0f MiB of rank %d's plan, now %.0f MiB are free",
-                      static_cast<double>(plan_of(config, rank).device_bytes()) / kMiB, rank,
-                      static_cast<double>(room.free_bytes) / kMiB));
+      absl::StrFormat(
+          "the GPU refused to allocate the %.0f MiB of rank %d's plan; %.0f MiB are free",
+          static_cast<double>(plan_of(config, rank).device_bytes()) / kMiB, rank,
+          static_cast<double>(room.free_bytes) / kMiB));
 }
 
 }  // namespace muster::trainer

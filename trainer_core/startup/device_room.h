@@ -1,4 +1,4 @@
-// Whether the ranks that share a GPU have room on it together, and what would fit where they have not.
+// Checks whether the ranks that share a GPU fit on it together, and suggests config changes if not.
 #pragma once
 
 #include <cstddef>
@@ -18,26 +18,29 @@ namespace muster::trainer {
 struct DeviceRoom {
   std::string device;  // as the backend describes it
   size_t free_bytes = 0;
-  // What each rank takes beside its plan and has not taken yet.
+  // The memory that each rank will still take beside its plan.
   std::vector<DeviceReserve> beside{};
-  // Whether ranks bring their numbers together by NCCL, which takes what nccl_bytes() says, and whether they all have it: then they would,
-  // each with a GPU of its own.
+  // `nccl`: the ranks use NCCL, which takes nccl_bytes(). `has_nccl`: all ranks have NCCL, and
+  // would use it if each had its own GPU.
   bool nccl = false;
   bool has_nccl = false;
 };
 
-// What a rank of the config's takes beside its plan: the room's, CUDA graphs' and NCCL's.
+// The memory that a rank takes beside its plan: `room.beside`, CUDA graphs and NCCL.
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room);
 
-// What the plan of each of `ranks`, which are of the config's mesh, takes of the device's memory, where they have room there together.
-// ResourceExhausted has the plan's table, a line a category, with what is beside it. Its last line says all by itself, because it may be all
-// that is shown: "out of memory: …; what would fit: …", which changes of the config would do: a smaller batch, another remat policy, more
-// FSDP, a GPU for each rank; each of them by itself, or where none does all together. Makes plans alone: a refusal takes some dozen of them.
+// Returns the device bytes of the plan of each of `ranks` (of the config's mesh) if they fit
+// together. Otherwise ResourceExhausted, with a table of the plan and the memory beside it, one
+// line per category. The last line is complete by itself, because it may be all that is shown: "out
+// of memory: …; what would fit: …", with the config changes that suffice: a smaller batch, another
+// remat policy, more FSDP, a GPU for each rank; or all of them together if none suffices alone.
+// Computes plans only; a refusal computes some dozens of them.
 absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
                                                       std::span<const int32_t> ranks,
                                                       const DeviceRoom& room);
 
-// The same of a rank whose plan the device has refused, though there seemed to be room; `room` has what is free since then.
+// Returns the same error for a rank whose plan the device refused although it seemed to fit.
+// `room.free_bytes` is the memory that is free now.
 absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const DeviceRoom& room);
 
 }  // namespace muster::trainer

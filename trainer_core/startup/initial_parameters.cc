@@ -17,8 +17,8 @@ absl::Status check_tables(const std::vector<ParamSpec>& there,
                           const std::vector<ParamSpec>& wanted) {
   for (size_t i = 0; i < std::min(there.size(), wanted.size()); ++i) {
     if (there[i].name != wanted[i].name) {
-      return absl::InvalidArgumentError(absl::StrCat("where it has tensor ", there[i].name,
-                                                     ", this run's model has ", wanted[i].name));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "it has tensor ", there[i].name, " where this run's model has ", wanted[i].name));
     }
     if (there[i].shape != wanted[i].shape) {
       return absl::InvalidArgumentError(
@@ -30,17 +30,18 @@ absl::Status check_tables(const std::vector<ParamSpec>& there,
   const bool has_more = there.size() > wanted.size();
   const ParamSpec& extra = has_more ? there[wanted.size()] : wanted[there.size()];
   return absl::InvalidArgumentError(absl::StrCat(has_more ? "it has" : "it has no", " tensor ",
-                                                 extra.name, ", and this run's model has ",
+                                                 extra.name, ", but this run's model has ",
                                                  has_more ? "not" : "one"));
 }
 
-// What changes the meaning of the numbers themselves.
+// Checks the settings that change the meaning of the stored values.
 absl::Status check_meaning(const ModelConfig& there, const ModelConfig& wanted) {
   for (const char* key : {"position_type", "norm_gain_offset"}) {
     const json a = to_json(there)[key], b = to_json(wanted)[key];
     if (a == b) continue;
-    return absl::InvalidArgumentError(absl::StrCat("its numbers are of a model whose ", key, " is ",
-                                                   a.dump(), ", and this run's is ", b.dump()));
+    return absl::InvalidArgumentError(absl::StrCat("its values are those of a model whose ", key,
+                                                   " is ", a.dump(), ", but this run's is ",
+                                                   b.dump()));
   }
   return absl::OkStatus();
 }
@@ -57,17 +58,17 @@ absl::Status check_source(const TrainConfig& config, const ParameterSource& sour
   return check_meaning(there, config.model);
 }
 
-// What rank 0 has found, for the others.
+// The message in which rank 0 describes the source to the other ranks.
 std::string found(const ParameterDescription& description) {
   return json{{"folder", description.folder}, {"checksum", description.checksum}}.dump();
 }
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_found(const TrainConfig& config,
                                                             const std::string& found) {
-  const json place = json::parse(found, nullptr, /*allow_exceptions=*/false);
-  if (!place.is_object()) return absl::InternalError("rank 0 names no folder");
-  const auto folder = place.at("folder").get<std::string>();
-  const auto checksum = place.at("checksum").get<std::string>();
+  const json message = json::parse(found, nullptr, /*allow_exceptions=*/false);
+  if (!message.is_object()) return absl::InternalError("rank 0 sent no folder");
+  const auto folder = message.at("folder").get<std::string>();
+  const auto checksum = message.at("checksum").get<std::string>();
   auto source = checksum.empty() ? ParameterSource::open(folder, Verify::kSizes)
                                  : open_same_checkpoint(folder, checksum);
   if (!source.ok()) return source.status();
@@ -84,9 +85,9 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
   if (auto status = check_source(config, **source); !status.ok()) return with_key(config, status);
   for (const std::string& note : (*source)->description().notes) notes.push_back(note);
   if (const auto difference = first_difference((*source)->description().model, config.model)) {
-    notes.push_back(absl::StrCat("load_parameters_path: those parameters are of a model whose ",
-                                 difference->key, " is ", difference->a, ", and this run's is ",
-                                 difference->b));
+    notes.push_back(absl::StrCat(
+        "load_parameters_path: the stored parameters are of a model whose ", difference->key,
+        " is ", difference->a, ", but this run's is ", difference->b));
   }
   return source;
 }
@@ -102,21 +103,21 @@ absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layo
     }
     return absl::OkStatus();
   }
-  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointLane, "load parameters");
+  GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
   const bool leads = peers.rank() == 0;
   std::vector<std::string> notes;
   absl::StatusOr<std::unique_ptr<ParameterSource>> source = nullptr;
   if (leads) source = open_initial_parameters(config, notes, Verify::kSizes);
   const bool has_found = leads && source.ok();
-  const auto told =
+  const auto shared =
       share_message(peers, {source.status(), has_found ? found((*source)->description()) : ""});
-  if (!told.ok()) return told.status();
-  if (!told->status.ok()) return told->status;
+  if (!shared.ok()) return shared.status();
+  if (!shared->status.ok()) return shared->status;
   if (leads) {
     for (const std::string& note : notes) out << note << '\n';
     out << "parameters are from " << (*source)->description().folder << std::endl;
   } else {
-    source = open_found(config, told->body);
+    source = open_found(config, shared->body);
   }
   absl::Status status = source.status();
   if (status.ok()) status = (*source)->read_boxes(layout.stored_boxes(), params);

@@ -1,5 +1,5 @@
-// What a run begins with that has no checkpoint of its own: parameters drawn from init_weights_seed, or those of
-// load_parameters_path, MaxText's key.
+// The parameters of a run that has no checkpoint of its own: drawn from init_weights_seed, or read
+// from load_parameters_path (MaxText's key).
 #pragma once
 
 #include <memory>
@@ -17,16 +17,18 @@
 
 namespace muster::trainer {
 
-// The config's load_parameters_path, whose tensors are those of the config's model. InvalidArgument names the first that is not, or
-// the choice that makes the numbers mean something else (another layout of RoPE's pairs, norms that add one). Any other
-// difference of what the models compute is a line in `notes`: some are wanted, as a longer context is.
+// Opens the config's load_parameters_path. Requires that its tensors are those of the config's
+// model: InvalidArgument names the first that differs, or the setting that gives the values another
+// meaning (another layout of RoPE's pairs, norms that add one). Any other difference of the model
+// configs is a line in `notes`: some are intended, such as a longer context.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes, Verify verify = Verify::kChecksums);
 
-// Fills a rank's flat block of shards: it makes, or reads, what it stores, and no more. All ranks call it. What the path means is rank
-// 0's to find out: others read that very checkpoint, or none, whatever is saved or removed there meanwhile. What a rank reads is
-// verified; where one cannot read all fail alike, and the sentence names it. Rank 0 mentions in `out` whose parameters they are, with
-// what is to be said of them.
+// Fills a rank's flat block of shards. Called by all ranks; each draws or reads only the shards
+// that it stores. Rank 0 resolves the path; the other ranks read that very checkpoint or fail,
+// whatever is saved or removed there meanwhile. Ranks verify what they read; if one fails, all fail
+// with the same error, which names it. Rank 0 writes the source of the parameters and its notes to
+// `out`.
 absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layout,
                               std::span<float> params, ProcessGroups& groups, std::ostream& out);
 

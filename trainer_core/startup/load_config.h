@@ -1,4 +1,4 @@
-// Reading a rank's config file.
+// Reads a rank's config file.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace muster::trainer {
 
-// Some hundred short values; anything larger is no config.
+// A config has some hundred short values; a larger file is not a config.
 constexpr size_t kConfigBytesMax = 1 << 20;
 
-// NotFound, or InvalidArgument naming the file and the field.
+// Errors: NotFound, or InvalidArgument that names the file and the field.
 absl::StatusOr<TrainConfig> load_config(const std::string& path);
 
-// Threads of one rank: the config's, or what the environment says (a worker says each slot's share), or this process's
-// cores shared by the job's ranks of the machine, at least 1.
+// Returns the number of threads of one rank: the config's, or the environment's (a worker sets each
+// slot's share), or this process's cores divided by the job's ranks on the machine, at least 1.
 int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env);
 
-// InvalidArgument when the mesh's degrees do not multiply to the number of ranks.
+// Returns InvalidArgument if the product of the mesh's degrees is not the number of ranks.
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size);
 
 }  // namespace muster::trainer

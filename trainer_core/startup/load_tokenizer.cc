@@ -11,10 +11,11 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const TrainConfig& con
   if (!tokenizer.ok()) return tokenizer;
   if (!config.tokenizer_type.empty() && (*tokenizer)->type() != config.tokenizer_type) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "tokenizer ", config.tokenizer_path, " is not what tokenizer_type=", config.tokenizer_type,
-        " says; set tokenizer_type=", av((*tokenizer)->type())));
+        "tokenizer ", config.tokenizer_path, " is not of tokenizer_type=", config.tokenizer_type,
+        "; set tokenizer_type=", av((*tokenizer)->type())));
   }
-  // A larger one is padded: a multiple of 128 that a product is faster with, or of the ranks that share it.
+  // The model's vocabulary may be larger: padded to a multiple of 128 for faster GEMMs, or to a
+  // multiple of the ranks that share it.
   if ((*tokenizer)->vocab_size() > config.model.vocab_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("tokenizer ", config.tokenizer_path, " has a vocabulary of ",

@@ -1,4 +1,4 @@
-// The tokenizer that a config names.
+// Loads the tokenizer that a config names.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,9 @@
 
 namespace muster::trainer {
 
-// Requires a tokenizer_path. NotFound, or InvalidArgument for a file that is no tokenizer, is none of tokenizer_type, or has
-// another vocabulary than the model; the message names the file and the key.
+// Requires: config.tokenizer_path is set. Errors: NotFound, or InvalidArgument if the file is not a
+// tokenizer, is not of tokenizer_type, or has a larger vocabulary than the model; the message names
+// the file and the key.
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const TrainConfig& config);
 
 }  // namespace muster::trainer

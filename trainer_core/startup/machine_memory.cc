@@ -14,17 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What differs between the versions of control groups.
+// The file names of a version of control groups.
 struct GroupFiles {
   std::string_view limit;
   std::string_view usage;
-  std::string_view droppable;  // the row of memory.stat
+  std::string_view droppable;  // the row of memory.stat for page cache that can be dropped
 };
 constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
 constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                   "total_inactive_file"};
 
-// The number after `name` in a file of rows.
+// Returns the number after `name` in a file of rows.
 std::optional<uint64_t> row(const fs::path& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -36,7 +36,7 @@ std::optional<uint64_t> row(const fs::path& path, std::string_view name) {
   return std::nullopt;
 }
 
-// A file that is one number; "max" is none.
+// Returns the number in a file that holds one; nullopt for "max".
 std::optional<uint64_t> number(const fs::path& path) {
   std::ifstream file(path);
   std::string word;
@@ -59,8 +59,9 @@ std::optional<uint64_t> left_in(const fs::path& group, const GroupFiles& files) 
   return *limit - std::min(*limit, held);
 }
 
-// The limits of a group and of those around it. In a container the path may name what only the host sees: what is not there
-// limits nothing, and the container's own group is the root.
+// Returns the smallest remainder of the limits of a group and its ancestors. In a container the
+// path may exist only on the host: a group that is not there limits nothing, and the container's
+// own group is the root.
 std::optional<uint64_t> left_in_groups(const fs::path& root, const std::string& path,
                                        const GroupFiles& files) {
   std::optional<uint64_t> left = left_in(root, files);

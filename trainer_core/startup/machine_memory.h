@@ -1,4 +1,4 @@
-// How much memory processes on this machine may still take.
+// The memory that processes on this machine can still allocate.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,15 @@
 
 namespace muster::trainer {
 
-// Where the kernel's files are. Tests have others.
+// The roots of the kernel's files. Tests inject others.
 struct MachineRoots {
   std::string proc = "/proc";
   std::string cgroup = "/sys/fs/cgroup";
 };
 
-// The smallest of MemAvailable and what the limits of this process's control groups (versions 2 and 1) leave. A group's page
-// cache that can be dropped counts as free. None when the kernel does not say.
+// Returns the smallest of MemAvailable and the remainders of this process's control groups
+// (versions 2 and 1), in bytes. Droppable page cache of a group counts as free. nullopt if the
+// kernel reports nothing.
 std::optional<uint64_t> available_memory(const MachineRoots& roots);
 
 }  // namespace muster::trainer

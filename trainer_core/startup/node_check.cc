@@ -34,11 +34,12 @@ using Text = absl::StatusOr<std::string>;
 // 33.5 million multiplications and as many additions: milliseconds of a core.
 constexpr int kSide = 256;
 constexpr double kFlops = 2.0 * kSide * kSide * kSide;
-// Of the product's bytes. All numbers are whole and below 2^24: exact in any order, with and without fused multiply-adds.
+// The checksum of the result's bytes. All values are integers below 2^24: exact in any order, with
+// and without fused multiply-adds.
 constexpr uint64_t kProductChecksum = 0x4934BE953F143F52ULL;
 constexpr size_t kDiskBytes = size_t{4} << 20;
 constexpr size_t kShmBytes = size_t{1} << 20;
-// 2024-01-01: a clock before this was never set.
+// 2024-01-01: a wall clock before this was never set.
 constexpr int64_t kUnixNsMin = 1'704'067'200'000'000'000;
 
 int whole_number(int row, int column, int by) { return (row * 7 + column * by) % 31 - 15; }
@@ -47,11 +48,11 @@ int whole_number(int row, int column, int by) { return (row * 7 + column * by) %
 uint64_t product_checksum() {
   constexpr size_t kSize = size_t{kSide} * kSide;
   std::vector<float> a(kSize), b(kSize), c(kSize);
-  size_t place = 0;
+  size_t index = 0;
   for (int i = 0; i < kSide; ++i) {
-    for (int j = 0; j < kSide; ++j, ++place) {
-      a[place] = static_cast<float>(whole_number(i, j, 13));
-      b[place] = static_cast<float>(whole_number(i, j, 11));
+    for (int j = 0; j < kSide; ++j, ++index) {
+      a[index] = static_cast<float>(whole_number(i, j, 13));
+      b[index] = static_cast<float>(whole_number(i, j, 11));
     }
   }
   for (size_t i = 0; i < kSide; ++i) {
@@ -89,7 +90,7 @@ Text check_cores() {
       cpu_set_t one;
       CPU_ZERO(&one);
       CPU_SET(cores[i], &one);
-      // Where it is refused, the kernel spreads them.
+      // If pinning is refused, the kernel spreads the threads.
       pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
       const Instant began = monotonic_now();
       results[i].checksum = product_checksum();
@@ -110,12 +111,12 @@ Text check_cores() {
                                             absl::StrJoin(wrong, ", "),
                                             " computed a matrix product wrongly"));
   }
-  return absl::StrFormat("%d cores right, %.1f to %.1f GFLOP/s each", cores.size(),
+  return absl::StrFormat("%d cores correct, %.1f to %.1f GFLOP/s each", cores.size(),
                          kFlops / static_cast<double>(slowest.count()),
                          kFlops / static_cast<double>(fastest.count()));
 }
 
-// Of the pattern: differs from word to word and from address line to address line.
+// A test word that differs from word to word and from address line to address line.
 uint64_t pattern(size_t i) { return (i + 1) * 0x9E3779B97F4A7C15ULL; }
 
 Text check_memory(size_t bytes) {
@@ -130,14 +131,14 @@ Text check_memory(size_t bytes) {
     for (size_t i = 0; i < count; ++i) words[i] = pattern(i) ^ flip;
     for (size_t i = 0; i < count; ++i) {
       if (words[i] != (pattern(i) ^ flip)) {
-        return absl::DataLossError(absl::StrCat("memory gave back another word than was written, ",
-                                                i * sizeof(uint64_t), " bytes into ", bytes >> 20,
-                                                " MiB"));
+        return absl::DataLossError(
+            absl::StrCat("memory returned a different word than was written, ",
+                         i * sizeof(uint64_t), " bytes into ", bytes >> 20, " MiB"));
       }
     }
   }
   const double touched = 4.0 * static_cast<double>(bytes);
-  return absl::StrFormat("%d MiB of memory right, %.1f GB/s", bytes >> 20,
+  return absl::StrFormat("%d MiB of memory correct, %.1f GB/s", bytes >> 20,
                          touched / static_cast<double>((monotonic_now() - began).count()));
 }
 
@@ -157,14 +158,14 @@ Text check_folder(const std::string& folder, size_t bytes, bool durable) {
   const int fd = mkostemp(path.data(), O_CLOEXEC);
   if (fd < 0) return file_status(errno, absl::StrCat("making a file in ", folder));
   absl::Cleanup close_file = [&] { close(fd); };
-  unlink(path.c_str());  // at once: a check that hangs is killed
+  unlink(path.c_str());  // at once: a check that hangs is killed and cannot clean up
   std::string data(bytes, '\0');
   for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(pattern(i) >> 56);
   const Instant began = monotonic_now();
   if (absl::Status status = write_all(fd, data, what); !status.ok()) return status;
   if (durable && fsync(fd) != 0) return file_status(errno, what);
   const Duration took = monotonic_now() - began;
-  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // what is read then has been on the disk
+  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // so that the read comes from the disk
   std::string back(bytes, '\0');
   for (size_t done = 0; done < bytes;) {
     const ssize_t got = pread(fd, &back[done], bytes - done, static_cast<off_t>(done));
@@ -174,12 +175,13 @@ Text check_folder(const std::string& folder, size_t bytes, bool durable) {
     done += static_cast<size_t>(got);
   }
   if (back != data)
-    return absl::DataLossError(absl::StrCat(folder, " gave back another file than was written"));
+    return absl::DataLossError(absl::StrCat(folder, " returned different bytes than were written"));
   return absl::StrFormat("%d MiB in %s, %s in %.1f ms", bytes >> 20, folder,
-                         durable ? "durable" : "there", to_seconds(took) * 1e3);
+                         durable ? "durable" : "written", to_seconds(took) * 1e3);
 }
 
-// Local checkpoints of jobs may fill it, which harms nobody: they are not kept then, and training goes on.
+// Local checkpoints of jobs may fill the folder. That is no fault: they are then not saved, and
+// training continues.
 Text check_shm(const std::string& folder) {
   Text text = check_folder(folder, kShmBytes, false);
   if (!absl::IsResourceExhausted(text.status())) return text;
@@ -216,20 +218,20 @@ Text check_loopback() {
   callee = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   if (callee < 0) return failed("accepting");
   constexpr std::string_view kWord = "muster";
-  std::array<char, kWord.size()> heard{};
+  std::array<char, kWord.size()> received{};
   if (send(callee, kWord.data(), kWord.size(), MSG_NOSIGNAL) != std::ssize(kWord))
     return failed("sending");
-  if (recv(caller, heard.data(), heard.size(), MSG_WAITALL) != std::ssize(kWord))
+  if (recv(caller, received.data(), received.size(), MSG_WAITALL) != std::ssize(kWord))
     return failed("receiving");
-  if (std::string_view(heard.data(), heard.size()) != kWord)
-    return absl::DataLossError("127.0.0.1 brought another word than was sent");
+  if (std::string_view(received.data(), received.size()) != kWord)
+    return absl::DataLossError("127.0.0.1 delivered different bytes than were sent");
   return std::string("loopback answers");
 }
 
 Text check_clock() {
   const int64_t wall = wall_clock_unix_ns();
   if (wall < kUnixNsMin)
-    return absl::FailedPreconditionError("the wall clock stands before 2024: it was never set");
+    return absl::FailedPreconditionError("the wall clock is before 2024: it was never set");
   constexpr auto kPause = std::chrono::milliseconds(2);
   const Instant began = monotonic_now();
   std::this_thread::sleep_for(kPause);
@@ -238,10 +240,11 @@ Text check_clock() {
   constexpr Duration kApartMax = std::chrono::seconds(1);
   if (went < kPause || std::chrono::abs(went - wall_went) > kApartMax) {
     return absl::FailedPreconditionError(
-        absl::StrFormat("the clocks do not agree: one went %.3f s, the other %.3f s",
+        absl::StrFormat("the clocks disagree: the monotonic clock advanced %.3f s, the wall clock "
+                        "%.3f s",
                         to_seconds(went), to_seconds(wall_went)));
   }
-  return std::string("clocks go");
+  return std::string("clocks advance");
 }
 
 template <class Check>

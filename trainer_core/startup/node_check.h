@@ -1,15 +1,16 @@
-// Whether this machine is good for ranks: what a node has to pass after it was lost or suspected, before anything is placed on it again. Takes a
-// fraction of a second, because a job may wait for it; what takes longer to find is found by the next fault.
+// Checks whether this machine can run ranks. A node must pass before it receives ranks again after
+// it was lost or suspected. The check takes a fraction of a second, because a job may wait for it;
+// faults that take longer to find are left to the next failure.
 //
-//   cores      on each core that this process may use, a matrix product of small whole numbers, whose every bit is known: a core that computes
-//              wrongly is named
-//   memory     a pattern and its complement written and read back
-//   work_dir   a file written, made durable and read back
-//   shm        a file in /dev/shm, where ranks of one node meet
+//   cores      on each core that this process may use, a matmul of small integers whose every bit
+//              is known: a core that computes wrongly is named
+//   memory     a pattern and its complement, written and read back
+//   work_dir   a file, written, made durable and read back
+//   shm        a file in /dev/shm, through which ranks of one node communicate
 //   loopback   a connection to this machine itself
-//   clock      the wall clock is set, and both clocks go
+//   clock      the wall clock is set, and both clocks advance
 //
-// Blocks; whoever starts it keeps a deadline, because a disk may hang. Its own threads are joined when it returns.
+// Blocks. A disk may hang, so the caller enforces a deadline. Joins its threads before it returns.
 #pragma once
 
 #include <cstddef>
@@ -24,23 +25,23 @@ namespace muster::trainer {
 
 struct NodeCheckOptions {
   std::string work_dir;
-  std::string shm_dir = "/dev/shm";  // for local checkpoints; that it is full is a remark
+  std::string shm_dir = "/dev/shm";  // for local checkpoints; a full one is only a note
   size_t memory_bytes = size_t{64} << 20;
 };
 
 struct NodeCheckPart {
   std::string name;
-  absl::Status status;  // what is wrong
-  std::string text;     // what was looked at, and how fast it was
+  absl::Status status;  // the fault; OK if there is none
+  std::string text;     // what was checked, and how fast it was
   Duration time{};
 };
 
-// Every part, also after one that failed, in the order above.
+// Runs every part in the order above, also after one that failed.
 std::vector<NodeCheckPart> check_node(const NodeCheckOptions& options);
 
-// One line: what is wrong with the parts that failed, or that nothing is.
+// Returns one line: the faults of the parts that failed, or that there are none.
 std::string node_check_sentence(const std::vector<NodeCheckPart>& parts);
-// One line: what was looked at in those that passed.
+// Returns one line: what was checked in the parts that passed.
 std::string node_check_details(const std::vector<NodeCheckPart>& parts);
 bool node_check_passed(const std::vector<NodeCheckPart>& parts);
 

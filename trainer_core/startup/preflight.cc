@@ -40,17 +40,17 @@ namespace muster::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-// What a rank maps beside its plan: program and libraries, threads' stacks, the panels that a matrix product copies,
-// and the block that a collective exchanges; 45 to 60 MiB were seen.
+// The memory of a rank beside its plan: program and libraries, threads' stacks, the panels that a
+// GEMM packs, and the block that a collective exchanges; 45 to 60 MiB were observed.
 constexpr size_t kLibraryBytes = size_t{64} << 20;
 
-// What the ranks of a node will map.
+// The memory that the ranks of a node will map.
 struct NodeMemory {
-  size_t bytes = 0;          // without what follows
-  size_t staging_bytes = 0;  // for a checkpoint in the background
+  size_t bytes = 0;          // without the two below
+  size_t staging_bytes = 0;  // for background checkpoints
   size_t local_bytes = 0;    // for local checkpoints, in memory-backed storage
   int32_t ranks = 0;
-  int32_t largest_rank = 0;  // whose shares of the model take most
+  int32_t largest_rank = 0;  // the rank that needs most
   size_t largest_bytes = 0;
   size_t smallest_bytes = std::numeric_limits<size_t>::max();
 
@@ -82,7 +82,8 @@ struct NodeMemory {
   }
 };
 
-// What the writers of each node keep: two saves at a time, of which the node has its own writers' and the copies of the node before it.
+// Returns the bytes of local checkpoints per node: two saves at a time, each with the node's own
+// writers' files and the copies of the previous node's.
 std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
   std::vector<size_t> own(static_cast<size_t>(mesh.nodes())), all(own.size());
   if (!config.enable_emergency_checkpoint) return all;
@@ -103,22 +104,23 @@ std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& m
   return all;
 }
 
-// Of the node that needs most: uneven shares, the ends of a pipeline and who saves make ranks differ.
+// Returns the node that needs most: uneven shares, pipeline ends and writers make ranks differ.
 NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   RankEnv env;
   env.local_world_size = mesh.ranks_per_node();
   const int32_t threads = threads_per_rank(config, env);
-  std::map<std::pair<MeshCoordinate, Staging>, MemoryPlan> plans;  // replicas have the same
+  // Ranks along data have the same plan.
+  std::map<std::pair<MeshCoordinate, Staging>, MemoryPlan> plans;
   const std::vector<size_t> local = local_bytes_by_node(config, mesh);
   NodeMemory largest;
   for (int32_t node = 0; node < mesh.nodes(); ++node) {
     NodeMemory memory;
     memory.local_bytes = local[static_cast<size_t>(node)];
     for (int32_t rank = node * mesh.ranks_per_node(); mesh.node_of(rank) == node; ++rank) {
-      MeshCoordinate place = mesh.coordinate(rank);
-      place[static_cast<size_t>(MeshAxis::kData)] = 0;
+      MeshCoordinate coordinate = mesh.coordinate(rank);
+      coordinate[static_cast<size_t>(MeshAxis::kData)] = 0;
       const Staging staging = staging_of(config, rank);
-      const auto [plan, is_new] = plans.try_emplace({place, staging});
+      const auto [plan, is_new] = plans.try_emplace({coordinate, staging});
       if (is_new) plan->second = plan_training(config, threads, staging, rank).memory();
       const bool on_device = config.hardware == Hardware::kGpu;
       memory.add(rank, plan->second, on_device ? plan->second.device_bytes() : 0);
@@ -128,10 +130,10 @@ NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   return largest;
 }
 
-// More than there is would be found out by the kernel's killer, after hours in a queue.
+// Without this check the OOM killer would find the shortage, after hours in a queue.
 absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
   const auto available = available_memory(machine);
-  if (!available) return absl::OkStatus();  // unknown is not too little
+  if (!available) return absl::OkStatus();  // unknown does not mean too little
   const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
   if (needed.total() <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -146,7 +148,7 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
                                   : ", or set async_checkpointing=False"));
 }
 
-// Whether each GPU has room for its ranks, whichever of the nodes this machine will be.
+// Checks that each GPU has room for its ranks, whichever node of the mesh this machine becomes.
 absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> first) {
   const Mesh mesh = mesh_of(config.mesh);
   const int32_t gpus = std::min(gpu_count(), mesh.ranks_per_node());
@@ -161,7 +163,7 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
                     .beside = backend_reserves((*backend)->own_bytes()),
                     .nccl = has_nccl && mesh.ranks_per_node() <= gpu_count(),
                     .has_nccl = has_nccl};
-    // This process is gone when they begin, and they take as much each.
+    // This process ends before the ranks begin, and each of them takes as much.
     room.free_bytes += sum_of(room.beside);
     room.beside.push_back(kKernelCode);
     for (int32_t node = 0; node < mesh.nodes(); ++node) {
@@ -174,7 +176,8 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
   return absl::OkStatus();
 }
 
-// Whether the machine has what `hardware` asks for, and its devices have room. Leaves there what auto comes to.
+// Checks that the machine has the configured `hardware` and that its devices have room. Replaces
+// auto by the choice.
 absl::Status check_backend(TrainConfig& config) {
   if (config.hardware == Hardware::kCpu) return absl::OkStatus();
   auto chosen = choose_backend(config.hardware, 1, gpu_options(config, {}));
@@ -184,7 +187,7 @@ absl::Status check_backend(TrainConfig& config) {
                                            : absl::OkStatus();
 }
 
-// Where local checkpoints will be: a file system in memory has a bound of its own.
+// Checks the file system of local checkpoints: a memory-backed one has its own size limit.
 absl::Status check_local_room(const TrainConfig& config) {
   if (!config.enable_emergency_checkpoint) return absl::OkStatus();
   const std::string folder =
@@ -196,9 +199,9 @@ absl::Status check_local_room(const TrainConfig& config) {
   const std::optional<uint64_t> available = free_space_bytes(there.string());
   if (!available || *available >= needed) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "enable_emergency_checkpoint: %s has no room for local checkpoints: a node keeps %.0f MiB "
-      "(what its ranks save and the copies of another node's, twice while they are written), "
-      "%.0f MiB are free; make it larger, name another local_checkpoint_directory, or set "
+      "enable_emergency_checkpoint: %s has no room for local checkpoints: a node stores %.0f MiB "
+      "(its ranks' saves and copies of another node's, twice while a save is written), "
+      "%.0f MiB are free; make it larger, set another local_checkpoint_directory, or set "
       "enable_emergency_checkpoint=False",
       folder, static_cast<double>(needed) / kMiB, static_cast<double>(*available) / kMiB));
 }
@@ -211,7 +214,7 @@ absl::Status check_tokenizer(const TrainConfig& config, std::optional<uint64_t>&
   return absl::OkStatus();
 }
 
-// Returns in which order it comes.
+// Checks the data sets and returns the data order.
 absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
                                           std::optional<uint64_t> tokenizer_fingerprint) {
   const auto data = open_training_data(config);
@@ -230,7 +233,7 @@ absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
   return data->order;
 }
 
-// `elements` of a checkpoint.
+// Checks that the directory has room for a checkpoint of `elements` fp32 values.
 absl::Status check_room(const TrainConfig& config, int64_t elements) {
   const uint64_t needed = static_cast<uint64_t>(elements) * sizeof(float);
   const auto missing = missing_folders(config.checkpoint_directory);
@@ -246,7 +249,7 @@ absl::Status check_room(const TrainConfig& config, int64_t elements) {
 
 absl::Status check_initial_parameters(const TrainConfig& config) {
   if (config.load_parameters_path.empty()) return absl::OkStatus();
-  std::vector<std::string> notes;  // the run itself says them
+  std::vector<std::string> notes;  // the run itself prints them
   return open_initial_parameters(config, notes).status();
 }
 
@@ -255,7 +258,7 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
   const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);
   const std::vector<ParamSpec> table = model_params(config.model);
   const auto optimizer = Optimizer::make(config.optimizer, ShardLayout::whole(table));
-  // The run itself compares checksums, and reports damaged ones.
+  // The run itself verifies checksums and reports damaged checkpoints.
   std::vector<std::string> notes;
   auto newest = store.newest(notes, /*checksums=*/false);
   if (!newest.ok()) return newest.status();
@@ -272,7 +275,7 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
                                 optimizer->state_elements());
 }
 
-// Reads alone.
+// Checks that only read.
 absl::Status check_what_is_there(TrainConfig config, const std::optional<MachineRoots>& machine) {
   if (machine) {
     if (auto status = check_backend(config); !status.ok()) return status;
@@ -286,7 +289,7 @@ absl::Status check_what_is_there(TrainConfig config, const std::optional<Machine
   return check_checkpoints(config, *data_order);
 }
 
-// Whether something can be written is found out by writing.
+// Checks that outputs can be written, by opening or creating them.
 absl::Status check_writing(const TrainConfig& config) {
   if (config.enable_checkpointing) {
     const CheckpointStore store(config.checkpoint_directory, config.max_checkpoints_to_keep);

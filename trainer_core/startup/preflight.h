@@ -1,4 +1,5 @@
-// `muster-trainer check`: everything that files can say about a config before anything is started.
+// `muster-trainer check`: all checks of a config that need nothing but files, before anything
+// starts.
 #pragma once
 
 #include <optional>
@@ -10,13 +11,15 @@
 
 namespace muster::trainer {
 
-// Data sets up to this size are read in whole and compared with their checksums: seconds of reading.
+// Data sets up to this size are read in whole and compared with their checksums: seconds of
+// reading.
 constexpr uint64_t kPreflightPayloadBytesMax = uint64_t{1} << 30;
 
-// The first thing that is wrong, in a sentence for the user: memory that the ranks of a node do not find on `machine` (none:
-// they run elsewhere), shards and their tokenizer, vocabulary, sequence longer than the
-// data, newest checkpoint of another model, checkpoint directory that has no room or cannot be written, metrics file. Whether
-// they can be written is tried last; folders that this made are removed again when it fails.
+// Returns the first problem as a sentence for the user: memory or devices of `machine` that do not
+// suffice for a node's ranks (nullopt: they run elsewhere), shards and their tokenizer, vocabulary,
+// sequences longer than the data, a newest checkpoint of another model, a checkpoint directory
+// without room, or outputs that cannot be written. Writing is checked last; if it fails, folders
+// created by the check are removed again.
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine);
 
 }  // namespace muster::trainer

@@ -13,10 +13,10 @@
 namespace muster::trainer {
 namespace {
 
-// A week: longer than any rendezvous or collective that anyone waits for.
+// A week: longer than any rendezvous or collective can sensibly wait.
 constexpr int64_t kTimeoutMsMax = 7LL * 24 * 3600 * 1000;
 
-// Reads numbers one after the other and keeps the first complaint.
+// Reads numbers from the environment and retains the first error.
 class NumberReader {
  public:
   explicit NumberReader(const GetEnv& get) : get_(get) {}
@@ -26,7 +26,7 @@ class NumberReader {
     if (const auto text = get_(name)) parse(name, *text, min, max, out);
   }
 
-  // Of OpenMP's list, which has a number for each level of nested regions, the first.
+  // Reads the first number of OpenMP's list, which has one for each level of nested regions.
   void read_threads(const std::string& name, int32_t& out) {
     if (const auto text = get_(name))
       parse(name, std::string_view(*text).substr(0, text->find(',')), 1, kThreadsMax, out);

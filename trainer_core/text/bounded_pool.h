@@ -1,4 +1,5 @@
-// Memory for Arrow with an end: what a file says of its pages' sizes is allocated before it is read.
+// A bounded memory pool for Arrow, which allocates the sizes in a file's page headers before it
+// reads them.
 #pragma once
 
 #include <arrow/memory_pool.h>
@@ -9,8 +10,8 @@
 
 namespace muster::trainer {
 
-// The process's pool, refusing what would make more than `bytes_max` at once of it. One thread. (Arrow has had a pool like this
-// since version 21.)
+// The process's pool, limited to `bytes_max` bytes at a time. Not thread-safe. (Arrow has such a
+// pool since version 21.)
 class BoundedPool : public arrow::MemoryPool {
  public:
   explicit BoundedPool(int64_t bytes_max) : bytes_max_(bytes_max) {}
@@ -43,7 +44,7 @@ class BoundedPool : public arrow::MemoryPool {
   arrow::Status check(int64_t more) const {
     if (more <= bytes_max_ - bytes_) return arrow::Status::OK();
     return arrow::Status::CapacityError("a page or a column would take ", bytes_ + more,
-                                        " bytes of memory; at most ", bytes_max_, " are given");
+                                        " bytes of memory; at most ", bytes_max_, " are allowed");
   }
   void count(int64_t more) {
     bytes_ += more;

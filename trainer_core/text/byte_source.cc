@@ -22,14 +22,15 @@
 namespace muster::trainer {
 namespace {
 
-// Large enough to forget the system call.
+// Large enough to amortize the system call.
 constexpr size_t kBufferBytes = 256 << 10;
 constexpr size_t kMagicBytes = 10;
 constexpr std::string_view kGzipMagic = "\x1F\x8B";
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";
-// Of a frame to be skipped, whose first byte is 0x50 to 0x5F: pzstd and seekable files may begin with one (RFC 8878, 3.1.2).
+// The magic of a skippable frame, whose first byte is 0x50 to 0x5F: pzstd and seekable files may
+// begin with one (RFC 8878, 3.1.2).
 constexpr std::string_view kZstdSkippableMagic = "\x2A\x4D\x18";
-// zlib: 15 bits of window, and a gzip header.
+// For zlib: 15 bits of window, and a gzip header.
 constexpr int kGzipWindowBits = 15 + 16;
 
 class PlainSource : public ByteSource {
@@ -70,7 +71,7 @@ class PlainSource : public ByteSource {
   const std::string& path() const { return path_; }
 
  private:
-  // At the end: what was read is no whole document's otherwise, or two versions' of one.
+  // Called at the end: if the file has changed, the bytes read may mix two versions of a document.
   absl::Status check_unchanged() const {
     struct stat now {};
     if (fstat(fd_, &now) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path_));
@@ -89,12 +90,12 @@ class PlainSource : public ByteSource {
   uint64_t position_ = 0;
 };
 
-// The file's own bytes for a decoder, which takes them from the front.
+// Supplies a decoder with the file's own bytes, from front to back.
 class Compressed {
  public:
   explicit Compressed(std::unique_ptr<PlainSource> file) : file_(std::move(file)) {}
 
-  // At least one byte where the file has one.
+  // Ensures that at least one byte is available, unless the file is at its end.
   absl::Status fill() {
     if (!left_.empty()) return absl::OkStatus();
     const auto count = file_->read(buffer_);
@@ -154,7 +155,7 @@ class GzipSource : public ByteSource {
   uint64_t file_position() const override { return in_.position(); }
 
  private:
-  // Behind a member come another one, zeros (tapes are filled up with them) or the end.
+  // After a member there is another one, padding zeros (as on tapes), or the end.
   absl::Status begin_member() {
     if (in_.left().front() == '\0' && members_ > 0) {
       in_.use(std::min(in_.left().find_first_not_of('\0'), in_.left().size()));
@@ -204,7 +205,7 @@ class ZstdSource : public ByteSource {
     ZSTD_outBuffer to{out.data(), out.size(), 0};
     while (to.pos == 0 && to.size > 0) {
       if (auto status = in_.fill(); !status.ok()) return status;
-      // Without input it may still have output to give.
+      // Without input it may still have output.
       if (in_.left().empty() && expected_ == 0) return 0;
       ZSTD_inBuffer from{in_.left().data(), in_.left().size(), 0};
       const bool at_end = from.size == 0;
@@ -222,7 +223,7 @@ class ZstdSource : public ByteSource {
  private:
   Compressed in_;
   ZSTD_DStream* const stream_;
-  size_t expected_ = 0;  // 0: between two frames
+  size_t expected_ = 0;  // bytes that zstd expects next; 0: between two frames
 };
 
 bool is_zstd(std::string_view begins) {
@@ -231,15 +232,15 @@ bool is_zstd(std::string_view begins) {
                                             begins.substr(1).starts_with(kZstdSkippableMagic));
 }
 
-// Compressions that are not read. Where it is easily mistaken, the magic goes on behind some bytes of the file's own.
+// Compressions that are not supported. If the magic alone is ambiguous, `later` is compared, too.
 struct Unread {
   std::string_view name;
   std::string_view magic;
   std::string_view later = {};  // at offset kLater
 };
 constexpr size_t kLater = 4;
-constexpr Unread kUnread[] = {{"bzip2", "BZh", "\x31\x41\x59\x26\x53\x59"},  // of a block
-                              {"bzip2", "BZh", "\x17\x72\x45\x38\x50\x90"},  // of the end
+constexpr Unread kUnread[] = {{"bzip2", "BZh", "\x31\x41\x59\x26\x53\x59"},  // begins a block
+                              {"bzip2", "BZh", "\x17\x72\x45\x38\x50\x90"},  // ends the stream
                               {"xz", "\xFD\x37\x7A\x58\x5A"},
                               {"zip", "PK\x03\x04"},
                               {"7z", "7z\xBC\xAF\x27\x1C"},
@@ -272,7 +273,7 @@ absl::Status ByteSource::skip(uint64_t bytes) {
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path) {
-  // A pipe must not keep the open waiting.
+  // Opening a pipe must not block.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
   absl::Cleanup close_file = [fd] { close(fd); };
@@ -286,7 +287,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& 
   if (count < 0) return errno_status(errno, absl::StrCat("cannot read ", path));
   const std::string_view begins(magic.data(), static_cast<size_t>(count));
   if (auto status = check_compression(path, begins); !status.ok()) return status;
-  // Read once from the front to the back; where it cannot be told, nothing is lost.
+  // The file is read once, sequentially. A failed hint has no effect.
   (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   std::move(close_file).Cancel();
   auto file = std::make_unique<PlainSource>(path, fd, info);

@@ -1,4 +1,4 @@
-// The next bytes of a ByteSource in one piece, as many as are asked for.
+// A window on the next bytes of a ByteSource, contiguous and as long as requested.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,31 @@
 
 namespace muster::trainer {
 
-// One thread. Holds what is asked for and not used, and a buffer's worth beyond it.
+// Not thread-safe. Holds the bytes that were peeked and not used, and up to a buffer's worth
+// beyond.
 class ByteWindow {
  public:
-  // `offset`: of the source's next byte.
+  // `offset` is that of the source's next byte.
   ByteWindow(std::unique_ptr<ByteSource> source, uint64_t offset);
 
-  // At least `bytes` of what comes next, or all that is left; valid until the next call.
+  // Returns at least `bytes` of the next bytes, or all that remain. Valid until the next call.
   absl::StatusOr<std::string_view> peek(size_t bytes);
-  // Passes over bytes that were seen.
+  // Skips bytes that were peeked.
   void use(size_t bytes);
-  // Passes over bytes that may not have been seen. DataLoss when there are fewer.
+  // Skips bytes that may not have been peeked. DataLoss if there are fewer.
   absl::Status skip(uint64_t bytes);
 
   uint64_t offset() const { return offset_; }
-  // Of the file on the disk, less what is held here only where it is not compressed: good for progress.
+  // The position in the file on the disk, including bytes that are buffered here: for progress
+  // only.
   uint64_t file_position() const { return source_->file_position(); }
 
  private:
   std::unique_ptr<ByteSource> source_;
   uint64_t offset_;
   std::string buffer_;
-  size_t begin_ = 0;  // of what was not used
-  size_t end_ = 0;    // of what was read
+  size_t begin_ = 0;  // of the unused bytes
+  size_t end_ = 0;    // of the bytes read
 };
 
 }  // namespace muster::trainer

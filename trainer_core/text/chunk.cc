@@ -48,7 +48,7 @@ absl::StatusOr<bool> ChunkStream::next(Chunk& chunk) {
   return false;
 }
 
-std::string place_of(const InputFile& file, const Record& record) {
+std::string location_of(const InputFile& file, const Record& record) {
   switch (file.format) {
     case InputFormat::kText:
     case InputFormat::kJsonLines:

@@ -1,5 +1,5 @@
-// A piece of a file's records, as one thread turns them into tokens at a time. Where chunks begin and end depends on the input
-// alone: not on threads, not on where a run was resumed.
+// A piece of a file's records, which one thread tokenizes at a time. Chunk boundaries depend only
+// on the input, not on threads or on where a run was resumed.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,12 @@
 
 namespace muster::trainer {
 
-// A chunk ends with the first document that reaches this: large enough to forget the hand-over between threads, small enough
-// for progress and for shards of about the size that was asked for.
+// A chunk ends with the first document that reaches this size: large enough to amortize the
+// hand-over between threads, small enough for progress and for shards of about the requested size.
 constexpr size_t kChunkBytes = 256 << 10;
-// The longest document, and the longest record that is read; some times the longest book. A longer text becomes several
-// documents, a longer record is a flaw: tokenizers need tens of bytes of memory for each of these.
+// The longest document, and the longest record that is read: several times the longest book. A
+// longer text is split into several documents, a longer record is a flaw: tokenizers need tens of
+// bytes of memory per byte.
 constexpr size_t kDocumentBytesMax = 16 << 20;
 
 enum class TextDocuments {
@@ -32,14 +33,14 @@ constexpr ValueNames<3> kTextDocumentsNames = {"lines", "paragraphs", "files"};
 
 struct ReadOptions {
   TextDocuments documents = TextDocuments::kLines;
-  std::string field = "text";  // of JSON lines, TFRecord and Parquet
+  std::string field = "text";  // for JSON lines, TFRecord and Parquet
 };
 
-// A record that was not read yet. Offsets count the decompressed bytes of its file.
+// The position of the next unread record. Offsets count the decompressed bytes of its file.
 struct Position {
   size_t file = 0;
   uint64_t offset = 0;
-  uint64_t record = 0;  // of the file, from 0: line, TFRecord or row
+  uint64_t record = 0;  // index in the file, from 0: line, TFRecord or row
 };
 
 enum class Flaw { kNone, kTooLong, kNull };
@@ -48,48 +49,49 @@ struct Record {
   size_t begin = 0;  // in the chunk's bytes
   size_t size = 0;
   uint64_t offset = 0;
-  uint64_t number = 0;      // from 0, as Position counts
-  bool is_cut = false;      // its text goes on in the next record
-  Flaw flaw = Flaw::kNone;  // with one, `size` is 0
+  uint64_t number = 0;      // from 0, as in Position
+  bool is_cut = false;      // its text continues in the next record
+  Flaw flaw = Flaw::kNone;  // if set, `size` is 0
 };
 
 struct Chunk {
   size_t file = 0;
-  bool is_first = false;  // of its file
-  std::string bytes;      // readable beyond its records by kPaddingBytes
+  bool is_first = false;  // the first chunk of its file
+  std::string bytes;      // readable for kPaddingBytes beyond its records
   std::vector<Record> records;
   Position end;                // where the next chunk begins
-  uint64_t file_position = 0;  // bytes of the file on the disk that were used up
+  uint64_t file_position = 0;  // consumed bytes of the file on the disk
 
-  // What the JSON parser's wide loads may touch.
+  // The JSON parser's wide loads read up to this many bytes beyond a record.
   static constexpr size_t kPaddingBytes = 64;
   std::string_view text(const Record& record) const {
     return std::string_view(bytes).substr(record.begin, record.size);
   }
 };
 
-// One file's chunks, in order. One thread.
+// Reads one file's chunks, in order. Not thread-safe.
 class ChunkReader {
  public:
-  // `from` is in this file: its beginning, or the end of an earlier chunk. NotFound and the like, and InvalidArgument for text
-  // in UTF-16; messages name the file.
+  // Requires: `from` is the beginning of this file, or the end of an earlier chunk. Errors:
+  // NotFound and the like, and InvalidArgument for text in UTF-16; messages name the file.
   static absl::StatusOr<std::unique_ptr<ChunkReader>> open(const InputFile& file,
                                                            const ReadOptions& options,
                                                            const Position& from);
   virtual ~ChunkReader() = default;
 
-  // False at the end of the file. DataLoss names file and offset where the rest of it cannot be read. `chunk` is empty before.
+  // Returns false at the end of the file. DataLoss names the file and the offset from which it
+  // cannot be read. Requires: `chunk` is empty.
   virtual absl::StatusOr<bool> next(Chunk& chunk) = 0;
 };
 
-// All files' chunks, in order. One thread.
+// Reads all files' chunks, in order. Not thread-safe.
 class ChunkStream {
  public:
-  // `files` must outlive it.
+  // `files` outlives the stream.
   ChunkStream(const std::vector<InputFile>& files, ReadOptions options, const Position& from)
       : files_(files), options_(std::move(options)), at_(from) {}
 
-  // False at the end of the last file.
+  // Returns false at the end of the last file.
   absl::StatusOr<bool> next(Chunk& chunk);
 
  private:
@@ -99,7 +101,8 @@ class ChunkStream {
   std::unique_ptr<ChunkReader> reader_;
 };
 
-// "corpus/a.jsonl:17 (byte 3051)", "c4.tfrecord-00000-of-01024, record 17 (byte 3051)", "a.parquet, row 17"; counted from 1.
-std::string place_of(const InputFile& file, const Record& record);
+// Returns "corpus/a.jsonl:17 (byte 3051)", "c4.tfrecord-00000-of-01024, record 17 (byte 3051)", or
+// "a.parquet, row 17"; counted from 1.
+std::string location_of(const InputFile& file, const Record& record);
 
 }  // namespace muster::trainer

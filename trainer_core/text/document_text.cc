@@ -28,7 +28,7 @@ absl::Status status_of(Flaw flaw, const std::string& field) {
   return absl::OkStatus();
 }
 
-// The value of four hexadecimal digits behind "\u" at `at`; -1: there are none.
+// Returns the value of the four hexadecimal digits after "\u" at `at`; -1 if there are none.
 int escape_at(std::string_view text, size_t at) {
   if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return -1;
   int value = 0;
@@ -44,7 +44,7 @@ int escape_at(std::string_view text, size_t at) {
 bool is_high(int unit) { return unit >= 0xD800 && unit <= 0xDBFF; }
 bool is_low(int unit) { return unit >= 0xDC00 && unit <= 0xDFFF; }
 
-// Half a pair of UTF-16, as Python writes what it could not decode, becomes U+FFFD.
+// Replaces lone UTF-16 surrogates, which Python writes for undecodable bytes, by U+FFFD.
 bool replace_lone_surrogates(std::string& line) {
   bool found = false;
   for (size_t i = 0; i + 1 < line.size(); ++i) {
@@ -57,7 +57,7 @@ bool replace_lone_surrogates(std::string& line) {
       found = true;
       i += 5;
     } else {
-      ++i;  // "\\" must not begin the next escape
+      ++i;  // skip "\\": its second character must not begin the next escape
     }
   }
   return found;
@@ -81,7 +81,7 @@ std::string names_of(simdjson::dom::object object) {
 
 class DocumentTexts::Json {
  public:
-  // `line` is readable for Chunk::kPaddingBytes beyond its end.
+  // Requires: `line` is readable for Chunk::kPaddingBytes beyond its end.
   absl::StatusOr<std::string_view> field(std::string_view line, const std::string& name) {
     simdjson::dom::object object;
     error_ = parser_.parse(line.data(), line.size(), false).get(object);
@@ -95,7 +95,7 @@ class DocumentTexts::Json {
     bool is_found = false;
     for (const auto& [key, value] : object) {
       if (key != name) continue;
-      found = value;  // the last of several, as everybody reads them
+      found = value;  // of duplicate keys the last one counts, as in other parsers
       is_found = true;
     }
     if (!is_found) {
@@ -109,7 +109,7 @@ class DocumentTexts::Json {
         absl::StrCat("field \"", name, "\" is ", found.is_null() ? "null" : "no string"));
   }
 
-  // What can be put right in the line's bytes.
+  // Whether the error can be repaired in the line's bytes.
   bool is_bad_text() const {
     return error_ == simdjson::UTF8_ERROR || error_ == simdjson::STRING_ERROR;
   }

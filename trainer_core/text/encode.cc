@@ -54,21 +54,21 @@ EncodedChunk ChunkEncoder::encode(const Chunk& chunk) {
 absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, EncodedChunk& out) {
   const InputFile& file = files_[chunk.file];
   const auto document = texts_.text_of(chunk, record, file.format);
-  if (!document.ok()) return add_flawed(document.status(), place_of(file, record), out);
+  if (!document.ok()) return add_flawed(document.status(), location_of(file, record), out);
   if (document->is_repaired) {
     if (options_.bad_documents != BadDocuments::kRepair) {
-      return add_flawed(absl::InvalidArgumentError("is no valid UTF-8"), place_of(file, record),
+      return add_flawed(absl::InvalidArgumentError("is no valid UTF-8"), location_of(file, record),
                         out);
     }
     ++out.counts.repaired;
-    add_examples(out.counts.repaired_examples, {place_of(file, record)});
+    add_examples(out.counts.repaired_examples, {location_of(file, record)});
   }
   const size_t before = out.ids.size();
   if (auto status = encoder_->append(document->text, out.ids); !status.ok()) {
     return absl::Status(status.code(),
-                        absl::StrCat(place_of(file, record), ": ", status.message()));
+                        absl::StrCat(location_of(file, record), ": ", status.message()));
   }
-  if (out.ids.size() == before) return absl::OkStatus();  // no text, no document
+  if (out.ids.size() == before) return absl::OkStatus();  // without text there is no document
   if (options_.add_eos) out.ids.push_back(tokenizer_.eos_id());
   out.documents.push_back(static_cast<uint32_t>(out.ids.size() - before));
   out.counts.text_bytes += document->text.size();

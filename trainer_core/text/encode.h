@@ -1,4 +1,4 @@
-// One chunk's documents → token ids.
+// Encodes one chunk's documents into token ids.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,12 @@
 
 namespace muster::trainer {
 
-// What becomes of a document whose text is no UTF-8, and of a record that holds none: no JSON, no such field, a wrong checksum.
+// The treatment of documents whose text is not UTF-8, and of records without a text: not JSON, no
+// such field, a wrong checksum.
 enum class BadDocuments {
-  kRepair,  // U+FFFD takes the place of what is no UTF-8; any other flaw stops the run
-  kSkip,    // they are left out
-  kStop,    // the first one stops the run
+  kRepair,  // replace what is not UTF-8 by U+FFFD; any other flaw stops the run
+  kSkip,    // omit the document
+  kStop,    // stop the run
 };
 constexpr ValueNames<3> kBadDocumentsNames = {"repair", "skip", "stop"};
 
@@ -27,15 +28,15 @@ struct EncodeOptions {
   bool add_eos = true;
 };
 
-// Bad documents that are named in the report, of each kind: what is wrong with the rest is seldom something else.
+// Bad documents that the report names, per kind: the others seldom have another problem.
 constexpr size_t kExamplesMax = 5;
 
-// What became of documents.
+// Counts documents by outcome.
 struct DocumentCounts {
   uint64_t text_bytes = 0;
   uint64_t repaired = 0;
   uint64_t skipped = 0;
-  uint64_t cut = 0;  // ends that are none: the text was too long for one document
+  uint64_t cut = 0;  // document ends inside a text that was too long for one document
   std::vector<std::string> repaired_examples;
   std::vector<std::string> skipped_examples;
 
@@ -45,21 +46,22 @@ struct DocumentCounts {
 struct EncodedChunk {
   absl::Status status;
   std::vector<int32_t> ids;
-  std::vector<uint32_t> documents;  // how many of the ids each has
+  std::vector<uint32_t> documents;  // ids per document
   DocumentCounts counts;
   Position end;
   uint64_t file_position = 0;
 };
 
-// One thread.
+// Not thread-safe.
 class ChunkEncoder {
  public:
-  // Everything must outlive it.
+  // All arguments outlive the encoder.
   ChunkEncoder(const Tokenizer& tokenizer, const std::vector<InputFile>& files,
                const EncodeOptions& options);
 
-  // The result's status names the file and the place of what stopped it: a bad document, or a first chunk of a text file that is
-  // no text (NUL bytes, or more than one byte in a hundred that is no UTF-8).
+  // The result's status names the file and the position of the error: a bad document, or the first
+  // chunk of a text file that is not text (NUL bytes, or more than 1 % of bytes that are not
+  // UTF-8).
   EncodedChunk encode(const Chunk& chunk);
 
  private:

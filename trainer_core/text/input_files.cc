@@ -27,14 +27,14 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 9> kEndings = {{
     {".text", InputFormat::kText},
     {".jsonl", InputFormat::kJsonLines},
     {".ndjson", InputFormat::kJsonLines},
-    // C4 as Hugging Face has it: c4-train.00000-of-01024.json.gz is lines, too.
+    // C4 on Hugging Face has c4-train.00000-of-01024.json.gz, which are JSON lines.
     {".json", InputFormat::kJsonLines},
     {".tfrecord", InputFormat::kTfRecord},
     {".tfrecords", InputFormat::kTfRecord},
     {".parquet", InputFormat::kParquet},
     {".pq", InputFormat::kParquet},
 }};
-// What is not read, by the ending of its name.
+// File name endings of compressions that are not supported.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kUnreadEndings = {
     {{".bz2", "bzip2"}, {".xz", "xz"}, {".zip", "zip"}, {".7z", "7z"}, {".lz4", "lz4"}}};
 constexpr std::string_view kShardedTfRecord = ".tfrecord-";
@@ -50,7 +50,8 @@ absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
                    int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-// Of a file whose name says a format that would be read, if it were not compressed: to leave it out would be no wish of anybody.
+// Rejects a file of a supported format in an unsupported compression: ignoring it would lose data
+// that the user intends to read.
 absl::Status check_compression(const std::string& name) {
   for (const auto& [ending, kind] : kUnreadEndings) {
     if (!absl::EndsWithIgnoreCase(name, av(ending))) continue;

@@ -29,7 +29,7 @@ constexpr int kVersion = 1;
 
 std::string path_in(const std::string& folder) { return absl::StrCat(folder, "/", kJournalFile); }
 
-// File names are bytes, not always UTF-8: a byte is kept as the code point of its number.
+// File names are bytes, not always UTF-8: each byte is stored as the code point of its value.
 std::string latin1_to_utf8(const std::string& bytes) {
   std::string text;
   for (const char c : bytes) {
@@ -77,7 +77,7 @@ json head_json(const Journal::Content& content) {
           {"inputs", std::move(inputs)}};
 }
 
-// Throws what the library throws.
+// Throws the library's exceptions, and std::invalid_argument.
 Journal::Content head_from(const json& head) {
   if (head.at("format") != kFormat || head.at("version") != kVersion)
     throw std::invalid_argument("another format");
@@ -183,7 +183,7 @@ absl::StatusOr<std::optional<Journal::Content>> Journal::read(const std::string&
   if (!file) return std::nullopt;
   std::optional<Content> content;
   std::string line;
-  // A line without its end was being written when the process died.
+  // A line without a newline was being written when the process died.
   while (std::getline(file, line) && !file.eof()) {
     try {
       const json parsed = json::parse(line);

@@ -1,6 +1,7 @@
-// What a run of `muster tokenize` has finished, so that the next one can go on after a kill. `.tokenize.journal` in the output
-// folder, one JSON object a line: first what the run was told to do, then each shard when it is on the disk, with the position in
-// the input behind it. The file is there while a data set is unfinished, and the last thing to go when its index is written.
+// The progress of a run of `muster tokenize`, so that the next run can resume after a kill. The
+// file `.tokenize.journal` in the output folder has one JSON object per line: first the run's
+// settings, then each shard once it is on the disk, with the input position after it. The file
+// exists while a data set is unfinished, and is removed last, after its index is written.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +23,26 @@ namespace muster::trainer {
 
 constexpr char kJournalFile[] = ".tokenize.journal";
 
-// What decides the bytes of the shards. Two runs that agree in it make the same.
+// The settings that determine the bytes of the shards. Two runs with equal identities produce equal
+// shards.
 struct RunIdentity {
-  // By the names that a user knows: "--documents" → "lines".
+  // By the names that users know: "--documents" → "lines".
   std::map<std::string, std::string> settings;
   std::vector<InputFile> inputs;
 };
 
-// The one setting that may be another when none of the finished shards had a bad document.
+// The only setting that may differ if none of the finished shards had a bad document.
 constexpr char kBadDocumentsSetting[] = "--bad-documents";
 
 struct FinishedShard {
   std::string file;
   ShardHeader header;
   Position end;
-  uint64_t file_position = 0;  // of the file in `end`, on the disk
+  uint64_t file_position = 0;  // in the file of `end`, on the disk
   DocumentCounts counts;       // of all shards up to this one
 };
 
-// One owner, who holds the folder's lock.
+// Has one owner, which holds the folder's lock. Not thread-safe.
 class Journal {
  public:
   struct Content {
@@ -49,10 +51,10 @@ class Journal {
     std::vector<FinishedShard> shards;
   };
 
-  // None where there is no journal, or none that was begun properly. A line that was torn by a crash, and what is behind it,
-  // does not count.
+  // Returns nullopt if there is no journal, or none with a complete first line. A line that was
+  // torn by a crash, and everything after it, is ignored.
   static absl::StatusOr<std::optional<Content>> read(const std::string& folder);
-  // Replaces the journal by one with this content, which may have shards.
+  // Replaces the journal by one with this content, which may include shards.
   static absl::StatusOr<std::unique_ptr<Journal>> begin(const std::string& folder,
                                                         const Content& content);
   static void remove(const std::string& folder);
@@ -60,7 +62,7 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // The shard counts when this returns, also after a power loss.
+  // Appends a shard. It is durable on return, also after a power loss.
   absl::Status append(const FinishedShard& shard);
 
  private:
@@ -70,7 +72,7 @@ class Journal {
   const int fd_;  // owned
 };
 
-// FailedPrecondition with a sentence that says what is not as it was in the interrupted run.
+// Returns FailedPrecondition if the runs differ; the message names the difference.
 absl::Status check_same_run(const Journal::Content& earlier, const RunIdentity& now);
 
 }  // namespace muster::trainer

@@ -12,14 +12,14 @@ namespace muster::trainer {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\v\f";
-// How far back a cut looks for a blank: a word that is longer is cut itself.
+// How far before a cut a blank is searched: a longer word is split.
 constexpr size_t kCutSearchBytes = 4096;
 
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(kBlanks) == std::string_view::npos;
 }
 
-// Where a text that is too long is cut.
+// Returns the position at which a text that is too long is cut.
 size_t cut_of(std::string_view text) {
   const size_t blank = text.find_last_of(kBlanks);
   if (blank != std::string_view::npos && blank > 0 && text.size() - blank <= kCutSearchBytes)
@@ -62,7 +62,7 @@ absl::StatusOr<bool> LineChunks::next(Chunk& chunk) {
     if (!more.ok()) return more.status();
     if (!*more) break;
     if (is_full(line, chunk)) {
-      // The line begins a new document, which may be the next chunk's.
+      // The line begins a new document, possibly in the next chunk.
       chunk.records.back().is_cut = true;
       in_document_ = false;
     } else if (kind_ == Kind::kParagraphs || kind_ == Kind::kFiles) {
@@ -149,7 +149,7 @@ void LineChunks::add_to_document(const Line& line, Chunk& chunk) {
   chunk.bytes += line.text;
   record.size = chunk.bytes.size() - record.begin;
   record.is_cut = line.is_cut;
-  // What a line that was cut goes on with is a document of its own.
+  // The rest of a line that was cut is a separate document.
   in_document_ = !line.is_cut;
 }
 

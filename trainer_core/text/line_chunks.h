@@ -1,4 +1,4 @@
-// Chunks of text and of JSON lines.
+// Reads chunks of text and of JSON lines.
 #pragma once
 
 #include <string_view>
@@ -8,11 +8,12 @@
 
 namespace muster::trainer {
 
-// Passes over UTF-8's mark at the beginning of a file. InvalidArgument for UTF-16's or UTF-32's.
+// Skips UTF-8's byte order mark at the beginning of a file. InvalidArgument for UTF-16's or
+// UTF-32's.
 absl::Status pass_byte_order_mark(const InputFile& file, ByteWindow& bytes);
 
-// Lines end with "\n" or "\r\n". A text's documents longer than kDocumentBytesMax are cut, before a blank where there is one near;
-// JSON lines longer than that are too long.
+// Lines end with "\n" or "\r\n". Documents of a text longer than kDocumentBytesMax are cut, before
+// a blank if one is near; longer JSON lines are a flaw.
 class LineChunks : public ChunkReader {
  public:
   LineChunks(const InputFile& file, TextDocuments documents, ByteWindow bytes,
@@ -24,24 +25,24 @@ class LineChunks : public ChunkReader {
   enum class Kind { kLines, kJsonLines, kParagraphs, kFiles };
 
   struct Line {
-    std::string_view text;  // valid until the next look
-    size_t bytes = 0;       // with what ends it
+    std::string_view text;  // valid until the next call of look()
+    size_t bytes = 0;       // including the line ending
     bool is_cut = false;
   };
 
-  // The next line, which take() passes over. False at the end.
+  // Peeks at the next line; take() consumes it. Returns false at the end.
   absl::StatusOr<bool> look(Line& line);
   void take(const Line& line);
   absl::Status skip_rest_of_line();
-  // Take the line into the chunk.
+  // Add the line to the chunk.
   absl::Status add_record(const Line& line, Chunk& chunk);
   void add_to_document(const Line& line, Chunk& chunk);
   bool is_full(const Line& line, const Chunk& chunk) const;
 
   const Kind kind_;
   ByteWindow bytes_;
-  uint64_t line_;             // number of the next one
-  bool in_document_ = false;  // the chunk's last record may get more lines
+  uint64_t line_;             // the next line's number
+  bool in_document_ = false;  // whether the chunk's last record may get more lines
 };
 
 }  // namespace muster::trainer

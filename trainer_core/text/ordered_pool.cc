@@ -8,7 +8,7 @@ namespace {
 
 // Evens out documents that take longer than others.
 constexpr size_t kChunksPerThread = 4;
-// What a chunk of a tiny file counts.
+// The minimum that a chunk counts, so that chunks of tiny files are bounded, too.
 constexpr size_t kChunkHeldBytesMin = 4096;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Threads that turn a stream's chunks into tokens, which come out in the order of the input. Whoever has nothing to do reads
-// the next chunk, so that reading and decompressing need no thread of their own; one reads at a time.
+// Threads that tokenize a stream's chunks and deliver them in the order of the input. An idle
+// thread reads the next chunk, so that reading and decompressing need no thread of their own; one
+// thread reads at a time.
 #pragma once
 
 #include <condition_variable>
@@ -17,20 +18,22 @@
 
 namespace muster::trainer {
 
-// One owner, who calls next(). What is read and not taken yet is bounded, whatever the chunks are: some chunks for each thread,
-// or one that is larger.
+// Has one owner, which calls next(). The data that is read and not yet delivered is bounded for any
+// chunk sizes: some chunks per thread, or one chunk that is larger.
 class OrderedPool {
  public:
   using MakeEncoder = std::function<std::unique_ptr<ChunkEncoder>()>;
 
-  // `stream` is used by the threads alone from now on, and must outlive the pool. `make` is called in each thread.
+  // From now on only the threads use `stream`, which outlives the pool. `make` is called on each
+  // thread.
   OrderedPool(ChunkStream& stream, MakeEncoder make, size_t threads);
-  // Leaves what was not taken.
+  // Discards chunks that were not delivered, and joins the threads.
   ~OrderedPool();
   OrderedPool(const OrderedPool&) = delete;
   OrderedPool& operator=(const OrderedPool&) = delete;
 
-  // None at the end. A chunk that could not be read or encoded has a status, and is the last.
+  // Returns the next chunk; nullopt at the end. Blocks until it is encoded. A chunk that could not
+  // be read or encoded has an error status and is the last one.
   std::optional<EncodedChunk> next();
 
  private:
@@ -40,16 +43,16 @@ class OrderedPool {
   };
 
   void work();
-  // Waits for the turn to read. False when there is nothing more to do.
+  // Blocks until this thread may read. Returns false if there is nothing left to do.
   bool may_read();
-  // None at the end of the stream; `number` is the chunk's place in the order.
+  // Returns nullopt at the end of the stream; `number` is the chunk's index in the order.
   std::optional<Chunk> read(uint64_t& number, EncodedChunk& failed);
   void deliver(uint64_t number, EncodedChunk chunk, size_t held_bytes);
 
   ChunkStream& stream_;
   const MakeEncoder make_;
   const size_t held_bytes_max_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable room_;
   std::condition_variable ready_;
   bool is_reading_ = false;
@@ -59,7 +62,7 @@ class OrderedPool {
   uint64_t next_read_ = 0;
   uint64_t next_taken_ = 0;
   std::map<uint64_t, Done> done_;
-  std::vector<std::jthread> threads_;  // last: they end before what they use
+  std::vector<std::jthread> threads_;  // last, so that the threads end before the other members
 };
 
 }  // namespace muster::trainer

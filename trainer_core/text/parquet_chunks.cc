@@ -21,15 +21,15 @@
 namespace muster::trainer {
 namespace {
 
-// Pages are read through a buffer, instead of a whole column chunk of some hundred megabytes at once.
+// Pages are read through a buffer, instead of a whole column chunk of some hundred MB at once.
 constexpr int64_t kBufferBytes = 1 << 20;
-// Rows without text take no bytes, but some memory.
+// Bounds chunks of rows without text, which take no bytes but some memory.
 constexpr uint64_t kRowsPerChunk = 64 << 10;
-// Arrow writes pages of 1 MiB, but looks at their size every 1024 values: documents of 1 MiB make pages of this. Memory is taken for what
-// a page's header says, before there is a page.
+// Arrow writes pages of 1 MiB, but checks their size only every 1024 values: documents of 1 MiB
+// make pages of 1 GiB. Memory is allocated for the size in a page's header before the page is read.
 constexpr int64_t kArrowBytesMax = int64_t{1} << 30;
 
-// Arrow's own C++ interface below its tables, which has stayed the same for years. It throws.
+// Uses Arrow's C++ interface below its tables, which has been stable for years. It throws.
 class ParquetChunks : public ChunkReader {
  public:
   ParquetChunks(const InputFile& file, const std::string& field, uint64_t row)
@@ -43,7 +43,7 @@ class ParquetChunks : public ChunkReader {
     find_column(field);
   }
 
-  // Empty where the column is one that can be read.
+  // Empty if the column can be read.
   const std::string& problem() const { return problem_; }
 
   absl::StatusOr<bool> next(Chunk& chunk) override {
@@ -84,7 +84,8 @@ class ParquetChunks : public ChunkReader {
     return row_ > begin;
   }
 
-  // The row group that has row_, which is none of the groups so far, from that row on.
+  // Opens the row group that contains row_, and skips to that row. Requires: row_ is after the
+  // groups so far.
   void open_group() {
     const parquet::FileMetaData& metadata = *reader_->metadata();
     uint64_t begin = group_end_;
@@ -106,7 +107,7 @@ class ParquetChunks : public ChunkReader {
     if (text_->Skip(passed) != passed) throw std::runtime_error("a row group ends too early");
   }
 
-  // Where a person can look for what is wrong; empty before the first row group.
+  // Describes the place of an error for the user; empty before the first row group.
   std::string place_of_group() const {
     if (group_ < 0) return "";
     const std::string group = absl::StrCat(" (row group ", group_);
@@ -114,7 +115,8 @@ class ParquetChunks : public ChunkReader {
     return absl::StrCat(group, ", whose column has its pages from byte ", pages_at_, ")");
   }
 
-  // One: what Arrow has decoded and the chunk does not take could not be put back, and its page is in memory anyway.
+  // Reads one row at a time: Arrow cannot take back decoded rows that do not fit into the chunk,
+  // and the page is in memory anyway.
   void read_row(Chunk& chunk) {
     int64_t values = 0;
     int16_t level = 0;
@@ -138,11 +140,11 @@ class ParquetChunks : public ChunkReader {
   uint64_t rows_ = 0;
   int column_ = -1;
   std::string problem_;
-  BoundedPool pool_{kArrowBytesMax};  // outlives what takes from it
+  BoundedPool pool_{kArrowBytesMax};  // outlives its users below
   std::unique_ptr<parquet::ParquetFileReader> reader_;
   int group_ = -1;
-  int64_t pages_at_ = -1;   // byte of the file; -1: not known
-  uint64_t group_end_ = 0;  // the row behind it
+  int64_t pages_at_ = -1;   // byte offset in the file; -1: unknown
+  uint64_t group_end_ = 0;  // the first row after the group
   std::shared_ptr<parquet::ByteArrayReader> text_;
 };
 

@@ -1,4 +1,4 @@
-// One column of a Parquet file, through Arrow C++ where it was there when this was built.
+// Reads one column of a Parquet file through Arrow C++, if the build has it.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,9 @@
 
 namespace muster::trainer {
 
-// `from.record` is the first row that is wanted. FailedPrecondition, with what to install, where this was built without Arrow;
-// InvalidArgument for a column that is not there or holds no text; DataLoss for a damaged file.
+// `from.record` is the first row to read. Errors: FailedPrecondition, with the packages to install,
+// if the build has no Arrow; InvalidArgument for a column that does not exist or holds no text;
+// DataLoss for a damaged file.
 absl::StatusOr<std::unique_ptr<ChunkReader>> open_parquet_chunks(const InputFile& file,
                                                                  const std::string& field,
                                                                  const Position& from);

@@ -1,4 +1,4 @@
-// parquet_chunks.h in a build without Arrow.
+// The implementation of parquet_chunks.h in a build without Arrow.
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/text/parquet_chunks.h"

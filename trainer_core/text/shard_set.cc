@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Tokens of a finished shard that are counted at a time.
+// Tokens of a finished shard that are counted per read.
 constexpr size_t kCountBlock = 64 << 10;
 
 std::vector<std::string> names_in(const std::string& folder) {
@@ -34,7 +34,8 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// What a kill in the middle of writing one of our files leaves: "index.json.tmp-4711-0", "shard-00007.mtok.tmp".
+// Whether a name is that of a temporary file that a killed run has left: "index.json.tmp-4711-0",
+// "shard-00007.mtok.tmp".
 bool is_temporary(const std::string& name) {
   const size_t end = name.rfind(".tmp");
   if (end == std::string::npos) return false;
@@ -58,8 +59,9 @@ std::set<std::string> published_shards(const std::string& folder) {
   return names;
 }
 
-// Whether a run got as far as its index, and died before it removed its journal. The same run goes on even then, so that the
-// same command makes the same files whenever it was killed; any other is a new one, and nothing is lost by it.
+// Whether a run published its index and died before it removed its journal. The same run resumes
+// even then, so that the same command produces the same files whenever it was killed; any other run
+// starts anew, which loses nothing.
 bool is_published(const std::string& folder, uint64_t generation) {
   const std::set<std::string> names = published_shards(folder);
   return std::any_of(names.begin(), names.end(), [generation](const std::string& name) {
@@ -189,7 +191,7 @@ absl::Status ShardSet::close_shard() {
   const auto header = writer_->finish();
   writer_.reset();
   if (!header.ok()) return header.status();
-  // The file's name must be on the disk before the journal promises it.
+  // The file's name must be on the disk before the journal records it.
   if (auto status = sync_path(options_.folder); !status.ok()) return status;
   const FinishedShard shard{name, *header, position_, file_position_, counts_};
   if (auto status = journal_->append(shard); !status.ok()) return status;
@@ -222,7 +224,7 @@ absl::Status ShardSet::publish(const TokenIndex& index) {
     const bool is_old = shard_generation(name) && !current.contains(name);
     if (is_old || is_temporary(name)) fs::remove(fs::path(options_.folder) / name, ignored);
   }
-  // Last: until then the same command goes on here.
+  // Removed last: until then the same command resumes here.
   Journal::remove(options_.folder);
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// The shards of one data set while they are made: in the output folder, under names that no other data set in it has, so that
-// an earlier one stays whole until the index says which of them count.
+// The shards of one data set while it is produced: in the output folder, under names that no other
+// data set in it has, so that an earlier one stays whole until the index lists the new shards.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,21 @@
 
 namespace muster::trainer {
 
-// More documents in one shard: their ends are held in memory until it is written.
+// Bounds the documents of a shard: their ends are held in memory until it is written.
 constexpr uint64_t kShardDocumentsMax = 16 << 20;
 
-// One owner. A folder has one at a time, in all processes.
+// Has one owner. A folder has one ShardSet at a time, over all processes.
 class ShardSet {
  public:
   struct Options {
     std::string folder;
     uint64_t shard_tokens = 0;
-    bool restart = false;  // forget what an interrupted run has finished
+    bool restart = false;  // discard what an interrupted run has finished
   };
 
-  // Makes the folder. What an interrupted run of the same identity has finished is verified and kept, up to the first shard that
-  // is damaged. FailedPrecondition: the identity differs (journal.h), or another process is writing here.
+  // Creates the folder if needed. Shards that an interrupted run of the same identity has finished
+  // are verified and kept, up to the first damaged one. FailedPrecondition: the identity differs
+  // (journal.h), or another process is writing here.
   static absl::StatusOr<std::unique_ptr<ShardSet>> open(const Options& options,
                                                         const Tokenizer& tokenizer,
                                                         const RunIdentity& run);
@@ -38,20 +39,20 @@ class ShardSet {
   ShardSet(const ShardSet&) = delete;
   ShardSet& operator=(const ShardSet&) = delete;
 
-  // Of what was kept when it was opened; the beginning of the input when nothing was.
+  // The state kept from the interrupted run; zero, and the beginning of the input, without one.
   size_t kept_shards() const { return kept_shards_; }
   Position position() const { return position_; }
   uint64_t file_position() const { return file_position_; }
   const DocumentCounts& counts() const { return counts_; }
 
-  // The chunk that follows the last one, of which the status is OK.
+  // Appends the next chunk. Requires: its status is OK.
   absl::Status append(const EncodedChunk& chunk);
-  // Closes the last shard. Requires a document.
+  // Closes the last shard. Requires: at least one document.
   absl::StatusOr<TokenIndex> finish();
-  // Makes the index that finish() gave the folder's data set, and drops the files of other ones.
+  // Publishes the index that finish() returned, and removes the files of other data sets.
   absl::Status publish(const TokenIndex& index);
   size_t finished_shards() const { return journal_content_.shards.size(); }
-  // After an error: takes away the traces of a run that has finished nothing.
+  // Called after an error: removes the traces of a run that has finished no shard.
   void abandon();
 
  private:

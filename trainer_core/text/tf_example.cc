@@ -1,8 +1,10 @@
-// bytes_feature():
+// bytes_feature(). The messages are:
 //
 //   message Example   { Features features = 1; }
-//   message Features  { map<string, Feature> feature = 1; }      an entry is a message { string key = 1; Feature value = 2; }
-//   message Feature   { oneof { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
+//   message Features  { map<string, Feature> feature = 1; }
+//       an entry is a message { string key = 1; Feature value = 2; }
+//   message Feature   { oneof { BytesList bytes_list = 1; FloatList float_list = 2;
+//                               Int64List int64_list = 3; } }
 //   message BytesList { repeated bytes value = 1; }
 #include <optional>
 #include <vector>
@@ -17,7 +19,7 @@
 namespace muster::trainer {
 namespace {
 
-// What was found on the way down. A later value replaces an earlier one, as protobuf has it.
+// The values found on the path. A later value replaces an earlier one, as protobuf specifies.
 struct Found {
   std::vector<std::string_view> names;
   std::optional<std::string_view> feature;

@@ -68,7 +68,7 @@ absl::Status TfRecordChunks::add_record(std::string_view header, Chunk& chunk) {
 absl::Status TfRecordChunks::skip(uint64_t length) {
   const absl::Status too_short =
       broken(absl::StrCat("the file ends before its ", length, " bytes do"));
-  // One by one: a hostile length must not wrap around.
+  // Skipped separately: a hostile length must not wrap around in a sum.
   for (const uint64_t part : {uint64_t{kHeaderBytes}, length, uint64_t{kCrcBytes}}) {
     if (!bytes_.skip(part).ok()) return too_short;
   }
@@ -77,7 +77,7 @@ absl::Status TfRecordChunks::skip(uint64_t length) {
 
 absl::Status TfRecordChunks::broken(const std::string& why) const {
   return absl::DataLossError(
-      absl::StrCat(place_of(file_, {.offset = bytes_.offset(), .number = record_}), ": ", why));
+      absl::StrCat(location_of(file_, {.offset = bytes_.offset(), .number = record_}), ": ", why));
 }
 
 absl::StatusOr<std::string_view> record_data(std::string_view record) {

@@ -1,9 +1,11 @@
-// TFRecord files, as TFDS writes C4 and the Pile. A record (little endian):
+// Reads TFRecord files, as TFDS writes C4 and the Pile. A record (little endian):
 //
-//    u64 length · u32 masked CRC-32C of these 8 bytes · u8[length] data · u32 masked CRC-32C of the data
+//    u64 length · u32 masked CRC-32C of these 8 bytes · u8[length] data
+//    · u32 masked CRC-32C of the data
 //
-// The first checksum is judged here: behind a wrong length nothing can be found. The second, by record_data(), where it is one
-// record's matter and work for many threads.
+// The length's checksum is verified here: after a wrong length no further record can be found. The
+// data's checksum is verified by record_data(): it concerns one record only, and can run on many
+// threads.
 #pragma once
 
 #include "trainer_core/text/byte_window.h"
@@ -27,7 +29,8 @@ class TfRecordChunks : public ChunkReader {
   uint64_t record_;
 };
 
-// The data of a record with its checksum behind it, as a chunk has them. DataLoss where they do not agree.
+// Returns the data of a record that is followed by its checksum, as stored in a chunk. DataLoss if
+// they do not match.
 absl::StatusOr<std::string_view> record_data(std::string_view record);
 
 }  // namespace muster::trainer

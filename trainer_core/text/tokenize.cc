@@ -57,17 +57,18 @@ absl::Status no_documents(const std::vector<InputFile>& files, const DocumentCou
   return absl::InvalidArgumentError(absl::StrCat(what, " has nothing but blanks in it"));
 }
 
-// An error of a run that can go on.
+// Adds to the error of a run that can be resumed how to do so.
 absl::Status with_hint(const absl::Status& status, size_t finished) {
   if (finished == 0 && !absl::IsCancelled(status)) return status;
   if (finished == 0) {
-    return absl::CancelledError(absl::StrCat(
-        status.message(), " (no shard is finished yet: the same command begins anew)"));
+    return absl::CancelledError(
+        absl::StrCat(status.message(),
+                     " (no shard is finished yet: the same command starts from the beginning)"));
   }
   return absl::Status(
       status.code(),
       absl::StrCat(status.message(), " (", finished, finished == 1 ? " shard is" : " shards are",
-                   " finished and kept: the same command goes on behind them)"));
+                   " finished and kept: the same command resumes after them)"));
 }
 
 class Run {
@@ -128,7 +129,7 @@ class Run {
   const TokenizeOptions& options_;
   const Tokenizer& tokenizer_;
   const std::vector<InputFile> files_;
-  std::vector<uint64_t> starts_;  // bytes of the files before each; then all
+  std::vector<uint64_t> starts_;  // bytes of the files before each; finally the total
 };
 
 }  // namespace

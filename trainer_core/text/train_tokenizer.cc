@@ -27,12 +27,12 @@ namespace {
 constexpr size_t kSentenceBytesMax = 1 << 16;
 // Sentences between two calls of the progress callback.
 constexpr uint64_t kProgressPeriod = 4096;
-// SentencePiece's level for all it says: how far it is can be read from that alone.
+// SentencePiece's log level for all messages: its progress is available only there.
 constexpr char kTalkative[] = "0";
-// unk, bos, eos and the 256 bytes: pieces that no merge makes.
+// unk, bos, eos and the 256 bytes: pieces that need no merge.
 constexpr uint64_t kFixedPieces = 3 + 256;
 
-// The number behind `name` in `line`, which is what SentencePiece says.
+// Returns the number after `name` in `line`, a line of SentencePiece's log.
 std::optional<uint64_t> figure_after(std::string_view line, std::string_view name) {
   const size_t at = line.find(name);
   if (at == std::string_view::npos) return std::nullopt;
@@ -42,8 +42,8 @@ std::optional<uint64_t> figure_after(std::string_view line, std::string_view nam
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// Turns the reading of sentences and the library's lines into progress. Of a library that says nothing, the phase of
-// counting is the last that is known.
+// Converts the reading of sentences and the library's log lines into progress. Without log lines
+// the last known phase is the counting.
 class Reporter {
  public:
   Reporter(int32_t vocab_size, const TrainTokenizerProgressFn& progress)
@@ -53,7 +53,8 @@ class Reporter {
     report(done < total ? Phase::kReading : Phase::kCounting, done, total);
   }
 
-  // "… Alphabet size=73" once, then every 20 merges "… Added: freq=31 size=3600 all=… active=… piece=…".
+  // The lines are "… Alphabet size=73" once, then every 20 merges "… Added: freq=31 size=3600 all=…
+  // active=… piece=…".
   void has_said(std::string_view line) {
     if (const auto characters = figure_after(line, "Alphabet size=")) {
       const uint64_t fixed = kFixedPieces + *characters;
@@ -76,8 +77,8 @@ class Reporter {
   uint64_t merges_ = 0;
 };
 
-// Gives every `stride`-th non-blank line of a text: the same choice every time, where the library's
-// own sampling would differ from run to run.
+// Yields every `stride`-th non-blank line of a text: a deterministic choice, unlike the library's
+// own sampling.
 class LineSampler {
  public:
   LineSampler(std::string_view text, uint64_t stride, Reporter& reporter)
@@ -139,9 +140,10 @@ std::unordered_map<std::string, std::string> arguments(const TrainTokenizerOptio
   };
 }
 
-// SentencePiece's message holds what the user needs ("… Please set it to a value <= 5813."); source
-// positions before it do not. Its advice on a vocabulary that is too small names an option that we do not have:
-// "Vocabulary size is smaller than required_chars. 256 vs 288. Increase vocab_size or decrease … --character_coverage".
+// Extracts what the user needs from SentencePiece's message ("… Please set it to a value <= 5813.")
+// and drops the source positions before it. Its advice on a vocabulary that is too small names an
+// option that Muster does not have: "Vocabulary size is smaller than required_chars. 256 vs 288.
+// Increase vocab_size or decrease … --character_coverage".
 std::string explain(const std::string& message) {
   constexpr std::string_view kTooSmall = "smaller than required_chars. ";
   constexpr std::string_view kVersus = " vs ";
@@ -159,7 +161,7 @@ std::string explain(const std::string& message) {
   return message;
 }
 
-// Before the training, which may take long.
+// Checks the output before the training, which may take long.
 absl::Status check_output(const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return absl::OkStatus();

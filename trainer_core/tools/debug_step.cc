@@ -31,7 +31,7 @@
 namespace muster::trainer {
 namespace {
 
-// A batch that somebody compares with: far more than fits beside a model's logits in most memories.
+// A batch for a comparison: far more than fits beside a model's logits in most memories.
 constexpr size_t kTokensBytesMax = 64 << 20;
 
 struct TokenLists {
@@ -75,7 +75,7 @@ absl::StatusOr<TokenLists> read_tokens(const std::string& path, const ModelConfi
   return lists;
 }
 
-// Each token is the target of the one before it; the last of a list has none.
+// The target of each token is the next one; the last token of a list has none.
 struct Targets {
   explicit Targets(const TokenLists& lists) : ids(lists.ids), weights(lists.ids.size(), 1.0F) {
     const auto length = static_cast<size_t>(lists.seq_len);
@@ -86,11 +86,11 @@ struct Targets {
   std::vector<float> weights;
 };
 
-// Gathers tensors and their memory, for a file whose place is taken from the beginning: a temporary one beside it, which
-// goes when nothing was written.
+// Collects tensors and writes them to a file. A temporary file beside it reserves the path from the
+// beginning, and is removed if nothing was written.
 class Output {
  public:
-  // InvalidArgument for a place where no file can be, or that is one of the inputs.
+  // Returns InvalidArgument for a path where no file can be created, or that is one of the inputs.
   static absl::StatusOr<std::unique_ptr<Output>> create(const DebugStepOptions& options) {
     const std::filesystem::path path = options.out;
     std::error_code error;
@@ -100,11 +100,11 @@ class Output {
     if (path.filename().empty()) return bad("name a file");
     const auto status = std::filesystem::symlink_status(path, error);
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-      return bad("something is there that is not a regular file");
-    if (std::filesystem::equivalent(path, options.tokens, error)) return bad("that is --tokens");
+      return bad("the path exists and is not a regular file");
+    if (std::filesystem::equivalent(path, options.tokens, error)) return bad("this is --tokens");
     const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
     if (std::filesystem::equivalent(folder, options.folder, error))
-      return bad("that is in the model's folder; name another one");
+      return bad("this is in the model's folder; choose another folder");
     std::string temporary = absl::StrCat(options.out, ".XXXXXX");
     const int fd = mkostemp(temporary.data(), O_CLOEXEC);
     if (fd < 0) return bad(absl::StrCat("cannot write there: ", std::strerror(errno)));
@@ -124,7 +124,7 @@ class Output {
   }
   absl::Status write() const {
     std::error_code ignored;
-    std::filesystem::remove(temporary_, ignored);  // whose place it was
+    std::filesystem::remove(temporary_, ignored);  // write_safetensors() creates it anew
     if (const auto digest = write_safetensors(temporary_, tensors_); !digest.ok())
       return digest.status();
     std::error_code error;
@@ -135,7 +135,8 @@ class Output {
   }
 
  private:
-  // As any program's output under the usual umask; the temporary file was its user's alone.
+  // The permissions of any program's output under the usual umask; mkostemp() creates private
+  // files.
   static constexpr auto kReadable =
       std::filesystem::perms::owner_read | std::filesystem::perms::owner_write |
       std::filesystem::perms::group_read | std::filesystem::perms::others_read;
@@ -145,7 +146,7 @@ class Output {
 
   std::string path_;
   std::string temporary_;
-  std::vector<std::vector<float>> values_;  // moving a vector leaves its numbers where they are
+  std::vector<std::vector<float>> values_;  // moving a vector does not move its elements
   std::vector<TensorToWrite> tensors_;
 };
 
@@ -153,7 +154,7 @@ bool is_finite(std::span<const float> values) {
   return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
 }
 
-// What a step maps: its plan, and every tensor of the output.
+// Checks the memory of a step: its plan, and every tensor of the output.
 absl::Status check_memory(const TrainConfig& config, int32_t threads) {
   const TrainingPlan plan = plan_training(config, threads, Staging::kNo);
   const double tokens = double{1} * config.per_device_batch_size * config.max_target_length;
@@ -182,7 +183,7 @@ class DebugStep {
         rank_model_(config, threads),
         tensors_(hugging_face_tensors(config.model, rank_model_.table())) {}
 
-  // Of ours the scaling state, too.
+  // Loads the parameters; from a checkpoint of Muster's the scaling state, too.
   absl::Status load(const ParameterSource& source) {
     Transformer& model = rank_model_.model();
     const ParameterDescription& from = source.description();
@@ -258,12 +259,12 @@ absl::StatusOr<DebugStepResult> debug_step(const TrainConfig& settings,
   config.model = model;
   if ((*source)->description().format != ParameterFormat::kMuster)
     config.model.quantization = settings.model.quantization;
-  config.model.dropout_rate = config.model.input_dropout_rate = 0;  // others draw other masks
+  config.model.dropout_rate = config.model.input_dropout_rate = 0;  // masks are not comparable
   config.per_device_batch_size = lists->batch;
   config.max_target_length = lists->seq_len;
   config.mesh = {};  // one rank
   config.pipeline_repeats = config.pipeline_microbatches = 1;
-  config.model.experts.num_groups = 0;  // of a training's batch, which this is not
+  config.model.experts.num_groups = 0;  // divides a training batch, not this one
   if (auto status = validate(config); !status.ok()) return status;
   if (auto status = check_memory(config, options.threads); !status.ok()) return status;
   const auto out = Output::create(options);

@@ -1,5 +1,5 @@
-// `muster-trainer debug-step`: one training step on given tokens with everything that it computes written out, so that
-// another implementation can be compared with on any model.
+// `muster-trainer debug-step`: one training step on given tokens that writes out everything it
+// computes, so that any model can be compared with another implementation.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace muster::trainer {
 
 struct DebugStepOptions {
-  std::string folder;  // as ParameterSource::open() takes it
+  std::string folder;  // as for ParameterSource::open()
   std::string tokens;  // JSON: a list of equally long lists of token ids
-  std::string out;     // a safetensors file, replaced when all of it is written
+  std::string out;     // a safetensors file, replaced only once it is complete
   int32_t threads = 1;
 };
 
@@ -22,16 +22,19 @@ struct DebugStepResult {
   double loss = 0;           // mean over the predicted tokens, nats
   double gradient_norm = 0;  // of the mean loss, before clipping
   int64_t parameter_count = 0;
-  // The first tensor that is not finite, where there is one: parameters of the folder, logits, loss, gradients.
+  // The first tensor that is not finite, in the order: parameters, logits, loss, gradients. Empty
+  // if all are finite.
   std::string not_finite = {};
 };
 
-// Writes fp32 `logits` (B, S, V), `loss` (1), for every tensor by its Hugging Face name and in its Hugging Face layout
-// `grad.NAME` (of the mean loss, not clipped) and `param.NAME` after one step of the optimizer. The loss is that of
-// predicting each list's tokens from those before them: cross-entropy, and the model's z-loss where it has one. Where
-// something is not finite, no step is made and no `param.NAME` written. `settings` gives the optimizer, whose step uses
-// the learning rate as it is, without a schedule; its model, batch and length are the folder's and the tokens'.
-// InvalidArgument names the file and what is wrong with it; ResourceExhausted says what memory it would take.
+// Writes, in fp32: `logits` (B, S, V); `loss` (1); and for every tensor, by its Hugging Face name
+// and in its Hugging Face layout, `grad.NAME` (of the mean loss, not clipped) and `param.NAME`
+// after one optimizer step. The loss is the cross-entropy of predicting each list's tokens from the
+// preceding ones, plus the model's z-loss if configured. If a value is not finite, the optimizer
+// step is skipped and no `param.NAME` is written. `settings` gives the optimizer, whose step uses
+// the learning rate without a schedule; model, batch and length come from the folder and the
+// tokens. Errors: InvalidArgument names the file and the problem; ResourceExhausted names the
+// memory needed.
 absl::StatusOr<DebugStepResult> debug_step(const TrainConfig& settings,
                                            const DebugStepOptions& options);
 

@@ -10,6 +10,7 @@
 
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/checkpoint/checkpoint.h"
+#include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 #include "trainer_core/ops/ops.h"
 #include "trainer_core/startup/load_tokenizer.h"
@@ -17,7 +18,7 @@
 namespace muster::trainer {
 namespace {
 
-// Tokens of a prompt that run through the model together: enough to keep its products at full speed.
+// Tokens of a prompt that one pass computes: enough to run its GEMMs at full speed.
 constexpr int32_t kPrefillChunk = 256;
 
 // A model with a cache for one sequence of `capacity` tokens. Not movable.
@@ -40,10 +41,10 @@ class Decoder {
     return absl::OkStatus();
   }
 
-  // Once, after load().
+  // Called once, after load().
   std::vector<int32_t> generate(std::span<const int32_t> prompt, const DecodeOptions& options,
                                 const Tokenizer& tokenizer) {
-    // What a padded vocabulary has beyond the tokenizer's is no token.
+    // Ids that pad the model's vocabulary beyond the tokenizer's are not tokens.
     const auto of_tokens = std::span(logits_).first(static_cast<size_t>(tokenizer.vocab_size()));
     Transformer model(plan_, arena_, *ops_);
     while (!prompt.empty()) {
@@ -69,8 +70,8 @@ class Decoder {
   std::vector<float> logits_;  // (V)
 };
 
-// All tokens that the model sees: the last one of the output is said and not read. A model with learned positions has no
-// more of them.
+// Returns the number of tokens that the model reads: the last output token is not read. A model
+// with learned positions is limited to their number.
 int32_t capacity(const ModelConfig& model, size_t prompt, int32_t max_tokens) {
   const int32_t wanted = static_cast<int32_t>(prompt) + max_tokens - 1;
   return model.learns_positions() ? std::min(wanted, model.trainable_position_size) : wanted;
@@ -94,9 +95,9 @@ absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOption
         "the prompt has ", prompt->size(), " tokens; at most ", kDecodeTokensMax, " are decoded"));
   }
   const int32_t eos_id = (*tokenizer)->eos_id();
-  // A document of shards begins with its own first token (data/samples.h).
-  const bool begins_behind_end = config.dataset_type != DatasetType::kShards || prompt->empty();
-  if (eos_id >= 0 && begins_behind_end) prompt->insert(prompt->begin(), eos_id);
+  // A document in shards begins with its own first token (data/samples.h).
+  const bool begins_after_eos = config.dataset_type != DatasetType::kShards || prompt->empty();
+  if (eos_id >= 0 && begins_after_eos) prompt->insert(prompt->begin(), eos_id);
   if (prompt->empty()) return absl::InvalidArgumentError("--prompt is empty");
   if (config.model.learns_positions() &&
       prompt->size() > static_cast<size_t>(config.model.trainable_position_size)) {

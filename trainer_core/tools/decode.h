@@ -1,4 +1,4 @@
-// `muster-trainer decode`: text from a checkpoint.
+// `muster-trainer decode`: generates text from a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-// Of the prompt, and of the output: what the cache is made for.
+// The maximum length of the prompt, and of the output; bounds the size of the cache.
 constexpr int32_t kDecodeTokensMax = 4096;
 
 struct DecodeOptions {
@@ -22,9 +22,9 @@ struct DecodeOptions {
   int32_t threads = 1;
 };
 
-// The continuation of the prompt, up to max_tokens or the end-of-sequence token. Needs config.tokenizer_path. The prompt
-// begins as a document of the model's training did: with its own first token where it learned from shards, else behind an
-// end-of-sequence token.
+// Returns the continuation of the prompt, up to max_tokens or the end-of-sequence token. Requires
+// config.tokenizer_path. The prompt begins like a document of the model's training: with its own
+// first token if the model was trained on shards, otherwise after an end-of-sequence token.
 absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOptions& options);
 
 }  // namespace muster::trainer

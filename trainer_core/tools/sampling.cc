@@ -21,7 +21,7 @@ int32_t sample_token(std::span<const float> logits, const SamplingOptions& optio
   if (options.temperature <= 0) return best;
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  // Ties by number, so that the order does not depend on the sort.
+  // Ties are ordered by id, so that the order does not depend on the sort algorithm.
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
     const float x = logits[static_cast<size_t>(a)];
     const float y = logits[static_cast<size_t>(b)];

@@ -1,4 +1,4 @@
-// Choosing the next token from logits.
+// Chooses the next token from logits.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace muster::trainer {
 struct SamplingOptions {
   double temperature = 0;  // 0: greedy, the likeliest token
   int32_t top_k = 0;       // only the k likeliest; 0: all
-  double top_p =
-      1;  // only the likeliest that together have this probability (Holtzman et al., 2020)
+  // Only the likeliest tokens that together have this probability (Holtzman et al., 2020).
+  double top_p = 1;
   uint64_t seed = 0;
 };
 
-// The token at `position` of the output; depends on its arguments alone.
+// Returns the token at `position` of the output; depends on its arguments only.
 int32_t sample_token(std::span<const float> logits, const SamplingOptions& options,
                      uint64_t position);
 

@@ -1,5 +1,4 @@
-// What the worker core wants done; the shell carries the actions of one step out in the order
-// given.
+// Actions: the worker core's output. The shell carries out the actions of one step in order.
 #pragma once
 
 #include <cstdint>
@@ -22,45 +21,45 @@
 
 namespace muster::worker {
 
-// Open a stream to the coordinator; answered by Connected or Disconnected.
+// Opens a stream to the coordinator. Answered by Connected or Disconnected.
 struct Connect {};
 
-// Give the stream up; answered by Disconnected.
+// Closes the stream. Answered by Disconnected.
 struct Disconnect {
   std::string reason;
 };
 
-// Start one rank; answered by RankStarted and later RankReaped, or by SpawnFailed.
+// Starts one rank. Answered by RankStarted and later RankReaped, or by SpawnFailed.
 struct SpawnRank {
   RankKey key;
   int32_t local_rank = 0;
   std::shared_ptr<const Launch> launch;  // shared by the ranks of one launch: configs are kilobytes
-  StoreId store{};                       // whose number the job's is
+  StoreId store{};                       // scope of the job's number
 };
 
-// Send `signo` to the rank's process group.
+// Sends `signo` to the rank's process group.
 struct SignalRank {
   RankKey key;
   int signo = 0;
 };
 
-// Read the pages of these ranks; answered by PagesRead.
+// Reads the pages of these ranks. Answered by PagesRead.
 struct ReadPages {
   std::vector<RankKey> ranks;
 };
 
-// Read stacks and evidence of ranks now; answered by StacksRead when all are read or the deadline is over. Takes its time beside
-// everything else. One at a time per dump.
+// Reads stacks and evidence of ranks in the background. Answered by StacksRead when all are read or
+// the deadline has passed. At most one at a time per dump.
 struct ReadStacks {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
   int32_t samples = 1;  // of the dump
   Duration deadline{};
-  std::vector<Rank> ranks;  // that are up here
+  std::vector<Rank> ranks;  // running on this worker
 };
 
-// Find out what places in a module are called; answered by SymbolsRead with an entry for each.
+// Resolves addresses of a module to symbols. Answered by SymbolsRead with an entry for each.
 struct ReadSymbols {
   LaunchKey launch;
   uint64_t dump = 0;
@@ -68,12 +67,13 @@ struct ReadSymbols {
   std::vector<uint64_t> addresses;
 };
 
-// Check this node; answered by NodeCheckDone, within a deadline that the shell keeps. Takes its time beside everything else. One at a time.
+// Checks this node in the background. Answered by NodeCheckDone within a deadline that the shell
+// enforces. At most one at a time.
 struct RunNodeCheck {};
 
 // The first message of a stream. `running` lists every rank whose end the coordinator has not
-// acknowledged, so that a rank that is not listed was never started or has been accounted for. The
-// reports themselves follow once the coordinator has answered with Registered.
+// acknowledged: an unlisted rank was never started or is accounted for. The end reports follow once
+// the coordinator has answered with Registered.
 struct SendRegister {
   WorkerName worker;
   Incarnation incarnation;
@@ -85,21 +85,22 @@ struct SendRegister {
   std::string switches;
   std::vector<Gpu> gpus;
   std::string no_gpus_because;
-  StoreId store;  // whose ranks `running` lists
+  StoreId store;  // scope of the job numbers in `running`
   std::vector<RunningRank> running;
-  std::optional<Duration> leaving;  // SendLeaving's grace, of a worker that leaves
+  std::optional<Duration> leaving;  // SendLeaving's grace if the worker is leaving
 };
 
-// This worker leaves: all ranks of the launches that have some here are to save and leave. Before any report of one that does.
+// Announces that this worker leaves: every rank of its launches, on all workers, must save and
+// exit. Sent before any report of a rank that does.
 struct SendLeaving {
   Duration grace{};  // until this worker kills its ranks
 };
 
 struct SendHeartbeat {
-  std::vector<RankProgress> ranks;  // those whose figures changed since the last one
+  std::vector<RankProgress> ranks;  // whose figures changed since the last heartbeat
 };
 
-// One sample of a dump, as it was read.
+// One sample of a dump.
 struct SendStackReport {
   LaunchKey launch;
   uint64_t dump = 0;
@@ -123,7 +124,7 @@ struct SendNodeChecked {
   std::string details;
 };
 
-// The shell sends the rest of the rank's log before it.
+// Reports a rank's end. The shell sends the rest of the rank's log first.
 struct SendRankExited {
   uint64_t report_id = 0;
   RankKey key;
@@ -133,38 +134,38 @@ struct SendRankExited {
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence;  // null: none
-  bool told_to_stop = false;                    // it, or its worker, had been told to end
+  bool told_to_stop = false;  // this worker had signalled it to end, or was itself leaving
 };
 
-// The coordinator has acknowledged the rank's end: its log is kept at hand until that is acknowledged, too. Answered
-// by LogSettled.
+// The coordinator has acknowledged the rank's end. The shell keeps the log open until that is
+// acknowledged, too. Answered by LogSettled.
 struct ForgetRank {
   RankKey key;
 };
 
-// Nobody will ask for the rank's log any more: let go of it.
+// Closes the rank's log; no one will request it again.
 struct DropLog {
   RankKey key;
 };
 
-// The launch is history: remove its folder, and whatever else is remembered of it.
+// Removes the folder of a finished launch and all other state about it.
 struct RemoveLaunch {
   LaunchKey launch;
 };
 
-// No rank of this launch is on this worker any more, or none ever came: drop what only its ranks needed. May come more
-// than once.
+// Releases what only the launch's ranks needed: none of them runs on this worker any more, or none
+// was started. May be repeated.
 struct EndLaunch {
   LaunchKey launch;
 };
 
-// Remove what this node keeps of a job of the store for its next attempts (worker/shell/local_copies.h): the job has ended.
+// Removes this node's local copies of an ended job (worker/shell/local_copies.h).
 struct DropLocalCopies {
   StoreId store;
   JobId job;
 };
 
-// The same of all jobs of the store but these.
+// Removes local copies of all jobs of the store except these.
 struct KeepLocalCopies {
   StoreId store;
   std::set<JobId> jobs;
@@ -176,7 +177,7 @@ struct Note {
   std::string text;
 };
 
-// Leave the program with `code`. The last action.
+// Leaves the program with `code`. Always the last action.
 struct Exit {
   int code = 0;
   std::string reason;

@@ -1,5 +1,6 @@
-// The stream to the coordinator, heartbeats, reports and leaving. core_ranks.cc has the ranks, core_gpus.cc what GPUs they
-// have, core_launches.cc what stays of them, core_stacks.cc the dumps of their stacks.
+// The stream to the coordinator, heartbeats, reports and leaving. The ranks are in core_ranks.cc,
+// their GPUs in core_gpus.cc, finished launches in core_launches.cc, and dumps of stacks in
+// core_stacks.cc.
 #include "worker/core/core.h"
 
 #include <algorithm>
@@ -15,13 +16,13 @@
 namespace muster::worker {
 namespace {
 
-// What a coordinator may ask for: faster floods it, slower makes every lease run out.
+// Bounds of the requested interval: a shorter one floods the coordinator, a longer one lets every
+// lease expire.
 constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(20);
 constexpr Duration kHeartbeatIntervalMax = std::chrono::minutes(1);
-// 50 ms doubled this often is far beyond any retry_max.
+// 50 ms doubled this often is far above any retry_max.
 constexpr uint32_t kRetryDoublingsMax = 20;
-// The Philox stream of the jitter, so that another use of the incarnation as a key draws other
-// numbers.
+// Philox stream of the jitter, so that other uses of the incarnation as a key draw other numbers.
 constexpr uint64_t kJitterStream = 1;
 
 void keep_earlier(std::optional<Instant>& earliest, const std::optional<Instant>& candidate) {
@@ -47,7 +48,7 @@ std::optional<Instant> Core::next_deadline() const {
   if (left_) return std::nullopt;
   std::optional<Instant> earliest;
   for (const auto& deadline :
-       {connect_at(), greeting_until_, heartbeat_at_, farewell_until_, tell_until_}) {
+       {connect_at(), greeting_until_, heartbeat_at_, farewell_until_, coordinator_deadline_}) {
     keep_earlier(earliest, deadline);
   }
   for (const auto& [key, rank] : ranks_) keep_earlier(earliest, rank.kill_at);
@@ -89,8 +90,8 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
   dumps_.clear();
   check_.reset();
   retry_at_.reset();
-  // It may be restarted as well, and back soon.
-  if (tell_until_) tell_until_ = told_at() + wait_for_coordinator();
+  // The coordinator may be restarting as well, and return soon.
+  if (coordinator_deadline_) coordinator_deadline_ = leave_requested_at() + wait_for_coordinator();
   if (event.end == StreamEnd::kReplaced || (event.end == StreamEnd::kRefused && !store_)) {
     begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
   } else {
@@ -106,7 +107,8 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
 void Core::on(const Registered& event, Instant now, ActionList& out) {
   if (link_ != Link::kGreeting && link_ != Link::kRegistered) return;
   if (store_ && *store_ != event.store) return change_store(event.store, now, out);
-  // A lower epoch is the store restored from an older copy, which may give the same numbers again.
+  // A lower epoch means that the store was restored from an older copy, which may assign the same
+  // numbers again.
   if (event.epoch < epoch_) {
     std::erase_if(seen_, [&](const auto& entry) {
       return std::none_of(ranks_.begin(), ranks_.end(),
@@ -121,24 +123,25 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   trouble_.clear();
   heartbeat_interval_ =
       std::clamp(event.heartbeat_interval, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
-  heartbeat_at_ = now;  // the new coordinator wants every figure at once
+  heartbeat_at_ = now;  // the new coordinator needs every figure at once
   for (auto& [key, rank] : ranks_) rank.dirty = true;
-  if (leaving_) out.push_back(SendLeaving{grace_left(now)});  // perhaps only since the greeting
+  if (leaving_)
+    out.push_back(SendLeaving{grace_left(now)});  // leaving may have begun after the greeting
   send_last_figures(0, now, out);
   for (const auto& [id, report] : reports_) out.push_back(report);
   out.push_back(KeepLocalCopies{event.store, event.unfinished});
-  // Their ranks are gone, or there would be no registration.
+  // Their ranks are gone: the worker registers only after that.
   for (const StoreId old : std::exchange(abandoned_, {})) out.push_back(KeepLocalCopies{old, {}});
 }
 
-// Job 1 of another store is another job: what is left of the earlier store's would be taken for it. The stream is given
-// up, because the registration listed what is dropped here, and opened again when the last rank is gone.
+// Job 1 of another store is another job, so state of the earlier store is dropped. Closes the
+// stream, whose registration listed that state; the stream opens again when the last rank is gone.
 void Core::change_store(StoreId store, Instant now, ActionList& out) {
   out.push_back(Note{
       true,
       absl::StrCat("the coordinator has another state store than the one that this worker ran ",
                    "ranks of; stopping ", ranks_.size(), " of them")});
-  tell_until_.reset();
+  coordinator_deadline_.reset();
   abandoned_.insert(*store_);
   abandoned_.erase(store);
   store_ = store;
@@ -163,14 +166,14 @@ void Core::change_store(StoreId store, Instant now, ActionList& out) {
   out.push_back(Disconnect{"the coordinator has another state store"});
 }
 
-// Nothing of an earlier store may be left when the worker comes to the next one.
+// The worker connects to the next store only without ranks of an earlier one.
 std::optional<Instant> Core::connect_at() const {
   const bool disowned = std::any_of(ranks_.begin(), ranks_.end(),
                                     [](const auto& rank) { return rank.second.disowned; });
   return disowned ? std::nullopt : retry_at_;
 }
 
-// One that runs already looks at the same node.
+// A check that is already running checks the same node.
 void Core::on(const CheckNode& event, Instant, ActionList& out) {
   if (is_stale(event.epoch, "CheckNode", out)) return;
   check_ = event.check;
@@ -203,7 +206,7 @@ void Core::on(const PagesRead& event, Instant now, ActionList& out) {
   send_heartbeat(now, out);
 }
 
-// A page is a file that the rank may write anything into. Ages are counted from its time.
+// A page is a file in which the rank may write anything. Clamps its times to the past.
 void Core::take_figures(RankState& rank, RankFigures figures, Instant now) {
   figures.last_progress = std::clamp(figures.last_progress, Instant{}, std::max(Instant{}, now));
   figures.phase_start = std::clamp(figures.phase_start, Instant{}, std::max(Instant{}, now));
@@ -223,7 +226,7 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
     greeting_until_.reset();
     out.push_back(Disconnect{"no answer to the registration"});
   }
-  if (is_due(tell_until_, now)) stop_without_coordinator(now, out);
+  if (is_due(coordinator_deadline_, now)) stop_without_coordinator(now, out);
   for (auto& [key, rank] : ranks_) {
     if (!is_due(rank.kill_at, now)) continue;
     out.push_back(
@@ -255,7 +258,7 @@ void Core::on(const ShutdownRequested&, Instant now, ActionList& out) {
   const bool again = leaving_;
   begin_leaving(0, "asked to leave", now, out);
   if (again) {
-    tell_until_.reset();
+    coordinator_deadline_.reset();
     leave_by_ = std::min(leave_by_, now);
     stop_all(Duration::zero(), "asked to leave twice", now, out);
   }
@@ -274,8 +277,8 @@ void Core::send_heartbeat(Instant now, ActionList& out) {
   out.push_back(std::move(heartbeat));
 }
 
-// What ranks did between their last heartbeat and their end. Sent before their reports, because the
-// coordinator takes no figures of a rank that has ended.
+// Sends the progress of ended ranks since their last heartbeat. Precedes their reports, because the
+// coordinator ignores figures of ended ranks.
 void Core::send_last_figures(uint64_t first_report_id, Instant now, ActionList& out) {
   if (link_ != Link::kRegistered) return;
   SendHeartbeat heartbeat;
@@ -300,16 +303,17 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
   exit_reason_ = reason;
   leave_by_ = now + options_.leave_grace;
   if (link_ == Link::kRegistered) out.push_back(SendLeaving{grace_left(now)});
-  // Peers elsewhere are asked by nobody but the coordinator, and their model cannot be saved without them. So it asks these ranks, too, when it
-  // has heard of it: asked here before, a peer may be gone with code 75 before the coordinator knows why, and an upgrade may restart the
-  // coordinator in the same moment.
+  // Only the coordinator can stop peers elsewhere, and a model cannot be saved without them. So the
+  // coordinator also stops these ranks. If this worker signalled them first, a peer could exit with
+  // code 75 before the coordinator knows the reason, and an upgrade may restart the coordinator at
+  // the same moment.
   const auto has_peers = [](const RankState& rank) {
-    return rank.life != Life::kWaiting && !is_told_to_end(rank) && rank.launch->spec.nodes > 1;
+    return rank.life != Life::kWaiting && !is_ending(rank) && rank.launch->spec.nodes > 1;
   };
   const auto theirs = std::ranges::count_if(ranks_ | std::views::values, has_peers);
   if (code != 0 || theirs == 0) return stop_all(grace_left(now), kItLeaves, now, out);
   const Duration wait = wait_for_coordinator();
-  tell_until_ = now + wait;
+  coordinator_deadline_ = now + wait;
   out.push_back(Note{false, absl::StrCat("ranks with peers on other nodes: ", theirs,
                                          "; their coordinator stops them, or this worker in ",
                                          to_seconds(wait), " s")});
@@ -318,21 +322,21 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
 }
 
 void Core::stop_without_coordinator(Instant now, ActionList& out) {
-  tell_until_.reset();
-  const auto theirs = std::ranges::count_if(
-      ranks_ | std::views::values, [](const RankState& rank) { return !is_told_to_end(rank); });
+  coordinator_deadline_.reset();
+  const auto theirs = std::ranges::count_if(ranks_ | std::views::values,
+                                            [](const RankState& rank) { return !is_ending(rank); });
   if (theirs == 0) return;
   out.push_back(Note{true, absl::StrCat("ranks that the coordinator has not stopped: ", theirs,
                                         "; they are asked without their peers")});
   stop_all(grace_left(now), kItLeaves, now, out);
 }
 
-Instant Core::told_at() const { return leave_by_ - options_.leave_grace; }
+Instant Core::leave_requested_at() const { return leave_by_ - options_.leave_grace; }
 
-// From told_at() on.
+// Counts from leave_requested_at().
 Duration Core::wait_for_coordinator() const {
-  return std::min(options_.leave_grace / kTellFraction,
-                  link_ == Link::kRegistered ? kAnswerMax : kTellMax);
+  return std::min(options_.leave_grace / kCoordinatorWaitFraction,
+                  link_ == Link::kRegistered ? kCoordinatorAnswerMax : kAbsentCoordinatorWaitMax);
 }
 
 Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, Duration::zero()); }
@@ -355,7 +359,8 @@ Duration Core::next_retry_delay() {
   const uint32_t doublings = std::min(retries_++, kRetryDoublingsMax);
   const Duration delay =
       std::min(options_.retry_max, options_.retry_first * (int64_t{1} << doublings));
-  // Between half and all of it, so that the workers of a restarted coordinator do not come in step.
+  // Draws between half the delay and the full delay, so that the workers of a restarted coordinator
+  // do not reconnect in step.
   const Philox jitter{options_.incarnation.value(), kJitterStream};
   const double fraction =
       0.5 + 0.5 * static_cast<double>(uniform_from_bits(jitter(retries_ever_++)[0]));

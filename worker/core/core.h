@@ -1,32 +1,39 @@
 // The worker's decisions: a deterministic state machine without clock, I/O, threads or callbacks.
 //
-//   shell: events ──▶ Core::step(event, now, out) ──▶ actions, carried out in order
+//  shell: events ──▶ Core::step(event, now, out) ──▶ actions, carried out in order
 //
-// It keeps the stream to the coordinator alive, starts and stops ranks as it is told, heartbeats
-// their figures and reports each rank's end until that is acknowledged. When it is told to leave it says so at once, because its
-// ranks may share a model with others, which only the coordinator can ask to leave, too: it asks all of them, and who does not hear of it for a while asks its own. Ranks run
-// on undisturbed while there is no coordinator; one with another state store, where their numbers mean other jobs, has them stopped
-// before this worker works for it. A refusal ends a worker that has never been registered, and no other: the coordinator
-// may have been restarted as another version, and may come back. step() is total: whatever the event says, it neither fails nor
-// throws; stale, repeated and contradictory requests are ignored or answered by a report with the
-// reason.
+// The core keeps the stream to the coordinator open, starts and stops ranks on request, sends their
+// figures in heartbeats and reports each rank's end until that is acknowledged.
 //
-// While it has ranks it heartbeats more often, because a hang is noticed no earlier than the news that nothing moves.
+// Leaving: when the operator stops the worker, it announces that at once. Its ranks may share a
+// model with ranks elsewhere, which only the coordinator can stop, so the coordinator stops all of
+// them. If the coordinator does not answer for a while, the worker stops its own ranks.
 //
-// Stacks are read by the shell beside everything else. A dump belongs to the stream that it was asked on: who is not connected any
-// more has gone on without it. So does a check of the node.
+// Without a coordinator, ranks keep running. A coordinator with another state store, where their
+// numbers mean other jobs, makes the worker stop them before it accepts work. A refusal ends only a
+// worker that has never been registered: the coordinator may have been restarted with another
+// version, and may come back.
 //
-// A rank's life:
+// step() is total: no event makes it fail or throw. It ignores stale, repeated and contradictory
+// requests or answers them with a report and its reason.
 //
-//   kWaiting ──older attempt reaped──▶ kSpawning ──RankStarted──▶ kUp ──RankReaped──▶ report, until
-//   acknowledged
-//      │  StopRanks                        │  SpawnFailed                                ▲
-//      └───────────────────────────────────┴─────────────────────────────────────────────┘
+// A worker with ranks sends heartbeats more often, because the hang detector cannot be faster than
+// its input.
 //
-// A launch is finished when all its ranks' ends and logs are acknowledged. Of finished launches, those of earlier lives
-// of the worker among them, the newest ones keep their folders.
+// The shell reads stacks in the background. A dump belongs to the stream on which it was requested:
+// after a disconnection the coordinator has continued without it. The same holds for a node check.
 //
-// Single-threaded: the shell's one event-loop thread calls everything here.
+// A rank's states:
+//
+//  kWaiting ──older attempt reaped──▶ kSpawning ──RankStarted──▶ kUp ──RankReaped──▶ report, until
+//  acknowledged
+//     │  StopRanks                        │  SpawnFailed                                ▲
+//     └───────────────────────────────────┴─────────────────────────────────────────────┘
+//
+// A launch is finished when the ends and logs of all its ranks are acknowledged. The newest
+// finished launches, also those of earlier runs of the worker, keep their folders.
+//
+// Single-threaded: only the shell's event-loop thread calls it.
 #pragma once
 
 #include <cstdint>
@@ -51,25 +58,29 @@
 
 namespace muster::worker {
 
-// Launches that are over and whose folders stay: enough to look into what happened lately, while a worker that runs for
-// months does not fill its disk with logs that the coordinator has, too.
+// Number of finished launches whose folders remain for inspection. Bounded, so that a worker that
+// runs for months does not fill its disk with logs that the coordinator also has.
 constexpr size_t kLaunchesKeptMax = 20;
 
-// After its grace, and SIGKILL, a worker that leaves waits so long for its ranks: a process in D state is there until the kernel lets it go.
+// Time that a leaving worker waits for its ranks after its grace and SIGKILL: a process in D state
+// remains until the kernel releases it.
 constexpr Duration kLeaveWithout = std::chrono::seconds(5);
 
-// So long, at most this part of its grace, a worker that leaves waits for its coordinator to stop ranks with peers elsewhere before it does so
-// itself: where it is connected an answer takes milliseconds, where it is not the coordinator may be about to come back.
-constexpr int kTellFraction = 4;
-constexpr Duration kAnswerMax = std::chrono::seconds(1);
-constexpr Duration kTellMax = std::chrono::seconds(60);
+// How long a leaving worker waits for its coordinator to stop ranks with peers elsewhere before it
+// stops its own ranks: at most kCoordinatorAnswerMax while connected, where an answer takes milliseconds; at
+// most kAbsentCoordinatorWaitMax while disconnected, because the coordinator may reconnect; in both cases at most
+// 1/kCoordinatorWaitFraction of its grace.
+constexpr int kCoordinatorWaitFraction = 4;
+constexpr Duration kCoordinatorAnswerMax = std::chrono::seconds(1);
+constexpr Duration kAbsentCoordinatorWaitMax = std::chrono::seconds(60);
 
-// Time to write a checkpoint, and to tell of it before whoever ends the worker kills it: Slurm and Kubernetes wait 30 s, systemd 90 s.
+// Time to write and report a checkpoint before the worker's own supervisor kills it: Slurm and
+// Kubernetes wait 30 s, systemd 90 s.
 constexpr Duration kLeaveGrace = std::chrono::seconds(25);
 
 struct CoreOptions {
   WorkerName name;
-  Incarnation incarnation;  // also the seed of the reconnection's jitter
+  Incarnation incarnation;  // also the seed of the reconnection jitter
   std::string version;
   std::string host;
   int32_t slots = 1;
@@ -77,28 +88,29 @@ struct CoreOptions {
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;
-  std::string no_gpus_because;  // for people, where there are none
+  std::string no_gpus_because;  // shown to people if there are none
   size_t launches_kept_max = kLaunchesKeptMax;
-  Duration leave_grace = kLeaveGrace;  // SIGTERM to SIGKILL when the worker leaves
-  Duration retry_first =
-      std::chrono::milliseconds(50);             // a restarted coordinator is found at once …
+  Duration leave_grace = kLeaveGrace;  // from SIGTERM to SIGKILL when the worker leaves
+  // a restarted coordinator is found quickly …
+  Duration retry_first = std::chrono::milliseconds(50);
   Duration retry_max = std::chrono::seconds(1);  // … and a long absence costs little
-  Duration registration_budget = std::chrono::seconds(5);  // for the coordinator's first answer
-  Duration farewell_budget =
-      std::chrono::seconds(1);  // for acknowledgements when the worker leaves
+  Duration registration_budget =
+      std::chrono::seconds(5);  // limit for the coordinator's first answer
+  // limit for acknowledgements when the worker leaves
+  Duration farewell_budget = std::chrono::seconds(1);
 };
 
 class Core {
  public:
-  // The first Tick, due at once, asks for a connection.
+  // The first Tick, due immediately, requests a connection.
   Core(CoreOptions options, Instant now);
 
   void step(const Event& event, Instant now, ActionList& out);
 
-  // When the shell must send the next Tick, if anything is waiting for time to pass.
+  // Returns when the shell must send the next Tick, or nullopt if no deadline is pending.
   std::optional<Instant> next_deadline() const;
 
-  // What the worker runs, for metrics and tests.
+  // The ranks of this worker, for metrics and tests.
   enum class Life { kWaiting, kSpawning, kUp };
   struct RankState {
     std::shared_ptr<const Launch> launch;
@@ -106,39 +118,40 @@ class Core {
     Life life = Life::kWaiting;
     int32_t pid = 0;
     RankFigures figures;
-    bool dirty = true;               // figures the coordinator has not been sent
-    bool terminated = false;         // was asked to end, or is to be once it is up
+    bool dirty = true;               // figures not yet sent to the coordinator
+    bool terminated = false;         // was signalled to end, or will be once it is up
     bool killed = false;             // SIGKILL was sent
-    std::optional<Instant> kill_at;  // when that has not helped
+    std::optional<Instant> kill_at;  // deadline of the signal
     std::string stop_reason;
-    bool disowned =
-        false;  // of a state store that is no longer the coordinator's: nobody waits for its end
+    // belongs to a state store that is no longer the coordinator's: its end is not reported
+    bool disowned = false;
   };
   const std::map<RankKey, RankState>& ranks() const { return ranks_; }
   const std::map<uint64_t, SendRankExited>& unacknowledged() const { return reports_; }
   bool registered() const { return link_ == Link::kRegistered; }
   int32_t slots() const { return options_.slots; }
-  int32_t gpus_used() const;  // that ranks have, or wait for
+  int32_t gpus_used() const;  // owned by ranks, or reserved for waiting ones
   bool leaving() const { return leaving_; }
-  bool left() const { return left_; }  // Exit was asked for; every further event is ignored
+  bool left() const { return left_; }  // Exit was requested; every further event is ignored
 
  private:
   // kDown ──retry_at_──▶ kConnecting ──Connected──▶ kGreeting ──Registered──▶ kRegistered
-  // ──Disconnected──▶ kDown
+  //  ▲                                                                            │
+  //  └────────────────── Disconnected (from any of the others) ───────────────────┘
   enum class Link { kDown, kConnecting, kGreeting, kRegistered };
-  // The newest attempt of a job that this worker has heard of.
+  // The newest attempt of a job that this worker has received a message about.
   struct Seen {
     Attempt attempt{0};
-    bool started = false;  // false: only a StopRanks named it so far
+    bool started = false;  // false: only a StopRanks has named it
     bool stopped = false;
   };
 
-  // One dump of stacks on its way.
+  // One dump of stacks in progress.
   struct Dump {
     DumpStacks request;
-    int32_t sample = 0;              // the next one, or the one that is being read
-    std::optional<Instant> read_at;  // unless one is being read
-    Instant asked{};                 // of that one
+    int32_t sample = 0;              // the next sample, or the one being read
+    std::optional<Instant> read_at;  // start of the next sample; nullopt while one is being read
+    Instant asked{};                 // start of the sample being read
   };
 
   void on(const Connected& event, Instant now, ActionList& out);
@@ -176,8 +189,8 @@ class Core {
   void stop(const RankKey& key, RankState& rank, Duration grace, const std::string& reason,
             Instant now, ActionList& out);
   void stop_older(JobId job, Attempt attempt, Instant now, ActionList& out);
-  static bool is_told_to_end(const RankState& rank) { return rank.terminated || rank.killed; }
-  int asking_signal(const RankState& rank, Instant now) const;
+  static bool is_ending(const RankState& rank) { return rank.terminated || rank.killed; }
+  int stop_signal(const RankState& rank, Instant now) const;
   void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
   void stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration grace,
                const std::string& reason, Instant now, ActionList& out);
@@ -190,7 +203,7 @@ class Core {
   void read_sample(uint64_t id, Instant now, ActionList& out);
   void send_last_figures(uint64_t first_report_id, Instant now, ActionList& out);
   void begin_leaving(int code, const std::string& reason, Instant now, ActionList& out);
-  Instant told_at() const;
+  Instant leave_requested_at() const;
   Duration wait_for_coordinator() const;
   Duration grace_left(Instant now) const;
   void stop_without_coordinator(Instant now, ActionList& out);
@@ -205,39 +218,39 @@ class Core {
 
   CoreOptions options_;
   Link link_ = Link::kDown;
-  std::optional<StoreId>
-      store_;                    // of the newest registration; whatever is kept below belongs to it
+  // of the newest registration; the state below belongs to it
+  std::optional<StoreId> store_;
   Epoch epoch_;                  // of that store
-  std::set<StoreId> abandoned_;  // whose copies are to go when nothing of theirs runs any more
+  std::set<StoreId> abandoned_;  // stores whose copies are removed once none of their ranks runs
   std::optional<Instant> retry_at_;        // kDown
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered
   Duration heartbeat_interval_ = std::chrono::seconds(1);
   uint32_t retries_ = 0;       // since the last registration
-  std::string trouble_;        // that was told of since then
+  std::string trouble_;        // the last connection problem logged since then
   uint64_t retries_ever_ = 0;  // position in the jitter's stream
 
   std::map<RankKey, RankState> ranks_;  // until reaped
   std::map<JobId, Seen> seen_;
   std::map<uint64_t, SendRankExited> reports_;     // not acknowledged yet
-  std::map<uint64_t, RankProgress> last_figures_;  // of the ranks in reports_ that made steps
+  std::map<uint64_t, RankProgress> last_figures_;  // of ranks in reports_ that completed steps
   uint64_t next_report_id_ = 1;
 
   std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
-  size_t places_ = 0;               // whose names the shell has been asked for
+  size_t pending_addresses_ = 0;    // addresses whose symbols were requested from the shell
   std::optional<uint64_t> check_;   // that the coordinator waits for
-  bool check_runs_ = false;         // perhaps for one that nobody waits for any more
+  bool check_runs_ = false;         // also for a check that the coordinator no longer waits for
   std::set<RankKey> unsettled_;     // ends are acknowledged, logs are not
-  std::set<LaunchKey>
-      unfinished_;  // have a folder, and a rank, a report or a log that is not done with
-  std::deque<LaunchKey>
-      finished_;  // have a folder and nothing else, in the order in which they finished
+  // have a folder, and a rank, a report or a log that is unfinished
+  std::set<LaunchKey> unfinished_;
+  // have only a folder; in the order in which they finished
+  std::deque<LaunchKey> finished_;
 
-  std::vector<std::string> gpu_problems_;  // of each GPU; shorter: the others are good
+  std::vector<std::string> gpu_problems_;  // by GPU; shorter: the remaining GPUs are healthy
 
   bool leaving_ = false;
-  Instant leave_by_{};                 // when the ranks are killed, once leaving_
-  std::optional<Instant> tell_until_;  // the ranks are asked then, if not before
+  Instant leave_by_{};  // deadline after which the ranks are killed, if leaving_
+  std::optional<Instant> coordinator_deadline_;  // deadline for the coordinator to stop the ranks
   bool left_ = false;
   int exit_code_ = 0;
   std::string exit_reason_;

@@ -1,4 +1,5 @@
-// Which GPUs a launch has to itself. Two that are not superseded never share one; a rank of a superseded attempt has its own until it is reaped.
+// Assignment of GPUs to launches. Two launches that are not superseded never share a GPU; a rank of
+// a superseded attempt keeps its GPUs until it is reaped.
 #include <algorithm>
 #include <set>
 
@@ -8,7 +9,8 @@
 
 namespace muster::worker {
 
-// Ranks that have ended mean nothing any more; those that run on a GPU that has gone bad end by themselves, and say why.
+// Ended ranks need no update; ranks on a GPU that has failed end by themselves and report the
+// reason.
 void Core::on(const GpusChanged& event, Instant, ActionList&) { gpu_problems_ = event.problems; }
 
 int32_t Core::gpus_used() const {
@@ -21,7 +23,8 @@ int32_t Core::gpus_used() const {
   return static_cast<int32_t>(used.size());
 }
 
-// Fills launch.gpus. Why the launch cannot run here; empty when it can. Free ones first, then those that ranks of a superseded attempt still have.
+// Fills launch.gpus. Returns the reason why the launch cannot run here, or "". Prefers free GPUs,
+// then those that ranks of a superseded attempt still hold.
 std::string Core::choose_gpus(Launch& launch, ExitCause& cause) const {
   const int32_t each =
       gpus_of_rank(launch.spec.gpus_per_rank, std::ssize(options_.gpus), options_.slots);
@@ -54,14 +57,14 @@ std::string Core::choose_gpus(Launch& launch, ExitCause& cause) const {
                         options_.gpus.size(), " free and good", problem);
   }
   choices.resize(static_cast<size_t>(needed));
-  std::ranges::sort(choices);  // those of one rank are neighbours, and near each other
+  std::ranges::sort(choices);  // a rank's GPUs are neighbours, and near each other
   for (int32_t i = 0; i < each; ++i)
     for (int32_t rank = 0; rank < launch.spec.ranks_per_node; ++rank)
       launch.gpus.push_back(choices[static_cast<size_t>(rank * each + i)]);
   return "";
 }
 
-// Nobody of another launch is on them any more.
+// Returns whether no rank of another launch still uses the launch's GPUs.
 bool Core::has_its_gpus(const Launch& launch) const {
   return launch.gpus.empty() || std::ranges::none_of(ranks_, [&](const auto& entry) {
            const RankState& rank = entry.second;

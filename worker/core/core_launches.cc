@@ -1,4 +1,4 @@
-// What stays of launches that are over.
+// Finished launches and their folders.
 #include <algorithm>
 
 #include "worker/core/core.h"
@@ -9,8 +9,8 @@ void Core::on(const LogSettled& event, Instant, ActionList& out) {
   if (unsettled_.erase(event.key) > 0) end_launch(event.key.launch(), out);
 }
 
-// Nobody will ask for the logs of an earlier life: its ranks died with it, and the coordinator was told so by this one's
-// registration.
+// The logs of an earlier run of the worker are not needed any more: its ranks died with it, and
+// this run's registration reported that to the coordinator.
 void Core::on(const LaunchesFound& event, Instant, ActionList& out) {
   for (const LaunchKey& launch : event.oldest_first) {
     const bool known = unfinished_.contains(launch) ||
@@ -31,7 +31,7 @@ void Core::end_launch(const LaunchKey& launch, ActionList& out) {
       std::any_of(reports_.begin(), reports_.end(),
                   [&](const auto& e) { return is_its(e.second.key); }) ||
       std::any_of(unsettled_.begin(), unsettled_.end(), is_its);
-  // One that is not unfinished never came to a folder.
+  // A launch that is not unfinished never had a folder.
   if (waits || unfinished_.erase(launch) == 0) return;
   finished_.push_back(launch);
   prune_launches(out);
@@ -41,7 +41,7 @@ void Core::prune_launches(ActionList& out) {
   while (finished_.size() > options_.launches_kept_max) {
     const LaunchKey oldest = finished_.front();
     finished_.pop_front();
-    // Its end is acknowledged and thereby stored: no coordinator asks for it again.
+    // The launch's end is acknowledged and thereby stored: no coordinator requests it again.
     const auto seen = seen_.find(oldest.job);
     if (seen != seen_.end() && seen->second.attempt == oldest.attempt &&
         keys_of(oldest.job).empty()) {

@@ -15,15 +15,15 @@
 namespace muster::worker {
 namespace {
 
-// A coordinator that never acknowledges must not fill the worker's memory with what waits for it.
+// Bounds the memory of reports if the coordinator never acknowledges.
 constexpr size_t kReportsMax = 16'384;
-// Of these the evidence waits with them, some 20 kB each: more than a node has ranks.
+// Number of reports that keep their evidence, some 20 kB each: above the number of ranks of a node.
 constexpr size_t kEvidenceReportsMax = 1'024;
-// Enough to recognise every late message of a busy fleet; an entry is a few dozen bytes.
+// Recognises every late message of a busy fleet; an entry takes a few dozen bytes.
 constexpr size_t kJobsRememberedMax = 10'000;
-// A day: beyond any checkpoint, and far from overflowing the clock.
+// A day: longer than any checkpoint, and far from overflowing the clock.
 constexpr Duration kGraceMax = std::chrono::hours(24);
-// Ranks are 32-bit numbers; a world beyond this is a garbled message.
+// Ranks are 32-bit numbers; a larger world is a garbled message.
 constexpr int64_t kWorldSizeMax = 1 << 24;
 // One line for people.
 constexpr size_t kDetailBytesMax = 1'024;
@@ -37,7 +37,7 @@ std::string describe(const Launch& launch) {
 void Core::on(const StartRanks& event, Instant now, ActionList& out) {
   const Launch& launch = event.launch;
   if (is_stale(event.epoch, "StartRanks", out)) return;
-  // A longer list than any node runs is garbage and not even answered.
+  // A list longer than any node's ranks is garbage and not answered.
   if (launch.job.value() == 0 || launch.attempt.value() == 0 || launch.ranks.empty() ||
       launch.ranks.size() > size_t{kRanksPerNodeMax} ||
       reports_.size() + unsettled_.size() + launch.ranks.size() > kReportsMax) {
@@ -70,8 +70,7 @@ void Core::on(const StartRanks& event, Instant now, ActionList& out) {
   spawn_ready(out);
 }
 
-// An attempt that a newer one replaces is dead to the coordinator: only its processes do not know
-// it yet.
+// The coordinator considers a superseded attempt ended; only its processes still run.
 void Core::stop_older(JobId job, Attempt attempt, Instant now, ActionList& out) {
   for (const RankKey& key : keys_of(job)) {
     const auto rank = ranks_.find(key);
@@ -95,7 +94,7 @@ void Core::on(const StopRanks& event, Instant now, ActionList& out) {
   answer_for_absent(event, out);
 }
 
-// A process that does not know the signal would die of it: its page has to say that it does.
+// A process without a handler would die of the signal: its page must declare one.
 void Core::on(const SaveCheckpoint& event, Instant, ActionList& out) {
   if (is_stale(event.epoch, "SaveCheckpoint", out)) return;
   const auto rank = ranks_.find(event.key);
@@ -110,8 +109,8 @@ void Core::on(const SaveCheckpoint& event, Instant, ActionList& out) {
   }
 }
 
-// The coordinator waits until each rank's end is told, and it may wait for ranks that never came here: their StartRanks
-// was lost or refused. A rank whose end it has been told is not among them.
+// The coordinator waits for the end of each rank, also of ranks that never started here because
+// their StartRanks was lost or refused. Ranks whose end was reported are not among them.
 void Core::answer_for_absent(const StopRanks& event, ActionList& out) {
   if (reports_.size() + unsettled_.size() + event.ranks.size() > kReportsMax) {
     out.push_back(Note{true, absl::StrCat("not answering for ", event.ranks.size(), " ranks of ",
@@ -131,7 +130,7 @@ void Core::answer_for_absent(const StopRanks& event, ActionList& out) {
     exited.detail = "not running here";
     report(std::move(exited), out);
   }
-  // Others may have come to this worker's rendezvous for a rank 0 that never did.
+  // Ranks elsewhere may have contacted this worker's rendezvous for a rank 0 that never started.
   const bool has_ranks = std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
     return rank.first.launch() == LaunchKey{event.job, event.attempt};
   });
@@ -144,7 +143,7 @@ void Core::on(const RankStarted& event, Instant now, ActionList& out) {
   RankState& rank = found->second;
   rank.life = Life::kUp;
   rank.pid = event.pid;
-  // Where only what it writes is a sign of life, there was none yet.
+  // If output is the only sign of progress, there was none yet.
   if (!rank.launch->spec.output_is_life) rank.figures.last_progress = now;
   rank.figures.phase_start = now;
   if (heartbeat_at_) heartbeat_at_ = std::min(*heartbeat_at_, now + heartbeat_interval());
@@ -153,7 +152,8 @@ void Core::on(const RankStarted& event, Instant now, ActionList& out) {
   } else if (rank.terminated) {
     out.push_back(SignalRank{event.key, SIGTERM});
   }
-  // The coordinator waits for every rank to be up: it is told at once and not at the next interval.
+  // The coordinator waits until every rank is up: sends a heartbeat at once instead of at the next
+  // interval.
   const bool all_up = std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& other) {
     return other.second.launch == rank.launch && other.second.life != Life::kUp;
   });
@@ -175,7 +175,7 @@ void Core::on(const RankReaped& event, Instant now, ActionList& out) {
   exited.detail = event.detail;
   exited.cause = event.cause;
   exited.told_to_stop = event.worker_left;
-  // Reports may wait for a coordinator that is away for long.
+  // Reports may wait for an absent coordinator for long.
   if (reports_.size() < kEvidenceReportsMax) exited.evidence = event.evidence;
   const auto rank = ranks_.find(event.key);
   if (rank != ranks_.end() && event.figures) take_figures(rank->second, *event.figures, now);
@@ -187,7 +187,7 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   if (found == ranks_.end()) return;
   const RankState& rank = found->second;
   exited.key = key;
-  exited.told_to_stop = exited.told_to_stop || is_told_to_end(rank);
+  exited.told_to_stop = exited.told_to_stop || is_ending(rank);
   if (exited.last_step < 0) exited.last_step = rank.figures.step;
   if (exited.detail.empty() && !rank.stop_reason.empty()) {
     exited.detail = absl::StrCat("stopped: ", rank.stop_reason);
@@ -213,12 +213,13 @@ void Core::end_rank(const RankKey& key, SendRankExited exited, Instant now, Acti
   leave_when_done(now, out);
 }
 
-// Starts what waits, in rank order, as far as older attempts are reaped and slots and GPUs are free.
+// Starts waiting ranks in rank order, as far as older attempts are reaped and slots and GPUs are
+// free.
 void Core::spawn_ready(ActionList& out) {
   if (leaving_) return;
   auto alive = std::count_if(ranks_.begin(), ranks_.end(),
                              [](const auto& rank) { return rank.second.life != Life::kWaiting; });
-  const RankKey* oldest = nullptr;  // of the job that the iteration is at
+  const RankKey* oldest = nullptr;  // of the job of the current iteration
   for (auto& [key, rank] : ranks_) {
     if (oldest == nullptr || oldest->job != key.job) oldest = &key;
     const bool older_lives = oldest->attempt != key.attempt;
@@ -227,7 +228,8 @@ void Core::spawn_ready(ActionList& out) {
       continue;
     rank.life = Life::kSpawning;
     ++alive;
-    // Another coordinator's launch of these numbers may have left a folder: it is this one's now.
+    // A launch of another coordinator with the same numbers may have left a folder, which this
+    // launch takes over.
     if (unfinished_.insert(key.launch()).second) std::erase(finished_, key.launch());
     out.push_back(SpawnRank{key, rank.local_rank, rank.launch, store_.value_or(StoreId{})});
   }
@@ -252,16 +254,16 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
     return;
   }
   if (rank.killed) return;
-  if (!rank.terminated && up) out.push_back(SignalRank{key, asking_signal(rank, now)});
+  if (!rank.terminated && up) out.push_back(SignalRank{key, stop_signal(rank, now)});
   rank.terminated = true;
   const Instant deadline = now + std::min(grace, kGraceMax);
   rank.kill_at = std::min(rank.kill_at.value_or(deadline), deadline);
 }
 
-// Who has told this worker to leave may have told its ranks, too, as systemd and Slurm do: a trainer that hears of it once more by SIGTERM,
-// some time later, would end in the middle of its save (trainer_core/rank/signal_watcher.h).
-int Core::asking_signal(const RankState& rank, Instant now) const {
-  const bool is_late = leaving_ && now - told_at() >= kAnswerMax;
+// Systemd and Slurm signal the ranks together with the worker. A trainer that receives a second
+// SIGTERM later would end in the middle of its save (trainer_core/rank/signal_watcher.h).
+int Core::stop_signal(const RankState& rank, Instant now) const {
+  const bool is_late = leaving_ && now - leave_requested_at() >= kCoordinatorAnswerMax;
   return is_late && rank.launch->spec.command.empty() ? SIGUSR1 : SIGTERM;
 }
 
@@ -280,7 +282,7 @@ void Core::stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration 
   }
 }
 
-// Why the launch cannot run here; empty when it can.
+// Returns the reason why the launch cannot run here, or "".
 std::string Core::why_not(const Launch& launch) const {
   const LaunchSpec& spec = launch.spec;
   if (leaving_) return "its worker is leaving";
@@ -301,7 +303,7 @@ std::string Core::why_not(const Launch& launch) const {
                           spec.ranks_per_node - 1);
     }
   }
-  // Ranks of the attempt that this one replaces are on their way out and do not count.
+  // Ranks of the attempt that this one replaces are ending and do not count.
   const auto used = std::count_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
     return rank.first.job != launch.job && !is_superseded(rank.first);
   });
@@ -324,7 +326,7 @@ void Core::refuse(const Launch& launch, const std::string& reason, ExitCause cau
     if (!refused.insert(assignment.rank).second) continue;
     SendRankExited exited;
     exited.key = {launch.job, launch.attempt, assignment.rank};
-    // A job that met a leaving worker is to be placed elsewhere, at no cost to its restarts.
+    // A job that was sent to a leaving worker must be placed elsewhere without using up a restart.
     exited.exit_code = to_int(leaving_ ? ExitCode::kPreempted : ExitCode::kFailure);
     exited.detail = absl::StrCat("could not be started: ", reason);
     exited.cause = cause;

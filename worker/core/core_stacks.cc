@@ -1,4 +1,4 @@
-// Dumps of ranks' stacks: when each sample is read, and what of it is told.
+// Dumps of ranks' stacks: the schedule of samples and their reports.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -11,18 +11,19 @@
 namespace muster::worker {
 namespace {
 
-// A coordinator has one dump of each job at a time, and some that people asked for.
+// A coordinator runs one dump per job at a time, plus some that people request.
 constexpr size_t kDumpsMax = 16;
 constexpr int32_t kSamplesMax = 10;
 constexpr Duration kApartMax = std::chrono::minutes(1);
 constexpr Duration kDeadlineMin = std::chrono::milliseconds(50);
 constexpr Duration kDeadlineMax = std::chrono::minutes(1);
-// The shell keeps the deadline; one that does not answer long after it never will.
+// The shell enforces the deadline; a shell that has not answered long after it never will.
 constexpr Duration kAnswerPatience = std::chrono::seconds(30);
-// Places whose names are looked up or wait for it, and one for each module: what two dumps of programs of thousands of modules ask for.
-constexpr size_t kPlacesMax = 4 * kStackTreeNodesMax;
+// Addresses being resolved or waiting, plus one per module: two dumps of programs with thousands of
+// modules.
+constexpr size_t kPendingAddressesMax = 4 * kStackTreeNodesMax;
 
-size_t places_of(size_t addresses) { return addresses + 1; }
+size_t cost_of(size_t addresses) { return addresses + 1; }
 
 }  // namespace
 
@@ -82,10 +83,10 @@ void Core::on(const StacksRead& event, Instant now, ActionList& out) {
   if (dump.read_at || dump.sample != event.sample || dump.request.launch != event.launch) return;
   SendStackReport report{event.launch, event.dump,  event.sample,
                          event.stacks, event.ranks, event.kernel_messages};
-  std::set<int32_t> told;
-  for (const RankEvidence& rank : event.ranks) told.insert(rank.rank);
+  std::set<int32_t> reported;
+  for (const RankEvidence& rank : event.ranks) reported.insert(rank.rank);
   for (const Rank rank : dump.request.ranks) {
-    if (!told.insert(rank.value()).second) continue;
+    if (!reported.insert(rank.value()).second) continue;
     RankEvidence& absent = report.ranks.emplace_back();
     absent.rank = rank.value();
     absent.page_problem = absent.stack_problem = "it does not run here";
@@ -100,20 +101,21 @@ void Core::on(const StacksRead& event, Instant now, ActionList& out) {
 
 void Core::on(const Symbolize& event, Instant, ActionList& out) {
   if (is_stale(event.epoch, "Symbolize", out)) return;
-  const size_t places = places_of(event.addresses.size());
-  if (event.addresses.size() > kStackTreeNodesMax || places_ + places > kPlacesMax) {
+  const size_t cost = cost_of(event.addresses.size());
+  if (event.addresses.size() > kStackTreeNodesMax ||
+      pending_addresses_ + cost > kPendingAddressesMax) {
     out.push_back(Note{true, absl::StrCat("ignoring a Symbolize with ", event.addresses.size(),
-                                          " addresses while ", places_,
+                                          " addresses while ", pending_addresses_,
                                           " others are looked up: no dumps "
                                           "have as many")});
     return;
   }
-  places_ += places;
+  pending_addresses_ += cost;
   out.push_back(ReadSymbols{event.launch, event.dump, event.module, event.addresses});
 }
 
 void Core::on(const SymbolsRead& event, Instant, ActionList& out) {
-  places_ -= std::min(places_, places_of(event.symbols.size()));
+  pending_addresses_ -= std::min(pending_addresses_, cost_of(event.symbols.size()));
   if (link_ == Link::kRegistered)
     out.push_back(SendSymbols{event.dump, event.module, event.symbols});
 }

@@ -1,7 +1,5 @@
-// What can happen to a worker. The shell turns the stream, processes, pages and timers into these
-// values.
-//
-// The shell delivers messages of the newest stream only, in the order in which they came.
+// Events: the worker core's input. The shell translates the stream, processes, pages and timers
+// into these values. It delivers messages of the newest stream only, in order.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +21,15 @@
 
 namespace muster::worker {
 
-// The stream that a Connect action asked for exists and takes messages.
+// The stream requested by Connect is open and accepts messages.
 struct Connected {};
 
 enum class StreamEnd {
-  kBroken,   // or could not be opened: asking again may help
-  kRefused,  // the coordinator does not take this worker as it is, its version for one
-  kReplaced,  // the coordinator has another worker of this name, and has written off what this one runs
+  kBroken,  // or could not be opened: a retry may help
+  // the coordinator rejects this worker, for example because of its version
+  kRefused,
+  // the coordinator has another worker of this name, and has written off this one's ranks
+  kReplaced,
 };
 
 // The stream ended, or could not be opened.
@@ -42,8 +42,8 @@ struct Registered {
   Epoch epoch;
   Duration heartbeat_interval{};
   StoreId store{};
-  std::set<JobId>
-      unfinished{};  // jobs that were launched and have not ended: what nodes keep beyond attempts is for these alone
+  // jobs that were launched and have not ended: only these may keep local copies on nodes
+  std::set<JobId> unfinished{};
 };
 
 struct StartRanks {
@@ -55,7 +55,7 @@ struct StopRanks {
   Epoch epoch;
   JobId job;
   Attempt attempt;
-  Duration grace{};  // zero kills at once
+  Duration grace{};  // zero: kill at once
   std::string reason;
   std::vector<Rank> ranks{};  // of this worker, whose ends the coordinator waits for
 };
@@ -65,7 +65,7 @@ struct SaveCheckpoint {
   RankKey key;
 };
 
-// The coordinator wants stacks and evidence of ranks of this worker; see muster.v1.DumpStacks.
+// The coordinator requests stacks and evidence of ranks of this worker; see muster.v1.DumpStacks.
 struct DumpStacks {
   Epoch epoch;
   LaunchKey launch;
@@ -76,7 +76,7 @@ struct DumpStacks {
   std::vector<Rank> ranks;
 };
 
-// It wants to know what places in a module are called, that ranks of `launch` have mapped.
+// The coordinator requests symbols for addresses of a module that ranks of `launch` have mapped.
 struct Symbolize {
   Epoch epoch;
   LaunchKey launch;
@@ -85,7 +85,7 @@ struct Symbolize {
   std::vector<uint64_t> addresses;
 };
 
-// It wants to know whether this node is good for ranks.
+// The coordinator requests a check of this node.
 struct CheckNode {
   Epoch epoch;
   uint64_t check = 0;
@@ -113,28 +113,29 @@ struct SpawnFailed {
 
 struct RankReaped {
   RankKey key;
-  int32_t exit_code = 0;                 // -1 when killed by a signal
-  int32_t signal = 0;                    // 0 when it left by itself
+  int32_t exit_code = 0;                 // -1: killed by a signal
+  int32_t signal = 0;                    // 0: exited by itself
   int64_t last_step = -1;                // from its page, read after its death
   std::string detail;                    // the last line of its output
-  std::optional<RankFigures> figures{};  // its page's last ones, if it could be read
+  std::optional<RankFigures> figures{};  // the last ones of its page, if readable
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence{};  // null: none could be read in time
-  bool worker_left = false;                       // had been told to, when this was reaped
+  bool worker_left = false;  // the worker was already leaving when the rank was reaped
 };
 
-// Answers a ForgetRank action: the coordinator has acknowledged the whole of the rank's log.
+// Answers ForgetRank: the coordinator has acknowledged the rank's complete log.
 struct LogSettled {
   RankKey key;
 };
 
-// The folders that earlier lives of this worker left under its work directory. Before anything is started.
+// Folders of earlier runs of this worker, found under its work directory. Sent before any rank
+// starts.
 struct LaunchesFound {
   std::vector<LaunchKey> oldest_first;
 };
 
-// Answers a ReadPages action: the pages that could be read. A rank whose page is missing, torn or
-// another launch's is left out.
+// Answers ReadPages with the pages that could be read. Omits ranks whose page is missing, torn or
+// of another launch.
 struct PagesRead {
   struct Page {
     RankKey key;
@@ -143,40 +144,40 @@ struct PagesRead {
   std::vector<Page> pages;
 };
 
-// Answers a ReadStacks action: an entry for each rank that it named, in any order.
+// Answers ReadStacks with an entry for each rank that it named, in any order.
 struct StacksRead {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
-  std::shared_ptr<const StackTree> stacks;  // of tens of thousands of nodes; null: none
+  std::shared_ptr<const StackTree> stacks;  // tens of thousands of nodes; null: none
   std::vector<RankEvidence> ranks;
   std::vector<std::string> kernel_messages;
 };
 
-// Answers a ReadSymbols action: an entry for each place.
+// Answers ReadSymbols with an entry for each address.
 struct SymbolsRead {
   uint64_t dump = 0;
   StackModule module;
   std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
 };
 
-// Answers a RunNodeCheck action.
+// Answers RunNodeCheck.
 struct NodeCheckDone {
   bool passed = false;
   double seconds = 0;
-  std::string sentence;  // what is wrong, or what was left out
-  std::string details;   // what was looked at, and how fast it was
+  std::string sentence;  // the failure, or the parts of the check that were skipped
+  std::string details;   // the parts of the check and their speeds
 };
 
-// What is wrong with the worker's GPUs has changed.
+// The problems of the worker's GPUs have changed.
 struct GpusChanged {
-  std::vector<std::string> problems;  // of each, as CoreOptions::gpus; empty: it is good
+  std::vector<std::string> problems;  // by GPU, as CoreOptions::gpus; empty: healthy
 };
 
-// A deadline that next_deadline() named may have passed.
+// A deadline returned by next_deadline() may have passed.
 struct Tick {};
 
-// The operator wants the worker to leave. The second one kills what is still running.
+// The operator stops the worker. The second one kills all remaining ranks.
 struct ShutdownRequested {};
 
 using Event =

@@ -71,7 +71,7 @@ RankFigures figures_from_page(const ProgressPage& page) {
                       .step_times = page.step_times,
                       .phase_start = instant_from_ns(page.phase_start_ns),
                       .last_progress = instant_from_ns(page.last_progress_ns)};
-  // Both count since the attempt began, where `step` counts since the job did.
+  // Both count since the attempt began, whereas `step` counts since the job began.
   const auto steps = static_cast<double>(page.step_times.total());
   if (steps > 0 && page.step_seconds > 0)
     figures.tokens_per_second = static_cast<double>(page.tokens) / steps / page.step_seconds;

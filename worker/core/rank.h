@@ -1,4 +1,4 @@
-// The values that the worker's core, its events and its actions speak of.
+// Values shared by the worker's core, its events and its actions.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace muster::worker {
 
-// One launch of one job.
+// Identifies one launch of one job.
 struct LaunchKey {
   JobId job;
   Attempt attempt;
@@ -23,7 +23,7 @@ struct LaunchKey {
   friend auto operator<=>(const LaunchKey&, const LaunchKey&) = default;
 };
 
-// One rank of one launch of one job: what every message about a process carries.
+// Identifies one rank of one launch of one job; every message about a process carries it.
 struct RankKey {
   JobId job;
   Attempt attempt;
@@ -33,10 +33,12 @@ struct RankKey {
   friend auto operator<=>(const RankKey&, const RankKey&) = default;
 };
 
-std::string to_string(const LaunchKey& key);  // "job 3 attempt 1"
-std::string to_string(const RankKey& key);    // "job 3 attempt 1 rank 0"
+// Returns "job 3 attempt 1".
+std::string to_string(const LaunchKey& key);
+// Returns "job 3 attempt 1 rank 0".
+std::string to_string(const RankKey& key);
 
-// What all ranks of a launch share; see muster.v1.JobSpec for meaning and bounds.
+// Settings shared by all ranks of a launch; see muster.v1.JobSpec for meaning and bounds.
 struct LaunchSpec {
   std::string job_name;
   int32_t nodes = 1;
@@ -46,9 +48,9 @@ struct LaunchSpec {
   StackTraceSpec stack_traces{};
   std::vector<std::string> command{};  // empty: the trainer
   std::string working_directory{};
-  int32_t restarts_max = 0;     // for a program that wants to know
-  bool output_is_life = false;  // what a rank writes counts as progress
-  int32_t gpus_per_rank = 0;    // of its own, or kGpusOfSlot
+  int32_t restarts_max = 0;     // for programs that read it
+  bool output_is_life = false;  // a rank's output counts as progress
+  int32_t gpus_per_rank = 0;    // exclusive GPUs, or kGpusOfSlot
 
   int32_t world_size() const { return nodes * ranks_per_node; }
 };
@@ -60,24 +62,25 @@ struct RankAssignment {
   friend bool operator==(const RankAssignment&, const RankAssignment&) = default;
 };
 
-// One launch's part on this worker.
+// The part of one launch that runs on this worker.
 struct Launch {
   JobId job;
   Attempt attempt;
   LaunchSpec spec;
   std::vector<RankAssignment> ranks;
-  std::string rendezvous_address;  // host:port of the store of the worker that holds rank 0
-  int32_t program_port = 0;        // of that worker's node, for this attempt of a program alone
-  int64_t checkpoint_step = -1;    // that an earlier attempt has saved; below 1: none is known
-  // This worker's GPUs that its ranks have to themselves, as CoreOptions::gpus numbers them; empty: none. First one of each local rank, in their order, then a second
-  // one of each, and so on: who chooses by its LOCAL_RANK chooses one of its own.
+  std::string rendezvous_address;  // host:port of the store on the worker of rank 0
+  int32_t program_port = 0;        // on that worker's node, reserved for this attempt of a program
+  int64_t checkpoint_step = -1;    // saved by an earlier attempt; below 1: unknown
+  // This worker's GPUs that belong exclusively to its ranks, as indices into CoreOptions::gpus;
+  // empty: none. Order: the first GPU of each local rank, then the second of each, and so on, so
+  // that a program that selects by LOCAL_RANK gets one of its own.
   std::vector<int32_t> gpus{};
 
-  // Those of one rank.
+  // Returns the GPUs of one rank.
   std::vector<int32_t> gpus_of(int32_t local_rank) const;
 };
 
-// What a progress page says, as far as the coordinator wants it.
+// The fields of a progress page that the coordinator uses.
 struct RankFigures {
   Phase phase = Phase::kInit;
   int64_t step = -1;  // steps completed, -1 before the first
@@ -97,16 +100,16 @@ struct RankFigures {
   StepTimes step_times;  // since the attempt began
   Instant phase_start{};
   Instant last_progress{};
-  char process_state = '?';  // of /proc/PID/stat; not of the page
+  char process_state = '?';  // from /proc/PID/stat, not from the page
 };
 
-// Bit for bit, so that a loss of NaN equals itself. A process that runs and one that sleeps are the same: both change many times a
-// second.
+// Compares bit for bit, so that a NaN loss equals itself. Treats the process states running and
+// sleeping as equal: they alternate many times a second.
 bool same_figures(const RankFigures& a, const RankFigures& b);
 
 RankFigures figures_from_page(const ProgressPage& page);
 
-// A figure of one rank on its way to the coordinator.
+// One rank's figures for a heartbeat.
 struct RankProgress {
   RankKey key;
   int32_t pid = 0;

@@ -16,12 +16,13 @@ constexpr size_t kInventoryBytesMax = 64 << 10;
 
 std::vector<std::string> missing_gpus(const std::string& path, const GpuReport& report) {
   std::vector<std::string> missing;
-  if (!report.looked) return missing;
+  if (!report.is_listed) return missing;
   const auto text = read_plain_file_up_to(kInventoryBytesMax, path, path);
   const auto before = nlohmann::json::parse(text.value_or(""), nullptr, /*allow_exceptions=*/false);
   const nlohmann::json all = report.all;
   const nlohmann::json known = before.is_object() ? before : nlohmann::json::object();
-  // As many others in their place: repaired, another machine with the same disk, or what a cloud gave this time.
+  // As many other GPUs in their place: a repair, another machine with the same disk, or a new cloud
+  // machine.
   if (report.all.size() >= known.size()) {
     if (all != known) (void)write_file_atomically(path, all.dump() + "\n");
     return missing;

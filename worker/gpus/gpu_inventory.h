@@ -1,5 +1,5 @@
-// Which GPUs the node had when its worker ran last, in a file of the worker's folder: one that does not come back from a reboot is noticed. Blocks on
-// the disk.
+// A file in the worker's folder that records the node's GPUs, so that a GPU that disappears in a
+// reboot is noticed. Blocks on the disk.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace muster::worker {
 
-// Compares, and keeps in the file what there is now and what there was: a clause for each GPU that is missing, until somebody removes the file, as it says.
-// A file that cannot be read or written tells nothing.
+// Compares `report` with the file and stores the union of both. Returns a clause for each missing
+// GPU, until an operator removes the file, as the clause says. Returns nothing if the file cannot
+// be read or written.
 std::vector<std::string> missing_gpus(const std::string& path, const GpuReport& report);
 
 }  // namespace muster::worker

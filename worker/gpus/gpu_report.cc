@@ -14,7 +14,7 @@
 namespace muster::worker {
 namespace {
 
-// A GPU that is gone is the reason for whatever came after it.
+// A lost GPU is the cause of all later errors.
 bool explains_more(const GpuEvent& event, const GpuEvent* than) {
   return than == nullptr || (event.blame == GpuBlame::kNode && than->blame == GpuBlame::kGpu);
 }
@@ -33,7 +33,7 @@ GpuTrouble trouble_since(const GpuReport& report, std::span<const int32_t> of, I
     if (event.blame != GpuBlame::kProgram && explains_more(event, cause)) cause = &event;
   }
   if (cause != nullptr) trouble.cause = cause->text;
-  // One that was lost before it was given to the rank.
+  // Includes a GPU that was lost before the rank received it.
   for (const int32_t gpu : of) {
     const auto index = static_cast<size_t>(gpu);
     if (trouble.cause.empty() && index < report.gpus.size())
@@ -87,7 +87,7 @@ std::vector<GpuState> visible_gpus(std::vector<GpuState> gpus,
     int32_t number = -1;
     const bool is_number = absl::SimpleAtoi(name, &number);
     const auto found = std::ranges::find_if(gpus, [&](const GpuState& gpu) {
-      // As CUDA counts: those that this process may open.
+      // Counts as CUDA does: only GPUs that this process may open.
       return is_number ? &gpu - gpus.data() == number
                        : !name.empty() && absl::StartsWith(gpu.gpu.uuid, name);
     });

@@ -1,5 +1,5 @@
-// What is known of a node's GPUs: found once, measured again and again, and what has gone wrong with them since the worker was started. Values and
-// pure functions.
+// The state of a node's GPUs: found once, measured repeatedly, with all problems since the worker
+// started. Values and pure functions.
 #pragma once
 
 #include <cstddef>
@@ -16,82 +16,89 @@
 
 namespace muster::worker {
 
-// So long NVML may take to say what GPUs there are when a worker starts: it wakes up those that nobody uses, one after the other.
+// Limit for NVML to list the GPUs when a worker starts: it initialises idle GPUs one after the
+// other.
 constexpr Duration kGpusFoundWithin = std::chrono::seconds(60);
-// Who has not answered for so long hangs: a healthy driver takes milliseconds, one that wakes up GPUs some seconds.
+// A driver that is silent for so long hangs: healthy ones take milliseconds, or seconds to
+// initialise GPUs.
 constexpr Duration kNvmlSilence = std::chrono::seconds(15);
-// Enough to tell of a day of errors; the newest are kept.
+// Covers a day of errors; the newest are kept.
 constexpr size_t kGpuEventsMax = 256;
 
-// What a GPU does not tell is not there.
+// Measurements of one GPU. A value that the GPU does not support is nullopt.
 struct GpuHealth {
   std::optional<uint64_t> memory_used_bytes;
   std::optional<double> utilization;  // 0 to 1
   std::optional<double> temperature_celsius;
   std::optional<double> power_watts;
   std::optional<double> sm_clock_hertz, memory_clock_hertz;
-  std::optional<uint64_t> throttle_reasons;                // bits, nvml_api.h
+  std::optional<uint64_t> throttle_reasons;                // bits, see nvml_api.h
   std::optional<uint64_t> ecc_corrected, ecc_uncorrected;  // since the driver was loaded
   std::optional<bool> row_remap_failed;
 };
 
 struct GpuState {
   Gpu gpu;
-  std::vector<int32_t> cpus;  // near it, of its NUMA node; empty: not known
+  std::vector<int32_t> cpus;  // of its NUMA node; empty: unknown
   GpuHealth health;
-  // Why nothing is to be started on it, a clause: "GPU 3 is lost (Xid 79: fallen off the bus)"; empty: nothing.
+  // The reason why no rank may use it, as a clause: "GPU 3 is lost (Xid 79: fallen off the bus)";
+  // empty: healthy.
   std::string problem;
-  std::map<uint64_t, uint64_t> xids;  // how many of each since the worker was started
+  std::map<uint64_t, uint64_t> xids;  // Xid → count since the worker started
 };
 
-// Something that a GPU, or the driver about it, has reported.
+// An error reported by a GPU or by the driver about it.
 struct GpuEvent {
   Instant at{};
-  size_t gpu = 0;  // into GpuReport::gpus
+  size_t gpu = 0;  // index into GpuReport::gpus
   GpuBlame blame = GpuBlame::kGpu;
   std::string text;  // a clause, as GpuState::problem
 };
 
 struct GpuReport {
-  bool looked = false;       // NVML has answered what GPUs there are, or that there are none
-  std::string none_because;  // why there are none, in words for people
+  bool is_listed = false;    // NVML has listed the GPUs, or reported that there are none
+  std::string none_because;  // reason, for people, why there are none
   std::string driver;        // "550.54.15"
-  std::map<std::string, std::string>
-      all;  // names by UUID, of those that are left out of `gpus`, too
+  // names by UUID, including GPUs that are left out of `gpus`
+  std::map<std::string, std::string> all;
   std::vector<GpuState> gpus;
-  std::vector<std::string>
-      missing;  // those that the driver counts and that do not answer: a clause each
+  // GPUs that the driver counts and that do not answer: a clause each
+  std::vector<std::string> missing;
   std::vector<GpuEvent> events;  // oldest first, at most kGpuEventsMax
-  Instant answered{};    // NVML's newest answer; of a node without NVML: when that was found
+  // NVML's newest answer; on a node without NVML: the time when that was found
+  Instant answered{};
   uint64_t samples = 0;  // measurements of all GPUs
-  uint64_t changes = 0;  // grows with each event and problem
+  uint64_t changes = 0;  // incremented by each event and problem
 
-  bool has_nvml() const { return !looked || !gpus.empty(); }
+  bool has_nvml() const { return !is_listed || !gpus.empty(); }
 };
 
-// What of the GPUs `of` (into report.gpus) has been reported since then.
+// The events of the GPUs `of` (indices into report.gpus) since a given time.
 struct GpuTrouble {
-  std::string cause;  // of a rank's end, a clause; empty: nothing that is the GPUs' own fault
-  std::vector<std::string>
-      messages;  // all of it, with the times of the clock that the kernel's messages have
+  std::string cause;  // of a rank's end, as a clause; empty: no GPU is to blame
+  // all events, with timestamps in the format of kernel messages
+  std::vector<std::string> messages;
 };
 GpuTrouble trouble_since(const GpuReport& report, std::span<const int32_t> of, Instant since,
                          Instant now);
 
-// "NVML has not answered for 23 s: a GPU or its driver hangs"; empty while it answers.
+// Returns "NVML has not answered for 23 s: a GPU or its driver hangs", or "" while it answers.
 std::string nvml_silence(const GpuReport& report, Instant now);
 
-// Why nothing is to be started on this node, as far as its GPUs go: a sentence; empty: they are good.
+// Returns the reason, as a sentence, why the GPUs make this node unfit to start ranks; empty: they
+// are healthy.
 std::string why_unfit(const GpuReport& report, Instant now);
 
-// Why there are none, as of the worker's start: a clause; empty where there are some.
+// Returns the reason, as a clause, why the worker found no GPUs at its start; empty if there are
+// some.
 std::string why_no_gpus(const GpuReport& report);
 
-// "8 GPUs NVIDIA H100 80GB HBM3, driver 550.54.15", or why there are none.
+// Returns "8 GPUs NVIDIA H100 80GB HBM3, driver 550.54.15", or the reason why there are none.
 std::string describe_gpus(const GpuReport& report);
 
-// Those of `gpus` that a process with this CUDA_VISIBLE_DEVICES (nothing: it has none) sees, in its order: numbers, or beginnings of UUIDs, up to the first
-// that is neither, as CUDA has it.
+// Returns those of `gpus` that a process with this CUDA_VISIBLE_DEVICES sees, in its order;
+// nullopt: the variable is unset. As in CUDA, the list holds indices or UUID prefixes and ends at
+// the first invalid entry.
 std::vector<GpuState> visible_gpus(std::vector<GpuState> gpus,
                                    const std::optional<std::string>& variable);
 

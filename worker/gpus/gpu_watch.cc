@@ -16,10 +16,11 @@
 namespace muster::worker {
 namespace {
 
-// Between two looks at whether something else is wanted. An Xid ends the wait at once.
+// Interval at which the waiting thread checks for requests. An Xid ends the wait at once.
 constexpr unsigned kEventWaitMs = 100;
 constexpr Duration kPause = std::chrono::milliseconds(kEventWaitMs);
-constexpr int kEventsAtOnce = 64;  // before a measurement: a GPU that fails may tell without end
+constexpr int kEventsAtOnce =
+    64;  // before a measurement, because a failing GPU may report events without end
 constexpr Duration kFarewell = std::chrono::seconds(1);  // a measurement takes milliseconds
 
 std::string text_from(const std::array<char, 96>& bytes) {
@@ -29,7 +30,7 @@ std::string text_from(const std::array<char, 96>& bytes) {
 
 std::string gpu_name(const Gpu& gpu) { return absl::StrCat("GPU ", gpu.index); }
 
-// "GPU 3 is lost (Xid 79: fallen off the bus)"
+// Returns "GPU 3 is lost (Xid 79: fallen off the bus)".
 std::string xid_text(const Gpu& gpu, uint64_t xid) {
   const XidRule rule = rule_of_xid(xid);
   const std::string what =
@@ -46,13 +47,14 @@ struct GpuWatch::Shared {
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
   GpuReport report;
-  uint64_t wanted = 0;  // measurements that somebody waits for, as GpuReport::samples counts
+  // number of measurements requested by callers, in the count of GpuReport::samples
+  uint64_t wanted = 0;
   bool is_measuring = false;
   bool stop = false;
   bool ended = false;
 };
 
-// The thread's own. NVML is never called with the lock held.
+// The watch thread's own state. Never calls NVML with the lock held.
 class GpuWatch::Loop {
  public:
   Loop(std::shared_ptr<Shared> shared, GpuWatchOptions options)
@@ -107,7 +109,7 @@ class GpuWatch::Loop {
     shared_->report.none_because = std::move(none_because);
     shared_->report.driver = driver_;
     shared_->report.missing = std::move(missing_);
-    shared_->report.looked = true;
+    shared_->report.is_listed = true;
     shared_->report.answered = monotonic_now();
     shared_->changed.notify_all();
   }
@@ -129,17 +131,17 @@ class GpuWatch::Loop {
     return absl::OkStatus();
   }
 
-  // One that shares the host's does not know of any.
-  static bool tells_memory(NvmlResult result) {
+  // GPUs that share the host's memory do not support this value.
+  static bool supports_memory(NvmlResult result) {
     return result == kNvmlSuccess || result == kNvmlNotSupported;
   }
 
-  // One that does not answer cannot be given to anybody.
+  // A GPU that does not answer cannot be assigned.
   std::optional<GpuState> open_device(unsigned index, const Topology& topology) {
     NvmlDevice device = nullptr;
     std::array<char, 96> uuid{}, name{};
     NvmlMemory memory{};
-    // Also those are counted that a control group leaves to others.
+    // The count includes GPUs that a control group denies to this process.
     const NvmlResult opened = api_->by_index(index, &device);
     if (opened == kNvmlNoPermission) {
       answered();
@@ -148,7 +150,7 @@ class GpuWatch::Loop {
     const bool answers = opened == kNvmlSuccess &&
                          api_->uuid(device, uuid.data(), uuid.size()) == kNvmlSuccess &&
                          api_->name(device, name.data(), name.size()) == kNvmlSuccess &&
-                         tells_memory(api_->memory(device, &memory));
+                         supports_memory(api_->memory(device, &memory));
     answered();
     if (!answers) {
       missing_.push_back(
@@ -170,7 +172,7 @@ class GpuWatch::Loop {
     return state;
   }
 
-  // Some drivers, and containers, tell of no events: then only measurements tell that a GPU is lost.
+  // Some drivers, and containers, support no events: then only measurements reveal a lost GPU.
   void listen() {
     if (devices_.empty() || api_->create_events == nullptr ||
         api_->create_events(&events_) != kNvmlSuccess) {
@@ -185,7 +187,7 @@ class GpuWatch::Loop {
     events_ = nullptr;
   }
 
-  // False: there was none.
+  // Returns false if there was no event.
   bool take_event(unsigned wait_ms) {
     if (events_ == nullptr) return false;
     NvmlEvent event;
@@ -193,7 +195,7 @@ class GpuWatch::Loop {
     answered();
     if (result != kNvmlSuccess) {
       if (result != kNvmlTimeout && wait_ms > 0)
-        pause();  // it would not wait the next time, either
+        pause();  // the next wait would return at once, too
       return false;
     }
     const auto device = std::ranges::find(devices_, event.device);
@@ -231,10 +233,10 @@ class GpuWatch::Loop {
     shared_->changed.notify_all();
   }
 
-  // With the lock.
+  // Requires the lock.
   void judge(size_t index, const GpuState& before, const GpuHealth& now, bool is_lost) {
     const std::string name = gpu_name(before.gpu);
-    // Who is lost, or waits for its reset, has said so by an Xid as a rule.
+    // A GPU that is lost or needs a reset has usually reported an Xid already.
     if (is_lost && before.problem.empty())
       add(index, GpuBlame::kNode, absl::StrCat(name, " is lost (NVML finds it no more)"));
     if (is_lost) return;
@@ -247,7 +249,7 @@ class GpuWatch::Loop {
       add(index, GpuBlame::kNode, absl::StrCat(name, " has bad memory that could not be remapped"));
   }
 
-  // With the lock.
+  // Requires the lock.
   void add(size_t index, GpuBlame blame, std::string text) {
     GpuReport& report = shared_->report;
     GpuState& state = report.gpus[index];
@@ -259,7 +261,7 @@ class GpuWatch::Loop {
     shared_->changed.notify_all();
   }
 
-  // False: the GPU is gone, or waits for a reset.
+  // Returns false if the GPU is gone, or needs a reset.
   bool read(NvmlDevice device, GpuHealth& health) const {
     bool is_lost = false;
     const auto ask = [&](auto function, auto... arguments) {
@@ -330,7 +332,7 @@ GpuWatch::GpuWatch(GpuWatchOptions options) : shared_(std::make_shared<Shared>()
     (void)loop.release();
     thread_ = thread;
   } else {
-    shared_->report.looked = true;
+    shared_->report.is_listed = true;
     shared_->report.none_because = "no thread could be started to look for them";
   }
 }
@@ -342,7 +344,7 @@ GpuWatch::~GpuWatch() {
   shared_->changed.notify_all();
   const bool ended = shared_->changed.wait_for(lock, kFarewell, [&] { return shared_->ended; });
   lock.unlock();
-  // A driver that does not answer keeps the thread, and nobody waits for that one.
+  // A driver that hangs blocks the thread, which is then not joined.
   if (ended) {
     pthread_join(*thread_, nullptr);
   } else {
@@ -352,7 +354,7 @@ GpuWatch::~GpuWatch() {
 
 GpuReport GpuWatch::wait_until_found(Duration at_most) const {
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.looked; });
+  shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.is_listed; });
   return shared_->report;
 }
 
@@ -366,12 +368,12 @@ uint64_t GpuWatch::changes() const {
   return shared_->report.changes;
 }
 
-GpuReport GpuWatch::look(Duration at_most) const {
+GpuReport GpuWatch::measure(Duration at_most) const {
   const Instant until = monotonic_now() + at_most;
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.looked; });
+  shared_->changed.wait_for(lock, at_most, [&] { return shared_->report.is_listed; });
   if (shared_->report.gpus.empty()) return shared_->report;
-  // The one that runs may have looked at a GPU before whatever is asked about.
+  // The running measurement may have read a GPU before the event that the caller asks about.
   const uint64_t wanted = shared_->report.samples + (shared_->is_measuring ? 2 : 1);
   shared_->wanted = std::max(shared_->wanted, wanted);
   shared_->changed.wait_for(lock, until - monotonic_now(),

@@ -1,5 +1,6 @@
-// Finds the node's GPUs and watches their health through NVML, on a thread of its own: its calls may block for seconds where a GPU is sick, or for good.
-// Everybody else reads what it knows, and sees by GpuReport::answered how old that is.
+// Finds the node's GPUs and monitors their health through NVML. Runs on its own thread: NVML calls
+// may block for seconds, or forever, on a sick GPU. Other threads read the latest report;
+// GpuReport::answered shows its age.
 #pragma once
 
 #include <pthread.h>
@@ -16,31 +17,34 @@ namespace muster::worker {
 
 struct GpuWatchOptions {
   std::string library = kNvmlLibrary;
-  std::optional<std::string> visible;           // CUDA_VISIBLE_DEVICES; nothing: all are
+  std::optional<std::string> visible;           // CUDA_VISIBLE_DEVICES; nullopt: all GPUs
   Duration interval = std::chrono::seconds(5);  // between two measurements
-  std::string topology_xml;                     // of hwloc; empty: this machine's
+  std::string topology_xml;                     // hwloc file; empty: this machine's topology
 };
 
-// Any thread may call everything.
+// Thread-safe.
 class GpuWatch {
  public:
   explicit GpuWatch(GpuWatchOptions options);
-  // Waits for a moment. A thread that NVML does not let go of is left to it, with all that it uses: a worker has to be able to end.
+  // Waits for a moment. If NVML blocks the thread, leaves the thread running with its shared state,
+  // so that the worker can exit.
   ~GpuWatch();
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  // What is known once it is known what GPUs there are, or when `at_most` is over. NVML takes a while to wake up those that nobody uses.
+  // Returns the report once the GPUs have been found, or after `at_most`. NVML takes a while to
+  // initialise idle GPUs.
   GpuReport wait_until_found(Duration at_most) const;
 
   GpuReport report() const;
   uint64_t changes() const;  // report().changes
 
-  // The same after a measurement that begins now, or when `at_most` is over. Nothing is waited for on a node without GPUs.
-  GpuReport look(Duration at_most) const;
+  // Like report(), but after a measurement that begins now, or after `at_most`. Does not wait on a
+  // node without GPUs.
+  GpuReport measure(Duration at_most) const;
 
  private:
-  struct Shared;  // outlives this object where NVML does not let go of the thread
+  struct Shared;  // outlives this object if NVML blocks the thread
   class Loop;
 
   const std::shared_ptr<Shared> shared_;

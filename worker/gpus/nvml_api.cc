@@ -42,7 +42,7 @@ absl::StatusOr<std::shared_ptr<const NvmlApi>> open_nvml(const std::string& name
   find(api->temperature, "nvmlDeviceGetTemperature");
   find(api->power, "nvmlDeviceGetPowerUsage");
   find(api->clock, "nvmlDeviceGetClockInfo");
-  // Its newer name is looked for second: no driver has lost the first yet.
+  // The newer name comes second: all current drivers still have the first.
   if (!find(api->throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons"))
     find(api->throttle_reasons, "nvmlDeviceGetCurrentClocksEventReasons");
   find(api->ecc_errors, "nvmlDeviceGetTotalEccErrors");

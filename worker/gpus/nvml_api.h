@@ -1,6 +1,6 @@
-// The functions of NVML that the worker calls, and no more of it: the library comes with the driver and is opened when a process runs. Numbers and
-// layouts are those of NVIDIA's own header (nvml.h), which keeps them from version to version. Any of these functions may block for seconds, or for
-// good, where a GPU is sick.
+// The NVML functions that the worker uses. The library comes with the driver and is loaded at run
+// time. Constants and layouts are those of NVIDIA's header (nvml.h), which are stable across
+// versions. Each function may block for seconds, or forever, on a sick GPU.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ constexpr NvmlResult kNvmlDriverNotLoaded = 9;
 constexpr NvmlResult kNvmlTimeout = 10;
 constexpr NvmlResult kNvmlGpuIsLost = 15;
 constexpr NvmlResult kNvmlResetRequired = 16;
-constexpr NvmlResult kNvmlVersionMismatch = 18;  // of the library and the kernel's module
+constexpr NvmlResult kNvmlVersionMismatch = 18;  // between library and kernel module
 
 constexpr int kNvmlTemperatureGpu = 0;                   // nvmlTemperatureSensors_t
 constexpr int kNvmlClockSm = 1, kNvmlClockMem = 2;       // nvmlClockType_t
@@ -35,11 +35,11 @@ constexpr uint64_t kThrottlePowerCap = 0x4, kThrottleHardware = 0x8,
                    kThrottleThermalSoftware = 0x20, kThrottleThermalHardware = 0x40,
                    kThrottlePowerBrake = 0x80;
 
-// nvmlMemory_t, bytes
+// nvmlMemory_t, in bytes
 struct NvmlMemory {
   unsigned long long total = 0, free = 0, used = 0;
 };
-// nvmlUtilization_t, percent of the time
+// nvmlUtilization_t, in percent of time
 struct NvmlUtilization {
   unsigned gpu = 0, memory = 0;
 };
@@ -66,7 +66,7 @@ struct NvmlApi {
   NvmlResult (*name)(NvmlDevice device, char* text, unsigned bytes) = nullptr;
   NvmlResult (*memory)(NvmlDevice device, NvmlMemory* memory) = nullptr;
   NvmlResult (*pci)(NvmlDevice device, NvmlPci* pci) = nullptr;
-  // Null where the library has none of them: what they tell is not known then.
+  // Null if the library lacks the function: its value is unknown then.
   NvmlResult (*driver_version)(char* text, unsigned bytes) = nullptr;
   NvmlResult (*temperature)(NvmlDevice device, int sensor, unsigned* celsius) = nullptr;
   NvmlResult (*power)(NvmlDevice device, unsigned* milliwatts) = nullptr;
@@ -86,11 +86,11 @@ struct NvmlApi {
 
 inline constexpr char kNvmlLibrary[] = "libnvidia-ml.so.1";
 
-// Of the library `name`, where the system's loader finds it; it stays open. NotFound where there is none, FailedPrecondition where it lacks what
-// GPUs are found by.
+// Loads the library `name`, which stays loaded. Returns NotFound if the loader finds no such
+// library, FailedPrecondition if it lacks the functions that list GPUs.
 absl::StatusOr<std::shared_ptr<const NvmlApi>> open_nvml(const std::string& name = kNvmlLibrary);
 
-// What a result other than success means for who looks after the node.
+// Translates a result other than success for operators of the node.
 absl::Status nvml_status(const NvmlApi& api, NvmlResult result);
 
 }  // namespace muster::worker

@@ -15,7 +15,7 @@ Topology::Topology(const std::string& xml_path) : impl_(std::make_unique<Impl>()
     return;
   }
   hwloc_topology_set_io_types_filter(impl_->topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-  // Beside PCI devices, plugins would look for CUDA's, NVML's and X11's.
+  // Other plugins would search CUDA, NVML and X11 devices besides PCI.
   hwloc_topology_set_type_filter(impl_->topology, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_NONE);
   const bool has_source =
       xml_path.empty() || hwloc_topology_set_xml(impl_->topology, xml_path.c_str()) == 0;
@@ -33,7 +33,7 @@ DevicePlace Topology::place_of_pci(unsigned domain, unsigned bus, unsigned devic
   const hwloc_obj_t pci = hwloc_get_pcidev_by_busid(impl_->topology, domain, bus, device, 0);
   if (pci == nullptr) return place;
   const hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(impl_->topology, pci);
-  // A device below the whole machine is as near to one node as to the others.
+  // A device attached to the whole machine is equally near to all nodes.
   if (near == nullptr || near->nodeset == nullptr || hwloc_bitmap_weight(near->nodeset) != 1)
     return place;
   place.numa_node = hwloc_bitmap_first(near->nodeset);

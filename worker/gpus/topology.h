@@ -1,4 +1,4 @@
-// Where a node's devices are plugged in, by hwloc: which CPUs are near a GPU.
+// The topology of a node's devices, from hwloc: the CPUs that are near a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,15 @@
 namespace muster::worker {
 
 struct DevicePlace {
-  int32_t numa_node = -1;     // the system's number; -1: not known, or there is one node alone
-  std::vector<int32_t> cpus;  // of that node; empty: not known
+  int32_t numa_node = -1;     // the system's number; -1: unknown, or a single NUMA node
+  std::vector<int32_t> cpus;  // of that NUMA node; empty: unknown
 };
 
-// One thread. Reading it takes some tens of milliseconds.
+// Not thread-safe. Construction takes some tens of milliseconds.
 class Topology {
  public:
-  // Of this machine, or of the one that an XML file of hwloc's describes. What cannot be read is not known.
+  // Loads this machine's topology, or the one in an hwloc XML file. Whatever cannot be read is
+  // unknown.
   explicit Topology(const std::string& xml_path = "");
   ~Topology();
   Topology(const Topology&) = delete;

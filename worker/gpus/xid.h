@@ -1,4 +1,4 @@
-// Xids: the NVIDIA driver's numbers for what has gone wrong with a GPU. One table; the numbers' meanings are those of NVIDIA's "XID Errors" guide.
+// Xids: the NVIDIA driver's numbers for GPU errors, as described in NVIDIA's "XID Errors" guide.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,14 @@
 
 namespace muster::worker {
 
-// Whose fault it is that a GPU reports, and what becomes of the node.
+// The cause of a GPU error, and its consequence for the node.
 enum class GpuBlame {
-  kProgram,  // its own mistake, or what follows from its end: says nothing of the GPU
-  kGpu,  // the GPU's: it has cost the program that ran on it, and the next one may be started there
-  kNode,  // the GPU's, which needs a reset or a repair: nothing is to be started there
+  // the program's error, or a consequence of its end; the GPU is healthy
+  kProgram,
+  // a GPU error that killed its program; the next program may start there
+  kGpu,
+  // a GPU error that needs a reset or a repair; nothing may start there
+  kNode,
 };
 
 struct XidRule {
@@ -41,7 +44,7 @@ inline constexpr std::array kXidRules = {
     XidRule{140, GpuBlame::kNode, "unrecovered memory error"},
 };
 
-// Of one that the table does not have: it explains an end, and condemns no node.
+// Returns the rule of `xid`. An unlisted Xid explains an end, but does not exclude the node.
 constexpr XidRule rule_of_xid(uint64_t xid) {
   const auto* const found = std::find_if(kXidRules.begin(), kXidRules.end(),
                                          [&](const XidRule& rule) { return rule.xid == xid; });

@@ -17,26 +17,29 @@
 namespace muster::worker {
 namespace {
 
-// What the kernel said longer ago has nothing to do with a rank that has died now.
+// Older kernel messages are unrelated to a rank that has died now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
-constexpr Duration kOomKillAge = std::chrono::seconds(30);  // before, it was another of this pid
+constexpr Duration kOomKillAge =
+    std::chrono::seconds(30);  // an older one belongs to another process with this pid
 
 Instant ago(Duration time) {
   const Instant now = monotonic_now();
   return now - std::min(time, now.time_since_epoch());
 }
 
-// The driver may tell of a GPU that is gone a moment after its rank has died of it; a measurement takes milliseconds where all is well.
-constexpr Duration kGpuLook = std::chrono::milliseconds(300);
-// An error that a GPU had longer ago has not ended the rank; one that it has for good may have.
+// The driver may report a lost GPU shortly after its rank has died of it; a measurement takes
+// milliseconds on a healthy node.
+constexpr Duration kGpuMeasurementWait = std::chrono::milliseconds(300);
+// An older error of a GPU has not ended the rank; a permanent one may have.
 constexpr Duration kGpuErrorAge = std::chrono::minutes(2);
 
 bool died_by_itself(const EndedRank& rank) {
   return !rank.was_killed && (rank.event.signal != 0 || rank.event.exit_code != 0);
 }
 
-// The control group may hold other ranks, too: one that this worker has killed was not killed by the kernel. A rank that was moved to
-// another group, or died because the whole machine had no memory left, is named in the kernel's log.
+// The control group may hold other ranks, and a rank that this worker killed was not killed by the
+// kernel. A rank that was moved to another group, or died because the whole machine ran out of
+// memory, is named in the kernel's log.
 ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& messages) {
   if (rank.event.signal != SIGKILL || rank.was_killed) return ExitCause::kUnknown;
   if (rank.oom_kills_before >= 0 && rank.oom_kills.count() > rank.oom_kills_before)
@@ -44,12 +47,13 @@ ExitCause cause_of(const EndedRank& rank, const std::vector<KernelMessage>& mess
   std::vector<KernelMessage> recent;
   std::ranges::copy_if(messages, std::back_inserter(recent),
                        [since = ago(kOomKillAge)](const auto& m) { return m.at >= since; });
-  return rank.pid > 0 && says_oom_killed(recent, rank.pid) ? ExitCause::kOutOfMemory
-                                                           : ExitCause::kUnknown;
+  return rank.pid > 0 && reports_oom_kill(recent, rank.pid) ? ExitCause::kOutOfMemory
+                                                            : ExitCause::kUnknown;
 }
 
-// Of an end that has no reason of its own: a full disk is one. A GPU that is gone is no bad input, though CUDA says of it what it says where
-// there has never been one.
+// Returns whether a GPU may explain the end: not if the exit code has its own reason, such as a
+// full disk. Includes the bad-input code: for a lost GPU CUDA returns the same error as for a
+// missing one.
 bool may_be_gpus(const EndedRank& rank) {
   const int32_t code = rank.event.exit_code;
   return died_by_itself(rank) && rank.event.cause == ExitCause::kUnknown &&
@@ -90,7 +94,8 @@ RankEvidence evidence_of(const EndedRank& rank, const Launcher& launcher) {
 
 }  // namespace
 
-// Answered by whoever is first, on the loop's thread: what was read, or the deadline.
+// Answered once on the loop's thread, by the finished read or by the deadline, whichever comes
+// first.
 struct EndReader::Batch {
   Batch(boost::asio::io_context& loop, std::vector<EndedRank> ended)
       : ranks(std::move(ended)), deadline(loop) {}
@@ -144,7 +149,7 @@ void EndReader::read_now(std::vector<EndedRank>& ranks) const {
   if (options_.gpus != nullptr && std::ranges::any_of(ranks, [](const EndedRank& rank) {
         return !rank.gpus.empty() && died_by_itself(rank);
       }))
-    gpus = options_.gpus->look(kGpuLook);
+    gpus = options_.gpus->measure(kGpuMeasurementWait);
   for (EndedRank& rank : ranks) {
     auto evidence = std::make_shared<EndEvidence>();
     evidence->rank = evidence_of(rank, launcher_);

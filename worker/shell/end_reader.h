@@ -1,5 +1,6 @@
-// Reads beside the event loop what ranks that have just ended leave behind: the last lines of their output, their pages, and what the kernel
-// says. A file system that stands still costs the report its evidence, and the loop nothing.
+// Reads in the background what ended ranks leave behind: the last lines of output, pages, and
+// kernel messages. If a file system hangs, the report lacks its evidence, but the event loop does
+// not block.
 #pragma once
 
 #include <sys/types.h>
@@ -22,35 +23,36 @@ namespace muster::worker {
 
 struct EndedRank {
   RankReaped event;         // without its detail, cause and evidence
-  int32_t local_rank = -1;  // -1: the core does not know it any more
+  int32_t local_rank = -1;  // -1: unknown to the core
   pid_t pid = 0;
   bool was_killed = false;  // by this worker
   OomKillCounter oom_kills;
-  int64_t oom_kills_before = -1;  // when it was started; -1: the kernel does not tell
-  std::vector<int32_t> gpus{};    // its own, into GpuReport::gpus
+  int64_t oom_kills_before = -1;  // count at its start; -1: unavailable
+  std::vector<int32_t> gpus{};    // its own, as indices into GpuReport::gpus
   Instant started{};
-  bool of_program = false;  // whose exit codes have no meaning that we know
+  bool of_program = false;  // a foreign program: its exit codes have no defined meaning
 };
 
 struct EndReaderOptions {
   std::string kernel_log;
   const GpuWatch* gpus = nullptr;  // outlives the reader; null: none
-  // The coordinator is to hear of a death within a second, with evidence or without.
+  // The coordinator must learn of a death within a second, with or without evidence.
   Duration deadline = std::chrono::milliseconds(500);
 };
 
-// The event loop's thread calls everything, and is where `on_read` comes: once for each rank, in their order but for those that are late.
+// Called on the event loop's thread only, which also runs `on_read`: once for each rank, in order,
+// except for late ones.
 class EndReader {
  public:
-  // `launcher` outlives the reader.
+  // Requires a `launcher` that outlives the reader.
   EndReader(boost::asio::io_context& loop, const Launcher& launcher, EndReaderOptions options,
             std::function<void(RankReaped)> on_read);
-  // Waits for what is being read.
+  // Blocks until pending reads are done.
   ~EndReader();
   EndReader(const EndReader&) = delete;
   EndReader& operator=(const EndReader&) = delete;
 
-  // Ranks that were reaped together; the kernel's log is read once for them.
+  // Reads ranks that were reaped together; reads the kernel's log once for all of them.
   void read(std::vector<EndedRank> ranks);
 
  private:

@@ -34,7 +34,7 @@ void set(prometheus::Family<prometheus::Gauge>& family, const Labels& labels,
   if (value) family.Add(labels).Set(static_cast<double>(*value));
 }
 
-// A driver that is loaded anew counts from 0 again, which is no smaller number of errors.
+// A driver that is loaded again counts from 0, which must not decrease the counter.
 void raise(prometheus::Family<prometheus::Counter>& family, const Labels& labels,
            const std::optional<uint64_t>& value) {
   if (!value) return;

@@ -1,4 +1,5 @@
-// GPUs as metrics: what was measured last, and how often what has gone wrong. A series is there when its GPU tells the figure.
+// GPU metrics: the latest measurements, and counters of errors. A series exists if its GPU reports
+// the value.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -11,7 +12,7 @@
 
 namespace muster::worker {
 
-// Any thread, one at a time.
+// Callable on any thread, one at a time.
 class GpuMetrics {
  public:
   explicit GpuMetrics(prometheus::Registry& registry);

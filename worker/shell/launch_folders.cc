@@ -25,15 +25,15 @@ namespace fs = std::filesystem;
 
 constexpr char kConfigName[] = "config.json";
 constexpr char kPagePrefix[] = "progress.";
-constexpr char kStacksSuffix[] = ".stacks";  // as self_stacks_path() has it
+constexpr char kStacksSuffix[] = ".stacks";  // as in self_stacks_path()
 constexpr char kLogPrefix[] = "rank-";
 constexpr char kLogSuffix[] = ".log";
 
-// Some seconds' worth of looking at a start. Of more, the rest is found at the next one.
+// Bounds the search at a start to some seconds; the next start finds the rest.
 constexpr size_t kFoldersFoundMax = 100'000;
 constexpr size_t kShownNameBytesMax = 128;
 
-// As StrCat writes numbers: "007" is somebody else's.
+// Accepts only numbers as StrCat writes them: "007" belongs to something else.
 template <class T>
 bool parse_number(absl::string_view text, T* number) {
   return absl::SimpleAtoi(text, number) && absl::StrCat(*number) == text;
@@ -54,7 +54,7 @@ bool is_ours(absl::string_view name) {
          is_number(name);
 }
 
-// Calls body(path, name) for each real folder in `folder`: links lead elsewhere.
+// Calls body(path, name) for each real folder in `folder`; skips links.
 template <class Body>
 void for_each_folder(const fs::path& folder, const Body& body) {
   std::error_code error;
@@ -91,7 +91,8 @@ std::vector<LaunchKey> LaunchFolders::find() const {
     for_each_folder(job_folder, [&](const fs::path& folder, const std::string& attempt_name) {
       uint32_t attempt = 0;
       if (!parse_number(attempt_name, &attempt) || attempt == 0) return;
-      // Written at each start of the launch: the folder's own time changes with whatever is done in it.
+      // This file is written at each start of the launch; the folder's own time changes with every
+      // file in it.
       std::error_code error;
       const auto time = fs::last_write_time(folder / kConfigName, error);
       if (!error && found.size() < kFoldersFoundMax)
@@ -133,7 +134,7 @@ absl::Status LaunchFolders::remove(const LaunchKey& launch) const {
   }
   if (rmdir(path.c_str()) != 0 && errno != ENOENT)
     return errno_status(errno, absl::StrCat("removing ", path));
-  // The job's folder goes with its last attempt.
+  // The job's folder is removed with its last attempt.
   rmdir(fs::path(path).parent_path().c_str());
   return absl::OkStatus();
 }

@@ -1,12 +1,12 @@
-// The folders of launches under the work directory, and what is in them:
+// The folders of launches under the work directory, and their content:
 //
-//   <work-dir>/<job>/<attempt>/config.json       the job's resolved config, the same for every rank
-//                              progress.<local>  the rank's progress page, made by the rank
-//                              progress.<local>.stacks  what it tells of its stacks; only of programs that do that
-//                              rank-<rank>.log   its stdout and stderr
-//                              nccl-trace-…, cuda-core-…  dumps of its programs (program_dumps.h)
+//  <work-dir>/<job>/<attempt>/config.json       the job's resolved config, the same for every rank
+//                             progress.<local>  the rank's progress page, created by the rank
+//                             progress.<local>.stacks  its own stack copies, if the program makes them
+//                             rank-<rank>.log   its stdout and stderr
+//                             nccl-trace-…, cuda-core-…  dumps of its programs (program_dumps.h)
 //
-// It is the ranks' working directory, too: whatever else is there belongs to them.
+// The folder is also the ranks' working directory: all other files in it belong to them.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ namespace muster::worker {
 
 class LaunchFolders {
  public:
-  // `work_dir`: absolute.
+  // Requires an absolute `work_dir`.
   explicit LaunchFolders(std::string work_dir) : work_dir_(std::move(work_dir)) {}
 
   std::string folder(const LaunchKey& launch) const;
@@ -28,11 +28,12 @@ class LaunchFolders {
   std::string log_path(const RankKey& key) const;
   std::string page_path(const LaunchKey& launch, int32_t local_rank) const;
 
-  // The launches that have a folder with a config, in the order of their last starts. What cannot be read is left out.
+  // Returns the launches that have a folder with a config, in the order of their last starts. Skips
+  // what cannot be read.
   std::vector<LaunchKey> find() const;
 
-  // Removes the files of the table above, and the folders when nothing else is in them. FailedPrecondition names
-  // something else that is there and stays; a folder that is gone already is fine.
+  // Removes the files of the table above, and the folders if nothing else is in them. Returns
+  // FailedPrecondition with the name of another file, which stays; OK if the folder does not exist.
   absl::Status remove(const LaunchKey& launch) const;
 
  private:

@@ -29,16 +29,17 @@
 namespace muster::worker {
 namespace {
 
-// An error message and its newline, for each line that is wanted; longer ones are cut anyway.
+// An error message and its newline, for each requested line; longer ones are cut anyway.
 constexpr off_t kLineBytes = 4 << 10;
 constexpr size_t kLastLineBytesMax = 512;
 
-// The third field of /proc/PID/stat, after a name in parentheses that may hold anything; '?' when there is no such process.
+// Returns the third field of /proc/PID/stat, after a name in parentheses that may hold anything;
+// '?' if there is no such process.
 char state_of_process(const std::string& proc_root, pid_t pid) {
   const int fd = open(absl::StrCat(proc_root, "/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return '?';
   absl::Cleanup close_fd = [fd] { close(fd); };
-  std::array<char, 256> bytes;  // a number, a name of 64 bytes at most, and what follows
+  std::array<char, 256> bytes;  // a number, a name of at most 64 bytes, and the state
   const ssize_t got = pread(fd, bytes.data(), bytes.size(), 0);
   const std::string_view text(bytes.data(), got > 0 ? static_cast<size_t>(got) : 0);
   const size_t name_end = text.rfind(") ");
@@ -46,7 +47,7 @@ char state_of_process(const std::string& proc_root, pid_t pid) {
                                                                            : text[name_end + 2];
 }
 
-// NAME=VALUE, as programs are given them.
+// Formats variables as "NAME=value".
 std::vector<std::string> entries_of(const Variables& variables) {
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) entries.push_back(absl::StrCat(name, "=", value));
@@ -61,8 +62,9 @@ std::vector<Gpu> Launcher::gpus() const {
   return gpus;
 }
 
-// All ranks of a node see all of the job's there, so that peers can reach each other's memory: who chooses by LOCAL_RANK, as our trainer and torchrun's
-// programs do, chooses one of its own. A rank that was promised several sees those alone.
+// All ranks of a node see all GPUs that the job has there, so that peers can access each other's
+// memory. A program that selects by LOCAL_RANK, as our trainer and torchrun's programs do, selects
+// its own. A rank with several GPUs sees only those.
 std::string Launcher::visible_devices(const SpawnRank& request) const {
   const Launch& launch = *request.launch;
   const bool apart = launch.spec.gpus_per_rank > 1;
@@ -77,7 +79,7 @@ std::vector<int32_t> Launcher::cpus_of(const SpawnRank& request) const {
   if (!options_.pin_ranks) return cpus;
   for (const int32_t gpu : request.launch->gpus_of(request.local_rank)) {
     const std::vector<int32_t>& near = options_.gpus.at(static_cast<size_t>(gpu)).cpus;
-    if (near.empty()) return {};  // it may be anywhere
+    if (near.empty()) return {};  // not restricted
     cpus.insert(cpus.end(), near.begin(), near.end());
   }
   return cpus;
@@ -89,9 +91,9 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
     const size_t equals = entry.find('=');
     if (equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
-  // OpenMP's idle threads spin by default: on a node that other ranks or programs share, they take
-  // the cores from those that compute, and a step takes many times as long. An operator or a job
-  // whose ranks have cores of their own can say otherwise.
+  // Idle OpenMP threads spin by default. On a node shared with other ranks or programs they take
+  // cores from computing threads, and a step takes many times as long. An operator, or a job whose
+  // ranks have their own cores, can override this.
   variables.emplace("OMP_WAIT_POLICY", "passive");
   variables.emplace("OMP_NUM_THREADS", absl::StrCat(options_.threads_per_rank));
   const Launch& launch = *request.launch;
@@ -104,7 +106,7 @@ absl::StatusOr<Variables> Launcher::variables(const SpawnRank& request) const {
     }
     variables[name] = value;
   }
-  // A job that names GPUs itself means to share them.
+  // A job that selects GPUs itself intends to share them.
   if (!launch.gpus.empty() && !launch.spec.environment.contains("CUDA_VISIBLE_DEVICES"))
     variables["CUDA_VISIBLE_DEVICES"] = visible_devices(request);
   const RankKey& key = request.key;
@@ -160,7 +162,7 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
       !status.ok()) {
     return status;
   }
-  // A page left by a launch of another coordinator with the same numbers.
+  // Removes a page of another coordinator's launch with the same numbers.
   const std::string page = folders_.page_path(key, request.local_rank);
   unlink(page.c_str());
   unlink(self_stacks_path(page).c_str());

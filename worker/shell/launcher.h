@@ -1,4 +1,5 @@
-// From the core's SpawnRank to a running process, the trainer or a program of the job's own: folder, config.json, environment.
+// Turns the core's SpawnRank into a running process, the trainer or the job's own program: creates
+// its folder, config.json and environment.
 #pragma once
 
 #include <sys/resource.h>
@@ -25,17 +26,17 @@ struct LauncherOptions {
   std::string bind_address;
   Incarnation incarnation;
   mode_t rank_umask = 022;
-  rlim_t rank_open_files = 0;    // soft limit; 0: this process's
+  rlim_t rank_open_files = 0;    // soft limit; 0: the worker's
   int32_t threads_per_rank = 1;  // a slot's share of the node's cores
   std::string proc_root = "/proc";
   std::string local_dir = "/dev/shm";
-  std::vector<GpuState> gpus{};  // as Launch::gpus numbers them
+  std::vector<GpuState> gpus{};  // as numbered by Launch::gpus
   bool pin_ranks = true;         // to the CPUs near their GPUs
 };
 
 class Launcher {
  public:
-  // `base_environment`: what ranks inherit, as "NAME=value".
+  // `base_environment`: variables that ranks inherit, as "NAME=value".
   Launcher(LauncherOptions options, std::vector<std::string> base_environment)
       : options_(std::move(options)),
         folders_(options_.work_dir),
@@ -45,30 +46,34 @@ class Launcher {
   const LaunchFolders& folders() const { return folders_; }
   const LocalCopies& local_copies() const { return local_copies_; }
 
-  // Starts the rank. Call from the event loop's thread, whose end would end the rank. NotFound and PermissionDenied: the
-  // program or its working directory.
+  // Starts the rank and returns its pid. Requires the event loop's thread: the kernel kills the
+  // rank when the calling thread ends. Returns NotFound or PermissionDenied for the program or its
+  // working directory.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
 
-  // The worker's.
+  // Returns the worker's GPUs.
   std::vector<Gpu> gpus() const;
 
-  // The rank's whole environment: OMP_NUM_THREADS, a passive OMP_WAIT_POLICY and where dumps go (program_dumps.h), then the base, then the
-  // job's, then ours (and program_environment.h's, of a program). InvalidArgument names a variable that cannot be one.
+  // Returns the rank's complete environment. Later entries override earlier ones: defaults
+  // (OMP_NUM_THREADS, a passive OMP_WAIT_POLICY, dump locations of program_dumps.h), the base, the
+  // job's variables, Muster's own (for a program also those of program_environment.h). Returns
+  // InvalidArgument with the name of an invalid variable.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
-  // The figures of the rank's page and (unless `pid` is 0) the state of its process, or why there are none: absent, damaged, or another launch's.
+  // Returns the figures of the rank's page and, unless `pid` is 0, its process state. Returns an
+  // error if the page is absent, damaged or of another launch.
   absl::StatusOr<RankFigures> read_page(const RankKey& key, int32_t local_rank, pid_t pid) const;
 
-  // The last lines that are not empty of the rank's log, oldest first, made printable. Any thread.
+  // Returns the last non-empty lines of the rank's log, oldest first, made printable. Thread-safe.
   std::vector<std::string> last_lines(const RankKey& key, size_t count_max) const;
-  // The last of them; empty when there is none.
+  // Returns the last of them, or "".
   std::string last_line(const RankKey& key) const;
 
  private:
   std::string visible_devices(const SpawnRank& request) const;
   std::vector<int32_t> cpus_of(const SpawnRank& request) const;
   absl::StatusOr<Variables> variables(const SpawnRank& request) const;
-  // The program's words; `named` is the rank's environment.
+  // Returns the program's words; `named` is the rank's environment.
   absl::StatusOr<std::vector<std::string>> arguments(const SpawnRank& request,
                                                      const Variables& named) const;
 

@@ -44,7 +44,7 @@ std::vector<std::string> LocalCopies::folders_but(StoreId store,
   const std::string prefix = prefix_of(store);
   std::vector<std::string> folders;
   std::error_code error;
-  // Not a range-for, which throws where a disk fails in the middle.
+  // Not a range-for, which throws if the disk fails in the middle.
   fs::directory_iterator entry(root_, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();

@@ -1,9 +1,10 @@
-// Folders in memory-backed storage where jobs keep local checkpoints, or what programs put there (MUSTER_LOCAL_CHECKPOINTS):
+// Folders in memory-backed storage for a job's local checkpoints, or for data that programs put
+// there (MUSTER_LOCAL_CHECKPOINTS):
 //
-//   <root>/muster-<uid>-<store>-<job>    made by the rank, private to the user
+//  <root>/muster-<uid>-<store>-<job>    created by the rank, private to the user
 //
-// They outlive ranks and workers, which is what they are for, and end with their job: the trainer removes one when its job has
-// completed, the worker when the coordinator says that the job has ended.
+// They outlive ranks and workers by design, and end with their job: the trainer removes its folder
+// when the job has completed, the worker when the coordinator reports the job's end.
 #pragma once
 
 #include <condition_variable>
@@ -20,33 +21,35 @@ namespace muster::worker {
 
 class LocalCopies {
  public:
-  // `root`: absolute; need not exist.
+  // Requires an absolute `root`, which need not exist.
   explicit LocalCopies(std::string root) : root_(std::move(root)) {}
 
   std::string folder(StoreId store, JobId job) const;
-  // What is there of all jobs of `store` but those.
+  // Returns the existing folders of all jobs of `store` except those.
   std::vector<std::string> folders_but(StoreId store, const std::set<JobId>& jobs) const;
 
  private:
   std::string root_;
 };
 
-// Removes folders on a thread of its own: to give back a node's memory may take longer than a coordinator waits for a heartbeat.
+// Removes folders on its own thread: freeing a node's memory may take longer than the heartbeat
+// timeout.
 class FolderRemover {
  public:
   FolderRemover();
-  // Waits for what is to be removed.
+  // Blocks until pending removals are done.
   ~FolderRemover();
   FolderRemover(const FolderRemover&) = delete;
   FolderRemover& operator=(const FolderRemover&) = delete;
 
-  // This user's folder, if it is there; links are not followed. One that cannot be removed stays, with a line in the log.
+  // Removes this user's folder if it exists, without following links. Logs a failure and leaves the
+  // folder.
   void remove(std::string folder);
 
  private:
   void run();
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::string> folders_;
   bool leaving_ = false;

@@ -98,15 +98,16 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
   Tail& tail = found->second;
   struct stat info {};
   if (fstat(tail.fd, &info) != 0) return;
-  // A coordinator's own remark makes its log longer than this one.
+  // The coordinator adds notices of its own, so its log may be longer than the file.
   offset = std::min(offset, static_cast<uint64_t>(info.st_size));
-  // Below what was acknowledged before: a restarted coordinator had not stored it after all.
-  // Above what was sent: it has what an earlier stream carried.
+  // Below the acknowledged offset: a restarted coordinator had not stored it. Above the sent
+  // offset: it has data from an earlier stream.
   if (offset < tail.acked || offset > tail.sent) {
     tail.sent = offset;
     tail.changed = true;
   } else if (offset == tail.acked && offset < tail.sent) {
-    // It could not take what was sent, or misses what precedes it. Not at once: the next heartbeat asks again.
+    // The coordinator could not store the chunk, or lacks the data before it. Retries at the next
+    // heartbeat.
     tail.sent = offset;
     tail.stalled = true;
   }
@@ -116,14 +117,15 @@ void LogShipper::on_ack(const RankKey& key, uint64_t offset) {
   settle(key);
 }
 
-void LogShipper::pump(bool look_again) {
-  if (look_again) {
+void LogShipper::pump(bool retry) {
+  if (retry) {
     for (auto& [key, tail] : tails_) {
       tail.changed = true;
       if (connected_ && tail.stalled && tail.sent == tail.acked) ship_one(key, tail);
     }
   }
-  // One chunk of each log in turn, so that a chatty rank does not silence the others.
+  // Ships one chunk of each log in turn, so that one rank with much output does not block the
+  // others.
   bool more = connected_;
   while (more) {
     more = false;
@@ -134,7 +136,7 @@ void LogShipper::pump(bool look_again) {
   progress_();
 }
 
-// True when a chunk was shipped, and there may be more.
+// Returns true if a chunk was shipped and more may follow.
 bool LogShipper::ship_one(const RankKey& key, Tail& tail) {
   LogChunk chunk{key, tail.sent, std::string(daemon::kLogChunkBytesMax, '\0')};
   const ssize_t got =

@@ -1,8 +1,8 @@
-// Follows the log files of the ranks and hands what is new to the coordinator's stream.
+// Follows the ranks' log files and ships new content to the coordinator's stream.
 //
-// A file is read from where the coordinator has acknowledged it: after a reconnection what may have been lost is
-// sent again, with its offset, so that the receiver can tell. Nothing is buffered here: the file is the buffer.
-// Not thread-safe: the event loop's thread calls everything.
+// Each file is read from the acknowledged offset: after a reconnection, unacknowledged data is sent
+// again with its offset, so that the receiver detects duplicates. Nothing is buffered here: the
+// file is the buffer. Not thread-safe: called on the event loop's thread only.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,10 @@ struct LogChunk {
 
 class LogShipper {
  public:
-  // Takes a chunk, or returns false when the stream has no room now; then pump() is called when it has.
+  // Accepts a chunk, or returns false if the stream is full; the owner then calls pump() once there
+  // is room.
   using Sink = std::function<bool(LogChunk&&)>;
-  // Called after something was shipped, or a log was found to be at its end.
+  // Called after a chunk was shipped, or after a log's end was reached.
   using Progress = std::function<void()>;
   // Called once for each finish().
   using Settled = std::function<void(const RankKey&)>;
@@ -38,22 +39,24 @@ class LogShipper {
   LogShipper& operator=(const LogShipper&) = delete;
 
   void add(const RankKey& key, const std::string& path);
-  // Nothing more will be written: follows the log until the whole of it is acknowledged, which may be now, and lets go
-  // of it. An unknown rank's is settled.
+  // Declares that the log is complete. Follows it until all of it is acknowledged, possibly at
+  // once, then closes it. An unknown rank settles immediately.
   void finish(const RankKey& key);
 
-  // Lets go of the log at once, whatever of it is not acknowledged.
+  // Closes the log at once, also with unacknowledged content.
   void forget(const RankKey& key);
 
-  void on_connected();     // ships from what is acknowledged
-  void on_disconnected();  // what is not acknowledged may be lost
+  void on_connected();     // ships from the acknowledged offset
+  void on_disconnected();  // unacknowledged content may be lost
   void on_ack(const RankKey& key, uint64_t offset);
 
-  // Ships while there is something new and the sink takes it. `look_again`, with each heartbeat: also the logs of which
-  // no change was noticed, for file systems whose changes are not notified, and those that the coordinator could not take.
-  void pump(bool look_again = false);
+  // Ships while there is new content and the sink accepts it. `retry` (with each heartbeat)
+  // also reads logs without a change notification, for file systems that send none, and logs that
+  // the coordinator could not accept.
+  void pump(bool retry = false);
 
-  // Everything that the rank's log holds now has been handed to the sink. True for an unknown rank.
+  // Returns whether the sink has received everything that the rank's log holds now. True for an
+  // unknown rank.
   bool is_drained(const RankKey& key);
 
  private:
@@ -63,8 +66,8 @@ class LogShipper {
     uint64_t sent = 0;
     uint64_t acked = 0;
     bool changed = true;
-    bool stalled =
-        false;  // the coordinator could not take what came: one chunk per heartbeat asks again
+    // the coordinator could not accept a chunk: one chunk per heartbeat retries
+    bool stalled = false;
     bool finished = false;
   };
 

@@ -69,7 +69,7 @@ void Metrics::set_stack_traces(uint64_t taken, uint64_t dropped) {
 
 void Metrics::count_steps(const RankFigures& before, const RankFigures& now) {
   if (const auto added = now.step_times.since(before.step_times)) daemon::observe(*added, steps_);
-  // From a page of another process: what went down counts as nothing.
+  // The page belongs to another process: a decrease counts as nothing.
   const auto count = [&](const char* outcome, uint64_t had, uint64_t has) {
     if (has > had)
       checkpoints_.Add({{"outcome", outcome}}).Increment(static_cast<double>(has - had));
@@ -139,7 +139,8 @@ void Metrics::update_rank(const RankKey& key, const Core::RankState& rank, Insta
     gauges.checkpoint_seconds = &checkpoint_seconds_.Add(labels);
     gauges.checkpoint_seconds->Set(figures.checkpoints.seconds);
   }
-  // The step's own time says that there was one: a resumed attempt has a step before it made any.
+  // Checks the step's duration, because a resumed attempt has a step number before it completes a
+  // step.
   if (!(figures.step_seconds > 0)) return;
   gauges.step = &step_.Add(labels);
   gauges.step_seconds = &step_seconds_.Add(labels);

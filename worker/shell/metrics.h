@@ -1,6 +1,7 @@
-// The worker's metrics, in Prometheus' text format, and whether it is ready. Values are set by the event loop and
-// read by the HTTP server's thread. Of a job's ranks a sample has series, spread evenly over all of the job's, so that a fleet's
-// Prometheus holds no more of a large job than of a small one; histograms, counters and maxima tell of all ranks.
+// The worker's metrics in Prometheus' text format, and its readiness. The event loop sets values;
+// the HTTP server's thread reads them. Per-rank series exist for a sample of a job's ranks, spread
+// evenly, so that a large job costs Prometheus no more than a small one. Histograms, counters and
+// maxima cover all ranks.
 #pragma once
 
 #include <atomic>
@@ -26,27 +27,28 @@ class Metrics {
   struct Options {
     std::string version{};
     std::string worker{};
-    std::string work_dir{};                       // empty: no disk is looked at
-    int32_t rank_series = daemon::kSeriesSample;  // of a job, at most
+    std::string work_dir{};                       // empty: no disk metrics
+    int32_t rank_series = daemon::kSeriesSample;  // maximum per job
   };
   explicit Metrics(Options options);
 
-  // After each step of the core.
+  // Call after each step of the core.
   void update(const Core& core, Instant now);
 
   void count_heartbeat(Instant now);
   void count_connection() { connections_.Increment(); }
   void count_log_bytes(size_t bytes) { log_bytes_.Increment(static_cast<double>(bytes)); }
   void count_exit(int exit_code, int signal);
-  // Of ranks, since the start.
+  // Sets the number of ranks' stack traces since the start.
   void set_stack_traces(uint64_t taken, uint64_t dropped);
-  // After each look at a rank's page: the steps and checkpoints that it has and the look before had not.
+  // Call after each read of a rank's page. Counts the steps and checkpoints that were added since
+  // the previous read.
   void count_steps(const RankFigures& before, const RankFigures& now);
 
-  // The HTTP server's thread.
+  // Called on the HTTP server's thread.
   void set_gpus(const GpuReport& report, Instant now) { gpus_.update(report, gpus_used_, now); }
 
-  // Any thread.
+  // Thread-safe.
   std::string text(Instant now) const;
   bool registered() const { return is_registered_; }
   bool has_ranks() const { return has_ranks_; }
@@ -64,7 +66,7 @@ class Metrics {
     prometheus::Gauge* checkpoint_step = nullptr;  // … and a checkpoint …
     prometheus::Gauge* checkpoint_seconds = nullptr;
     prometheus::Gauge* mfu = nullptr;        // … and the device's peak is known
-    prometheus::Gauge* eval_loss = nullptr;  // … and has been evaluated
+    prometheus::Gauge* eval_loss = nullptr;  // … and was evaluated
   };
   using GaugeFamily = prometheus::Family<prometheus::Gauge>;
 

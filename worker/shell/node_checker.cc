@@ -32,7 +32,7 @@ NodeCheckDone failed(std::string sentence) {
   return done;
 }
 
-// What the program printed. Its exit code and its words have to agree.
+// Parses the program's output. Requires that its exit code and its output agree.
 NodeCheckDone parse(const ChildEnd& child) {
   const auto json = nlohmann::json::parse(child.output, nullptr, /*allow_exceptions=*/false);
   const auto text = [&](const char* key) {
@@ -66,10 +66,10 @@ NodeCheckDone run_node_check(const NodeCheckerOptions& options) {
                      " is beside muster-worker");
     return skipped;
   }
-  // Those that an earlier check has left because they could not be killed.
+  // Reaps children of earlier checks that could not be killed.
   while (waitpid(-1, nullptr, WNOHANG | __WNOTHREAD) > 0) {
   }
-  std::error_code ignored;  // whether it is there the check says
+  std::error_code ignored;  // the check reports a missing folder
   std::filesystem::create_directories(options.local_dir, ignored);
   const Instant began = monotonic_now();
   const auto child = run_child({options.program, "check-node", "--json", "--work-dir",

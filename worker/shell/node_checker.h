@@ -1,5 +1,6 @@
-// Runs the check of this node: a program in a process of its own, beside the event loop, killed at its deadline. What it says, or what is wrong
-// with it, is the answer; one that hangs on a dead disk costs its thread and nothing else.
+// Runs the node check: a program in its own process, beside the event loop, killed at its deadline.
+// Its output, or its failure, is the result. A check that hangs on a dead disk occupies only its
+// own thread.
 #pragma once
 
 #include <functional>
@@ -14,20 +15,21 @@
 namespace muster::worker {
 
 struct NodeCheckerOptions {
-  std::string program;   // muster-trainer; empty: there is none, and every node passes
+  std::string program;   // muster-trainer; empty: not installed, every node passes
   std::string work_dir;  // the worker's
-  std::string local_dir =
-      "/dev/shm";  // where ranks keep local checkpoints; made where it is missing
-  // The coordinator waits for 10 s. A check takes a fraction of a second, on a machine under heavy load a few.
+  // local checkpoint folder of ranks; created if missing
+  std::string local_dir = "/dev/shm";
+  // Below the coordinator's limit of 10 s. A check takes a fraction of a second, on a heavily
+  // loaded machine a few seconds.
   Duration deadline = std::chrono::seconds(8);
 };
 
-// The event loop's thread calls everything, and is where `on_done` comes.
+// Called on the event loop's thread only, which also runs `on_done`.
 class NodeChecker {
  public:
   NodeChecker(boost::asio::io_context& loop, NodeCheckerOptions options,
               std::function<void(NodeCheckDone)> on_done);
-  // Waits for one that runs, for as long as its deadline lets it.
+  // Blocks until a running check ends, at most until its deadline.
   ~NodeChecker();
   NodeChecker(const NodeChecker&) = delete;
   NodeChecker& operator=(const NodeChecker&) = delete;
@@ -41,10 +43,10 @@ class NodeChecker {
   boost::asio::thread_pool thread_{1};
 };
 
-// The check itself. Blocks, at most a little longer than the deadline.
+// Runs the check. Blocks, at most a little longer than the deadline.
 NodeCheckDone run_node_check(const NodeCheckerOptions& options);
 
-// muster-trainer beside this program, or `trainer` where that is one; empty: neither.
+// Returns muster-trainer beside this program, else `trainer` if that is muster-trainer, else "".
 std::string find_node_check_program(const std::string& trainer);
 
 }  // namespace muster::worker

@@ -1,4 +1,4 @@
-// What the operator says on the command line.
+// Command-line options of the worker.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,29 +16,29 @@ namespace muster::worker {
 
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7070";
-  std::string name;           // the host's name when empty
+  std::string name;           // empty: the host name
   int32_t slots = 0;          // 0: one for each GPU, or one
   bool pin_ranks = true;      // to the CPUs near their GPUs
-  std::string switches;       // above this node, the outermost first: "spine.leaf3"
-  std::string switches_file;  // has them in its first line; empty: `switches` has
+  std::string switches;       // above this node, outermost first: "spine.leaf3"
+  std::string switches_file;  // first line replaces `switches`; empty: no file
   Duration leave_grace = kLeaveGrace;
-  int leave_exit_code = 0;  // of a worker that was asked to leave
+  int leave_exit_code = 0;  // if the worker was asked to leave
   std::string work_dir;
   std::string http = "127.0.0.1:0";
   std::string rendezvous = "127.0.0.1:0";
-  std::string trainer;  // muster-trainer beside the worker's own executable when empty
+  std::string trainer;  // empty: muster-trainer beside the worker's own executable
   std::string port_file;
   daemon::ClientTrust trust;
-  bool insecure = false;         // the connection and the listeners may be open to others
-  bool trusted_network = false;  // the listeners may
+  bool insecure = false;         // permits an open connection and open listeners
+  bool trusted_network = false;  // permits open listeners
   mode_t rank_umask = 022;
   rlim_t rank_open_files = 0;  // soft limit; 0: the worker's
   std::string proc_root = "/proc";
   GpuWatchOptions gpus;                            // CUDA_VISIBLE_DEVICES is this process's
-  std::string stack_trace_dir = "/tmp/debugging";  // MaxText's
-  std::string local_dir = "/dev/shm";              // local_copies.h
-  int32_t rank_series = daemon::kSeriesSample;     // as Metrics'
-  std::string otlp_endpoint;                       // OTEL_EXPORTER_OTLP_ENDPOINT's when empty
+  std::string stack_trace_dir = "/tmp/debugging";  // MaxText's default
+  std::string local_dir = "/dev/shm";              // see local_copies.h
+  int32_t rank_series = daemon::kSeriesSample;     // see Metrics::Options
+  std::string otlp_endpoint;                       // empty: from OTEL_EXPORTER_OTLP_ENDPOINT
 };
 
 }  // namespace muster::worker

@@ -30,7 +30,7 @@ constexpr const char* kDefaultPort = "4318";
 constexpr const char* kLogsPath = "/v1/logs";
 constexpr uint64_t kResponseBytesMax = 1 << 20;
 constexpr size_t kTroubleBytesMax = 256;
-// "INFO" of OpenTelemetry's log data model.
+// INFO in OpenTelemetry's log data model.
 constexpr int kInfo = 9;
 
 absl::Status bad_endpoint(const std::string& endpoint, const char* why) {
@@ -39,7 +39,7 @@ absl::Status bad_endpoint(const std::string& endpoint, const char* why) {
                                                  "; it must be like http://127.0.0.1:4318"));
 }
 
-// %41 is A. What is no such escape stays.
+// Decodes %41 to A. Leaves invalid escapes unchanged.
 std::string percent_decoded(absl::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -73,7 +73,7 @@ json attribute(const std::string& key, const json& value) {
       {"value", {{"stringValue", value.is_string() ? value.get<std::string>() : value.dump()}}}};
 }
 
-// One request on a connection of its own; the response's code, 0: there was none, and `error` says why.
+// One request on its own connection. Yields the response's code, or 0 with the reason in `error`.
 class Post {
  public:
   Post(const OtlpTarget& target, const std::string& body, Duration budget) : stream_(context_) {
@@ -125,7 +125,7 @@ class Post {
   std::string error_;
 };
 
-// Of the protocol: others will not be better the next time.
+// Codes that the protocol declares retryable; a retry does not help against others.
 bool is_worth_repeating(unsigned code) {
   return code == 0 || code == 429 || code == 502 || code == 503 || code == 504;
 }
@@ -144,7 +144,7 @@ absl::StatusOr<OtlpTarget> otlp_target(const std::string& endpoint, const std::s
   const absl::string_view authority = rest.substr(0, slash);
   absl::string_view path = rest.substr(slash);
   while (absl::EndsWith(path, "/")) path.remove_suffix(1);
-  // The colon of a port comes behind the bracket of an IPv6 address.
+  // In an IPv6 address the port's colon follows the bracket.
   const size_t bracket = authority.rfind(']');
   const size_t colon = authority.rfind(':');
   const bool has_port =
@@ -253,13 +253,13 @@ bool OtlpLogs::deliver(const std::string& body, const std::stop_token& stop) {
     }
     const Post post(target_, body, options_.try_budget);
     if (post.code() >= 200 && post.code() < 300) {
-      trouble_told_ = false;
+      trouble_logged_ = false;
       return true;
     }
     why = post.code() == 0 ? post.error() : absl::StrCat("it answers ", post.code());
     if (!is_worth_repeating(post.code())) break;
   }
-  if (!std::exchange(trouble_told_, true)) {
+  if (!std::exchange(trouble_logged_, true)) {
     spdlog::warn("stack traces for {}:{} are dropped: {}", target_.host, target_.port,
                  printable(why, kTroubleBytesMax));
   }

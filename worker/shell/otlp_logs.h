@@ -1,7 +1,8 @@
-// Log records to an OpenTelemetry collector, by OTLP/HTTP as JSON (opentelemetry.io/docs/specs/otlp). Never keeps anybody waiting: records
-// wait in a bounded queue for a thread of their own, which asks a few times and then drops them and counts.
+// Sends log records to an OpenTelemetry collector by OTLP/HTTP as JSON
+// (opentelemetry.io/docs/specs/otlp). Never blocks the caller: records wait in a bounded queue for
+// the sender's thread, which retries a few times, then drops and counts them.
 //
-// Plain HTTP alone: a collector on this machine or in this network passes them on.
+// Plain HTTP only: a collector on this machine or network forwards the records.
 #pragma once
 
 #include <atomic>
@@ -26,19 +27,21 @@ struct OtlpTarget {
   std::string host;
   std::string port;
   std::string path;                            // "/v1/logs"
-  std::map<std::string, std::string> headers;  // of each request
+  std::map<std::string, std::string> headers;  // for each request
 };
 
-// `endpoint`: a collector's base, "http://127.0.0.1:4318". `headers`: OTEL_EXPORTER_OTLP_HEADERS, "name=value,…", values percent-encoded.
-// InvalidArgument says what is wrong with them.
+// Parses `endpoint` (a collector's base URL, "http://127.0.0.1:4318") and `headers`
+// (OTEL_EXPORTER_OTLP_HEADERS, "name=value,…", percent-encoded values). Returns InvalidArgument
+// with the reason.
 absl::StatusOr<OtlpTarget> otlp_target(const std::string& endpoint, const std::string& headers);
 
-// A request's body. Each of `records` is a flat object with "message", "severity" and "unix_ns"; the rest become attributes.
+// Returns a request's body. Each record is a flat object with "message", "severity" and "unix_ns";
+// its other members become attributes.
 nlohmann::json otlp_body(const std::vector<nlohmann::json>& records, const std::string& worker);
 
 struct OtlpOptions {
   int tries_max = 4;
-  Duration first_pause = std::chrono::seconds(1);  // doubles with each try
+  Duration first_pause = std::chrono::seconds(1);  // doubles with each retry
   Duration try_budget = std::chrono::seconds(10);
   size_t queue_bytes_max = 16 << 20;
 };
@@ -46,14 +49,14 @@ struct OtlpOptions {
 class OtlpLogs {
  public:
   OtlpLogs(OtlpTarget target, std::string worker, OtlpOptions options = {});
-  // Gives up what is not sent yet, within a try's budget.
+  // Drops unsent records, within one try's budget.
   ~OtlpLogs();
   OtlpLogs(const OtlpLogs&) = delete;
   OtlpLogs& operator=(const OtlpLogs&) = delete;
 
-  // Any thread; never waits. Records for which there is no room are dropped.
+  // Queues records. Thread-safe; never blocks. Drops records that exceed the queue's bound.
   void send(const std::vector<nlohmann::json>& records);
-  // Records that were given up since the start.
+  // Returns the number of records dropped since the start.
   uint64_t dropped() const { return dropped_; }
 
  private:
@@ -69,13 +72,13 @@ class OtlpLogs {
   const std::string worker_;
   const OtlpOptions options_;
   std::atomic<uint64_t> dropped_{0};
-  bool trouble_told_ = false;  // of the thread
+  bool trouble_logged_ = false;  // used by the thread only
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable_any wake_;
   std::deque<Request> queue_;
   size_t queue_bytes_ = 0;
-  std::jthread thread_;  // last: it ends before what it uses
+  std::jthread thread_;  // last: ends before the members that it uses
 };
 
 }  // namespace muster::worker

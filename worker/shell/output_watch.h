@@ -1,7 +1,8 @@
-// When each rank has last written to its log: the only sign of life of a program that says nothing else of itself. By the file's size and
-// this process's clock: the file's own time is the wall's, which jumps.
+// Records when each rank last wrote to its log, the only sign of progress of a program that reports
+// nothing else. Uses the file's size and the monotonic clock, because file times use the wall
+// clock, which jumps.
 //
-// Not thread-safe: the event loop's thread calls everything.
+// Not thread-safe: called on the event loop's thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -16,8 +17,8 @@ namespace muster::worker {
 
 class OutputWatch {
  public:
-  // When something new was there, as far as earlier calls could tell; Instant{} while there was nothing at all. A log that cannot be read has
-  // no news.
+  // Returns the time of the last observed growth of the log, as of this and earlier calls;
+  // Instant{} if it has always been empty. An unreadable log counts as unchanged.
   Instant last_written(const RankKey& key, const std::string& log_path, Instant now);
   void forget(const RankKey& key) { seen_.erase(key); }
 

@@ -1,4 +1,4 @@
-// A descriptor of a process: what is done through it never meets another process that was given the same number.
+// A pidfd: operations through it cannot reach another process that reuses the pid.
 #pragma once
 
 #include <sys/syscall.h>
@@ -11,7 +11,7 @@ namespace muster::worker {
 
 class PidFd {
  public:
-  // Of a process that is alive, or not reaped yet; -1 inside when there is none.
+  // Opens a process that is alive or not reaped; get() returns -1 if there is none.
   explicit PidFd(pid_t pid) : fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
   ~PidFd() {
     if (fd_ >= 0) close(fd_);

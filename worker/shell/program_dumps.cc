@@ -27,14 +27,15 @@ namespace fs = std::filesystem;
 constexpr char kTracePrefix[] = "nccl-trace-";
 constexpr char kCorePrefix[] = "cuda-core-";
 constexpr char kPipeSuffix[] = ".pipe";
-// Collectives of each rank that PyTorch remembers, its own default since 2.6.
+// Number of collectives per rank that PyTorch records; its own default since 2.6.
 constexpr char kTraceEntries[] = "2000";
-// All memory is tens of gigabytes; registers and where each warp stands is what explains a hang.
+// Complete memory would be tens of gigabytes; registers and the position of each warp explain a
+// hang.
 constexpr char kCoreFlags[] =
     "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,"
-    "skip_abort";  // who is looked at may only be slow
+    "skip_abort";  // no abort: the rank may only be slow
 constexpr size_t kFolderEntriesMax = 10'000;
-constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 
 std::string trace_stem(Rank rank) { return absl::StrCat(kTracePrefix, rank.value()); }
 std::string core_stem(Rank rank) { return absl::StrCat(kCorePrefix, rank.value(), "-"); }
@@ -45,7 +46,7 @@ bool is_digits(absl::string_view text) {
   });
 }
 
-// Of the rank, without their folder; with a pipe's suffix or without.
+// Returns the rank's dump names without their folder; with `pipes` the names of its pipes.
 std::vector<std::string> names_of(const std::string& folder, Rank rank, bool pipes) {
   std::vector<std::string> names;
   std::error_code error;
@@ -68,7 +69,7 @@ std::optional<struct stat> regular_file(const std::string& path) {
   return status;
 }
 
-// False: nobody reads it, or it is no pipe.
+// Returns false if no process reads the pipe, or it is no pipe.
 bool ask(const std::string& pipe) {
   const int fd = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
@@ -113,7 +114,7 @@ AskedDumps ask_for_program_dumps(const std::string& folder, Rank rank) {
 }
 
 void wait_for_program_dumps(const std::vector<AskedDumps>& asked, Instant deadline) {
-  std::vector<std::pair<std::string, int64_t>> missing;  // since when
+  std::vector<std::pair<std::string, int64_t>> missing;  // path and time of the request
   for (const AskedDumps& one : asked) {
     for (const std::string& path : one.paths) missing.emplace_back(path, one.unix_ns);
   }
@@ -131,7 +132,7 @@ void wait_for_program_dumps(const std::vector<AskedDumps>& asked, Instant deadli
       }
       return std::exchange(sizes[path], status->st_size) == status->st_size;
     });
-    if (!missing.empty()) std::this_thread::sleep_for(kLookAgain);
+    if (!missing.empty()) std::this_thread::sleep_for(kPollInterval);
   }
 }
 

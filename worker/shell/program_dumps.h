@@ -1,11 +1,12 @@
-// Dumps that programs make of themselves when they are asked, into the launch's folder:
+// Dumps that programs write on request into the launch's folder:
 //
-//   what                                     asked by a byte into            answers with
-//   NCCL's flight recorder, PyTorch 2.5+     nccl-trace-<rank>.pipe          nccl-trace-<rank>
-//   GPU core, CUDA's driver                  cuda-core-<rank>-<pid>.pipe     cuda-core-<rank>-<pid>
+//  dump                                     request: a byte into          result
+//  NCCL's flight recorder, PyTorch 2.5+     nccl-trace-<rank>.pipe          nccl-trace-<rank>
+//  GPU core, CUDA's driver                  cuda-core-<rank>-<pid>.pipe     cuda-core-<rank>-<pid>
 //
-// The programs make the pipes where variables of their environment say (PyTorch: ProcessGroupNCCL's DumpPipe; CUDA-GDB's manual, "GPU core
-// dump support"). Other programs have none, and nothing is waited for. Pipes and files are the rank's, and may be anything.
+// The programs create the pipes where their environment variables name them (PyTorch:
+// ProcessGroupNCCL's DumpPipe; CUDA-GDB's manual, "GPU core dump support"). Programs without pipes
+// are not waited for. Pipes and files belong to the rank and are untrusted.
 #pragma once
 
 #include <cstdint>
@@ -19,28 +20,29 @@
 
 namespace muster::worker {
 
-// A larger one is no help to anybody who looks at an incident, and a disk that is full is trouble for all.
+// A larger dump does not help an investigation, and a full disk affects everything.
 constexpr uint64_t kProgramDumpBytesMax = 256ULL << 20;
 
-// What a rank in `folder` has to find in its environment, unless the operator or the job says otherwise.
+// Returns a rank's variables for dumps into `folder`; the operator and the job may override them.
 std::map<std::string, std::string> program_dump_variables(const std::string& folder, Rank rank);
 
-// Whether a file of a launch's folder is one of these, or a pipe.
+// Returns whether `name` in a launch's folder is such a dump or pipe.
 bool is_program_dump(std::string_view name);
 
-// What a rank was asked for: the files that are to come.
+// The files requested from one rank.
 struct AskedDumps {
   std::vector<std::string> paths;
-  int64_t unix_ns = 0;  // when it was asked: an older file is another dump's
+  int64_t unix_ns = 0;  // time of the request: older files belong to other dumps
 };
 
-// Asks for all that the rank's programs offer. Never waits.
+// Requests all dumps that the rank's programs offer. Never blocks.
 AskedDumps ask_for_program_dumps(const std::string& folder, Rank rank);
 
-// Waits until the files of all are there and grow no more, but not beyond `deadline`.
+// Waits until all requested files exist and no longer grow, at most until `deadline`.
 void wait_for_program_dumps(const std::vector<AskedDumps>& asked, Instant deadline);
 
-// The rank's dumps, as people are told: "PATH (1234 bytes)". One that is larger than it may be is removed, and told so.
+// Returns the rank's dumps for people: "PATH (1234 bytes)". Removes a dump above
+// kProgramDumpBytesMax and reports that.
 std::vector<std::string> find_program_dumps(const std::string& folder, Rank rank);
 
 }  // namespace muster::worker

@@ -11,10 +11,11 @@
 namespace muster::worker {
 namespace {
 
-// Of a worker that was started without one.
+// PATH for ranks of a worker that was started without one.
 constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-// The rank's GPUs by their places among those that all ranks of the node see; "" where it sees its own alone, or chooses among others.
+// Returns the rank's GPUs as indices into those that all ranks of the node see; "" if it sees only
+// its own, or selects among others.
 std::string own_devices(const SpawnRank& request) {
   const Launch& launch = *request.launch;
   const std::vector<int32_t> own = launch.gpus_of(request.local_rank);
@@ -60,7 +61,7 @@ absl::Status add_program_variables(const SpawnRank& request, Variables& variable
   variables["JAX_COORDINATOR_PORT"] = port;
   variables["JAX_NUM_PROCESSES"] = world;
   variables["JAX_PROCESS_ID"] = absl::StrCat(rank);
-  // A process of JAX takes each GPU that it sees, its peers' too.
+  // A JAX process takes every GPU that it sees, also those of its peers.
   if (std::string devices = own_devices(request); !devices.empty())
     variables.emplace("JAX_LOCAL_DEVICE_IDS", std::move(devices));
 

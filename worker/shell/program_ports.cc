@@ -20,13 +20,13 @@
 namespace muster::worker {
 namespace {
 
-// Services that people start by hand mostly have lower ones.
+// Above most ports of services that people start by hand.
 constexpr int32_t kFirstPort = 12'000;
-// Where the kernel's range begins on a Linux that nobody has told otherwise.
+// Linux's default for the begin of the ephemeral range.
 constexpr int32_t kUsualEphemeral = 32'768;
 
-// Where the ports begin that the kernel gives to whoever asks for any. Told to begin below ours, it leaves no room; then the usual
-// range is taken, and a port that is not free costs an attempt.
+// Returns the begin of the kernel's ephemeral range. If it is configured to begin below our ports,
+// returns the default: then a port may be taken, which costs an attempt.
 int32_t end_of_ports(const std::string& proc_root) {
   std::ifstream file(proc_root + "/sys/net/ipv4/ip_local_port_range");
   int32_t first = 0;
@@ -34,21 +34,21 @@ int32_t end_of_ports(const std::string& proc_root) {
   return room ? first : kUsualEphemeral;
 }
 
-// The block's socket; -1 when somebody has it.
+// Returns the block's socket; -1 if another worker holds it.
 int take_block(int32_t first) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = absl::StrCat("muster-program-ports-", first);
-  std::copy(name.begin(), name.end(), address.sun_path + 1);  // after a NUL: no file
+  std::copy(name.begin(), name.end(), address.sun_path + 1);  // after a NUL: abstract, no file
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address), size) == 0) return fd;
   close(fd);
   return -1;
 }
 
-// As servers do: connections that are closing are in nobody's way.
+// Uses SO_REUSEADDR as servers do, so that closing connections do not matter.
 int try_bind(int family, const sockaddr* address, socklen_t size) {
   const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;

@@ -1,10 +1,11 @@
-// Ports that this worker keeps for programs: one of their ranks listens on a port that all of them were told before any of them
-// ran (MASTER_PORT, JAX_COORDINATOR_ADDRESS).
+// Ports that this worker reserves for programs: one of their ranks listens on a port that all of
+// them receive before any of them runs (MASTER_PORT, JAX_COORDINATOR_ADDRESS).
 //
-// Who picks a port that is free now and hopes that it will be free when the program listens, loses a race now and then. These lie
-// below the range out of which the kernel gives ports to whoever asks for any, so nobody gets one by chance. Other workers of this
-// host (that is, of this network namespace) keep away, because whoever has the socket of a block's name in the abstract
-// namespace has the block; the kernel frees it when the worker dies. The coordinator, which knows what runs, gives each attempt one.
+// Picking a currently free port would race with other programs. These ports lie below the kernel's
+// ephemeral range, so no program receives one by chance. Workers of the same host (network
+// namespace) divide them into blocks: the owner of a block holds the abstract Unix socket of its
+// name, which the kernel releases when the worker dies. The coordinator, which knows all running
+// attempts, assigns each attempt one port.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +19,14 @@
 
 namespace muster::worker {
 
-// More than a node has programs at once, so that an attempt gets another port than the one before it had.
+// Above the number of concurrent programs per node, so that an attempt gets another port than its
+// predecessor.
 constexpr int32_t kProgramPorts = 128;
 
 class ProgramPorts {
  public:
-  // The first block that nobody has; `seed` says where to begin to look. ResourceExhausted when there is none.
+  // Reserves the first free block; `seed` determines where the search begins. Returns
+  // ResourceExhausted if there is none.
   static absl::StatusOr<std::unique_ptr<ProgramPorts>> reserve(const std::string& proc_root,
                                                                uint64_t seed);
   ~ProgramPorts();
@@ -39,7 +42,8 @@ class ProgramPorts {
   const PortRange range_;
 };
 
-// Whether a program could listen on it now. FailedPrecondition when there is none or another program has it.
+// Returns OK if a program could listen on `port` now; FailedPrecondition if `port` is unset or
+// another program has it.
 absl::Status check_program_port(int32_t port);
 
 }  // namespace muster::worker

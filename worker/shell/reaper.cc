@@ -20,7 +20,7 @@
 namespace muster::worker {
 namespace {
 
-// Our variables come last in the environment, which the kernel bounds at some megabytes.
+// Our variables come last in the environment, which the kernel limits to some megabytes.
 constexpr size_t kEnvironmentBytesMax = 4 << 20;
 
 std::string read_bounded(const std::filesystem::path& path, size_t bytes_max) {
@@ -39,27 +39,28 @@ absl::Status Reaper::adopt_orphans() {
 
 void Reaper::signal(const RankKey& key, int signo) const {
   for (const auto& [pid, rank] : ranks_) {
-    // ESRCH: it has just ended and waits to be reaped, which answers the signal's purpose.
+    // ESRCH: it has just ended and waits to be reaped, so the signal is not needed.
     if (rank == key) kill(-pid, signo);
   }
 }
 
-// A look without taking: as long as the leader is not reaped, its group's number cannot be reused.
+// Checks without reaping: while the leader is not reaped, its group's number cannot be reused.
 std::optional<pid_t> Reaper::next_ended() const {
-  constexpr int kLook = WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD;
+  constexpr int kWaitFlags = WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD;
   const auto has_ended = [](const siginfo_t& info) {
     return info.si_pid != 0 &&
            (info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED);
   };
   siginfo_t any{};
-  if (waitid(P_ALL, 0, &any, kLook) != 0 || any.si_pid == 0) return std::nullopt;
+  if (waitid(P_ALL, 0, &any, kWaitFlags) != 0 || any.si_pid == 0) return std::nullopt;
   if (has_ended(any)) return any.si_pid;
-  // A rank that another thread of ours has stopped to read its stack is no end, but it stands before those that are.
+  // A rank that a stack reader has stopped has not ended, but waitid may return it before those
+  // that have.
   std::vector<pid_t> pids = children();
   for (const auto& [pid, rank] : ranks_) pids.push_back(pid);
   for (const pid_t pid : pids) {
     siginfo_t one{};
-    if (waitid(P_PID, static_cast<id_t>(pid), &one, kLook) == 0 && has_ended(one)) return pid;
+    if (waitid(P_PID, static_cast<id_t>(pid), &one, kWaitFlags) == 0 && has_ended(one)) return pid;
   }
   return std::nullopt;
 }
@@ -79,7 +80,7 @@ std::vector<ReapedRank> Reaper::reap() {
     reaped.push_back(end);
     ranks_.erase(rank);
   }
-  // One that died while its stack was read: who traces it collects its end.
+  // A rank that died while its stack was read: the tracer collects its end.
   std::erase_if(ranks_, [&](const auto& rank) {
     siginfo_t info{};
     const bool is_gone = waitid(P_PID, static_cast<id_t>(rank.first), &info,

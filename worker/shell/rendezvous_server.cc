@@ -33,12 +33,12 @@ namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 using rendezvous::Op;
 
-// The rest of a frame follows its header at once; a client that stalls inside one is broken.
+// The rest of a frame follows its header at once; a client that stalls in between is broken.
 constexpr std::chrono::seconds kFrameBudget{30};
-// No rendezvous takes longer; the coordinator gives up on the start first.
+// Longer than any rendezvous; the coordinator gives up on the start first.
 constexpr std::chrono::milliseconds kWaitMax = std::chrono::hours(1);
 
-// One client: frames are answered one after the other. Kept alive by the handlers that wait.
+// One client, whose frames are answered in sequence. Pending handlers keep it alive.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(tcp::socket socket, RendezvousStore& store, std::shared_ptr<void> slot)
@@ -67,7 +67,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void read_body() {
     const auto header = rendezvous::decode_request_header(header_bytes_);
     if (!header.ok()) {
-      // What follows cannot be framed: answer, and close.
+      // The stream cannot be framed any more: answers and closes.
       return respond(false, std::string(header.status().message()), false);
     }
     header_ = *header;
@@ -115,7 +115,7 @@ class Session : public std::enable_shared_from_this<Session> {
     notice_hang_up();
   }
 
-  // A rank that dies while it waits must not leave its session behind for the rest of the wait.
+  // Ends the session of a rank that dies while it waits.
   void notice_hang_up() {
     socket_.async_wait(
         tcp::socket::wait_read, [self = shared_from_this()](boost::system::error_code error) {
@@ -156,7 +156,8 @@ class Session : public std::enable_shared_from_this<Session> {
   RendezvousStore::WaiterId waiting_ = 0;
 };
 
-// What sessions refer to; they may outlive the server object until the loop has run their last handlers.
+// State shared with sessions, which may outlive the server object until the loop has run their last
+// handlers.
 struct Shared {
   explicit Shared(const RendezvousLimits& limits) : store(limits) {}
 

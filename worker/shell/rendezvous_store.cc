@@ -12,7 +12,8 @@
 namespace muster::worker {
 namespace {
 
-// Ended launches whose late ranks are still recognised; ranks do not outlive their launch by thousands of others.
+// Number of ended launches whose late ranks are recognised; ranks do not outlive their launch by
+// thousands of others.
 constexpr size_t kDroppedMax = 10'000;
 
 absl::Status ended(uint64_t job, uint32_t attempt) {

@@ -1,4 +1,4 @@
-// The rendezvous store's content: keys, values, who waits for them. No sockets.
+// The content of the rendezvous store: keys, values and waiting requests. No sockets.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,24 @@
 
 namespace muster::worker {
 
-// What error messages and logs show of a key.
+// Bound of a key in error messages and logs.
 constexpr size_t kShownKeyBytesMax = 128;
 
 class RendezvousStore {
  public:
-  // Called once: with the value, or with why it will not come.
+  // Called once, with the value or with the reason why it will never exist.
   using Waiter = std::function<void(absl::StatusOr<std::string>)>;
   using WaiterId = uint64_t;
 
   explicit RendezvousStore(const RendezvousLimits& limits) : limits_(limits) {}
 
-  // InvalidArgument for a key without "<job>/<attempt>/", FailedPrecondition for a scope that was dropped,
-  // ResourceExhausted when the store is full. Wakes who waits for the key.
+  // Stores the value and wakes the key's waiters. Returns InvalidArgument for a key without
+  // "<job>/<attempt>/", FailedPrecondition for a dropped scope, ResourceExhausted if the store is
+  // full.
   absl::Status set(std::string_view key, std::string_view value);
 
-  // Calls `waiter` at once when the key is there or can never be, and returns 0; otherwise when that is so,
-  // and returns an id for cancel().
+  // Calls `waiter` at once and returns 0 if the key exists or can never exist; otherwise calls it
+  // later and returns an id for cancel().
   WaiterId get(const std::string& key, Waiter waiter);
   void cancel(WaiterId id);
 

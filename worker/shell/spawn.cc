@@ -23,7 +23,7 @@
 namespace muster::worker {
 namespace {
 
-// What the child tells its parent through the pipe when it cannot become the program.
+// The child's message through the pipe if it cannot become the program.
 struct ExecFailure {
   int error = 0;
   int step = 0;  // index into kSteps
@@ -31,8 +31,8 @@ struct ExecFailure {
 constexpr std::array<const char*, 3> kSteps = {"setting up the process",
                                                "entering the working directory", "executing"};
 
-// Everything the child needs, made before the fork: between fork and exec only async-signal-safe calls are
-// allowed, because other threads may have held locks.
+// Everything that the child needs, prepared before the fork: between fork and exec only
+// async-signal-safe calls are allowed, because other threads may have held locks.
 struct Prepared {
   std::vector<char*> arguments;
   std::vector<char*> environment;
@@ -43,12 +43,13 @@ struct Prepared {
   pid_t parent;
   mode_t umask;
   rlimit open_files;
-  bool goes_first;  // when memory runs out
+  bool goes_first;  // the kernel kills it first when memory runs out
   std::optional<cpu_set_t> cpus;
 };
 
-// In one control group with its worker, a rank is what the kernel is to kill when memory runs out: without its worker a node has no ranks at
-// all. To raise the figure needs no privilege; where somebody has set a higher one, that is right.
+// In a control group shared with its worker, the kernel should kill a rank first when memory runs
+// out: without its worker a node has no ranks at all. Raising the score needs no privilege; a
+// higher configured score stays.
 constexpr const char* kOomScorePath = "/proc/self/oom_score_adj";
 constexpr int kOomScore = 500;
 constexpr std::string_view kOomScoreText = "500";
@@ -105,7 +106,7 @@ void reset_signals() {
 
 [[noreturn]] void fail(const Prepared& prepared, int step) {
   const ExecFailure failure{errno, step};
-  // Nothing can be done when even this fails; the parent then sees an exit status of 127.
+  // If this fails, too, the parent sees exit status 127.
   [[maybe_unused]] const ssize_t written = write(prepared.failure_fd, &failure, sizeof(failure));
   _exit(127);
 }
@@ -120,7 +121,7 @@ void reset_signals() {
     fail(prepared, 0);
   }
   if (prepared.goes_first) raise_oom_score();
-  // Without it the rank is slower and nothing else.
+  // A failure only makes the rank slower.
   if (prepared.cpus) sched_setaffinity(0, sizeof(*prepared.cpus), &*prepared.cpus);
   close_on_exec_from(STDERR_FILENO + 1);
   umask(prepared.umask);
@@ -130,7 +131,7 @@ void reset_signals() {
   fail(prepared, 2);
 }
 
-// Waits until the child has become the program (the pipe closes) or says why not.
+// Waits until the child has become the program (the pipe closes) or reports its error.
 absl::Status wait_for_exec(int fd, pid_t pid, const SpawnRequest& request) {
   ExecFailure failure;
   ssize_t got = 0;

@@ -1,4 +1,4 @@
-// Starting one process.
+// Starts one process.
 #pragma once
 
 #include <sys/resource.h>
@@ -14,18 +14,20 @@ namespace muster::worker {
 
 struct SpawnRequest {
   std::vector<std::string> arguments;    // arguments[0] is the program's path
-  std::vector<std::string> environment;  // "NAME=value", the whole of it
+  std::vector<std::string> environment;  // "NAME=value"; complete, nothing is inherited
   std::string directory;                 // working directory
-  std::string log_path;                  // stdout and stderr; emptied, then appended to; private
+  std::string log_path;  // stdout and stderr; truncated, then appended to; mode 0600
   mode_t umask = 022;
   rlim_t open_files = 0;  // soft limit of descriptors; 0: this process's
-  // Where it may run, of those where this process may; none, or none of those: wherever this process may.
+  // CPUs that the process may use, intersected with this process's; if that is empty, all CPUs of
+  // this process.
   std::vector<int32_t> cpus{};
 };
 
-// Starts the process in a process group of its own, with stdin from /dev/null and no other open file, and
-// returns its pid. It is killed when the calling thread ends: call it from the thread that lives as long as
-// the worker. Errors (a missing program, a full disk) come back with the system's reason; then nothing runs.
+// Starts the process in its own process group, with stdin from /dev/null and no other open file.
+// Returns its pid, or the system's error (missing program, full disk), after which nothing runs.
+// The kernel kills the process when the calling thread ends: call from a thread that lives as long
+// as the worker.
 absl::StatusOr<pid_t> spawn(const SpawnRequest& request);
 
 }  // namespace muster::worker

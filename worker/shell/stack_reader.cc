@@ -18,13 +18,13 @@
 namespace muster::worker {
 namespace {
 
-// What the kernel said longer ago has nothing to do with a rank that stands now.
+// Older kernel messages are unrelated to a rank that hangs now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
-// The coordinator waits no longer for names.
+// The coordinator's limit for symbols.
 constexpr Duration kSymbolsBudget = std::chrono::seconds(4);
-// Of dumps that are read at once: they wait for ranks that do not answer, and not for a processor.
+// Number of concurrent dumps: they wait for unresponsive ranks, not for a processor.
 constexpr size_t kStacksThreads = 4;
-// Ranks whose dumps are awaited: all that a node has, of a few jobs.
+// Ranks with pending program dumps: all ranks of a node, of a few jobs.
 constexpr size_t kAskedMax = 4096;
 
 }  // namespace
@@ -99,10 +99,10 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
     pids.push_back(process.target().pid);
   }
   StacksRead result{request.launch, request.dump, request.sample, {}, {}, {}};
-  // A suspicion, or a person who wants it: programs are asked for what they know, too.
+  // A dump for a suspected hang, or a full one requested by a person, also requests program dumps.
   const bool wants_dumps = request.samples > 1 && request.sample == 0;
   const bool keeps_dumps = request.samples > 1 && request.sample + 1 == request.samples;
-  // Pages and states first: they say what the ranks did before they were touched.
+  // Pages and states come first: they show the ranks before they are disturbed.
   for (const Process& process : processes) result.ranks.push_back(evidence_of(process));
   if (wants_dumps) ask_for_dumps(processes);
   const StackSample sample = tools_.sampler.sample(targets, deadline);
@@ -129,7 +129,7 @@ void StackReader::ask_for_dumps(const std::vector<Process>& processes) {
     if (asked.paths.empty()) {
       asked_.erase(key);
     } else {
-      // A dump that was broken off leaves its own behind.
+      // An aborted dump leaves its entry behind.
       if (asked_.size() >= kAskedMax && !asked_.contains(key)) asked_.erase(asked_.begin());
       asked_[key] = std::move(asked);
     }

@@ -1,6 +1,6 @@
-// Reads what a dump wants beside the event loop: stacks, pages, process states, ends of logs and kernel messages of this worker's ranks,
-// and names of places in modules; and makes the messages that tell of it, which may be megabytes. A rank that cannot be read costs the
-// others nothing, and the loop nothing at all.
+// Serves dumps beside the event loop: reads stacks, pages, process states, ends of logs and kernel
+// messages of this worker's ranks; resolves symbols; and serialises the messages, which may have
+// megabytes. An unreadable rank delays neither the other ranks nor the loop.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@
 
 namespace muster::worker {
 
-// The event loop's thread calls everything, and is where the callbacks come.
+// Called on the event loop's thread only, which also runs the callbacks.
 class StackReader {
  public:
   struct Target {
@@ -40,21 +40,23 @@ class StackReader {
     std::function<void(uint64_t stream, v1::WorkerMessage)> on_message;
   };
 
-  // `launcher` and `tools` outlive the reader.
+  // Requires a `launcher` and `tools` that outlive the reader.
   StackReader(boost::asio::io_context& loop, const Launcher& launcher, StackTools& tools,
               std::string proc_root, Callbacks callbacks);
-  // Waits for what is being read, which a stop() of the tools makes short; what has not begun is dropped.
+  // Blocks until current reads end, which stop() of the tools accelerates; drops reads that have
+  // not begun.
   ~StackReader();
   StackReader(const StackReader&) = delete;
   StackReader& operator=(const StackReader&) = delete;
 
-  // `targets`: the ranks of `request`, alive at this moment. Its deadline counts from when they are looked at: several dumps are read at
-  // once, but not any number.
+  // Requires `targets`: the ranks of `request`, alive at this moment. The deadline counts from the
+  // start of the read: the number of concurrent dumps is bounded.
   void read(const ReadStacks& request, const std::vector<Target>& targets);
-  // `pid`: of a rank of the launch, alive at this moment; 0: there is none any more. Its deadline counts from now, because who asks
-  // waits no longer; what comes too late has no names.
+  // Requires `pid`: a rank of the launch, alive at this moment; 0: none is left. The deadline
+  // counts from now, because the requester stops waiting; symbols that come too late stay empty.
   void symbolize(const ReadSymbols& request, pid_t pid);
-  // Makes the message of `action`, SendStackReport or SendSymbols, for on_message. `stream`: handed through.
+  // Serialises `action`, SendStackReport or SendSymbols, and passes the message to on_message with
+  // `stream`.
   template <class Action>
   void write(uint64_t stream, Action action);
 
@@ -73,10 +75,11 @@ class StackReader {
   const std::string proc_root_;
   const Callbacks callbacks_;
   std::mutex asked_mutex_;
-  std::map<RankKey, AskedDumps> asked_;  // of whom dumps are to come
+  std::map<RankKey, AskedDumps> asked_;  // ranks whose program dumps were requested
   boost::asio::thread_pool stacks_threads_;
-  boost::asio::thread_pool symbols_thread_{1};   // a slow file system must not keep stacks waiting
-  boost::asio::thread_pool messages_thread_{1};  // nor either of them what has been read
+  boost::asio::thread_pool symbols_thread_{
+      1};  // separate: a slow file system must not delay stacks
+  boost::asio::thread_pool messages_thread_{1};  // separate: must not delay either of the others
 };
 
 }  // namespace muster::worker

@@ -1,5 +1,5 @@
-// What the worker reads stacks with, for dumps and for traces by the clock: one of each, because two samplers would take each other for
-// debuggers, and because what is known of modules takes memory. Any thread.
+// The worker's stack reading tools, shared by dumps and periodic traces. One of each, because two
+// samplers would take each other for debuggers, and because module data takes memory. Thread-safe.
 #pragma once
 
 #include "worker/stacks/stack_sampler.h"
@@ -11,7 +11,7 @@ struct StackTools {
   StackSampler sampler;
   Symbolizer symbolizer;
 
-  // Whoever reads comes back soon: the worker ends.
+  // Makes current and later reads return soon: the worker ends.
   void stop() {
     sampler.stop();
     symbolizer.stop();

@@ -1,4 +1,5 @@
-// One rank's stacks at one moment, as a periodic trace tells them: text for its output, an object for log agents and OTLP.
+// One rank's stacks at one moment, as a periodic trace formats them: text for its output, a JSON
+// object for log agents and OTLP.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace muster::worker {
 
-// Log services take entries of 256 KiB, with everything around them.
+// Log services accept entries of 256 KiB, including the envelope.
 constexpr size_t kTraceTextBytesMax = 100 << 10;
 
 struct StackTrace {
@@ -22,16 +23,18 @@ struct StackTrace {
   int32_t pid = 0;
   int64_t unix_ns = 0;
   StackTree stacks;     // of this rank alone, with symbols
-  std::string problem;  // empty: they were read
-  std::string note;     // what is missing in them
+  std::string problem;  // empty: stacks were read
+  std::string note;     // what the stacks lack
 };
 
-// "2026-11-22T12:00:00.123Z".
+// Returns "2026-11-22T12:00:00.123Z".
 std::string utc_time(int64_t unix_ns);
 
-// Whole lines, the main thread first, the innermost frame first; at most kTraceTextBytesMax and a sentence that says so.
+// Returns complete lines, main thread first, innermost frame first; at most kTraceTextBytesMax,
+// with a sentence about what was cut.
 std::string trace_text(const StackTrace& trace);
-// One entry of a log, with the text as its message; `verb` is what log queries for MaxText's traces look for.
+// Returns one log entry with the text as its message. `verb` has the value that log queries for
+// MaxText's traces match.
 nlohmann::json trace_record(const StackTrace& trace);
 
 }  // namespace muster::worker

@@ -21,26 +21,28 @@
 namespace muster::worker {
 namespace {
 
-// What cannot be read by then is told as such; the next trace is at least a second away, and a dump may want the same ranks meanwhile.
+// Limit of a trace; ranks that are unread then are reported as such. The next trace is at least a
+// second away, and a dump may need the same ranks meanwhile.
 constexpr Duration kReadBudget = std::chrono::seconds(1);
-// For the names of one module: a trace without names is worth little, and one that never comes is worth nothing.
+// Limit for the symbols of one module: a trace without symbols has little value, a trace that never
+// comes has none.
 constexpr Duration kNamesBudget = std::chrono::seconds(10);
-// Of a launch on this node: weeks of traces of eight ranks every ten minutes.
+// Per launch on this node: weeks of traces of eight ranks every ten minutes.
 constexpr uint64_t kTraceFileBytesMax = 256 << 20;
-// Agents run as users of their own.
+// Log agents run as other users.
 constexpr mode_t kFolderMode = 0755;
 
 absl::Status make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (mkdir(path.c_str(), kFolderMode) == 0) {
-    chmod(path.c_str(), kFolderMode);  // whatever the umask says
+    chmod(path.c_str(), kFolderMode);  // independent of the umask
     return absl::OkStatus();
   }
   return errno == EEXIST ? absl::OkStatus() : errno_status(errno, absl::StrCat("making ", path));
 }
 
-// Behind what the rank has written, on a line of its own.
+// Appends after the rank's own output, on a new line.
 absl::Status append_to_log(const std::string& path, const std::string& text) {
   const int fd = open(path.c_str(), O_RDWR | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno_status(errno, absl::StrCat("opening ", path));
@@ -59,7 +61,7 @@ absl::Status append_to_log(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-// One trace of one launch on its way through the thread.
+// One trace of one launch, passed to the thread.
 struct StackTracer::Job {
   LaunchKey key;
   std::string job_name;
@@ -85,7 +87,7 @@ void StackTracer::begin(const LaunchKey& key, const LaunchSpec& spec) {
                 .spec = spec.stack_traces,
                 .timer = boost::asio::steady_timer(loop_),
                 .file = nullptr};
-  // Outside input: the coordinator has judged it, and this is where it would do harm.
+  // Clamped again although the coordinator validates it: here a bad value would do harm.
   launch.spec.interval_seconds = std::clamp(
       launch.spec.interval_seconds, kStackTraceIntervalSecondsMin, kStackTraceIntervalSecondsMax);
   if (launch.spec.to_cloud && options_.otlp) {
@@ -146,7 +148,7 @@ std::vector<StackTrace> StackTracer::read(const Job& job) {
                        job.ranks[i].self_stacks});
   const StackSample sample = tools_.sampler.sample(targets, monotonic_now() + kReadBudget);
 
-  // Ranks run the same code: each place is looked up once.
+  // Ranks run the same code: resolves each address once.
   StackTree all;
   all.add(sample);
   std::vector<std::vector<uint64_t>> addresses(all.modules().size());
@@ -157,7 +159,7 @@ std::vector<StackTrace> StackTracer::read(const Job& job) {
   for (size_t m = 0; m < addresses.size(); ++m) {
     const auto symbols = tools_.symbolizer.symbolize(
         all.modules()[m], addresses[m], job.ranks[0].pid, monotonic_now() + kNamesBudget);
-    if (!symbols.ok()) continue;  // "libc.so.6+0x1234" says enough
+    if (!symbols.ok()) continue;  // "libc.so.6+0x1234" is sufficient
     for (size_t i = 0; i < std::min(symbols->size(), addresses[m].size()); ++i)
       names[{all.modules()[m], addresses[m][i]}] = (*symbols)[i];
   }
@@ -196,15 +198,15 @@ void StackTracer::write(const Job& job, const std::vector<StackTrace>& traces) {
                                           -1, ' ', false, nlohmann::json::error_handler_t::replace))
                                     : append_to_log(job.ranks[i].log_path, trace_text(traces[i]));
     ++(status.ok() ? taken_ : dropped_);
-    tell(status);
+    log_trouble(status);
   }
 }
 
-// Once for each trouble: a full disk is full at the next interval, too.
-void StackTracer::tell(const absl::Status& status) {
+// Logs each problem once: a full disk is still full at the next interval.
+void StackTracer::log_trouble(const absl::Status& status) {
   if (status.ok()) {
-    trouble_told_ = false;
-  } else if (!std::exchange(trouble_told_, true)) {
+    trouble_logged_ = false;
+  } else if (!std::exchange(trouble_logged_, true)) {
     spdlog::warn("stack traces are lost: {}", std::string(status.message()));
   }
 }

@@ -1,5 +1,6 @@
-// Periodic stack traces of launches that want them (common/stack_trace_spec.h): into each rank's own output, as JSON lines into a folder
-// that a log agent watches, or to an OTLP endpoint. A rank that cannot be read costs the others nothing, and the event loop waits for nothing.
+// Periodic stack traces of launches that request them (common/stack_trace_spec.h): into each rank's
+// own output, as JSON lines into a folder that a log agent watches, or to an OTLP endpoint. An
+// unreadable rank delays neither the other ranks nor the event loop.
 #pragma once
 
 #include <sys/types.h>
@@ -28,11 +29,11 @@ namespace muster::worker {
 
 struct StackTracerOptions {
   std::string worker;
-  std::string folder;              // of the JSON lines
-  std::optional<OtlpTarget> otlp;  // instead of them
+  std::string folder;              // for the JSON lines
+  std::optional<OtlpTarget> otlp;  // replaces the JSON lines
 };
 
-// The event loop's thread calls everything.
+// Called on the event loop's thread only.
 class StackTracer {
  public:
   struct Rank {
@@ -41,22 +42,23 @@ class StackTracer {
     std::string log_path;
     std::string self_stacks{};  // see StackTarget
   };
-  // The ranks of a launch that are up.
+  // Returns the ranks of a launch that are up.
   using Ranks = std::function<std::vector<Rank>(const LaunchKey& launch)>;
 
-  // `tools` outlive the tracer.
+  // Requires `tools` that outlive the tracer.
   StackTracer(boost::asio::io_context& loop, StackTools& tools, StackTracerOptions options,
               Ranks ranks);
-  // Waits for the trace that is being taken, which a stop() of the tools makes short.
+  // Blocks until the current trace ends, which stop() of the tools accelerates.
   ~StackTracer();
   StackTracer(const StackTracer&) = delete;
   StackTracer& operator=(const StackTracer&) = delete;
 
-  // Nothing, unless the launch wants traces; once for each launch, more often does no harm.
+  // Starts traces of the launch if its spec requests them. Idempotent.
   void begin(const LaunchKey& launch, const LaunchSpec& spec);
   void end(const LaunchKey& launch);
 
-  // Ranks' traces that were written or handed to OTLP, and those that were lost, since the start. Any thread.
+  // Return the number of ranks' traces written or passed to OTLP, and the number lost, since the
+  // start. Thread-safe.
   uint64_t taken() const { return taken_; }
   uint64_t dropped() const { return dropped_ + (otlp_ == nullptr ? 0 : otlp_->dropped()); }
 
@@ -72,10 +74,10 @@ class StackTracer {
 
   void arm(const LaunchKey& key);
   void take(const LaunchKey& key);
-  // On the thread.
+  // Called on the tracer's thread.
   std::vector<StackTrace> read(const Job& job);
   void write(const Job& job, const std::vector<StackTrace>& traces);
-  void tell(const absl::Status& status);
+  void log_trouble(const absl::Status& status);
 
   boost::asio::io_context& loop_;
   StackTools& tools_;
@@ -84,7 +86,7 @@ class StackTracer {
   std::map<LaunchKey, Launch> launches_;
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint64_t> dropped_{0};
-  bool trouble_told_ = false;  // of the thread
+  bool trouble_logged_ = false;  // used by the thread only
   std::unique_ptr<OtlpLogs> otlp_;
   boost::asio::thread_pool thread_{1};
 };

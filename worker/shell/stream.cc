@@ -18,11 +18,12 @@
 namespace muster::worker {
 namespace {
 
-// Bulk messages in the outbox: enough to keep the connection busy, little enough that a heartbeat behind them is
-// not late. 16 chunks of 64 KiB are 1 MiB.
+// Number of bulk messages in the outbox: enough to keep the connection busy, few enough that a
+// heartbeat after them is not late. 16 chunks of 64 KiB are 1 MiB.
 constexpr size_t kBulkOutboxMax = 16;
-// gRPC's servers accept pings at most this often. With pings on, the kernel gives up on a connection whose data
-// nobody acknowledges for the timeout, and heartbeats are such data every second.
+// The shortest ping interval that gRPC's servers accept. With pings enabled, the kernel closes a
+// connection whose data is not acknowledged within the timeout; heartbeats are such data every
+// second.
 constexpr int kKeepaliveTimeMs = 300'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr size_t kReasonBytesMax = 512;
@@ -39,7 +40,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address,
   return grpc::CreateCustomChannel(address, daemon::channel_credentials(secrets), arguments);
 }
 
-// 0 where the address names a service.
+// Returns 0 if the address names a service.
 uint16_t port_of(const std::string& address) {
   uint32_t port = 0;
   const size_t colon = address.rfind(':');
@@ -62,9 +63,9 @@ StreamEnd meaning_of(grpc::StatusCode code) {
 
 }  // namespace
 
-// One stream. A read is always outstanding or being handled, so its failure is where the end shows: then the
-// hold, which lets the loop start operations, is given back, and gRPC calls OnDone. It keeps itself alive until
-// then, and through the posted handlers beyond.
+// One stream. A read is always outstanding or being handled, so its failure reveals the end: then
+// the hold, which lets the loop start operations, is released, and gRPC calls OnDone. The object
+// keeps itself alive until then, and through the posted handlers beyond.
 class CoordinatorStream::Call
     : public grpc::ClientBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
       public std::enable_shared_from_this<Call> {
@@ -141,11 +142,11 @@ CoordinatorStream::~CoordinatorStream() = default;
 void CoordinatorStream::open() {
   if (call_) return;
   close_reason_.clear();
-  heard_ = false;
+  has_received_ = false;
   ++calls_;
   const auto secrets = daemon::read_secrets(trust_);
   if (!secrets.ok()) {
-    // Half of a renewal, perhaps: it is tried again like a coordinator that is away.
+    // Possibly a half-finished certificate renewal: retried like an absent coordinator.
     boost::asio::post(context_, [this, why = std::string(secrets.status().message())] {
       --calls_;
       callbacks_.on_closed(StreamEnd::kBroken, why);
@@ -191,7 +192,7 @@ void CoordinatorStream::on_written() {
 }
 
 void CoordinatorStream::on_read(const v1::CoordinatorMessage& message) {
-  if (!std::exchange(heard_, true)) repeat_evenly(port_of(address_));
+  if (!std::exchange(has_received_, true)) repeat_evenly(port_of(address_));
   callbacks_.on_message(message);
 }
 

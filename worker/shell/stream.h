@@ -1,7 +1,8 @@
-// The worker's end of Fleet.Connect: one bidirectional gRPC stream at a time, opened and given up as the core
-// wants.
+// The worker's end of Fleet.Connect: one bidirectional gRPC stream at a time, opened and closed on
+// the core's request.
 //
-// gRPC's threads only post to the event loop; every method and every callback runs on the loop's thread.
+// gRPC's threads only post to the event loop; every method and every callback runs on the loop's
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -22,32 +23,32 @@ class CoordinatorStream {
  public:
   struct Callbacks {
     std::function<void(const v1::CoordinatorMessage&)> on_message;
-    // The open stream ended.
+    // Called when the open stream has ended.
     std::function<void(StreamEnd end, const std::string& reason)> on_closed;
-    std::function<void()> on_room;  // there is room in the outbox again
+    std::function<void()> on_room;  // the outbox has room again
   };
 
   CoordinatorStream(boost::asio::io_context& context, std::string address,
                     daemon::ClientTrust trust, Callbacks callbacks);
-  // Requires !is_busy(): gRPC may still be calling back until then.
+  // Requires !is_busy(): until then gRPC may call back.
   ~CoordinatorStream();
   CoordinatorStream(const CoordinatorStream&) = delete;
   CoordinatorStream& operator=(const CoordinatorStream&) = delete;
 
-  // Starts a stream on a connection of its own, so that no back-off of an earlier one delays it, and with certificates and a token
-  // that are read now. Messages may be sent at once; failure to connect comes as on_closed.
+  // Opens a stream on a new connection, so that no back-off of an earlier one delays it; reads
+  // certificates and token anew. send() is allowed at once; a failure to connect calls on_closed.
   void open();
 
-  // Gives the open stream up; on_closed follows.
+  // Closes the open stream; on_closed follows.
   void close(const std::string& reason);
 
-  // Queues a message. When even the bounded outbox is full, the coordinator is stuck: the stream is closed.
+  // Queues a message. If the bounded outbox is full, the coordinator is stuck: closes the stream.
   void send(v1::WorkerMessage message);
 
-  // Bulk messages wait for their turn in the caller: they are welcome only while this holds.
+  // Returns whether the caller may send bulk messages; it must hold them back otherwise.
   bool has_room() const;
 
-  // A stream is open or still winding down.
+  // Returns whether a stream is open or still closing.
   bool is_busy() const { return calls_ > 0; }
 
  private:
@@ -66,7 +67,7 @@ class CoordinatorStream {
   std::deque<v1::WorkerMessage> outbox_;
   bool writing_ = false;
   std::string close_reason_;
-  bool heard_ = false;  // on the open stream
+  bool has_received_ = false;  // a message was received on the open stream
   int calls_ = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace muster::worker {
 namespace {
 
-// 0: no connection of IP.
+// Returns 0 if the descriptor is no IP connection.
 uint16_t peer_port_of(int fd) {
   sockaddr_storage peer{};
   socklen_t size = sizeof(peer);
@@ -31,7 +31,7 @@ void repeat_evenly(uint16_t peer_port) {
     int fd = -1;
     if (!absl::SimpleAtoi(entry->d_name, &fd) || peer_port_of(fd) != peer_port) continue;
     const int on = 1;
-    // What is no TCP refuses.
+    // Sockets other than TCP return an error.
     (void)setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
   }
 }

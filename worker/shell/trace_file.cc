@@ -14,7 +14,7 @@
 namespace muster::worker {
 namespace {
 
-// Agents run as users of their own.
+// Log agents run as other users.
 constexpr mode_t kFileMode = 0644;
 
 }  // namespace
@@ -26,7 +26,7 @@ void TraceFile::close_file() {
   fd_ = -1;
 }
 
-// The folder is often under /tmp, where others may put links in our way.
+// The folder is often under /tmp, where other users may place links.
 absl::Status TraceFile::open() {
   if (fd_ >= 0) return absl::OkStatus();
   fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
@@ -58,7 +58,7 @@ absl::Status TraceFile::append(std::string_view line) {
   const ssize_t written = write(fd_, whole.data(), whole.size());
   if (written < 0) return errno_status(errno, absl::StrCat("writing ", path_));
   if (static_cast<size_t>(written) == whole.size()) return absl::OkStatus();
-  // Half a line would spoil the next one.
+  // A partial line would corrupt the next one.
   if (ftruncate(fd_, lseek(fd_, 0, SEEK_END) - written) != 0) close_file();
   return absl::ResourceExhaustedError(absl::StrCat("writing ", path_, ": the disk is full"));
 }

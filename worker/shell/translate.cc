@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kTextBytesMax = 1'024;   // reasons and details: a sentence or a line
 constexpr size_t kAddressBytesMax = 512;  // host:port
-constexpr int64_t kIntervalMsMax =
-    86'400'000;  // a day: beyond any interval or grace, far from overflow
+// a day: beyond any interval or grace, far from overflow
+constexpr int64_t kIntervalMsMax = 86'400'000;
 
 Duration milliseconds(int64_t ms) {
   return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kIntervalMsMax));

@@ -1,4 +1,4 @@
-// Between the wire's messages and the core's values. Translates and bounds; decides nothing.
+// Translates between wire messages and the core's values, and bounds them. Makes no decisions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -10,20 +10,21 @@
 
 namespace muster::worker {
 
-// InvalidArgument for a message that is no event (LogAck, an empty or unknown body) or is out of bounds.
+// Returns InvalidArgument for a message that is not an event (LogAck, an empty or unknown body) or
+// out of bounds.
 absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message);
 
 v1::WorkerMessage to_message(const SendRegister& action);
 v1::WorkerMessage to_message(const SendLeaving& action);
 v1::WorkerMessage to_message(const SendHeartbeat& action);
 v1::WorkerMessage to_message(const SendStackReport& action);
-// Names that have no room in a message are left out, their addresses are not.
+// Leaves out symbols that do not fit into a message, but keeps their addresses.
 v1::WorkerMessage to_message(const SendSymbols& action);
 v1::WorkerMessage to_message(const SendNodeChecked& action);
 v1::WorkerMessage to_message(const SendRankExited& action);
 v1::WorkerMessage to_message(LogChunk&& chunk);
 
-// The rank that a LogAck is about.
+// Returns the rank of a LogAck.
 RankKey key_of(const v1::LogAck& ack);
 
 }  // namespace muster::worker

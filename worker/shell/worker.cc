@@ -15,10 +15,11 @@
 namespace muster::worker {
 namespace {
 
-// Slurm signals every process of a job whose time is over twice within milliseconds. That is one wish, and no second one to kill.
-constexpr Duration kSameWish = std::chrono::seconds(2);
+// Slurm signals every process of a job twice within milliseconds when its time is over. Both count
+// as one request to leave, not as a second one that kills.
+constexpr Duration kSameRequest = std::chrono::seconds(2);
 
-// What a shell would have ended with.
+// Returns the exit code that a shell would have returned.
 int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
   if (request.launch->spec.command.empty()) return to_int(ExitCode::kFailure);
   if (absl::IsNotFound(problem)) return to_int(ExitCode::kProgramNotFound);
@@ -44,7 +45,8 @@ void Worker::handle(const Event& event) {
   step_all();
 }
 
-// Actions may cause events at once (a spawn succeeds): those wait here until the actions before are done.
+// Actions may raise events at once (a spawn succeeds): those wait until the current actions are
+// carried out.
 void Worker::step_all() {
   if (stepping_) return;
   stepping_ = true;
@@ -87,18 +89,18 @@ void Worker::wait_for_signals() {
   });
 }
 
-// To ask twice kills.
+// A second request kills the ranks.
 bool Worker::is_asked_already(int signo) {
   if (!core_->leaving()) {
-    told_at_ = monotonic_now();
+    leave_requested_at_ = monotonic_now();
     return false;
   }
-  // A terminal that closes may send two of them.
+  // A closing terminal may send two of them.
   if (signo == SIGHUP) return true;
-  return signo == SIGTERM && monotonic_now() - told_at_ < kSameWish;
+  return signo == SIGTERM && monotonic_now() - leave_requested_at_ < kSameRequest;
 }
 
-// What they leave behind is read beside the loop; until then the core takes them for alive.
+// Reads the evidence of ended ranks beside the loop; until then the core considers them alive.
 void Worker::reap_children() {
   std::vector<EndedRank> ended;
   for (const ReapedRank& end : reaper_.reap()) {
@@ -130,7 +132,7 @@ void Worker::reap_children() {
   end_reader_.read(std::move(ended));
 }
 
-void Worker::tell_end(const RankReaped& event) {
+void Worker::report_end(const RankReaped& event) {
   spdlog::info("{} ended: exit code {}, signal {}, last step {}: {}", to_string(event.key),
                event.exit_code, event.signal, event.last_step, event.detail);
   ending_.erase(event.key);
@@ -170,7 +172,8 @@ void Worker::carry_out(const SignalRank& action) {
   reaper_.signal(action.key, action.signo);
 }
 
-// What a rank writes is news of it where nothing else is; then there are figures without a page, too.
+// Counts output as progress if the rank reports nothing else; then there are figures without a
+// page, too.
 absl::StatusOr<RankFigures> Worker::figures_of(const RankKey& key, const Core::RankState& rank) {
   auto figures = launcher_.read_page(key, rank.local_rank, rank.pid);
   const bool speaks =
@@ -193,7 +196,7 @@ void Worker::carry_out(const ReadPages& action) {
       metrics_.count_steps(rank->second.figures, *figures);
       event.pages.push_back({key, *figures});
     } else {
-      // Before a rank has made its page there is nothing to read.
+      // There is nothing to read until the rank has created its page.
       spdlog::debug("{}: {}", to_string(key), std::string(figures.status().message()));
     }
   }
@@ -232,8 +235,8 @@ void Worker::carry_out(const SendLeaving& action) { stream_.send(to_message(acti
 
 void Worker::carry_out(const SendHeartbeat& action) {
   metrics_.count_heartbeat(monotonic_now());
-  reap_children();  // whose end came while their stack was read
-  look_at_gpus();
+  reap_children();  // also ranks that ended while their stack was read
+  check_gpus();
   metrics_.set_stack_traces(stack_tracer_.taken(), stack_tracer_.dropped());
   stream_.send(to_message(action));
   logs_.pump(true);
@@ -255,7 +258,7 @@ void Worker::carry_out(const SendRankExited& action) {
   logs_.pump(true);
 }
 
-// Reports in order, each after the last byte of its rank's log.
+// Sends reports in order, each after the last byte of its rank's log.
 void Worker::send_due_reports() {
   std::erase_if(due_reports_, [&](const SendRankExited& report) {
     if (!logs_.is_drained(report.key)) return false;

@@ -1,5 +1,5 @@
-// The worker's shell: one event loop that turns the stream, processes, files, signals and timers into events of
-// the core, and carries the core's actions out.
+// The worker's shell: one event loop that turns the stream, processes, files, signals and timers
+// into events of the core, and carries out the core's actions.
 #pragma once
 
 #include <deque>
@@ -38,17 +38,18 @@
 
 namespace muster::worker {
 
-// With this process's CUDA_VISIBLE_DEVICES.
+// Returns `options` with this process's CUDA_VISIBLE_DEVICES.
 GpuWatchOptions gpu_watch_options(GpuWatchOptions options);
 
 class Worker {
  public:
-  // Checks the options, listens, and writes the port file. The errors are what the operator has to change.
+  // Checks the options, listens, and writes the port file. Errors state what the operator must
+  // change.
   static absl::StatusOr<std::unique_ptr<Worker>> create(const WorkerOptions& options);
   ~Worker();
 
-  // Runs until the core leaves; returns the program's exit code. The calling thread starts the ranks, which the
-  // kernel kills when it ends.
+  // Runs until the core leaves; returns the program's exit code. The calling thread starts the
+  // ranks: the kernel kills them when it ends.
   int run();
 
  private:
@@ -64,7 +65,7 @@ class Worker {
   void wait_for_signals();
   bool is_asked_already(int signo);
   void reap_children();
-  void tell_end(const RankReaped& event);
+  void report_end(const RankReaped& event);
 
   void carry_out(const Connect& action);
   void carry_out(const Disconnect& action);
@@ -98,36 +99,36 @@ class Worker {
   absl::StatusOr<RankFigures> figures_of(const RankKey& key, const Core::RankState& rank);
   void stop_when_closed();
 
-  void look_at_gpus();
+  void check_gpus();
   NodeCheckDone with_gpus(NodeCheckDone done) const;
   StacksRead with_gpus(StacksRead read) const;
 
   boost::asio::io_context context_{1};
   boost::asio::steady_timer timer_{context_};
   boost::asio::signal_set signals_{context_};
-  Instant told_at_{};  // to leave, by the first signal
+  Instant leave_requested_at_{};  // time of the first signal that stops the worker
   const Incarnation incarnation_;
   const std::string coordinator_;
   const std::unique_ptr<GpuWatch> gpus_;
-  std::vector<std::string> missing_gpus_;  // that were here in an earlier life
+  std::vector<std::string> missing_gpus_;  // present in an earlier run of the worker
   std::string no_gpus_because_;            // empty: there are some
-  uint64_t gpu_changes_ = 0;               // that the core has been told of
+  uint64_t gpu_changes_ = 0;               // last value reported to the core
   bool gpus_are_silent_ = false;
   Launcher launcher_;
   Reaper reaper_;
   Metrics metrics_;
   LogShipper logs_;
-  OutputWatch outputs_;  // of ranks whose output is their sign of life
+  OutputWatch outputs_;  // of ranks whose output is their sign of progress
   CoordinatorStream stream_;
-  uint64_t streams_ = 0;  // that were opened
+  uint64_t streams_ = 0;  // opened so far
   EndReader end_reader_;
-  std::set<RankKey> ending_;  // reaped, and the core has yet to hear of it
+  std::set<RankKey> ending_;  // reaped, not yet reported to the core
   StackTools stack_tools_;
   StackReader stack_reader_;
   StackTracer stack_tracer_;
   NodeChecker node_checker_;
   FolderRemover folder_remover_;
-  // What was known when a rank was started.
+  // State recorded at a rank's start.
   struct Start {
     Instant at{};
     OomKillCounter oom_kills;
@@ -136,13 +137,13 @@ class Worker {
   std::map<RankKey, Start> starts_;
   const std::string proc_root_;
   std::unique_ptr<RendezvousServer> rendezvous_;
-  std::unique_ptr<ProgramPorts> program_ports_;  // none: there was no room for them
+  std::unique_ptr<ProgramPorts> program_ports_;  // null: no block was free
   std::unique_ptr<daemon::HttpServer> http_;
   std::unique_ptr<Core> core_;
 
-  std::deque<Event> pending_;  // events that came up while the core's actions were carried out
+  std::deque<Event> pending_;  // events raised while the core's actions are carried out
   bool stepping_ = false;
-  std::vector<SendRankExited> due_reports_;  // wait for the rest of their rank's log
+  std::vector<SendRankExited> due_reports_;  // waiting for the rest of their rank's log
   bool leaving_ = false;
   int exit_code_ = 0;
 };

@@ -1,4 +1,4 @@
-// Everything that can be wrong with a worker before it runs.
+// Checks of the worker's options and environment before it runs.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -38,7 +38,8 @@ std::string name_of(const WorkerOptions& options) {
   return options.name.empty() ? daemon::host_name() : options.name;
 }
 
-// By which other machines reach this worker's ranks: a wildcard is no address to connect to.
+// Returns an address at which other machines reach this worker's ranks: a wildcard is no address to
+// connect to.
 std::string reachable_host(const daemon::Endpoint& endpoint) {
   const bool wildcard = endpoint.host == "0.0.0.0" || endpoint.host == "::";
   return wildcard ? daemon::host_name() : endpoint.host;
@@ -54,11 +55,12 @@ absl::Status check_name(const std::string& name) {
                                                  " letters, digits, '.', '_' or '-'"));
 }
 
-// An init container may have asked for them. One line; what has no switches has an empty file.
+// An init container may have written the file. It has one line; a node without switches has an
+// empty file.
 absl::StatusOr<std::string> switches_of(const WorkerOptions& options) {
   if (options.switches_file.empty()) return options.switches;
   std::ifstream file(options.switches_file);
-  constexpr size_t kLineBytes = 4096;  // beyond what a coordinator takes
+  constexpr size_t kLineBytes = 4096;  // above the coordinator's limit
   std::string line(kLineBytes, '\0');
   file.read(line.data(), static_cast<std::streamsize>(line.size()));
   if (!file.is_open())
@@ -66,8 +68,7 @@ absl::StatusOr<std::string> switches_of(const WorkerOptions& options) {
         absl::StrCat("--switches-file=", options.switches_file, " cannot be read"));
   line.resize(static_cast<size_t>(file.gcount()));
   line.resize(std::min(line.size(), line.find('\n')));
-  if (line.find_first_not_of('.') == std::string::npos)
-    line.clear();  // of a node without the labels
+  if (line.find_first_not_of('.') == std::string::npos) line.clear();  // a node without the labels
   return line;
 }
 
@@ -97,7 +98,7 @@ absl::StatusOr<daemon::Endpoint> check_listener(std::string_view flag, const std
   return endpoint;
 }
 
-// What the coordinator says is run here, so on the way nobody may put words into its mouth.
+// The worker runs what the coordinator requests, so no other process may modify the connection.
 absl::Status check_coordinator(const WorkerOptions& options) {
   const auto endpoint = daemon::parse_endpoint("--coordinator", options.coordinator);
   if (!endpoint.ok()) return endpoint.status();
@@ -114,8 +115,8 @@ absl::Status check_coordinator(const WorkerOptions& options) {
                    "--tls-ca and --token-file, or say --insecure if the network is trusted"));
 }
 
-// Two workers in one folder would write each other's configs, pages and logs. The lock lasts as long
-// as the process, and its descriptor is not inherited by ranks.
+// Two workers in one folder would overwrite each other's configs, pages and logs. The lock lasts as
+// long as the process; ranks do not inherit its descriptor.
 absl::Status lock_work_dir(const std::string& work_dir) {
   const std::string path = work_dir + "/worker.lock";
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -138,8 +139,8 @@ absl::Status lock_work_dir(const std::string& work_dir) {
   return absl::OkStatus();
 }
 
-// A slot's share, however many ranks run now: jobs that share the node do not know of each other, and a job's speed does
-// not depend on who else is there.
+// Returns a slot's share of the cores, however many ranks run now: jobs that share the node are
+// independent, and a job's speed must not depend on its neighbours.
 int32_t cores_per_slot(int32_t slots) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -154,7 +155,7 @@ std::vector<std::string> current_environment() {
 }
 
 void tell_gpus(const GpuReport& report) {
-  if (!report.looked) {
+  if (!report.is_listed) {
     spdlog::warn("NVML has not said within {} s what GPUs there are: this worker offers none",
                  to_seconds(kGpusFoundWithin));
     return;
@@ -163,7 +164,8 @@ void tell_gpus(const GpuReport& report) {
   for (const std::string& missing : report.missing) spdlog::warn("{}", missing);
 }
 
-// A flag has to be right; a variable that others read, too, may mean something else to them.
+// An invalid flag is an error; an invalid environment variable, which other programs read, too, is
+// only logged.
 absl::StatusOr<std::optional<OtlpTarget>> find_otlp(const std::string& flag) {
   const auto value_of = [](const char* name) {
     const char* value = getenv(name);
@@ -206,13 +208,13 @@ Worker::Worker(const WorkerOptions& options, std::unique_ptr<GpuWatch> gpus,
                                    const std::string& reason) { on_closed(end, reason); },
                .on_room = [this] { logs_.pump(); }}),
       end_reader_(context_, launcher_, {.kernel_log = kKernelLog, .gpus = gpus_.get()},
-                  [this](const RankReaped& end) { tell_end(end); }),
+                  [this](const RankReaped& end) { report_end(end); }),
       stack_reader_(context_, launcher_, stack_tools_, options.proc_root,
                     {.on_stacks = [this](StacksRead read) { handle(with_gpus(std::move(read))); },
                      .on_symbols = [this](SymbolsRead read) { handle(std::move(read)); },
                      .on_message =
                          [this](uint64_t stream, v1::WorkerMessage message) {
-                           // What an earlier stream asked for is nobody's any more.
+                           // Drops messages that an earlier stream requested.
                            if (stream == streams_) stream_.send(std::move(message));
                          }}),
       stack_tracer_(context_, stack_tools_, std::move(tracer),
@@ -282,9 +284,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   boost::system::error_code error;
   signals_.add(SIGCHLD, error);
   for (const int signo : daemon::leave_signals()) signals_.add(signo, error);
-  signals_.add(
-      SIGUSR1,
-      error);  // Slurm's word for a time limit that is near, where it is sent to all of a step
+  signals_.add(SIGUSR1,
+               error);  // sent by Slurm to all processes of a step before its time limit
   if (error) return absl::InternalError(absl::StrCat("handling signals: ", error.message()));
   auto store = RendezvousServer::start(context_, rendezvous);
   if (!store.ok()) return store.status();
@@ -331,14 +332,15 @@ std::map<std::string, daemon::HttpHandler> Worker::pages() {
          metrics_.set_gpus(gpus_->report(), monotonic_now());
          reply({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(monotonic_now())});
        }},
-      // From the loop itself: one that hangs leaves the page unanswered.
+      // Served by the event loop itself: if the loop hangs, the page does not answer.
       {"/healthz",
        [this](const daemon::HttpReply& reply) {
          boost::asio::post(context_, [reply] { reply({200, kText, "ok\n"}); });
        }},
       {"/readyz", [this](const daemon::HttpReply& reply) {
          if (metrics_.registered()) return reply({200, kText, "ok\n"});
-         // A coordinator that is away for a while makes nobody useless whose ranks run on.
+         // A worker whose ranks keep running is ready even if the coordinator is absent for a
+         // while.
          if (metrics_.has_ranks())
            return reply({200, kText, "its ranks run on without " + coordinator_ + "\n"});
          reply({503, kText, "not registered with " + coordinator_ + "\n"});

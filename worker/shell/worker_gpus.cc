@@ -1,4 +1,4 @@
-// What the worker makes of the news of its GPUs. Nothing here calls NVML.
+// The worker's reactions to GPU changes. Nothing here calls NVML.
 #include <algorithm>
 #include <utility>
 
@@ -11,7 +11,7 @@
 
 namespace muster::worker {
 
-void Worker::look_at_gpus() {
+void Worker::check_gpus() {
   const Instant now = monotonic_now();
   const GpuReport report = gpus_->report();
   const std::string silence = nvml_silence(report, now);

@@ -18,7 +18,7 @@ constexpr size_t kFramePointer = 29;
 constexpr size_t kStackPointer = 31;
 constexpr std::array<size_t, 6> kArguments = {0, 1, 2, 3, 4, 5};
 #endif
-constexpr int kLinksMin = 2;  // one may be a chance
+constexpr int kLinksMin = 2;  // a single link may be a coincidence
 
 struct FrameRecord {
   uint64_t next = 0;
@@ -64,7 +64,7 @@ std::optional<ThreadCopy> copy_blocked_thread(const std::string& proc_root, pid_
   copy.registers.instruction = position->instruction;
   copy.registers.stack_pointer = position->stack_pointer;
   copy.registers.dwarf[kStackPointer] = position->stack_pointer;
-  // vfork keeps its return address in one of these.
+  // vfork keeps its return address in one of these registers.
   for (size_t i = 0; i < kArguments.size(); ++i)
     copy.registers.dwarf.at(kArguments.at(i)) = position->arguments.at(i);
 #if defined(__x86_64__)

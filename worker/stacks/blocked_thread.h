@@ -1,4 +1,4 @@
-// The stack of a thread that waits in the kernel and cannot be stopped (D state), read while it stands there.
+// Reads the stack of a thread in D state, which cannot be stopped, while it waits in the kernel.
 #pragma once
 
 #include <sys/types.h>
@@ -11,13 +11,15 @@
 
 namespace muster::worker {
 
-// As if it had been stopped, from what /proc/PID/task/TID/syscall tells: stack pointer, program counter and the call's arguments. The frame pointer is
-// the first word of the stack that begins a chain of frames; the other registers are not known, which functions that are
-// compiled without frame pointers seldom need. nullopt: the kernel does not tell, or the thread runs.
+// Copies the thread as if it were stopped, from /proc/PID/task/TID/syscall: stack pointer, program
+// counter and the call's arguments. The frame pointer is the first stack word that begins a chain
+// of frames. The other registers are unknown; functions compiled without frame pointers seldom need
+// them. Returns nullopt if the kernel does not reveal the values or the thread runs.
 std::optional<ThreadCopy> copy_blocked_thread(const std::string& proc_root, pid_t pid, pid_t tid,
                                               const ProcessMap& map);
 
-// Where in a copied stack the innermost frame record (the caller's frame pointer, a return address) lies; 0: nowhere.
+// Returns the address in a copied stack of the innermost frame record (the caller's frame pointer,
+// a return address); 0: none.
 uint64_t find_frame_record(const ThreadCopy& thread, const ProcessMap& map);
 
 }  // namespace muster::worker

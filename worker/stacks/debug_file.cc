@@ -22,7 +22,8 @@
 namespace muster::worker {
 namespace {
 
-// What is read of one file: sections with DWARF are read whole. A debug build of PyTorch has more, and is named by its symbols alone.
+// Bound of one file: sections with DWARF are read completely. A debug build of PyTorch has more,
+// and is resolved by its symbol table alone.
 constexpr uint64_t kDwarfBytesMax = uint64_t{1} << 30;
 
 uint64_t dwarf_bytes(Elf* elf) {
@@ -38,7 +39,8 @@ uint64_t dwarf_bytes(Elf* elf) {
   return bytes;
 }
 
-// The linkage name of a function's entry, or the plain one of C; nullptr: none. What is inlined refers to its abstract entry.
+// Returns the linkage name of a function's entry, or the plain name in C; nullptr: none. An inlined
+// function refers to its abstract entry.
 const char* function_name(Dwarf_Die* function) {
   Dwarf_Attribute attribute;
   for (const unsigned int name : {DW_AT_linkage_name, DW_AT_MIPS_linkage_name, DW_AT_name}) {
@@ -49,7 +51,7 @@ const char* function_name(Dwarf_Die* function) {
   return nullptr;
 }
 
-// The function that was inlined at `address`, the innermost one; empty: none was.
+// Returns the innermost function that was inlined at `address`; empty: none.
 std::string inlined_function(Dwarf_Die* unit, uint64_t address) {
   Dwarf_Die* scopes = nullptr;
   const int count = dwarf_getscopes(unit, address, &scopes);
@@ -75,7 +77,7 @@ std::unique_ptr<DebugFile> DebugFile::open(int fd, std::string path, std::string
 DebugFile::DebugFile(int fd, std::string path, std::string debug_folder)
     : fd_(fd), path_(std::move(path)), debug_folder_(std::move(debug_folder)) {
   elf_version(EV_CURRENT);
-  // Reads and not a mapping: somebody may cut the file off while it is used.
+  // Read instead of mapped: another process may truncate the file.
   elf_ = elf_begin(fd_, ELF_C_READ, nullptr);
   struct stat status {};
   if (fstat(fd_, &status) == 0) bytes_ = static_cast<uint64_t>(status.st_size);
@@ -99,7 +101,7 @@ bool DebugFile::report() {
     GElf_Phdr header;
     if (gelf_getphdr(elf_, static_cast<int>(i), &header) == nullptr) return false;
     if (header.p_type != PT_LOAD) continue;
-    // As libdwfl counts: the place is the file's own, so that there is no bias between addresses.
+    // Counts as libdwfl does: the base is the file's own, so that addresses have no bias.
     if (end == 0) start = header.p_vaddr & -std::max<uint64_t>(header.p_align, 1);
     end = std::max(end, header.p_vaddr + header.p_memsz);
     if ((header.p_flags & PF_X) != 0) code_.push_back({header.p_vaddr, header.p_memsz});
@@ -124,7 +126,7 @@ bool DebugFile::report() {
 
 FrameSymbol DebugFile::symbol(uint64_t address, Instant deadline) {
   FrameSymbol symbol;
-  // Elsewhere are the linker's marks, which name whatever follows them.
+  // Symbols elsewhere are the linker's marks, which would name unrelated code after them.
   const bool is_code = std::ranges::any_of(code_, [&](const Code& code) {
     return address >= code.address && address - code.address < code.bytes;
   });
@@ -133,7 +135,7 @@ FrameSymbol DebugFile::symbol(uint64_t address, Instant deadline) {
   GElf_Sym entry{};
   const char* name =
       dwfl_module_addrinfo(module_, address, &offset, &entry, nullptr, nullptr, nullptr);
-  // The nearest symbol before it may be one that ends before it.
+  // The nearest symbol before the address may end before it.
   if (name != nullptr && (entry.st_size == 0 || offset < entry.st_size))
     symbol.function = demangled(name, kFrameTextBytesMax);
   if (!has_dwarf_) return symbol;
@@ -150,7 +152,7 @@ FrameSymbol DebugFile::symbol(uint64_t address, Instant deadline) {
   return symbol;
 }
 
-// The compilation unit with the code; not every compiler writes the table that says which.
+// Returns the compilation unit of the code; not every compiler writes the table that maps it.
 Dwarf_Die* DebugFile::unit_of(uint64_t address, Dwarf_Addr& bias, Instant deadline) {
   Dwarf_Die* unit = dwfl_module_addrdie(module_, address, &bias);
   if (unit != nullptr) return unit;

@@ -1,4 +1,4 @@
-// An ELF file opened for its names: symbol tables, and DWARF in it or in its separate debug file.
+// An ELF file opened for its symbols: symbol tables, and DWARF in it or in its separate debug file.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,14 @@ namespace muster::worker {
 
 class DebugFile {
  public:
-  // Takes `fd`, an ELF file that was checked to be the right one. nullptr: it is damaged. `path`: where debug links start from.
+  // Takes ownership of `fd`, an ELF file that was checked to be the right one. Returns nullptr if
+  // it is damaged. `path`: base of debug links.
   static std::unique_ptr<DebugFile> open(int fd, std::string path, std::string debug_folder);
   ~DebugFile();
   DebugFile(const DebugFile&) = delete;
   DebugFile& operator=(const DebugFile&) = delete;
 
-  // `address` as the file's symbols count.
+  // Requires an `address` as in the file's symbols, without the load bias.
   FrameSymbol symbol(uint64_t address, Instant deadline);
 
   uint64_t bytes() const { return bytes_; }
@@ -46,7 +47,7 @@ class DebugFile {
   const std::string path_;
   const std::string debug_folder_;
   uint64_t bytes_ = 0;
-  Elf* elf_ = nullptr;  // libdwfl's, once it has asked
+  Elf* elf_ = nullptr;  // libdwfl's, once it has asked for it
   bool handed_over_ = false;
   bool has_dwarf_ = false;
   std::vector<Code> code_;  // executable segments

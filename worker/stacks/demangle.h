@@ -6,12 +6,12 @@
 
 namespace muster::worker {
 
-// `symbol` demangled when it is a mangled name, printable, at most `bytes_max` long. Abseil's demangler and not abi::__cxa_demangle: a
-// few hundred bytes of symbol can stand for gigabytes of name, which that one makes; and without template and function arguments,
-// as this one writes them, names can be read in a line.
+// Returns `symbol`, demangled if it is a mangled name; printable, at most `bytes_max` long. Uses
+// Abseil's demangler instead of abi::__cxa_demangle: that one can expand a few hundred bytes of
+// symbol to gigabytes, and Abseil's omits template and function arguments, so names fit in a line.
 std::string demangled(const char* symbol, size_t bytes_max);
 
-// `text` printable and in one line; what is longer than `bytes_max` is cut and ends in "…".
+// Returns `text` as one printable line; longer than `bytes_max`: cut, ending in "…".
 std::string bounded_text(std::string text, size_t bytes_max);
 
 }  // namespace muster::worker

@@ -26,11 +26,11 @@ namespace muster::worker {
 namespace {
 
 constexpr size_t kRecordBytesMax = 8192;  // the kernel's own bound
-constexpr size_t kRecordsMax =
-    100'000;  // its buffer has some ten thousand; new ones may come while it is read
+// the kernel's buffer has some ten thousand; new ones may come during the read
+constexpr size_t kRecordsMax = 100'000;
 
-// Words of messages that explain a death or a stand-still, in lower case.
-constexpr std::array<std::string_view, 20> kTelling = {
+// Substrings, in lower case, of messages that explain a death or a stall.
+constexpr std::array<std::string_view, 20> kRelevantWords = {
     "out of memory",  "oom-kill",      "invoked oom-killer", "oom_reaper",
     "nvrm: xid",      "nvlink",        "hung_task",          "blocked for more than",
     "i/o error",      "buffer i/o",    "ext4-fs error",      "xfs",
@@ -40,7 +40,7 @@ constexpr std::array<std::string_view, 20> kTelling = {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Whether `text` has the number as a word of its own.
+// Returns whether `text` has the number as a separate word.
 bool names_pid(std::string_view text, pid_t pid) {
   const std::string number = absl::StrCat(pid);
   for (size_t at = text.find(number); at != std::string_view::npos;
@@ -48,7 +48,8 @@ bool names_pid(std::string_view text, pid_t pid) {
     const size_t end = at + number.size();
     const bool begins = at == 0 || (!is_digit(text[at - 1]) && text[at - 1] != '.');
     const bool ends = end == text.size() || (!is_digit(text[end]) && text[end] != '.');
-    // "123kB", "0x123", "+123/0x": figures, not processes. Ids stand behind a blank, a bracket, a colon, an equals sign or a slash.
+    // "123kB", "0x123", "+123/0x" are values, not processes. Pids follow a blank, a bracket, a
+    // colon, an equals sign or a slash.
     const bool after_mark =
         at == 0 || std::string_view(" [(:=/").find(text[at - 1]) != std::string_view::npos;
     const bool before_mark =
@@ -58,7 +59,7 @@ bool names_pid(std::string_view text, pid_t pid) {
   return false;
 }
 
-// "6,1234,987654321,-;text\n KEY=value": level, number, microseconds, flags.
+// Parses "6,1234,987654321,-;text\n KEY=value": level, number, microseconds, flags.
 std::optional<KernelMessage> parse_record(std::string_view record) {
   const size_t semicolon = record.find(';');
   if (semicolon == std::string_view::npos) return std::nullopt;
@@ -77,8 +78,9 @@ std::optional<KernelMessage> parse_record(std::string_view record) {
 bool is_relevant(const KernelMessage& message, const KernelMessageQuery& query) {
   if (message.at < query.since) return false;
   const std::string lower = absl::AsciiStrToLower(message.text);
-  const bool telling = std::ranges::any_of(
-      kTelling, [&](std::string_view words) { return lower.find(words) != std::string::npos; });
+  const bool telling = std::ranges::any_of(kRelevantWords, [&](std::string_view words) {
+    return lower.find(words) != std::string::npos;
+  });
   return telling ||
          std::ranges::any_of(query.pids, [&](pid_t pid) { return names_pid(message.text, pid); });
 }
@@ -106,7 +108,8 @@ std::vector<KernelMessage> read_kernel_messages(const std::string& path,
   std::vector<std::string> records;
   std::vector<char> buffer(kRecordBytesMax);
   for (size_t i = 0; i < kRecordsMax; ++i) {
-    // One record per read; EPIPE: it was overwritten before it was read, and the next one is there.
+    // Each read returns one record. EPIPE: the record was overwritten before the read; the next one
+    // is available.
     const ssize_t got = read(fd, buffer.data(), buffer.size());
     if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;
     if (got <= 0) break;
@@ -115,7 +118,7 @@ std::vector<KernelMessage> read_kernel_messages(const std::string& path,
   return relevant_kernel_messages(records, query);
 }
 
-bool says_oom_killed(std::span<const KernelMessage> messages, pid_t pid) {
+bool reports_oom_kill(std::span<const KernelMessage> messages, pid_t pid) {
   const std::string killed = absl::StrCat("Killed process ", pid, " ");
   return std::ranges::any_of(messages, [&](const KernelMessage& message) {
     return message.text.find(killed) != std::string::npos;

@@ -1,12 +1,13 @@
-// A thread that nobody joins: it may never come back from the kernel, where a process or a file system does not answer. What it uses must be its own,
-// or shared.
+// A detached thread for calls that may never return from the kernel (a process or file system that
+// hangs). It must own or share everything that it uses.
 #pragma once
 
 #include <functional>
 
 namespace muster::worker {
 
-// All signals are the others'. False: the system has no room for it.
+// Starts `body` on the thread with all signals blocked. Returns false if the system lacks
+// resources.
 bool start_lone_thread(std::function<void()> body);
 
 }  // namespace muster::worker

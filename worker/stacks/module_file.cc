@@ -23,7 +23,7 @@
 namespace muster::worker {
 namespace {
 
-// Whether the open file is what is mapped.
+// Returns whether the open file is the mapped one.
 bool is_module(int fd, const MappedModule& module, const std::string& build_id) {
   if (!build_id.empty()) return file_build_id(fd) == build_id;
   struct stat status {};
@@ -104,7 +104,7 @@ int open_debug_file(const std::string& debug_folder, const DebugLink& link) {
                                        link.build_id.substr(2), ".debug"));
     if (fd >= 0) return fd;
   }
-  // A name and not a path: it comes from the file.
+  // The name comes from the file, so it must not be a path.
   if (link.name.empty() || absl::StrContains(link.name, "/")) return -1;
   const std::string folder = link.path.substr(0, link.path.rfind('/') + 1);
   for (const std::string& path :

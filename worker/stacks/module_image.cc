@@ -15,7 +15,7 @@ constexpr uint64_t kUnwindHeaderBytesMax = 256ULL << 20;  // 8 bytes per functio
 constexpr uint64_t kFramesBytesMax = 512ULL << 20;        // some 30 bytes per function
 constexpr uint64_t kFramesChunkBytes = 256 << 10;
 
-// The segment that has `address`; nullptr: none.
+// Returns the segment that contains `address`; nullptr: none.
 const ModuleHeaders::Segment* segment_of(const ModuleHeaders& headers, uint64_t address) {
   const auto found = std::ranges::find_if(headers.segments, [&](const auto& segment) {
     return address >= segment.address && address - segment.address < segment.bytes;
@@ -57,7 +57,7 @@ bool ModuleImage::fill(pid_t pid, const ModuleHeaders& headers) {
     uint8_t frames_encoding;
     uint8_t count_encoding;
     uint8_t table_encoding;
-    int32_t frames;  // relative to its own place
+    int32_t frames;  // relative to its own address
   } unwind{};
   static_assert(sizeof(unwind) == 8);
   constexpr uint8_t kRelativeSigned4 =
@@ -81,7 +81,8 @@ bool ModuleImage::copy_range(pid_t pid, const ModuleHeaders& headers, uint64_t a
   return read_memory(pid, address, data_ + offset, size) == size;
 }
 
-// Entries of .eh_frame, each behind its length, to the one of length 0 or the segment's end: its size stands nowhere in memory.
+// Copies entries of .eh_frame, each after its length, up to the one of length 0 or the segment's
+// end: its size is not stored in memory.
 bool ModuleImage::copy_frames(pid_t pid, const ModuleHeaders& headers, uint64_t address) {
   const ModuleHeaders::Segment* segment = segment_of(headers, address);
   if (segment == nullptr) return false;
@@ -109,7 +110,8 @@ std::shared_ptr<const ModuleImage> ModuleImages::get(pid_t pid, const ModuleHead
     const std::lock_guard lock(mutex_);
     if (auto image = images_[headers.build_id].lock()) return image;
   }
-  // Without the lock: a process may take long to be read. Two that meet here have a copy each, of which one stays.
+  // Copies without the lock, because reading a process may take long. Two concurrent calls make a
+  // copy each; one is kept.
   auto image = ModuleImage::copy(pid, headers);
   const std::lock_guard lock(mutex_);
   std::erase_if(images_, [](const auto& entry) { return entry.second.expired(); });

@@ -1,6 +1,7 @@
-// The part of an ELF file that unwinding needs, copied from the memory of a process that has it mapped: headers, .eh_frame_hdr and
-// .eh_frame. So no file is opened: it may have been deleted, replaced, cut off, lie in another mount namespace or on a file
-// system that does not answer. Ranks that run the same code share the copy.
+// The part of an ELF file that unwinding needs, copied from the memory of a process that has it
+// mapped: headers, .eh_frame_hdr and .eh_frame. No file is opened: it may be deleted, replaced,
+// truncated, in another mount namespace or on a file system that hangs. Ranks that run the same
+// code share the copy.
 #pragma once
 
 #include <sys/types.h>
@@ -15,10 +16,10 @@
 
 namespace muster::worker {
 
-// Bytes at the places that they have in the file; what was not copied takes no memory and reads as zeros.
+// Bytes at their file offsets; bytes that were not copied take no memory and read as zeros.
 class ModuleImage {
  public:
-  // nullptr: the module has no .eh_frame_hdr, or it cannot be read.
+  // Returns nullptr if the module has no .eh_frame_hdr or cannot be read.
   static std::shared_ptr<const ModuleImage> copy(pid_t pid, const ModuleHeaders& headers);
   ~ModuleImage();
   ModuleImage(const ModuleImage&) = delete;
@@ -38,7 +39,7 @@ class ModuleImage {
   const size_t size_;
 };
 
-// Images in use, by build id. Any thread.
+// A cache of images in use, by build id. Thread-safe.
 class ModuleImages {
  public:
   std::shared_ptr<const ModuleImage> get(pid_t pid, const ModuleHeaders& headers);

@@ -21,7 +21,7 @@ namespace muster::worker {
 namespace {
 
 constexpr size_t kStatBytesMax = 4096;     // some fifty numbers
-constexpr size_t kStatusBytesMax = 16384;  // masks of processors grow with the machine
+constexpr size_t kStatusBytesMax = 16384;  // processor masks grow with the machine
 constexpr size_t kKernelStackBytesMax = 16384;
 constexpr size_t kKernelFramesMax = 64;
 constexpr size_t kKernelNameBytesMax = 128;
@@ -58,14 +58,14 @@ std::optional<std::string> read_proc_file(const std::string& path, size_t bytes_
 }
 
 std::optional<TaskStat> parse_task_stat(std::string_view line) {
-  // "17 (name) S 1 …": the name is the program's choice and may have blanks and parentheses.
+  // "17 (name) S 1 …": the program chooses the name, which may have blanks and parentheses.
   const size_t open = line.find('(');
   const size_t close = line.rfind(')');
   if (open == std::string_view::npos || close == std::string_view::npos || close < open)
     return std::nullopt;
   const std::vector<absl::string_view> fields =
       absl::StrSplit(av(line.substr(close + 1)), absl::ByAnyChar(" \n"), absl::SkipEmpty());
-  // Counted from the state, which proc(5) calls field 3.
+  // Counted from the state, which is field 3 in proc(5).
   constexpr size_t kStart = 22 - 3;
   constexpr size_t kMemoryBytes = 23 - 3;
   constexpr size_t kStackStart = 28 - 3;
@@ -96,7 +96,7 @@ std::vector<pid_t> read_thread_ids(const std::string& proc_root, pid_t pid, size
   if (folder == nullptr) return {};
   absl::Cleanup close_folder = [&] { closedir(folder); };
   std::vector<pid_t> tids;
-  // The kernel lists threads in the order of their making, and the main one is the oldest.
+  // The kernel lists threads in the order of their creation; the main thread is the oldest.
   while (const dirent* entry = readdir(folder)) {
     pid_t tid = 0;
     if (!absl::SimpleAtoi(entry->d_name, &tid)) continue;
@@ -162,7 +162,8 @@ std::optional<UserPosition> read_user_position(const std::string& proc_root, pid
   const auto line =
       read_proc_file(absl::StrCat(task_folder(proc_root, pid, tid), "/syscall"), kStatBytesMax);
   if (!line) return std::nullopt;
-  // "running", or "7 0x… (six arguments) SP PC"; "-1 SP PC" when it waits outside of a system call (a page fault).
+  // "running", or "7 0x… (six arguments) SP PC"; "-1 SP PC" if it waits outside of a system call (a
+  // page fault).
   const std::vector<absl::string_view> words =
       absl::StrSplit(absl::StripSuffix(*line, "\n"), ' ', absl::SkipEmpty());
   UserPosition position;

@@ -25,17 +25,17 @@ constexpr size_t kMemoryStatBytesMax = 64 << 10;
 constexpr int kGroupLevelsMax = 32;
 constexpr uint64_t kLimitMax = uint64_t{1} << 60;
 // A reader of ours holds a thread for some tens of microseconds.
-constexpr int kLooksMax = 10;
-constexpr Duration kLookAgain = std::chrono::milliseconds(1);
+constexpr int kReadsMax = 10;
+constexpr Duration kReadInterval = std::chrono::milliseconds(1);
 constexpr char kHeldChannel[] = "ptrace_stop";
 
-// A version's files of one control group.
+// File names of one control group, by cgroup version.
 struct MemoryFiles {
   const char* events;
   const char* used;
-  std::array<const char*, 2> limits;  // the lower one is felt; nullptr: there is no second
-  std::array<absl::string_view, 2>
-      cache;  // lines of memory.stat: of files, which can be read again
+  std::array<const char*, 2> limits;  // the lower one takes effect; nullptr: there is no second
+  // keys of memory.stat: file pages, which can be read again
+  std::array<absl::string_view, 2> cache;
 };
 constexpr MemoryFiles kVersion1{"/memory.oom_control",
                                 "/memory.usage_in_bytes",
@@ -48,16 +48,17 @@ constexpr MemoryFiles kVersion2{"/memory.events",
 
 struct MemoryGroup {
   std::string root;  // of the hierarchy: "/sys/fs/cgroup/memory"
-  std::string path;  // below it: "/jobs/7"
+  std::string path;  // relative to root: "/jobs/7"
   const MemoryFiles* files;
 
   std::string file(const char* name) const { return absl::StrCat(root, path, name); }
 };
 
-// For a line of /proc/PID/cgroup: "0::/jobs/7" (v2), "4:memory,cpu:/jobs/7" (v1); nullopt: it is not of memory.
+// Parses a line of /proc/PID/cgroup: "0::/jobs/7" (v2), "4:memory,cpu:/jobs/7" (v1); nullopt: not
+// the memory controller.
 std::optional<MemoryGroup> memory_group(const std::string& cgroup_root, absl::string_view line) {
   const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
-  // A folder's name may be anything, but the kernel's own paths do not go up.
+  // A folder may have any name, but the kernel's own paths do not go up.
   if (parts.size() != 3 || absl::StrContains(parts[2], "/../")) return std::nullopt;
   if (parts[0] == "0" && parts[1].empty())
     return MemoryGroup{cgroup_root, std::string(parts[2]), &kVersion2};
@@ -68,7 +69,7 @@ std::optional<MemoryGroup> memory_group(const std::string& cgroup_root, absl::st
   return std::nullopt;
 }
 
-// Both versions may be there; memory is of one of them.
+// Both versions may be mounted; one of them controls memory.
 std::vector<MemoryGroup> memory_groups(const std::string& proc_root, const std::string& cgroup_root,
                                        pid_t pid) {
   std::vector<MemoryGroup> groups;
@@ -80,7 +81,7 @@ std::vector<MemoryGroup> memory_groups(const std::string& proc_root, const std::
   return groups;
 }
 
-// 0: there is no such number, as "max" is none.
+// Returns 0 if there is no number, as for "max".
 uint64_t number_in(const std::string& path) {
   uint64_t number = 0;
   const auto text = read_proc_file(path, kEventsBytesMax);
@@ -99,7 +100,8 @@ uint64_t cache_of(const MemoryGroup& group) {
   return sum;
 }
 
-// The group's own limit and what is in use of it; limit 0: it has none. Version 1 says a number beyond any machine for that.
+// Returns the group's own limit and use; limit 0: none. Version 1 represents no limit by a huge
+// number.
 MemoryUse use_of(const MemoryGroup& group) {
   uint64_t limit = 0;
   for (const char* name : group.files->limits) {
@@ -139,14 +141,14 @@ MemoryUse read_memory_use(const std::string& proc_root, const std::string& cgrou
 
 void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& evidence) {
   bool is_ours = true;
-  for (int look = 0; look < kLooksMax; ++look) {
-    if (look > 0) std::this_thread::sleep_for(kLookAgain);
+  for (int read_number = 0; read_number < kReadsMax; ++read_number) {
+    if (read_number > 0) std::this_thread::sleep_for(kReadInterval);
     const TraceState state = read_trace_state(proc_root, pid);
     is_ours = state.tracer == 0 || is_own_thread(proc_root, state.tracer);
     evidence.process_state = state.state;
     evidence.tracer_pid = is_ours ? 0 : state.tracer;
     evidence.wait_channel = read_wait_channel(proc_root, pid, pid);
-    // It may also be let go between two looks, by a thread that is gone then.
+    // The thread may also be released between two samples, by a tracer that is gone then.
     const bool is_held = is_ours ? state.state == 't' || evidence.wait_channel == kHeldChannel
                                  : !read_task_stat(proc_root, state.tracer);
     if (!is_held) return;

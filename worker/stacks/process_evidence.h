@@ -1,5 +1,5 @@
-// What the kernel says of a process, beside its stacks: state, who traces it, where it waits, and whether it was killed for memory.
-// Reads /proc and cgroup files, which never waits for the process. Any thread.
+// Kernel data about a process, beside its stacks: state, tracer, wait channel, and out-of-memory
+// kills. Reads /proc and cgroup files, which never block on the process. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -11,30 +11,32 @@
 
 namespace muster::worker {
 
-// Fills process_state, tracer_pid and wait_channel of `evidence` for `pid`. `proc_root`: "/proc", or a folder like it. A thread of this
-// program that holds it to read its stack is no debugger: the state is the one that it has besides, or 'S' without a channel when it is
-// not let go within milliseconds.
+// Fills process_state, tracer_pid and wait_channel of `evidence` for `pid`. `proc_root`: "/proc",
+// or a folder with its layout. Ignores a tracer that is a thread of this program: reports the state
+// without it, or 'S' without a channel if that thread does not detach within milliseconds.
 void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& evidence);
 
 constexpr char kCgroupRoot[] = "/sys/fs/cgroup";
 
-// Of the control group of a process, or of one above it, whichever is the closest to its limit (of version 2, memory.high is one, too): a
-// process whose group is there may stand still for long before the kernel kills anything. cgroup v2 and v1. Without a limit: zeros.
+// Returns the memory use of the process's control group or of the ancestor closest to its limit (in
+// version 2 memory.high counts as a limit): a process at that limit may stall for long before the
+// kernel kills anything. cgroup v2 and v1. Returns zeros without a limit.
 MemoryUse read_memory_use(const std::string& proc_root, const std::string& cgroup_root, pid_t pid);
 
-// Kills for want of memory in the control group of a process, counted by the kernel since the group was made: read once
-// when a rank has started and again when it has died, two figures tell whether one was in between. cgroup v2 and v1.
+// Counts out-of-memory kills in the control group of a process. The kernel counts since the group
+// was created: two readings, after a rank's start and after its death, show whether one occurred in
+// between. cgroup v2 and v1.
 class OomKillCounter {
  public:
   OomKillCounter() = default;
-  // Of the group that `pid` is in now. Counts nothing where there is no such file.
+  // Returns a counter for the current group of `pid`; it has no count if there is no such file.
   static OomKillCounter of(const std::string& proc_root, const std::string& cgroup_root, pid_t pid);
 
-  // -1: the kernel does not tell, or the group is gone.
+  // Returns the count; -1: not available, or the group is gone.
   int64_t count() const;
 
  private:
-  std::string path_;  // of the file with the line "oom_kill N"
+  std::string path_;  // file with the line "oom_kill N"
 };
 
 }  // namespace muster::worker

@@ -40,7 +40,7 @@ struct MapLine {
   std::string_view path;
 };
 
-// "7f00-7f10 r-xp 00001000 08:01 1234    /usr/lib/libc.so.6 (deleted)"
+// Parses "7f00-7f10 r-xp 00001000 08:01 1234    /usr/lib/libc.so.6 (deleted)".
 std::optional<MapLine> parse_map_line(absl::string_view line) {
   std::array<absl::string_view, 5> words;
   for (absl::string_view& word : words) {
@@ -71,7 +71,7 @@ bool same_file(const MappedModule& module, const MapLine& line) {
   return module.device == line.device && module.inode == line.inode && module.path == line.path;
 }
 
-// The build id in a segment of notes.
+// Returns the build id in a segment of notes.
 std::string build_id_of_notes(std::span<const std::byte> notes) {
   const auto padded = [](size_t size) { return (size + 3) & ~size_t{3}; };
   while (notes.size() >= sizeof(Elf64_Nhdr)) {
@@ -91,7 +91,8 @@ std::string build_id_of_notes(std::span<const std::byte> notes) {
   return "";
 }
 
-// Reads at most so many bytes of a module, at a place in memory that is also one in the file; returns how many.
+// Reads at most so many bytes of a module at an address that also has a file offset; returns the
+// number read.
 using ModuleBytes = absl::FunctionRef<size_t(uint64_t address, uint64_t offset, void*, size_t)>;
 
 std::optional<std::vector<Elf64_Phdr>> read_program_headers(ModuleBytes read, uint64_t start,
@@ -118,7 +119,7 @@ std::optional<ModuleHeaders> headers_of(const MappedModule& module, ModuleBytes 
   bool placed = false;
   for (const Elf64_Phdr& header : *headers) {
     if (header.p_type != PT_LOAD) continue;
-    // The first segment holds the file's beginning, which is where the module starts.
+    // The first segment holds the file's beginning, where the module starts.
     if (!placed) out.load_bias = module.start - (header.p_vaddr - header.p_offset);
     placed = true;
     out.segments.push_back({.file_offset = header.p_offset,
@@ -139,7 +140,7 @@ std::optional<ModuleHeaders> headers_of(const MappedModule& module, ModuleBytes 
   return out;
 }
 
-// The range with `address`; nullptr: none.
+// Returns the range that contains `address`; nullptr: none.
 template <class Range>
 const Range* range_of(const std::vector<Range>& ranges, uint64_t address) {
   const auto after = std::ranges::upper_bound(ranges, address, {}, &Range::start);
@@ -166,8 +167,8 @@ uint64_t ProcessMap::writable_end(uint64_t address) const {
 
 ProcessMap parse_process_map(std::string_view maps) {
   ProcessMap map;
-  MappedModule module;       // whose lines are being read; of none where it ends at 0
-  uint64_t last_offset = 0;  // of its newest line
+  MappedModule module;       // of the current lines; end 0: none
+  uint64_t last_offset = 0;  // of its latest line
   bool has_code = false;
   const auto finish = [&] {
     if (has_code && map.modules.size() < kModulesMax) map.modules.push_back(std::move(module));
@@ -178,8 +179,9 @@ ProcessMap parse_process_map(std::string_view maps) {
     const auto line = parse_map_line(text);
     if (!line) continue;
     const bool is_vdso = line->path == "[vdso]";
-    // Memory without a file between a file's mappings is its zeroed data, or what the linker left out.
-    // Segments of a small file share its first page, so another mapping from its beginning may be the next segment.
+    // Anonymous memory between a file's mappings is its zeroed data, or a gap left by the linker.
+    // Segments of a small file share its first page, so another mapping from its beginning may be
+    // the next segment.
     const bool continues = module.end != 0 && same_file(module, *line) &&
                            (line->offset != 0 || (line->start == module.end && last_offset == 0));
     if (continues) {

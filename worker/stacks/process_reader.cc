@@ -15,10 +15,10 @@
 namespace muster::worker {
 namespace {
 
-// For threads to come to a stop; the rest of the deadline is for reading files and for py-spy.
+// Limit for stopping the threads; the rest of the deadline is for reading files and for py-spy.
 constexpr Duration kStopMax = std::chrono::seconds(1);
 
-// Nothing was copied, because that is not permitted.
+// Returns whether nothing was copied because of missing permission.
 bool is_refused(const std::vector<ThreadCopy>& copies) {
   const auto has = [&](CopyResult result) {
     return std::ranges::find(copies, result, &ThreadCopy::result) != copies.end();
@@ -48,7 +48,7 @@ RankStacks ProcessReader::read(const PySpy& py_spy, const std::string& self_stac
 
   const auto before = read_task_stat(proc_root_, pid_);
   const std::vector<pid_t> tids = read_thread_ids(proc_root_, pid_, kThreadsPerRankMax);
-  // As they were before we came: a thread that ptrace holds has a state of its own.
+  // Read before we attach: a thread held by ptrace has another state.
   std::map<pid_t, TaskStat> stats;
   for (const pid_t tid : tids) {
     if (auto stat = read_task_stat(proc_root_, pid_, tid)) stats[tid] = *std::move(stat);
@@ -66,7 +66,7 @@ RankStacks ProcessReader::read(const PySpy& py_spy, const std::string& self_stac
   if (is_refused(copies) && obstacle().empty())
     stacks.note = ask_instead(self_stacks, tids, now + std::min(kStopMax, (deadline - now) / 2),
                               copies, readable);
-  // It may have loaded something since.
+  // The process may have loaded modules since.
   const bool is_known = std::ranges::all_of(copies, [this](const ThreadCopy& copy) {
     return copy.result != CopyResult::kCopied ||
            unwinder_.map().find(copy.registers.instruction) != nullptr;
@@ -142,7 +142,8 @@ ThreadStack ProcessReader::describe(const ThreadCopy& copy, std::vector<StackMod
   return thread;
 }
 
-// A thread that the kernel does not let stop has a stack all the same: what of it is in user code stands still, too.
+// A thread in uninterruptible sleep still has a stack: its part in user code does not change,
+// either.
 void ProcessReader::add_kernel_frames(pid_t tid, ThreadStack& thread,
                                       std::vector<StackModule>& modules) {
   if (const auto copy = copy_blocked_thread(proc_root_, pid_, tid, unwinder_.map())) {

@@ -1,5 +1,5 @@
-// Reads the stacks of one process, step by step: who it is and whether it can be read, copies of its threads, frames. Owned by one
-// thread at a time, which may block in the kernel for as long as the process does.
+// Reads the stacks of one process, step by step: identity and access, copies of its threads,
+// frames. Used by one thread at a time, which may block in the kernel as long as the process does.
 #pragma once
 
 #include <sys/types.h>
@@ -22,16 +22,18 @@ class ProcessReader {
  public:
   ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks, ModuleImages* images);
 
-  // The frames' modules are indices into `modules`. `self_stacks`: see StackTarget.
+  // Reads the stacks. The frames' modules are indices into `modules`. `self_stacks`: see
+  // StackTarget.
   RankStacks read(const PySpy& py_spy, const std::string& self_stacks, Instant deadline,
                   std::vector<StackModule>& modules);
 
  private:
-  // Why it cannot be read, or empty.
+  // Returns the reason why the process cannot be read, or "".
   std::string obstacle() const;
   ThreadStack describe(const ThreadCopy& copy, std::vector<StackModule>& modules);
   void add_kernel_frames(pid_t tid, ThreadStack& thread, std::vector<StackModule>& modules);
-  // Fills `copies` by what the process itself can tell, and `readable` when that makes its map known. Returns what is said of it.
+  // Fills `copies` with the process's own copies, and sets `readable` if they make its map known.
+  // Returns the note about what is missing.
   std::string ask_instead(const std::string& self_stacks, std::span<const pid_t> tids,
                           Instant deadline, std::vector<ThreadCopy>& copies, bool& readable);
   std::string refusal(const std::vector<ThreadCopy>& copies) const;
@@ -41,7 +43,7 @@ class ProcessReader {
 
   const std::string proc_root_;
   const pid_t pid_;
-  const uint64_t start_ticks_;  // of the life that is meant
+  const uint64_t start_ticks_;  // identifies the process with its pid
   Unwinder unwinder_;
 };
 

@@ -20,7 +20,7 @@ constexpr size_t kOutputBytesMax = 16 << 20;  // some 300 bytes per frame
 constexpr size_t kErrorBytesMax = 200;
 constexpr char kInstall[] = "py-spy is not installed: python3 -m pip install py-spy";
 
-// Empty where PATH has none.
+// Returns "" if PATH has none.
 std::string py_spy_in_path() {
   const char* path = std::getenv("PATH");
   return find_program("py-spy", path == nullptr ? "" : path, "/").value_or("");
@@ -62,7 +62,7 @@ PySpy::PySpy(const std::string& program) : program_(program.empty() ? py_spy_in_
 
 absl::StatusOr<PythonFrames> PySpy::dump(pid_t pid, Instant deadline) const {
   if (program_.empty()) return absl::NotFoundError(kInstall);
-  // Not stopped by it: killed at the deadline, it could leave a program stopped that it has attached to.
+  // Nonblocking: a py-spy that is killed at the deadline could leave an attached program stopped.
   const auto output =
       run_child({program_, "dump", "--nonblocking", "--json", "--pid", absl::StrCat(pid)},
                 {.deadline = deadline,

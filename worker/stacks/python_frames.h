@@ -1,5 +1,6 @@
-// Frames of Python programs, by py-spy where it is installed: it reads the interpreter's memory from outside, without stopping it, as a
-// child of ours with a deadline. Nothing is injected and no shell is involved.
+// Frames of Python programs, read by py-spy if it is installed: it reads the interpreter's memory
+// from outside, without stopping it, as our child process with a deadline. Nothing is injected and
+// no shell is used.
 #pragma once
 
 #include <sys/types.h>
@@ -18,30 +19,31 @@
 
 namespace muster::worker {
 
-// By thread: "train.py:31 train_step", outermost first.
+// Frames by thread: "train.py:31 train_step", outermost first.
 using PythonFrames = std::map<pid_t, std::vector<StackFrame>>;
 
-// Whether this file is CPython's interpreter, a library or the program itself.
+// Returns whether the file is the CPython interpreter, as a library or as the program itself.
 bool is_python_interpreter(std::string_view module_path);
 bool runs_python(const ProcessMap& map);
 
 class PySpy {
  public:
-  // `program`: its path; empty: the one in PATH, if any.
+  // `program`: path of py-spy; empty: the one in PATH, if any.
   explicit PySpy(const std::string& program);
 
-  // NotFound says how to install it. Blocks until `deadline` at most.
+  // Returns NotFound, with how to install it, if there is no py-spy. Blocks until `deadline` at
+  // most.
   absl::StatusOr<PythonFrames> dump(pid_t pid, Instant deadline) const;
 
  private:
   std::string program_;  // empty: there is none
 };
 
-// Of what `py-spy dump --json` prints. DataLoss: it is something else.
+// Parses the output of `py-spy dump --json`. Returns DataLoss for anything else.
 absl::StatusOr<PythonFrames> parse_py_spy(std::string_view json);
 
-// A thread's stack with its Python frames in place of the interpreter's own: those of C from the last call out of the interpreter
-// on stay behind them.
+// Replaces the interpreter's own frames in a thread's stack by its Python frames. Native frames
+// after the last call out of the interpreter remain after them.
 std::vector<StackFrame> with_python_frames(const std::vector<StackFrame>& native,
                                            const std::vector<StackFrame>& python,
                                            const std::vector<StackModule>& modules);

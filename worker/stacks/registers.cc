@@ -34,7 +34,7 @@ RegistersRead read_registers(pid_t tid, Registers& out) {
   KernelRegisters registers{};
   iovec buffer{&registers, sizeof(registers)};
   if (ptrace(PTRACE_GETREGSET, tid, NT_PRSTATUS, &buffer) != 0) return RegistersRead::kNotStopped;
-  // Registers of a 32-bit program are a smaller struct.
+  // A 32-bit program's registers are a smaller struct.
   if (buffer.iov_len != sizeof(registers)) return RegistersRead::kOtherWordSize;
 #if defined(__x86_64__)
   constexpr uint64_t kCompatCodeSegment = 0x23;

@@ -1,4 +1,4 @@
-// A thread's registers as unwinding counts them (DWARF's numbers), for the processors that Muster runs on.
+// A thread's registers in DWARF numbering, for the processors that Muster supports.
 #pragma once
 
 #include <sys/types.h>
@@ -10,8 +10,8 @@ namespace muster::worker {
 
 #if defined(__x86_64__)
 constexpr size_t kDwarfRegisters = 17;  // rax rdx rcx rbx rsi rdi rbp rsp r8 … r15, return address
-constexpr uint64_t kRedZoneBytes =
-    128;  // below the stack pointer, used by functions that call nobody
+// below the stack pointer, used by leaf functions
+constexpr uint64_t kRedZoneBytes = 128;
 #elif defined(__aarch64__)
 constexpr size_t kDwarfRegisters = 32;  // x0 … x30, sp
 constexpr uint64_t kRedZoneBytes = 0;
@@ -27,7 +27,8 @@ struct Registers {
 
 enum class RegistersRead { kYes, kOtherWordSize, kNotStopped };
 
-// Of a thread that this one traces and that has stopped. kOtherWordSize: a 32-bit program.
+// Reads the registers of a stopped thread that the calling thread traces. kOtherWordSize: a 32-bit
+// program.
 RegistersRead read_registers(pid_t tid, Registers& out);
 
 }  // namespace muster::worker

@@ -47,7 +47,7 @@ class Asker {
   SelfCopies ask(std::span<const pid_t> tids, bool wants_map, Instant deadline) {
     const std::map<pid_t, size_t> slots = slots_by_thread();
     SelfCopies out;
-    std::map<size_t, size_t> waiting;  // index of a copy, and its slot
+    std::map<size_t, size_t> waiting;  // index of a copy → its slot
     for (const pid_t tid : tids) {
       ThreadCopy& copy = out.copies.emplace_back();
       copy.tid = tid;
@@ -80,7 +80,7 @@ class Asker {
     return slots;
   }
 
-  // One that cannot take it now would only take it later, when nobody waits for it.
+  // A thread that cannot handle the signal now would answer later, when no one waits for it.
   bool send(pid_t tid, bool wants_map) const {
     const auto stat = read_task_stat(proc_root_, pid_, tid);
     if (!stat || std::strchr("TtDZX", stat->state) != nullptr) return false;

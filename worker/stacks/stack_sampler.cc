@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kTargetsMax = 256;  // ranks of one node
 constexpr size_t kReadersKeptMax = 64;
 constexpr Duration kFarewell = std::chrono::seconds(1);
-// Kept back of the deadline for what comes after a reader's own waits.
+// Part of the deadline reserved for work after a reader's own waits.
 constexpr Duration kReserveMax = std::chrono::milliseconds(100);
 
 bool has_ended(int pidfd) {
@@ -32,8 +32,8 @@ bool has_ended(int pidfd) {
   return pidfd >= 0 && poll(&state, 1, 0) > 0;
 }
 
-// Why a process was not read in time, by what can be asked without waiting for it. One that may not be interrupted is the cause itself; of
-// the others it is who reads.
+// Returns the reason why a process was not read in time, from data that does not block.
+// Uninterruptible sleep is the reason itself; otherwise the reader was slow.
 std::string delay(pid_t pid, Duration waited) {
   const auto stat = read_task_stat(kProcRoot, pid);
   const char state = stat ? stat->state : '?';
@@ -54,7 +54,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     const Duration reserve = std::clamp((deadline - now) / 10, Duration{}, kReserveMax);
     const auto round = std::make_shared<Round>();
     round->readings.resize(targets.size());
-    std::vector<size_t> busy;  // whom another call reads
+    std::vector<size_t> busy;  // targets that another call reads
     for (size_t i = 0; i < targets.size(); ++i) busy.push_back(i);
 
     std::unique_lock lock(mutex_);
@@ -63,7 +63,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
                     [&](size_t i) { return start(targets[i], deadline - reserve, round, i); });
       const Duration left = deadline - monotonic_now();
       if ((busy.empty() && round->pending == 0) || left <= Duration::zero()) break;
-      changed_.wait_for(lock, left);  // wait_until would take the time of another clock
+      changed_.wait_for(lock, left);  // wait_until would use another clock
     }
     StackSample sample;
     for (size_t i = 0; i < targets.size(); ++i) {
@@ -89,22 +89,22 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
   }
 
  private:
-  // What one reader found.
+  // The result of one reader.
   struct Reading {
     RankStacks stacks;
     std::vector<StackModule> modules;  // of the frames in `stacks`
   };
-  // One call of sample(): its readers may outlive it.
+  // One call of sample(); its readers may outlive it.
   struct Round {
     std::vector<std::optional<Reading>> readings;
     size_t pending = 0;
   };
-  // A process whose tables are at hand.
+  // A process with cached module data.
   struct Known {
     std::shared_ptr<ProcessReader> reader;
     uint64_t start_ticks = 0;
     bool busy = false;
-    Instant until;  // when its reader was to be done
+    Instant until;  // its reader's deadline
     Instant used;
   };
 
@@ -127,7 +127,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     return reading;
   }
 
-  // Called with the lock. False: another call reads it now.
+  // Requires the lock. Returns false if another call reads the process now.
   bool start(const StackTarget& target, Instant deadline, const std::shared_ptr<Round>& round,
              size_t index) {
     const auto refuse = [&](const char* why) {
@@ -160,7 +160,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     Reading reading;
     reading.stacks = reader.read(py_spy_, target.self_stacks, deadline, reading.modules);
     reading.stacks.rank = target.rank;
-    // Whoever has the pid by now, it may not be the process that was meant.
+    // The pid may belong to another process by now.
     if (has_ended(target.pidfd)) reading = problem(target, "died while it was read");
     const std::lock_guard lock(mutex_);
     round.readings[index] = std::move(reading);
@@ -172,11 +172,11 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     changed_.notify_all();
   }
 
-  // Called with the lock.
+  // Requires the lock.
   Known& find(pid_t pid, uint64_t start_ticks) {
     const auto found = known_.find(pid);
     const bool same_life = found != known_.end() && found->second.start_ticks == start_ticks;
-    // A reader that is blocked keeps what it has.
+    // A blocked reader keeps its data.
     if (!same_life) known_.erase(pid);
     if (known_.size() >= kReadersKeptMax && !known_.contains(pid)) forget_oldest();
     Known& known = known_[pid];
@@ -199,7 +199,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
 
   const PySpy py_spy_;
   ModuleImages images_;  // outlives the readers
-  std::mutex mutex_;     // of all below, and of rounds
+  std::mutex mutex_;     // guards the members below, and rounds
   std::condition_variable changed_;
   std::map<pid_t, Known> known_;
   size_t running_ = 0;

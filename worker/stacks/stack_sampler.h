@@ -1,18 +1,21 @@
-// Stacks of other processes, read from outside: every thread is stopped by ptrace for as long as it takes to copy its registers
-// and the used part of its stack, let go, and unwound from the copy (unwinder.h). Programs need not cooperate.
+// Samples stacks of other processes from outside: stops every thread by ptrace while its registers
+// and the used part of its stack are copied, detaches, and unwinds the copy (unwinder.h). Programs
+// need not cooperate.
 //
-// Each target has threads of its own, so that one that cannot be read costs the others nothing: a process in D state, one whose
-// files lie on a file system that does not answer, one that a debugger holds. Nothing is waited for beyond the deadline: what is not
-// there then is listed with its reason.
+// Each target has its own threads, so that an unreadable one does not delay the others: a process
+// in D state, one whose files lie on a file system that hangs, one that a debugger holds. Nothing
+// is waited for beyond the deadline: a missing result is listed with its reason.
 //
-// One that may not be traced is asked for copies of its own (self_copies.h); of one that knows no such thing there is what /proc says.
+// A process that may not be traced is asked for its own copies (self_copies.h); if it offers none,
+// the result holds what /proc reveals.
 //
-// What a target notices: its threads stand still for some tens of microseconds, and a blocking system call that a handled signal would
-// interrupt may say EINTR where the kernel knows no better way (epoll_wait, semop, reads of inotify: signal(7)). One that is
-// stopped (SIGSTOP) stays stopped. The kernel lets go of all threads when the thread that traces them ends, whatever it ends by.
+// Effects on a target: its threads stop for some tens of microseconds, and a blocking system call
+// that a handled signal would interrupt may return EINTR if the kernel cannot restart it
+// (epoll_wait, semop, reads of inotify: signal(7)). A stopped process (SIGSTOP) stays stopped. The
+// kernel detaches all threads when the tracing thread ends, however it ends.
 //
-// A process that samples its own children must not wait for any child (waitid P_ALL): stops of traced ones come back from it, too, even
-// with WEXITED alone.
+// A process that samples its own children must not wait for any child (waitid P_ALL): it also
+// returns the stops of traced children, even with WEXITED alone.
 #pragma once
 
 #include <sys/types.h>
@@ -30,9 +33,11 @@ namespace muster::worker {
 struct StackTarget {
   int32_t rank = -1;
   pid_t pid = 0;
-  int pidfd =
-      -1;  // of that process, borrowed while it is read; -1: the caller knows that `pid` is not reused meanwhile
-  // The file by which it tells its stacks where it may not be traced (common/self_stacks.h); empty, or not there: it does not.
+  // of that process, borrowed during the read; -1: the caller ensures that `pid` is not reused
+  // meanwhile
+  int pidfd = -1;
+  // File through which it offers its own stacks if it may not be traced (common/self_stacks.h);
+  // empty or absent: it offers none.
   std::string self_stacks{};
 };
 
@@ -43,18 +48,19 @@ struct StackSamplerOptions {
 class StackSampler {
  public:
   explicit StackSampler(const StackSamplerOptions& options = {});
-  // Waits for readers that the last sample() gave up, for a second at most: what the kernel does not give back (a read from the memory
-  // of a process in D state) ends with the program.
+  // Waits at most a second for readers that the last sample() abandoned. A call that the kernel
+  // does not return from (a read from the memory of a process in D state) ends with the program.
   ~StackSampler();
   StackSampler(const StackSampler&) = delete;
   StackSampler& operator=(const StackSampler&) = delete;
 
-  // The stacks of all targets, one entry each and in their order, at `deadline` at the latest. Blocks; any thread, several at once: who
-  // wants a process that another call reads waits for it. What is learned of a process (its modules' unwind tables) is kept for the
-  // next time. A program has one sampler: two would find their processes held by a tracer.
+  // Returns the stacks of all targets, one entry each, in their order, at the latest at `deadline`.
+  // Blocks. Thread-safe; concurrent calls for one process wait for each other. Caches module data
+  // (unwind tables) of a process for the next call. Use one sampler per program: two would find
+  // their processes held by a tracer.
   StackSample sample(std::span<const StackTarget> targets, Instant deadline);
 
-  // All calls return at once from now on, with what they have. Any thread.
+  // Makes all calls return at once from now on, with what they have. Thread-safe.
   void stop();
 
  private:

@@ -23,18 +23,18 @@
 namespace muster::worker {
 namespace {
 
-// Threads that read one file: one works, the others wait for it, or all for a file system that does not answer.
+// Threads per file: one reads, the others wait for it, or all for a file system that hangs.
 constexpr int kReadersMax = 4;
 constexpr size_t kFilesKeptMax = 32;
-constexpr uint64_t kFileBytesKeptMax = uint64_t{1} << 30;  // of all of them, but for the newest
+constexpr uint64_t kFileBytesKeptMax = uint64_t{1} << 30;  // of all files except the newest
 
-// A descriptor, or -1 and why not.
+// A descriptor, or -1 and the reason.
 struct Found {
   int fd = -1;
   bool other_build = false;
 };
 
-// Takes `fd`, which may be none.
+// Takes ownership of `fd`, which may be -1.
 void try_file(int fd, const std::string& build_id, Found& found) {
   if (fd < 0) return;
   if (build_id.empty() || file_build_id(fd) == build_id) {
@@ -45,7 +45,7 @@ void try_file(int fd, const std::string& build_id, Found& found) {
   close(fd);
 }
 
-// By the kernel's handle of the mapping, for a file without a name.
+// Opens a file without a name by the kernel's handle of the mapping.
 void try_mapping(const StackModule& module, pid_t pid, Found& found) {
   if (found.fd >= 0 || pid <= 0) return;
   const auto map = read_process_map(kProcRoot, pid);
@@ -78,7 +78,7 @@ Found find_file(const StackModule& module, pid_t pid, const std::string& debug_f
 
 }  // namespace
 
-// Shared with the threads that read files, which a file system may keep for as long as it likes.
+// Shared with the threads that read files, which a file system may block forever.
 class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
  public:
   explicit Impl(SymbolizerOptions options) : options_(std::move(options)) {}
@@ -120,12 +120,12 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
  private:
   struct Kept {
     StackModule module;
-    std::mutex reading;  // held by who uses the file
+    std::mutex reading;  // held while the file is in use
     std::unique_ptr<DebugFile> file;
     std::atomic<uint64_t> bytes{0};
     int readers = 0;
   };
-  // What one call wants, and under mutex_ what it gets.
+  // The request of one call and, guarded by mutex_, its result.
   struct Wanted {
     StackModule module;
     std::vector<uint64_t> addresses;
@@ -134,7 +134,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
     bool is_done = false;
   };
 
-  // Null: it has all the readers that it may have.
+  // Returns null if the file has the maximum number of readers.
   std::shared_ptr<Kept> keep(const StackModule& module) {
     const std::lock_guard lock(mutex_);
     const auto known = std::ranges::find_if(files_, [&](const auto& kept) {
@@ -156,7 +156,8 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   void read(Kept& kept, Wanted& wanted, pid_t pid, Instant deadline) {
     absl::Status status;
     for (size_t i = 0; i < wanted.addresses.size() && status.ok() && goes_on(deadline); ++i) {
-      // For one place at a time: who wants a few names waits for no list of thousands.
+      // Locks per address, so that a request for a few symbols does not wait for a list of
+      // thousands.
       const std::lock_guard reading(kept.reading);
       status = open(kept, wanted.module, pid);
       if (!status.ok()) break;
@@ -178,7 +179,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
     return !stopped_ && monotonic_now() < deadline;
   }
 
-  // By the path that this call knows: another one of the same build may be gone.
+  // Uses the path of this call: the path of an earlier file with the same build id may be gone.
   absl::Status open(Kept& kept, const StackModule& module, pid_t pid) const {
     if (kept.file != nullptr) return absl::OkStatus();
     const std::string shown = bounded_text(module.path, kModulePathBytesMax);
@@ -197,7 +198,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
     return absl::OkStatus();
   }
 
-  // Room for another one. What is being read stays: its readers are counted there.
+  // Evicts a file. Files being read stay: their readers are counted there.
   void forget_oldest() {
     uint64_t bytes = 0;
     for (const auto& kept : files_) bytes += kept->bytes;
@@ -214,7 +215,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
-  std::list<std::shared_ptr<Kept>> files_;  // the last used first
+  std::list<std::shared_ptr<Kept>> files_;  // most recently used first
 };
 
 Symbolizer::Symbolizer(SymbolizerOptions options)

@@ -1,9 +1,10 @@
-// Names of places in modules: function, file and line from the symbol tables and DWARF of the file that a process has mapped, or of
-// its separate debug file (by build id, or by name and CRC, under /usr/lib/debug). Nothing is fetched from a network.
+// Resolves addresses in modules to function, file and line, from the symbol tables and DWARF of the
+// file that a process has mapped, or of its separate debug file (by build id, or by name and CRC,
+// under /usr/lib/debug). Fetches nothing from a network.
 //
-// Files are outside input: they are refused when they have another build id than the one that runs; what comes out is bounded and
-// printable; damaged DWARF costs the names and nothing else. Of what the compiler has inlined the innermost function is named, with the
-// one that it is a part of.
+// Files are untrusted: a file with another build id than the running one is refused; results are
+// bounded and printable; damaged DWARF costs only the symbols. For inlined code, the symbol names
+// the innermost function and the one that contains it.
 #pragma once
 
 #include <sys/types.h>
@@ -32,16 +33,17 @@ class Symbolizer {
   Symbolizer(const Symbolizer&) = delete;
   Symbolizer& operator=(const Symbolizer&) = delete;
 
-  // One symbol per address, as StackFrame counts them; an empty one where nothing is known, and for all that are left at `deadline`. `pid`:
-  // a process that has the module mapped, through whose eyes the path is looked up (a container, a deleted file); 0: none.
-  // NotFound: there is no such file, or it is another build's. DataLoss: it is no ELF file. DeadlineExceeded: some calls before have not come
-  // back from that file. Files are read by threads of its own, so that a file system that does not answer costs the names of what lies there and
-  // no more; blocks until `deadline` at most. Any thread, several at once.
+  // Returns one symbol per address (addresses as in StackFrame); empty if unknown or not resolved
+  // by `deadline`. `pid`: a process that has the module mapped, in whose file system view the path
+  // is resolved (a container, a deleted file); 0: none. Returns NotFound if there is no such file
+  // or it is of another build, DataLoss if it is no ELF file, DeadlineExceeded if earlier calls
+  // still hang on that file. The symbolizer's own threads read files, so a file system that hangs
+  // costs only the symbols of its files; blocks until `deadline` at most. Thread-safe.
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
                                                      Instant deadline);
 
-  // All calls return soon from now on, with what they have. Any thread.
+  // Makes all calls return soon from now on, with what they have. Thread-safe.
   void stop();
 
  private:

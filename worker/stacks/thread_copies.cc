@@ -21,12 +21,12 @@
 namespace muster::worker {
 namespace {
 
-// While threads are on their way to a stop: spin a little, because a thread that stands waits for us; then sleep, because the processor
-// may be what the others wait for.
+// Wait for threads to stop: spins a little, because a stopped thread waits for us; then sleeps,
+// because the others may wait for the processor.
 constexpr Duration kSpin = std::chrono::microseconds(500);
 constexpr Duration kStopNapMin = std::chrono::microseconds(50);
 constexpr Duration kStopNapMax = std::chrono::milliseconds(2);
-// A disk read is over sooner than this; what sleeps uninterruptibly for longer is a finding.
+// A disk read takes less; a longer uninterruptible sleep is a finding.
 constexpr Duration kUninterruptible = std::chrono::milliseconds(200);
 
 constexpr int kNice = -10;
@@ -39,12 +39,14 @@ class Tracer {
       : pid_(pid), map_(map), deadline_(deadline), buffer_(kStackCopyBytesMax) {
     copies_.reserve(tids.size());
     for (const pid_t tid : tids) copies_.push_back({.tid = tid});
-    // One piece per page: the kernel copies whole pieces, and the stack's mapping may end after any page.
+    // One iovec per page: the kernel copies whole iovecs, and the stack's mapping may end after any
+    // page.
     pieces_.reserve(kStackCopyBytesMax / page_bytes() + 2);
   }
 
   std::vector<ThreadCopy> run() {
-    // Who waits for a processor here keeps others standing. Where that is not permitted, nothing is lost.
+    // Other threads stay stopped while this one waits for a processor. Best effort: a missing
+    // permission does no harm.
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
     for (ThreadCopy& copy : copies_) interrupt(copy);
     wait_for_stops();
@@ -58,7 +60,7 @@ class Tracer {
       copy.result = errno == ESRCH ? CopyResult::kGone : CopyResult::kRefused;
       return;
     }
-    // Fails when the thread has ended since, which waitpid will say.
+    // Fails if the thread has ended since, which waitpid reports.
     ptrace(PTRACE_INTERRUPT, copy.tid, nullptr, nullptr);
     waiting_[copy.tid] = &copy;
   }
@@ -68,10 +70,11 @@ class Tracer {
     Duration nap = kStopNapMin;
     while (!waiting_.empty()) {
       siginfo_t stop{};
-      // Stops alone. The end of a process that is our own child is not ours to take: its parent's thread waits for it.
+      // Waits for stops only. The exit status of our own child is not ours to take: its parent's
+      // thread waits for it.
       constexpr int kStops = WSTOPPED | WNOHANG | __WALL | __WNOTHREAD;
       const int waited = waitid(P_ALL, 0, &stop, kStops);
-      if (waited != 0 && errno != EINTR) waiting_.clear();  // nobody is left
+      if (waited != 0 && errno != EINTR) waiting_.clear();  // none is left
       const Instant now = monotonic_now();
       if (waited == 0 && stop.si_pid != 0) {
         handle(stop, now);
@@ -93,7 +96,8 @@ class Tracer {
     const auto found = waiting_.find(stop.si_pid);
     size_t size = 0;
     if (found != waiting_.end()) size = copy_stopped(*found->second);
-    // A stop that is about to deliver a signal has to pass it on; of the others the signal is part of the event's name.
+    // A stop before signal delivery must pass the signal on; in other stops the signal is part of
+    // the event's name.
     const bool delivers = stop.si_status >> 8 == 0;
     const auto signo = static_cast<uint64_t>(delivers ? stop.si_status : 0);
     ptrace(PTRACE_DETACH, stop.si_pid, nullptr, pointer_at(signo));
@@ -104,7 +108,7 @@ class Tracer {
     waiting_.erase(found);
   }
 
-  // Ends are not waited for, so they are looked for.
+  // Ends are not waited for, so they are polled.
   void forget_ended() {
     std::erase_if(waiting_, [this](const auto& entry) {
       const auto stat = read_task_stat("/proc", pid_, entry.first);
@@ -112,7 +116,8 @@ class Tracer {
     });
   }
 
-  // Returns how much of the stack is in the buffer: it moves to the copy when the thread runs again.
+  // Returns the number of stack bytes in the buffer, which move to the copy once the thread runs
+  // again.
   size_t copy_stopped(ThreadCopy& copy) {
     switch (read_registers(copy.tid, copy.registers)) {
       case RegistersRead::kYes:
@@ -156,7 +161,7 @@ class Tracer {
   std::vector<std::byte> buffer_;
   std::vector<iovec> pieces_;
   std::vector<ThreadCopy> copies_;
-  std::map<pid_t, ThreadCopy*> waiting_;  // interrupted, not seen to stop or end
+  std::map<pid_t, ThreadCopy*> waiting_;  // interrupted, not yet seen to stop or end
   size_t copied_bytes_ = 0;
 };
 

@@ -20,7 +20,8 @@
 namespace muster::worker {
 namespace {
 
-// Our own program's file: tells libdwfl which processor's rules hold. Other processors' programs do not run here.
+// Opens our own program's file: it tells libdwfl the processor's rules. Programs of other
+// processors do not run here.
 Elf* open_own_elf() {
   elf_version(EV_CURRENT);
   const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -49,7 +50,7 @@ class Unwinder::Impl {
   }
 
   void use(ProcessMap map) {
-    // Memory comes and goes; what libdwfl knows is the modules.
+    // Anonymous memory changes often; libdwfl only depends on the modules.
     const bool same = dwfl_ != nullptr && map.modules == map_.modules;
     if (!same) end_session();
     map_.code = std::move(map.code);
@@ -62,7 +63,8 @@ class Unwinder::Impl {
   Stack unwind(const ThreadCopy& thread, std::vector<StackModule>& modules) {
     Walk walk{.self = this, .modules = &modules, .stack = {}};
     thread_ = &thread;
-    // 0: to the first frame; DWARF_CB_ABORT: add_frame knows; -1: somewhere on the way there were no tables.
+    // 0: reached the first frame; DWARF_CB_ABORT: add_frame stopped; -1: tables are missing on the
+    // way.
     const int end = attached_ ? dwfl_getthread_frames(dwfl_, thread.tid, &add_frame, &walk) : -1;
     thread_ = nullptr;
     if (walk.stack.frames.empty())
@@ -85,7 +87,7 @@ class Unwinder::Impl {
   const ProcessMap& map() const { return map_; }
 
  private:
-  // What is known of a module beside where it lies: read when a frame needs it.
+  // A module's data beside its addresses: read when a frame needs it.
   struct Module {
     Impl* owner = nullptr;
     const MappedModule* mapped = nullptr;
@@ -100,7 +102,7 @@ class Unwinder::Impl {
 
   void begin_session() {
     modules_.clear();
-    modules_.reserve(map_.modules.size());  // libdwfl has their addresses
+    modules_.reserve(map_.modules.size());  // libdwfl holds their addresses
     for (const MappedModule& mapped : map_.modules)
       modules_.push_back({.owner = this, .mapped = &mapped, .headers = {}, .image = {}});
     static constexpr Dwfl_Callbacks kCallbacks = {.find_elf = &find_elf,
@@ -151,7 +153,7 @@ class Unwinder::Impl {
 
   StackModule identity(Module& module) {
     std::string path = escape_controls(module.mapped->path, Layout::kOneLine);
-    // What comes last tells more than what comes first.
+    // The end of a path is more specific than its beginning.
     if (path.size() > kModulePathBytesMax)
       path = absl::StrCat("…", path.substr(path.size() - kModulePathBytesMax + 3));
     return {.build_id = headers(module).build_id, .path = std::move(path)};
@@ -164,9 +166,10 @@ class Unwinder::Impl {
     uint64_t address = 0;
     bool is_activation = false;
     if (!dwfl_frame_pc(frame, &address, &is_activation)) return DWARF_CB_ABORT;
-    // Return addresses may be those of the next line, or of the next function where the call never returns.
+    // A return address may belong to the next line, or to the next function if the call never
+    // returns.
     if (!is_activation) --address;
-    // A thread's first function has no caller; by frame pointers that is an address where no code is.
+    // A thread's first function has no caller; by frame pointers that is an address without code.
     const bool is_code = walk.self->map_.find(address) != nullptr;
     if (!is_code && !walk.stack.frames.empty()) {
       walk.stack.truncated = address + 1 != 0;
@@ -186,13 +189,13 @@ class Unwinder::Impl {
     const ModuleHeaders& headers = self.headers(module);
     module.image = self.images_.get(self.pid_, headers);
     if (module.image != nullptr) {
-      // Not written to: libelf converts in place only what has another byte order.
+      // The image is not written to: libelf converts in place only files of another byte order.
       *elf = elf_memory(const_cast<char*>(module.image->data()), module.image->size());
       return -1;
     }
     const int fd = open_module_file(self.proc_root_, self.pid_, *module.mapped, headers.build_id);
     if (fd < 0) return -1;
-    // Reads and not a mapping: somebody may cut the file off while it is used.
+    // Read instead of mapped: another process may truncate the file.
     *elf = elf_begin(fd, ELF_C_READ, nullptr);
     if (*elf != nullptr) return fd;
     close(fd);
@@ -245,7 +248,7 @@ class Unwinder::Impl {
   Dwfl* dwfl_ = nullptr;
   Elf* own_elf_ = nullptr;
   bool attached_ = false;
-  const ThreadCopy* thread_ = nullptr;  // that is being unwound
+  const ThreadCopy* thread_ = nullptr;  // being unwound
 };
 
 Unwinder::Unwinder(std::string proc_root, pid_t pid, ModuleImages* images)

@@ -1,6 +1,6 @@
-// Unwinds copied threads of one process with libdwfl: by .eh_frame of the modules, by .debug_frame where a file has no other, and by
-// frame pointers where it has neither or the code is a JIT compiler's. What is read of modules is kept, so that the second
-// sample of a process costs a few microseconds per frame.
+// Unwinds copied threads of one process with libdwfl: by .eh_frame of the modules, by .debug_frame
+// if a file has no other, and by frame pointers if it has neither or the code is a JIT compiler's.
+// Caches module data, so the second sample of a process costs a few microseconds per frame.
 //
 // One thread at a time.
 #pragma once
@@ -20,24 +20,25 @@ namespace muster::worker {
 
 class Unwinder {
  public:
-  // `images` is borrowed.
+  // Borrows `images`.
   Unwinder(std::string proc_root, pid_t pid, ModuleImages* images);
   ~Unwinder();
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;
 
-  // Reads what the process has mapped now. false: it is gone or may not be read.
+  // Reads the process's current mappings. Returns false if it is gone or may not be read.
   bool refresh();
-  // The same as the process tells it, for one that may not be read. Its modules are read from their files then.
+  // Uses a map that the process itself reported, for processes that may not be read. Module data
+  // then comes from files.
   void use(ProcessMap map);
 
   struct Stack {
     std::vector<StackFrame> frames;  // outermost first
     bool truncated = false;          // the outermost frames are missing
   };
-  // `modules` takes the modules of the frames, each once.
+  // Adds each module of the frames to `modules` once.
   Stack unwind(const ThreadCopy& thread, std::vector<StackModule>& modules);
-  // One place in the code, as a frame: for threads of which no more is known.
+  // Returns the frame of one address, for threads without further data.
   StackFrame frame_at(uint64_t address, std::vector<StackModule>& modules);
 
   const ProcessMap& map() const;
@@ -47,7 +48,7 @@ class Unwinder {
   const std::unique_ptr<Impl> impl_;
 };
 
-// Index of `module` in `modules`, where it is added if it is not there.
+// Returns the index of `module` in `modules`, adding it if it is missing.
 uint32_t module_index(const StackModule& module, std::vector<StackModule>& modules);
 
 }  // namespace muster::worker

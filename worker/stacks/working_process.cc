@@ -12,7 +12,7 @@
 namespace muster::worker {
 namespace {
 
-// A script that calls a script; more is a loop of pids that were given again.
+// A script that calls a script; a longer chain is a loop of reused pids.
 constexpr int kShellsMax = 8;
 constexpr size_t kChildrenBytesMax = 4096;
 

@@ -89,11 +89,12 @@ allowPrivilegeEscalation: false
 capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{- /* Probes of both daemons: alive at once, ready when they are of use. */ -}}
+{{- /* Probes of both daemons: alive at once, ready when they can serve. A page answers within 2 s (daemon/http_server.h); Kubernetes' default timeout is 1 s. */ -}}
 {{- define "muster.probes" -}}
-startupProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 2, failureThreshold: 90}
-livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 6}
-readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 5, timeoutSeconds: 5}
+{{- $timeout := .Values.probes.timeoutSeconds }}
+startupProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 2, timeoutSeconds: {{ $timeout }}, failureThreshold: 90}
+livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 10, timeoutSeconds: {{ $timeout }}, failureThreshold: 6}
+readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 5, timeoutSeconds: {{ $timeout }}}
 {{- end -}}
 
 {{- /* What all workers share. */ -}}

@@ -196,7 +196,7 @@ TEST(Train, ADeviceThatRefusesThePlanIsOutOfMemory) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("\n  optimizer "), HasSubstr("\n  together ")));
   EXPECT_THAT(
       last_line(result.err),
-      MatchesRegex("out of memory: the GPU has refused the [0-9]+ MiB of rank 0's plan, now "
+      MatchesRegex("out of memory: the GPU refused to allocate the [0-9]+ MiB of rank 0's plan; "
                    "[0-9]+ MiB are free; what would fit: .*see nvidia-smi"));
 }
 
@@ -330,7 +330,7 @@ TEST(Profile, RecordsItsStepsAndNamesWhatTheyAreMadeOf) {
   const RunResult result = run(config);
   listener.listens = false;
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("profiler=nsys: nothing is recorded: no nsys runs this"));
+  EXPECT_THAT(result.out, HasSubstr("profiler=nsys: cannot record a profile: nsys does not run this"));
   const auto by_thread = std::exchange(listener.heard, {});
   const auto of_rank = std::ranges::find_if(by_thread, [](const auto& thread) {
     return std::ranges::find(thread.second, "profile on") != thread.second.end();

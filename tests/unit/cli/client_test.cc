@@ -1,4 +1,4 @@
-// The client against a coordinator that the test plays: a real gRPC server.
+// The client against a coordinator that the test implements: a real gRPC server.
 #include "cli/client.h"
 
 #include <chrono>
@@ -19,7 +19,7 @@ class FakeCoordinator : public v1::Muster::Service {
   FakeCoordinator() { start(); }
   ~FakeCoordinator() override { stop(); }
 
-  // On a free port, and on the same one later.
+  // Starts on a free port; later calls use the same one.
   void start() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(),
@@ -39,13 +39,13 @@ class FakeCoordinator : public v1::Muster::Service {
                          v1::SubmitJobResponse* response) override {
     const std::lock_guard lock(mutex_);
     request_ids.push_back(request->request_id());
-    // Taken, but the answer is lost.
+    // The job is accepted, but the answer is lost.
     if (request_ids.size() == 1) return {grpc::StatusCode::UNAVAILABLE, "leaving"};
     response->mutable_job()->set_id(7);
     return grpc::Status::OK;
   }
 
-  // Answers nobody who does not leave by himself.
+  // Blocks until the call is cancelled.
   grpc::Status CancelJob(grpc::ServerContext* context, const v1::CancelJobRequest*,
                          v1::CancelJobResponse*) override {
     {
@@ -77,7 +77,7 @@ TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
                                        [&](const absl::Status& loss) {
                                          EXPECT_TRUE(absl::IsUnavailable(loss)) << loss;
                                          ++losses;
-                                         coordinator.stop();  // it restarts
+                                         coordinator.stop();  // the coordinator restarts
                                          coordinator.start();
                                        });
   ASSERT_TRUE(job.ok()) << job.status();
@@ -86,7 +86,7 @@ TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
   EXPECT_EQ(coordinator.request_ids, (std::vector<std::string>{"the-id", "the-id"}));
 }
 
-// It may never have been there.
+// The address may never have had a coordinator.
 TEST(Client, WhereNobodyAnswersIsSaidWhileItTriesAgain) {
   Client client({.address = "127.0.0.1:1"});
   std::string said;

@@ -1,4 +1,4 @@
-// The command line as a whole: help, completion and mistakes, through the real program.
+// The whole command line: help, completion and errors, by running the real program.
 #include "cli/command.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,8 @@ TEST(Commands, EachTeachesByExample) {
                   testing::Not(AnyOf("INT", "UINT", "FLOAT")))
           << command->get_name() << " " << option->get_name();
     const bool takes_json = command->get_option_no_throw("--json") != nullptr;
-    // Those of slurm but submit, and k8s switches, are what a job's script, its nodes and pods run.
+    // A job's script, its nodes and pods run the commands of slurm (except submit) and k8s
+    // switches; users do not.
     const std::string parent = command->get_parent()->get_name();
     const std::string name = command->get_name();
     const bool tells =
@@ -88,7 +89,7 @@ TEST(Commands, MistakesNameWhatIsRight) {
     const Result result = muster(std::string("status ") + job);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_EQ(result.output, std::string("muster: error: job ") + job +
-                                 ": a positive number is wanted (see `muster list`)\n");
+                                 ": must be a positive number (see `muster list`)\n");
   }
   const TempFolder folder;
   const Result check = muster("run " + base_yml() +
@@ -113,40 +114,38 @@ TEST(Commands, MistakesReadAsSentences) {
       {"run base.yml --ranks", "--ranks needs a value"},
       {"run base.yml --ranks two", "--ranks: 'two' is not a whole number from 1 to"},
       {"run base.yml --ranks 0", "--ranks: '0' is not a whole number from 1 to"},
-      {"run steps=3", "the config comes before steps=3"},
+      {"run steps=3", "missing config before steps=3"},
       {"run ''", "the path of the config is empty"},
       {"config show ''", "the path of the config is empty"},
       {"config show -- python3 train.py",
-       "python3 train.py: the command lines of MaxText/train.py, paxml.main"},
+       "python3 train.py: only command lines of MaxText/train.py, paxml.main"},
       {"config show -- python3 MaxText/train.py base.yml --steps 3",
-       "--steps: say what to train: a base.yml and key=value (MaxText)"},
+       "--steps: nothing to train: give a base.yml and key=value (MaxText)"},
       {"run -- ./no-such-program", "there is no program "},
-      {"run --ranks 2 --",
-       "nothing is behind --: a program is wanted there: muster run -- COMMAND"},
+      {"run --ranks 2 --", "no program after --: muster run -- COMMAND"},
       {"list --coordinator host:99999", "--coordinator=host:99999: port '99999' is not a number"},
       {"list --coordinator host:0", "--coordinator=host:0: port 0 cannot be connected to"},
       {"list --coordinator host", "--coordinator=host: the port is missing; expected host:port"},
       {"list --coordinator ''", "--coordinator=: the port is missing"},
       {"list --coordinator :7070", "--coordinator=:7070: the host is missing"},
       {"list --coordinator http://host:7070", "--coordinator=http://host:7070: "},
-      {"run --ranks 2 bash train.sh", "bash: that is a shell, a script or a launcher"},
+      {"run --ranks 2 bash train.sh", "bash: this is a shell, a script or a launcher"},
       {"run base.yml --ranks 2 steps=3 --ranks 4", "--ranks is given twice"},
-      {"run base.yml --steps 3",
-       "unknown option --steps; did you mean steps=3? Keys of the config"},
+      {"run base.yml --steps 3", "unknown option --steps; did you mean steps=3? Config keys are"},
       {"submit base.yml --learning-rate=2e-3",
        "unknown option --learning-rate; did you mean learning_rate=2e-3?"},
       {"run base.yml --per_devce_batch_size --ranks 2",
        "unknown option --per_devce_batch_size; did you mean per_device_batch_size=…?"},
       {"list --steps 3", "unknown option --steps; muster list --help lists them"},
       {"decode --run here --prompt x --temperature hot", "--temperature: 'hot' is not a number"},
-      {"decode --run here --prompt x", "--run here: there is no folder checkpoints in it"},
-      {"run --env A=\xff -- true", "--env A=…: the value is not UTF-8"},
-      {"run --output o\xff -- true", "--output o\\xff: it is not UTF-8"},
-      {"submit --working-directory /o\xff -- true", "--working-directory /o\\xff: it is not UTF-8"},
-      {"node admit n\xff", "NODE n\\xff: it is not UTF-8"},
-      {"node exclude n --reason r\xff", "--reason r\\xff: it is not UTF-8"},
-      {"train-tokenizer --text /proc/version --out ''", "--out=: a file's name is wanted"},
-      {"train-tokenizer --text /proc/version --out a/", "--out=a/: a file's name is wanted"},
+      {"decode --run here --prompt x", "--run here: no folder checkpoints in it"},
+      {"run --env A=\xff -- true", "--env A=…: the value must be UTF-8"},
+      {"run --output o\xff -- true", "--output o\\xff: must be UTF-8"},
+      {"submit --working-directory /o\xff -- true", "--working-directory /o\\xff: must be UTF-8"},
+      {"node admit n\xff", "NODE n\\xff: must be UTF-8"},
+      {"node exclude n --reason r\xff", "--reason r\\xff: must be UTF-8"},
+      {"train-tokenizer --text /proc/version --out ''", "--out=: must be a file name"},
+      {"train-tokenizer --text /proc/version --out a/", "--out=a/: must be a file name"},
       {"train-tokenizer --text /proc/version --vocab-size 9999999 --out no-such/folder",
        "cannot write no-such/folder.model: No such file or directory"},
   };
@@ -166,7 +165,7 @@ TEST(Commands, AFolderThatIsNoTextIsNamed) {
     const Result result = shell("cd '" + here + "' && " + bin_dir() + "/muster " + words);
     EXPECT_EQ(result.exit_code, 2);
     EXPECT_THAT(result.output, AllOf(HasSubstr("muster: error: the working directory "),
-                                     HasSubstr("d\\xff: it is not UTF-8")));
+                                     HasSubstr("d\\xff: must be UTF-8")));
   }
 }
 
@@ -201,7 +200,7 @@ TEST(Commands, ConfigShowSaysWhereValuesComeFrom) {
   EXPECT_EQ(json["train_config"]["steps"], 150001);
 }
 
-// Options of the command's own in front of what was pasted, behind it, and around a `--`.
+// Options of the command itself before and after a pasted line, and around a `--`.
 TEST(Commands, PastedLinesAmongOwnOptions) {
   for (const char* arguments :
        {"--ranks 2 --json python3 MaxText/train.py MaxText/configs/base.yml model_name=llama2-tiny "
@@ -227,7 +226,7 @@ TEST(Commands, VariablesThatNothingReadsAreOneWarning) {
   EXPECT_THAT(shown.output, HasSubstr("warning: XLA_FLAGS has no effect: there is no XLA here"));
 }
 
-// A base.yml in the working directory is taken when it is named.
+// A base.yml in the working directory is only used if it is named.
 TEST(Commands, TheShippedBaseIsNotThatOfTheWorkingDirectory) {
   const TempFolder folder;
   std::filesystem::create_directory(folder.file("configs"));

@@ -50,7 +50,7 @@ TEST(ScrapeFile, SaysWhichJobItIsOf) {
   EXPECT_EQ(task.worker_file("node-1"), "my-test-12_3-worker-node-1.json");
   EXPECT_EQ(job_of_scrape_file(task.coordinator_file(), "my-test"), "12_3");
   EXPECT_EQ(job_of_scrape_file(task.worker_file("node-1"), "my-test"), "12_3");
-  // Of other clusters, and nothing of ours.
+  // Files of other clusters, and other files.
   for (const char* name :
        {"my-test-12_3-coordinator.json", "test-2-12-coordinator.json", "test-12-notes.json",
         "test-coordinator.json", "test-12-worker-node1", "worker-node1.json", "test"})
@@ -80,7 +80,7 @@ TEST(ScrapeFile, GoesWithTheNextCommandWhenItsJobIsOver) {
   EXPECT_TRUE(is_there(runs) && is_there(elsewhere));
   EXPECT_FALSE(is_there(over) || is_there(earlier_turn));
 
-  // Where Slurm does not answer, others' may be alive.
+  // If Slurm does not answer, the other jobs may be alive.
   write_all();
   const auto silent = remove_dead_targets(folder.path(), self, [] {
     return absl::StatusOr<std::set<std::string>>(absl::DeadlineExceededError("squeue"));

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-TEST(ErrnoStatus, SaysWhatFailedWhyAndOfWhichKind) {
+TEST(ErrnoStatus, NamesOperationReasonAndCode) {
   const absl::Status status = errno_status(ENOENT, "opening /a");
   EXPECT_EQ(status, absl::NotFoundError("opening /a: No such file or directory"));
   EXPECT_TRUE(absl::IsPermissionDenied(errno_status(EROFS, "")));
@@ -16,7 +16,8 @@ TEST(ErrnoStatus, SaysWhatFailedWhyAndOfWhichKind) {
   EXPECT_TRUE(errno_status(0, "").ok());
 }
 
-// What says something of peers is no kind of a file's error, whatever a network file system says.
+// File errors never use codes that callers take for lost peers, whatever a network file system
+// returns.
 TEST(FileStatus, IsNeverAnErrorOfPeers) {
   int changed = 0;
   for (int error = 1; error < 134; ++error) {

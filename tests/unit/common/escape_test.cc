@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-TEST(EscapeControls, ShowsWhatATerminalWouldObey) {
+TEST(EscapeControls, EscapesWhatATerminalInterprets) {
   EXPECT_EQ(escape_controls("a\x1b[2Jb\rc\b\x07\x7f"), R"(a\x1b[2Jb\x0dc\x08\x07\x7f)");
   EXPECT_EQ(escape_controls(std::string_view("\0x", 2)), R"(\x00x)");
   EXPECT_EQ(escape_controls("\xC2\x9B"
@@ -28,7 +28,7 @@ TEST(EscapeControls, LeavesTextAlone) {
   EXPECT_EQ(escape_controls("one\ttwo\n", Layout::kOneLine), R"(one\x09two\x0a)");
 }
 
-// A shell says the same word again.
+// A shell prints the same word.
 TEST(ShellQuoted, IsOneWordOfAShell) {
   EXPECT_EQ(shell_quoted("out/llama2-7b_x.y:z,a=1"), "out/llama2-7b_x.y:z,a=1");
   EXPECT_EQ(shell_quoted(""), "''");

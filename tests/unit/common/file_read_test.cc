@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(FileRead, IsWholeUpToItsBound) {
+TEST(FileRead, ReturnsAllUpToItsBound) {
   const TempFolder folder;
   const std::string path = folder.file("a");
   write_file(path, std::string("b\0\n", 3));

@@ -34,7 +34,7 @@ class FileWriteTest : public ::testing::Test {
   const fs::path folder_ = temp_.path();
 };
 
-TEST_F(FileWriteTest, WritesAFileWholeAndLeavesNothingElse) {
+TEST_F(FileWriteTest, WritesACompleteFileAndLeavesNoOther) {
   for (const Durability durability : {Durability::kProcess, Durability::kPowerLoss}) {
     const FileWriteOptions options{.durability = durability};
     ASSERT_TRUE(write_file_atomically(folder_ / "ports", "one", options).ok());
@@ -92,7 +92,7 @@ TEST_F(FileWriteTest, AFileThatDoesNotFitLeavesTheOldOne) {
   EXPECT_EQ(files(), 1U);
 }
 
-// A name that a crash left in the way, or a link that somebody put there, is not written through.
+// A name left by a crash, or a link placed by another user, is not written through.
 TEST_F(FileWriteTest, ATemporaryNameThatIsTakenIsLeftAlone) {
   const std::string taken = folder_ / ("ports.tmp-" + std::to_string(getpid()) + "-0");
   fs::create_symlink(folder_ / "elsewhere", taken);
@@ -116,7 +116,7 @@ TEST_F(FileWriteTest, WritersOfOneFileDoNotMixTheirContents) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(FileWriteTest, SyncingWhatIsNotThereNamesIt) {
+TEST_F(FileWriteTest, SyncOfAMissingPathNamesIt) {
   EXPECT_TRUE(sync_path(folder_).ok());
   const auto status = sync_path(folder_ / "absent");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);

@@ -111,7 +111,7 @@ TEST(Mesh, ErrorsNameTheKeysAndBothNumbers) {
   }
 }
 
-// Row-major counting, as the header has it, without its arithmetic.
+// Counts in row-major order, as the header defines it, without the header's arithmetic.
 std::vector<Degrees> places(const Degrees& degrees) {
   std::vector<Degrees> all = {Degrees{}};
   for (size_t axis = 0; axis < kMeshAxisCount; ++axis) {
@@ -148,7 +148,7 @@ TEST(Mesh, RanksAreCountedByNodeThenByPlace) {
   }
 }
 
-TEST(Mesh, GroupsAreThoseWhoDifferInTheirAxesAlone) {
+TEST(Mesh, MembersOfAGroupDifferInItsAxesOnly) {
   for (const Degrees& ici : factorisations(8)) {
     const auto mesh = Mesh::resolve({.ici = ici, .dcn = {2, 1, 1, 1, 1, 1, 1}}, 2, 8);
     ASSERT_TRUE(mesh.ok()) << mesh.status();

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(MissingFolders, DeepestFirstAndOnlyTheEmptyOnesAreTakenBack) {
+TEST(MissingFolders, DeepestFirstAndOnlyEmptyOnesAreRemoved) {
   const TempFolder folder;
   const fs::path top = folder.file("a"), below = top / "b", deepest = below / "c";
   EXPECT_THAT(missing_folders(folder.path()), IsEmpty());

@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 6> kKeys = {
     "steps", "learning_rate", "per_device_batch_size", "base_emb_dim", "run_name", "model_name"};
 
-TEST(NearestName, FindsWhatWasMeant) {
+TEST(NearestName, FindsTheIntendedName) {
   EXPECT_EQ(nearest_name("step", kKeys), "steps");
   EXPECT_EQ(nearest_name("lerning_rate", kKeys), "learning_rate");
   EXPECT_EQ(nearest_name("per_device_batchsize", kKeys), "per_device_batch_size");
@@ -25,7 +25,7 @@ TEST(NearestName, ATranspositionIsOneMistake) {
   EXPECT_EQ(nearest_name("setps", kKeys), "steps");
 }
 
-TEST(NearestName, SaysNothingWhenNothingIsNear) {
+TEST(NearestName, IsEmptyIfNoCandidateIsClose) {
   EXPECT_EQ(nearest_name("tokenizer", kKeys), "");
   EXPECT_EQ(nearest_name("", kKeys), "");
   EXPECT_EQ(nearest_name("steps", {}), "");

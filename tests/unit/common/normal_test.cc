@@ -10,7 +10,8 @@
 namespace muster {
 namespace {
 
-// The distribution function at the value must be the u that the word stands for: erfc is the independent reference.
+// The distribution function at the value must equal the word's u: erfc is the independent
+// reference.
 TEST(Normal, IsTheQuantileOfItsWord) {
   for (uint32_t k = 0; k < (1U << 23); k += 61) {
     const double u = (k + 0.5) * 0x1p-23;

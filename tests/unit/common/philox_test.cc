@@ -10,8 +10,8 @@
 namespace muster {
 namespace {
 
-// Known answers of philox4x32-10 in the Random123 distribution (kat_vectors). The counter's four words are the
-// position's and the stream's, low word first.
+// Known answers of philox4x32-10 in the Random123 distribution (kat_vectors). The counter's four
+// words are those of the position and the stream, low word first.
 TEST(Philox, MatchesTheRandom123KnownAnswers) {
   EXPECT_EQ((Philox{0, 0}(0)), (Philox::Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ((Philox{~0ULL, ~0ULL}(~0ULL)),

@@ -45,7 +45,7 @@ const ProgressIdentity kIdentity{.job = 7,
                                  .world_size = 8,
                                  .total_steps = 100};
 
-// The offsets of the header's table, read from the file's bytes.
+// Reads the offsets of the header's table from the file's bytes.
 TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   const auto writer = ProgressWriter::create(path_, kIdentity);
   ASSERT_TRUE(writer.ok()) << writer.status();
@@ -130,7 +130,7 @@ TEST_F(ProgressPageTest, IsItsUsersAlone) {
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms(0600));
 }
 
-TEST_F(ProgressPageTest, AReaderSeesWhatWasWritten) {
+TEST_F(ProgressPageTest, AReaderReturnsTheWrittenValues) {
   const auto writer = ProgressWriter::create(path_, kIdentity);
   ASSERT_TRUE(writer.ok());
   const auto first = read_progress_page(path_);
@@ -178,7 +178,7 @@ TEST_F(ProgressPageTest, MoreGroupsThanTheTableHoldsAreNotRecorded) {
   EXPECT_EQ(writer->page().group_count, static_cast<uint32_t>(kProgressGroupsMax));
 }
 
-TEST_F(ProgressPageTest, SaysWhatIsWrongWithAFile) {
+TEST_F(ProgressPageTest, ReportsTheProblemOfAFile) {
   EXPECT_EQ(read_progress_page(path_).status().code(), absl::StatusCode::kNotFound);
   write_page("");
   EXPECT_EQ(read_progress_page(path_).status().code(), absl::StatusCode::kDataLoss);
@@ -237,8 +237,8 @@ TEST_F(ProgressPageTest, RandomBytesNeverEscapeTheTables) {
   }
 }
 
-// The writer keeps step, tokens and loss in one relation; a reader that saw a torn page would break it.
-TEST_F(ProgressPageTest, ConcurrentReadersSeeOnlyWholeUpdates) {
+// The writer keeps step, tokens and loss in one relation, which a torn page would violate.
+TEST_F(ProgressPageTest, ConcurrentReadersSeeOnlyCompleteUpdates) {
   const auto writer = ProgressWriter::create(path_, kIdentity);
   ASSERT_TRUE(writer.ok());
   std::atomic<bool> done{false};
@@ -307,7 +307,7 @@ TEST_F(ProgressPageTest, MutatedPagesAreRefusedOrStayWithinTheirTables) {
   EXPECT_GT(accepted, 50);
 }
 
-TEST_F(ProgressPageTest, CreatingWhereNothingCanBeWrittenNamesThePath) {
+TEST_F(ProgressPageTest, CreationInAnUnwritablePlaceNamesThePath) {
   const auto writer = ProgressWriter::create(folder_.file("absent/progress.0"), kIdentity);
   ASSERT_FALSE(writer.ok());
   EXPECT_THAT(std::string(writer.status().message()), HasSubstr("absent/progress.0"));

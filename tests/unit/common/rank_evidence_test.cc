@@ -23,17 +23,53 @@ class RankEvidenceTest : public ::testing::Test {
       ProgressWriter::anonymous({.job = 1, .attempt = 2, .rank = 5});
 };
 
-TEST(GroupEvidence, HasALaneWhateverStandsBehindIt) {
-  const auto lane = [](const char* name) {
-    GroupEvidence group;
-    group.name = name;
-    return group.lane();
-  };
-  EXPECT_EQ(lane("fsdp+context#1"), 1);
-  EXPECT_EQ(lane("pipeline#3 nccl"), 3);
-  EXPECT_EQ(lane("data#12"), 12);
-  for (const char* none : {"", "tensor", "tensor nccl", "fsdp#", "fsdp#x", "#-4"})
-    EXPECT_EQ(lane(none), 0) << none;
+int32_t lane_of(const char* name) {
+  GroupEvidence group;
+  group.name = name;
+  return group.lane();
+}
+
+TEST(GroupEvidence, HasTheLaneOfTheTrainersNames) {
+  EXPECT_EQ(lane_of("fsdp+context#1"), 1);
+  EXPECT_EQ(lane_of("pipeline#3 nccl"), 3);
+  EXPECT_EQ(lane_of("data#12"), 12);
+  EXPECT_EQ(lane_of("data+pipeline+fsdp+sequence+context+expert+tensor#8"), 8);
+  EXPECT_EQ(lane_of("data+pipeline+fsdp+sequence+context+expert+tensor#8 ncc"), 8) << "cut";
+  EXPECT_EQ(lane_of("none#6"), 6);
+  EXPECT_EQ(lane_of("tensor/4#1"), 1);
+  EXPECT_EQ(lane_of("pipeline/ends#3"), 3);
+  EXPECT_EQ(lane_of("pipeline+tensor/2/ends#3 nccl"), 3);
+  for (const char* none : {"", "tensor", "tensor nccl", "pipeline/ends", "everyone"})
+    EXPECT_EQ(lane_of(none), 0) << none;
+}
+
+// A lane from 6 on counts as background, so a foreign group with one would not be watched for hangs.
+TEST(GroupEvidence, ForeignNamesHaveNoLane) {
+  for (const char* name : {"x#7",
+                           "#7",
+                           "my group#7",
+                           "default_pg#7",
+                           "Data#7",
+                           "database#7",
+                           "fsdp+#7",
+                           "+fsdp#7",
+                           "fsdp+x#7",
+                           "context+fsdp#7",
+                           "fsdp+fsdp#7",
+                           "fsdp##7",
+                           "fsdp#x#7",
+                           "fsdp#",
+                           "fsdp#x",
+                           "fsdp#7x",
+                           "fsdp#7 x",
+                           "fsdp#0",
+                           "fsdp#-4",
+                           "fsdp#99999999999",
+                           "fsdp/#7",
+                           "fsdp/x#7",
+                           "pipeline/ends/2#3",
+                           "0x55d2#7"})
+    EXPECT_EQ(lane_of(name), 0) << name;
 }
 
 TEST_F(RankEvidenceTest, AgesAndFigures) {
@@ -88,8 +124,8 @@ TEST_F(RankEvidenceTest, TheOutstandingCollectiveIsNamed) {
   EXPECT_EQ(idle.age, milliseconds(98)) << "of the newest one";
 }
 
-// A rank that is ahead of its device stands in the first of what it has called.
-TEST_F(RankEvidenceTest, OfSeveralOutstandingTheFirstIsNamed) {
+// A rank that enqueues ahead of its device waits in its first outstanding collective.
+TEST_F(RankEvidenceTest, NamesTheFirstOfSeveralOutstandingCollectives) {
   const int tensor = writer->add_group("tensor", 2, 0);
   const auto call = [&](CollectiveKind kind, const char* name, int64_t ms) {
     return writer->enqueue_collective(tensor, kind, name, 8, 1, at(ms));
@@ -128,7 +164,7 @@ TEST_F(RankEvidenceTest, TheRingForgets) {
   EXPECT_EQ(found.groups[0].age, Duration{});
 }
 
-// A page of which nothing can be trusted.
+// A page of arbitrary bytes.
 TEST(RankEvidenceOfGarbageTest, IsBoundedAndPrintable) {
   ProgressPage page;
   std::memset(static_cast<void*>(&page), 0xff, sizeof(page));

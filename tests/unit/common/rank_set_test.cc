@@ -50,7 +50,7 @@ TEST(RankSet, IsASetHoweverItIsMade) {
   }
 }
 
-TEST(RankSet, WhatMessagesCannotMeanIsLeftOut) {
+TEST(RankSet, SkipsInvalidRangesOfMessages) {
   EXPECT_EQ(RankSet::of({{3, 2}, {-1, 5}, {7, 7}}).text(), "7");
   RankSet set;
   set.add(-1);
@@ -62,7 +62,7 @@ TEST(RankSet, WhatMessagesCannotMeanIsLeftOut) {
   EXPECT_EQ(set.text(), "0-2147483647");
 }
 
-TEST(RankSet, IsToldInRangesWithABound) {
+TEST(RankSet, TextIsBoundedRanges) {
   EXPECT_EQ(RankSet().text(), "");
   EXPECT_EQ(RankSet::of({{513, 1023}, {0, 511}}).text(), "0-511,513-1023");
   RankSet every_second;

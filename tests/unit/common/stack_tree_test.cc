@@ -15,8 +15,8 @@
 namespace muster {
 namespace {
 
-// What a tree says without the order in which it says it: each stack's ranks. A stack is its thread's and its frames' texts, which tell
-// frames apart in these tests.
+// A tree's content independent of its order: each stack's ranks. A stack is the texts of its thread
+// and frames, which are unique in these tests.
 using Canonical = std::map<std::vector<std::string>, std::set<int32_t>>;
 
 Canonical canonical(const StackTree& tree) {
@@ -34,8 +34,8 @@ Canonical canonical(const StackTree& tree) {
 
 StackFrame text_frame(std::string text) { return {.text = std::move(text)}; }
 
-// A sample with few modules and frames, so that stacks share beginnings and are equal by chance; module indices differ from sample to
-// sample.
+// Returns a sample with few modules and frames, so that stacks share beginnings and coincide;
+// module indices differ between samples.
 StackSample random_sample(std::mt19937& random, int32_t first_rank, int32_t ranks) {
   StackSample sample;
   std::vector<std::string> paths = {"/lib/libc.so.6", "/bin/trainer", "/lib/libgloo.so"};
@@ -111,11 +111,11 @@ TEST(StackTree, ClassesGiveBackTheStacksAndMergingKnowsNoOrder) {
     StackTree twice = forward;
     twice.merge(backward);
     twice.merge(twice);
-    EXPECT_EQ(twice, forward);  // nothing new, not even a node
+    EXPECT_EQ(twice, forward);  // no change, not even a new node
   }
 }
 
-TEST(StackTree, ANodeIsPassedByAllWhoseStacksEndBelow) {
+TEST(StackTree, PassingIncludesAllRanksWhoseStacksEndBelow) {
   std::mt19937 random(3);
   StackTree tree;
   tree.add(random_sample(random, 0, 40));
@@ -169,7 +169,7 @@ StackSample deep_sample(int32_t rank, size_t depth, size_t salt) {
   return sample;
 }
 
-TEST(StackTree, WhatFindsNoRoomEndsWhereThereIsSome) {
+TEST(StackTree, AStackWithoutRoomEndsAtItsDeepestNode) {
   StackTree first, second;
   for (int32_t rank = 0; rank < 1000; ++rank)
     (rank < 500 ? first : second).add(deep_sample(rank, kStackDepthMax, static_cast<size_t>(rank)));
@@ -183,7 +183,7 @@ TEST(StackTree, WhatFindsNoRoomEndsWhereThereIsSome) {
   EXPECT_EQ(all.text(), "0-999");
 
   StackTree deep;
-  deep.add(deep_sample(0, 1000, 0));  // from a sampler that knows no bound
+  deep.add(deep_sample(0, 1000, 0));  // from a sampler without a bound
   EXPECT_EQ(deep.dropped(), 1);
   EXPECT_LE(deep.classes()[0].frames.size(), kStackDepthMax + 1);
 }
@@ -208,7 +208,7 @@ TEST(StackTree, SetsOfRanksHaveABoundTogether) {
   EXPECT_EQ(other.classes().size(), 1U);
 }
 
-TEST(StackTree, RefusesWhatIsNoTree) {
+TEST(StackTree, RefusesInvalidTrees) {
   const RankSet one = RankSet::of({{0, 0}});
   StackTree::Parts good{.modules = {{"aa", "/bin/x"}},
                         .frames = {text_frame("main"), {.module = 0, .address = 1, .text = {}}},
@@ -239,7 +239,7 @@ TEST(StackTree, RefusesWhatIsNoTree) {
             "a stack tree has 4097 modules, more than 4096");
 }
 
-TEST(StackTree, JoinsWhatAMessageHasTwice) {
+TEST(StackTree, JoinsDuplicatesOfAMessage) {
   const StackTree::Parts parts{
       .modules = {{"aa", "/new/x"}, {"aa", "/bin/x"}, {"", "/unused"}},
       .frames = {text_frame("main"), {0, 5, {}}, {1, 5, "ignored"}, {2, 9, {}}},
@@ -258,7 +258,7 @@ TEST(StackTree, JoinsWhatAMessageHasTwice) {
   EXPECT_EQ(tree->frame_text(tree->classes()[0].frames[0]), "x in run()");
 }
 
-TEST(StackTree, FramesAreToldAsFarAsTheyAreKnown) {
+TEST(StackTree, FrameTextShowsWhatIsKnown) {
   StackTree tree;
   tree.add(deep_sample(0, 1, 4));
   const uint32_t frame = tree.classes()[0].frames[0];
@@ -268,12 +268,12 @@ TEST(StackTree, FramesAreToldAsFarAsTheyAreKnown) {
   tree.set_symbol(frame,
                   {.function = "muster::run()", .file = "/a/b/trainer/train.cc", .line = 210});
   EXPECT_EQ(tree.frame_text(frame), "trainer/train.cc:210 in muster::run()");
-  tree.set_symbol(frame, {.function = "other()", .file = {}, .line = 0});  // says less
+  tree.set_symbol(frame, {.function = "other()", .file = {}, .line = 0});  // fewer fields
   tree.set_symbol(77, {.function = "nowhere", .file = {}, .line = 0});
   EXPECT_EQ(tree.frame_text(frame), "trainer/train.cc:210 in muster::run()");
   EXPECT_EQ(tree.frame_text(77), "?");
 
-  // Merging brings symbols along, whoever has them.
+  // Merging brings symbols along, whichever tree has them.
   StackTree bare;
   bare.add(deep_sample(3, 1, 4));
   bare.merge(tree);

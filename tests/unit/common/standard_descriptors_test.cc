@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// In a process of its own, whose descriptors may go. 0: all is well.
+// Runs `body` in a child process, whose descriptors may be closed. Returns 0 on success.
 int in_child(int (*body)()) {
   const pid_t pid = fork();
   if (pid == 0) _exit(body());
@@ -20,7 +20,7 @@ int in_child(int (*body)()) {
   return status;
 }
 
-TEST(StandardDescriptors, WhatIsClosedIsHeldAndNotWritten) {
+TEST(StandardDescriptors, ClosedDescriptorsAreOccupiedAndNotWritten) {
   EXPECT_EQ(in_child([] {
               for (int fd = 0; fd <= STDERR_FILENO; ++fd) close(fd);
               hold_standard_descriptors();
@@ -33,7 +33,7 @@ TEST(StandardDescriptors, WhatIsClosedIsHeldAndNotWritten) {
             0);
 }
 
-TEST(StandardDescriptors, WhatIsOpenStays) {
+TEST(StandardDescriptors, OpenDescriptorsStay) {
   EXPECT_EQ(in_child([] {
               int ends[2];
               if (pipe(ends) != 0 || dup2(ends[1], STDERR_FILENO) < 0) return 1;

@@ -30,7 +30,7 @@ TEST(StepTimes, TimeThatCannotBeIsNoTime) {
   EXPECT_EQ(times.seconds, 0);
 }
 
-TEST(StepTimes, WhatWasAddedIsTheDifference) {
+TEST(StepTimes, SinceReturnsTheAddedSteps) {
   StepTimes earlier;
   earlier.add(0.5);
   StepTimes later = earlier;
@@ -44,7 +44,7 @@ TEST(StepTimes, WhatWasAddedIsTheDifference) {
   EXPECT_EQ(later.since({})->total(), 3U);
 }
 
-TEST(StepTimes, WhatIsNotLaterAddsNothing) {
+TEST(StepTimes, SinceIsEmptyForNoLaterState) {
   StepTimes earlier;
   earlier.add(0.5);
   EXPECT_FALSE(StepTimes().since(earlier));

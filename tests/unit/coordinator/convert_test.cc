@@ -1,15 +1,15 @@
-// What a worker's heartbeat may say, and what the core is told of it.
-#include "coordinator/shell/convert.h"
-
+// Values of a worker's heartbeat, and their conversion for the core.
 #include <cmath>
 #include <limits>
 
 #include <gtest/gtest.h>
 
+#include "coordinator/shell/job_and_worker_messages.h"
+
 namespace muster::coordinator {
 namespace {
 
-TEST(HeartbeatFromProto, NumbersThatNoArithmeticBearsAreMadeHarmless) {
+TEST(HeartbeatFromProto, NonFiniteAndHugeNumbersAreSanitised) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   v1::Heartbeat heartbeat;
@@ -35,7 +35,7 @@ TEST(HeartbeatFromProto, NumbersThatNoArithmeticBearsAreMadeHarmless) {
   EXPECT_TRUE(std::isnan(event.ranks[0].loss)) << "that is news for people";
 }
 
-TEST(LeavingFromProto, AGraceIsMadeOneThatAnyClockBears) {
+TEST(LeavingFromProto, GraceIsClamped) {
   v1::Leaving leaving;
   const auto grace = [&](int64_t ms) {
     leaving.set_grace_ms(ms);

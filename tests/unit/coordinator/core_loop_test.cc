@@ -16,7 +16,7 @@
 namespace muster::coordinator {
 namespace {
 
-// Stores until it is told to fail.
+// Stores until the test makes it fail.
 class FlakyStorage final : public Storage {
  public:
   absl::StatusOr<DurableState> load() override { return DurableState{}; }
@@ -36,7 +36,7 @@ class FlakyStorage final : public Storage {
   absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override { return told; }
 
   std::atomic<bool> fail{false};
-  std::atomic<int> full{0};  // so many times
+  std::atomic<int> full{0};  // number of failures
   std::atomic<int> commits{0};
   std::vector<v1::Incident> told;
 };
@@ -72,7 +72,7 @@ class CoreLoopTest : public testing::Test {
   std::unique_ptr<CoreLoop> loop_;
 };
 
-TEST_F(CoreLoopTest, AnswersOnlyWhatIsStored) {
+TEST_F(CoreLoopTest, AnswersOnlyStoredDecisions) {
   EXPECT_TRUE(submit().ok());
   EXPECT_EQ(storage_.commits, 1);
   storage_.fail = true;
@@ -98,8 +98,8 @@ TEST_F(CoreLoopTest, StopsWhileTheDiskIsFull) {
   EXPECT_EQ(storage_.commits, 0);
 }
 
-// Whoever was to be told of them may have come too late for the earlier life.
-TEST(CoreLoop, ShowsTheIncidentsOfItsEarlierLife) {
+// A consumer may have missed the incidents of the earlier run.
+TEST(CoreLoop, ShowsTheIncidentsOfTheEarlierRun) {
   TempFolder folder;
   FlakyStorage storage;
   storage.told.push_back(incident_summary_to_proto(full_incident(4, JobId(1))));

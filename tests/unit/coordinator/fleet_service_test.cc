@@ -1,4 +1,4 @@
-// Workers' streams over real gRPC on loopback: who is let in, and what each may say.
+// Workers' streams over real gRPC on loopback: admission, and what each stream may send.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -54,7 +54,7 @@ TEST_F(ShellTest, ALogIsWrittenOnlyByTheWorkerOfItsRank) {
   stranger.send(registration("node2", 2, 1));
   stranger.next();
   stranger.log(job.id(), 1, 0, 0, "forged\n");
-  EXPECT_EQ(stranger.next().log_ack().offset(), 7U);  // taken from it, and dropped
+  EXPECT_EQ(stranger.next().log_ack().offset(), 7U);  // accepted, and dropped
   owner.log(job.id(), 1, 0, 0, "true\n");
   EXPECT_EQ(owner.next().log_ack().offset(), 5U);
   EXPECT_EQ(log_of(job.id()), "true\n");
@@ -62,7 +62,7 @@ TEST_F(ShellTest, ALogIsWrittenOnlyByTheWorkerOfItsRank) {
   FakeWorker unregistered(*fleet_);
   unregistered.log(job.id(), 1, 0, 5, "forged\n");
   EXPECT_EQ(unregistered.end().error_code(), grpc::INVALID_ARGUMENT);
-  FakeWorker refused(*fleet_);  // it claims the owner's name and life, but is never let in
+  FakeWorker refused(*fleet_);  // claims the owner's name and incarnation, but is never admitted
   v1::WorkerMessage message = registration("node1", 1, 1);
   message.mutable_register_()->set_version("0.0.1");
   refused.send(message);
@@ -110,7 +110,7 @@ TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
     is_in = registered->next().has_registered();
   }
   ASSERT_TRUE(is_in);
-  // It comes later, so that its end is behind the other's budget, too.
+  // It connects later, so that its end is also after the other's budget.
   FakeWorker silent(*fleet_);
   const grpc::Status status = silent.end();
   EXPECT_EQ(status.error_code(), grpc::DEADLINE_EXCEEDED);
@@ -119,7 +119,7 @@ TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
   EXPECT_TRUE(registered->next().has_start_ranks());
 }
 
-TEST_F(ShellTest, ANewLifeOfAWorkerTakesOverOnceTheOldOneIsGone) {
+TEST_F(ShellTest, ANewIncarnationTakesOverOnceTheOldOneIsGone) {
   {
     FakeWorker first(*fleet_);
     first.send(registration("node1", 1, 4));
@@ -135,8 +135,8 @@ TEST_F(ShellTest, ANewLifeOfAWorkerTakesOverOnceTheOldOneIsGone) {
   FAIL() << "the second was never let in";
 }
 
-// A registration that is refused concerns nobody but the stream that it came on.
-TEST_F(ShellTest, WhoSaysALiveWorkersNameAndIncarnationDoesNotDisturbIt) {
+// A refused registration affects only its own stream.
+TEST_F(ShellTest, AnImpostorDoesNotDisturbALiveWorker) {
   FakeWorker live(*fleet_);
   live.send(registration("node1", 1, 2));
   EXPECT_TRUE(live.next().has_registered());

@@ -1,4 +1,5 @@
-// An incident with something in every field, as blame would make it: rank 1 of 4 never entered a collective.
+// An incident with something in every field, as blame would make it: rank 1 of 4 never entered a
+// collective.
 #pragma once
 
 #include <chrono>

@@ -23,7 +23,7 @@ TEST(IncidentMessages, AnIncidentComesBackAsItWas) {
   }
 }
 
-TEST(IncidentMessages, ASummaryLeavesOutWhatIsLarge) {
+TEST(IncidentMessages, ASummaryOmitsLargeFields) {
   const v1::Incident summary = incident_summary_to_proto(full_incident(7));
   EXPECT_EQ(summary.sentence(), full_incident(7).sentence);
   EXPECT_EQ(summary.suspects_size(), 2);
@@ -32,7 +32,7 @@ TEST(IncidentMessages, ASummaryLeavesOutWhatIsLarge) {
   EXPECT_EQ(summary.kernel_messages_size(), 0);
 }
 
-TEST(IncidentMessages, ARecordThatIsNoneIsRefused) {
+TEST(IncidentMessages, AnInvalidRecordIsRefused) {
   v1::Incident record = incident_to_proto(full_incident(7));
   record.set_kind("earthquake");
   EXPECT_THAT(std::string(incident_from_proto(record).status().message()),
@@ -45,7 +45,7 @@ TEST(IncidentMessages, ARecordThatIsNoneIsRefused) {
   EXPECT_FALSE(incident_from_proto(record).ok());
 }
 
-// However much was collected, clients take it.
+// Clients accept the message, however much evidence was collected.
 TEST(IncidentMessages, AnIncidentFitsIntoAMessage) {
   Incident incident = full_incident(7);
   StackSample sample;

@@ -59,14 +59,14 @@ TEST_F(MetricsTest, WhenAllJobsFailTheNewestIncidentsAreShown) {
   }
   const std::string now = page();
   EXPECT_EQ(incidents_on(now), kIncidentsShown);
-  const uint64_t gone = incidents - kIncidentsShown;  // the newest of those
+  const uint64_t gone = incidents - kIncidentsShown;  // the newest one removed
   EXPECT_GE(gone, 1U);
   EXPECT_THAT(now, Not(HasSubstr(absl::StrCat("{incident=\"", gone, "\""))));
   EXPECT_THAT(now, HasSubstr(absl::StrCat("{incident=\"", gone + 1, "\"")));
   EXPECT_THAT(now, HasSubstr(absl::StrCat("{incident=\"", incidents, "\"")));
 }
 
-TEST_F(MetricsTest, TheIncidentsOfAnEarlierLifeAreToldAgainAndNotCounted) {
+TEST_F(MetricsTest, IncidentsOfAnEarlierRunAreShownButNotCounted) {
   const std::string told = "muster_job_incident_timestamp_seconds{incident=\"";
   const auto decided = [](uint64_t id, int64_t seconds) {
     Incident incident = full_incident(id, JobId(1));
@@ -92,8 +92,8 @@ TEST_F(MetricsTest, TheIncidentsOfAnEarlierLifeAreToldAgainAndNotCounted) {
   EXPECT_THAT(now, HasSubstr("muster_fleet_incidents_total{kind=\"hang\"} 0\n"));
 }
 
-// Alerts tell of it for as long, also when it was the job's last.
-TEST_F(MetricsTest, AnIncidentIsToldForTenMinutesWhateverBecomesOfItsJob) {
+// Alerts report it for that long, also if it was the job's last.
+TEST_F(MetricsTest, AnIncidentIsShownForTenMinutesAfterItsJobEnds) {
   constexpr int64_t kMinute = 60'000'000'000;
   for (const int32_t rank : {0, 1}) step(heartbeat(rank, 2));
   metrics_.count_incident(core_, full_incident(3, JobId(1)), 1);

@@ -6,14 +6,14 @@
 namespace muster::coordinator {
 namespace {
 
-TEST_F(MetricsTest, EveryStepIsCountedHoweverManyAHeartbeatBrings) {
+TEST_F(MetricsTest, EveryStepOfAHeartbeatIsCounted) {
   step(heartbeat(0, 3));
   expect_steps(3);
   step(heartbeat(0, 1000));
   expect_steps(1000);
 }
 
-TEST_F(MetricsTest, AHeartbeatThatComesTwiceOrLateAddsNothing) {
+TEST_F(MetricsTest, ARepeatedOrLateHeartbeatAddsNothing) {
   step(heartbeat(0, 8));
   step(heartbeat(0, 8));
   step(heartbeat(0, 4));
@@ -21,7 +21,7 @@ TEST_F(MetricsTest, AHeartbeatThatComesTwiceOrLateAddsNothing) {
   expect_steps(9);
 }
 
-TEST_F(MetricsTest, OnlyRank0CountsAndOnlyWhereItRuns) {
+TEST_F(MetricsTest, OnlyRank0OnItsWorkerCounts) {
   step(heartbeat(0, 2));
   step(heartbeat(1, 50));
   step(heartbeat(0, 60, 2));
@@ -42,8 +42,8 @@ TEST_F(MetricsTest, TheNextAttemptsStepsAreAdded) {
   expect_steps(14);
 }
 
-// A speed of 0 would be a drop to whoever takes a mean of it.
-TEST_F(MetricsTest, FromAFaultToTheNextStepThereIsNoSpeed) {
+// A speed of 0 would distort every mean.
+TEST_F(MetricsTest, NoSpeedIsShownBetweenAttempts) {
   const auto beat = [&](int32_t rank, int steps, uint32_t attempt) {
     HeartbeatReceived result = heartbeat(rank, steps, attempt);
     result.ranks[0].device_peak_tflops = 400;
@@ -107,7 +107,7 @@ TEST_F(MetricsTest, IncidentsAreCountedByKind) {
   EXPECT_THAT(page, Not(HasSubstr("\"99\""))) << "of a job that is not there any more";
 }
 
-TEST_F(MetricsTest, ACheckpointHasTheTimeAtWhichItWasHeardOf) {
+TEST_F(MetricsTest, ACheckpointHasTheTimeOfItsFirstReport) {
   const auto saved = [&](int64_t at, int64_t seconds) {
     HeartbeatReceived beat = heartbeat(1, 1);
     beat.ranks[0].checkpoint_step = at;
@@ -126,7 +126,7 @@ TEST_F(MetricsTest, ACheckpointHasTheTimeAtWhichItWasHeardOf) {
   EXPECT_THAT(page(), HasSubstr("muster_job_checkpoint_timestamp_seconds" + of_job_ + "13\n"));
 }
 
-TEST_F(MetricsTest, WhoTakesCheckpointsAndHasNoneCountsFromItsStart) {
+TEST_F(MetricsTest, WithoutACheckpointTheStartTimeIsShown) {
   const std::string start = "muster_job_start_timestamp_seconds" + of_job_;
   const std::string now = page();
   const size_t at = now.find(start);
@@ -183,7 +183,7 @@ TEST_F(MetricsTest, MoreJobsThanHaveSeriesAreCounted) {
   EXPECT_THAT(metrics_.render(core_, now_, 1), HasSubstr("muster_jobs_without_series 5\n"));
 }
 
-TEST(JobMetrics, WhoRunsTakesTheSeriesOfOneThatWaits) {
+TEST(JobMetrics, ARunningJobReplacesAWaitingOne) {
   Job job;
   job.id = JobId(1);
   job.spec.name = "waits";
@@ -228,7 +228,7 @@ TEST(JobMetrics, WhoRunsTakesTheSeriesOfOneThatWaits) {
   EXPECT_THAT(page, HasSubstr("muster_jobs_without_series 1\n"));
 }
 
-TEST_F(MetricsTest, WhereTheTimeWentIsCountedWhenItIsSettled) {
+TEST_F(MetricsTest, TimeIsCountedOnceSettled) {
   const auto page = [&] { return metrics_.render(core_, now_, 1); };
   const auto trains = [&](int32_t rank, int steps) {
     HeartbeatReceived beat = heartbeat(rank, steps);
@@ -252,8 +252,9 @@ TEST_F(MetricsTest, WhereTheTimeWentIsCountedWhenItIsSettled) {
       << "until a step is completed nobody knows";
 }
 
-// What a job has behind it is stored every few minutes, so it is less than what was shown until the job tells the rest.
-TEST_F(MetricsTest, ARestartedCoordinatorShowsNoCounterThatGoesBack) {
+// A job's account is stored every few minutes, so a restarted coordinator knows less than was shown
+// until the job reports the rest.
+TEST_F(MetricsTest, CountersNeverDecreaseAfterARestart) {
   for (const int32_t rank : {0, 1}) step(heartbeat(rank, 4));
   ASSERT_EQ(core_.jobs().at(JobId(1)).state, JobState::kRunning);
   DurableState state;
@@ -274,8 +275,8 @@ TEST_F(MetricsTest, ARestartedCoordinatorShowsNoCounterThatGoesBack) {
   EXPECT_THAT(now, HasSubstr("muster_job_accounted_seconds_total" + of_job_));
 }
 
-// A lump that a series begins with is no increase to Prometheus.
-TEST_F(MetricsTest, TheFirstLossOfACauseBeginsWithZero) {
+// Prometheus sees no increase in a series that begins with a value.
+TEST_F(MetricsTest, TheFirstLossOfACauseStartsAtZero) {
   for (const int32_t rank : {0, 1}) step(heartbeat(rank, 10));
   const std::string lost = "muster_job_lost_seconds_total{cause=\"rank_died\",class=\"";
   EXPECT_THAT(page(), Not(HasSubstr(lost)));
@@ -289,7 +290,7 @@ TEST_F(MetricsTest, TheFirstLossOfACauseBeginsWithZero) {
   EXPECT_EQ(page(), first) << "another scraper sees it, too";
   now_ += std::chrono::minutes(1);
   EXPECT_THAT(page(), HasSubstr(lost + "starting\",job_id=\"1\",name=\"llama\"} 4\n"));
-  // What was lost before there were series of the job is no increase.
+  // Losses before the job had series are no increase.
   Metrics later{Epoch(2)};
   EXPECT_THAT(later.render(core_, now_, 1),
               HasSubstr(lost + "starting\",job_id=\"1\",name=\"llama\"} 4\n"));
@@ -315,8 +316,8 @@ TEST_F(MetricsTest, TheSlowestRanksHaveAScoreOnceTheyWereLookedAt) {
               HasSubstr("muster_job_straggler_score{job_id=\"1\",name=\"llama\",rank=\"0\"} 1\n"));
 }
 
-// Nobody scrapes: the series of jobs that ended long ago go when a new job comes.
-TEST_F(MetricsTest, EndedJobsAreForgottenUnscraped) {
+// Without scrapes, the series of jobs that ended long ago are removed when a new job comes.
+TEST_F(MetricsTest, EndedJobsAreForgottenWithoutScrapes) {
   const std::string first = "muster_job_step_seconds_count{job_id=\"1\",name=\"llama\"} 2\n";
   step(heartbeat(0, 2));
   step(heartbeat(1, 2));
@@ -334,7 +335,7 @@ TEST_F(MetricsTest, EndedJobsAreForgottenUnscraped) {
   next.ranks[0].job = JobId(2);
   next.unix_ns = later;
   step(next);
-  // By the clock of its end, the first job would be shown with its steps if it still had them.
+  // If the first job still had its series, it would be shown with its steps at this time.
   EXPECT_THAT(metrics_.render(core_, now_, 1), Not(HasSubstr(first)));
 }
 

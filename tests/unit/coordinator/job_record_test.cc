@@ -21,7 +21,7 @@ TEST(JobRecord, SurvivesTextThatIsNotUtf8) {
   EXPECT_TRUE(job_from_record(job_to_record(job)).ok());
 }
 
-TEST(JobRecord, RefusesWhatDoesNotAgree) {
+TEST(JobRecord, RefusesInconsistentRecords) {
   for (const char* record : {"", "[]", "{}", "{\"id\": \"x\"}", "{\"id\":1,\"state\":\"DANCING\"}",
                              "{\"id\":1,\"state\":\"RUNNING\"}",
                              "{\"id\":1,\"state\":\"QUEUED\",\"exits\":[{\"rank\":4}]}",

@@ -35,7 +35,7 @@ const std::vector<RankPlacement> kPlacement = {{Rank(0), WorkerName("n1"), 0, In
                                                {Rank(1), WorkerName("n1"), 1, Incarnation(7)}};
 constexpr uint64_t kBytesMax = 100;
 
-// Whether the thread waits for something.
+// Returns whether the thread waits for something.
 bool sleeps(pid_t tid) {
   std::ifstream file(absl::StrCat("/proc/self/task/", tid, "/stat"));
   std::string number, name, state;
@@ -53,7 +53,7 @@ class LogStoreTest : public testing::Test {
   LogStore store_{folder_.path(), kBytesMax};
 };
 
-TEST_F(LogStoreTest, SkipsWhatItHas) {
+TEST_F(LogStoreTest, SkipsStoredBytes) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "abcdef"), 6U);
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "abc"), 6U);
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 4, "efgh"), 8U);
@@ -71,7 +71,7 @@ TEST_F(LogStoreTest, RemembersItsEndAcrossARestart) {
   EXPECT_EQ(all(), "abcdefg");
 }
 
-TEST_F(LogStoreTest, AsksForWhatIsMissing) {
+TEST_F(LogStoreTest, RequestsMissingBytes) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 4, "ef"), 0U);
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "ab"), 2U);
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 60, "cd"), 2U);
@@ -80,7 +80,7 @@ TEST_F(LogStoreTest, AsksForWhatIsMissing) {
   EXPECT_EQ(all(), "abcdef");
 }
 
-TEST_F(LogStoreTest, AsksAfterARestartForWhatTheMachineLost) {
+TEST_F(LogStoreTest, RequestsLostBytesAfterARestart) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "abcdef"), 6U);
   std::filesystem::resize_file(folder_.path() + "/1/1/rank-0.log", 3);
   LogStore again(folder_.path(), kBytesMax);
@@ -90,12 +90,13 @@ TEST_F(LogStoreTest, AsksAfterARestartForWhatTheMachineLost) {
   EXPECT_EQ(all(), "abcdefgh");
 }
 
-// What could not be written is not asked for again, and its place is filled once there is room.
+// Data that could not be written is not requested again, and its place is filled once there is
+// room.
 TEST_F(LogStoreTest, FillsTheGapThatAFailureLeft) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "ab"), 2U);
   const std::string path = folder_.path() + "/1/1/rank-0.log";
   std::filesystem::rename(path, path + ".away");
-  std::filesystem::create_directory(path);  // nothing can be written here, root or not
+  std::filesystem::create_directory(path);  // nothing can be written here, even by root
   const std::string dropped(58, 'x');
   EXPECT_FALSE(store_.append(kWriter, kJob, kFirst, kRank, 2, dropped).ok());
   std::filesystem::remove(path);
@@ -107,7 +108,7 @@ TEST_F(LogStoreTest, FillsTheGapThatAFailureLeft) {
   EXPECT_THAT(text, testing::HasSubstr("58 bytes of output were lost here"));
 }
 
-TEST_F(LogStoreTest, WaitsForRoomAndSaysSoOnce) {
+TEST_F(LogStoreTest, WaitsForSpaceAndLogsItOnce) {
   EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 0, "ab"), 2U);
   std::ostringstream said;
   const auto logger = spdlog::default_logger();
@@ -158,8 +159,8 @@ TEST_F(LogStoreTest, EndsAtItsBoundAndGoesOnTaking) {
   EXPECT_LT(text.size(), 200U);
 }
 
-// A disk that does not answer: a fifo without a reader holds whoever opens it.
-TEST_F(LogStoreTest, ASlowDiskHoldsNobodyElse) {
+// A disk that hangs: opening a FIFO without a reader blocks.
+TEST_F(LogStoreTest, ASlowDiskBlocksNoOtherCaller) {
   const std::string path = folder_.path() + "/1/1/rank-0.log";
   std::filesystem::create_directories(folder_.path() + "/1/1");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
@@ -182,7 +183,7 @@ TEST_F(LogStoreTest, ASlowDiskHoldsNobodyElse) {
   close(reader);
 }
 
-TEST_F(LogStoreTest, WhatIsForgottenIsRemovedAndItsFollowersAreTold) {
+TEST_F(LogStoreTest, ForgottenLogsAreRemovedAndFollowersNotified) {
   struct Follower final : LogFollower {
     void on_output(Attempt, Rank) override {}
     void on_scope(const LogScope& scope) override {
@@ -206,8 +207,8 @@ TEST_F(LogStoreTest, WhatIsForgottenIsRemovedAndItsFollowersAreTold) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/1"));
 }
 
-// A coordinator that was killed had forgotten a job, and not removed its files yet.
-TEST_F(LogStoreTest, RemovesWhatAnEarlierLifeLeft) {
+// A killed coordinator had forgotten a job, but not removed its files yet.
+TEST_F(LogStoreTest, RemovesLeftoversOfAnEarlierRun) {
   EXPECT_TRUE(store_.append(kWriter, kJob, kFirst, kRank, 0, "kept").ok());
   std::filesystem::create_directories(folder_.path() + "/2/1");
   std::filesystem::create_directories(folder_.path() + "/notes");

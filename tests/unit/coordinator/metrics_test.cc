@@ -1,6 +1,6 @@
 #include "coordinator/shell/metrics.h"
 
-#include "coordinator/shell/convert.h"
+#include "coordinator/shell/job_and_worker_messages.h"
 #include "tests/unit/coordinator/metrics_fixture.h"
 
 namespace muster::coordinator {
@@ -11,7 +11,7 @@ TEST_F(MetricsTest, ALargeFleetHasTotalsAndASampleAndThoseThatAreSilent) {
   for (int i = 0; i < 200; ++i)
     step(WorkerRegistered{name(i), Incarnation(9), "test", "h", 8, "h:1", {}, {}, {}, {}, {}, 1});
   for (int second = 0; second < 7;
-       ++second) {  // a coordinator that was away holds no silence against anybody
+       ++second) {  // a stalled coordinator counts no silence against workers
     now_ += std::chrono::seconds(1);
     step(HeartbeatReceived{worker_, life_, {}, 1});
     for (int i = 0; i < 200; ++i) {
@@ -32,7 +32,7 @@ TEST_F(MetricsTest, ALargeFleetHasTotalsAndASampleAndThoseThatAreSilent) {
   EXPECT_GE(shown, 33U);
 }
 
-TEST_F(MetricsTest, AWorkerWhoseLeaseIsOverIsLostForAnHourOrUntilItIsBack) {
+TEST_F(MetricsTest, AnExpiredWorkerCountsAsLostForAnHourOrUntilItReturns) {
   const std::string of_it = "{worker=\"node2\"} ";
   const WorkerRegistered arrives{
       WorkerName("node2"), Incarnation(9), "test", "h", 2, "h:1", {}, {}, {}, {}, {}, 1};
@@ -60,7 +60,7 @@ TEST_F(MetricsTest, AWorkerWhoseLeaseIsOverIsLostForAnHourOrUntilItIsBack) {
   EXPECT_THAT(page(), Not(HasSubstr(of_it)));
 }
 
-TEST_F(MetricsTest, WhereTheTimeOfAllJobsWentIsKeptWhenTheirSeriesGo) {
+TEST_F(MetricsTest, FleetGoodputOutlivesTheSeriesOfJobs) {
   HeartbeatReceived training = heartbeat(0, 0);
   training.ranks[0].phase = Phase::kStep;
   step(training);
@@ -97,7 +97,8 @@ TEST_F(MetricsTest, WhereTheTimeOfAllJobsWentIsKeptWhenTheirSeriesGo) {
   EXPECT_EQ(metrics_.render(core_, now_, later), page) << "nothing is counted twice";
 }
 
-// What jobs had behind them before belongs to the counters of an earlier life, which a scraper has seen.
+// Time of jobs before the start belongs to the counters of an earlier run, which Prometheus has
+// scraped.
 TEST(FleetGoodput, CountsFromItsOwnStart) {
   Job job;
   job.id = JobId(1);
@@ -111,7 +112,7 @@ TEST(FleetGoodput, CountsFromItsOwnStart) {
   Metrics metrics{Epoch(2)};
   const std::string page = metrics.render(core, Instant{}, 1);
   EXPECT_THAT(page, HasSubstr("muster_fleet_productive_seconds_total 0\n"));
-  // The first loss of a cause is an increase to Prometheus.
+  // Prometheus sees the first loss of a cause as an increase.
   EXPECT_THAT(
       page,
       HasSubstr("muster_fleet_lost_seconds_total{cause=\"hang\",class=\"standing_still\"} 0\n"));

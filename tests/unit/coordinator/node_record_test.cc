@@ -46,13 +46,13 @@ TEST(NodeRecordTest, IsKept) {
   EXPECT_EQ(state->nodes, std::vector<NodeRecord>{full_node("b")});
 }
 
-TEST(NodeRecordTest, RefusesWhatItDoesNotKnow) {
+TEST(NodeRecordTest, RefusesUnknownNames) {
   EXPECT_FALSE(node_from_record("{").ok());
   EXPECT_FALSE(node_from_record(R"({"worker": "a", "suspicion": "bad mood"})").ok());
 }
 
-// One that cannot be read keeps nobody from starting: its node is a sound one.
-TEST(NodeRecordTest, WhatCannotBeReadIsLeftOut) {
+// An unreadable record does not prevent the start: its node counts as healthy.
+TEST(NodeRecordTest, UnreadableRecordsAreSkipped) {
   const TempFolder folder;
   const std::string path = folder.file("muster.db");
   open_sqlite_storage(path).status().IgnoreError();

@@ -1,4 +1,4 @@
-// The real muster-coordinator: its flags, its signals, and what it does without descriptors.
+// The real muster-coordinator: its flags, its signals, and its behaviour without descriptors.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <spawn.h>
@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Real processes on a loaded machine may be slow; nothing here takes this long unless it is broken.
+// Real processes on a loaded machine may be slow; only a defect makes anything here take this long.
 constexpr Duration kPatience = std::chrono::seconds(30);
 
 template <class F>
@@ -43,7 +43,7 @@ class ProgramTest : public testing::Test {
     }
   }
 
-  // `prelude`: what a shell does before it becomes the program.
+  // `prelude`: shell commands before the shell execs the program.
   void run(const std::vector<std::string>& flags, const std::string& prelude = "") {
     std::vector<std::string> words = {"/bin/sh", "-c",
                                       prelude + " exec \"$@\" 2> " + folder_.file("log"), "sh",
@@ -97,7 +97,7 @@ TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
       grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   set_deadline(context);
-  context.set_wait_for_ready(true);  // the last of the crowd may still be on its way out
+  context.set_wait_for_ready(true);  // the last connections may still be closing
   v1::ListJobsResponse list;
   const grpc::Status status = stub->ListJobs(&context, v1::ListJobsRequest(), &list);
   EXPECT_TRUE(status.ok()) << status.error_message();

@@ -1,4 +1,5 @@
-// A whole coordinator in this process, on free loopback ports and a temporary folder, and a worker's stream by hand.
+// A complete coordinator in this process, on free loopback ports and a temporary folder, and a
+// manual worker's stream.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,7 +23,7 @@
 
 namespace muster::coordinator {
 
-// A raw connection to a loopback port, for what no client would send.
+// A raw connection to a loopback port, for bytes that no client would send.
 class RawConnection {
  public:
   explicit RawConnection(int port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -86,7 +87,7 @@ inline v1::WorkerMessage registration(const std::string& name, uint64_t incarnat
   return message;
 }
 
-// A worker's stream: what the coordinator says comes back one message at a time.
+// A worker's stream: returns the coordinator's messages one at a time.
 class FakeWorker {
  public:
   explicit FakeWorker(v1::Fleet::Stub& stub) {
@@ -102,7 +103,8 @@ class FakeWorker {
 
   bool send(const v1::WorkerMessage& message) { return stream_->Write(message); }
 
-  // The next message, or an empty one when the stream has ended. Ends of jobs, which all are told of, are left out.
+  // Returns the next message, or an empty one if the stream has ended. Skips ends of jobs, which
+  // all workers receive.
   v1::CoordinatorMessage next() {
     v1::CoordinatorMessage message;
     do {
@@ -209,7 +211,7 @@ class ShellTest : public testing::Test {
     return muster_->GetJob(&context, request, job);
   }
 
-  // What is stored of rank 0's first attempt.
+  // Returns the stored log of rank 0's first attempt.
   std::string log_of(uint64_t id) {
     grpc::ClientContext context;
     set_deadline(context);

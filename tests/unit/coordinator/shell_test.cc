@@ -1,4 +1,4 @@
-// The coordinator's services over real gRPC on loopback: what goes wrong at the border.
+// The coordinator's services over real gRPC on loopback: invalid requests and failures.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -40,7 +40,7 @@ TEST_F(ShellTest, RefusesAMessageOverTheLimit) {
   EXPECT_TRUE(submit(submission("a", 1)).ok());
 }
 
-TEST_F(ShellTest, GarbageOnThePortDisturbsNobody) {
+TEST_F(ShellTest, GarbageOnThePortIsHarmless) {
   std::mt19937 random(3);
   for (int i = 0; i < 20; ++i) {
     RawConnection connection(server_->grpc_port());
@@ -94,7 +94,7 @@ TEST_F(ShellTest, KeepsSecretsBetweenTheClientAndTheRanks) {
 }
 
 TEST_F(ShellTest, OpenStreamsAreBounded) {
-  ASSERT_TRUE(submit(submission("a", 1)).ok());  // waits for a worker: its watchers wait, too
+  ASSERT_TRUE(submit(submission("a", 1)).ok());  // waits for a worker, so its watchers wait, too
   v1::WatchJobRequest request;
   request.set_job_id(1);
   v1::FollowLogsRequest logs_request;
@@ -122,7 +122,7 @@ TEST_F(ShellTest, OpenStreamsAreBounded) {
   }
   contexts.front().TryCancel();
   streams.front()->Finish();
-  // The coordinator hears of it a little later.
+  // The coordinator notices it a little later.
   bool open = false;
   for (int tries = 0; tries < 10'000 && !open; ++tries) {
     grpc::ClientContext context;
@@ -183,7 +183,7 @@ TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
   v1::LogChunk chunk;
   ASSERT_TRUE(logs->Read(&chunk));
   EXPECT_EQ(chunk.data(), "hello ");
-  worker.log(id, 1, 1, 3, "lo there\n");  // what was sent before a reconnection comes once more
+  worker.log(id, 1, 1, 3, "lo there\n");  // data before a reconnection is repeated
   EXPECT_EQ(worker.next().log_ack().offset(), 12U);
   ASSERT_TRUE(logs->Read(&chunk));
   EXPECT_EQ(chunk.data(), "there\n");
@@ -308,7 +308,7 @@ TEST_F(ShellTest, OutputThatCannotBeStoredNowIsAskedForAgain) {
   rlimit old{};
   getrlimit(RLIMIT_NOFILE, &old);
   rlimit low = old;
-  low.rlim_cur = 3;  // what is open stays open
+  low.rlim_cur = 3;  // open descriptors stay open
   setrlimit(RLIMIT_NOFILE, &low);
   worker.log(1, 1, 0, 0, "abc");
   const uint64_t settled = worker.next().log_ack().offset();

@@ -45,7 +45,7 @@ TEST_F(StorageTest, HasANameOfItsOwnForGood) {
   EXPECT_EQ(names.size(), 2U);
 }
 
-TEST_F(StorageTest, KeepsWhatWasCommitted) {
+TEST_F(StorageTest, KeepsCommittedState) {
   for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
     auto storage = open_sqlite_storage(path_);
     ASSERT_TRUE(storage.ok()) << storage.status();
@@ -167,14 +167,14 @@ TEST_F(StorageTest, LeavesNoCopyOfAnEndedJobsSecrets) {
   EXPECT_FALSE(is_on_disk("hunter3"));
 }
 
-TEST_F(StorageTest, SaysThatTheFileIsNoDatabase) {
+TEST_F(StorageTest, ReportsAFileThatIsNoDatabase) {
   std::ofstream(path_) << std::string(8192, 'x');
   const absl::Status status = open_sqlite_storage(path_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(path_));
 }
 
-TEST_F(StorageTest, SaysThatTheFileIsDamaged) {
+TEST_F(StorageTest, ReportsADamagedFile) {
   {
     auto storage = open_sqlite_storage(path_);
     StorageBatch batch;
@@ -193,17 +193,17 @@ TEST_F(StorageTest, SaysThatTheFileIsDamaged) {
 }
 
 TEST_F(StorageTest, DemandsAWriteAheadLog) {
-  // A database in memory is answered "memory" and no error.
+  // SQLite answers "memory" for an in-memory database, without an error.
   const absl::Status status = open_sqlite_storage(":memory:").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("journal mode memory"));
 }
 
-TEST_F(StorageTest, SaysWhyAWriteFailed) {
+TEST_F(StorageTest, ReportsTheReasonOfAFailedWrite) {
   auto storage = open_sqlite_storage(path_);
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-  // From now on each insertion of a job answers with a failure of its own.
+  // From now on each insertion of a job fails with a specific error.
   ASSERT_EQ(sqlite3_exec(
                 db, "CREATE TRIGGER t BEFORE INSERT ON jobs BEGIN SELECT RAISE(ABORT, 'no'); END",
                 nullptr, nullptr, nullptr),
@@ -236,8 +236,9 @@ TEST_F(StorageTest, NamesTheRecordThatCannotBeRead) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the record of job 5"));
 }
 
-// Of five open incidents the records of three are damaged in the file: a summary, a record, and a record of a kind that is not known.
-TEST_F(StorageTest, AnIncidentThatCannotBeReadKeepsNobodyFromStarting) {
+// Of five open incidents, three records are damaged in the file: a summary, a record, and a record
+// of an unknown kind.
+TEST_F(StorageTest, UnreadableIncidentsDoNotPreventTheStart) {
   auto storage = open_sqlite_storage(path_);
   StorageBatch batch;
   for (uint64_t id = 1; id <= 5; ++id) {
@@ -292,7 +293,8 @@ TEST_F(StorageTest, AnIncidentThatCannotBeReadKeepsNobodyFromStarting) {
 TEST_F(StorageTest, LeavesNothingWhenTheDiskIsFull) {
   auto storage = open_sqlite_storage(path_);
   ASSERT_TRUE((*storage)->commit({{{JobId(7), full_job()}}, {}, {}, JobId(0)}).ok());
-  // /dev/full cannot hold a database; a limit on the process's file size fails writes in the same place.
+  // /dev/full cannot hold a database; a limit on the process's file size fails writes at the same
+  // point.
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
   rlimit low = old;

@@ -38,7 +38,7 @@ TEST_F(TokensTest, AFileIsARole) {
   EXPECT_EQ(table->role_of(""), std::nullopt);
 }
 
-TEST_F(TokensTest, FoldersThatSayNothingOrTooMuchAreRefused) {
+TEST_F(TokensTest, EmptyAndOversizedFoldersAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("there are no tokens"));
   write_file(folder_.file("admins"), kOne);
   EXPECT_THAT(refusal(), HasSubstr("admins is no role"));
@@ -76,7 +76,7 @@ TEST_F(TokensTest, AreReadAnewAfterASecondAndKeptThroughAMistake) {
   EXPECT_EQ((*tokens)->role_of(kTwo, now + std::chrono::seconds(4)), Role::kAdmin);
 }
 
-TEST_F(TokensTest, AMistakeInOneFileKeepsNoTokenOfAnotherAlive) {
+TEST_F(TokensTest, AMistakeInOneFileDoesNotKeepAnothersTokens) {
   write_file(folder_.file("worker"), kOne);
   write_file(folder_.file("submitter"), std::string(kTwo) + "\n" + "three-0123456789abcdef");
   auto tokens = Tokens::open(folder_.path());
@@ -98,7 +98,7 @@ TEST_F(TokensTest, AMistakeInOneFileKeepsNoTokenOfAnotherAlive) {
       << "a folder without any file is a mistake";
 }
 
-TEST_F(TokensTest, ATokenOfTwoRolesIsTheOneThatMayDoLess) {
+TEST_F(TokensTest, ATokenOfTwoRolesGetsTheLesserOne) {
   write_file(folder_.file("viewer"), kOne);
   auto tokens = Tokens::open(folder_.path());
   ASSERT_TRUE(tokens.ok()) << tokens.status();

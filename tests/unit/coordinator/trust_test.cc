@@ -1,4 +1,4 @@
-// A coordinator with TLS and tokens, and those who call it with and without.
+// A coordinator with TLS and tokens, and callers with and without them.
 #include <gmock/gmock.h>
 
 #include "daemon/client_credentials.h"
@@ -44,7 +44,7 @@ class TrustTest : public testing::Test {
   }
   std::string refusal() { return std::string(Server::start(options_).status().message()); }
 
-  // A channel of its own each time, as a program that has just begun.
+  // A new channel each time, like a program that has just started.
   std::shared_ptr<grpc::Channel> channel(const daemon::ClientSecrets& secrets) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -74,7 +74,7 @@ class TrustTest : public testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-TEST_F(TrustTest, ATokenOpensWhatItsRoleMay) {
+TEST_F(TrustTest, ATokenAuthorisesItsRolesMethods) {
   start();
   EXPECT_TRUE(list(with(kViewerToken)).ok());
   const grpc::Status status = submit(with(kViewerToken));
@@ -85,7 +85,7 @@ TEST_F(TrustTest, ATokenOpensWhatItsRoleMay) {
   EXPECT_EQ(list(with(kWorkerToken)).error_code(), grpc::StatusCode::PERMISSION_DENIED);
 }
 
-TEST_F(TrustTest, WithoutAKnownTokenNobodyIsHeard) {
+TEST_F(TrustTest, CallsWithoutAKnownTokenAreRejected) {
   start();
   grpc::Status status = list(with(""));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
@@ -116,7 +116,7 @@ TEST_F(TrustTest, AWorkersStreamWantsTheWorkersToken) {
   EXPECT_TRUE(join(kWorkerToken).ok());
 }
 
-TEST_F(TrustTest, RenewedCertificatesAreServedToThoseWhoComeLater) {
+TEST_F(TrustTest, LaterConnectionsGetRenewedCertificates) {
 #if !MUSTER_GRPC_WATCHES_CERTIFICATES
   GTEST_SKIP() << "this gRPC reads certificates once";
 #endif
@@ -135,7 +135,7 @@ TEST_F(TrustTest, RenewedCertificatesAreServedToThoseWhoComeLater) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-TEST_F(TrustTest, AClientsCertificateIsWantedWhereItsAuthorityIsNamed) {
+TEST_F(TrustTest, AClientCaRequiresClientCertificates) {
   options_.trust.tls_client_ca = folder_.file("ca");
   options_.trust.token_dir.clear();
   start();
@@ -150,7 +150,7 @@ TEST_F(TrustTest, AClientsCertificateIsWantedWhereItsAuthorityIsNamed) {
           .ok());
 }
 
-TEST_F(TrustTest, BesideTokensACertificateConnectsAndSaysNoRole) {
+TEST_F(TrustTest, ACertificateGrantsNoRoleBesideTokens) {
   options_.trust.tls_client_ca = folder_.file("ca");
   start();
   const auto own = authority_.sign("DNS:client");
@@ -165,7 +165,7 @@ TEST_F(TrustTest, BesideTokensACertificateConnectsAndSaysNoRole) {
   EXPECT_EQ(list(with(kViewerToken)).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-TEST_F(TrustTest, BeyondLoopbackCallersHaveToSayWhoTheyAre) {
+TEST_F(TrustTest, ListenersBeyondLoopbackRequireAuthentication) {
   options_.listen = "0.0.0.0:0";
   options_.trust = {};
   EXPECT_THAT(refusal(), HasSubstr("no transport security; give --tls-cert"));

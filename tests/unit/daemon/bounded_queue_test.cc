@@ -29,7 +29,7 @@ TEST(BoundedQueue, PopsInOrderAndGivesUpAtTheDeadline) {
   EXPECT_TRUE(queue.pop_all(before).empty()) << "a deadline in the past does not wait";
 }
 
-TEST(BoundedQueue, ClosingWakesEveryoneAndKeepsWhatIsThere) {
+TEST(BoundedQueue, ClosingWakesAllWaitersAndKeepsItems) {
   BoundedQueue<int> queue(1);
   EXPECT_TRUE(queue.try_push(1));
   BoundedQueue<int> empty(1);

@@ -1,4 +1,5 @@
-// What travels arrives as it was, what is too much loses its rarest part, and no message of anybody becomes more than its bounds allow.
+// Messages preserve their content, drop the rarest part if there is too much, and stay within their
+// bounds for arbitrary input.
 #include "daemon/evidence_messages.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +37,7 @@ RankStacks rank(int32_t number, std::vector<ThreadStack> threads) {
   return stacks;
 }
 
-// Ranks 0 and 2 wait in the same place; 1 is elsewhere, and all have a second thread.
+// Ranks 0 and 2 wait in the same frame; 1 is elsewhere, and all have a second thread.
 StackTree small_tree() {
   const StackFrame start{0, 0x1000, ""}, wait{1, 0x2000, ""}, load{0, 0x3000, ""},
       script{kNoModule, 0, "train.py:31 train_step"};
@@ -117,7 +118,7 @@ TEST(EvidenceMessages, EvidenceArrivesAsItWas) {
   EXPECT_THAT(evidence_from_proto(proto, 1), SizeIs(1));
 }
 
-TEST(EvidenceMessages, ATreeThatIsNoneIsRefused) {
+TEST(EvidenceMessages, AnInvalidTreeIsRefused) {
   struct Case {
     const char* what;
     void (*spoil)(v1::StackTree&);
@@ -148,7 +149,7 @@ TEST(EvidenceMessages, GarbageStaysWithinItsBounds) {
   int parsed = 0, trees = 0;
   for (int i = 0; i < 3'000; ++i) {
     v1::StackReport proto;
-    // What is not UTF-8 in a string field is refused by the parser on newer versions, and by nobody on older ones.
+    // Newer parsers refuse string fields that are not UTF-8; older ones accept them.
     if (!proto.ParseFromString(mutator.mutate(bytes))) continue;
     ++parsed;
     if (const auto tree = stack_tree_from_proto(proto.stacks()); tree.ok()) {
@@ -168,7 +169,7 @@ TEST(EvidenceMessages, GarbageStaysWithinItsBounds) {
   EXPECT_GT(trees, 150);
 }
 
-TEST(EvidenceMessages, NumbersThatNoArithmeticBearsAreMadeHarmless) {
+TEST(EvidenceMessages, NonFiniteAndHugeNumbersAreSanitised) {
   EvidenceMessages proto;
   v1::RankEvidence& rank = *proto.Add();
   rank.set_rank(-5);
@@ -196,8 +197,8 @@ TEST(EvidenceMessages, NumbersThatNoArithmeticBearsAreMadeHarmless) {
   EXPECT_LE(read.last_lines.back().size(), kEvidenceLineBytesMax);
 }
 
-// 200 ranks of which each has a deep stack of its own below a common one, and a second thread of its own.
-TEST(EvidenceMessages, ATreeThatIsTooLargeKeepsWhatManyRanksHave) {
+// 200 ranks, each with its own deep stack below a common one, and its own second thread.
+TEST(EvidenceMessages, AnOversizedTreeKeepsStacksOfManyRanks) {
   StackSample sample;
   sample.modules = {{"abcdef01", "/usr/bin/muster-trainer"}};
   for (int32_t r = 0; r < 200; ++r) {
@@ -253,7 +254,7 @@ TEST(EvidenceMessages, EvidenceThatIsTooMuchLosesOutputFirst) {
   ASSERT_THAT(read, SizeIs(1'000));
   EXPECT_THAT(read[0].last_lines, SizeIs(5));
   EXPECT_THAT(read[0].groups, SizeIs(2));
-  // Just not enough for all groups.
+  // Slightly too little for all groups.
   for (RankEvidence& rank : ranks) {
     rank.last_lines.clear();
     rank.files.clear();

@@ -34,7 +34,7 @@ class Client {
     boost::asio::write(socket_, boost::asio::buffer(text), ignored);
   }
 
-  // Everything until the server closes.
+  // Returns everything until the server closes.
   std::string receive() {
     std::string text;
     boost::system::error_code error;
@@ -73,7 +73,7 @@ class HttpServerTest : public ::testing::Test {
   }
 
   std::atomic<int> calls_{0};
-  std::promise<HttpReply> held_back_;  // of /later, to be asked for once
+  std::promise<HttpReply> held_back_;  // of /later, which is requested once
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -122,7 +122,7 @@ TEST_F(HttpServerTest, GarbageGetsAnErrorOrAClosedConnection) {
       << "and the server lives on";
 }
 
-TEST_F(HttpServerTest, ASlowClientDelaysNobodyAndIsLetGo) {
+TEST_F(HttpServerTest, ASlowClientDelaysNoOtherAndIsDisconnected) {
   Client slow(server_->port());
   slow.send("GET /metr");
   const std::string response = exchange("GET /metrics HTTP/1.1\r\n\r\n");
@@ -130,7 +130,7 @@ TEST_F(HttpServerTest, ASlowClientDelaysNobodyAndIsLetGo) {
   EXPECT_EQ(slow.receive(), "") << "closed after its budget";
 }
 
-TEST_F(HttpServerTest, APageThatIsAnsweredLaterDelaysNobody) {
+TEST_F(HttpServerTest, ALateAnswerDelaysNoOtherPage) {
   Client waiting(server_->port());
   waiting.send("GET /later HTTP/1.1\r\n\r\n");
   const HttpReply reply = held_back_.get_future().get();
@@ -183,7 +183,7 @@ TEST_F(HttpServerTest, LocalhostIsAnIpv4Address) {
   EXPECT_THAT(client.receive(), StartsWith("HTTP/1.1 404"));
 }
 
-TEST_F(HttpServerTest, AnAddressThatIsNoneIsAnError) {
+TEST_F(HttpServerTest, AnInvalidAddressIsAnError) {
   EXPECT_FALSE(HttpServer::start("nonsense", {}).ok());
   EXPECT_FALSE(HttpServer::start("192.0.2.1:80", {}).ok());
 }

@@ -26,7 +26,7 @@ TEST(Logging, AnUnknownFormatNamesTheKnownOnes) {
               HasSubstr("--log-format=xml: must be text or json"));
 }
 
-TEST(Logging, AJsonLineSaysWhomItIsAbout) {
+TEST(Logging, AJsonLineHasItsSubjectAsFields) {
   const auto line = [](std::string_view message) {
     return json_log_line(1'769'860'800'123'456'789, "info", "muster-worker", message);
   };

@@ -13,7 +13,7 @@
 namespace muster::daemon {
 namespace {
 
-// https://prometheus.io/docs/practices/naming/, as far as a program can tell.
+// https://prometheus.io/docs/practices/naming/, as far as a program can check.
 TEST(MetricTableTest, NamesFollowPrometheusConventions) {
   std::set<std::string_view> names;
   for (const Metric& metric : kMetrics) {

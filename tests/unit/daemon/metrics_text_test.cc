@@ -13,7 +13,7 @@
 namespace muster::daemon {
 namespace {
 
-TEST(MetricsText, IsWhatTheLibraryWrites) {
+TEST(MetricsText, EqualsTheLibrarysText) {
   prometheus::Registry registry;
   auto& gauges =
       prometheus::BuildGauge().Name("muster_some").Help("Some \\ \"help\".").Register(registry);

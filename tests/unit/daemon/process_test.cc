@@ -58,7 +58,8 @@ TEST_F(ProcessTest, KnowsItself) {
   EXPECT_NE(*draw_random_id(), *draw_random_id());
 }
 
-// A middle process starts a child that dies with its parent, and leaves; the child must get SIGTERM.
+// A middle process starts a child that dies with its parent, and exits; the child must receive
+// SIGTERM.
 TEST_F(ProcessTest, DiesWithItsParent) {
   std::array<int, 2> ends{};
   ASSERT_EQ(pipe(ends.data()), 0);
@@ -71,7 +72,7 @@ TEST_F(ProcessTest, DiesWithItsParent) {
       signal(SIGTERM, SIG_DFL);
       const char ok = die_with_parent().ok() ? 'y' : 'n';
       if (write(armed[1], &ok, 1) != 1) _exit(1);
-      while (true) pause();  // holds `ends` open until it is killed
+      while (true) pause();  // keeps `ends` open until it is killed
     }
     char ok = 'n';
     const bool got = read(armed[0], &ok, 1) == 1;

@@ -47,7 +47,7 @@ TEST_F(TrustFiles, AKeyOfAnotherCertificateIsRefused) {
               AllOf(HasSubstr("--tls-key="), HasSubstr("the key is not that of --tls-cert=")));
 }
 
-TEST_F(TrustFiles, WhatIsNoPemIsRefusedAndNotShown) {
+TEST_F(TrustFiles, InvalidPemIsRefusedAndNotShown) {
   const auto made = authority_.sign("DNS:localhost");
   const std::string garbage = put("garbage", "secret garbage");
   EXPECT_THAT(message(read_certificates("--tls-ca", garbage).status()),
@@ -71,7 +71,7 @@ TEST_F(TrustFiles, TokensAreLines) {
   EXPECT_THAT(*tokens, ElementsAre("AAAAAAAAAAAAAAAAAAAA", kToken));
 }
 
-TEST_F(TrustFiles, WhatIsNoTokenIsNamedByItsLine) {
+TEST_F(TrustFiles, AnInvalidTokenIsNamedByItsLine) {
   for (const char* text : {"short", "0123456789 abcdef", "0123456789abcd\x01\x02"}) {
     const auto tokens = read_tokens("--token-file", put("tokens", std::string("\n") + text));
     EXPECT_THAT(message(tokens.status()), AllOf(HasSubstr("line 2"), Not(HasSubstr(text))));

@@ -171,7 +171,7 @@ TEST_F(ConfigTest, MaxTextsBaseFileIsReplacedByOurs) {
                         .environment = {},
                         .shipped_base = shipped()});
   };
-  const auto saying = AllOf(HasSubstr("is not here; taking " + shipped()),
+  const auto saying = AllOf(HasSubstr("does not exist; using " + shipped()),
                             HasSubstr("dtype=float32"), HasSubstr("hardware=auto"));
   const auto recipe = with_shipped(write("recipe.yml", "base_config: \"base.yml\"\nsteps: 9\n"));
   ASSERT_TRUE(recipe.ok()) << recipe.status();
@@ -224,9 +224,9 @@ TEST_F(ConfigTest, UnknownModels) {
 
 TEST_F(ConfigTest, ACopyWithoutModelsSaysWhereTheyAre) {
   std::filesystem::copy(shipped(), folder_ / "base.yml");
-  EXPECT_THAT(error_of(load({"model_name=llama2-tiny"}, {}, folder_ / "base.yml")),
-              AllOf(HasSubstr("there are no models in " + temp_.file("models")),
-                    HasSubstr("base_config: base.yml")));
+  EXPECT_THAT(
+      error_of(load({"model_name=llama2-tiny"}, {}, folder_ / "base.yml")),
+      AllOf(HasSubstr("no models in " + temp_.file("models")), HasSubstr("base_config: base.yml")));
 }
 
 TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {

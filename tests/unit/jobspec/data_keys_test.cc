@@ -72,7 +72,7 @@ TEST_F(DataKeys, AnEvaluationHasTrainingsBatchUnlessItIsGivenItsOwn) {
 }
 
 TEST_F(DataKeys, WhatCannotBeEvaluatedIsSaid) {
-  // As pasted from MaxText, whose split is not there.
+  // As pasted from MaxText, whose split does not exist here.
   const auto job = on_shards({"eval_interval=50"});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_FALSE(job->train.eval.enabled());

@@ -1,4 +1,4 @@
-// Command lines as people have them in their scripts.
+// Command lines as users have them in their scripts.
 #include "jobspec/dialect.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 class DialectTest : public PastedLines {};
 
-// run_pile_singlenode.sh's call of Pax, with FPROP_DTYPE and the mesh that this version has.
+// run_pile_singlenode.sh's call of Pax, with FPROP_DTYPE and a mesh that this version supports.
 constexpr char kPile[] = R"(python3 -u -m paxml.main
     --job_log_dir=/logs/log_dir
     --fdl_config=paxml.contrib.gpu.scripts_gpu.configs.Pile126M
@@ -170,7 +170,7 @@ TEST_F(DialectTest, PaxsGlam) {
   ASSERT_TRUE(scheduled.ok()) << scheduled.status();
   EXPECT_EQ(scheduled->train.optimizer.warmup_steps, 100);
   EXPECT_THAT(scheduled->warnings, ::testing::Not(Contains(HasSubstr("the schedule is"))));
-  // What depends on the depth in Pax says so once that is another one.
+  // A warning for values that depend on the depth in Pax appears only if the depth changes.
   const auto of_balance = HasSubstr("give load_balance_loss_weight");
   EXPECT_THAT(job->warnings, ::testing::Not(Contains(of_balance)));
   EXPECT_THAT(pasted("CONFIG=GLaM126M64E --fdl.NUM_LAYERS=4")->warnings, Contains(of_balance));
@@ -227,7 +227,7 @@ TEST_F(DialectTest, PaxsOtherSchedules) {
   EXPECT_EQ(tuning->train.optimizer.warmup_steps, 500);
   EXPECT_EQ(tuning->train.optimizer.decay_start, 4001);
   EXPECT_EQ(tuning->train.optimizer.decay_end, 300'000);
-  // A GPT's cosine has numbers of its own, its exponential has the defaults.
+  // The GPT presets have their own cosine numbers; their exponential schedule has the defaults.
   const auto other = pasted(
       "CONFIG=GPT126M --fdl.LR_LRED_DECAY_END=9000 "
       "--fdl.LR_SCHEDULE=linear_rampup_exponential_decay");

@@ -52,7 +52,7 @@ TEST_F(Explain, WhatResolvingFillsInIsDerived) {
 TEST_F(Explain, WhatIsFilledInOtherwiseIsChanged) {
   const auto shown = rows({"model_name=fuji-test"});
   EXPECT_TRUE(shown.at("per_device_batch_size").is_changed);
-  // A default that is filled in is none.
+  // A filled-in default is not a change.
   EXPECT_FALSE(rows({}).at("learning_rate_schedule_steps").is_changed);
   EXPECT_FALSE(rows({}).at("run_name").is_changed);
   EXPECT_FALSE(rows({}).at("position_type").is_changed);

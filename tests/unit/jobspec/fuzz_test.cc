@@ -1,4 +1,5 @@
-// Random command lines, environments and files: each is accepted or refused with a sentence, and nothing crashes.
+// Random command lines, environments and files: each is accepted or rejected with a sentence, and
+// nothing crashes.
 #include <random>
 #include <span>
 
@@ -9,7 +10,7 @@
 namespace muster::jobspec {
 namespace {
 
-// Some seconds.
+// Takes some seconds.
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kCommandLines = 600;
 #else

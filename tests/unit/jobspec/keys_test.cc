@@ -49,7 +49,7 @@ TEST(Keys, TopicsAreSectionsOfTheShippedFile) {
   for (const Key& key : all_keys()) {
     if (topic_of(key) == topic) continue;
     topic = topic_of(key);
-    if (topic == "After pre-training") break;  // none of it is in the file
+    if (topic == "After pre-training") break;  // none of these is in the file
     const size_t section = text.find(absl::StrCat("# ---- ", av(topic)), begin);
     ASSERT_NE(section, std::string::npos) << topic << " of " << key.name;
     EXPECT_NE(text.find(absl::StrCat("\n", av(key.name), ":"), section), std::string::npos);

@@ -1,4 +1,5 @@
-// docs/memory.md has the plans' own numbers. When a plan changes, the failed test prints what the page must say.
+// docs/memory.md contains numbers of the plans. When a plan changes, the failed test prints the new
+// text of the page.
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "tests/paths.h"
 #include "tests/unit/jobspec/config_files.h"
+#include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 
 namespace muster::jobspec {
@@ -23,8 +25,8 @@ using trainer::TransformerPlan;
 
 constexpr double kMiB = 1 << 20;
 
-// Multiplications and additions of one token: 2 for each parameter of a product, and attention over half the sequence on
-// average.
+// Multiplications and additions per token: 2 for each parameter of a matmul, and attention over
+// half the sequence on average.
 struct Flops {
   explicit Flops(const TransformerPlan& plan) {
     const AttentionShape shape = plan.attention_shape();
@@ -40,7 +42,7 @@ struct Flops {
   }
 
   double forward() const { return layers * (qkv + context + out + gate_up + down) + head; }
-  // What recompute_layer() runs, in all layers but the last.
+  // The operations of recompute_layer(), in all layers but the last.
   double again(const LayerKeeps& keeps) const {
     const auto of = [](Placement placement, double flops) {
       return placement == Placement::kRemat ? flops : 0;

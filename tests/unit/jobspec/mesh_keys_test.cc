@@ -1,4 +1,4 @@
-// What is said of a mesh that does not work, and that what is proposed does.
+// Errors for meshes that do not work, and proof that the proposed ones do.
 #include "jobspec/mesh_keys.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ class MeshKeys : public ConfigFiles {
     return launch;
   }
 
-  // Of an error, the keys of each mesh that it proposes.
+  // Returns the keys of each mesh that an error proposes.
   static std::vector<Keys> proposals(const std::string& error) {
     const size_t begin = error.find(kProposal);
     if (begin == std::string::npos) return {};
@@ -46,7 +46,8 @@ class MeshKeys : public ConfigFiles {
     return proposals;
   }
 
-  // `mesh` is refused with `why` on so many ranks, which can train what `job` says on each proposed mesh.
+  // Expects `mesh` to be rejected with `why` on this many ranks, and each proposed mesh to train
+  // `job`.
   static void expect_proposals(const Keys& job, const Keys& mesh, const std::string& why,
                                int32_t ranks, int32_t nodes = 1) {
     const std::string error = error_of(resolve(job + mesh, launch(nodes, ranks)));
@@ -82,7 +83,7 @@ TEST_F(MeshKeys, WhatIsProposedHasAsManyRanks) {
   expect_proposals(kTiny, {"ici_tensor_parallelism=0"}, "must be at least 1", 8);
 }
 
-// Sequences are whole on the meshes that are proposed, and so are their micro-batches and groups of experts.
+// On the proposed meshes sequences are whole, and so are micro-batches and groups of experts.
 TEST_F(MeshKeys, WhatIsProposedTakesTheBatch) {
   expect_proposals(kTiny + Keys{"per_device_batch_size=0.25"}, {"ici_tensor_parallelism=16"},
                    "base_num_query_heads is 8", 16);
@@ -106,7 +107,7 @@ TEST_F(MeshKeys, WhatIsProposedTakesTheQuantization) {
                    "set quantization= or", 8);
 }
 
-// What no mesh of as many ranks would put right is not blamed on the mesh.
+// An error that no mesh of as many ranks can fix is not attributed to the mesh.
 TEST_F(MeshKeys, NothingIsProposedForOtherMistakes) {
   for (const Keys& mistake : {Keys{"learning_rate=-1"}, Keys{"per_device_batch_size=0.3"}}) {
     EXPECT_THAT(error_of(resolve(kTiny + mistake, launch(1, 8))),

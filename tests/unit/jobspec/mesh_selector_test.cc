@@ -20,7 +20,8 @@ TEST_F(MeshSelector, SelectsByTheRulesOfAxlearn) {
   for (const Rule& rule : {Rule{"fuji-7B-v2-flash", "gpu-p5.48xlarge-256", 32, 32, 8},
                            Rule{"fuji-8B-v3-tiktoken", "gpu-a3-highgpu-8g-1024", 128, 128, 8},
                            Rule{"fuji-70B-v2", "gpu-p5.48xlarge-512", 64, 4, 128},
-                           // Without a rule the model's own mesh: data=-1 with fsdp=8, and fsdp=-1.
+                           // Without a rule the model's own mesh applies: data=-1 with fsdp=8, and
+                           // fsdp=-1.
                            Rule{"fuji-7B-v2", "gpu-p5.48xlarge-64", 8, 8, 8},
                            Rule{"fuji-70B-v2", "gpu-p5.48xlarge-256", 32, 1, 256}}) {
     const auto job = pasted(absl::StrCat("--config=", rule.model,

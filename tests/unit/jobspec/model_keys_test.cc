@@ -89,6 +89,36 @@ TEST_F(ModelKeys, Activations) {
               AllOf(HasSubstr("silu"), HasSubstr("set mlp_activations=['silu', 'linear']")));
 }
 
+// Reads the value without the key table, whose list of allowed values would reject it first.
+absl::Status read_unchecked(const std::string& key, nlohmann::json value, ModelConfig& model) {
+  Settings settings;
+  settings[key] = {std::move(value), kCommandLine, Layer::kCommandLine};
+  settings["num_experts"] = {2, kCommandLine, Layer::kCommandLine};
+  SettingsReader reader(settings);
+  std::vector<std::string> warnings;
+  return read_model(reader, model, warnings);
+}
+
+TEST_F(ModelKeys, ActivationOutsideTheTableIsAnError) {
+  for (const char* key : {"mlp_activations", "expert_activations"}) {
+    const nlohmann::json rejected[] = {
+        {"tanh"},           {"tanh", "linear"}, {"gelu", "tanh"}, {"linear", "gelu"},
+        {"linear", "silu"}, {"linear"},         {"silu", "silu"}, {"silu", "gelu", "linear"}};
+    for (const nlohmann::json& value : rejected) {
+      ModelConfig model;
+      const absl::Status status = read_unchecked(key, value, model);
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << key << "=" << value;
+      EXPECT_THAT(status.message(), AllOf(HasSubstr(std::string(key) + "=" + show(value)),
+                                          HasSubstr("must be ['silu'], ['gelu'] or ['relu']"),
+                                          HasSubstr("'linear'")));
+    }
+    ModelConfig model;
+    EXPECT_TRUE(read_unchecked(key, {"relu", "linear"}, model).ok());
+    EXPECT_EQ(key == std::string("mlp_activations") ? model.activation : model.experts.activation,
+              Activation::kRelu);
+  }
+}
+
 TEST_F(ModelKeys, TiedHeadsAreNormalisedAsInMaxText) {
   const double root = std::sqrt(2048.0);
   EXPECT_EQ(model({}).logits_scale, 1);
@@ -162,7 +192,7 @@ TEST_F(ModelKeys, Dropout) {
   EXPECT_EQ(pax.dropout_rate, 0);
   EXPECT_EQ(pax.input_dropout_rate, 0.1);
   EXPECT_EQ(model({"model_name=GPT5B", "enable_dropout=false"}).input_dropout_rate, 0);
-  // MaxText's Llama has it switched off.
+  // MaxText's Llama has dropout disabled.
   const auto off = resolve({"model_name=llama2-7b", "dropout_rate=0.1"});
   ASSERT_TRUE(off.ok()) << off.status();
   EXPECT_EQ(off->train.model.dropout_rate, 0);
@@ -180,7 +210,7 @@ TEST_F(ModelKeys, ExpertsTakeTheMlpsPlace) {
   const trainer::ExpertConfig mixtral = model({"model_name=mixtral-8x7b"}).experts;
   EXPECT_EQ(mixtral, (trainer::ExpertConfig{.count = 8, .per_token = 2, .mlp_dim = 14336}));
   EXPECT_TRUE(mixtral.in_layer(0) && mixtral.in_layer(31));
-  EXPECT_EQ(mixtral.capacity(4096), 0);  // nobody is dropped
+  EXPECT_EQ(mixtral.capacity(4096), 0);  // no token is dropped
 
   // MaxText's choice of layers, and GLaM's.
   const auto every_fourth = model({"num_experts=4", "interleave_moe_layer_step=4"}).experts;
@@ -197,13 +227,13 @@ TEST_F(ModelKeys, ExpertsTakeTheMlpsPlace) {
   EXPECT_EQ(glam.balance_weight, 0.01);
   EXPECT_EQ(glam.num_groups, 8);
   EXPECT_EQ(glam.capacity(8192), 256);
-  EXPECT_EQ(glam.capacity(1000), 32);  // 31 and a quarter, in fours
+  EXPECT_EQ(glam.capacity(1000), 32);  // 31 and a quarter, rounded up to a multiple of four
   EXPECT_EQ(model({"num_experts=8", "num_experts_per_tok=2", "capacity_factor=1.5"})
                 .experts.capacity(101),
             39);  // 1.5 * ceil(101 * 2 / 8)
 }
 
-// MaxText's layers/models.py: what decoder_block=default makes of the shape that base.yml has.
+// MaxText's layers/models.py: decoder_block=default for the sizes of base.yml.
 TEST_F(ModelKeys, MaxTextsDefaultBlock) {
   ModelConfig expected = model({});
   expected.parallel_block = true;
@@ -260,7 +290,7 @@ TEST_F(ModelKeys, ExpertsThatContradictThemselvesAreRefused) {
                        "sequences"));
 }
 
-// A group is one rank's, and one micro-batch's.
+// A group belongs to one rank and one micro-batch.
 TEST_F(ModelKeys, GroupsThatAMeshWouldCutAreRefused) {
   const auto problem = [&](std::vector<std::string> keys) {
     keys.insert(keys.end(), {"num_experts=4", "num_experts_per_tok=2", "router_style=pax",

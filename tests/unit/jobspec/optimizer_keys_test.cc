@@ -1,4 +1,5 @@
-// Keys of the optimizer and the schedule, from base.yml and the command line to the trainer's config.
+// Keys of the optimizer and the schedule, from base.yml and the command line to the trainer's
+// config.
 #include "jobspec/optimizer_keys.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +53,7 @@ TEST_F(OptimizerKeys, FractionsBecomeSteps) {
 TEST_F(OptimizerKeys, AWarmUpInSteps) {
   EXPECT_EQ(optimizer_of({"learning_rate_warmup_steps=7"}).warmup_steps, 7);
   EXPECT_EQ(optimizer_of({"model_name=fuji-7B-v2", "steps=10"}).warmup_steps, 2000);
-  // A user's fraction wins over a preset's steps; two wishes of a user are a contradiction.
+  // A user's fraction overrides a preset's steps; if the user sets both, they are a contradiction.
   EXPECT_EQ(optimizer_of({"model_name=fuji-7B-v2", "warmup_steps_fraction=0.5"}).warmup_steps,
             262'144);
   EXPECT_THAT(error_of(resolve({"learning_rate_warmup_steps=7", "warmup_steps_fraction=0.5"})),

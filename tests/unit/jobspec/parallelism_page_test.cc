@@ -1,4 +1,5 @@
-// docs/parallelism.md has the plans' own numbers. When a plan changes, the failed test prints what the page must say.
+// docs/parallelism.md contains numbers of the plans. When a plan changes, the failed test prints
+// the new text of the page.
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -22,7 +23,7 @@ constexpr double kGiB = 1 << 30;
 
 class ParallelismPage : public ConfigFiles {
  protected:
-  // Of rank 0.
+  // For rank 0.
   std::string row_of(const std::vector<std::string>& model, const std::string& mesh,
                      const std::vector<std::string>& keys) {
     std::vector<std::string> overrides = model;

@@ -1,4 +1,4 @@
-// Command lines as people have them in their scripts, through everything that `muster run` does with them.
+// Command lines as users have them in their scripts, through every step of `muster run`.
 #pragma once
 
 #include <string>
@@ -18,7 +18,8 @@ class PastedLines : public ConfigFiles {
     return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   }
 
-  // What `muster run TEXT --ranks RANKS --nodes NODES` does, without the program; 0: without that option.
+  // Does what `muster run TEXT --ranks RANKS --nodes NODES` does, without running the program; 0:
+  // without that option.
   static absl::StatusOr<ResolvedJob> pasted(absl::string_view text, int32_t ranks = 1,
                                             int32_t nodes = 0) {
     std::vector<std::string> all = words(text);

@@ -1,5 +1,5 @@
-// Every preset that we ship, with its exact number of parameters. The figures are published ones (Llama, Mistral, Gemma)
-// or computed by hand from the sizes in the files.
+// Every shipped preset with its exact number of parameters. The figures are published ones (Llama,
+// Mistral, Gemma) or computed by hand from the sizes in the files.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -115,7 +115,7 @@ TEST_F(Presets, GlobalParameterScaleOfTheDefaultModel) {
   };
   EXPECT_EQ(count("1"), 1'104'218'112);
   EXPECT_EQ(count("8"), 8'047'038'464);
-  // A norm less in each layer: 16 of 2048, 32 of 4096.
+  // One norm less in each layer: 16 of 2048, 32 of 4096.
   EXPECT_EQ(count("1", "default"), 1'104'185'344);
   EXPECT_EQ(count("8", "default"), 8'046'907'392);
 }
@@ -196,7 +196,7 @@ TEST_F(Presets, Glam) {
                                               .balance_weight = 0.01 / (layers / 2)}));
     EXPECT_TRUE(experts.in_layer(0) && !experts.in_layer(layers - 1));
     EXPECT_EQ(job->train.optimizer.type, trainer::OptimizerType::kAdamPax);
-    EXPECT_EQ(job->train.optimizer.b1, 0.9);  // 64B says 0
+    EXPECT_EQ(job->train.optimizer.b1, 0.9);  // 64B has 0
   }
   EXPECT_EQ(small->train.model.experts.capacity(4 * 2048), 256);
   EXPECT_EQ(small->train.optimizer.b2, 0.95);

@@ -28,7 +28,7 @@ class RecoveryKeys : public ConfigFiles {
     return resolve(std::move(keys), launch);
   }
 
-  // "3: data=3 fsdp=2, 4 of 2": nodes, mesh, accumulation steps of so many sequences.
+  // Returns "3: data=3 fsdp=2, 4 of 2": nodes, mesh, accumulation steps and sequences of each.
   static std::vector<std::string> sizes(const absl::StatusOr<ResolvedJob>& job) {
     std::vector<std::string> texts;
     if (!job.ok()) return {std::string(job.status().message())};
@@ -106,11 +106,11 @@ TEST_F(RecoveryKeys, SaysWhatWouldDo) {
   };
   EXPECT_EQ(
       error(4, {"min_nodes=3"}),
-      "min_nodes=3: the job cannot go on with 3 to 3 of its 4 nodes; on 3, the 8 sequences of a "
+      "min_nodes=3: the job cannot continue with 3 to 3 of its 4 nodes; on 3, the 8 sequences of a "
       "step cannot be shared equally by 3 ranks; 2 nodes would do: min_nodes=2");
   EXPECT_THAT(error(2, {"min_nodes=1", "dcn_pipeline_parallelism=2"}),
               AllOf(HasSubstr("min_nodes=1"), HasSubstr("only data and fsdp can shrink"),
-                    HasSubstr("no smaller number would do, so leave min_nodes out")));
+                    HasSubstr("no smaller number is possible; leave min_nodes unset")));
   EXPECT_EQ(error(2, {"min_nodes=3"}),
             "min_nodes=3: the job has 2 nodes, so it must be 1 to 2, or 0 for all");
   EXPECT_THAT(error(2, {"min_nodes=-1"}), HasSubstr("min_nodes=-1"));

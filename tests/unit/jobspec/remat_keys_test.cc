@@ -38,7 +38,7 @@ TEST_F(RematKeys, OtherNamesOfTheSame) {
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->train.remat_policy, RematPolicy::kMinimal);
   EXPECT_THAT(plain->warnings,
-              ElementsAre(HasSubstr("runs as minimal: what is quantized is rounded again")));
+              ElementsAre(HasSubstr("runs as minimal: quantized tensors are rounded again")));
   EXPECT_EQ(resolve({"remat_policy=minimal_with_context_and_quantization"})->train.remat_policy,
             RematPolicy::kMinimalWithContext);
 }

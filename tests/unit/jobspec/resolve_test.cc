@@ -98,7 +98,7 @@ TEST_F(Resolve, OpenMeshAxesAreFilledIn) {
   EXPECT_EQ(job->spec.ranks_per_node(), 4);
 }
 
-// MaxText's: layers are stages times layers per stage times repeats.
+// In MaxText the number of layers is stages times layers per stage times repeats.
 TEST_F(Resolve, PipelinesHaveMaxTextsKeys) {
   const auto shape = [&](std::vector<std::string> keys) {
     keys.insert(keys.end(), {"model_name=llama2-7b", "ici_pipeline_parallelism=4", "steps=1"});
@@ -184,7 +184,7 @@ TEST_F(Resolve, BatchesOfATensorAxis) {
               HasSubstr("a whole number of sequences of 2 ranks"));
 }
 
-// 2 layers: 24 times half of the 12 sequences' rows, in fp32.
+// 2 layers: 24 times half of the rows of 12 sequences, in fp32.
 TEST_F(Resolve, ATensorAxisBetweenNodesIsSaidToCost) {
   std::vector<std::string> keys = {"dcn_tensor_parallelism=2",
                                    "dcn_data_parallelism=1",
@@ -198,7 +198,7 @@ TEST_F(Resolve, ATensorAxisBetweenNodesIsSaidToCost) {
   const auto job = resolve(keys, with_ranks(1, 2));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(job->warnings, Contains(warning));
-  // Twice the sequences, of which each rank has half the positions.
+  // Twice the sequences, and each rank has half of the positions.
   keys.emplace_back("ici_context_parallelism=2");
   const auto split = resolve(keys, with_ranks(2, 2));
   ASSERT_TRUE(split.ok()) << split.status();

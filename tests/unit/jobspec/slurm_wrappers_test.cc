@@ -1,4 +1,5 @@
-// The training command of each wrapper in slurm/, on the mesh that its table of published figures has. What a rank maps must fit into 80 GiB.
+// The training command of each wrapper in slurm/, on the mesh of its table of published figures. A
+// rank's memory must fit into 80 GiB.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct Case {
 
 class SlurmWrappers : public PastedLines {
  protected:
-  // What the wrapper hands to muster, with 8 ranks on each node.
+  // Returns the command that the wrapper passes to muster, with 8 ranks on each node.
   std::vector<std::string> command_of(const Case& wanted) {
     const std::string folder = folder_.string();
     const std::string muster = write(
@@ -63,7 +64,8 @@ class SlurmWrappers : public PastedLines {
   }
 };
 
-// The meshes are those of the tables of MaxText, Pax and the Llama 2 recipe. LLaMA 70B has none for training from scratch.
+// The meshes are those of the tables of MaxText, Pax and the Llama 2 recipe. LLaMA 70B has none for
+// training from scratch.
 TEST_F(SlurmWrappers, FitIntoADeviceOnTheirTablesMeshes) {
   for (const Case& wanted : std::vector<Case>{
            {"launch.sh", "DTYPE=bf16", 8, "1 64 1"},
@@ -91,7 +93,7 @@ TEST_F(SlurmWrappers, FitIntoADeviceOnTheirTablesMeshes) {
     EXPECT_EQ(absl::StrCat(size(MeshAxis::kData), " ", size(MeshAxis::kFsdp), " ",
                            size(MeshAxis::kTensor)),
               wanted.mesh);
-    // The copy from which checkpoints are written lies in the host's memory.
+    // The copy for writing checkpoints is in the host's memory.
     const auto plan = trainer::plan_training(job->train, /*threads=*/1, trainer::Staging::kNo);
     EXPECT_LT(static_cast<double>(plan.memory().total_bytes()), kDeviceBytes);
   }

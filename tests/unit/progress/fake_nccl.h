@@ -1,10 +1,12 @@
-// NCCL as a profiler plugin meets it: the tables, declared once more as NCCL's headers have them with all members, so that a mistake in
-// our own declarations shows; and what NCCL's src/plugin/profiler.cc does between them (2.26 for version 3, 2.27 for 4, 2.28 for 5):
+// NCCL as a profiler plugin sees it: the tables, declared again as in NCCL's headers with all
+// members, so that a mistake in our declarations shows; and the calls that NCCL's
+// src/plugin/profiler.cc makes (2.26 for version 3, 2.27 for 4, 2.28 for 5):
 //
-//   one event mask for the whole process, given to every init;
-//   a kernel plan is a group: its event comes first, then its collectives', which versions 3 and 4 only have if the group has a handle;
-//   all of them are stopped as soon as the kernel is launched, and nothing is stopped that has no handle;
-//   kernel channels start and stop later, on the proxy's thread, which goes to sleep when it has none left.
+//  one event mask for the complete process, passed to every init;
+//  a kernel plan is a group: its event comes first, then its collectives', which versions 3 and 4
+//  only have if the group has a handle;
+//  all of them stop as soon as the kernel is launched; an event without a handle is not stopped;
+//  kernel channels start and stop later, on the proxy's thread, which sleeps when it has none left.
 #pragma once
 
 #include <sys/types.h>
@@ -123,7 +125,7 @@ using V3 = Table<int (*)(void**, int*), DescrV3>;
 using V4 = Table<int (*)(void**, int*, const char*, uint64_t, int, int, int, LogFn), DescrV4>;
 using V5 = Table<int (*)(void**, uint64_t, int*, const char*, int, int, int, LogFn), DescrV5>;
 
-// What a test asks of NCCL.
+// A collective that a test enqueues.
 struct Call {
   const char* function;
   size_t count;
@@ -147,7 +149,7 @@ inline void init(const V5& table, const Who& who, void** context, int* mask) {
   ASSERT_EQ(table.init(context, who.hash, mask, who.name, 1, who.ranks, who.rank, nullptr), 0);
 }
 
-// Where a group's handle is told, and how many channels.
+// Sets the group's handle and the number of channels.
 inline void fill(DescrV3& event, const Who& who, uint8_t channels, void* group) {
   event.parentObj = group;
   event.coll.commHash = who.hash;
@@ -159,12 +161,12 @@ inline void fill(DescrV4& event, const Who&, uint8_t channels, void* group) {
   event.coll.nChannels = channels;
 }
 inline void fill(DescrV5& event, const Who&, uint8_t channels, void* group) {
-  event.parentObj = nullptr;  // the call to NCCL, of which we do not want to be told
+  event.parentObj = nullptr;  // the NCCL call, whose event our mask excludes
   event.coll.parentGroup = group;
   event.coll.nChannels = channels;
 }
 
-// NCCL's: every init is given this one, and every event is told of by what the last init has written.
+// NCCL's mask: passed to every init; the last init's value filters every event.
 inline int event_mask = 0;
 
 // One rank of a communicator of the program.
@@ -174,7 +176,7 @@ template <class Init, class Descr>
 class Communicator<Table<Init, Descr>> {
  public:
   using AnyTable = Table<Init, Descr>;
-  // Before version 5 (NCCL 2.28), no collective is told of whose group has no handle.
+  // Before version 5 (NCCL 2.28), collectives are reported only if their group has a handle.
   static constexpr bool kNeedsGroup = !std::is_same_v<Descr, DescrV5>;
 
   Communicator(const AnyTable& table, Who who) : table_(table), who_(who) {
@@ -183,7 +185,8 @@ class Communicator<Table<Init, Descr>> {
 
   const void* context() const { return context_; }
 
-  // Launched as one kernel: their handles. nullptr: NCCL did not call, or the plugin did not want it.
+  // Launches the collectives as one kernel and returns their handles. nullptr: NCCL did not call,
+  // or the plugin rejected the event.
   std::vector<void*> launch(const std::vector<Call>& calls) {
     std::vector<void*> handles(calls.size());
     void* group = nullptr;
@@ -213,13 +216,13 @@ class Communicator<Table<Init, Descr>> {
     }
     EXPECT_EQ(table_.stopEvent(handle), 0);
   }
-  // Its whole kernel: so many channels.
+  // Runs the complete kernel with so many channels.
   void run(void* parent, uint8_t channels) {
     std::vector<void*> started;
     for (uint8_t c = 0; c < channels; ++c) started.push_back(start_kernel(parent, c));
     for (void* handle : started) stop_kernel(handle);
   }
-  // The proxy thread that has called for kernels has none left.
+  // The proxy thread of the kernels has no work left.
   void proxy_sleeps() {
     if ((event_mask & kProxyCtrl) == 0) return;
     void* handle = other_event(kProxyCtrl, nullptr);
@@ -244,7 +247,7 @@ class Communicator<Table<Init, Descr>> {
   void* start_collective(const Call& call, void* group) {
     Descr event;
     memset(static_cast<void*>(&event), 0xEE,
-           sizeof(event));  // what follows is not zero in NCCL either
+           sizeof(event));  // the rest is not zero in NCCL, either
     event.type = static_cast<decltype(event.type)>(kColl);
     event.rank = who_.rank;
     event.coll.seqNumber = 77;

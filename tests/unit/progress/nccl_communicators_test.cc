@@ -1,4 +1,5 @@
-// Communicators that come and go, are too many, or have several ranks in one process, in every version of NCCL's interface.
+// Communicators that come and go, exceed the slots, or have several ranks in one process, in every
+// version of NCCL's interface.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -35,8 +36,8 @@ class NcclCommunicators : public ProfiledRank {
 using Versions = ::testing::Types<V3, V4, V5>;
 TYPED_TEST_SUITE(NcclCommunicators, Versions, VersionName);
 
-// One mask serves all: a communicator that there is no room for must not switch the others off.
-TYPED_TEST(NcclCommunicators, OneTooManyLeavesTheOthersAlone) {
+// One mask serves all: a communicator without a slot must not disable the others.
+TYPED_TEST(NcclCommunicators, OneBeyondTheSlotsDoesNotDisturbTheOthers) {
   this->in_a_rank([&] {
     const TypeParam& table = this->plugin();
     std::vector<Communicator<TypeParam>> all;
@@ -50,8 +51,9 @@ TYPED_TEST(NcclCommunicators, OneTooManyLeavesTheOthersAlone) {
   });
 }
 
-// A program that makes communicators and drops them again keeps being seen, and nobody speaks for another one.
-TYPED_TEST(NcclCommunicators, PlacesAreUsedAgain) {
+// A program that creates and destroys communicators stays visible, and its communicators are not
+// confused.
+TYPED_TEST(NcclCommunicators, SlotsAreReused) {
   this->in_a_rank([&] {
     const TypeParam& table = this->plugin();
     std::vector<Communicator<TypeParam>> all;
@@ -80,7 +82,7 @@ TYPED_TEST(NcclCommunicators, PlacesAreUsedAgain) {
 }
 
 // NCCL closes the library with the last communicator.
-TYPED_TEST(NcclCommunicators, TheNextOnesAreSeenAfterTheLast) {
+TYPED_TEST(NcclCommunicators, NewOnesAreRecordedAfterTheLastIsClosed) {
   this->in_a_rank([&] {
     for (uint64_t round = 0; round < 3; ++round) {
       Communicator<TypeParam> world(this->plugin(), {7, "world", 8});
@@ -94,7 +96,7 @@ TYPED_TEST(NcclCommunicators, TheNextOnesAreSeenAfterTheLast) {
 }
 
 // Two GPUs in one process are two ranks of one communicator, each with all of its collectives.
-TYPED_TEST(NcclCommunicators, RanksOfOneProcessAreApart) {
+TYPED_TEST(NcclCommunicators, RanksOfOneProcessAreSeparate) {
   this->in_a_rank([&] {
     const TypeParam& table = this->plugin();
     std::vector<Communicator<TypeParam>> ranks;
@@ -114,8 +116,8 @@ TYPED_TEST(NcclCommunicators, RanksOfOneProcessAreApart) {
   });
 }
 
-// The program tells groups of its own by muster_progress.h, and first.
-TYPED_TEST(NcclCommunicators, ThereAreGroupsOfTheProgramToo) {
+// The program first registers its own groups through muster_progress.h.
+TYPED_TEST(NcclCommunicators, GroupsOfTheProgramCoexist) {
   this->in_a_rank([&] {
     muster_progress own;
     ASSERT_EQ(muster_progress_begin(&own), 0);

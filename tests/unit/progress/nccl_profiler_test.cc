@@ -1,5 +1,6 @@
-// The plugin in a host that loads and calls it as NCCL does (fake_nccl.h): by dlopen, by the newest table that both know, communicators
-// first, then events from the thread that enqueues and from the one that looks after kernels.
+// The plugin in a host that loads and calls it as NCCL does (fake_nccl.h): by dlopen, by the newest
+// table that both know, communicators first, then events from the enqueueing thread and from the
+// proxy thread.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -21,7 +22,7 @@ using namespace fake_nccl;
 
 class NcclProfiler : public ProfiledRank {
  protected:
-  // Two communicators, one of which has a collective under way and one in the queue.
+  // Two communicators; one has a collective in progress and one enqueued.
   template <class T>
   void records_collectives(uint32_t members) {
     in_a_rank(
@@ -76,7 +77,7 @@ class NcclProfiler : public ProfiledRank {
   }
 };
 
-// The third version does not say how many ranks there are, and names communicators with each collective.
+// Version 3 does not report the number of ranks, and names communicators with each collective.
 TEST_F(NcclProfiler, RecordsCollectivesOfVersion3) { records_collectives<V3>(0); }
 TEST_F(NcclProfiler, RecordsCollectivesOfVersion4) { records_collectives<V4>(8); }
 TEST_F(NcclProfiler, RecordsCollectivesOfVersion5) { records_collectives<V5>(8); }
@@ -96,7 +97,7 @@ TEST_F(NcclProfiler, WithoutMusterNcclNeedNotCall) {
       /*with_page=*/false);
 }
 
-// As NCCL has it: one thread enqueues, and the kernels' ends come from another one, later and later.
+// As in NCCL: one thread enqueues, and another one reports the kernels' ends, with growing delay.
 TEST_F(NcclProfiler, KernelsEndOnAnotherThread) {
   constexpr uint64_t kCalls = 20'000;
   in_a_rank([&] {
@@ -115,14 +116,14 @@ TEST_F(NcclProfiler, KernelsEndOnAnotherThread) {
       enqueued = i + 1;
     }
     kernels.join();
-    // The last is known whatever became of those that fell behind.
+    // The last one is known, whatever happened to those that fell behind.
     const GroupProgress group = page().groups[0];
     EXPECT_EQ(group.enqueued, kCalls);
     EXPECT_EQ(group.completed, kCalls);
   });
 }
 
-TEST_F(NcclProfiler, WhatIsForgottenOrForeignDoesNoHarm) {
+TEST_F(NcclProfiler, StaleAndForeignHandlesAreIgnored) {
   in_a_rank([&] {
     Communicator<V5> world(load<V5>(), {7, "world", 8});
     void* oldest = world.enqueue(kOneChannel);
@@ -138,9 +139,10 @@ TEST_F(NcclProfiler, WhatIsForgottenOrForeignDoesNoHarm) {
   });
 }
 
-// Version 3 tells how many channels there may be. Two of eight have stopped, and others may not have begun yet: what shows that it is done
-// is a later kernel, and not another collective of its own.
-TEST_F(NcclProfiler, ALaterKernelShowsThatFewerChannelsAreAll) {
+// Version 3 reports an upper bound of channels. Two of eight have stopped, and others may not have
+// begun yet: only a later kernel shows that the collective is done, not another collective of the
+// same kernel.
+TEST_F(NcclProfiler, ALaterKernelCompletesEarlierCollectives) {
   in_a_rank([&] {
     Communicator<V3> world(load<V3>(), {7, "world", 8});
     const std::vector<void*> fused =
@@ -166,8 +168,8 @@ TEST_F(NcclProfiler, ALaterKernelShowsThatFewerChannelsAreAll) {
   });
 }
 
-// Nothing may follow for long: the last one of a communicator does not look as if its ranks were in it.
-TEST_F(NcclProfiler, AThreadThatGoesToSleepShowsThatAllIsDone) {
+// Nothing may follow for long: the last collective of a communicator must not look unfinished.
+TEST_F(NcclProfiler, ASleepingProxyThreadCompletesAllCollectives) {
   in_a_rank([&] {
     const V3& table = load<V3>();
     Communicator<V3> world(table, {7, "world", 8});
@@ -188,8 +190,9 @@ TEST_F(NcclProfiler, AThreadThatGoesToSleepShowsThatAllIsDone) {
   });
 }
 
-// NCCL puts the collectives of one kernel on channels beside each other. What hangs in the first must not be hidden by the end of the second.
-TEST_F(NcclProfiler, ALaterOneThatEndsFirstDoesNotStandForBoth) {
+// NCCL runs the collectives of one kernel on parallel channels. The end of the second must not hide
+// a hang in the first.
+TEST_F(NcclProfiler, AnEarlyEndOfTheSecondDoesNotHideTheFirst) {
   in_a_rank([&] {
     Communicator<V5> world(load<V5>(), {7, "world", 8});
     const std::vector<void*> fused = world.launch({kTwoChannels, kTwoChannels});
@@ -205,12 +208,13 @@ TEST_F(NcclProfiler, ALaterOneThatEndsFirstDoesNotStandForBoth) {
   });
 }
 
-// NCCL 2.27 has no number of channels of collectives that a switch computes: they are not done when they are asked for.
+// NCCL 2.27 does not report the number of channels of collectives that a switch computes: they are
+// not done when they are enqueued.
 template <class T>
 class NcclProfilerOfNoNumber : public ProfiledRank {};
 using Exact = ::testing::Types<V4, V5>;
 TYPED_TEST_SUITE(NcclProfilerOfNoNumber, Exact, VersionName);
-TYPED_TEST(NcclProfilerOfNoNumber, OfChannelsIsDoneWithItsKernel) {
+TYPED_TEST(NcclProfilerOfNoNumber, CompletesWithTheKernelIfChannelsAreUnknown) {
   this->in_a_rank([&] {
     Communicator<TypeParam> world(this->template load<TypeParam>(), {7, "world", 8});
     void* collnet = world.enqueue({"AllReduce", 1, "ncclFloat32", 0});
@@ -223,8 +227,8 @@ TYPED_TEST(NcclProfilerOfNoNumber, OfChannelsIsDoneWithItsKernel) {
   });
 }
 
-// Nothing of it may meet symbols of the program.
-TEST_F(NcclProfiler, ShowsItsTablesAlone) {
+// Its symbols must not interpose those of the program.
+TEST_F(NcclProfiler, ExportsOnlyItsTables) {
   void* library = dlopen(MUSTER_NCCL_PROFILER, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << dlerror();
   for (const char* symbol : {"muster_progress_begin", "ncclProfiler_v1", "ncclProfiler_v2"})

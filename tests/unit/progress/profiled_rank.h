@@ -1,4 +1,4 @@
-// What tests of the NCCL plugin share: a process that has a progress page, and the plugin in it.
+// Shared by tests of the NCCL plugin: a process with a progress page and the plugin.
 #pragma once
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@
 
 namespace muster::fake_nccl {
 
-// By version, as templates want it.
+// The version as a type.
 template <class T>
 inline constexpr const char* kSymbol = "ncclProfiler_v5";
 template <>
@@ -27,7 +27,7 @@ inline constexpr const char* kSymbol<V3> = "ncclProfiler_v3";
 template <>
 inline constexpr const char* kSymbol<V4> = "ncclProfiler_v4";
 
-// "v3" in the names of tests.
+// "v3" in test names.
 struct VersionName {
   template <class T>
   static std::string GetName(int) {
@@ -39,7 +39,7 @@ struct VersionName {
 constexpr Call kTwoChannels = {"AllReduce", 1 << 20, "ncclBfloat16", 2};
 constexpr Call kOneChannel = {"AllReduce", 1, "ncclFloat32", 1};
 
-// Each test is a process of its own, because a plugin's life is its process's.
+// Each test runs in its own process, because a plugin lives as long as its process.
 class ProfiledRank : public ::testing::Test {
  protected:
   template <class T>
@@ -70,7 +70,7 @@ class ProfiledRank : public ::testing::Test {
     EXPECT_TRUE(read.ok()) << read.status();
     return read.ok() ? *read : ProgressPage{};
   }
-  // The page's group of this name, of which there has to be one.
+  // Returns the page's group of this name, which must exist exactly once.
   GroupProgress group(const std::string& name) const {
     const ProgressPage seen = page();
     const GroupProgress* found = nullptr;

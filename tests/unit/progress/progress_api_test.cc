@@ -1,4 +1,5 @@
-// muster_progress.h as C and as C++, and muster_progress.py: what they write is what common/progress_page.h reads.
+// muster_progress.h as C and as C++, and muster_progress.py: common/progress_page.h reads what they
+// write.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <spawn.h>
@@ -21,14 +22,14 @@
 namespace muster {
 namespace {
 
-// A writer whose standard input and output are pipes of ours.
+// A writer process whose standard input and output are pipes of the test.
 class Program {
  public:
   Program(std::vector<std::string> words, std::map<std::string, std::string> variables) {
     std::array<int, 2> in{}, out{};
     EXPECT_EQ(pipe2(in.data(), O_CLOEXEC), 0);
     EXPECT_EQ(pipe2(out.data(), O_CLOEXEC), 0);
-    // An interpreter may be found through them.
+    // Interpreters may be found through these.
     for (const char* name : {"PATH", "HOME"}) {
       if (const char* value = getenv(name); value != nullptr) variables.emplace(name, value);
     }
@@ -56,12 +57,12 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // False when it has ended without.
+  // Returns false if the program has ended before it was ready.
   bool is_ready() const {
     char byte = 0;
     return read(output_, &byte, 1) == 1;
   }
-  // Its exit code.
+  // Waits for the program's end and returns its exit code.
   int end() {
     close(input_);
     int status = 0;
@@ -191,7 +192,7 @@ TEST_P(ProgressApi, AnotherProcessOfTheRankKeepsOut) {
   EXPECT_EQ(second.end(), 3);
   EXPECT_EQ(read_progress_page(path_)->pid, program.pid());
   EXPECT_EQ(program.end(), 0);
-  // Of one that is gone nothing stays.
+  // A new process overwrites everything of an ended one.
   Program next(command("race"), variables_);
   ASSERT_TRUE(next.is_ready());
   const auto page = read_progress_page(path_);
@@ -206,7 +207,7 @@ TEST_P(ProgressApi, WithoutMusterItDoesNothing) {
   EXPECT_EQ(program.end(), 3);
 }
 
-// Each figure follows from the step's number, so what a reader takes for whole is one moment of the writer.
+// All figures follow from the step's number, so a consistent page is one moment of the writer.
 void expect_whole(const ProgressPage& page) {
   ASSERT_EQ(page.loss, static_cast<double>(page.step));
   ASSERT_EQ(page.grad_norm, static_cast<double>(page.step + 1));
@@ -221,7 +222,8 @@ TEST_P(ProgressApi, AReaderSeesNoTornPage) {
   ASSERT_TRUE(program.is_ready());
   int64_t last = 0;
   int whole = 0;
-  // A page may stay torn for as long as a reader looks, and says so by its sequence; only not always.
+  // A page may stay torn for all of a reader's retries, which its sequence shows; but not every
+  // time.
   for (int tries = 0; whole < kPages && tries < 100 * kPages; ++tries) {
     const auto page = read_progress_page(path_);
     ASSERT_TRUE(page.ok()) << page.status();
@@ -235,7 +237,7 @@ TEST_P(ProgressApi, AReaderSeesNoTornPage) {
   EXPECT_EQ(program.end(), 0);
 }
 
-TEST_P(ProgressApi, AWriterThatStopsInsideSaysSo) {
+TEST_P(ProgressApi, AWriterThatStopsInsideLeavesAnOddSequence) {
   Program program(command("hold"), variables_);
   ASSERT_TRUE(program.is_ready());
   EXPECT_EQ(read_progress_page(path_)->sequence % 2, 1U);

@@ -1,1 +1,1 @@
-#include "tests/unit/progress/writer.c"  // NOLINT: muster_progress.h is C++, too
+#include "tests/unit/progress/writer.c"  // NOLINT: muster_progress.h must compile as C++, too

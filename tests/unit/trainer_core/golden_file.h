@@ -1,5 +1,5 @@
-// Reads a fixture of tests/golden/: a safetensors file with fp32 and int32 tensors. For tests alone: trusts its
-// input.
+// Reads a fixture of tests/golden/: a safetensors file with fp32 and int32 tensors. For tests only:
+// does not validate its input.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A transport that shows each round of messages of its rank to a test, which may hold it or let it fail.
+// A transport that reports each message round of its rank to a test, which may hold it or make it
+// fail.
 #pragma once
 
 #include <functional>
@@ -14,18 +15,18 @@
 
 namespace muster::trainer {
 
-// Whether a group's channel is one of `lane`, which is not 0.
-inline bool is_of_lane(std::string_view channel, int lane) {
-  return channel.ends_with(absl::StrCat("#", lane));
+// Returns whether the group of this name is on `channel`, which is not 0.
+inline bool is_on_channel(std::string_view group, int channel) {
+  return group.ends_with(absl::StrCat("#", channel));
 }
 
-// Called on the thread that has the round, with the channel's name.
+// Called on the thread of the round, with the channel's name.
 struct RoundHooks {
-  // Before the round, which does not take place after an error.
+  // Called before the round; after an error the round does not take place.
   std::function<absl::Status(std::string_view channel)> before;
-  // With what became of it. May be empty.
+  // Called with the round's result. May be empty.
   std::function<void(std::string_view channel, const absl::Status& status)> after = nullptr;
-  // When the rank's channels are isolated. May be empty.
+  // Called when the rank's channels are isolated. May be empty.
   std::function<void()> isolated = nullptr;
 };
 

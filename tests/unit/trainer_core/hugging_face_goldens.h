@@ -1,4 +1,4 @@
-// The models that tests/golden/make_hugging_face.py made.
+// The models that tests/golden/make_hugging_face.py writes.
 #pragma once
 
 #include <string>

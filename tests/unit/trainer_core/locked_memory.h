@@ -1,4 +1,4 @@
-// A device for tests that have none: memory that nobody may touch but in copies.
+// A device for tests without one: memory that may be accessed only by copies.
 #pragma once
 
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ namespace muster::trainer {
 
 class LockedMemory final : public DeviceMemory {
  public:
-  // False: a device that does not get on.
+  // False: the device makes no progress.
   std::atomic<bool> goes_on{true};
   // The clock of its queues.
   ThreadQueue::Clock now = monotonic_now;

@@ -14,8 +14,9 @@ namespace muster::trainer {
 
 using TransportOf = std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)>;
 
-// Runs `body` with all groups of each rank, on its own thread. `transport_of` makes the rank's transport of the world's; none: it is
-// the world's. `memory` is that of the numbers which groups are given beside the host's.
+// Runs `body` with all groups of each rank, on a thread per rank. `transport_of` wraps the world's
+// transport for a rank; empty: uses it directly. `memory` is the memory, besides the host's, of the
+// tensors that groups receive.
 inline void on_mesh(const Mesh& mesh, const std::function<void(ProcessGroups&)>& body,
                     const TransportOf& transport_of = nullptr,
                     const DeviceMemory& memory = host_memory()) {

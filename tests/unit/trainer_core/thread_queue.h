@@ -1,4 +1,4 @@
-// A device's queue for tests that have no device: a thread that does what the queue was told, in order.
+// A device's queue for tests without a device: a thread that executes the queued work in order.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,11 @@ namespace muster::trainer {
 class ThreadQueue final : public DeviceQueue {
  public:
   using Clock = std::function<Instant()>;
-  // While `goes_on` is false nothing is begun. It outlives the queue. `now` is the clock of marks.
+  // While `goes_on` is false no work begins. `goes_on` outlives the queue. `now` is the clock of
+  // marks.
   explicit ThreadQueue(const std::atomic<bool>& goes_on, Clock now = monotonic_now)
       : goes_on_(goes_on), now_(std::move(now)), thread_([this] { run(); }) {}
-  // Drops what has not begun.
+  // Drops work that has not begun.
   ~ThreadQueue() override {
     stopping_ = true;
     changed_.notify_all();

@@ -66,7 +66,7 @@ std::vector<double> RunResult::losses() const {
 
 namespace {
 
-// The config's mesh, unless that is of another number of ranks.
+// Returns the config's mesh if it has that number of ranks.
 Mesh mesh_of_ranks(const TrainConfig& config, int32_t ranks) {
   const Mesh mesh = mesh_of(config.mesh);
   return mesh.ranks() == ranks ? mesh : mesh_of({.ici = {ranks, 1, 1, 1, 1, 1, 1}});
@@ -82,7 +82,7 @@ RunResult run_ranks(const std::vector<TrainConfig>& configs, const StepHook& hoo
 }
 
 RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const SignalsHook& hook,
-                                 const std::function<LocalPlace(int rank)>& place,
+                                 const std::function<LocalStorage(int rank)>& place,
                                  uint64_t known_checkpoint_step) {
   const int size = static_cast<int>(configs.size());
   LocalWorld world(size, std::chrono::milliseconds(60'000));
@@ -122,7 +122,7 @@ RunResult run_ranks_with_signals(const std::vector<TrainConfig>& configs, const 
                                              EXPECT_EQ(page->page().eval_step, record.step + 1);
                                              EXPECT_EQ(page->page().eval_loss, record.loss);
                                            },
-                                       .local = place ? place(rank) : LocalPlace{},
+                                       .local = place ? place(rank) : LocalStorage{},
                                        .known_checkpoint_step = known_checkpoint_step,
                                        .backend = device});
       result.checkpoint_steps[r] = page->page().checkpoint_step;

@@ -24,7 +24,7 @@ void throw_on_a_thread(const Thrown& thrown) {
   }).join();
 }
 
-TEST(UncaughtDeathTest, TheProcessEndsAtOnceAndSaysWhy) {
+TEST(UncaughtDeathTest, TheProcessEndsAtOnceWithTheReason) {
   const auto failure = testing::ExitedWithCode(to_int(ExitCode::kFailure));
   EXPECT_EXIT(throw_on_a_thread(std::bad_alloc()), failure, "^muster-trainer: std::bad_alloc\n$");
   EXPECT_EXIT(throw_on_a_thread(7), failure, "^muster-trainer: an exception of an unknown kind\n$");

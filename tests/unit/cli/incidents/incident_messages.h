@@ -1,4 +1,5 @@
-// An incident and a dump of stacks as a coordinator sends them: rank 1 of 4 stands still in its data loader, and the others wait for it.
+// An incident and a dump of stacks as a coordinator sends them: rank 1 of 4 is stuck in its data
+// loader, and the others wait for it.
 #pragma once
 
 #include <chrono>

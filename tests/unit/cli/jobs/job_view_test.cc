@@ -73,7 +73,7 @@ TEST(JobView, TellsWhatAJobRunsOn) {
   job.add_held("node7");
   job.add_held("node8");
   EXPECT_THAT(describe_job(job, 0), HasSubstr("4 ranks on 2 of 4 nodes"));
-  EXPECT_THAT(describe_job(job, 0), HasSubstr("kept free for it: node7, node8"));
+  EXPECT_THAT(describe_job(job, 0), HasSubstr("reserved for it: node7, node8"));
   v1::ListJobsResponse jobs;
   *jobs.add_jobs() = job;
   EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("2 of 4"));
@@ -95,7 +95,7 @@ TEST(JobView, TellsWhatAJobRunsOn) {
   EXPECT_THAT(describe_nodes(workers, 0), HasSubstr("3 of 8 used, NVIDIA H100  "));
 }
 
-// After a restart of the coordinator, until its workers are back.
+// State after a restart of the coordinator, until its workers have registered again.
 TEST(JobView, AWorkerThatHasNotRegisteredYetIsNotSilent) {
   v1::ListWorkersResponse workers;
   v1::WorkerInfo& worker = *workers.add_workers();
@@ -115,7 +115,8 @@ TEST(JobView, TextForPeople) {
   EXPECT_THAT(status, HasSubstr("newest checkpoint: step 40"));
   v1::ListJobsResponse jobs;
   *jobs.add_jobs() = running_job();
-  jobs.mutable_jobs(0)->mutable_spec()->clear_train_config_json();  // as the coordinator sends them
+  // as the coordinator sends lists
+  jobs.mutable_jobs(0)->mutable_spec()->clear_train_config_json();
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("42/100"));
   EXPECT_THAT(describe_jobs(jobs, 61'000'000'000), HasSubstr("2.00k")) << "all ranks' tokens/s";
   jobs.mutable_jobs(0)->clear_ranks();
@@ -125,7 +126,7 @@ TEST(JobView, TextForPeople) {
   EXPECT_THAT(describe_jobs(jobs, 0), HasSubstr("--all"));
 }
 
-// Another user's words: they neither tell the terminal what to do nor pass for lines of ours.
+// Texts of other users must not control the terminal or imitate our lines.
 TEST(JobView, TextForPeopleHasNoControlCharacters) {
   const std::string evil = "x\x1b[2J\n\xC2\x9By";
   v1::ListJobsResponse jobs;

@@ -134,7 +134,7 @@ TEST_F(LogPrinterTest, AReaderThatIsGoneIsNoticed) {
   close(full);
 }
 
-// `muster run | less`: more than fits in the pipe and in the printer, and nobody reads.
+// `muster run | less`: more output than the pipe and the printer hold, and no reader.
 TEST_F(LogPrinterTest, AReaderThatDoesNotReadHoldsUpTheRanksOutputAlone) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);

@@ -32,7 +32,8 @@ TEST(SwitchesOfLabels, TheValuesInTheOrderAskedForUpToTheFirstThatIsMissing) {
   EXPECT_EQ(switches_of_labels(labels, {"layer-3", "layer-1"}), "");
 }
 
-// An API that answers one request and keeps it. Without an answer it is silent once it has a connection.
+// An API server that answers one request and records it. Without an answer it accepts the
+// connection and stays silent.
 class Api {
  public:
   Api(TestAuthority& authority, const std::string& names, unsigned code, std::string answer)
@@ -54,7 +55,7 @@ class Api {
             .authorities = authority.certificate(),
             .token = "a.pods.token"};
   }
-  // Empty where it was never sent.
+  // Empty if no request was sent.
   const boost::beast::http::request<boost::beast::http::string_body>& request() {
     if (thread_.joinable()) thread_.join();
     return request_;
@@ -178,8 +179,8 @@ TEST(AccountOfPod, IsReadFromVariablesAndFiles) {
   write_file(folder.file("ca.crt"), authority.certificate());
   write_file(folder.file("token"), "two words\n");
   EXPECT_THAT(std::string(account_of_pod(folder.path()).status().message()),
-              HasSubstr("this is no token"));
-  const std::string token(1200, 't');  // as long as Kubernetes makes them
+              HasSubstr("not a token"));
+  const std::string token(1200, 't');  // as long as in Kubernetes
   write_file(folder.file("token"), token + "\n");
   const auto account = account_of_pod(folder.path());
   ASSERT_TRUE(account.ok()) << account.status();

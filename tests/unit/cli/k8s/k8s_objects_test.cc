@@ -144,7 +144,7 @@ TEST(K8sObjects, TheUsersSecretsBeatEfasVariables) {
   EXPECT_EQ(objects[1]["metadata"]["name"], "first-efa");
   EXPECT_EQ(objects[1]["data"]["NCCL_DEBUG"], "INFO");
   const Json& worker = pod_of(objects.back(), "workers")["containers"][0];
-  // Kubernetes: `env` beats `envFrom`, of which the last one counts.
+  // In Kubernetes `env` overrides `envFrom`, and the last `envFrom` wins.
   for (const Json& entry : worker["env"])
     EXPECT_FALSE(objects[1]["data"].contains(entry["name"].get<std::string>())) << entry;
   EXPECT_EQ(worker["envFrom"], Json::parse(R"([{"configMapRef": {"name": "first-efa"}},
@@ -213,11 +213,11 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/dev/shm"});
               }),
-              HasSubstr("a folder of their own there"));
+              HasSubstr("the worker's pod uses this path itself"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/etc/muster/ca/x"});
               }),
-              HasSubstr("--mount /etc/muster/ca/x: the workers have a folder of their own there"));
+              HasSubstr("--mount /etc/muster/ca/x: the worker's pod uses this path itself"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/opt"});
               }),
@@ -241,14 +241,14 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
                 p.efa = 4;
                 p.node_selector.clear();
               }),
-              HasSubstr("--efa 4) and name no nodes: give --node-selector"));
+              HasSubstr("--efa 4) without selecting nodes: give --node-selector"));
   EXPECT_THAT(said([](K8sPlan& p) { p.shared_memory = "2000Gi"; }),
               HasSubstr("counts as the container's memory"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.service_account = "a";
                 p.switches_from_node = std::vector<std::string>(9, "leaf");
               }),
-              HasSubstr("--switches-from-node: at most 8 labels, and there are 9"));
+              HasSubstr("--switches-from-node: at most 8 labels are allowed, not 9"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.service_account = "a";
                 p.switches_from_node = {"spine", "leaf", "spine"};
@@ -260,7 +260,7 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
               HasSubstr("give --service-account"));
   EXPECT_THAT(said([](K8sPlan& p) { p.service_account = "A"; }), HasSubstr("--service-account A"));
   EXPECT_THAT(said([](K8sPlan& p) { p.bin_dir = "bin"; }),
-              HasSubstr("--bin-dir bin: an absolute path is wanted"));
+              HasSubstr("--bin-dir bin: must be an absolute path"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.queue = "a";
                 p.topology = "bad label!";
@@ -286,7 +286,7 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
               HasSubstr("deploy/make-secrets.sh -n training --coordinator"));
   EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = "a"; }), HasSubstr("without --token-secret"));
   EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = p.token_secret = "a"; }),
-              HasSubstr("leave one of them out"));
+              HasSubstr("omit one of them"));
 }
 
 TEST(K8sPlan, NamesOfRunsBecomeNamesOfKubernetes) {

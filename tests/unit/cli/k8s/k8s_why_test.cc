@@ -116,7 +116,7 @@ TEST(K8sWhy, AContainerThatEndsAgainAndAgainSaysHow) {
               HasSubstr("the last time after exit code 137 (OOMKilled)"));
 }
 
-// Pods of a JobSet are not started again in their place: their Job makes others.
+// Pods of a JobSet are not restarted: their Job creates new ones.
 TEST(K8sWhy, APodThatHasFailedSaysHowItEnded) {
   json status = {
       {"phase", "Failed"},

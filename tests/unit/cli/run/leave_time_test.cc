@@ -20,7 +20,8 @@ TEST(LeaveTime, WithoutAWishToLeaveOnlyTheLogsAreBounded) {
   EXPECT_EQ(time.stop_grace(kStart + kLogTail), kStopGrace);
 }
 
-// The job's end just in time, logs that never end, daemons that do not stop: still one deadline.
+// One deadline covers a job that ends just in time, logs that never end, and daemons that do not
+// stop.
 TEST(LeaveTime, IsAsLongAsSomebodyHasAskedFor) {
   LeaveTime time(std::chrono::seconds(30));
   time.leave(kStart);
@@ -44,7 +45,8 @@ TEST(LeaveTime, OneDeadlineHoldsForEverything) {
   EXPECT_EQ(time.stop_grace(deadline + milliseconds(10)), milliseconds(0));
 }
 
-// `muster run | less`: the end of the logs is not lost to whoever still reads their beginning.
+// `muster run | less`: the end of the logs is not lost while the reader still reads their
+// beginning.
 TEST(LeaveTime, AReaderThatTakesItsTimeGetsIt) {
   LeaveTime time;
   time.job_ended(kStart, true);

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 TEST(RunMemory, IsGoneWithTheCallAndSoAreThoseOfCallsThatWereKilled) {
   const TempFolder root;
   const std::string prefix = root.file("muster-run-" + std::to_string(geteuid()) + "-");
-  // Of a call that was killed; its process id has come again: 1 is always there.
+  // The folder of a killed call whose process id was reused: 1 always exists.
   const std::string dead = prefix + "1-abcdef", living = prefix + "2-abcdef";
   for (const std::string& folder : {dead, living}) fs::create_directories(folder + "/job");
   const int lock = open(living.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

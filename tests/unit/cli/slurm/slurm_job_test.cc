@@ -64,7 +64,7 @@ TEST(SlurmJob, OfAChainTakesTurns) {
   EXPECT_TRUE(check_chain(task, turns).ok());
   for (const char* text : {"JobId=15 JobState=RUNNING", "ArrayTaskThrottle=2 JobState=RUNNING"})
     EXPECT_THAT(std::string(check_chain(task, parse_slurm_job(text)).message()),
-                HasSubstr("sbatch --array=1-10%1 has them take turns"));
+                HasSubstr("use sbatch --array=1-10%1"));
   EXPECT_TRUE(check_chain(task, {}).ok());  // Slurm does not answer
   EXPECT_TRUE(check_chain({.id = "12_1", .array = "12"}, parse_slurm_job("JobState=RUNNING")).ok());
 }
@@ -74,7 +74,7 @@ TEST(SlurmJob, IsNoneOutsideOfAnAllocation) {
     Variables variables = job_variables();
     variables.erase(name);
     EXPECT_THAT(std::string(slurm_job(variables).status().message()),
-                HasSubstr("this is no Slurm job"));
+                HasSubstr("not in a Slurm job"));
   }
 }
 
@@ -156,7 +156,7 @@ TEST(Farewell, LeavesAJobAloneThatSomebodyHasQueuedAgain) {
       parse_slurm_job("JobId=1 JobState=COMPLETING RunTime=00:00:28 TimeLimit=01:00:00 Restarts=2");
   EXPECT_FALSE(farewell_of(job, state).requeue);
   EXPECT_TRUE(farewell_of(job, state).is_queued);
-  job.restarts = 2;  // this turn's own
+  job.restarts = 2;  // of this allocation
   EXPECT_FALSE(farewell_of(job, state).is_queued);
 }
 
@@ -171,7 +171,7 @@ TEST(Farewell, OfWorkersThatEndedByThemselvesIsNone) {
   preempted.is_preempted = true;
   EXPECT_TRUE(farewell_of_workers({}, preempted)->requeue);
   EXPECT_FALSE(farewell_of_workers({}, {"COMPLETING", 500, 86'400})->requeue);  // scancel
-  EXPECT_TRUE(farewell_of_workers({}, {})->requeue);                            // nobody knows
+  EXPECT_TRUE(farewell_of_workers({}, {})->requeue);                            // unknown
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(ScriptLead, IsTheLastThatTheScriptSays) {
   EXPECT_EQ(
       script_lead_seconds("#!/bin/sh\n#SBATCH --signal=B:USR1@300\n\n#SBATCH --signal=B:USR1@60\n"),
       60);
-  // Not of the job's command, of another signal, or of nothing.
+  // An option of the job's command, another signal, or no signal.
   for (const char* script : {"", "#!/bin/sh\nexec a\n#SBATCH --signal=B:USR1@300\n",
                              "#!/bin/sh\n#SBATCH --signal=B:USR2@300\n",
                              "#!/bin/sh\n# --signal=B:USR1@9\n", "#SBATCH --signal=B:USR1@\n"})
@@ -34,10 +34,10 @@ TEST(EarlySignal, IsPutOffUntilAQuarterOfTheLimitIsLeft) {
 
 TEST(EarlySignal, IsNoneWhereTheLeadLeavesATurnItsTime) {
   EXPECT_EQ(early_seconds(running(180, 300), 120), 0);
-  EXPECT_EQ(early_seconds(running(10, 1200), 120), 0);  // sent by somebody
+  EXPECT_EQ(early_seconds(running(10, 1200), 120), 0);  // sent by a user
   EXPECT_EQ(early_seconds(running(10, 1200), 0), 0);
   EXPECT_EQ(early_seconds(running(10, 1200), 1000),
-            0);  // the same: Slurm's comes within 90 s of its time
+            0);  // the same: Slurm's signal comes within 90 s of its time
   EXPECT_EQ(early_seconds({.state = "RUNNING"}, 300), 0);
 }
 

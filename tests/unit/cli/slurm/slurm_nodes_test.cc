@@ -42,7 +42,7 @@ TEST(NodeOrders, WhoIsDrainedIsLeftOnceWhereThereIsAnotherPlace) {
 TEST(NodeOrders, WhatRunsStaysWhereThereIsNoOtherPlace) {
   EXPECT_EQ(said(node_orders({kGood1, kDrained2}, workers({"node1", "node2"}), 2, {})),
             (std::vector<std::pair<std::string, What>>{{"node2", What::kExclude}}));
-  // One that is left out already, or leaves, or is away, is none.
+  // An excluded, leaving or disconnected worker does not count.
   auto others = workers({"node1", "node2", "node3"});
   others.mutable_workers(2)->set_leaving(true);
   EXPECT_EQ(said(node_orders({kGood1, kDrained2, kGood3}, others, 2, {}))[0].second,

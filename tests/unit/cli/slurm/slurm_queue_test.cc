@@ -27,11 +27,11 @@ TEST(SlurmPartitions, AreReadFromScontrol) {
 TEST(TooManyNodes, IsWhatNoPartitionThatIsNamedHas) {
   const auto partitions = parse_slurm_partitions(kPartitions);
   EXPECT_EQ(too_many_nodes(partitions, "", 4), "");
-  EXPECT_EQ(too_many_nodes(partitions, "", 9), "the job wants 9 nodes, but partition main has 4");
+  EXPECT_EQ(too_many_nodes(partitions, "", 9), "the job needs 9 nodes, but partition main has 4");
   EXPECT_EQ(too_many_nodes(partitions, "main,big", 9), "");
   EXPECT_EQ(too_many_nodes(partitions, "main,big", 101),
-            "the job wants 101 nodes, but partition big has 100");
-  // Slurm says itself that there is no such partition.
+            "the job needs 101 nodes, but partition big has 100");
+  // Slurm itself reports an unknown partition.
   EXPECT_EQ(too_many_nodes(partitions, "nowhere", 9), "");
 }
 
@@ -46,7 +46,7 @@ TEST(WaitingText, TellsWhatDoesNotPassByItself) {
   EXPECT_EQ(waiting_text("None\n"), "");
   EXPECT_EQ(waiting_text("Priority\n"), "it waits (Priority)");
   EXPECT_THAT(waiting_text("PartitionTimeLimit"),
-              HasSubstr("does not start before something is changed (PartitionTimeLimit: "));
+              HasSubstr("cannot start until something is changed (PartitionTimeLimit: "));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(SlurmScript, SaysWhatSbatchAndTheShellRead) {
   const auto script = slurm_script(plan);
   ASSERT_TRUE(script.ok()) << script.status();
   EXPECT_EQ(*script, R"(#!/bin/bash
-# By muster slurm submit. sbatch takes it again, too, and the run goes on from its newest checkpoint.
+# By muster slurm submit. Submit it again with sbatch to resume the run from its newest checkpoint.
 #SBATCH --job-name="my \"job\""
 #SBATCH --account=acct
 #SBATCH --partition=part
@@ -104,7 +104,7 @@ TEST(SbatchWords, AreThoseThatSbatchTakesALineFor) {
     EXPECT_EQ(*got, words) << line;
   }
   for (const char* line : {"--comment=\"a", "--comment='a b", "\"\\"})
-    EXPECT_THAT(sbatch_words(line).status().message(), HasSubstr("a quote is not closed")) << line;
+    EXPECT_THAT(sbatch_words(line).status().message(), HasSubstr("unclosed quote")) << line;
 }
 
 TEST(SbatchCommand, SaysAgainWhatSbatchSVariablesWouldBeatAndLastWhatBeatsThat) {

@@ -21,7 +21,7 @@ TEST(Turns, ThatComeNoFurtherAreCounted) {
   record = after(record, 40);
   EXPECT_EQ(record.fruitless, 0);
   record = after(record, 40);
-  record = after(record, 35);  // one that had to begin at an older checkpoint
+  record = after(record, 35);  // one that started from an older checkpoint
   EXPECT_EQ(record.fruitless, 2);
   EXPECT_EQ(record.step, 40);
   EXPECT_EQ(after(record, 41).fruitless, 0);
@@ -75,7 +75,7 @@ TEST(LeadAdvice, SaysWhatIsSensibleWhereTheTimeIsShort) {
   EXPECT_EQ(lead_advice(300, 150, true), "");
   EXPECT_THAT(lead_advice(300, 151, true), HasSubstr("took 151 s of the 300 s"));
   EXPECT_THAT(lead_advice(300, 151, true), HasSubstr("--signal=B:USR1@360 "));
-  // Nobody knows how long it would have taken.
+  // The time that the save would have taken is unknown.
   EXPECT_THAT(lead_advice(60, 61, false), HasSubstr("--signal=B:USR1@180 "));
   EXPECT_THAT(lead_advice(0, 1, false), HasSubstr("--signal=B:USR1@60 "));
   EXPECT_THAT(lead_advice(60'000, 60'001, false), HasSubstr("--signal-seconds 65535 "));

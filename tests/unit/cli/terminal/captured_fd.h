@@ -1,4 +1,4 @@
-// A file that stands for a terminal or a pipe, and what was written to it.
+// A file that replaces a terminal or a pipe, and captures what is written to it.
 #pragma once
 
 #include <fcntl.h>

@@ -34,7 +34,8 @@ Pair make_sockets() {
                                                                        : Pair{-1, -1};
 }
 
-// A write that nobody reads ends when it is told to hurry, and leaves others' use of the stream as it was.
+// A write without a reader ends after hurry(), and the stream's flags stay unchanged for other
+// users.
 void expect_to_leave(int fd) {
   const int flags = fcntl(fd, F_GETFL);
   Output output(fd);

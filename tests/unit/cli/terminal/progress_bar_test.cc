@@ -73,7 +73,7 @@ TEST(ProgressBar, FollowsTheTerminalsWidthWithoutBeingTold) {
               HasSubstr("reading [########        ]  50%"));
   terminal.resize(24);
   std::string last;
-  // One line may have been on its way.
+  // One line may already have been in progress.
   for (int draws = 0; draws < 3; ++draws) last = PseudoTerminal::drawn(terminal.text()).back();
   EXPECT_LT(columns(last), 24U);
   EXPECT_THAT(last, HasSubstr(" 50%"));

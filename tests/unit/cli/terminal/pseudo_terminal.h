@@ -1,4 +1,5 @@
-// A terminal without a window: what is written to fd() can be read back, and its width changes when the test says so.
+// A terminal without a window: the test can read back what is written to fd(), and change the
+// width.
 #pragma once
 
 #include <fcntl.h>
@@ -42,7 +43,7 @@ class PseudoTerminal {
     ioctl(fd_, TIOCSWINSZ, &size);
   }
 
-  // What was written since the last call; waits for the first of it for a bounded time.
+  // Returns what was written since the last call; waits for its beginning for a bounded time.
   std::string text() const {
     constexpr int kPatienceMs = 20'000;
     std::string text;
@@ -56,7 +57,7 @@ class PseudoTerminal {
     return text;
   }
 
-  // The lines that were drawn one over the other in `text`.
+  // Returns the lines in `text` that were drawn over each other.
   static std::vector<std::string> drawn(const std::string& text) {
     constexpr std::string_view kClear = "\r\x1b[2K";
     std::vector<std::string> lines;

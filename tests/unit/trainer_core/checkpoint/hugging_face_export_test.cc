@@ -1,4 +1,4 @@
-// Which models have a Hugging Face architecture; that their logits are the same is tested in convert/convert_test.cc and with
+// Which models have a Hugging Face architecture; that their logits are the same is tested in convert/convert_model_test.cc and with
 // transformers in tests/e2e/test_convert.py.
 #include "trainer_core/checkpoint/hugging_face_export.h"
 

@@ -110,8 +110,8 @@ TEST(ProcessGroups, NeighboursOfTheTensorAxis) {
 TEST(ProcessGroups, SeveralThreadsUseSeveralGroupsAtOnce) {
   constexpr int kRounds = 300;
   on_mesh(cube(), [&](ProcessGroups& groups) {
-    const auto series = [&](const AxisSet& axes, int lane, size_t count) {
-      ProcessGroup& group = groups.of({.axes = axes}, lane);
+    const auto series = [&](const AxisSet& axes, int channel, size_t count) {
+      ProcessGroup& group = groups.of({.axes = axes}, channel);
       const std::vector<float> expected = sum_of(group.size(), count);
       for (int i = 0; i < kRounds; ++i) {
         std::vector<float> data = input_of(group.rank(), count);
@@ -185,17 +185,17 @@ TEST(ProcessGroups, AGroupOverNodesReducesInsideThemFirst) {
 
 TEST(ProcessGroups, TheTimeInCollectivesIsThatOfTheirLane) {
   on_mesh(mesh_of({.ici = {1, 1, 2, 1, 1, 1, 1}}, 1, 2), [&](ProcessGroups& groups) {
-    groups.of({.axes = {kFsdp}}, kStreamLane);
-    EXPECT_EQ(groups.busy(kComputeLane) + groups.busy(kStreamLane), Duration::zero());
+    groups.of({.axes = {kFsdp}}, kOverlapChannel);
+    EXPECT_EQ(groups.busy(kComputeChannel) + groups.busy(kOverlapChannel), Duration::zero());
     const Instant began = monotonic_now();
     ASSERT_TRUE(groups.world().barrier("step").ok());
-    const Duration blocked = groups.busy(kComputeLane);
+    const Duration blocked = groups.busy(kComputeChannel);
     EXPECT_GT(blocked, Duration::zero());
     EXPECT_LE(blocked, monotonic_now() - began);
-    EXPECT_EQ(groups.busy(kStreamLane), Duration::zero());
-    ASSERT_TRUE(groups.of({.axes = {kFsdp}}, kStreamLane).barrier("beside it").ok());
-    EXPECT_GT(groups.busy(kStreamLane), Duration::zero());
-    EXPECT_EQ(groups.busy(kComputeLane), blocked);
+    EXPECT_EQ(groups.busy(kOverlapChannel), Duration::zero());
+    ASSERT_TRUE(groups.of({.axes = {kFsdp}}, kOverlapChannel).barrier("beside it").ok());
+    EXPECT_GT(groups.busy(kOverlapChannel), Duration::zero());
+    EXPECT_EQ(groups.busy(kComputeChannel), blocked);
   });
 }
 
@@ -210,8 +210,8 @@ TEST(ProcessGroups, GroupsThatCommunicateHavePlacesOnThePage) {
       groups.of({.axes = {kTensor}});  // made, not used
       ASSERT_TRUE(groups.of({}).barrier("alone").ok());
       // More than there are places.
-      for (int lane = 0; lane < kProgressGroupsMax + 4; ++lane)
-        ASSERT_TRUE(groups.of({.axes = {kFsdp}}, lane).barrier("used").ok());
+      for (int channel = 0; channel < kProgressGroupsMax + 4; ++channel)
+        ASSERT_TRUE(groups.of({.axes = {kFsdp}}, channel).barrier("used").ok());
       EXPECT_EQ(page->page().group_count, static_cast<uint32_t>(kProgressGroupsMax));
       EXPECT_STREQ(page->page().groups[0].name.data(), "fsdp");
       EXPECT_STREQ(page->page().groups[15].name.data(), "fsdp#15");
@@ -240,9 +240,9 @@ TEST(ProcessGroups, ALostRankEndsTheGroupsOfEveryThread) {
 
 // Where a mesh has one axis, groups of all axes have the same members: lanes alone keep apart what threads say at once.
 TEST(ProcessGroups, LanesAreApart) {
-  const std::set<int> lanes = {kComputeLane,   kStreamLane,    kRingLane,       kStageLane,
-                               kStageLane + 1, kStageLane + 2, kCheckpointLane, kLeaveLane};
-  EXPECT_EQ(lanes.size(), 8U);
+  const std::set<int> channels = {kComputeChannel,   kOverlapChannel,    kRingChannel,       kStageChannel,
+                               kStageChannel + 1, kStageChannel + 2, kCheckpointChannel, kLeaveChannel};
+  EXPECT_EQ(channels.size(), 8U);
 }
 
 }  // namespace

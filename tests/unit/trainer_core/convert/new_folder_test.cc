@@ -25,7 +25,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// A process that has begun folder `path`, and its leftover. It lives until it is killed.
+// A process that has created folder `path` and lives until it is killed, and its leftover.
 struct Maker {
   explicit Maker(const std::string& path) {
     int names[2];
@@ -51,7 +51,7 @@ struct Maker {
   std::string temporary;
 };
 
-TEST(NewFolder, RemovesWhatDeadProcessesLeftAndNothingElse) {
+TEST(NewFolder, RemovesOnlyLeftoversOfDeadProcesses) {
   const TempFolder place;
   const std::string path = place.file("model");
   const Maker dead(path), living(path), other(place.file("model-2"));
@@ -75,7 +75,7 @@ TEST(NewFolder, RemovesWhatDeadProcessesLeftAndNothingElse) {
   living.kill_it();
 }
 
-TEST(NewFolder, TwoOfOneProcessLeaveEachOtherAlone) {
+TEST(NewFolder, TwoInOneProcessDoNotInterfere) {
   const TempFolder place;
   {
     const auto first = NewFolder::create(place.file("model"), 0);

@@ -36,7 +36,8 @@ class TokenizerFilesTest : public testing::Test {
   ParameterDescription source_;
 };
 
-// A run of ours begins documents behind an end-of-sequence token, Meta's begin with a token of their own.
+// In a run of Muster documents begin after an end-of-sequence token; Meta's begin with a token of
+// their own.
 TEST_F(TokenizerFilesTest, DescribesASentencePieceModel) {
   for (const bool ours : {true, false}) {
     source_.format = ours ? ParameterFormat::kMuster : ParameterFormat::kMeta;
@@ -56,7 +57,7 @@ TEST_F(TokenizerFilesTest, DescribesASentencePieceModel) {
   }
 }
 
-TEST_F(TokenizerFilesTest, CarriesTransformersFilesAlong) {
+TEST_F(TokenizerFilesTest, CopiesTransformersFiles) {
   source_.format = ParameterFormat::kHuggingFace;
   source_.token_ids = {{"bos_token_id", 1}, {"eos_token_id", 7}};
   write_file(folder_.file("tokenizer.json"), "{}");
@@ -80,7 +81,7 @@ TEST_F(TokenizerFilesTest, RefusesAnotherModelsTokenizer) {
   EXPECT_THAT(
       std::string(find_tokenizer_files(source_, folder_.file("text.txt")).status().message()),
       HasSubstr("is not a SentencePiece model"));
-  // Llama 3's file of that name is another kind's: it goes along, and it is said.
+  // Llama 3's file of that name is of another kind: it is copied, with a note.
   source_.format = ParameterFormat::kMeta;
   write_file(folder_.file("tokenizer.model"), "IQ== 0\nIg== 1\n");
   const auto files = find_tokenizer_files(source_, "");

@@ -42,7 +42,7 @@ bool same(const BatchBuffers& a, const BatchBuffers& b) {
 class Batches : public testing::Test {
  protected:
   void SetUp() override {
-    // 50 sequences and 23, so that epochs end at different places.
+    // 50 and 23 sequences, so that epochs end at different positions.
     make_token_folder(one_.path(), into_shards(counting_documents(60, 26, 4), {7, 1, 30}));
     std::vector<Document> documents = counting_documents(30, 24, 5);
     for (Document& document : documents)
@@ -58,7 +58,8 @@ class Batches : public testing::Test {
     return BatchSource::endless(std::move(sources), geometry, seed, shuffle);
   }
 
-  // The global batch of 8 sequences that `ranks` ranks read in micro-batches of `part` from sample `first` on.
+  // Returns the global batch of 8 sequences from sample `first` on, as `ranks` ranks read it in
+  // micro-batches of `part`.
   BatchBuffers global_batch(int32_t ranks, int32_t part, uint64_t first, uint64_t seed) const {
     const int32_t per_device = 8 / ranks;
     BatchBuffers all;
@@ -79,7 +80,7 @@ class Batches : public testing::Test {
   TempFolder one_, two_;
 };
 
-TEST_F(Batches, TheGlobalBatchIsTheSameOnAnyMeshInAnyPartsFromAnyPlace) {
+TEST_F(Batches, TheGlobalBatchIsTheSameForAnyMeshPartsAndStart) {
   std::set<std::vector<int32_t>> seen;
   for (const uint64_t first : {uint64_t{0}, uint64_t{8}, uint64_t{43}, uint64_t{800'000'000'000}}) {
     const BatchBuffers expected = global_batch(1, 8, first, 42);
@@ -92,7 +93,7 @@ TEST_F(Batches, TheGlobalBatchIsTheSameOnAnyMeshInAnyPartsFromAnyPlace) {
   }
 }
 
-// With one data set each, so that epochs are seen.
+// Each source is one data set, so that epochs are observable.
 TEST_F(Batches, EverySequenceComesOnceAnEpochInANewOrder) {
   for (const bool shuffle : {true, false}) {
     const auto samples = open_samples(one_.path());
@@ -156,7 +157,7 @@ TEST_F(Batches, AnEvaluationReadsEachSequenceOnceAndThenBlanks) {
       std::vector<std::unique_ptr<Samples>> sources;
       sources.push_back(open_samples(one_.path()));
       sources.push_back(open_samples(two_.path()));
-      // 5 sequences of a rank, in spans of 2: the last has one that is nobody's.
+      // 5 sequences per rank, in spans of 2: the last one is padding.
       const auto once =
           BatchSource::once(std::move(sources), {rank, ranks, 5, kLength, kFolderVocab});
       for (uint64_t first = 0; first < n1 + n2; first += 5 * static_cast<uint64_t>(ranks)) {

@@ -9,7 +9,8 @@
 namespace muster::trainer {
 namespace {
 
-// Every prefix has w n samples of each source, give or take less than one; and each source gives its samples in order.
+// Every prefix has w n samples of each source to within less than one, and each source's samples
+// are in order.
 void expect_follows(const std::vector<double>& weights, uint64_t samples, double tolerance = 1) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   const Blend blend(weights);
@@ -41,7 +42,7 @@ TEST(Blend, EveryPrefixFollowsTheWeights) {
 }
 
 TEST(Blend, WeightsWithoutASmallRatioAreRoundedToAMillionth) {
-  // The rounding is 1e-6 of a sample after each: far below one after so many.
+  // The rounding adds 1e-6 of a sample each time: far below one after so many.
   expect_follows({std::sqrt(2), 1, M_PI}, 20'000, 1.02);
   const Blend blend(std::vector<double>{1e-6, 1});
   int rare = 0;
@@ -49,7 +50,7 @@ TEST(Blend, WeightsWithoutASmallRatioAreRoundedToAMillionth) {
   EXPECT_NEAR(rare, 2, 1);
 }
 
-TEST(Blend, AnySampleIsFoundAtOnce) {
+TEST(Blend, AnySampleIsFoundDirectly) {
   const Blend blend(std::vector<double>{0.25, 0.75});
   const uint64_t far = uint64_t{4} << 50;
   EXPECT_EQ(blend(far).source, blend(0).source);

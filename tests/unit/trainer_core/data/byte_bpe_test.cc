@@ -1,4 +1,5 @@
-// Byte-level BPE against what tests/golden/make_tokenizers.py wrote with `tokenizers` and `tiktoken`.
+// Byte-level BPE against the results of `tokenizers` and `tiktoken`
+// (tests/golden/make_tokenizers.py).
 #include <gmock/gmock.h>
 
 #include <map>
@@ -42,7 +43,7 @@ std::string problem_of(const std::string& bytes, const std::string& name = "toke
 void expect_golden(const std::string& type, const std::string& file, const json& expected) {
   const auto tokenizer = load(kFolder + file);
   EXPECT_EQ(tokenizer->type(), type);
-  const auto encoder = tokenizer->encoder();  // with a cache that sees all texts, twice
+  const auto encoder = tokenizer->encoder();  // its cache sees all texts, twice
   for (int round = 0; round < 2; ++round) {
     for (size_t i = 0; i < expected.size(); ++i) {
       const auto text = golden()["texts"][i].get<std::string>();
@@ -53,17 +54,17 @@ void expect_golden(const std::string& type, const std::string& file, const json&
   }
 }
 
-TEST(ByteBpe, IdsAreThoseOfHuggingFace) {
+TEST(ByteBpe, IdsEqualHuggingFaces) {
   for (const auto& [name, expected] : golden()["huggingface"].items())
     expect_golden("huggingface", name + ".json", expected);
 }
 
-TEST(ByteBpe, IdsAreThoseOfTiktoken) {
+TEST(ByteBpe, IdsEqualTiktokens) {
   for (const auto& [name, expected] : golden()["tiktoken"].items())
     expect_golden("tiktoken", name + ".tiktoken", expected);
 }
 
-TEST(ByteBpe, TextComesBackWithoutSpecialTokens) {
+TEST(ByteBpe, TextRoundTripsWithoutSpecialTokens) {
   for (const auto& [name, expected] : golden()["decoded"].items()) {
     const auto tokenizer = load(kFolder + name + ".json");
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -86,15 +87,15 @@ TEST(ByteBpe, SizesAndEndsOfSequences) {
   EXPECT_EQ(load(kFolder + "r50k_base.tiktoken")->eos_id(), 666);
   EXPECT_EQ(load(kFolder + "llama3.json")->vocab_size(), 669);
   EXPECT_EQ(load(kFolder + "llama3.json")->eos_id(), 666);
-  // The file beside it has the last word.
+  // tokenizer_config.json beside it takes precedence.
   const TempFolder folder;
   std::filesystem::copy(kFolder + "llama3.json", folder.file("tokenizer.json"));
   write_file(folder.file("tokenizer_config.json"), R"({"eos_token": {"content": "<tool>"}})");
   EXPECT_EQ(load(folder.path())->eos_id(), 667);
 }
 
-// Both ways to merge, on rows of few letters where ranks collide and ties abound.
-TEST(ByteBpe, LongWordsAreMergedAsShortOnesAre) {
+// Both merge algorithms, on words of few letters with many equal ranks and ties.
+TEST(ByteBpe, LongWordsAreMergedLikeShortOnes) {
   BpeMerges merges;
   for (int byte = 0; byte < 256; ++byte) merges.set_byte(static_cast<uint8_t>(byte), byte);
   std::vector<std::pair<int32_t, int32_t>> pairs;
@@ -107,7 +108,7 @@ TEST(ByteBpe, LongWordsAreMergedAsShortOnesAre) {
     pairs.emplace_back(any(), any());
     merges.add(pairs.back().first, pairs.back().second, static_cast<uint32_t>(id), id);
   }
-  // The definition itself.
+  // A direct implementation of the definition.
   std::map<std::pair<int32_t, int32_t>, int32_t> by_pair;
   for (size_t i = 0; i < pairs.size(); ++i) by_pair[pairs[i]] = static_cast<int32_t>(256 + i);
   const auto reference = [&](const std::string& word) {
@@ -136,7 +137,7 @@ TEST(ByteBpe, LongWordsAreMergedAsShortOnesAre) {
   }
 }
 
-TEST(ByteBpe, AHugeWordIsNoQuadraticMatter) {
+TEST(ByteBpe, AHugeWordTakesNoQuadraticTime) {
   const auto tokenizer = load(kFolder + "gpt2.json");
   const std::string word(4 << 20, 'a');
   const auto ids = tokenizer->encode(word);
@@ -144,7 +145,7 @@ TEST(ByteBpe, AHugeWordIsNoQuadraticMatter) {
   EXPECT_EQ(*tokenizer->decode(*ids), word);
 }
 
-TEST(ByteBpe, WhatCannotBeFollowedExactlyIsRefused) {
+TEST(ByteBpe, UnsupportedFeaturesAreRefused) {
   const json good = json::parse(read_file(kFolder + "llama3.json"));
   const auto with = [&](const char* path, const json& value) {
     json bad = good;
@@ -172,7 +173,7 @@ TEST(ByteBpe, WhatCannotBeFollowedExactlyIsRefused) {
   EXPECT_THAT(with("/model/merges/3", "nonsense"), HasSubstr("model.merges[3] is no pair"));
   EXPECT_THAT(with("/model/merges/3", "zz yy"), HasSubstr("\"zzyy\", which is not in the vocab"));
   EXPECT_THAT(with("/added_tokens/0/lstrip", true), HasSubstr("lstrip of \"<|begin_of_text|>\""));
-  // GPT-2's has its special token in both lists.
+  // GPT-2's file has its special token in both lists.
   json twice = good;
   twice["model"]["vocab"]["<|begin_of_text|>"] = twice["added_tokens"][0]["id"];
   EXPECT_EQ(problem_of(twice.dump()), "");
@@ -212,7 +213,7 @@ TEST(ByteBpe, DamagedFilesAreRefusedOrTokenize) {
   }
 }
 
-TEST(ByteLevelAlphabet, StandsForEveryByte) {
+TEST(ByteLevelAlphabet, CoversEveryByte) {
   EXPECT_EQ(bytes_of_alphabet("ĠtheĊ"), " the\n");
   EXPECT_EQ(bytes_of_alphabet("ÃŃ"), "\xC3\xAD");
   EXPECT_EQ(bytes_of_alphabet("a b"), std::nullopt);

@@ -30,7 +30,7 @@ std::vector<Document> documents_of(const Corpus& corpus) {
   return documents;
 }
 
-// Every stretch of a corpus against the same documents in one vector.
+// Compares every stretch of a corpus with the same documents in one vector.
 void expect_reads_as(const Corpus& corpus, const std::vector<Document>& documents) {
   ASSERT_EQ(documents_of(corpus), documents);
   Document all;
@@ -61,13 +61,13 @@ TEST(Corpus, IsTheConcatenationOfItsShards) {
   expect_reads_as(Corpus(open(folder.path())), documents);
 }
 
-// Only headers are checked at the start: a table of ends that runs backwards is found where it is read.
+// Opening checks only headers: a table of decreasing ends is detected where it is read.
 TEST(Corpus, DocumentsOutOfOrderAreNamed) {
   TempFolder folder;
   make_token_folder(folder.path(), {{Document(10, 1), Document(10, 2), Document(10, 3)}});
   const std::string path = folder.file(shard_file_name(0));
   std::string bytes = read_file(path);
-  const uint64_t ends[] = {28, 5, 30};  // the second begins at 28
+  const uint64_t ends[] = {28, 5, 30};  // the second shard begins at 28
   const std::string table(reinterpret_cast<const char*>(ends), sizeof(ends));
   bytes.replace(bytes.size() - table.size(), table.size(), table);
   write_file(path, bytes);
@@ -94,7 +94,7 @@ TEST(Corpus, ASplitDividesTheDocumentsForEveryFractionAndSeed) {
       ASSERT_TRUE(split.ok()) << split.status();
       const std::vector<Document> train = documents_of(split->train),
                                   eval = documents_of(split->eval);
-      // By runs: together they are all documents, each once.
+      // Together the runs have all documents, each once.
       std::vector<std::pair<uint64_t, uint64_t>> runs;
       for (const Corpus* part : {&split->train, &split->eval})
         for (const DocumentRun& run : part->runs())

@@ -23,7 +23,7 @@ TEST(Permutation, IsABijection) {
   }
 }
 
-TEST(Permutation, OfManyIsOneToOneWhereverItIsLookedAt) {
+TEST(Permutation, IsOneToOneForLargeDomains) {
   for (const uint64_t n : {uint64_t{1} << 20, (uint64_t{1} << 33) + 1, uint64_t{10'000'000'000'000},
                            (uint64_t{1} << 62) + 12345}) {
     const Permutation permutation(n, 11, 2);
@@ -40,7 +40,8 @@ TEST(Permutation, OfManyIsOneToOneWhereverItIsLookedAt) {
   }
 }
 
-// Pearson's statistic over the standard deviation of its distribution: some ±5 when all cells are equally likely.
+// Pearson's statistic in standard deviations of its distribution: about ±5 if all cells are equally
+// likely.
 double surprise(const std::vector<int>& cells) {
   double total = 0, statistic = 0;
   for (const int count : cells) total += count;
@@ -50,7 +51,7 @@ double surprise(const std::vector<int>& cells) {
   return (statistic - freedom) / std::sqrt(2 * freedom);
 }
 
-// Every order of few, over seeds.
+// Every order of a small domain, over seeds.
 TEST(Permutation, AllOrdersAreEquallyLikely) {
   for (const uint64_t n : {3, 4, 5}) {
     std::map<std::vector<uint64_t>, int> seen;
@@ -69,7 +70,7 @@ TEST(Permutation, AllOrdersAreEquallyLikely) {
   }
 }
 
-// Where samples and their neighbours go, in one order of many.
+// The positions of samples and their neighbours in one order of a large domain.
 TEST(Permutation, NeighboursAreSpreadOverTheEpoch) {
   constexpr uint64_t kN = 100'003, kCells = 50;
   const auto cell = [](uint64_t place) { return place * kCells / kN; };

@@ -8,7 +8,7 @@
 namespace muster::trainer {
 namespace {
 
-// A batch's first token says where it was read.
+// A batch's first token identifies the position at which it was read.
 class PlaceSource : public BatchSource {
  public:
   explicit PlaceSource(std::atomic<int>& reads) : reads_(reads) {}
@@ -42,7 +42,7 @@ class PrefetcherTest : public testing::Test {
 };
 
 TEST_F(PrefetcherTest, GivesEachPlaceItsBatchInOrderAndAfterAnyJump) {
-  for (const uint64_t first : {0, 7, 14, 700, 707, 7, 7, 14, 0}) {  // on, a restart, back, again
+  for (const uint64_t first : {0, 7, 14, 700, 707, 7, 7, 14, 0}) {  // next, restart, back, repeat
     for (int32_t i = 0; i < 3; ++i)
       ASSERT_EQ(take(first, i), static_cast<int32_t>(first) * 100 + 2 * i);
     ASSERT_EQ(take(first, 1), static_cast<int32_t>(first) * 100 + 2);

@@ -37,7 +37,7 @@ class SamplesTest : public testing::Test {
   std::unique_ptr<Samples> samples_;
 };
 
-// Each token's document and place, counted from the beginning of the corpus.
+// Each token encodes its document and position, counted from the beginning of the corpus.
 TEST_F(SamplesTest, PackedSequencesKeepDocumentsApart) {
   const auto documents = counting_documents(80, 40, 3);
   make(into_shards(documents, {20, 1}), Samples::Kind::kPacked);
@@ -66,7 +66,7 @@ TEST_F(SamplesTest, PackedSequencesKeepDocumentsApart) {
   }
 }
 
-TEST_F(SamplesTest, OneDocumentIsCutOffOrPadded) {
+TEST_F(SamplesTest, ADocumentIsTruncatedOrPadded) {
   const std::vector<Document> documents = {Document(3, 5), Document(kSequenceLength, 6),
                                            Document(kSequenceLength + 1, 7), Document(40, 8),
                                            Document(1, 9)};
@@ -83,7 +83,7 @@ TEST_F(SamplesTest, OneDocumentIsCutOffOrPadded) {
   }
 }
 
-TEST_F(SamplesTest, WithoutTokensThereAreNone) {
+TEST_F(SamplesTest, IsEmptyWithoutTokens) {
   make({{}}, Samples::Kind::kPacked);
   EXPECT_EQ(samples_->size(), 0U);
 }

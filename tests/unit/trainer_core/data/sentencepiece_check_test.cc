@@ -35,7 +35,7 @@ TEST(SentencePieceCheck, ModelsOfAllKindsPass) {
   }
 }
 
-// unigram.model has rules of its own: a trie of one block of 256 units, then the strings.
+// unigram.model has its own rules: a trie of one block of 256 units, then the strings.
 class Charsmap : public testing::Test {
  protected:
   static constexpr uint32_t kTrieBytes = 1024;
@@ -60,7 +60,7 @@ class Charsmap : public testing::Test {
   size_t trie_ = 0;
 };
 
-TEST_F(Charsmap, WhateverLeadsOutOfTheTrieIsRefused) {
+TEST_F(Charsmap, UnitsOutsideTheTrieAreRefused) {
   size_t leading = 0;
   for (size_t i = 0; i < kTrieBytes / 4; ++i) {
     if (unit(i) >> 31 != 0) continue;
@@ -76,7 +76,7 @@ TEST_F(Charsmap, WhateverLeadsOutOfTheTrieIsRefused) {
       << "whose kind nobody asks for";
 }
 
-TEST_F(Charsmap, StringsLieBehindTheTrie) {
+TEST_F(Charsmap, StringsFollowTheTrie) {
   size_t values = 0;
   for (size_t i = 0; i < kTrieBytes / 4; ++i) {
     if (unit(i) >> 31 == 0 || unit(i) == 1U << 31) continue;  // the first string is at byte 0
@@ -86,7 +86,7 @@ TEST_F(Charsmap, StringsLieBehindTheTrie) {
   EXPECT_GT(values, 2U);
 }
 
-TEST_F(Charsmap, SizesThatLieAreRefused) {
+TEST_F(Charsmap, WrongSizesAreRefused) {
   const auto with_bytes = [&](uint32_t bytes) {
     std::string model = model_;
     std::memcpy(&model[trie_ - 4], &bytes, sizeof(bytes));
@@ -96,7 +96,7 @@ TEST_F(Charsmap, SizesThatLieAreRefused) {
     EXPECT_THAT(message(with_bytes(bytes)), HasSubstr(absl::StrCat("a trie of ", bytes, " bytes")));
 }
 
-TEST(SentencePieceCheck, PiecesAreTexts) {
+TEST(SentencePieceCheck, PiecesAreValidText) {
   const std::string good = seed("bpe.model");
   const size_t at = good.find("\n\x05<unk>");  // field 1 of the first piece
   ASSERT_NE(at, std::string::npos);

@@ -15,7 +15,8 @@ namespace {
 
 using Arguments = std::unordered_map<std::string, std::string>;
 
-// What texts are made of: words, blanks, what normalisation changes or joins, bytes that are no UTF-8.
+// The building blocks of texts: words, blanks, characters that normalization changes or joins, and
+// bytes that are not UTF-8.
 const std::vector<std::string>& atoms() {
   static const std::vector<std::string> all = {"the",
                                                "of",
@@ -130,7 +131,7 @@ TEST_P(SentencePieceTokenizerTest, WordsGiveTheTokensOfTheWholeText) {
 INSTANTIATE_TEST_SUITE_P(Models, SentencePieceTokenizerTest, testing::ValuesIn(cases()),
                          [](const auto& model) { return std::string(model.param.name); });
 
-TEST(WordIndependence, ADamagedModelSaysNothing) {
+TEST(WordIndependence, ADamagedModelHasNone) {
   EXPECT_EQ(word_independence(""), WordIndependence::kNone);
   EXPECT_EQ(word_independence("\x0a\xff\xff\xff\xff\xff"), WordIndependence::kNone);
 }

@@ -29,7 +29,7 @@ std::vector<int32_t> ramp(size_t count, int32_t modulus) {
   return tokens;
 }
 
-// With the checksums of blocks that such bytes have.
+// Returns the bytes followed by the checksums of their blocks.
 std::string with_sums(std::string shard) {
   const auto header = decode_shard_header({shard.data(), kShardHeaderBytes}, shard.size());
   EXPECT_TRUE(header.ok()) << header.status();
@@ -42,7 +42,7 @@ std::string with_sums(std::string shard) {
   return shard;
 }
 
-// As version 2 wrote it.
+// Returns a shard in version 2's format.
 std::string without_sums(std::string shard) {
   auto header = decode_shard_header({shard.data(), kShardHeaderBytes}, shard.size());
   EXPECT_TRUE(header.ok()) << header.status();
@@ -53,7 +53,7 @@ std::string without_sums(std::string shard) {
   return shard;
 }
 
-// Three documents: of half of the tokens, of one, of the rest.
+// Three documents: half of the tokens, one token, the rest.
 void make_shard(const std::string& path, uint32_t vocab_size, const std::vector<int32_t>& tokens) {
   const auto half = static_cast<uint32_t>(tokens.size() / 2);
   auto writer = ShardWriter::create(path, vocab_size, 0xFEED);
@@ -67,7 +67,7 @@ void make_shard(const std::string& path, uint32_t vocab_size, const std::vector<
 
 class ShardRoundTrip : public testing::TestWithParam<uint32_t> {};
 
-TEST_P(ShardRoundTrip, ReadsWhatWasWritten) {
+TEST_P(ShardRoundTrip, ReadsTheWrittenTokens) {
   TempFolder folder;
   const auto tokens = ramp(1000, static_cast<int32_t>(GetParam()));
   make_shard(folder.file("a.mtok"), GetParam(), tokens);
@@ -137,8 +137,8 @@ TEST(Shard, AHostileCountThatWrapsAroundIsRefused) {
   EXPECT_THAT(std::string(decoded.status().message()), HasSubstr("documents, but the file ends"));
 }
 
-// A checksum of our own making fits: the ends themselves are judged.
-TEST(Shard, DocumentsThatDoNotFollowEachOtherAreRefused) {
+// The checksum matches: the ends themselves are checked.
+TEST(Shard, DocumentsOutOfOrderAreRefused) {
   TempFolder folder;
   make_shard(folder.file("a.mtok"), 300, ramp(101, 300));
   const std::string good = read_file(folder.file("a.mtok"));
@@ -192,8 +192,8 @@ TEST(Shard, DamagedTokensAreFoundByTheChecksumAndTheIdCheck) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("offset 84"));
 }
 
-// Whatever is read first, and nothing before it is.
-TEST(Shard, ADamagedBlockIsFoundWhenItIsReadForTheFirstTime) {
+// Each block is the first to be read.
+TEST(Shard, ADamagedBlockIsDetectedAtItsFirstRead) {
   constexpr size_t kTokens =
       100'000;  // of 2 bytes: tokens up to block 3, where the ends of documents are, too
   TempFolder folder;
@@ -216,7 +216,7 @@ TEST(Shard, ADamagedBlockIsFoundWhenItIsReadForTheFirstTime) {
   std::vector<int32_t> out(2);
   {
     const auto shard = damaged_at(kShardBlockBytes);                // the first byte of block 1
-    const uint64_t first = tokens_a_block - kShardHeaderBytes / 2;  // the first token there
+    const uint64_t first = tokens_a_block - kShardHeaderBytes / 2;  // the block's first token
     EXPECT_TRUE(shard->read(first - 2, out).ok());
     const absl::Status status = shard->read(first - 1, out);
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
@@ -242,7 +242,7 @@ TEST(Shard, ADamagedBlockIsFoundWhenItIsReadForTheFirstTime) {
   }
 }
 
-TEST(Shard, AShardFromBeforeThereWereChecksumsOfBlocksIsRead) {
+TEST(Shard, AShardWithoutBlockChecksumsIsRead) {
   TempFolder folder;
   const auto tokens = ramp(50'000, 300);
   make_shard(folder.file("new.mtok"), 300, tokens);
@@ -255,8 +255,8 @@ TEST(Shard, AShardFromBeforeThereWereChecksumsOfBlocksIsRead) {
   EXPECT_EQ(out, tokens);
 }
 
-// Of any cut of appends, at every remainder of a block.
-TEST(Shard, ChecksumsOfBlocksAreOfTheFileWhateverAppendsWere) {
+// Appends are split in many ways, at every remainder of a block.
+TEST(Shard, BlockChecksumsDoNotDependOnTheAppends) {
   TempFolder folder;
   for (const size_t count : {size_t{1}, size_t{32'736 - 4}, size_t{32'736}, size_t{70'001}}) {
     const auto tokens = ramp(count, 300);
@@ -276,8 +276,8 @@ TEST(Shard, ChecksumsOfBlocksAreOfTheFileWhateverAppendsWere) {
   }
 }
 
-// Fills the process's table of mappings, which a sanitizer needs itself.
-TEST(Shard, MoreShardsThanAProcessMayMapAreAnErrorThatNamesTheLimit) {
+// Fills the process's table of mappings; skipped under a sanitizer, which needs the table itself.
+TEST(Shard, ExceedingTheMappingLimitIsAnErrorThatNamesIt) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "under a sanitizer";
 #endif
@@ -291,11 +291,11 @@ TEST(Shard, MoreShardsThanAProcessMayMapAreAnErrorThatNamesTheLimit) {
   void* const memory =
       mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
-  // Every other page has other rights, which makes it a mapping of its own.
+  // Alternating page protections make each page a mapping of its own.
   size_t split = 0;
   while (mprotect(static_cast<char*>(memory) + (2 * split + 1) * page, page, PROT_READ) == 0)
     ++split;
-  // The last few, of which none is joined with another.
+  // Uses up the last few; none is merged with another.
   std::vector<void*> rest;
   rest.reserve(16);
   do {
@@ -313,7 +313,7 @@ TEST(Shard, MoreShardsThanAProcessMayMapAreAnErrorThatNamesTheLimit) {
   EXPECT_TRUE(ShardReader::open(folder.file("a.mtok")).ok());
 }
 
-TEST(Shard, AnUnfinishedWriterLeavesNothing) {
+TEST(Shard, AnUnfinishedWriterLeavesNoFile) {
   TempFolder folder;
   {
     auto writer = ShardWriter::create(folder.file("a.mtok"), 300, 0);
@@ -336,7 +336,7 @@ TEST(Shard, AFullDiskIsAnError) {
   EXPECT_FALSE(std::filesystem::exists(folder.file("a.mtok")));
 }
 
-// With checksums that fit: only the fields and the tokens themselves are wrong.
+// The checksums match: only the fields and the tokens are wrong.
 TEST(Shard, MutationsAreRefusedOrReadWithinTheVocabulary) {
   TempFolder folder;
   make_shard(folder.file("a.mtok"), 300, ramp(100, 300));

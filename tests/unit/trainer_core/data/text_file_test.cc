@@ -17,7 +17,7 @@ std::string problem(std::string_view text) {
   return std::string(check.status("f.txt").message());
 }
 
-TEST(TextFile, OpensTextAndRefusesWhatIsNone) {
+TEST(TextFile, OpensTextAndRefusesOtherFiles) {
   TempFolder folder;
   write_file(folder.file("a.txt"), "In the beginning\n");
   auto file = TextFile::open(folder.file("a.txt"));
@@ -36,7 +36,7 @@ TEST(TextCheck, TextPasses) {
   EXPECT_EQ(problem(std::string(500, 'a').append(1, '\xFF').append(500, 'b')), "");  // a stray byte
 }
 
-TEST(TextCheck, BinaryDoesNot) {
+TEST(TextCheck, BinaryIsRefused) {
   EXPECT_THAT(problem(std::string_view("abc\0def", 7)), HasSubstr("NUL byte at offset 3"));
   EXPECT_THAT(problem("\x89PNG\r\n\x1a\n\xff\xfe\xc0\x80"), HasSubstr("not UTF-8"));
   EXPECT_THAT(problem("\xC0\xAF\xED\xA0\x80\xF5\x80\x80\x80"),

@@ -40,8 +40,8 @@ TEST(TokenDataset, AShardThatDisagreesWithTheIndexIsRefused) {
   EXPECT_THAT(replace("shard-00002.mtok"), HasSubstr("shard-00001.mtok holds 2 documents"));
 }
 
-// Beyond the page that the cut goes through, the kernel answers with SIGBUS; within it, with zeros.
-TEST(TokenDataset, AShardThatIsCutOffWhileItIsReadIsNamed) {
+// After the page of the cut the kernel raises SIGBUS; within the page it returns zeros.
+TEST(TokenDataset, AShardThatIsTruncatedWhileInUseIsNamed) {
   TempFolder folder;
   constexpr uint64_t kTokens = 100'000;
   make_token_folder(folder.path(), {{Document(kTokens, 1)}, {Document(kTokens, 2)}});

@@ -37,7 +37,7 @@ TEST(TokenIndex, RoundTrips) {
   EXPECT_EQ(index->shards[1].tokens, 10U);
 }
 
-TEST(TokenIndex, AMissingOneSaysHowToMakeIt) {
+TEST(TokenIndex, AMissingIndexExplainsHowToMakeIt) {
   TempFolder folder;
   const auto status = read_token_index(folder.path()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
@@ -46,7 +46,7 @@ TEST(TokenIndex, AMissingOneSaysHowToMakeIt) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("muster tokenize"));
 }
 
-TEST(TokenIndex, DamageIsAnErrorAndNeverACrash) {
+TEST(TokenIndex, DamageIsAnErrorAndNotACrash) {
   TempFolder folder;
   ASSERT_TRUE(write_token_index(folder.path(), sample()).ok());
   const std::string good = read_file(folder.file(kTokenIndexFile));
@@ -62,7 +62,7 @@ TEST(TokenIndex, DamageIsAnErrorAndNeverACrash) {
   }
 }
 
-// A value for a message is printed by recursion.
+// Values in messages are printed recursively.
 TEST(TokenIndex, DepthIsBounded) {
   const TempFolder folder;
   constexpr size_t kDepth = 1 << 20;

@@ -9,8 +9,8 @@
 namespace muster::trainer {
 namespace {
 
-// What Python's bytes.decode("utf-8", "replace") makes of them.
-TEST(Utf8, RepairsAsDecodersDo) {
+// Expected: the results of Python's bytes.decode("utf-8", "replace").
+TEST(Utf8, RepairsLikeOtherDecoders) {
   const std::string u = "\xEF\xBF\xBD";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"plain", "plain"},
@@ -48,7 +48,7 @@ TEST(Utf8, RepairsAsDecodersDo) {
             8U);
 }
 
-TEST(Utf8, ABoundaryIsNotWithinACharacter) {
+TEST(Utf8, ABoundaryDoesNotSplitACharacter) {
   const std::string text = "aé世🌍\x80z";
   const std::vector<size_t> expected = {0, 1, 1, 3, 3, 3, 6, 6, 6, 6, 10, 11, 12};
   for (size_t end = 0; end < expected.size(); ++end)

@@ -1,4 +1,4 @@
-// A run goes on from a checkpoint of the same data, and of other data when it is told to.
+// A run resumes from a checkpoint of the same data, and of other data only if configured to.
 #include "trainer_core/input/data_order.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +55,7 @@ class DataOrder : public testing::Test {
     ASSERT_TRUE(report.ok()) << report.status();
   }
 
-  // made_ with a change, for one step more.
+  // Runs made_ with a change for one more step.
   TrainConfig changed(const std::function<void(TrainConfig&)>& change) const {
     TrainConfig config = made_;
     config.steps = 4;
@@ -76,7 +76,7 @@ struct Change {
   std::string says;
 };
 
-TEST_F(DataOrder, WhateverChangesItIsNamedBeforeAnythingIsQueuedAndAtTheStart) {
+TEST_F(DataOrder, EachChangeIsNamedByThePreflightAndAtTheStart) {
   const std::vector<Change> changes = {
       {[](TrainConfig& c) { c.data_shuffle_seed = 5; }, "data_shuffle_seed was 0 and is 5"},
       {[](TrainConfig& c) { c.max_target_length = 8; }, "max_target_length was 16 and is 8"},
@@ -112,7 +112,7 @@ TEST_F(DataOrder, WhateverChangesItIsNamedBeforeAnythingIsQueuedAndAtTheStart) {
   }
 }
 
-TEST_F(DataOrder, WhatDoesNotChangeItIsNoDifference) {
+TEST_F(DataOrder, IrrelevantChangesAreNoDifference) {
   for (const auto& change : std::vector<std::function<void(TrainConfig&)>>{
            [&](TrainConfig& c) { c.dataset_path = shards("moved", "0.3"); },
            [&](TrainConfig& c) {
@@ -125,8 +125,8 @@ TEST_F(DataOrder, WhatDoesNotChangeItIsNoDifference) {
   }
 }
 
-// All ranks leave for the same reason, whoever of them reads the disk.
-TEST_F(DataOrder, NobodyWaitsForARankThatWouldNotGoOn) {
+// All ranks exit for the same reason, whichever of them read the disk.
+TEST_F(DataOrder, AllRanksRefuseTogether) {
   for (const bool shared : {true, false}) {
     TrainConfig two = shared ? along_fsdp(config(2)) : config(2);
     two.dataset_path = made_.dataset_path;
@@ -138,7 +138,7 @@ TEST_F(DataOrder, NobodyWaitsForARankThatWouldNotGoOn) {
   }
 }
 
-TEST_F(DataOrder, ItGoesOnWithOtherDataWhenItIsToldTo) {
+TEST_F(DataOrder, ResumesWithOtherDataIfConfigured) {
   TrainConfig with = changed([](TrainConfig& c) {
     c.data_shuffle_seed = 5;
     c.resume_with_other_data = true;
@@ -147,9 +147,9 @@ TEST_F(DataOrder, ItGoesOnWithOtherDataWhenItIsToldTo) {
   const RunResult first = run(with);
   ASSERT_THAT(first.codes, Each(ExitCode::kOk)) << first.err;
   EXPECT_THAT(first.out, HasSubstr("was made with other data: data_shuffle_seed was 0 and is 5; "
-                                   "training goes on at sample 12 of what it is now"));
+                                   "training resumes at sample 12 of the present data"));
   ASSERT_EQ(first.records[0].size(), 1U);
-  // From its own checkpoint it goes on as it is.
+  // From its own checkpoint it resumes without a note.
   with.resume_with_other_data = false;
   with.steps = 5;
   const RunResult second = run(with);
@@ -157,7 +157,7 @@ TEST_F(DataOrder, ItGoesOnWithOtherDataWhenItIsToldTo) {
   EXPECT_THAT(second.out, Not(HasSubstr("other data")));
 }
 
-TEST_F(DataOrder, ACheckpointThatDoesNotSayItGoesOnWithASentence) {
+TEST_F(DataOrder, ACheckpointWithoutADataOrderResumesWithANote) {
   const std::string folder = folder_.file("checkpoints/3");
   auto manifest = read_manifest(folder);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
@@ -165,8 +165,7 @@ TEST_F(DataOrder, ACheckpointThatDoesNotSayItGoesOnWithASentence) {
   write_file(folder + "/" + kManifestFile, manifest_text(*manifest));
   const RunResult result = run(changed([](TrainConfig& c) { c.data_shuffle_seed = 5; }));
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  EXPECT_THAT(result.out,
-              HasSubstr("checkpoint " + folder + " does not say which data it was made with"));
+  EXPECT_THAT(result.out, HasSubstr("checkpoint " + folder + " does not record its data"));
 }
 
 TEST(DataOrderOfAManifest, MayBeAnyJson) {

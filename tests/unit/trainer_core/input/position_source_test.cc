@@ -11,7 +11,7 @@ namespace {
 
 constexpr int32_t kLength = 24, kSequences = 3;
 
-// Numbers that say where they are from.
+// Values that identify their position.
 int32_t number_at(uint64_t first, int64_t sequence, int64_t position, int32_t kind) {
   return static_cast<int32_t>(((static_cast<int64_t>(first) + sequence) * kLength + position) * 4) +
          kind;
@@ -35,7 +35,7 @@ class Numbered : public BatchSource {
   }
 };
 
-TEST(PositionSource, HandsOutARanksPositionsOfEachSequence) {
+TEST(PositionSource, CopiesTheRanksPositionsOfEachSequence) {
   for (int sequence = 0; sequence < 2; ++sequence) {
     for (int context = 0; context < 3; ++context) {
       const Positions of_context = context_positions(kLength, {context, 3});
@@ -65,7 +65,7 @@ TEST(PositionSource, HandsOutARanksPositionsOfEachSequence) {
   }
 }
 
-TEST(PositionSource, PassesErrorsOn) {
+TEST(PositionSource, PropagatesErrors) {
   const Positions own = context_positions(kLength, {0, 2});
   const auto source = positions_of(std::make_unique<Numbered>(), kLength, {own, own});
   std::vector<int32_t> numbers(static_cast<size_t>(own.count()));

@@ -1,4 +1,4 @@
-// What a run does with its data: the same tokens on any mesh, evaluation, epochs.
+// A run's use of its data: the same tokens on any mesh, evaluation, epochs.
 #include "trainer_core/input/training_data.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,8 @@ class RunOnData : public testing::Test {
     config.steps = 6;
     return config;
   }
-  // Evaluates after steps 1, 3 and 5: 13 sequences of a rank in micro-batches of training's, the last not full.
+  // Evaluates after steps 1, 3 and 5: 13 sequences per rank in training's micro-batches, the last
+  // of which is not full.
   TrainConfig evaluating(int ranks = 1) const {
     TrainConfig with = config(ranks);
     with.eval.interval = 2;
@@ -95,7 +96,8 @@ TEST_F(RunOnData, AnEvaluationIsTheSameOnAnyMeshAndChangesNothing) {
   EXPECT_THAT(plain.out, Not(HasSubstr("eval")));
 }
 
-// With untrained parameters and all that is there, in one batch: the evaluation's sum is that of single sequences.
+// For untrained parameters and all sequences in one batch, the evaluation's sum is that of the
+// single sequences.
 TEST_F(RunOnData, AnEvaluationCountsEachTargetOnce) {
   TrainConfig with = evaluating();
   with.optimizer.learning_rate = 0;
@@ -118,7 +120,7 @@ TEST_F(RunOnData, AnEvaluationCountsEachTargetOnce) {
   EXPECT_LE(run(with).evaluations[0][0].total_weights, 2 * 13 * 16);
 }
 
-TEST_F(RunOnData, AnotherFolderIsEvaluatedAsTheSameFolderWould) {
+TEST_F(RunOnData, AnotherFolderIsEvaluatedLikeAHoldout) {
   TrainConfig with = config();
   with.eval.interval = 6;
   with.eval.per_device_batch_size = 100;
@@ -129,7 +131,7 @@ TEST_F(RunOnData, AnotherFolderIsEvaluatedAsTheSameFolderWould) {
   EXPECT_NEAR(result.evaluations[0][0].loss, result.losses().back(), 0.5);
 }
 
-TEST_F(RunOnData, ALossThatIsLowEnoughEndsTheTrainingWithItsCheckpoint) {
+TEST_F(RunOnData, ReachingTheTargetLossEndsTheTrainingWithACheckpoint) {
   TrainConfig with = evaluating(2);
   with.steps = 20;
   with.eval.start_step = 3;
@@ -163,7 +165,7 @@ TEST_F(RunOnData, EpochsEndTheTraining) {
   EXPECT_THAT(run(with).out, HasSubstr("nothing to do"));
 }
 
-TEST_F(RunOnData, EpochsOfLessThanABatchAreNoTraining) {
+TEST_F(RunOnData, EpochsOfLessThanABatchAreRejected) {
   TrainConfig with = config(1);
   with.packing = false;
   with.num_epoch = 2;
@@ -174,7 +176,7 @@ TEST_F(RunOnData, EpochsOfLessThanABatchAreNoTraining) {
                                     "has 4001; lower per_device_batch_size"));
 }
 
-TEST_F(RunOnData, TheExampleBatchMayBeUsedAgain) {
+TEST_F(RunOnData, TheExampleBatchIsReused) {
   TrainConfig with = config();
   with.reuse_example_batch = true;
   with.optimizer.learning_rate = 0;
@@ -201,7 +203,7 @@ TEST_F(RunOnData, ARankWithOtherDataIsNamed) {
   std::vector<std::string> says(2);
   std::vector<std::thread> ranks;
   std::vector<std::unique_ptr<RankModel>> rank_models;
-  for (int rank = 0; rank < 2; ++rank)  // all of them before any thread looks into the vector
+  for (int rank = 0; rank < 2; ++rank)  // before any thread reads the vector
     rank_models.push_back(std::make_unique<RankModel>(with, 1));
   for (int rank = 0; rank < 2; ++rank) {
     RankModel& rank_model = *rank_models[static_cast<size_t>(rank)];
@@ -215,7 +217,7 @@ TEST_F(RunOnData, ARankWithOtherDataIsNamed) {
   EXPECT_THAT(says, Each(HasSubstr("rank 1 reads other data than rank 0")));
 }
 
-TEST_F(RunOnData, WhatCannotBeEvaluatedIsNamed) {
+TEST_F(RunOnData, ImpossibleEvaluationsAreNamed) {
   const auto problem = [](const TrainConfig& with) {
     return std::string(open_training_data(with).status().message());
   };
@@ -227,7 +229,7 @@ TEST_F(RunOnData, WhatCannotBeEvaluatedIsNamed) {
   with = evaluating();
   with.eval.holdout_fraction = 1e-9;
   with.max_target_length = 4096;
-  EXPECT_THAT(problem(with), HasSubstr("what eval_holdout_fraction=1e-09 holds out of "));
+  EXPECT_THAT(problem(with), HasSubstr(" that eval_holdout_fraction=1e-09 holds out has "));
   with.eval.holdout_fraction = 0.999;
   EXPECT_THAT(problem(with), HasSubstr("with eval_holdout_fraction=0.999 has "));
   with.eval.holdout_fraction = 0;

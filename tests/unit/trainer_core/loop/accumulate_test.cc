@@ -1,4 +1,4 @@
-// A step of k micro-batches of b sequences is one of k b.
+// A step of k micro-batches of b sequences equals one of k b.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -29,7 +29,7 @@ class AccumulationTest : public testing::Test {
     TrainConfig config = tiny_config(ranks);
     config.model.quantization = quantization;
     if (quantization.enabled())
-      config.optimizer.learning_rate = 1e-9;  // steps differ by their data
+      config.optimizer.learning_rate = 1e-9;  // so that steps differ only by their data
     config.model.vocab_size = kTextVocab;
     config.dataset_type = DatasetType::kShards;
     config.dataset_path = folder_.file("data");
@@ -44,7 +44,7 @@ class AccumulationTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(AccumulationTest, IsTheLargeBatch) {
+TEST_F(AccumulationTest, EqualsTheLargeBatch) {
   const RunResult whole = run_with(1, 1);
   ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
   for (const auto& [ranks, micro_batches] :
@@ -55,7 +55,7 @@ TEST_F(AccumulationTest, IsTheLargeBatch) {
       const StepRecord& expected = whole.records[0][i];
       const StepRecord& record = parts.records[0][i];
       EXPECT_NEAR(record.loss, expected.loss, 1e-6 * expected.loss) << ranks << micro_batches << i;
-      // Later steps see parameters that differ in their last bits.
+      // In later steps the parameters differ in their last bits.
       const double tolerance = i == 0 ? 1e-6 : 1e-5;
       EXPECT_NEAR(record.raw_grad_norm, expected.raw_grad_norm, tolerance * expected.raw_grad_norm)
           << ranks << micro_batches << i;
@@ -67,7 +67,7 @@ TEST_F(AccumulationTest, IsTheLargeBatch) {
   }
 }
 
-// The largest magnitude of a step is that of all ranks and micro-batches, which see other samples each.
+// The amax of a step is the maximum over all ranks and micro-batches, which have different samples.
 TEST_F(AccumulationTest, HasTheScalesOfTheLargeBatch) {
   const QuantizationConfig fp8{.type = QuantizationType::kFp8Delayed, .amax_history_length = 5};
   const auto scaling = [&](int ranks, int micro_batches) {

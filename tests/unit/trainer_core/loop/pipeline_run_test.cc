@@ -48,15 +48,15 @@ class PipelineRun : public testing::Test {
     config.eval.interval = 5;
     config.eval.steps = 3;
     config.eval.holdout_fraction = 0.1;
-    config.eval.per_device_batch_size = 6 / shape.fsdp;  // no multiple of a micro-batch
+    config.eval.per_device_batch_size = 6 / shape.fsdp;  // not a multiple of a micro-batch
     return config;
   }
 
   TempFolder folder_;
 };
 
-// Bit for bit on its own mesh; on others the curve goes on.
-TEST_F(PipelineRun, GoesOnFromItsCheckpointsOnAnyMesh) {
+// On its own mesh bit for bit; on others the loss curve continues.
+TEST_F(PipelineRun, ResumesFromItsCheckpointsOnAnyMesh) {
   const RunResult whole = run(config("whole"));
   ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
   ASSERT_EQ(whole.evaluations[0].size(), 4U);
@@ -101,7 +101,7 @@ TEST_F(PipelineRun, ResumesBitForBit) {
   EXPECT_EQ(checkpoint_bytes(folder_.file("whole/20")), checkpoint_bytes(folder_.file("parts/20")));
 }
 
-// All stages look for the culprit together, and none of them is waited for.
+// All stages search for the culprit together, and no stage waits for another in vain.
 TEST_F(PipelineRun, ALossThatIsNotFiniteIsFound) {
   TrainConfig config = this->config("bad", {2, 1, 2});
   config.enable_checkpointing = false;

@@ -1,4 +1,5 @@
-// Whatever mesh the state is sharded over: an update of all shards is the update of one rank.
+// On any mesh over which the state is sharded, an update of all shards equals the update of one
+// rank.
 #include <algorithm>
 #include <cmath>
 
@@ -15,14 +16,14 @@ namespace muster::trainer {
 namespace {
 
 constexpr int kUpdates = 3;
-// Of the meshes of eight ranks each optimizer sees others.
+// Each optimizer is tested on different meshes of eight ranks.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr size_t kMeshStride = 16;
 #else
 constexpr size_t kMeshStride = 4;
 #endif
 
-// Matrices on both sides of what Adafactor factors.
+// Matrices on both sides of Adafactor's threshold for factors.
 ModelConfig large(ModelConfig model) {
   model.emb_dim = 128;
   model.head_dim = 16;
@@ -45,13 +46,13 @@ std::vector<OptimizerConfig> all_optimizers() {
   return configs;
 }
 
-// Tensors differ in size, so that a bound of one is not that of another.
+// Tensors of different magnitudes, so that a bound for one does not fit another.
 float number(uint64_t what, const ParamSpec& spec, int64_t i) {
   const auto bits = Philox{what, static_cast<uint64_t>(spec.offset)}(static_cast<uint64_t>(i))[0];
   return (uniform_from_bits(bits) - 0.5F) * static_cast<float>(1 + spec.offset % 7);
 }
 
-// The model's parameters, then its gradients of each update.
+// The model's parameters, followed by the gradients of each update.
 std::vector<std::vector<float>> numbers_of(const std::vector<ParamSpec>& table) {
   std::vector<std::vector<float>> all(1 + kUpdates);
   for (uint64_t what = 0; what < all.size(); ++what) {
@@ -62,7 +63,7 @@ std::vector<std::vector<float>> numbers_of(const std::vector<ParamSpec>& table) 
   return all;
 }
 
-// The numbers of one rank's blocks.
+// The blocks of one rank.
 struct Blocks {
   Blocks(const OptimizerConfig& config, const ShardLayout& of,
          const std::vector<std::vector<float>>& model)
@@ -75,7 +76,7 @@ struct Blocks {
     fill(0, params);
   }
 
-  // Of the model's, those that are here.
+  // Selects the rank's part of the model's tensors.
   void fill(size_t what, std::vector<float>& block) const {
     for (const ShardPiece& piece : layout.pieces()) {
       const ParamSpec& spec = layout.table()[piece.param];
@@ -108,7 +109,7 @@ struct Blocks {
   std::vector<float> params, grads, state;
 };
 
-// Element i of a block of such numbers.
+// Element i of a block of such values.
 float number_at(const std::vector<float>& block, DType dtype, int64_t i) {
   if (dtype == DType::kBf16) return reinterpret_cast<const Bf16*>(block.data())[i].value();
   return block[static_cast<size_t>(i)];
@@ -134,7 +135,7 @@ WholeTensors tensors_of(const std::vector<TensorRow>& rows, const std::vector<fl
   return tensors;
 }
 
-// What boxes of a block have in common with whole ones, to 1e-6 of the tensor's size.
+// Compares the boxes of a block with the whole tensors, to 1e-6 of the tensor's magnitude.
 void expect_same(const std::vector<TensorBox>& boxes, const std::vector<float>& block,
                  const WholeTensors& whole) {
   for (const TensorBox& box : boxes) {
@@ -162,7 +163,7 @@ class ShardedUpdate : public testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(ShardedUpdate, IsThatOfOneRank) {
+TEST_P(ShardedUpdate, EqualsOneRanksUpdate) {
   const ModelConfig config = model();
   const ShardLayout whole = ShardLayout::whole(model_params(config));
   const std::vector<TensorRow> rows(whole.table().begin(), whole.table().end());
@@ -193,8 +194,9 @@ TEST_P(ShardedUpdate, IsThatOfOneRank) {
   EXPECT_GT(meshes, 80 / static_cast<int>(kMeshStride));
 }
 
-// What a checkpoint has of the state: each number once, over the ranks of a data coordinate, and each that is written is held.
-TEST_P(ShardedUpdate, EachNumberOfTheStateIsWrittenOnce) {
+// In a checkpoint of the state, each element is written once over the ranks of a data coordinate,
+// and each written element is held.
+TEST_P(ShardedUpdate, EachElementOfTheStateIsWrittenOnce) {
   const ModelConfig config = model();
   for (const OptimizerConfig& optimizer : all_optimizers()) {
     const auto alone = Optimizer::make(optimizer, ShardLayout::whole(model_params(config)));

@@ -138,8 +138,8 @@ TEST(Train, ALossThatIsNotFiniteAbortsWithoutACheckpoint) {
   EXPECT_TRUE(std::filesystem::is_empty(config.checkpoint_directory));
 }
 
-// All ranks of a shared layer look for the culprit, whoever has a bad loss.
-TEST(Train, WhatIsNotFiniteIsNamedWhereRanksShareParameters) {
+// All ranks of a shared layer search for the culprit, whichever rank has the bad loss.
+TEST(Train, ANonFiniteTensorIsNamedIfRanksShareParameters) {
   TrainConfig config = along_fsdp(tiny_config(4));
   config.optimizer.learning_rate = 1e30;
   config.optimizer.warmup_steps = 0;
@@ -149,7 +149,7 @@ TEST(Train, WhatIsNotFiniteIsNamedWhereRanksShareParameters) {
                                 HasSubstr("the first tensor that is not finite is ")));
 }
 
-TEST(Train, RanksWithDifferentConfigsDisagreeInASentence) {
+TEST(Train, DifferentConfigsAreNamedInASentence) {
   TrainConfig other = tiny_config(2);
   other.optimizer.learning_rate = 1e-4;
   const RunResult result = run_ranks({tiny_config(2), other});
@@ -163,8 +163,8 @@ TEST(Train, AMeshOfAnotherSizeIsBadInput) {
   EXPECT_THAT(result.err, HasSubstr("ici_data_parallelism=2"));
 }
 
-// Rank 0 alone writes metrics.
-TEST(Train, APeerThatIsGoneIsNamedWithTheCollective) {
+// Only rank 0 writes metrics.
+TEST(Train, ALostPeerIsNamedWithTheCollective) {
   TempFolder folder;
   write_file(folder.file("file"), "in a folder's place");
   TrainConfig config = tiny_config(2);

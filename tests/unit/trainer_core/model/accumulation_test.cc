@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kLargeBatch = 4, kLargeBatchLength = 9;
 
-// Sequences [first, first + count) of a batch.
+// Returns sequences [first, first + count) of a batch.
 Batch part_of(const TestBatch& data, size_t first, size_t count) {
   const size_t from = first * kLargeBatchLength, rows = count * kLargeBatchLength;
   return {std::span(data.tokens).subspan(from, rows), std::span(data.targets).subspan(from, rows),
@@ -31,7 +31,7 @@ TEST_P(Accumulation, OfHalfBatchesIsTheWholeBatch) {
     randomize_params(whole.plan, whole.model.params());
     randomize_params(half.plan, half.model.params());
     const LossSum expected = whole.model.forward_backward(data.view());
-    // What a step before has left there does not count.
+    // Gradients of an earlier step are overwritten.
     std::ranges::fill(half.model.grads(), 1e6F);
     const LossSum first = half.model.forward_backward(part_of(data, 0, 2), Accumulate::kNo);
     const LossSum second = half.model.forward_backward(part_of(data, 2, 2), Accumulate::kYes);
@@ -50,7 +50,7 @@ TEST_P(Accumulation, OfHalfBatchesIsTheWholeBatch) {
   }
 }
 
-TEST_P(Accumulation, LeavesNothingBehind) {
+TEST_P(Accumulation, LeavesNoState) {
   TestModel fresh(GetParam(), kLargeBatch, kLargeBatchLength),
       used(GetParam(), kLargeBatch, kLargeBatchLength);
   const TestBatch data(GetParam().vocab_size, int64_t{kLargeBatch} * kLargeBatchLength);

@@ -1,9 +1,11 @@
-// A model with bf16 activations beside the same one in fp32, which the golden files hold to PyTorch.
+// A model with bf16 activations compared with the same one in fp32, which the golden files compare
+// with PyTorch.
 //
-// Where the bands come from: a rounding to bf16 has a relative error of at most 2^-9 = 0.002, some ten of them follow one
-// another in a layer, and they are independent. Logits of size 1 then differ by about 0.002 sqrt(10 layers) = 0.01, and two
-// distributions whose logits differ by e have a divergence of e^2 / 2. Bands are several times what is measured, and far
-// below what a wrong product, a missing term or sums kept in bf16 would do.
+// The source of the bounds: a rounding to bf16 has a relative error of at most 2^-9 = 0.002, about
+// ten of them follow one another in a layer, and they are independent. Logits of size 1 then differ
+// by about 0.002 sqrt(10 layers) = 0.01, and two distributions whose logits differ by e have a
+// divergence of e^2 / 2. Bounds are several times the measured values, and far below the effect of
+// a wrong GEMM, a missing term or sums in bf16.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -21,11 +23,11 @@ constexpr int32_t kBf16Batch = 2, kBf16Length = 70;
 struct Bf16Outcome {
   double loss = 0;  // mean
   std::vector<float> grads, logits;
-  std::vector<int32_t> experts;  // that the last layer with experts has chosen
+  std::vector<int32_t> experts;  // chosen by the last layer with experts
 };
 
-// A batch in which no token has two experts that are nearly equally likely (of the first 60 the one with the widest gap,
-// 0.005 at least): a rounding would choose the other one, and the token's outcome would be another.
+// A batch in which no token has two nearly equally likely experts (of the first 60 the one with the
+// widest gap, at least 0.005): rounding could otherwise choose the other one and change the result.
 constexpr uint64_t kBatchStream = 14;
 
 Bf16Outcome outcome_of(const ModelConfig& config, DType dtype, int32_t threads = 2) {
@@ -56,7 +58,7 @@ std::vector<double> log_softmax(const float* logits, size_t vocab) {
   return result;
 }
 
-// Of every position: the divergence of the second model's prediction from the first's.
+// Returns, for every position, the divergence of the second model's prediction from the first's.
 std::vector<double> divergences(const Bf16Outcome& p, const Bf16Outcome& q, size_t vocab) {
   std::vector<double> result;
   for (size_t at = 0; at < p.logits.size(); at += vocab) {
@@ -71,7 +73,7 @@ std::vector<double> divergences(const Bf16Outcome& p, const Bf16Outcome& q, size
 
 class Bf16Model : public testing::TestWithParam<ModelConfig> {};
 
-TEST_P(Bf16Model, PredictsWhatFp32Does) {
+TEST_P(Bf16Model, PredictsLikeFp32) {
   const ModelConfig& config = GetParam();
   const Bf16Outcome wide = outcome_of(config, DType::kF32),
                     narrow = outcome_of(config, DType::kBf16);
@@ -88,9 +90,10 @@ TEST_P(Bf16Model, PredictsWhatFp32Does) {
   EXPECT_LT(mean, 1.5e-4);
 }
 
-// Of each parameter, relative to its gradient's length. Backward rounds as often as forward does, and what both rounded
-// meets. The softmax does not see a key's bias, so its gradient is rounding alone: what is allowed to be small beside all.
-TEST_P(Bf16Model, GradientsPointWhereFp32sDo) {
+// Errors of each parameter's gradient, relative to its length. Backward rounds as often as forward,
+// and combines rounded values. A key's bias has no gradient but rounding, because the softmax does
+// not depend on it: it may be small relative to all gradients.
+TEST_P(Bf16Model, GradientsPointLikeFp32s) {
   const ModelConfig& config = GetParam();
   const Bf16Outcome wide = outcome_of(config, DType::kF32),
                     narrow = outcome_of(config, DType::kBf16);
@@ -120,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Bf16Model,
                                          small_mixture_of_choices(), dropless(small_mixtral()),
                                          small_dense_glam(), small_parallel()));
 
-// Learns one batch by heart; the mean loss after every step.
+// Memorizes one batch; returns the mean loss after every step.
 std::vector<double> train(DType dtype, int64_t steps) {
   const ModelConfig config = small_config(4, 2, false);
   TestModel test(config, 2, 24, RematPolicy::kNone, 2, true, dtype);
@@ -140,16 +143,17 @@ std::vector<double> train(DType dtype, int64_t steps) {
   return losses;
 }
 
-// Both learn what there is to learn, and at one pace: mean losses, from 3 down to 0.001, never differ by 0.06.
-TEST(Bf16Training, ConvergesAsFp32Does) {
+// Both learn everything, at the same pace: mean losses, from 3 down to 0.001, never differ by 0.06.
+TEST(Bf16Training, ConvergesLikeFp32) {
   constexpr int64_t kSteps = 150;
   const std::vector<double> wide = train(DType::kF32, kSteps), narrow = train(DType::kBf16, kSteps);
   EXPECT_LT(wide.back(), 0.2 * wide.front());
   for (size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0.06) << "step " << i;
 }
 
-// Activations take half the bytes; statistics, the softmax's denominators and the loss's tensors all of theirs.
-TEST(Bf16Plan, HalvesActivationsAlone) {
+// Activations take half the bytes; statistics, the softmax's denominators and the loss's tensors do
+// not.
+TEST(Bf16Plan, HalvesOnlyActivations) {
   const auto plan_of = [](DType dtype) {
     return plan_transformer(small_config(4, 2, false), 2, 64, dtype,
                             layer_keeps(RematPolicy::kMinimalOffloaded), true, 1);
@@ -174,9 +178,9 @@ TEST(Bf16Plan, HalvesActivationsAlone) {
   EXPECT_GT(halved, 10U);
 }
 
-// Of decoding: matrices and caches take half, vectors and positions all of theirs; loading takes what fp32 parameters do, on
-// memory that decoding uses for the rest.
-TEST(Bf16Plan, DecodingKeepsMatricesAndCachesRounded) {
+// In decoding, matrices and caches take half, vectors and positions do not. Loading takes as much
+// as fp32 parameters, in memory that decoding then uses for other buffers.
+TEST(Bf16Plan, DecodingStoresMatricesAndCachesRounded) {
   for (const ModelConfig& config : {small_gpt(), dropless(small_mixtral())}) {
     const TransformerPlan wide = plan_decoder(config, 2, 8, 80, 2);
     const TransformerPlan narrow = plan_decoder(config, 2, 8, 80, 2, DType::kBf16);

@@ -1,4 +1,4 @@
-// Dropout in the model: its gradients with a fixed mask, and what the mask does not depend on.
+// Dropout in the model: gradients with a fixed mask, and independence of the mask.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -29,7 +29,7 @@ struct Trial {
     randomize_params(test.plan, test.model.params());
   }
 
-  // Sequences [first, first + count), which are samples from `sample` on.
+  // Returns sequences [first, first + count) as samples from `sample` on.
   Batch part(size_t first, size_t count, uint64_t sample) const {
     const size_t from = first * kDroppedLength, rows = count * kDroppedLength;
     return {std::span(data.tokens).subspan(from, rows),
@@ -46,7 +46,7 @@ struct Trial {
 
 class Dropout : public testing::TestWithParam<ModelConfig> {};
 
-// With the loss of forward_backward, whose masks are fixed by the samples.
+// Compares with the loss of forward_backward(), whose masks are fixed by the samples.
 TEST_P(Dropout, GradientsOfAFixedMask) {
   Trial trial(dropping(GetParam()));
   trial.test.model.forward_backward(trial.all());
@@ -61,7 +61,7 @@ TEST_P(Dropout, IsTheSameUnderEveryRematPolicy) {
   for (const int32_t threads : {1, 2}) {
     for (size_t i = 0; i < kRematPolicyNames.size(); ++i) {
       Trial trial(config, static_cast<RematPolicy>(i), threads);
-      // So small a model is computed alike by two threads.
+      // So small a model is computed identically with two threads.
       EXPECT_EQ(trial.test.model.forward_backward(trial.all()).loss, loss) << kRematPolicyNames[i];
       EXPECT_EQ(trial.grads(), kept.grads()) << kRematPolicyNames[i];
     }
@@ -80,11 +80,11 @@ TEST_P(Dropout, FollowsTheSamplesAndNotTheBatch) {
   const double largest = *std::ranges::max_element(expected);
   for (size_t i = 0; i < expected.size(); ++i)
     ASSERT_NEAR(added[i], expected[i], 3e-6 * largest + 1e-6) << i;
-  // Other samples drop other elements.
+  // Other samples have other masks.
   EXPECT_NE(whole.test.model.forward_backward(whole.all(104)).loss, loss);
 }
 
-TEST_P(Dropout, IsNotInEvaluation) {
+TEST_P(Dropout, IsNotAppliedInEvaluation) {
   Trial drops(dropping(GetParam())), plain(GetParam());
   const double loss = plain.test.model.forward(plain.all()).loss;
   EXPECT_EQ(drops.test.model.forward(drops.all()).loss, loss);
@@ -92,7 +92,7 @@ TEST_P(Dropout, IsNotInEvaluation) {
   EXPECT_EQ(drops.test.model.forward(drops.all()).loss, loss);
 }
 
-// Either rate alone does something.
+// Each rate has an effect by itself.
 TEST_P(Dropout, HasTwoRates) {
   Trial plain(GetParam());
   const double loss = plain.test.model.forward_backward(plain.all()).loss;

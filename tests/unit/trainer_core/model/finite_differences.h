@@ -1,4 +1,4 @@
-// A model's gradients against differences of its loss.
+// Compares a model's gradients with differences of its loss.
 #pragma once
 
 #include <cmath>
@@ -11,8 +11,9 @@
 
 namespace muster::trainer {
 
-// Directional derivative against central differences in every parameter tensor: the direction is the gradient itself within the
-// tensor, so a wrong element anywhere shows. The model has its gradients; `loss` is that of its parameters as they then are.
+// Compares directional derivatives with central differences in every parameter tensor. The
+// direction is the gradient itself within the tensor, so that a wrong element anywhere shows. The
+// model has its gradients; `loss` returns the loss for its current parameters.
 template <class Loss>
 void expect_gradients_of(TestModel& test, const Loss& loss) {
   const std::vector<float> grads(test.model.grads().begin(), test.model.grads().end());
@@ -23,7 +24,7 @@ void expect_gradients_of(TestModel& test, const Loss& loss) {
     for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i)
       square += std::pow(grads[static_cast<size_t>(i)], 2);
     const double norm = std::sqrt(square);
-    if (norm < 1e-3) continue;  // nothing of this tensor reaches the loss
+    if (norm < 1e-3) continue;  // the loss does not depend on this tensor
     const auto loss_at = [&](double distance) {
       for (int64_t i = spec.offset; i < spec.offset + spec.elements(); ++i) {
         const auto at = static_cast<size_t>(i);
@@ -32,7 +33,7 @@ void expect_gradients_of(TestModel& test, const Loss& loss) {
       return loss();
     };
     constexpr double kStep = 4e-3;
-    // Fourth order, so that a step large enough for fp32 keeps a small truncation error.
+    // Fourth order, so that a step large enough for fp32 has a small truncation error.
     const double slope =
         (8 * (loss_at(kStep) - loss_at(-kStep)) - (loss_at(2 * kStep) - loss_at(-2 * kStep))) /
         (12 * kStep);

@@ -1,4 +1,5 @@
-// The model and optimizer against PyTorch's autograd in fp64: tests/golden/make_reference.py made the fixtures.
+// The model and optimizer against PyTorch's autograd in fp64, with the fixtures of
+// tests/golden/make_reference.py.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -34,7 +35,7 @@ using Mutation = std::function<void(ModelConfig&)>;
 class Golden : public testing::TestWithParam<GoldenCase> {
  protected:
   Golden() : Golden(GetParam()) {}
-  // `mutate` changes the model before anything is laid out.
+  // `mutate` changes the model before the plan is made.
   explicit Golden(
       const GoldenCase& c, const Mutation& mutate = [](ModelConfig&) {})
       : file_(c.file),
@@ -48,7 +49,7 @@ class Golden : public testing::TestWithParam<GoldenCase> {
     std::copy(params.begin(), params.end(), test_.model.params().begin());
   }
 
-  // The file names the keys of a train config that make a model.
+  // The file has the keys of a train config that define a model.
   static ModelConfig model_config(const nlohmann::json& json, const Mutation& mutate) {
     TrainConfig plain;
     plain.model = small_config(4, 2, false);
@@ -73,7 +74,7 @@ class Golden : public testing::TestWithParam<GoldenCase> {
     return largest;
   }
 
-  // The flat block of the file's tensors under `prefix`.
+  // Returns the flat block of the file's tensors under `prefix`.
   std::vector<float> block(const std::string& prefix) const {
     std::vector<float> values;
     for (const ParamSpec& spec : test_.plan.params) {
@@ -93,9 +94,10 @@ class Golden : public testing::TestWithParam<GoldenCase> {
     return block.subspan(static_cast<size_t>(spec.offset), static_cast<size_t>(spec.elements()));
   }
 
-  // What fp32 may do to each parameter in one step of Adam: its update is g / (|g| + eps), which is steep where |g| is no
-  // larger than eps, and the first gradient is off by some 1e-6 of its tensor's largest element or 1e-7 of the model's.
-  // (Without RoPE a key's bias has no gradient at all: the softmax does not see it.) Nothing anywhere else.
+  // The error that fp32 may cause in each parameter in one Adam step. The update is g / (|g| +
+  // eps), which is steep where |g| is at most eps, and the first gradient has an error of about
+  // 1e-6 of its tensor's largest element or 1e-7 of the model's. (Without RoPE a key's bias has no
+  // gradient at all: the softmax does not depend on it.) Zero elsewhere.
   std::vector<double> adam_slack(double scale, double eps, double learning_rate) const {
     const std::vector<float> sums = block("grad/");
     const double floor = 1e-7 * largest_of(sums);
@@ -112,8 +114,8 @@ class Golden : public testing::TestWithParam<GoldenCase> {
     return slack;
   }
 
-  // Largest difference within each tensor, relative to the tensor's largest element, or 1e-6 of the model's. Each element
-  // may differ by its `slack` besides, where there is one.
+  // Returns the largest difference within each tensor, relative to the tensor's largest element or
+  // 1e-6 of the model's. Each element may additionally differ by its `slack`, if given.
   void expect_close(std::span<const float> actual, const std::string& prefix, double tolerance,
                     const std::vector<double>& slack = {}) const {
     const std::vector<float> expected = block(prefix);
@@ -151,7 +153,8 @@ TEST_P(Golden, Loss) {
 
 TEST_P(Golden, Logits) { EXPECT_LE(logits_error(), kLogitsTolerance); }
 
-// Files whose models drop no token: tokens that arrive one by one do not compete for experts.
+// Files whose models drop no token: in decoding, tokens arrive one by one and do not compete for
+// experts.
 class GoldenDecoding : public Golden {};
 
 TEST_P(GoldenDecoding, PositionByPosition) {
@@ -251,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
                     GoldenCase{"reference_maxtext_default.safetensors", RematPolicy::kNone, 2},
                     GoldenCase{"reference_mixtral.safetensors", RematPolicy::kNone, 1}));
 
-// Mistakes that people make when they port GLaM; debug_step_test.cc has those of Hugging Face's families.
+// Common mistakes in ports of GLaM; debug_step_test.cc has those of Hugging Face's families.
 class Mutated : public Golden {
  public:
   explicit Mutated(
@@ -259,7 +262,7 @@ class Mutated : public Golden {
       : Golden({file, RematPolicy::kNone, 1}, mutate) {}
   void TestBody() override {}
 
-  // `change` gets each layer's table of relative biases (heads, buckets).
+  // `change` receives each layer's table of relative biases (heads, buckets).
   template <class Change>
   Mutated& change_biases(const Change& change) {
     for (const ParamSpec& spec : test_.plan.params) {
@@ -273,14 +276,14 @@ class Mutated : public Golden {
   using Golden::logits_error;
 };
 
-// (heads, buckets) that is read as if it were (buckets, heads), as Hugging Face's T5 has it.
+// Reads (heads, buckets) as if it were (buckets, heads), the layout of Hugging Face's T5.
 void transpose(std::span<float> table, int64_t heads, int64_t buckets) {
   const std::vector<float> from(table.begin(), table.end());
   for (int64_t i = 0; i < heads * buckets; ++i)
     table[static_cast<size_t>(i)] = from[static_cast<size_t>(i % buckets * heads + i / buckets)];
 }
 
-TEST(Mutations, OfGlamAreNoticed) {
+TEST(Mutations, OfGlamAreDetected) {
   for (const char* file : {"reference_glam.safetensors", "reference_glam_dropless.safetensors"}) {
     EXPECT_LE(Mutated(file).logits_error(), kLogitsTolerance);
     const auto expect_noticed = [&](const char* what, double error) {

@@ -1,4 +1,5 @@
-// Documents that share a sequence against each of them alone: the same losses, and gradients that add up.
+// Documents that share a sequence against each of them alone: the same losses, and gradients that
+// add up.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -12,14 +13,15 @@ namespace {
 
 constexpr int32_t kPackedBatch = 2, kPackedLength = 70;
 
-// Without a balance, which is of sequences, and with room for all choices.
+// Without the balancing loss, which is per sequence, and with room for all choices.
 ModelConfig experts_alone() {
   ModelConfig config = dropless(small_mixtral());
   config.experts.balance_weight = 0;
   return config;
 }
 
-// Where documents begin in each of the sequences: within tiles of 64, at their edge, of one token, of all.
+// The begins of documents in each of the sequences: within tiles of 64, at their edge, with one
+// token, with all.
 const std::vector<std::vector<int32_t>> kBegins = {{0, 5, 6, 40, 64}, {0, 66}};
 
 struct Documents {
@@ -64,7 +66,7 @@ struct PackedModel {
 
 class Packing : public testing::TestWithParam<ModelConfig> {};
 
-TEST_P(Packing, GivesEachDocumentTheLossAndGradientsThatItHasAlone) {
+TEST_P(Packing, EachDocumentHasTheLossAndGradientsThatItHasAlone) {
   const Documents documents(GetParam().vocab_size);
   PackedModel packed(GetParam(), layer_keeps(RematPolicy::kNone));
   const LossSum together = packed.model.forward_backward(documents.packed());
@@ -82,7 +84,7 @@ TEST_P(Packing, GivesEachDocumentTheLossAndGradientsThatItHasAlone) {
                       .weights = part(documents.all.weights)};
     sum += alone.model.forward_backward(batch);
     for (size_t i = 0; i < grads.size(); ++i) grads[i] += alone.model.grads()[i];
-    // In the packed batch, where other documents' targets do not count.
+    // The position in the packed batch, where other documents' targets have weight 0.
     TestBatch single = documents.all;
     for (size_t i = 0; i < single.weights.size(); ++i)
       if (i < range.first || i >= range.first + range.count) single.weights[i] = 0;
@@ -102,7 +104,7 @@ TEST_P(Packing, GivesEachDocumentTheLossAndGradientsThatItHasAlone) {
     ASSERT_NEAR(packed.model.grads()[i], grads[i], 2e-6 * largest) << i;
 }
 
-TEST_P(Packing, HasTheSameBitsUnderEveryRematPolicyAndEveryByteInItsPlan) {
+TEST_P(Packing, HasTheSameBitsUnderEveryRematPolicyAndUsesOnlyItsPlan) {
   const Documents documents(GetParam().vocab_size);
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     std::vector<float> first;
@@ -122,8 +124,8 @@ TEST_P(Packing, HasTheSameBitsUnderEveryRematPolicyAndEveryByteInItsPlan) {
   }
 }
 
-// One document per sequence is what there is without packing, to the bit.
-TEST_P(Packing, OfWholeSequencesIsNoPacking) {
+// For one document per sequence, packing changes nothing, to the bit.
+TEST_P(Packing, OfWholeSequencesEqualsNoPacking) {
   const TestBatch batch(GetParam().vocab_size, int64_t{kPackedBatch} * kPackedLength);
   const std::vector<int32_t> starts(batch.tokens.size());
   PackedModel packed(GetParam(), layer_keeps(RematPolicy::kFull));

@@ -49,7 +49,7 @@ TEST(ParamSpec, RowsArePackedInOrder) {
   }
 }
 
-TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
+TEST(ParamSpec, InitDependsOnlyOnSeedAndName) {
   ModelConfig config = small_config(4, 2, false);
   config.emb_dim = 256;
   const std::vector<ParamSpec> two = model_params(config);
@@ -62,7 +62,7 @@ TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
   const auto value = [](const std::vector<ParamSpec>& table, const std::vector<float>& block,
                         size_t row) { return block[static_cast<size_t>(table[row].offset) + 3]; };
   EXPECT_EQ(value(two, a, two.size() - 1), value(three, b, three.size() - 1));  // lm_head
-  EXPECT_NE(value(two, a, 2), value(two, a, 2 + 9));  // two layers' q_proj
+  EXPECT_NE(value(two, a, 2), value(two, a, 2 + 9));  // q_proj of two layers
   EXPECT_EQ(value(two, a, two.size() - 2), 1.0F);     // the final norm
   init_params(two, 6, b.data());
   EXPECT_NE(a[0], b[0]);
@@ -75,7 +75,8 @@ TEST(ParamSpec, InitDependsOnSeedAndNameAlone) {
               2e-3);
 }
 
-// praxis, attentions.py: queries take sqrt(head_dim) of the deviation where scores have no scale.
+// praxis, attentions.py: the deviation of queries is larger by sqrt(head_dim) if scores are not
+// scaled.
 TEST(ParamSpec, InitialDeviationsOfGlam) {
   ModelConfig config = small_dense_glam();
   config.embedding_init_std = 1;
@@ -99,10 +100,10 @@ TEST(TransformerPlan, BlocksHoldTheParameters) {
   const auto n = static_cast<size_t>(parameter_count(plan.params));
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kParameters), 4 * n);
   EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kGradients), 4 * n);
-  EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kOptimizer), 0U);  // training_plan.h
+  EXPECT_EQ(plan.memory.category_bytes(MemoryCategory::kOptimizer), 0U);  // in training_plan.h
 }
 
-// Planning costs no memory: the largest model's plan is arithmetic.
+// Planning allocates nothing: the largest model's plan is arithmetic.
 TEST(TransformerPlan, SeventyBillionParameters) {
   const TransformerPlan plan =
       plan_transformer(llama2(8192, 80, 64, 8, 28'672), 1, 4096, DType::kF32,
@@ -110,7 +111,7 @@ TEST(TransformerPlan, SeventyBillionParameters) {
   EXPECT_GT(plan.memory.total_bytes(), 8ULL * 68'976'648'192);
 }
 
-// Sizes at random up to the largest that each may have, alone.
+// Random sizes, each up to its own maximum.
 TrainConfig random_sizes(std::mt19937_64& generator) {
   const auto size = [&](int bits) {
     return int32_t{1} << generator() % static_cast<uint64_t>(bits + 1);
@@ -132,7 +133,7 @@ TrainConfig random_sizes(std::mt19937_64& generator) {
   return config;
 }
 
-// Under the undefined-behaviour sanitizer a sum that overflows ends the test.
+// Under the undefined-behaviour sanitizer an overflowing sum ends the test.
 TEST(TransformerPlan, OfEveryValidConfigIsCountedIn64Bits) {
   std::mt19937_64 generator(20240711);
   int valid = 0;
@@ -148,7 +149,7 @@ TEST(TransformerPlan, OfEveryValidConfigIsCountedIn64Bits) {
       ASSERT_LE(buffer.offset + buffer.bytes, plan.memory.total_bytes()) << buffer.name;
       bytes += static_cast<double>(buffer.bytes);
     }
-    // Counted as numbers that do not overflow, in which what lies on each other counts twice.
+    // Sums in doubles, which do not overflow; buffers that share memory count twice.
     ASSERT_LE(static_cast<double>(plan.memory.total_bytes()), bytes * (1 + 1e-9) + 1e6);
     ASSERT_LE(bytes, std::ldexp(1.0, 63));
   }

@@ -1,5 +1,5 @@
-// Quantized training against Flax's and AQT's own products (tests/golden/make_quantization.py), against fp32, and against
-// itself.
+// Quantized training against Flax's and AQT's own GEMMs (tests/golden/make_quantization.py),
+// against fp32, and against itself.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -63,7 +63,7 @@ class LibraryGolden : public testing::TestWithParam<QuantizedCase> {
     for (size_t i = first; i < rows.size(); ++i) {
       const std::vector<float> expected = file_.tensor<float>(prefix + rows[i].name);
       ASSERT_EQ(static_cast<int64_t>(expected.size()), rows[i].elements());
-      const double floor = 1e-5;  // a key's bias has no gradient but for RoPE
+      const double floor = 1e-5;  // without RoPE a key's bias has no gradient
       for (size_t j = 0; j < expected.size(); ++j) {
         ASSERT_NEAR(block[static_cast<size_t>(rows[i].offset) + j], expected[j],
                     tolerance * std::max(largest_of(expected), floor))
@@ -75,9 +75,10 @@ class LibraryGolden : public testing::TestWithParam<QuantizedCase> {
   GoldenFile file_;
 };
 
-// Flax's state after a step has the scales that the step was made with; ours those of the next one, which Flax computes at its
-// beginning. So ours after T steps are Flax's after T + 1.
-TEST_P(LibraryGolden, LossesGradientsAndStateAreTheLibrarys) {
+// After a step Flax's state has the scales that the step used; Muster's has those of the next step,
+// which Flax computes at that step's beginning. So Muster's state after T steps equals Flax's after
+// T + 1.
+TEST_P(LibraryGolden, LossesGradientsAndStateEqualTheLibrarys) {
   const std::string name = GetParam().name;
   TestModel test(config(), file_.metadata("batch"), file_.metadata("seq"), RematPolicy::kFull, 2);
   const std::vector<TensorRow> rows = test.plan.rows();
@@ -120,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
                                    .stochastic_rounding = false}}),
     [](const auto& test) { return std::string(test.param.name); });
 
-// Training a model to continue a pattern, and what it then says.
+// Trains a model to continue a pattern, and returns its predictions.
 struct Trained {
   std::vector<double> losses;
   std::vector<float> logits;
@@ -170,7 +171,7 @@ ModelConfig band_config() {
   return config;
 }
 
-// Mean over positions of KL(softmax p || softmax q), nats.
+// Mean over positions of KL(softmax p || softmax q), in nats.
 double divergence(const std::vector<float>& p, const std::vector<float>& q, size_t vocab) {
   double sum = 0;
   for (size_t row = 0; row < p.size(); row += vocab) {
@@ -186,11 +187,11 @@ double divergence(const std::vector<float>& p, const std::vector<float>& q, size
   return sum / static_cast<double>(p.size() / vocab);
 }
 
-TEST(QuantizedTraining, StaysInABandAroundFp32) {
+TEST(QuantizedTraining, StaysCloseToFp32) {
   const Trained plain = train(band_config());
   RecordProperty("fp32",
                  std::to_string(plain.losses.front()) + " " + std::to_string(plain.losses.back()));
-  EXPECT_LT(plain.losses.back(), 0.5 * plain.losses.front());  // there is something to learn
+  EXPECT_LT(plain.losses.back(), 0.5 * plain.losses.front());  // the pattern is learnable
   for (const QuantizationType type : kTypes) {
     for (const DType dtype : {DType::kF32, DType::kBf16}) {
       const Trained trained = train(quantized(band_config(), type, 8), dtype);
@@ -202,15 +203,16 @@ TEST(QuantizedTraining, StaysInABandAroundFp32) {
       RecordProperty(name + (dtype == DType::kF32 ? "_f32" : "_bf16"),
                      std::to_string(worst) + " " + std::to_string(kl));
       const bool is_int8 = type == QuantizationType::kInt8;
-      EXPECT_LT(worst, is_int8 ? 0.03 : 0.06) << name;  // of losses that fall from 3.7 to 0.1 nats
+      EXPECT_LT(worst, is_int8 ? 0.03 : 0.06) << name;  // losses fall from 3.7 to 0.1 nats
       EXPECT_LT(kl, is_int8 ? 2e-3 : 1e-2) << name;
       EXPECT_NE(trained.losses.back(), plain.losses.back()) << name;
     }
   }
 }
 
-// The scales of a step are fixed before it, so micro-batches add up to the batch; the largest of all of them is remembered.
-TEST(QuantizedTraining, MicroBatchesAreTheBatch) {
+// A step's scales are fixed before it, so micro-batches sum to the batch; the maximum over all of
+// them is recorded.
+TEST(QuantizedTraining, MicroBatchesEqualTheBatch) {
   const ModelConfig config = quantized(small_gpt(), QuantizationType::kFp8Delayed);
   constexpr int32_t kLength = 9;
   const TestBatch data(config.vocab_size, 4 * kLength);
@@ -260,9 +262,9 @@ TEST(QuantizedTraining, PassesChangeNoScale) {
   EXPECT_TRUE(std::ranges::all_of(scaling.subspan(scales), [](float x) { return x == 0; }));
 }
 
-// Token by token, with the scales that training has left. A tensor's own scale depends on what is in the tensor, so that current
-// scaling has no such equality.
-TEST(QuantizedTraining, DecodingIsTheForwardPass) {
+// Decodes token by token with the trained scales. Current scaling has no such equality, because a
+// scale depends on the tensor's contents.
+TEST(QuantizedTraining, DecodingEqualsTheForwardPass) {
   for (const QuantizationType type : {QuantizationType::kInt8, QuantizationType::kFp8Delayed}) {
     const ModelConfig config = quantized(small_mixture_of_choices(), type);
     constexpr int32_t kLength = 11;

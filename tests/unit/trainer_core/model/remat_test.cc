@@ -1,4 +1,4 @@
-// Losses and gradients have the same bits whatever layers keep.
+// Losses and gradients have the same bits for every choice of tensors that layers keep.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -20,7 +20,7 @@ struct RematOutcome {
   std::vector<double> losses;
   std::vector<float> grads;
 
-  // Of bits: a NaN equals itself.
+  // Compares bits: a NaN equals itself.
   friend bool operator==(const RematOutcome& a, const RematOutcome& b) {
     return std::memcmp(a.losses.data(), b.losses.data(), a.losses.size() * sizeof(double)) == 0 &&
            std::memcmp(a.grads.data(), b.grads.data(), a.grads.size() * sizeof(float)) == 0;
@@ -33,7 +33,7 @@ ModelConfig three_layers(ModelConfig config) {
   return config;
 }
 
-// Whatever a step does not write is NaN to it, but the parameters and what the constructor has made.
+// Fills everything with NaN before a step, except the parameters and what the constructor computes.
 void poison(const TestModel& test) {
   const float* params = test.arena.f32(test.plan.param_block);
   for (const PlannedBuffer& buffer : test.plan.memory.buffers()) {
@@ -45,7 +45,7 @@ void poison(const TestModel& test) {
   }
 }
 
-// A step, and a second one whose gradients are added to the first one's.
+// Runs a step, and a second one whose gradients are added to the first one's.
 RematOutcome outcome_of(const ModelConfig& config, const LayerKeeps& keeps, int32_t seq_len,
                         int32_t threads, DType dtype = DType::kF32) {
   TestModel test(config, kRematBatch, seq_len, keeps, threads, true, dtype);
@@ -68,7 +68,7 @@ ModelConfig with_quantization(ModelConfig config, QuantizationType type) {
 
 class Remat : public testing::TestWithParam<ModelConfig> {};
 
-// Numbers that were never written would be alike under every policy.
+// Unwritten values would be equal under every policy, and so remain undetected.
 TEST_P(Remat, ReadsNothingUnwritten) {
   const RematOutcome kept = outcome_of(GetParam(), layer_keeps(RematPolicy::kNone), 9, 2);
   for (const double loss : kept.losses) EXPECT_TRUE(std::isfinite(loss));
@@ -90,7 +90,7 @@ TEST_P(Remat, PoliciesAreBitIdentical) {
   }
 }
 
-// What `custom` can be made to keep, and more.
+// All choices of `custom`, and more.
 std::vector<LayerKeeps> all_placements() {
   const Placement all[] = {Placement::kRemat, Placement::kDevice, Placement::kOffload};
   std::vector<LayerKeeps> result;
@@ -120,7 +120,7 @@ TEST_P(Remat, AllPlacementsAreBitIdentical) {
   }
 }
 
-// One layer keeps what it likes: its backward pass follows its forward pass.
+// A single layer may keep anything: its backward pass follows its forward pass.
 TEST_P(Remat, OfOneLayer) {
   ModelConfig config = GetParam();
   config.num_layers = 1;

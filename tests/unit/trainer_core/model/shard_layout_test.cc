@@ -28,7 +28,7 @@ std::vector<ShardLayout> layouts_of(const LayoutCase& test, const Mesh& mesh,
   return layouts;
 }
 
-// By parameter, what of it the rank computes with.
+// The part of each parameter that the rank computes with.
 std::map<size_t, TensorBox> boxes_of(const ShardLayout& layout) {
   std::map<size_t, TensorBox> boxes;
   for (const ParamBucket& bucket : layout.buckets()) {
@@ -49,7 +49,7 @@ class AllMeshes : public testing::TestWithParam<LayoutCase> {
     int meshes = 0;
     for (const int32_t size : sizes) {
       const std::vector<Degrees> all = factorisations(size);
-      // All of 8 ranks; of more every few.
+      // All of 8 ranks; a sample of larger meshes.
       const size_t step = size <= 8 ? 1 : size <= 16 ? 5 : 37;
       for (size_t i = 0; i < all.size(); i += step) {
         const Mesh mesh = mesh_with(all[i]);
@@ -63,7 +63,7 @@ class AllMeshes : public testing::TestWithParam<LayoutCase> {
   }
 };
 
-TEST_P(AllMeshes, EveryNumberIsStoredOnceOnEachDataCoordinate) {
+TEST_P(AllMeshes, EveryElementIsStoredOncePerDataCoordinate) {
   const std::vector<ParamSpec> table = model_params(GetParam().model);
   for_meshes({1, 8, 16, 64}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
     const int32_t rank_models = mesh.degree(MeshAxis::kData);
@@ -96,7 +96,7 @@ TEST_P(AllMeshes, EveryNumberIsStoredOnceOnEachDataCoordinate) {
   });
 }
 
-TEST_P(AllMeshes, AGroupIsWhoComputesWithTheSameAndItsShardsAreTheBucket) {
+TEST_P(AllMeshes, AGroupComputesWithTheSameBoxesAndItsShardsAreTheBucket) {
   for_meshes({8, 16}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
     std::vector<std::map<size_t, TensorBox>> boxes;
     for (const ShardLayout& layout : layouts) boxes.push_back(boxes_of(layout));
@@ -106,7 +106,7 @@ TEST_P(AllMeshes, AGroupIsWhoComputesWithTheSameAndItsShardsAreTheBucket) {
         const ParamBucket& bucket = layout.buckets()[b];
         const std::vector<int32_t> members = mesh.group(rank, bucket.group);
         ASSERT_EQ(static_cast<int32_t>(members.size()), bucket.group_size);
-        // Those of the same data coordinate who have the same box of each row, and nobody else.
+        // Exactly the ranks of the same data coordinate that have the same box of each row.
         for (const ShardRow& row : bucket.rows) {
           std::vector<int32_t> same;
           for (int32_t other = 0; other < mesh.ranks(); ++other) {
@@ -118,7 +118,7 @@ TEST_P(AllMeshes, AGroupIsWhoComputesWithTheSameAndItsShardsAreTheBucket) {
           }
           ASSERT_THAT(members, testing::UnorderedElementsAreArray(same)) << row.box.tensor;
         }
-        // Their shards one after the other are the rows without gaps, then padding.
+        // Their shards in order are the rows without gaps, then padding.
         int64_t at = 0;
         for (const int32_t member : members) {
           const ShardLayout& theirs = layouts[static_cast<size_t>(member)];
@@ -174,7 +174,7 @@ TEST_P(AllMeshes, BlocksAreBucketsInOrderAndRowsHaveNoGaps) {
   });
 }
 
-// Those who sum over a whole tensor have all of it, once.
+// The ranks that sum over a whole tensor have every element once.
 TEST_P(AllMeshes, ATensorsGroupHasAllOfIt) {
   for_meshes({8, 16}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
     std::vector<std::vector<int64_t>> counts;  // by rank, then parameter
@@ -196,8 +196,8 @@ TEST_P(AllMeshes, ATensorsGroupHasAllOfIt) {
   });
 }
 
-// Queries meet their own keys and values, and the three of a head's neighbours are as many everywhere.
-TEST_P(AllMeshes, HeadsAreSplitAsAttentionNeedsThem) {
+// Queries are with their own keys and values, and every rank has as many of each.
+TEST_P(AllMeshes, HeadsAreSplitForAttention) {
   const ModelConfig& model = GetParam().model;
   const int32_t per_kv_head = model.num_query_heads / model.num_kv_heads;
   for_meshes({8, 64}, [&](const Mesh& mesh, const std::vector<ShardLayout>& layouts) {
@@ -218,7 +218,7 @@ TEST_P(AllMeshes, HeadsAreSplitAsAttentionNeedsThem) {
   });
 }
 
-// A number's initial value does not depend on who makes it, nor with what else.
+// An element's initial value does not depend on the rank that draws it, nor on the other elements.
 TEST_P(AllMeshes, InitialValuesAreTheModels) {
   constexpr uint64_t kSeed = 11;
   const std::vector<ParamSpec> table = model_params(GetParam().model);
@@ -276,7 +276,7 @@ TEST(ShardLayout, OfOneRankIsTheTable) {
   }
 }
 
-TEST(ShardLayout, Bf16GathersMatricesAloneAndNoQuantizedOnes) {
+TEST(ShardLayout, Bf16GathersMatricesOnlyAndNoQuantizedOnes) {
   ModelConfig model = sharded_llama();
   const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 2});
   const ShardLayout layout = ShardLayout::of(model, mesh, 5, DType::kBf16);
@@ -285,7 +285,7 @@ TEST(ShardLayout, Bf16GathersMatricesAloneAndNoQuantizedOnes) {
     for (const ShardRow& row : bucket.rows)
       EXPECT_EQ(bucket.gathered, layout.table()[row.param].rounded_type()) << row.box.tensor;
   }
-  // Queries, keys, values, gate and up are neighbours in their bucket.
+  // Queries, keys, values, gate and up are adjacent in their bucket.
   const auto matrices = std::ranges::find_if(layout.buckets(), [](const ParamBucket& bucket) {
     return bucket.block == 1 && bucket.gathered == DType::kBf16;
   });
@@ -301,8 +301,8 @@ TEST(ShardLayout, Bf16GathersMatricesAloneAndNoQuantizedOnes) {
   for (const ParamBucket& bucket : quantized.buckets()) EXPECT_EQ(bucket.gathered, DType::kF32);
 }
 
-// 61 rows on 8 ranks: nobody has more than 8, nobody none.
-TEST(ShardLayout, AVocabularyIsCutWhereItMust) {
+// 61 rows on 8 ranks: each rank has 1 to 8.
+TEST(ShardLayout, AVocabularyIsSplitUnevenly) {
   const Mesh mesh = mesh_with({1, 1, 1, 1, 1, 1, 8});
   int64_t begin = 0;
   for (int32_t rank = 0; rank < 8; ++rank) {
@@ -315,7 +315,7 @@ TEST(ShardLayout, AVocabularyIsCutWhereItMust) {
   EXPECT_EQ(begin, 61);
 }
 
-TEST(ShardLayout, AMeshThatTheModelDoesNotAllowEndsTheProcess) {
+TEST(ShardLayout, AnInvalidMeshEndsTheProcess) {
   EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_with({1, 1, 1, 1, 1, 1, 3}), 0, DType::kF32),
                "8 heads and 2 KV heads on 3 ranks");
   EXPECT_DEATH(ShardLayout::of(sharded_llama(), mesh_with({1, 3, 1, 1, 1, 1, 1}), 0, DType::kF32),

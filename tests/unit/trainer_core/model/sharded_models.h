@@ -6,7 +6,8 @@
 
 namespace muster::trainer {
 
-// GQA with fewer KV heads than some meshes have tensor ranks; neither the vocabulary nor the MLP is a multiple of anything.
+// GQA with fewer KV heads than some meshes have tensor ranks; vocabulary and MLP are not multiples
+// of any degree.
 inline ModelConfig sharded_llama() {
   return {.name = "llama",
           .vocab_size = 61,
@@ -18,7 +19,8 @@ inline ModelConfig sharded_llama() {
           .mlp_dim = 11};
 }
 
-// Tied, with learned positions, biases everywhere and relative biases beside them, so that every kind of row is there.
+// Tied, with learned positions, biases everywhere and relative biases, so that every kind of row
+// exists.
 inline ModelConfig sharded_gpt() {
   ModelConfig model = sharded_llama();
   model.name = "gpt";
@@ -42,7 +44,7 @@ inline ModelConfig sharded_glam() {
   return model;
 }
 
-// Whether the axes divide what they must.
+// Whether the axes divide the dimensions that they must.
 inline bool allows(const ModelConfig& model, const Mesh& mesh, int32_t pipeline_chunks = 1) {
   const int32_t tensor = mesh.degree(MeshAxis::kTensor);
   return model.num_query_heads % tensor == 0 &&

@@ -1,5 +1,5 @@
-// A step's peak memory is its plan's to the byte: the arena is the plan, the step uses all of it and nothing beside it. A
-// program of its own, because it counts what is allocated.
+// A step's peak memory equals its plan to the byte: the arena is the plan, and the step uses all of
+// it and nothing else. A program of its own, because it counts allocations.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// While `counting`, of all threads.
+// Counts allocations of all threads while `counting`.
 std::atomic<bool> counting{false};
 std::atomic<size_t> allocations{0};
 std::atomic<size_t> largest{0};
@@ -44,8 +44,8 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace muster::trainer {
 namespace {
 
-// No buffer but the workspace is a whole number of cache lines: every one is followed by a gap, which shows who writes
-// beyond its end.
+// No buffer except the workspace is a whole number of cache lines: each one is followed by a gap,
+// which reveals writes beyond its end.
 constexpr int32_t kBatch = 2, kLength = 131, kThreads = 2;
 
 ModelConfig odd_llama() {
@@ -67,7 +67,7 @@ ModelConfig odd_gpt() {
   return config;
 }
 
-// All rows of experts are used where none is dropped.
+// All rows of experts are used if no choice is dropped.
 ModelConfig odd_mixtral() {
   ModelConfig config = odd_llama();
   config.experts = {.count = 3, .per_token = 2, .mlp_dim = 5, .layer_step = 2, .balance_weight = 1};
@@ -88,13 +88,13 @@ ModelConfig odd_relative() {
   return config;
 }
 
-// The state of delayed scaling is no whole number of cache lines, either.
+// The state of delayed scaling is not a whole number of cache lines, either.
 ModelConfig odd_quantized(ModelConfig config, QuantizationType type) {
   config.quantization = {.type = type, .amax_history_length = 5};
   return config;
 }
 
-// A model and AdamW, as training has them.
+// A model and AdamW, as in training.
 struct Step {
   Step(const ModelConfig& config, RematPolicy policy)
       : optimizer(Optimizer::make({}, ShardLayout::whole(model_params(config)))),
@@ -107,7 +107,7 @@ struct Step {
   std::span<float> state() const {
     return {arena.f32(plan.optimizer_state), static_cast<size_t>(optimizer->state_elements())};
   }
-  // What training does in a step.
+  // Runs one training step.
   void run(Transformer& model) {
     model.forward_backward(data.view());
     const UpdateStep update{.learning_rate = 1e-3};
@@ -124,7 +124,7 @@ struct Step {
 
 class StepMemory : public testing::TestWithParam<ModelConfig> {};
 
-TEST_P(StepMemory, UsesEveryByteOfItsPlanAndNoOther) {
+TEST_P(StepMemory, UsesExactlyTheBytesOfItsPlan) {
   for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
     Step step(GetParam(), static_cast<RematPolicy>(policy));
     const TransformerPlan& plan = step.plan;
@@ -134,7 +134,7 @@ TEST_P(StepMemory, UsesEveryByteOfItsPlanAndNoOther) {
 
     Transformer model(plan, step.arena, *step.ops);
     randomize_params(plan, model.params());
-    std::ranges::fill(step.state(), 0.0F);  // with which a training starts
+    std::ranges::fill(step.state(), 0.0F);  // the initial state of a training
     step.run(model);
 
     for (const PlannedBuffer& buffer : plan.memory.buffers())
@@ -144,7 +144,7 @@ TEST_P(StepMemory, UsesEveryByteOfItsPlanAndNoOther) {
   }
 }
 
-TEST_P(StepMemory, OffloadedBuffersLieBehindTheDevices) {
+TEST_P(StepMemory, OffloadedBuffersFollowTheDevices) {
   for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
     const TransformerPlan plan = Step(GetParam(), static_cast<RematPolicy>(policy)).plan;
     for (const PlannedBuffer& buffer : plan.memory.buffers()) {
@@ -159,10 +159,11 @@ TEST_P(StepMemory, OffloadedBuffersLieBehindTheDevices) {
   }
 }
 
-// oneDNN makes some handles for each product. The smallest tensor of a layer (lse) has ten times as many bytes.
+// oneDNN allocates some handles per GEMM. The smallest tensor of a layer (lse) is ten times as
+// large.
 constexpr size_t kHandleBytesMax = 256;
 
-// The first step lets oneDNN make what it keeps for each shape.
+// In the first step oneDNN creates what it caches for each shape.
 TEST_P(StepMemory, AllocatesNoTensors) {
   for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
     Step step(GetParam(), static_cast<RematPolicy>(policy));
@@ -184,8 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
                     odd_quantized(odd_llama(), QuantizationType::kFp8Delayed),
                     odd_quantized(odd_parallel(), QuantizationType::kFp8Current)));
 
-// The test above would see an allocation.
-TEST(Counting, SeesWhatIsAllocated) {
+// The test above would detect an allocation.
+TEST(Counting, CountsAllocations) {
   allocations = largest = 0;
   counting = true;
   const std::vector<char> block(12'345);

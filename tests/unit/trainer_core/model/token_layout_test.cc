@@ -11,10 +11,10 @@ TEST(TokenLayout, ContextRanksHaveAChunkAndItsMirrorImage) {
   EXPECT_EQ(context_positions(12, {0, 1}), Positions::first(12));
   EXPECT_EQ(context_positions(24, {0, 3}), Positions({0, 4}, {20, 4}));
   EXPECT_EQ(context_positions(24, {1, 3}), Positions({4, 4}, {16, 4}));
-  EXPECT_EQ(context_positions(24, {2, 3}), Positions::first(24).slice(8, 8));  // the chunks meet
+  EXPECT_EQ(context_positions(24, {2, 3}), Positions::first(24).slice(8, 8));  // adjacent chunks
 }
 
-TEST(TokenLayout, TheSequenceAxisCutsWhatAContextRankHas) {
+TEST(TokenLayout, TheSequenceAxisSplitsAContextRanksPositions) {
   const Positions whole = context_positions(24, {0, 3});
   EXPECT_EQ(sequence_positions(whole, {0, 1}), whole);
   EXPECT_EQ(sequence_positions(whole, {1, 4}), Positions(PositionRun{2, 2}));
@@ -48,7 +48,7 @@ TEST(TokenLayout, GatheredRowsBecomeWholeSequences) {
   }
 }
 
-TEST(TokenLayoutDeathTest, WhatDoesNotDivide) {
+TEST(TokenLayoutDeathTest, SizesThatDoNotDivideEndTheProcess) {
   EXPECT_DEATH(context_positions(12, {0, 4}), "12 positions in 8 chunks");
   EXPECT_DEATH(sequence_positions(Positions::first(5), {0, 2}), "5 positions on 2 ranks");
   EXPECT_DEATH(tensor_rows(1, Positions::first(5), {0, 2}), "5 rows on 2 ranks");

@@ -1,4 +1,4 @@
-// A model with its plan, memory and ops, as the tests of this folder make it.
+// A model with its plan, memory and ops, for the tests of this folder.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/philox.h"
+#include "trainer_core/model/plan_builder.h"
 #include "trainer_core/model/transformer.h"
 
 namespace muster::trainer {
@@ -63,7 +64,7 @@ inline ModelConfig small_gpt() {
   return config;
 }
 
-// A small Gemma with what its successors add: caps on scores and logits, a window; and z-loss.
+// A small Gemma with its successors' caps on scores and logits and a window; and z-loss.
 inline ModelConfig small_gemma() {
   ModelConfig config = small_config(4, 1, true);
   config.norm_gain_offset = 1;
@@ -78,7 +79,7 @@ inline ModelConfig small_gemma() {
   return config;
 }
 
-// Pairs of neighbours, stretched wavelengths, gates with biases.
+// Interleaved RoPE pairs, stretched wavelengths, gates with biases.
 inline ModelConfig small_mixture_of_choices() {
   ModelConfig config = small_config(4, 2, false);
   config.position_type = PositionType::kRopeInterleaved;
@@ -95,7 +96,7 @@ inline ModelConfig small_parallel() {
   return config;
 }
 
-// What GLaM is without experts: relative positions, a softmax with a zero.
+// GLaM without experts: relative positions, a softmax with an extra zero.
 inline ModelConfig small_dense_glam() {
   ModelConfig config = small_config(4, 2, true);
   config.position_type = PositionType::kRelative;
@@ -107,7 +108,7 @@ inline ModelConfig small_dense_glam() {
   return config;
 }
 
-// Experts in the second layer, with too little room for all, and a loss for their uneven use.
+// Experts in the second layer, with too little room for all choices, and a balancing loss.
 inline ModelConfig small_mixtral() {
   ModelConfig config = small_config(4, 2, false);
   config.experts = {.count = 5,
@@ -136,7 +137,7 @@ inline ModelConfig small_glam() {
   return config;
 }
 
-// Initial weights, with norms that do not multiply by one and biases that are not zero.
+// Initial weights, with norms that do not multiply by one and nonzero biases.
 inline void randomize_params(const TransformerPlan& plan, std::span<float> params) {
   init_params(plan.params, 3, params.data());
   uint64_t stream = 100;

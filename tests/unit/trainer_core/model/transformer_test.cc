@@ -104,7 +104,7 @@ TEST(Transformer, InferencePlan) {
   EXPECT_LT(inference.plan.memory.total_bytes(), training.plan.memory.total_bytes() / 2);
 }
 
-// Logits of a position do not see what comes later.
+// The logits of a position do not depend on later tokens.
 TEST(Transformer, IsCausal) {
   const ModelConfig config = small_config(4, 2, false);
   TestModel test(config, 1, 70);
@@ -123,9 +123,10 @@ TEST(Transformer, IsCausal) {
 
 class Decoding : public testing::TestWithParam<DType> {};
 
-// A sequence that arrives in pieces has the logits of the whole one, in every family. In bf16 the two passes add up in other
-// orders, so that now and then a number is rounded to its other neighbour: see bf16_test.cc. Both start from fp32 weights,
-// which the training plan rounds in every product, and the decoding plan once.
+// A sequence that arrives in pieces has the logits of the whole one, in every family. In bf16 the
+// two passes sum in different orders, so that some values round to the adjacent one: see
+// bf16_test.cc. Both start from fp32 weights; the training plan rounds them in every GEMM, the
+// decoding plan once.
 TEST_P(Decoding, ExtendsItsCache) {
   constexpr int32_t kLength = 23, kVocab = 19;
   const DType dtype = GetParam();

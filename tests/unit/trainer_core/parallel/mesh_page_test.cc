@@ -37,8 +37,8 @@ TEST(MeshPage, EveryGroupHasAPlaceAndANameOfItsOwn) {
       ProcessGroups groups(world.join(rank), mesh, page.get());
       ASSERT_TRUE(groups.everyone().barrier("begin").ok());
       ASSERT_TRUE(MeshTrainer::run_rank(config, groups, params).status.ok());
-      for (const int lane : {kCheckpointLane, kLeaveLane})
-        ASSERT_TRUE(GroupPeers::of_writers(groups, lane)->gather("").ok());
+      for (const int channel : {kCheckpointChannel, kLeaveChannel})
+        ASSERT_TRUE(GroupPeers::of_writers(groups, channel)->gather("").ok());
       std::set<std::string> names;
       const ProgressPage& shown = page->page();
       for (uint32_t i = 0; i < shown.group_count; ++i) names.insert(shown.groups[i].name.data());

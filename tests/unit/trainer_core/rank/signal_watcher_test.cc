@@ -21,7 +21,7 @@ bool soon(const std::function<bool()>& condition) {
   return condition();
 }
 
-TEST(SignalWatcher, BeforeTrainingASignalEndsTheProcess) {
+TEST(SignalWatcher, ASignalBeforeTrainingEndsTheProcess) {
   ended_with = -1;
   StopSignals signals;
   const SignalWatcher watcher(signals, remember_end);
@@ -29,7 +29,7 @@ TEST(SignalWatcher, BeforeTrainingASignalEndsTheProcess) {
   EXPECT_TRUE(soon([] { return ended_with == to_int(ExitCode::kPreempted); }));
 }
 
-TEST(SignalWatcher, AskedForACheckpointItGoesOnAlsoBeforeTraining) {
+TEST(SignalWatcher, ACheckpointRequestDoesNotStopTheProcess) {
   ended_with = -1;
   StopSignals signals;
   const SignalWatcher watcher(signals, remember_end);
@@ -43,14 +43,14 @@ TEST(SignalWatcher, AskedForACheckpointItGoesOnAlsoBeforeTraining) {
   }
 }
 
-// A step that is left when its time is over.
+// A step that is left once its time is over.
 class LongStep : public RunningStep {
  public:
   void leave(EndProcess end_process) override { end_process(ExitCode::kPreempted); }
   bool give_up(EndProcess) override { return false; }
 };
 
-// One whose peers do not come.
+// A step whose peers do not come.
 class LonelyStep : public RunningStep {
  public:
   void leave(EndProcess) override {
@@ -58,7 +58,7 @@ class LonelyStep : public RunningStep {
     while (!gone) std::this_thread::yield();
   }
   bool give_up(EndProcess end_process) override {
-    if (++asked < 3) return false;  // a save is under way
+    if (++asked < 3) return false;  // a save is in progress
     end_process(ExitCode::kPreempted);
     return true;
   }
@@ -66,7 +66,7 @@ class LonelyStep : public RunningStep {
   std::atomic<int> asked{0};
 };
 
-TEST(SignalWatcher, AStepThatIsStillRunningAfterTheWaitIsLeftOnce) {
+TEST(SignalWatcher, AStepThatOutlastsTheWaitIsLeftOnce) {
   ended_with = -1;
   StopSignals signals;
   LongStep step;
@@ -79,7 +79,7 @@ TEST(SignalWatcher, AStepThatIsStillRunningAfterTheWaitIsLeftOnce) {
   signals.loop_ends();
 }
 
-TEST(SignalWatcher, WhileTrainingItAsksToStopAndTheSecondInterruptEndsTheProcess) {
+TEST(SignalWatcher, TheFirstSignalRequestsAStopAndASecondInterruptEndsTheProcess) {
   for (const int signal : {SIGTERM, SIGUSR1, SIGINT}) {
     ended_with = -1;
     StopSignals signals;
@@ -96,7 +96,7 @@ TEST(SignalWatcher, WhileTrainingItAsksToStopAndTheSecondInterruptEndsTheProcess
   }
 }
 
-TEST(SignalWatcher, AStepWhosePeersDoNotComeIsAskedToGiveUpUntilItCan) {
+TEST(SignalWatcher, GiveUpIsRetriedUntilItSucceeds) {
   ended_with = -1;
   StopSignals signals;
   LonelyStep step;
@@ -113,8 +113,8 @@ TEST(SignalWatcher, AStepWhosePeersDoNotComeIsAskedToGiveUpUntilItCan) {
   signals.loop_ends();
 }
 
-// Who leaves keeps nobody from hearing a further signal.
-TEST(SignalWatcher, ASecondWishEndsAProcessThatIsLeaving) {
+// Signals are handled while another thread leaves the step.
+TEST(SignalWatcher, ASecondTermSignalEndsALeavingProcess) {
   for (const int second : {SIGTERM, SIGINT}) {
     ended_with = -1;
     StopSignals signals;
@@ -123,7 +123,7 @@ TEST(SignalWatcher, ASecondWishEndsAProcessThatIsLeaving) {
     signals.loop_begins(step, std::chrono::milliseconds(1));
     {
       const SignalWatcher watcher(signals, remember_end,
-                                  {.same_wish = Duration::zero(), .peers = std::chrono::hours(1)});
+                                  {.repeat_max = Duration::zero(), .peers = std::chrono::hours(1)});
       kill(getpid(), SIGTERM);
       EXPECT_TRUE(soon([&] { return step.leaving.load(); }));
       kill(getpid(), second);
@@ -136,7 +136,7 @@ TEST(SignalWatcher, ASecondWishEndsAProcessThatIsLeaving) {
   }
 }
 
-TEST(SignalWatcher, WhatManySendAtOnceIsOneWishAndATimeLimitIsNone) {
+TEST(SignalWatcher, RepeatedSignalsAreOneRequestAndATimeLimitIsNotATermSignal) {
   ended_with = -1;
   StopSignals signals;
   LongStep step;
@@ -148,17 +148,17 @@ TEST(SignalWatcher, WhatManySendAtOnceIsOneWishAndATimeLimitIsNone) {
       sigset_t waiting;
       return sigpending(&waiting) == 0 && sigismember(&waiting, signal) == 0;
     }));
-    kill(getpid(), SIGUSR2);  // is heard after it
+    kill(getpid(), SIGUSR2);  // is handled after the other one
     EXPECT_TRUE(soon([&] { return signals.checkpoint.load(); }));
     signals.checkpoint = false;
   };
   {
-    const SignalWatcher watcher(signals, remember_end, {.same_wish = std::chrono::hours(1)});
+    const SignalWatcher watcher(signals, remember_end, {.repeat_max = std::chrono::hours(1)});
     for (int i = 0; i < 3; ++i) send(SIGTERM);
     EXPECT_EQ(ended_with, -1);
   }
   signals.stop = false;
-  const SignalWatcher watcher(signals, remember_end, {.same_wish = Duration::zero()});
+  const SignalWatcher watcher(signals, remember_end, {.repeat_max = Duration::zero()});
   for (const int signal : {SIGUSR1, SIGUSR1, SIGTERM}) {
     send(signal);
     EXPECT_EQ(ended_with, -1);

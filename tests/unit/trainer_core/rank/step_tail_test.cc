@@ -9,7 +9,7 @@
 namespace muster::trainer {
 namespace {
 
-TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
+TEST(StepTail, SumsOverRanksAreExact) {
   std::array<float, kStepTailElements> sum{};
   double loss = 0, squares = 0;
   constexpr int kRanks = 64;
@@ -32,7 +32,7 @@ TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
   }
   const StepTail total = StepTail::read(sum);
   EXPECT_NEAR(total.loss / loss, 1, 1e-7);
-  EXPECT_EQ(total.weight, 1'048'577.0 * kRanks);  // beyond what one fp32 counts
+  EXPECT_EQ(total.weight, 1'048'577.0 * kRanks);  // more than one fp32 counts exactly
   EXPECT_EQ(total.stop_votes, 1);
   EXPECT_EQ(total.checkpoint_votes, 3);
   EXPECT_EQ(total.bad_ranks, 0);
@@ -42,7 +42,7 @@ TEST(StepTail, SumsOverRanksKeepTheirPrecision) {
   EXPECT_NEAR(total.squares / squares, 1, 1e-7);
 }
 
-TEST(StepTail, SquaresKeepTheirRange) {
+TEST(StepTail, SquaresBeyondFp32AreReduced) {
   for (const double squares : {0.0, 1e-30, 3.7, 7.9e28, 8e28, 1e77, 1e90}) {
     std::array<float, kStepTailElements> tail{};
     StepTail{.squares = squares}.write(tail);

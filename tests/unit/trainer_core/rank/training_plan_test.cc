@@ -27,7 +27,7 @@ TEST(TrainingPlan, HasExactlyTheOptimizersState) {
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdafactor), 4 * n);  // no matrix is large enough
 }
 
-TEST(TrainingPlan, TheCopyOfACheckpointIsOfThoseWhoWrite) {
+TEST(TrainingPlan, OnlyWritersPlanACopyOfTheState) {
   TrainConfig many = tiny_config(4);
   many.enable_checkpointing = true;
   EXPECT_EQ(staging_of(many, 0), Staging::kYes);
@@ -73,8 +73,9 @@ TEST(TrainingPlan, ACheckpointHasTheParametersAndTheState) {
   EXPECT_EQ(layout.state.tensors.size(), 2 * layout.params.tensors.size());
 }
 
-// Logits of thousands of rows at a time; and room to round them, and the largest fp32 matrix, for one product.
-TEST(TrainingPlan, AGpuMakesLargerProducts) {
+// A GPU computes logits of thousands of rows at a time, and has scratch to round them and the
+// largest fp32 matrix for one GEMM.
+TEST(TrainingPlan, AGpuComputesLargerGemms) {
   TrainConfig config = tiny_config(1);
   config.model.vocab_size = 32'000;
   config.model.emb_dim = 4096;
@@ -92,8 +93,8 @@ TEST(TrainingPlan, AGpuMakesLargerProducts) {
   EXPECT_EQ(gpu_scratch_bytes(config), size_t{2} << 30);
 }
 
-// cuDNN's backward pass keeps a bf16 number for each pair of positions: as many heads and sequences at a time as 512 MiB hold, and one key
-// head's at least.
+// cuDNN's backward pass stores a bf16 value for each pair of positions: for as many heads and
+// sequences at a time as 512 MiB hold, and for the heads of at least one key head.
 TEST(TrainingPlan, TheScratchHasRoomForAttentionsBackwardPass) {
   constexpr size_t kMiB = size_t{1} << 20, kRest = 64 * kMiB;
   TrainConfig config = tiny_config(1);
@@ -102,16 +103,16 @@ TEST(TrainingPlan, TheScratchHasRoomForAttentionsBackwardPass) {
   config.model.head_dim = 64;
   config.max_target_length = 2048;
   config.per_device_batch_size = 4;
-  const size_t small = gpu_scratch_bytes(config);  // all of it: 64 MiB a sequence, and some sums
+  const size_t small = gpu_scratch_bytes(config);  // the whole shape: 64 MiB per sequence, and sums
   EXPECT_GT(small, kRest + 256 * kMiB);
   EXPECT_LT(small, kRest + 260 * kMiB);
   config.per_device_batch_size = 64;
   EXPECT_EQ(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
-  config.max_target_length = 8192;  // 128 MiB a head
+  config.max_target_length = 8192;  // 128 MiB per head
   EXPECT_EQ(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
-  config.model.num_kv_heads = 1;  // 1 GiB for the heads of one key
+  config.model.num_kv_heads = 1;  // 1 GiB for the query heads of one key head
   EXPECT_GT(gpu_scratch_bytes(config), kRest + (size_t{1} << 30));
-  // A part beyond what a scratch has is our own kernels'; so are packed sequences.
+  // The built-in kernels compute a part that exceeds the scratch, and packed sequences.
   config.max_target_length = 16'384;
   EXPECT_LT(gpu_scratch_bytes(config), kRest + kGpuAttentionBytes);
   config.max_target_length = 2048;

@@ -1,4 +1,4 @@
-// What ranks of a mesh keep, filled with numbers that tell a test which checkpoint they are from.
+// The state of a mesh's ranks, filled with values that identify the checkpoint that they are from.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@ namespace muster::trainer {
 
 constexpr GroupAxes kAllButData = {.axes = AxisSet::all().without(MeshAxis::kData)};
 
-// Number i of a tensor in a checkpoint of `seed`: no other number is like it, nor a neighbour.
+// Element i of a tensor in a checkpoint of `seed`: different from its neighbours and from other
+// checkpoints.
 inline float number(uint64_t seed, const std::string& tensor, int64_t i) {
   return uniform_from_bits(Philox{seed, fnv1a(tensor)}(static_cast<uint64_t>(i))[0]);
 }
 
-// What one rank of a mesh keeps.
+// The state of one rank of a mesh.
 struct Rank {
   Rank(const ModelConfig& model, const OptimizerConfig& config, const Mesh& mesh, int32_t rank)
       : shards(ShardLayout::of(model, mesh, rank, DType::kF32)),
@@ -32,7 +33,7 @@ struct Rank {
 
   CheckpointBlocks blocks() { return {params, state}; }
 
-  // Calls visit(number in memory, what a checkpoint of `seed` has there).
+  // Calls visit(element in memory, its value in a checkpoint of `seed`).
   template <class Visit>
   void for_numbers(uint64_t seed, const Visit& visit) {
     for (const auto& [part, block] : {std::pair(&layout.params, std::span(params)),

@@ -1,5 +1,5 @@
-// Data that cannot be read in the middle of a run: all ranks leave together, what is completed is saved, and the run goes on from
-// there when the data is back.
+// Data becomes unreadable in the middle of a run: all ranks leave together, the completed steps are
+// saved, and the run resumes from there when the data is readable again.
 #include "trainer_core/recovery/data_fault.h"
 
 #include <gmock/gmock.h>
@@ -23,14 +23,15 @@ using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
 
-// Sequences of 16 tokens in their order, 4 of them a step. The second shard begins in the middle of sequence 22, which is the third
-// of step 5: of two ranks along data, rank 1 reads it and rank 0 does not.
+// Sequences of 16 tokens in order, 4 per step. The second shard begins in the middle of sequence
+// 22, the third of step 5: of two ranks along data, rank 1 reads it and rank 0 does not.
 constexpr int64_t kStep = 5;
 
 class DataFaultTest : public testing::Test {
  protected:
   void SetUp() override {
-    // More tokens than a block has: where documents end is in the next one, which is read at the start.
+    // More tokens than a block: the ends of documents are in the next block, which is read at the
+    // start.
     Document first(353), second(kShardBlockBytes / 2);
     for (Document* document : {&first, &second}) {
       std::iota(document->begin(), document->end(), 1);
@@ -59,11 +60,11 @@ class DataFaultTest : public testing::Test {
     return config;
   }
 
-  // Where it stopped, it goes on: as if nothing had been.
+  // Resumes where it stopped, as if nothing had happened.
   void expect_goes_on(const TrainConfig& broken) {
     TrainConfig again = broken, whole = broken;
     again.dataset_path = whole.dataset_path = folder_.file("good");
-    // A whole copy was brought back: by the checksums in its headers it is the same data.
+    // An intact copy is restored: by the checksums in its headers it is the same data.
     const RunResult rest = run(again);
     ASSERT_THAT(rest.codes, Each(ExitCode::kOk)) << rest.err;
     EXPECT_EQ(rest.records[0].front().step, kStep);
@@ -77,7 +78,7 @@ class DataFaultTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(DataFaultTest, OneRankSavesWhatItHasCompleted) {
+TEST_F(DataFaultTest, OneRankSavesItsCompletedSteps) {
   const TrainConfig with = config("bad", "one", 1);
   const RunResult result = run(with);
   EXPECT_THAT(result.codes, ElementsAre(ExitCode::kFailure));
@@ -88,23 +89,23 @@ TEST_F(DataFaultTest, OneRankSavesWhatItHasCompleted) {
   expect_goes_on(with);
 }
 
-// Rank 1 has the error, and rank 0 what is to be saved.
-TEST_F(DataFaultTest, ARankWithoutDataKeepsNobodyFromSaving) {
+// Rank 1 has the error, and rank 0 the state to save.
+TEST_F(DataFaultTest, ARankWithoutDataDoesNotPreventTheSave) {
   for (const bool background : {true, false}) {
     TrainConfig with = config("bad", background ? "two" : "waiting", 2);
     with.async_checkpointing = background;
     const RunResult result = run(with);
     EXPECT_THAT(result.codes, ElementsAre(ExitCode::kPeerLost, ExitCode::kFailure)) << result.err;
-    EXPECT_THAT(
-        result.err,
-        AllOf(HasSubstr("rank 1: data of step 5: token shard "),
-              HasSubstr("rank 0: data of step 5: rank 1 cannot read it; its log says why")));
+    EXPECT_THAT(result.err,
+                AllOf(HasSubstr("rank 1: data of step 5: token shard "),
+                      HasSubstr("rank 0: data of step 5: rank 1 cannot read it; see its log")));
     EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + with.checkpoint_directory + "/5"));
     expect_goes_on(with);
   }
 }
 
-// Those that share the model save it together; each has a part of the passes that others wait for.
+// Ranks that share the model save it together; each has a part of the passes that the others wait
+// for.
 TEST_F(DataFaultTest, RanksThatShareTheModelSaveItTogether) {
   TrainConfig pipeline = config("bad", "pipeline", 2);
   pipeline.mesh = {};
@@ -118,7 +119,7 @@ TEST_F(DataFaultTest, RanksThatShareTheModelSaveItTogether) {
        {along_fsdp(config("bad", "fsdp", 2)), along_tensor(config("bad", "tensor", 2)), pipeline,
         accumulating}) {
     const RunResult result = run(with);
-    // Along tensor and pipeline both read the same.
+    // Ranks along tensor and pipeline read the same data.
     EXPECT_THAT(result.codes, Each(testing::AnyOf(ExitCode::kPeerLost, ExitCode::kFailure)))
         << with.checkpoint_directory << ": " << result.err;
     EXPECT_EQ(result.codes[1], ExitCode::kFailure);
@@ -128,7 +129,7 @@ TEST_F(DataFaultTest, RanksThatShareTheModelSaveItTogether) {
   }
 }
 
-TEST_F(DataFaultTest, WhatAnEvaluationCannotReadCostsNoStep) {
+TEST_F(DataFaultTest, UnreadableEvaluationDataLosesNoStep) {
   for (const int ranks : {1, 2}) {
     TrainConfig with = along_fsdp(config("good", "evaluating" + std::to_string(ranks), ranks));
     with.eval.interval = 4;
@@ -142,7 +143,7 @@ TEST_F(DataFaultTest, WhatAnEvaluationCannotReadCostsNoStep) {
   }
 }
 
-TEST_F(DataFaultTest, WithoutCheckpointsItIsAnErrorAlone) {
+TEST_F(DataFaultTest, WithoutCheckpointsItIsOnlyAnError) {
   TrainConfig with = config("bad", "none", 2);
   with.enable_checkpointing = false;
   const RunResult result = run(with);

@@ -1,4 +1,4 @@
-// Ranks that are asked to leave and whose peers do not come, and those that have nothing to save.
+// Ranks that are asked to leave while their peers do not come, or while they have nothing to save.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -29,20 +29,21 @@ class GivingUp : public testing::Test {
   TempFolder folder_;
 };
 
-// Rank 1 stands still and was asked by nobody. Without an end of rank 0's wait both would wait for each other.
-TEST_F(GivingUp, AskedAloneARankGivesUpAndItsPeerIsToldByItsEnd) {
+// Rank 1 hangs and was not asked to leave. Without a limit of rank 0's wait both would wait for
+// each other.
+TEST_F(GivingUp, ARankAskedAloneGivesUpAndItsExitEndsItsPeer) {
   Ranks ranks(config("alone", {1, 1, 2, 1, 1, 1, 1}));
-  Moment there, told, over;
+  Moment there, shared, over;
   std::atomic<int64_t> completed{0};
   ranks.on_step[1] = [&](const StepRecord& record) { completed = record.step + 1; };
   ranks.hooks[1].before = [&](std::string_view channel) {
-    if (!is_of_lane(channel, kStreamLane) || completed < kCompleted) return absl::OkStatus();
+    if (!is_on_channel(channel, kOverlapChannel) || completed < kCompleted) return absl::OkStatus();
     there.happen();
     over.wait();
     return absl::OkStatus();
   };
   ranks.hooks[0].before = [&](std::string_view channel) {
-    if (is_of_lane(channel, kLeaveLane)) told.happen();
+    if (is_on_channel(channel, kLeaveChannel)) shared.happen();
     return absl::OkStatus();
   };
   std::thread first([&] { ranks.run(0); }), second([&] { ranks.run(1); });
@@ -51,7 +52,7 @@ TEST_F(GivingUp, AskedAloneARankGivesUpAndItsPeerIsToldByItsEnd) {
   EXPECT_FALSE(ranks.signals[0].give_up(note_end)) << "it waits for nobody";
   ranks.signals[0].stop = true;
   std::thread leaving([&] { ranks.signals[0].leave_step(note_end); });
-  told.wait();
+  shared.wait();
   EXPECT_TRUE(ranks.signals[0].give_up(note_end));
   over.happen();
   for (std::thread* thread : {&leaving, &first, &second}) thread->join();
@@ -62,26 +63,28 @@ TEST_F(GivingUp, AskedAloneARankGivesUpAndItsPeerIsToldByItsEnd) {
   EXPECT_FALSE(fs::exists(folder_.file("alone/2")));
 }
 
-// What is on its way to the disk is waited for, whoever has come: an earlier step's, and that of the ranks that have met.
-TEST_F(GivingUp, NobodyGivesUpInTheMiddleOfASave) {
+// A save in progress is waited for: an earlier step's, and that of ranks that have met.
+TEST_F(GivingUp, NoRankGivesUpDuringASave) {
   for (const bool peer_comes : {false, true}) {
     TrainConfig with = config(peer_comes ? "met" : "unmet", {1, 1, 2, 1, 1, 1, 1});
     with.async_checkpointing = true;
     with.checkpoint_period = peer_comes ? 1000 : kCompleted;
     Ranks ranks(with);
-    Moment there, saves, goes_on, told, over;
+    Moment there, saves, goes_on, shared, over;
     std::atomic<int64_t> completed{0};
     ranks.on_step[1] = [&](const StepRecord& record) { completed = record.step + 1; };
     ranks.hooks[1].before = [&](std::string_view channel) {
-      if (!is_of_lane(channel, kStreamLane) || completed < kCompleted) return absl::OkStatus();
+      if (!is_on_channel(channel, kOverlapChannel) || completed < kCompleted)
+        return absl::OkStatus();
       there.happen();
       over.wait();
       return absl::UnavailableError("its peer has left");
     };
     ranks.hooks[0].before = [&](std::string_view channel) {
-      if (is_of_lane(channel, kLeaveLane)) told.happen();
-      // Opening the folder is said there, too.
-      if (!is_of_lane(channel, kCheckpointLane) || completed < kCompleted) return absl::OkStatus();
+      if (is_on_channel(channel, kLeaveChannel)) shared.happen();
+      // Opening the folder uses the same lane.
+      if (!is_on_channel(channel, kCheckpointChannel) || completed < kCompleted)
+        return absl::OkStatus();
       saves.happen();
       goes_on.wait();
       return absl::OkStatus();
@@ -95,7 +98,7 @@ TEST_F(GivingUp, NobodyGivesUpInTheMiddleOfASave) {
       if (r == 0 || peer_comes)
         leaving.emplace_back([&, r] { ranks.signals[r].leave_step(note_end); });
     }
-    told.wait();
+    shared.wait();
     saves.wait();
     EXPECT_FALSE(ranks.signals[0].give_up(note_end)) << peer_comes;
     goes_on.happen();
@@ -111,16 +114,17 @@ TEST_F(GivingUp, NobodyGivesUpInTheMiddleOfASave) {
   }
 }
 
-// It has had the sums of a step, and the writers, which may have begun to update by them, need it for the norm of metrics_file.
-TEST_F(GivingUp, WhoHasNothingToSaveStaysForTheTurnThatItsPeersAreTaking) {
+// A rank without a save has the sums of the step. The writers may have begun the update after them,
+// and need this rank for the norm of metrics_file.
+TEST_F(GivingUp, ARankWithNothingToSaveStaysForTheCommitInProgress) {
   TrainConfig with = config("served", {2, 1, 2, 1, 1, 1, 1});
   with.metrics_file = folder_.file("served.jsonl");
   Ranks ranks(with);
   const auto computes = [](std::string_view channel) { return channel.find('#') == channel.npos; };
   struct Rounds {
     int64_t completed = 0;
-    int of_step = 0;    // of the lane where the sums are, in the step in progress
-    int in_a_step = 0;  // in the one before: sums, and as many for the norm
+    int of_step = 0;    // rounds of the lane with the sums, in the current step
+    int in_a_step = 0;  // rounds in the step before: sums, and as many for the norm
   };
   std::vector<Rounds> rounds(4);
   for (const size_t r : {0, 2}) {
@@ -160,19 +164,20 @@ TEST_F(GivingUp, WhoHasNothingToSaveStaysForTheTurnThatItsPeersAreTaking) {
   EXPECT_TRUE(fs::exists(folder_.file("served/3/manifest.json")));
 }
 
-// Who waits for the turn that is expected may be awake only when the loop is at the next one's sums, which it never gets past.
-TEST(Leaving, TheTurnThatWasExpectedIsEnough) {
+// The waiting thread may wake up only when the loop is at the next commit's sums, which it never
+// passes.
+TEST(Leaving, OneExpectedCommitIsEnough) {
   for (int round = 0; round < 300; ++round) {
     Leaving leaving;
     leaving.start();
-    leaving.expect_turn();
+    leaving.expect_commit();
     std::thread loop([&] {
-      while (leaving.begin_turn()) {
-        leaving.end_turn();
-        leaving.expect_turn();
+      while (leaving.begin_commit()) {
+        leaving.end_commit();
+        leaving.expect_commit();
       }
     });
-    leaving.wait_for_expected_turn();
+    leaving.wait_for_expected_commit();
     leaving.left();
     loop.join();
   }

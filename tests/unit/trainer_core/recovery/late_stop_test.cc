@@ -1,4 +1,5 @@
-// A stop that comes in the middle of a step: what completed steps have made is saved, and a new process goes on from it.
+// A stop request in the middle of a step: the completed steps are saved, and a new process resumes
+// from them.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -21,18 +22,19 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Holds one rank's messages of step `long_step` until release(), and has then lost its peers. Of the lane of passes alone: what is
-// saved meanwhile, by whichever thread, is nobody's to hold. Any thread.
+// Holds one rank's messages of step `long_step` until release(), after which the peers are lost.
+// Holds only the lane of passes: saves on any thread are not held. Thread-safe.
 class LongStep {
  public:
   explicit LongStep(int64_t long_step) : long_step_(long_step) {}
 
-  // Of the rank's loop, as its on_step.
+  // Called on the rank's loop, as its on_step.
   void complete(const StepRecord& record) { completed_ = record.step + 1; }
 
-  // Before each round of messages.
+  // Called before each round of messages.
   absl::Status pass(std::string_view channel) {
-    if (!is_of_lane(channel, kStreamLane) || completed_ != long_step_) return absl::OkStatus();
+    if (!is_on_channel(channel, kOverlapChannel) || completed_ != long_step_)
+      return absl::OkStatus();
     std::unique_lock lock(mutex_);
     waiting_ = true;
     changed_.notify_all();
@@ -67,8 +69,8 @@ struct Outcome {
   std::string err;
 };
 
-// Trains on two ranks, of which the first leaves in the middle of step `long_step`, after `in_step`, unless the peers are seen to leave
-// first; with kBothSignalThreads the second does, too.
+// Trains on two ranks. The first leaves in the middle of step `long_step`, after `in_step`, unless
+// its peers are seen to leave first; with kBothSignalThreads the second does, too.
 enum class First { kSignalThread, kBothSignalThreads, kPeers };
 Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
                      const std::function<void()>& in_step = nullptr) {
@@ -107,7 +109,7 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
   if (in_step) in_step();
   std::thread other([&] {
     if (first != First::kBothSignalThreads) return;
-    // It has completed as many steps as soon as its thread gets to say so.
+    // It completes as many steps before its thread reports them.
     while (peers_completed < long_step) std::this_thread::yield();
     peers_signals.stop = true;
     peers_signals.leave_step(note_end);
@@ -117,7 +119,7 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
   step.release();
   loop.join();
   peer.join();
-  // The loop is over: nothing is left to leave.
+  // The loop is over: there is nothing left to leave.
   signals.leave_step(note_end);
   outcome.ended_with = ended_with;
   outcome.checkpoint_step = page->page().checkpoint_step;
@@ -141,7 +143,7 @@ class LateStop : public testing::Test {
     return checkpoint_bytes(folder);
   }
 
-  // `in` is what both runs have otherwise.
+  // `in` changes the config of both runs.
   void expect_resumes_bit_for_bit(
       const std::string& checkpoints, int64_t step,
       const std::function<TrainConfig(TrainConfig)>& in = [](TrainConfig same) { return same; }) {
@@ -168,7 +170,8 @@ TEST_F(LateStop, TheSignalThreadSavesTheLastCompletedStep) {
   expect_resumes_bit_for_bit("parts", 8);
 }
 
-// Ranks that share the model save it together, each on its signal thread, while the step hangs on both.
+// Ranks that share the model save it together, each on its signal thread, while both hang in the
+// step.
 TEST_F(LateStop, SignalThreadsSaveTheirShards) {
   const Outcome outcome = stop_in_step(along_fsdp(config("shards")), 8, First::kBothSignalThreads);
   EXPECT_EQ(outcome.ended_with, (std::vector{ExitCode::kPreempted, ExitCode::kPreempted}))
@@ -178,7 +181,7 @@ TEST_F(LateStop, SignalThreadsSaveTheirShards) {
   expect_resumes_bit_for_bit("shards", 8, along_fsdp);
 }
 
-TEST_F(LateStop, SoDoesTheLoopWhenThePeersLeaveFirst) {
+TEST_F(LateStop, TheLoopSavesItIfThePeersLeaveFirst) {
   const Outcome outcome = stop_in_step(config("peers"), 8, First::kPeers);
   EXPECT_EQ(outcome.loop, ExitCode::kPreempted) << outcome.err;
   EXPECT_TRUE(outcome.ended_with.empty()) << "left a loop that was over";
@@ -186,7 +189,7 @@ TEST_F(LateStop, SoDoesTheLoopWhenThePeersLeaveFirst) {
   expect_resumes_bit_for_bit("peers", 8);
 }
 
-TEST_F(LateStop, WhatIsSavedAlreadyIsNotSavedAgain) {
+TEST_F(LateStop, ASavedStateIsNotSavedAgain) {
   const Outcome outcome = stop_in_step(config("saved"), 5, First::kSignalThread);
   EXPECT_EQ(outcome.ended_with, std::vector{ExitCode::kPreempted}) << outcome.err;
   EXPECT_THAT(outcome.out, ContainsRegex("/5: [^\n]*\nstopped on request: 5 of 20 steps"));

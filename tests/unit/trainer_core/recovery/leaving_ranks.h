@@ -20,13 +20,13 @@
 namespace muster::trainer {
 
 inline std::mutex ended_mutex;
-inline std::vector<ExitCode> ended_with;  // by leave(), on the thread that calls it
+inline std::vector<ExitCode> ended_with;  // appended by leave(), on the calling thread
 inline void note_end(ExitCode code) {
   const std::lock_guard lock(ended_mutex);
   ended_with.push_back(code);
 }
 
-// Something that happens once. Any thread.
+// An event that happens once. Thread-safe.
 class Moment {
  public:
   void happen() {
@@ -45,7 +45,7 @@ class Moment {
   bool happened_ = false;
 };
 
-// The ranks of a training as threads, of which a test sees every round of messages.
+// The ranks of a training as threads; a test observes every round of their messages.
 struct Ranks {
   explicit Ranks(const TrainConfig& with) : config(with), mesh(mesh_of(with.mesh)) {
     const auto size = static_cast<size_t>(mesh.ranks());
@@ -87,9 +87,9 @@ struct Ranks {
   std::vector<std::ostringstream> errs;
 };
 
-constexpr int64_t kCompleted = 2;  // steps, when a rank stands still
+constexpr int64_t kCompleted = 2;  // steps completed when a rank stops
 
-// One layer on that mesh, saved when it is asked to.
+// A config with one layer on that mesh, with checkpoints only on request.
 inline TrainConfig leaving_config(const std::string& checkpoints, const Degrees& degrees) {
   TrainConfig config = tiny_config(mesh_of({.ici = degrees}).ranks());
   config.mesh.ici = degrees;

@@ -1,4 +1,5 @@
-// Ranks that are asked to leave wherever each of them is: what they save is one step's, the same as without any interruption.
+// Ranks that are asked to leave at any point: they save the state of one step, the same as in an
+// uninterrupted run.
 #include "trainer_core/recovery/leaving.h"
 
 #include <gmock/gmock.h>
@@ -23,34 +24,35 @@ using testing::IsEmpty;
 namespace fs = std::filesystem;
 
 struct LeavingOutcome {
-  bool reached = false;  // the place
+  bool reached = false;  // the slow rank's place
   int64_t at = 0;        // steps that the slow rank had completed there
   std::vector<ExitCode> codes;
   std::vector<ExitCode> ended_with;
   std::string out, err;
 };
 
-// Rank `slow` stands still before its `place`th round of messages since it has completed kCompleted steps. Then all ranks are asked to
-// leave, by their signal threads, and it goes on when a rank has said where it is: itself where it is one that saves.
+// Rank `slow` stops before its `place`th round of messages after kCompleted steps. Then the signal
+// threads of all ranks leave, and it continues when a rank has sent its commit: itself if it saves.
 LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
   Ranks ranks(config);
   const auto size = static_cast<size_t>(ranks.mesh.ranks());
   const bool slow_saves = writes_checkpoints(ranks.mesh, slow);
-  Moment there, told;
+  Moment there, reported;
   std::atomic<int64_t> completed{0};
   std::atomic<int> rounds{0};
   LeavingOutcome outcome;
   for (size_t r = 0; r < size; ++r) {
     const bool is_slow = static_cast<int>(r) == slow;
     ranks.hooks[r].before = [&, is_slow](std::string_view channel) {
-      if (is_of_lane(channel, kLeaveLane) && (is_slow || !slow_saves)) told.happen();
-      const bool counts = is_slow && completed >= kCompleted && !is_of_lane(channel, kLeaveLane) &&
-                          !is_of_lane(channel, kCheckpointLane);
+      if (is_on_channel(channel, kLeaveChannel) && (is_slow || !slow_saves)) reported.happen();
+      const bool counts = is_slow && completed >= kCompleted &&
+                          !is_on_channel(channel, kLeaveChannel) &&
+                          !is_on_channel(channel, kCheckpointChannel);
       if (!counts || rounds++ != place) return absl::OkStatus();
       outcome.reached = true;
       outcome.at = completed;
       there.happen();
-      told.wait();
+      reported.wait();
       return absl::OkStatus();
     };
   }
@@ -68,7 +70,7 @@ LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
   for (Moment& moment : caught_up) moment.wait();
   ended_with.clear();
   for (StopSignals& asked : ranks.signals) asked.stop = true;
-  // Who does not save leaves later: stop_signals.h.
+  // Ranks that do not save leave later: stop_signals.h.
   for (const bool saves : {true, false}) {
     for (size_t r = 0; r < size; ++r) {
       if (writes_checkpoints(ranks.mesh, static_cast<int>(r)) == saves)
@@ -91,7 +93,7 @@ class LeaveTogether : public testing::Test {
     return leaving_config(folder_.file(checkpoints), degrees);
   }
 
-  // At all places of a step and some of the next one, or at every `stride`-th of them, where rank `slow` stands still.
+  // Stops rank `slow` at every `stride`-th place of a step and of a part of the next one.
   void expect_one_state_everywhere(TrainConfig (*change)(TrainConfig), const Degrees& degrees,
                                    int slow, int stride = 1) {
     TrainConfig whole = change(config("whole", degrees));
@@ -110,7 +112,8 @@ class LeaveTogether : public testing::Test {
         if (entry.is_directory()) saved.push_back(entry.path().filename());
       ASSERT_EQ(saved.size(), 1U) << name;
       const int64_t step = std::stoll(saved[0]);
-      // Others may be a step ahead, and another one may end for them. How many rounds a step has depends on which lanes are ahead.
+      // Others may be a step ahead, and another one may end for them. The number of rounds of a
+      // step depends on which lanes are ahead.
       ASSERT_GE(step, outcome.at) << name;
       ASSERT_LE(step, outcome.at + 2) << name;
       ASSERT_EQ(checkpoint_bytes(folder_.file(name + "/" + saved[0])),
@@ -128,11 +131,11 @@ class LeaveTogether : public testing::Test {
 
   TempFolder folder_;
   std::vector<int64_t> steps_saved_;
-  size_t signal_threads_ = 0;  // that left for their rank
+  size_t signal_threads_ = 0;  // ranks whose signal thread left for them
 };
 
-// Adafactor and the norm in metrics_file have collectives inside of an update.
-TEST_F(LeaveTogether, AtAnyPlaceOfAStepOneStateIsSaved) {
+// Adafactor and the norm of metrics_file have collectives within an update.
+TEST_F(LeaveTogether, OneStateIsSavedWhereverARankStops) {
   const auto sums = [](TrainConfig config) {
     config.optimizer.type = OptimizerType::kAdafactor;
     config.metrics_file = config.checkpoint_directory + ".jsonl";
@@ -148,7 +151,8 @@ TEST_F(LeaveTogether, WithReplicas) {
   expect_one_state_everywhere(same, {2, 1, 2, 1, 1, 1, 1}, 2, /*stride=*/2);
 }
 
-// Whose passes have lanes of their own: on a mesh of one axis all groups have the same members.
+// The passes of stages have lanes of their own: on a mesh of one axis all groups have the same
+// members.
 TEST_F(LeaveTogether, WithStages) {
   const auto two_layers = [](TrainConfig config) {
     config.model.num_layers = 2;
@@ -162,13 +166,13 @@ TEST_F(LeaveTogether, WithARing) {
   expect_one_state_everywhere(same, {1, 1, 1, 1, 2, 1, 1}, 1, /*stride=*/3);
 }
 
-// A rank that has nothing to save leaves while the others save, which wait for it in a pass.
-TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
+// A rank that has nothing to save leaves while the others save; these wait for it in a pass.
+TEST_F(LeaveTogether, ARankWithNothingToSaveBreaksNoSave) {
   Ranks ranks(config("kept", {2, 1, 2, 1, 1, 1, 1}));
   Moment there, gone, noticed;
   std::atomic<int64_t> completed{0};
   ranks.on_step[2] = [&](const StepRecord& record) { completed = record.step + 1; };
-  // Rank 2 may be ahead of those that save.
+  // Rank 2 may be ahead of the ranks that save.
   Moment ready[2];
   for (const size_t r : {0, 1}) {
     ranks.on_step[r] = [&ready, r](const StepRecord& record) {
@@ -176,22 +180,22 @@ TEST_F(LeaveTogether, WhoHasNothingToSaveBreaksNoSave) {
     };
   }
   ranks.hooks[2].before = [&](std::string_view channel) {
-    if (!is_of_lane(channel, kStreamLane) || completed < kCompleted) return absl::OkStatus();
+    if (!is_on_channel(channel, kOverlapChannel) || completed < kCompleted) return absl::OkStatus();
     there.happen();
     gone.wait();
     return absl::UnavailableError("this rank has left");
   };
   ranks.hooks[0].before = [&](std::string_view channel) {
-    if (!is_of_lane(channel, kCheckpointLane) || ranks.signals[0].stop == false)
+    if (!is_on_channel(channel, kCheckpointChannel) || ranks.signals[0].stop == false)
       return absl::OkStatus();
     gone.happen();
     noticed.wait();
     return absl::OkStatus();
   };
-  // Rank 0 where it is in a round with rank 2, rank 1 where it waits for rank 3, which does.
+  // Rank 0 stops in a round with rank 2, rank 1 where it waits for rank 3, which does the same.
   for (const size_t r : {0, 1}) {
     ranks.hooks[r].after = [&](std::string_view channel, const absl::Status& status) {
-      if (is_of_lane(channel, kStreamLane) && !status.ok()) noticed.happen();
+      if (is_on_channel(channel, kOverlapChannel) && !status.ok()) noticed.happen();
     };
   }
   std::vector<std::thread> threads;

@@ -1,5 +1,6 @@
-// Local checkpoints of ranks that are threads, on nodes that are folders: whatever node is lost and whatever file is damaged, a restart
-// on any mesh has the state of one save, bit for bit, or none.
+// Local checkpoints of ranks that are threads, on nodes that are folders. Whichever node is lost
+// and whichever file is damaged, a restart on any mesh restores the state of one save, bit for bit,
+// or none.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ constexpr int kDamages = 12;  // each takes many times as long
 constexpr int kDamages = 40;
 #endif
 
-TEST_F(LocalCheckpoint, EachNodeHasItsOwnAndTheCopiesOfTheOneBefore) {
+TEST_F(LocalCheckpoint, EachNodeHasItsOwnFilesAndCopiesOfThePreviousNode) {
   const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 1});
   const Nodes nodes = nodes_of(4, 2);
   save_all(mesh, nodes, 5);
@@ -51,13 +52,14 @@ TEST_F(LocalCheckpoint, ALostNodeIsRestoredFromItsKeeper) {
   const Mesh mesh = mesh_with({1, 1, 4, 1, 1, 1, 1});
   save_all(mesh, nodes_of(4, 2), 6);
   fs::remove_all(root(0));
-  const Restored restored = restore(mesh, {7, 7, 1, 1});  // a spare in its place
+  const Restored restored = restore(mesh, {7, 7, 1, 1});  // a spare replaces the node
   EXPECT_THAT(restored.steps, Each(6));
   EXPECT_THAT(restored.from, HasSubstr("files from rank 2's node"));
 }
 
-// With replicas on other nodes all writers are on one node: the copies lie with ranks that write nothing.
-TEST_F(LocalCheckpoint, ReplicasKeepCopies) {
+// If replicas are on other nodes, all writers are on one node: ranks that write nothing store the
+// copies.
+TEST_F(LocalCheckpoint, ReplicasStoreCopies) {
   const Mesh mesh = mesh_with({2, 1, 2, 1, 1, 1, 1});
   save_all(mesh, nodes_of(4, 2), 6);
   fs::remove_all(root(0));
@@ -65,7 +67,7 @@ TEST_F(LocalCheckpoint, ReplicasKeepCopies) {
   EXPECT_THAT(restored.steps, Each(6));
 }
 
-TEST_F(LocalCheckpoint, WithoutAnotherNodeThereIsNoSecondCopy) {
+TEST_F(LocalCheckpoint, ASingleNodeHasNoSecondCopy) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 0}, 6);
   EXPECT_THAT(restore(mesh, {0, 0}).steps, Each(6));
@@ -74,7 +76,7 @@ TEST_F(LocalCheckpoint, WithoutAnotherNodeThereIsNoSecondCopy) {
     std::vector<std::string> notes;
     ASSERT_TRUE(local.open(notes).ok());
     if (groups.rank() == 0) {
-      EXPECT_THAT(notes, ElementsAre(HasSubstr("there is no second copy of them")));
+      EXPECT_THAT(notes, ElementsAre(HasSubstr("there is no second copy")));
     }
     local.remove();
   });
@@ -82,7 +84,7 @@ TEST_F(LocalCheckpoint, WithoutAnotherNodeThereIsNoSecondCopy) {
   EXPECT_THAT(restore(mesh, {0, 0}).steps, Each(kNone));
 }
 
-TEST_F(LocalCheckpoint, TheyStayWhereARankIsLostBeforeAllAreDone) {
+TEST_F(LocalCheckpoint, SavesRemainIfARankIsLostBeforeAllAreDone) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   on_mesh(mesh, [&](ProcessGroups& groups) {
@@ -96,7 +98,7 @@ TEST_F(LocalCheckpoint, TheyStayWhereARankIsLostBeforeAllAreDone) {
   EXPECT_THAT(restore(mesh, {0, 1}).steps, Each(6));
 }
 
-TEST_F(LocalCheckpoint, DamageIsToldAndTheOtherCopyTakesItsPlace) {
+TEST_F(LocalCheckpoint, DamageIsReportedAndTheOtherCopyIsUsed) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   const std::string file = root(0) + "/" + saves_on(0)[0] + "/model-00000-00000.safetensors";
@@ -111,7 +113,7 @@ TEST_F(LocalCheckpoint, DamageIsToldAndTheOtherCopyTakesItsPlace) {
                                           "model-00000-00000.safetensors is damaged: the checksum"),
                                 HasSubstr("; another copy takes its place"))));
   EXPECT_THAT(restore(mesh, {0, 1}).notes, IsEmpty()) << "it is whole again";
-  // Both.
+  // Both copies are damaged.
   for (const int node : {0, 1}) {
     fs::resize_file(root(node) + "/" + saves_on(node)[0] + "/model-00000-00000.safetensors", 100);
   }
@@ -122,7 +124,7 @@ TEST_F(LocalCheckpoint, DamageIsToldAndTheOtherCopyTakesItsPlace) {
                                     "model-00000-00000.safetensors is on no node undamaged")));
 }
 
-TEST_F(LocalCheckpoint, WhatIsOlderOrIsRefusedIsNotUsed) {
+TEST_F(LocalCheckpoint, OlderOrRejectedSavesAreNotUsed) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   EXPECT_THAT(restore(mesh, {0, 1}, /*oldest=*/7).steps, Each(kNone));
@@ -147,8 +149,8 @@ TEST_F(LocalCheckpoint, AnotherUsersFolderIsNotTouched) {
   EXPECT_TRUE(fs::is_empty(folder_.file("elsewhere")));
 }
 
-// A node whose storage fails is named; the save before stays.
-TEST_F(LocalCheckpoint, ASaveThatFailsLeavesTheOneBefore) {
+// A node whose storage fails is named; the earlier save remains.
+TEST_F(LocalCheckpoint, AFailedSaveLeavesTheEarlierOne) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   save_all(mesh, {0, 1}, 6);
   const auto lose_folder = [&](int rank) {
@@ -160,8 +162,8 @@ TEST_F(LocalCheckpoint, ASaveThatFailsLeavesTheOneBefore) {
   EXPECT_THAT(restore(mesh, {0, 1}).steps, Each(6));
 }
 
-// Random meshes and nodes before and after, random damage.
-TEST_F(LocalCheckpoint, IsOneSaveBitForBitOrNone) {
+// Random meshes and nodes before and after, with random damage.
+TEST_F(LocalCheckpoint, RestoresOneSaveBitForBitOrNone) {
   std::mt19937_64 random(11);
   const auto draw = [&](int below) {
     return static_cast<int>(random() % static_cast<uint64_t>(below));
@@ -177,7 +179,7 @@ TEST_F(LocalCheckpoint, IsOneSaveBitForBitOrNone) {
     const Mesh& from = meshes[random() % meshes.size()];
     const int per_node = from.ranks() == 2 ? 1 : 2;
     const int count = from.ranks() / per_node;
-    // Of a process that died before it could remove the older one.
+    // A save of a process that died before it could remove the older one.
     save_all(from, nodes_of(from.ranks(), per_node), 1);
     fs::copy(folder_.path(), folder_.path() + ".old", fs::copy_options::recursive);
     save_all(from, nodes_of(from.ranks(), per_node), 2);
@@ -205,7 +207,7 @@ TEST_F(LocalCheckpoint, IsOneSaveBitForBitOrNone) {
           write_file(file, content);
       }
     }
-    // All that were there and an empty one, on as many ranks of another mesh as there are.
+    // All nodes that were there and an empty one, with as many ranks of another mesh.
     const Mesh& to = meshes[random() % meshes.size()];
     Nodes there;
     for (int rank = 0; rank < to.ranks(); ++rank)

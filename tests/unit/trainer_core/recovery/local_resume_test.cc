@@ -1,4 +1,4 @@
-// A training that goes on from what its nodes had in memory is the undisturbed one, bit for bit.
+// A training that resumes from its nodes' memory equals the undisturbed one, bit for bit.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 class LocalResume : public testing::Test {
  protected:
   // Two ranks on two nodes.
-  LocalPlace place(int rank) const {
+  LocalStorage place(int rank) const {
     return {folder_.file("memory/node" + std::to_string(rank)), "host" + std::to_string(rank)};
   }
   TrainConfig config(const std::string& checkpoints) const {
@@ -44,7 +44,8 @@ class LocalResume : public testing::Test {
                                   [this](int rank) { return place(rank); });
   }
 
-  // The step of the one save that a node has, of both ranks; -1: it has none, or one is being written.
+  // Returns the step of a node's only save, of both ranks; -1: it has none, or one is being
+  // written.
   int64_t step_on(int node) const {
     std::vector<fs::path> saves;
     std::error_code none;
@@ -54,7 +55,8 @@ class LocalResume : public testing::Test {
                        fs::exists(saves[0] / "part-00001.json");
     return whole ? step_of_local_save(saves[0].filename().string()) : -1;
   }
-  // Runs `steps` and leaves behind what the nodes had in the last one, as if all were killed then. The step of it.
+  // Runs `steps` and keeps the nodes' folders of the last one, as if all ranks were killed then.
+  // Returns its step.
   void run_and_die(TrainConfig config, int64_t steps, int64_t& at) {
     config.steps = steps;
     const RunResult result =
@@ -93,7 +95,7 @@ TEST_F(LocalResume, FromMemoryIsBitIdentical) {
   }
 }
 
-TEST_F(LocalResume, ALostNodeIsTheOthersCopy) {
+TEST_F(LocalResume, ALostNodeIsRestoredFromTheOthersCopy) {
   const std::vector<double> whole = run_with(config("whole")).losses();
   int64_t at = 0;
   run_and_die(config("parts"), 14, at);
@@ -114,8 +116,8 @@ TEST_F(LocalResume, ALostNodeIsTheOthersCopy) {
   EXPECT_EQ(second.losses(), std::vector<double>(whole.begin() + at, whole.end()));
 }
 
-// The keeper is alive, and the folder that its worker names is gone with all that was in it.
-TEST_F(LocalResume, ALostNodeAndItsPeersMemoryAreTheNewestCheckpoint) {
+// The keeper is alive, but the folder that its worker names is gone.
+TEST_F(LocalResume, WithoutAnyCopyTheNewestCheckpointIsRestored) {
   TrainConfig shared = config("whole");
   const std::vector<double> whole = run_with(shared).losses();
   TrainConfig parts = config("parts");
@@ -130,7 +132,7 @@ TEST_F(LocalResume, ALostNodeAndItsPeersMemoryAreTheNewestCheckpoint) {
   EXPECT_EQ(second.losses(), std::vector<double>(whole.begin() + 10, whole.end()));
 }
 
-TEST_F(LocalResume, ANewerCheckpointGoesFirst) {
+TEST_F(LocalResume, ANewerCheckpointIsPreferred) {
   TrainConfig parts = config("parts");
   parts.checkpoint_period = 10;
   int64_t at = 0;
@@ -141,20 +143,21 @@ TEST_F(LocalResume, ANewerCheckpointGoesFirst) {
   EXPECT_EQ(second.records[0].front().step, 10);
 }
 
-TEST_F(LocalResume, AnotherRunsIsNotUsed) {
+TEST_F(LocalResume, ASaveOfAnotherRunIsNotUsed) {
   int64_t at = 0;
   run_and_die(config("parts"), 8, at);
   TrainConfig other = config("other");
   const RunResult second = run_with(other);
   ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
   EXPECT_THAT(second.out, HasSubstr("local checkpoint of step " + std::to_string(at) +
-                                    " is passed over: it is of another "
+                                    " is passed over: it has another "
                                     "checkpoint_directory"));
   EXPECT_EQ(second.records[0].front().step, 0);
 }
 
-// Parameters that the first step spoils, and what is kept of them in memory: going back to that would fail for ever.
-TEST_F(LocalResume, ARollbackGoesBehindWhatIsInMemory) {
+// The first step spoils the parameters, and the nodes' memory holds them: returning to that would
+// fail forever.
+TEST_F(LocalResume, ARollbackIgnoresSavesInMemory) {
   for (const int64_t checkpoint : {0, 2}) {
     TrainConfig job = config("spoilt" + std::to_string(checkpoint));
     job.steps = checkpoint;
@@ -168,7 +171,7 @@ TEST_F(LocalResume, ARollbackGoesBehindWhatIsInMemory) {
     job.not_finite_policy = NotFinitePolicy::kRollback;
     job.optimizer.learning_rate = 1e30;
     job.optimizer.warmup_steps = 0;
-    constexpr int kStepsMax = 60;  // without a bound of the rollbacks it would go on and on
+    constexpr int kStepsMax = 60;  // without a bound of the rollbacks it would not end
     std::atomic<int> steps = 0;
     const RunResult result =
         run_with(job, [&](int rank, const StepRecord& record, StopSignals& signals) {
@@ -178,7 +181,7 @@ TEST_F(LocalResume, ARollbackGoesBehindWhatIsInMemory) {
           }
         });
     EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite)) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("the job went back to this checkpoint 4 times already"));
+    EXPECT_THAT(result.err, HasSubstr("the job has returned to this checkpoint 4 times already"));
     EXPECT_THAT(result.out, Not(HasSubstr("restored local checkpoint")));
     size_t attempts = 0;
     for (const StepRecord& record : result.records[0]) {
@@ -191,8 +194,8 @@ TEST_F(LocalResume, ARollbackGoesBehindWhatIsInMemory) {
   }
 }
 
-// A place that cannot be had is told, and costs nothing else.
-TEST_F(LocalResume, WithoutAPlaceTheTrainingGoesOn) {
+// A folder that cannot be created is reported, and has no other effect.
+TEST_F(LocalResume, WithoutAFolderTrainingContinues) {
   fs::create_directories(folder_.file("memory"));
   std::ofstream(place(1).folder) << "a file";
   const RunResult result = run_with(config("parts"));

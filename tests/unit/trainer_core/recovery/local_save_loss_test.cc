@@ -1,4 +1,4 @@
-// Ranks that are lost in the middle of a local checkpoint: who dies in a save hurts that save alone.
+// Ranks that are lost during a local checkpoint: only that save is lost.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -22,15 +22,15 @@ using testing::AnyOf;
 using testing::Each;
 namespace fs = std::filesystem;
 
-// Rounds of messages that are tried, of many: the more, the higher it is.
+// The number of message rounds that are tried; a larger one tries more.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kFiner = 2;  // each takes many times as long
 #else
 constexpr int kFiner = 8;
 #endif
 
-// A rank that is gone at any message of a save.
-TEST_F(LocalCheckpoint, WhoDiesInASaveHurtsThatSaveAlone) {
+// A rank is lost at each message of a save.
+TEST_F(LocalCheckpoint, ALostRankLosesOnlyTheCurrentSave) {
   const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 1});
   const Nodes nodes = {0, 1, 2};
   int old = 0, renewed = 0;
@@ -67,9 +67,9 @@ TEST_F(LocalCheckpoint, WhoDiesInASaveHurtsThatSaveAlone) {
   EXPECT_GT(renewed, 3);
 }
 
-// Others may have heard that all have saved, and have removed the save before: NCCL's failure, of which a rank is itself why, is none of the
-// save's.
-TEST_F(LocalCheckpoint, WhoLosesAPeerRemovesNothingWhateverHasFailedBefore) {
+// Other ranks may have learned that all have saved, and have removed the earlier save. With NCCL a
+// rank's own failure must not be reported as one of the save.
+TEST_F(LocalCheckpoint, ARankThatLosesAPeerRemovesNothing) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   const FakeNccl nccl(memory_, nullptr);
   begin_ = [&](ProcessGroups& groups) {

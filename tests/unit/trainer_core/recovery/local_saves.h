@@ -1,4 +1,4 @@
-// Local checkpoints of ranks that are threads, on nodes that are folders, for tests of them.
+// Fixture for local checkpoints of ranks that are threads, on nodes that are folders.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace muster::trainer {
 
-// Of each rank the node that it is on.
+// The node of each rank.
 using Nodes = std::vector<int>;
 inline Nodes nodes_of(int ranks, int per_node) {
   Nodes nodes;
@@ -31,12 +31,13 @@ class LocalCheckpoint : public testing::Test {
   static constexpr int64_t kNone = -1;
   static constexpr int64_t kFileBytes = 64 << 10;
 
-  LocalPlace place(int node) const {
+  LocalStorage place(int node) const {
     return {folder_.file("node" + std::to_string(node)), "host" + std::to_string(node)};
   }
   std::string root(int node) const { return place(node).folder; }
 
-  // Each rank's status. `step` is the seed; `transport_of` as on_mesh has it; `before` is called by each rank when it is open.
+  // Returns each rank's status. `step` is the seed; `transport_of` as in on_mesh(); each rank calls
+  // `before` after it has opened its storage.
   std::vector<absl::Status> save(const Mesh& mesh, const Nodes& nodes, int64_t step,
                                  const TransportOf& transport_of = nullptr,
                                  const std::function<void(int rank)>& before = nullptr) {
@@ -69,7 +70,7 @@ class LocalCheckpoint : public testing::Test {
     std::string from;
     std::vector<std::string> notes;
   };
-  // Writers are checked to have the numbers of the step that they say.
+  // Checks that writers hold the values of the step that they return.
   Restored restore(const Mesh& mesh, const Nodes& nodes, int64_t oldest = 0,
                    const CheckpointJudge& judge = nullptr) {
     Restored restored{std::vector<int64_t>(nodes.size(), kNone), {}, {}};
@@ -94,7 +95,7 @@ class LocalCheckpoint : public testing::Test {
     return restored;
   }
 
-  // The saves that a node has.
+  // Returns the saves of a node.
   std::vector<std::string> saves_on(int node) const {
     std::vector<std::string> saves;
     std::error_code none;
@@ -111,14 +112,14 @@ class LocalCheckpoint : public testing::Test {
     return files;
   }
 
-  // In memory, as the real ones: a thousand saves need not wait for a disk.
+  // In memory, like real ones: a thousand saves need not wait for a disk.
   TempFolder folder_{std::filesystem::is_directory("/dev/shm")
                          ? std::filesystem::path("/dev/shm")
                          : std::filesystem::temp_directory_path()};
   ModelConfig model_ = sharded_llama();
   OptimizerConfig optimizer_;
-  LockedMemory memory_;                        // of a device
-  std::function<void(ProcessGroups&)> begin_;  // of each rank of a save
+  LockedMemory memory_;                        // a device's
+  std::function<void(ProcessGroups&)> begin_;  // called by each rank of a save
 };
 
 }  // namespace muster::trainer

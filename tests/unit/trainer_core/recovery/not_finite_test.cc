@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// What each of found.size() ranks says when these have found something.
+// Returns the sentence of each of found.size() ranks, if these have found something.
 std::vector<std::string> names(const StepTail& reduced, const std::vector<bool>& found) {
   const int size = static_cast<int>(found.size());
   LocalWorld world(size, std::chrono::milliseconds(60'000));
@@ -33,7 +33,7 @@ std::vector<std::string> names(const StepTail& reduced, const std::vector<bool>&
 
 using testing::Each;
 
-TEST(NotFinite, ALossIsNamedWithoutAMessage) {
+TEST(NotFinite, ALossIsNamedWithoutACollective) {
   LocalWorld world(1, std::chrono::milliseconds(60'000));
   auto page = ProgressWriter::anonymous({.rank = 0, .world_size = 1});
   auto group = world.join(0, page.get(), "data");
@@ -59,7 +59,7 @@ class FirstNotFinite : public testing::Test {
   FirstNotFinite() {
     config_.per_device_batch_size = 2;
     config_.gradient_accumulation_steps = 2;
-    TrainingData none;  // synthetic
+    TrainingData none;  // synthetic data
     data_ = StepData::training(config_, 0, none);
     rank_model_ = std::make_unique<RankModel>(config_, 1);
     init_params(rank_model_->table(), 0, rank_model_->model().params().data());
@@ -84,7 +84,7 @@ class FirstNotFinite : public testing::Test {
   std::unique_ptr<RankModel> rank_model_;
 };
 
-TEST_F(FirstNotFinite, NothingWhereAllIsFinite) { EXPECT_EQ(found(), ""); }
+TEST_F(FirstNotFinite, IsEmptyIfAllIsFinite) { EXPECT_EQ(found(), ""); }
 
 TEST_F(FirstNotFinite, AParameterComesFirst) {
   element("model.layers.1.mlp.up_proj.weight", 5) = std::nanf("");
@@ -92,8 +92,8 @@ TEST_F(FirstNotFinite, AParameterComesFirst) {
                                            "model.layers.1.mlp.up_proj.weight"));
 }
 
-// A product of two numbers that are finite overflows.
-TEST_F(FirstNotFinite, ThenWhatTheForwardPassComputes) {
+// The product of two finite values overflows.
+TEST_F(FirstNotFinite, ForwardValuesComeNext) {
   element("model.layers.1.mlp.up_proj.weight", 5) = 3e38F;
   element("model.layers.1.post_attention_layernorm.weight", 5) = 100;
   EXPECT_EQ(found(),
@@ -101,7 +101,7 @@ TEST_F(FirstNotFinite, ThenWhatTheForwardPassComputes) {
             "40 to 41");
 }
 
-TEST_F(FirstNotFinite, OfTheMicroBatchThatHasIt) {
+TEST_F(FirstNotFinite, NamesTheMicroBatch) {
   const auto token_of = [&](int32_t micro_batch) {
     const auto batch = data_->load(0, micro_batch);
     return std::vector<int32_t>(batch->tokens.begin(), batch->tokens.end());
@@ -109,11 +109,11 @@ TEST_F(FirstNotFinite, OfTheMicroBatchThatHasIt) {
   const std::vector<int32_t> first = token_of(0);
   for (const int32_t token : token_of(1)) {
     if (std::find(first.begin(), first.end(), token) != first.end()) continue;
-    // Only the second micro-batch reads this row, the one whose first element the first norm's gain meets.
+    // Only the second micro-batch reads this row, whose first element meets the first norm's gain.
     for (int64_t row = 0; row < config_.model.vocab_size; ++row)
       element("model.embed_tokens.weight", row * config_.model.emb_dim) = row == token ? 100 : 0;
     element("model.layers.0.input_layernorm.weight", 0) = 3e38F;
-    // The same gain meets the gradients of both.
+    // The gradients of both micro-batches meet the same gain.
     for (int64_t i = 0; i < int64_t{config_.model.vocab_size} * config_.model.emb_dim; ++i)
       element("lm_head.weight", i) *= 1e-6F;
     EXPECT_EQ(found(),
@@ -124,8 +124,8 @@ TEST_F(FirstNotFinite, OfTheMicroBatchThatHasIt) {
   FAIL() << "both micro-batches have the same tokens";
 }
 
-TEST_F(FirstNotFinite, ThenGradientsFromTheHead) {
-  // The forward pass is all zeros; what comes back through the last norm's gain overflows.
+TEST_F(FirstNotFinite, GradientsComeLastFromTheHead) {
+  // The forward pass is all zeros; the gradient overflows at the last norm's gain.
   for (int64_t i = 0; i < int64_t{config_.model.vocab_size} * config_.model.emb_dim; ++i)
     element("model.embed_tokens.weight", i) = 0;
   for (int64_t i = 0; i < config_.model.emb_dim; ++i) element("model.norm.weight", i) = 1e38F;

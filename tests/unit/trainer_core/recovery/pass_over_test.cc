@@ -1,4 +1,4 @@
-// Steps that are not finite: who is named, and what the job does then.
+// Steps that are not finite: the culprit that is named, and the job's reaction.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -27,8 +27,9 @@ using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
 
-// One token of the vocabulary is NaN in the embedding, so that a step is not finite when its batch has it. Ranks are along data, or
-// share parameters: then they look for the culprit together.
+// One token of the vocabulary is NaN in the embedding, so that a step is not finite if its batch
+// contains the token. Ranks are along data, or share parameters: then they search for the culprit
+// together.
 class PassOver : public testing::TestWithParam<MeshAxis> {
  protected:
   void SetUp() override { make_text_dataset(folder_.path()); }
@@ -47,7 +48,7 @@ class PassOver : public testing::TestWithParam<MeshAxis> {
     config.dataset_type = DatasetType::kShards;
     config.dataset_path = folder_.file("data");
     config.steps = 12;
-    config.optimizer.learning_rate = 1e-9;  // what was planted stays
+    config.optimizer.learning_rate = 1e-9;  // the NaN stays in the one row
     config.max_target_length = 8;
     config.per_device_batch_size = 2 / ranks;
     config.enable_checkpointing = true;
@@ -57,7 +58,8 @@ class PassOver : public testing::TestWithParam<MeshAxis> {
     return on_axis(config);
   }
 
-  // A token that of the first `steps` batches exactly one has, neither the first nor the last, and that batch.
+  // Finds a token that exactly one of the first `steps` batches contains, neither the first nor the
+  // last, and that batch.
   struct Rare {
     int32_t token;
     int64_t batch;
@@ -80,7 +82,7 @@ class PassOver : public testing::TestWithParam<MeshAxis> {
     return {};
   }
 
-  // A checkpoint of step 0 with that token, if any.
+  // Writes a checkpoint of step 0 in which that token is NaN, if any.
   void plant(const TrainConfig& config, std::optional<int32_t> token, uint64_t samples = 0) const {
     RankModel rank_model(of_one_rank(config), 1);
     init_params(rank_model.table(), 0, rank_model.model().params().data());
@@ -113,7 +115,7 @@ class PassOver : public testing::TestWithParam<MeshAxis> {
   TempFolder folder_;
 };
 
-TEST_P(PassOver, AbortNamesStepBatchRankAndTensor) {
+TEST_P(PassOver, AbortNamesTheStepBatchRankAndTensor) {
   const Rare rare = rare_token(13);
   const TrainConfig job = config("ckpt", NotFinitePolicy::kAbort);
   plant(job, rare.token);
@@ -132,7 +134,7 @@ TEST_P(PassOver, AbortNamesStepBatchRankAndTensor) {
   EXPECT_FALSE(fs::exists(folder_.file("ckpt/" + std::to_string(rare.batch + 1))));
 }
 
-TEST_P(PassOver, SkipGoesOnWithTheNextBatch) {
+TEST_P(PassOver, SkipContinuesWithTheNextBatch) {
   const Rare rare = rare_token(13);
   const TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
   plant(job, rare.token);
@@ -147,7 +149,7 @@ TEST_P(PassOver, SkipGoesOnWithTheNextBatch) {
   EXPECT_EQ(samples_of("ckpt", rare.batch + 1), static_cast<uint64_t>(2 * (rare.batch + 2)));
   EXPECT_EQ(samples_of("ckpt", 12), 26U);
 
-  // A restart from before the batch and one from after it make the same.
+  // Restarts from before the batch and from after it give the same result.
   for (const int64_t step : {rare.batch, rare.batch + 1}) {
     const std::string again = "from" + std::to_string(step);
     TrainConfig rest = config(again, NotFinitePolicy::kSkip);
@@ -161,8 +163,8 @@ TEST_P(PassOver, SkipGoesOnWithTheNextBatch) {
   }
 }
 
-// Nothing of a batch that was passed over is in the scales: a run that never saw it ends the same.
-TEST_P(PassOver, SkipLeavesTheScales) {
+// A skipped batch does not affect the scales: a run that never reads it ends with the same ones.
+TEST_P(PassOver, SkipDoesNotChangeTheScales) {
   const Rare rare = rare_token(13);
   TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
   job.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 16};
@@ -184,8 +186,8 @@ TEST_P(PassOver, SkipLeavesTheScales) {
   EXPECT_EQ(bytes_of("spared", 12), bytes_of("ckpt", 12));
 }
 
-TEST_P(PassOver, RollbackGoesBackAndOnBehindTheBatch) {
-  const Rare rare = rare_token(15);  // as many as both attempts read
+TEST_P(PassOver, RollbackReturnsAndContinuesAfterTheBatch) {
+  const Rare rare = rare_token(15);  // as many batches as both attempts read
   TrainConfig job = config("ckpt", NotFinitePolicy::kRollback);
   job.checkpoint_period = 3;
   plant(job, rare.token);
@@ -197,18 +199,18 @@ TEST_P(PassOver, RollbackGoesBackAndOnBehindTheBatch) {
                            : absl::StrCat("steps ", newest, " to ", rare.batch - 1, " are undone");
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("back to the newest checkpoint, number 1 of at most 4"),
-                    HasSubstr(absl::StrCat("rollback: on with step ", newest, "; ", undone,
+                    HasSubstr(absl::StrCat("rollback: resuming with step ", newest, "; ", undone,
                                            ", and global samples ", 2 * newest, " to ",
                                            2 * rare.batch + 1, " are not trained on again"))));
   EXPECT_THAT(result.out, HasSubstr("restored checkpoint " + folder_.file("ckpt/") +
                                     std::to_string(newest) + ": "));
-  // Steps 0 … batch - 1, then from the checkpoint's on.
+  // Steps 0 … batch - 1, then from the checkpoint's step on.
   EXPECT_EQ(result.records[0].size(), static_cast<size_t>(rare.batch + 12 - newest));
   EXPECT_EQ(result.records[0][static_cast<size_t>(rare.batch)].step, newest);
   EXPECT_EQ(samples_of("ckpt", 12), static_cast<uint64_t>(2 * (rare.batch + 1 + 12 - newest)));
 }
 
-TEST_P(PassOver, RollbackWithoutACheckpointBeginsAnew) {
+TEST_P(PassOver, RollbackWithoutACheckpointStartsAnew) {
   TrainConfig job = on_axis(tiny_config(2));
   job.optimizer.learning_rate = 1e30;
   job.optimizer.warmup_steps = 0;
@@ -218,9 +220,10 @@ TEST_P(PassOver, RollbackWithoutACheckpointBeginsAnew) {
   job.not_finite_policy = NotFinitePolicy::kRollback;
   const RunResult result = run(job);
   EXPECT_THAT(result.codes, Each(ExitCode::kNotFinite));
-  EXPECT_THAT(result.err, AllOf(HasSubstr("number 4 of at most 4"),
-                                HasSubstr("the job went back to this checkpoint 4 times already")));
-  // Every attempt makes the same first step from the same parameters.
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("number 4 of at most 4"),
+                    HasSubstr("the job has returned to this checkpoint 4 times already")));
+  // Every attempt computes the same first step from the same parameters.
   const std::vector<double> losses = result.losses();
   ASSERT_EQ(losses.size() % (kRollbacksMax + 1), 0U);
   const size_t attempt = losses.size() / (kRollbacksMax + 1);
@@ -228,8 +231,8 @@ TEST_P(PassOver, RollbackWithoutACheckpointBeginsAnew) {
   EXPECT_EQ(losses[0], losses[attempt * kRollbacksMax]);
 }
 
-TEST_P(PassOver, RollbackWithoutACheckpointResetsWhatWasTrained) {
-  const Rare rare = rare_token(20);  // as many as both attempts read
+TEST_P(PassOver, RollbackWithoutACheckpointResetsTrainedParameters) {
+  const Rare rare = rare_token(20);  // as many batches as both attempts read
   TrainConfig job = config("gone", NotFinitePolicy::kRollback);
   job.checkpoint_period = 1000;
   job.optimizer.learning_rate = 1e-2;
@@ -248,8 +251,8 @@ TEST_P(PassOver, RollbackWithoutACheckpointResetsWhatWasTrained) {
   EXPECT_EQ(std::vector<double>(losses.begin() + rare.batch, losses.end()), reference.losses());
 }
 
-// Once training has begun nothing is bad input, which is not tried again.
-TEST_P(PassOver, RollbackThatCannotRestoreIsAFailure) {
+// After training has begun no error is bad input, which is not retried.
+TEST_P(PassOver, ARollbackThatCannotRestoreIsAFailure) {
   const Rare rare = rare_token(13);
   TrainConfig job = config("ckpt", NotFinitePolicy::kRollback);
   job.checkpoint_period = 1000;
@@ -287,8 +290,8 @@ TEST_P(PassOver, PoisonedParametersEndSkippingToo) {
   EXPECT_TRUE(result.records[0].empty());
 }
 
-// A rank that is asked to stop while a step is passed over leaves after it, and saves nothing new.
-TEST_P(PassOver, AStopIsHeard) {
+// A rank that is asked to stop while a batch is skipped leaves after it, and saves nothing new.
+TEST_P(PassOver, AStopDuringASkipIsHonoured) {
   const Rare rare = rare_token(13);
   const TrainConfig job = config("ckpt", NotFinitePolicy::kSkip);
   plant(job, rare.token);

@@ -1,4 +1,4 @@
-// Stopping and going on: the resumed run is the undisturbed one, bit for bit.
+// Stopping and resuming: the resumed run equals the undisturbed one, bit for bit.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -42,8 +42,8 @@ class Resume : public testing::Test {
     return checkpoint_bytes(folder);
   }
 
-  // `configured(name)` is a run that saves its checkpoints in that folder: one that is left in its middle and begun again
-  // ends as one that is not.
+  // `configured(name)` is a run whose checkpoints are in that folder. Checks that a run that is
+  // interrupted and resumed ends like one that is not.
   template <class Configured>
   void expect_goes_on(const Configured& configured) {
     const RunResult whole = run(configured("whole"));
@@ -65,7 +65,7 @@ class Resume : public testing::Test {
 TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
   const RunResult whole = run(config("whole"));
   ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
-  // Rank 1 alone is asked to stop: all ranks leave after the same step.
+  // Only rank 1 is asked to stop: all ranks leave after the same step.
   const RunResult first =
       run(config("parts"), [](int rank, const StepRecord& record, std::atomic<bool>& stop) {
         if (rank == 1 && record.step == 6) stop = true;
@@ -85,8 +85,9 @@ TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
   EXPECT_EQ(model_bytes("whole", 20), model_bytes("parts", 20));
 }
 
-// What is saved while the training goes on is what a training that waits for the disk saves, at each period.
-TEST_F(Resume, InTheBackgroundIsTheSameAsWaiting) {
+// Background saves during training equal those of a training that waits for the disk, at each
+// period.
+TEST_F(Resume, BackgroundSavesEqualSynchronousOnes) {
   for (const bool background : {false, true}) {
     TrainConfig with = config(background ? "background" : "waiting");
     with.async_checkpointing = background;
@@ -108,10 +109,10 @@ TEST_F(Resume, InTheBackgroundIsTheSameAsWaiting) {
     EXPECT_EQ(model_bytes("background", step), model_bytes("waiting", step)) << step;
 }
 
-TEST_F(Resume, ACheckpointOnRequestIsOfTheStepAfterItAndChangesNothing) {
+TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
   TrainConfig asked = config("asked");
   asked.checkpoint_period = 1000;
-  // Rank 1 alone is asked, twice in one step.
+  // Only rank 1 is asked, twice in one step.
   const RunResult result = run_ranks_with_signals(
       {asked, asked}, [](int rank, const StepRecord& record, StopSignals& signals) {
         if (rank == 1 && record.step == 6) signals.checkpoint = true;
@@ -129,8 +130,8 @@ TEST_F(Resume, ACheckpointOnRequestIsOfTheStepAfterItAndChangesNothing) {
   EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
 }
 
-// Each optimizer's state is saved, read and sent to the other ranks as a whole.
-TEST_F(Resume, EveryOptimizerGoesOnBitForBit) {
+// Each optimizer's whole state is saved, read and sent to the other ranks.
+TEST_F(Resume, EveryOptimizerResumesBitForBit) {
   for (const OptimizerType type :
        {OptimizerType::kAdamPax, OptimizerType::kSgd, OptimizerType::kAdafactor}) {
     const auto of_type = [&](const std::string& name) {
@@ -144,8 +145,8 @@ TEST_F(Resume, EveryOptimizerGoesOnBitForBit) {
   }
 }
 
-// With moments of half the size, which are rounded as they would have been; and from one type to the other.
-TEST_F(Resume, MomentsInBf16GoOnBitForBit) {
+// Moments in bf16 are stored as rounded during training; and a run may switch between the types.
+TEST_F(Resume, MomentsInBf16ResumeBitForBit) {
   const auto rounded = [&](const std::string& name) {
     TrainConfig with = config("mu-" + name);
     with.optimizer.mu_dtype = ComputeType::kBfloat16;
@@ -170,8 +171,8 @@ TEST_F(Resume, MomentsInBf16GoOnBitForBit) {
   EXPECT_THAT(run(back).codes, Each(ExitCode::kOk));
 }
 
-// Scales, their history and what gradients were rounded with go on, too, and decoding has the scales.
-TEST_F(Resume, EveryQuantizationGoesOnBitForBit) {
+// Scales, their history and the rounding noise resume, too, and decoding uses the scales.
+TEST_F(Resume, EveryQuantizationResumesBitForBit) {
   for (const QuantizationType type :
        {QuantizationType::kInt8, QuantizationType::kFp8Delayed, QuantizationType::kFp8Current}) {
     const auto of_type = [&](const std::string& name) {
@@ -189,7 +190,7 @@ TEST_F(Resume, EveryQuantizationGoesOnBitForBit) {
   }
 }
 
-TEST_F(Resume, WithScalesThatTheCheckpointHasNotIsRefused) {
+TEST_F(Resume, ACheckpointWithoutTheNeededScalesIsRefused) {
   TrainConfig first = config("plain");
   first.steps = 5;
   ASSERT_THAT(run(first).codes, Each(ExitCode::kOk));
@@ -212,8 +213,8 @@ TEST_F(Resume, AnotherOptimizerIsRefusedWithBothNames) {
                                     "cannot use; set opt_type=adamw, or another run_name"));
 }
 
-// The folder of a file system that this node has not mounted is empty.
-TEST_F(Resume, WithoutTheCheckpointThatTheJobHadItDoesNotBeginAnew) {
+// On a node that has not mounted the file system the folder is empty.
+TEST_F(Resume, AMissingKnownCheckpointIsAnErrorAndNoNewStart) {
   const std::vector<TrainConfig> configs(2, config("gone"));
   const auto after = [&](uint64_t known) {
     return run_ranks_with_signals(
@@ -242,7 +243,7 @@ TEST_F(Resume, FallsBackFromATornCheckpoint) {
   EXPECT_EQ(model_bytes("whole", 20), model_bytes("torn", 20));
 }
 
-TEST_F(Resume, OnAnotherNumberOfRanksGoesOnWithTheSameData) {
+TEST_F(Resume, AnotherNumberOfRanksResumesWithTheSameData) {
   const RunResult whole = run(config("whole"));
   fs::create_directories(folder_.file("four"));
   fs::copy(folder_.file("whole/10"), folder_.file("four/10"), fs::copy_options::recursive);
@@ -252,7 +253,8 @@ TEST_F(Resume, OnAnotherNumberOfRanksGoesOnWithTheSameData) {
   for (size_t i = 0; i < 10; ++i) EXPECT_NEAR(four.losses()[i] / whole.losses()[i + 10], 1, 1e-5);
 }
 
-// Ranks that share the storage of the model save it together, in the background and at the end, and go on from it.
+// Ranks that share the storage of the model save it together, in the background and at the end, and
+// resume from it.
 TEST_F(Resume, OfShardsIsBitIdentical) {
   const auto sharded = [&](const std::string& name) {
     TrainConfig with = config(name, 4);
@@ -272,7 +274,7 @@ TEST_F(Resume, OfShardsIsBitIdentical) {
       << "of the ranks that are first along data";
 }
 
-// From one rank to many and back: the curve goes on.
+// From one rank to many and back: the loss curve continues.
 class ResumeElsewhere : public Resume {
  protected:
   void expect_the_same_curve(const ExpertConfig& experts, const std::vector<Degrees>& meshes);
@@ -308,16 +310,16 @@ void ResumeElsewhere::expect_the_same_curve(const ExpertConfig& experts,
   }
 }
 
-TEST_F(ResumeElsewhere, OnAnyMeshGoesOnWithTheSameCurve) {
+TEST_F(ResumeElsewhere, AnyMeshContinuesTheSameCurve) {
   expect_the_same_curve({}, {{1, 1, 4, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1}});
 }
 
-TEST_F(ResumeElsewhere, SoDoExpertsOfOtherRanks) {
+TEST_F(ResumeElsewhere, ExpertsOnOtherRanksContinueTheSameCurve) {
   expect_the_same_curve({.count = 4, .per_token = 2, .mlp_dim = 24, .capacity_factor = 1},
                         {{1, 1, 1, 1, 1, 2, 1}, {1, 1, 1, 1, 1, 4, 1}, {1, 1, 2, 1, 1, 1, 1}});
 }
 
-// Puts a file in the place of the checkpoint directory after `step`.
+// Replaces the checkpoint directory by a file after `step`.
 StepHook lose_directory(const std::string& directory, int64_t step) {
   return [=](int rank, const StepRecord& record, std::atomic<bool>&) {
     if (rank != 0 || record.step != step) return;
@@ -326,8 +328,9 @@ StepHook lose_directory(const std::string& directory, int64_t step) {
   };
 }
 
-// Of the four saves the first succeeds, the next two are warnings, and the last one of all must not fail.
-TEST_F(Resume, ACheckpointThatCannotBeSavedIsAWarningUntilTheEnd) {
+// There are four saves: the first succeeds, the next two fail with warnings, and the last one must
+// not fail.
+TEST_F(Resume, AFailedSaveIsAWarningExceptForTheLastOne) {
   TrainConfig blocking = config("gone");
   blocking.async_checkpointing = false;
   const RunResult result = run(blocking, lose_directory(folder_.file("gone"), 7));
@@ -335,10 +338,12 @@ TEST_F(Resume, ACheckpointThatCannotBeSavedIsAWarningUntilTheEnd) {
   EXPECT_EQ(result.codes[1], ExitCode::kOk) << "nothing was wrong with its steps";
   EXPECT_EQ(result.records[0].size(), 20U);
   EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 10 is not saved: "));
-  EXPECT_THAT(result.err, HasSubstr("the job goes on (failure 1 in a row; number 3 ends it)"));
-  EXPECT_THAT(result.err, HasSubstr("the job goes on (failure 2 in a row; number 3 ends it)"));
+  EXPECT_THAT(result.err,
+              HasSubstr("training continues (failure 1 in a row; number 3 ends the job)"));
+  EXPECT_THAT(result.err,
+              HasSubstr("training continues (failure 2 in a row; number 3 ends the job)"));
   EXPECT_THAT(result.err, HasSubstr("rank 0: checkpoint: checkpoint of step 20 is not saved: "));
-  // Rank 0 saved step 5; rank 1 cannot know.
+  // Rank 0 saved step 5; rank 1 has no information about it.
   EXPECT_EQ(result.checkpoint_steps, (std::vector<int64_t>{5, -1}));
 }
 
@@ -349,10 +354,10 @@ TEST_F(Resume, TheThirdFailureInARowEndsTheJob) {
   EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 5 is not saved: "));
   EXPECT_THAT(result.err, HasSubstr("warning: checkpoint of step 10 is not saved: "));
   EXPECT_THAT(result.err, ContainsRegex("rank 0: checkpoint: checkpoint of step 15 is not saved: "
-                                        "[^\n]*; so were the 2 checkpoints before it"));
+                                        "[^\n]*; the 2 checkpoints before it failed, too"));
 }
 
-TEST_F(Resume, ARankWhoseDirectoryWasTakenEndsWithOneSentence) {
+TEST_F(Resume, ARankWhoseDirectoryIsTakenEndsWithOneSentence) {
   const RunResult result =
       run(config("taken", 1), [&](int, const StepRecord& record, std::atomic<bool>&) {
         if (record.step != 7) return;

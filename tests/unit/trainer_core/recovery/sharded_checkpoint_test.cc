@@ -1,5 +1,5 @@
-// Checkpoints of meshes: what ranks have written together any other mesh restores, bit for bit; and whatever fails or dies, a whole
-// checkpoint is there.
+// Checkpoints of meshes: any mesh restores the checkpoint of any other bit for bit; and whatever
+// fails or dies, a whole checkpoint remains.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class ShardedCheckpoint : public testing::Test {
     return CheckpointStore(directory(), keep, /*file_bytes=*/64 << 10);
   }
 
-  // Every writer's status, in the order of ranks; `step` is the seed.
+  // Returns every writer's status, in rank order; `step` is the seed.
   std::vector<absl::Status> save(const ModelConfig& model, const OptimizerConfig& optimizer,
                                  const Mesh& mesh, int64_t step) {
     std::vector<absl::Status> ends(static_cast<size_t>(mesh.ranks()));
@@ -59,7 +59,7 @@ class ShardedCheckpoint : public testing::Test {
     std::vector<absl::StatusOr<int64_t>> steps;  // by rank; -1: none
     std::vector<std::string> notes;
   };
-  // Each reader is checked to have the numbers of the step that it says.
+  // Checks that each reader has the values of the step that it returns.
   Restored restore(const ModelConfig& model, const OptimizerConfig& optimizer, const Mesh& mesh) {
     Restored restored{std::vector<absl::StatusOr<int64_t>>(static_cast<size_t>(mesh.ranks()), -1),
                       {}};
@@ -85,7 +85,7 @@ class ShardedCheckpoint : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(ShardedCheckpoint, OfAnyMeshIsRestoredByAnyOther) {
+TEST_F(ShardedCheckpoint, AnyMeshRestoresACheckpointOfAnyOther) {
   std::mt19937_64 random(6);
   const std::vector<ModelConfig> models = {sharded_llama(), sharded_gpt(), sharded_glam()};
   std::vector<Mesh> meshes;
@@ -102,7 +102,7 @@ TEST_F(ShardedCheckpoint, OfAnyMeshIsRestoredByAnyOther) {
     ModelConfig model = models[random() % models.size()];
     if (round % 4 == 0) model.quantization.type = QuantizationType::kFp8Delayed;
     if (model.quantization.enabled()) model.experts = {};
-    // Matrices that Adafactor factors cost the other stateful_optimizers too much.
+    // Matrices that Adafactor factors would make the other stateful_optimizers too slow.
     OptimizerConfig optimizer = stateful_optimizers()[random() % 3];
     if (optimizer.type == OptimizerType::kAdafactor) {
       model.emb_dim = 130;
@@ -127,8 +127,8 @@ TEST_F(ShardedCheckpoint, OfAnyMeshIsRestoredByAnyOther) {
   }
 }
 
-// 24 MB of parameters: whoever has an eighth reads an eighth, but for the blocks at its ends.
-TEST_F(ShardedCheckpoint, ARankReadsWhatItNeeds) {
+// 24 MB of parameters: a rank that holds an eighth reads an eighth, plus the blocks at its ends.
+TEST_F(ShardedCheckpoint, ARankReadsOnlyItsPart) {
   ModelConfig model = sharded_llama();
   model.vocab_size = 6'000;
   model.emb_dim = 1'000;
@@ -146,7 +146,8 @@ TEST_F(ShardedCheckpoint, ARankReadsWhatItNeeds) {
                                    rank.blocks().params, &bytes);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_TRUE(rank.has(1));
-    // Files are of 64 KiB here, and so are the blocks that are verified; each box may begin and end in the middle of one.
+    // Files and verified blocks are of 64 KiB here; each box may begin and end in the middle of
+    // one.
     const uint64_t wanted = rank.params.size() * sizeof(float);
     EXPECT_GE(bytes + 100, wanted);
     EXPECT_LE(bytes, wanted + 2 * rank.layout.params.held.size() * (68 << 10));
@@ -154,7 +155,7 @@ TEST_F(ShardedCheckpoint, ARankReadsWhatItNeeds) {
   }
 }
 
-// Peers of which one goes away at its `last`th message.
+// Peers of which one leaves at its `last`th message.
 class LeavingPeers : public CheckpointPeers {
  public:
   LeavingPeers(GroupPeers& peers, ProcessGroups& groups, int last)
@@ -182,8 +183,8 @@ class LeavingPeers : public CheckpointPeers {
   int left_;
 };
 
-// A rank that dies in a save, whichever it is and wherever: the old checkpoint is there, or the new one is, whole.
-TEST_F(ShardedCheckpoint, ARankThatIsLostLosesNothing) {
+// A rank dies during a save, each one at each message: the old checkpoint or the new one is whole.
+TEST_F(ShardedCheckpoint, ALostRankLosesNoCheckpoint) {
   const ModelConfig model = sharded_llama();
   const OptimizerConfig optimizer;
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 2});
@@ -224,15 +225,15 @@ TEST_F(ShardedCheckpoint, ARankWhoseDiskFailsIsNamedAndNothingIsPublished) {
   on_mesh(mesh, [&](ProcessGroups& groups) {
     Rank rank(sharded_llama(), {}, mesh, groups.rank());
     GroupPeers peers(groups, kAllButData, 1);
-    // A folder lies where rank 2 would write: its owner's folder is made while the others wait for it.
+    // A folder with the name of rank 2's file: it is created while the others wait for rank 2.
     class Meddler : public LeavingPeers {
      public:
       Meddler(GroupPeers& all, ProcessGroups& of, std::string path)
           : LeavingPeers(all, of, 1000), path_(std::move(path)) {}
       absl::StatusOr<std::string> share(std::string_view leaders) override {
-        auto told = LeavingPeers::share(leaders);
+        auto shared = LeavingPeers::share(leaders);
         if (rank() == 2) fs::create_directories(path_);
-        return told;
+        return shared;
       }
 
      private:
@@ -251,14 +252,14 @@ TEST_F(ShardedCheckpoint, ARankWhoseDiskFailsIsNamedAndNothingIsPublished) {
   EXPECT_EQ(*restore(sharded_llama(), {}, mesh).steps[2], 1);
 }
 
-// What one rank cannot read nobody goes on with: all fall back together, and say whose fault it is.
+// If one rank cannot read a checkpoint, all fall back together, and name that rank.
 TEST_F(ShardedCheckpoint, AllFallBackTogether) {
   const Mesh mesh = mesh_with({2, 1, 4, 1, 1, 1, 1});
   for (const int64_t step : {1, 2, 3}) {
     for (const absl::Status& status : save(sharded_llama(), {}, mesh, step))
       ASSERT_TRUE(status.ok()) << status;
   }
-  // The numbers of rank 2 alone.
+  // The values of rank 2 only.
   const std::string damaged = directory() + "/3/optimizer-00002-00000.safetensors";
   std::string bytes = read_file(damaged);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
@@ -278,15 +279,15 @@ TEST_F(ShardedCheckpoint, AllFallBackTogether) {
   EXPECT_THAT(restored.notes[1], HasSubstr("/2 is passed over: it has no model-00003-00000"));
 }
 
-// Rank 2's file system shows its file only after others have seen it: no damage, and nobody falls back.
-TEST_F(ShardedCheckpoint, AFileThatARankSeesLaterIsWaitedFor) {
+// Rank 2's file system shows its file later than the others': that is no damage, and no fallback.
+TEST_F(ShardedCheckpoint, AFileThatAppearsLaterIsWaitedFor) {
   const Mesh mesh = mesh_with({1, 1, 3, 1, 1, 1, 1});
   for (const int64_t step : {1, 2}) {
     for (const absl::Status& status : save(sharded_llama(), {}, mesh, step))
       ASSERT_TRUE(status.ok()) << status;
   }
   const std::string file = directory() + "/2/model-00002-00000.safetensors";
-  // Hidden from rank 2 once the leader has named the step, and shown again.
+  // Hidden from rank 2 once the leader has named the step, and shown later.
   class Hider : public LeavingPeers {
    public:
     Hider(GroupPeers& all, ProcessGroups& of, std::string path)
@@ -295,14 +296,14 @@ TEST_F(ShardedCheckpoint, AFileThatARankSeesLaterIsWaitedFor) {
       if (shows_.joinable()) shows_.join();
     }
     absl::StatusOr<std::string> share(std::string_view leaders) override {
-      auto told = LeavingPeers::share(leaders);
-      if (rank() != 2 || shows_.joinable()) return told;
+      auto shared = LeavingPeers::share(leaders);
+      if (rank() != 2 || shows_.joinable()) return shared;
       fs::rename(path_, path_ + ".hidden");
       shows_ = std::thread([this] {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         fs::rename(path_ + ".hidden", path_);
       });
-      return told;
+      return shared;
     }
 
    private:
@@ -323,7 +324,7 @@ TEST_F(ShardedCheckpoint, AFileThatARankSeesLaterIsWaitedFor) {
   });
 }
 
-TEST_F(ShardedCheckpoint, OfAnotherModelIsRefusedOnAllRanks) {
+TEST_F(ShardedCheckpoint, AnotherModelIsRefusedOnAllRanks) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   for (const absl::Status& status : save(sharded_llama(), {}, mesh, 1)) ASSERT_TRUE(status.ok());
   ModelConfig other = sharded_llama();
@@ -347,7 +348,7 @@ TEST_F(ShardedCheckpoint, ADirectoryThatIsNotSharedIsRefused) {
   });
 }
 
-TEST_F(ShardedCheckpoint, RanksThatHaveCompletedOtherStepsSaveNothing) {
+TEST_F(ShardedCheckpoint, RanksAtDifferentStepsSaveNothing) {
   const Mesh mesh = mesh_with({1, 1, 2, 1, 1, 1, 1});
   ASSERT_TRUE(store().prepare().ok());
   on_mesh(mesh, [&](ProcessGroups& groups) {

@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// The files of a folder, read as TensorBoard does: records whose checksums are right.
+// Reads the files of a folder as TensorBoard does, and verifies the checksums of their records.
 std::vector<std::string> records(const std::string& folder) {
   std::vector<std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -39,14 +39,15 @@ TEST(EventFileTest, AFrameHasItsLengthAndTwoMaskedChecksums) {
   ASSERT_EQ(frame.size(), 8 + 4 + 9 + 4);
   EXPECT_EQ(frame.substr(0, 8), std::string("\x09\0\0\0\0\0\0\0", 8));
   EXPECT_EQ(frame.substr(12, 9), "123456789");
-  // RFC 3720's check value, rotated by 15 bits and moved.
+  // RFC 3720's check value, rotated by 15 bits and offset.
   const uint32_t masked = masked_crc32c(0xE3069283U);
   for (size_t i = 0; i < 4; ++i)
     EXPECT_EQ(static_cast<unsigned char>(frame[21 + i]), masked >> (8 * i) & 0xFF);
 }
 
-// Bytes by hand from the messages' field numbers; that the real TensorBoard reads them is tests/e2e/test_tensorboard.py's.
-TEST(EventFileTest, ScalarsAreEventsBehindAVersionAndAStart) {
+// Expected bytes written by hand from the messages' field numbers; tests/e2e/test_tensorboard.py
+// reads such a file with the real TensorBoard.
+TEST(EventFileTest, ScalarEventsFollowAVersionAndAStart) {
   const TempFolder folder;
   const std::string events = folder.file("run/tensorboard");
   auto file = EventFile::open(events, 1'500'000'000);
@@ -64,7 +65,7 @@ TEST(EventFileTest, ScalarsAreEventsBehindAVersionAndAStart) {
   EXPECT_EQ(found[3], at_2_5 + step_301 + std::string("\x2A\0", 2));
 }
 
-TEST(EventFileTest, AFolderThatCannotBeMadeIsNamed) {
+TEST(EventFileTest, AFolderThatCannotBeCreatedIsNamed) {
   const TempFolder folder;
   std::ofstream(folder.file("file")) << "x";
   const auto file = EventFile::open(folder.file("file/tensorboard"), 1);

@@ -5,7 +5,7 @@
 namespace muster::trainer {
 namespace {
 
-// Pax's GLaM126M64E: 12 layers, 6 of them with two of 64 experts for a token.
+// Pax's GLaM126M64E: 12 layers, 6 of them with 64 experts, two of which compute a token.
 TrainConfig glam() {
   TrainConfig config;
   config.model = {.vocab_size = 50'304,
@@ -29,20 +29,20 @@ TrainConfig glam() {
 
 constexpr double kTera = 1e12;
 
-// Three passes of a multiplication and an addition for each weight that multiplies a token: attention 28,311,552, gated
-// MLPs 42,467,328, routers and two of the experts without gates 56,918,016, head 38,633,472.
-TEST(Flops, CountTheExpertsThatWork) {
+// Three passes of one multiplication and one addition per weight and token: attention 28,311,552,
+// gated MLPs 42,467,328, routers and two experts without gates 56,918,016, head 38,633,472.
+TEST(Flops, CountOnlyTheActiveExperts) {
   const StepTflops flops = step_tflops(glam());
   EXPECT_NEAR(flops.learnable, 6.0 * 166'330'368 * 4 * 2048 / kTera, 1e-9);
   EXPECT_NEAR(flops.attention, 12.0 * 12 * 4 * 2048 * 2048 * 12 * 64 / kTera, 1e-9);
   EXPECT_EQ(flops.attention_causal, flops.attention / 2);
 }
 
-// A gate is a third matrix, of the MLP or of the experts.
-TEST(Flops, CountGatesWhereTheyAre) {
+// A gate is a third matrix of the MLP or of the experts.
+TEST(Flops, CountGates) {
   TrainConfig config = glam();
   const double plain = step_tflops(config).learnable;
-  const double matrix = 6.0 * 768 * 3072 * 4 * 2048 / kTera;  // of every token, in one layer
+  const double matrix = 6.0 * 768 * 3072 * 4 * 2048 / kTera;  // for all tokens, in one layer
   config.model.gated_mlp = false;
   EXPECT_NEAR(plain - step_tflops(config).learnable, 6 * matrix, 1e-9);
   config.model.experts.gated = true;
@@ -52,7 +52,7 @@ TEST(Flops, CountGatesWhereTheyAre) {
 TEST(Flops, OfADenseModel) {
   TrainConfig dense = glam();
   dense.model.experts = {};
-  // MaxText: 6 times the weights but the embeddings'.
+  // MaxText: 6 times the weights without the embeddings.
   EXPECT_NEAR(step_tflops(dense).learnable,
               6.0 * (28'311'552 + 2 * 42'467'328 + 38'633'472) * 4 * 2048 / kTera, 1e-9);
 }

@@ -20,7 +20,7 @@ StepRecord record() {
   return record;
 }
 
-TEST(StepLog, TheStepLineIsMaxTextsToTheLetter) {
+TEST(StepLog, TheStepLineMatchesMaxTextExactly) {
   EXPECT_EQ(step_line(record()),
             "completed step: 49, seconds: 7.908, TFLOP/s/device: 460.480, Tokens/s/device: "
             "1035.970, total_weights: 524288, loss: 0.000");
@@ -87,7 +87,7 @@ TEST(Flops, AgreeWithMaxTextForLlama2) {
   EXPECT_NEAR(giga_per_token(step_tflops(config).total()), 444.5, 0.05);
 }
 
-// MaxText's: the router, and as many experts as a token visits; layers without experts have their MLP.
+// MaxText counts the router and the experts per token; layers without experts count their MLP.
 TEST(StepTflops, OfExperts) {
   TrainConfig config;
   config.per_device_batch_size = 1;
@@ -100,13 +100,14 @@ TEST(StepTflops, OfExperts) {
   const double dense = step_tflops(config).learnable;
   config.model.experts = {
       .count = 6, .per_token = 2, .mlp_dim = 3, .layer_step = 2, .gated = false};
-  // Per token and column of the input, forward: three products of the MLP; the router, and two products of two experts.
+  // Per token and input column, forward: three GEMMs of the MLP; the router, and two GEMMs of each
+  // of two experts.
   const double mlp = 3 * 7, experts = 6 + 2 * 2 * 3;
   EXPECT_NEAR(step_tflops(config).learnable - dense, 3e-12 * 2 * 10 * 4 * (experts - mlp), 1e-20);
 }
 
-// MaxText counts len(mlp_activations) + 1 products: three with a gate, two without.
-TEST(Flops, AnMlpWithoutAGateHasTwoProducts) {
+// MaxText counts len(mlp_activations) + 1 GEMMs: three with a gate, two without.
+TEST(Flops, AnMlpWithoutAGateHasTwoGemms) {
   TrainConfig config;
   config.per_device_batch_size = 4;
   config.max_target_length = 2048;

@@ -1,4 +1,4 @@
-// A rank that disagrees is named before the first step, with what it has otherwise.
+// A rank that disagrees is named before the first step, with the difference.
 #include "trainer_core/startup/agreement.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-// What each rank of a world says of its config.
+// Returns each rank's status for its config.
 std::vector<std::string> said_of(const std::vector<TrainConfig>& configs) {
   const LocalWorld world(static_cast<int>(configs.size()), std::chrono::milliseconds(20'000));
   std::vector<std::string> said(configs.size());
@@ -35,7 +35,7 @@ std::vector<std::string> said_of(const std::vector<TrainConfig>& configs) {
   return said;
 }
 
-TEST(Agreement, TheFirstKeyOfTheFirstRankIsNamedOnAllRanks) {
+TEST(Agreement, TheFirstDifferingKeyAndRankAreNamedOnAllRanks) {
   const TrainConfig config = tiny_config(4);
   EXPECT_THAT(said_of({config, config, config, config}), Each(IsEmpty()));
   TrainConfig other = config, third = config;
@@ -47,8 +47,8 @@ TEST(Agreement, TheFirstKeyOfTheFirstRankIsNamedOnAllRanks) {
                          HasSubstr("every rank needs the same file"))));
 }
 
-// Ranks whose meshes differ have no group in common but that of everyone.
-TEST(Agreement, AnotherMeshIsNoHang) {
+// Ranks with different meshes have only the group of all ranks in common.
+TEST(Agreement, ADifferentMeshDoesNotHang) {
   const TrainConfig config = tiny_config(4);
   TrainConfig other = config;
   other.mesh.ici = {2, 1, 2, 1, 1, 1, 1};
@@ -56,7 +56,7 @@ TEST(Agreement, AnotherMeshIsNoHang) {
               Each(HasSubstr("rank 3 has another config than rank 0: ici_")));
 }
 
-// On a mesh of shards the ranks along data have the same: one number of one of them is another.
+// On a mesh of shards the ranks along data have the same state: one element on one of them differs.
 TEST(Agreement, TheFirstParameterIsNamed) {
   TrainConfig config = tiny_config(4);
   config.mesh.ici = {2, 1, 2, 1, 1, 1, 1};

@@ -1,4 +1,4 @@
-// Builds without CUDA; tests/gpu/emulated has the others.
+// For builds without CUDA; tests/gpu/emulated tests the others.
 #include "trainer_core/startup/choose_backend.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 bool has_gpu() { return gpu_backend({}).ok(); }
 
-TEST(ChooseBackend, TheCpuIsAlwaysThere) {
+TEST(ChooseBackend, TheCpuIsAlwaysAvailable) {
   const auto chosen = choose_backend(Hardware::kCpu, 3, {});
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ(chosen->hardware, Hardware::kCpu);

@@ -1,4 +1,5 @@
-// Figures of other people's libraries: that they are of the communicators which a mesh has.
+// Reserves that depend on libraries: they must match the communicators and graphs of the config's
+// mesh.
 #include "trainer_core/startup/device_reserve.h"
 
 #include <gtest/gtest.h>
@@ -19,19 +20,20 @@ TrainConfig on_axes(std::vector<std::pair<MeshAxis, int32_t>> axes) {
   return config;
 }
 
-TEST(DeviceReserve, NcclIsOfTheCommunicators) {
+TEST(DeviceReserve, NcclBytesFollowTheCommunicators) {
   EXPECT_EQ(nccl_bytes(tiny_config(1)), 0U);
-  // Gathers and scatters of parameters, whatever the number of ranks; sums of gradients.
+  // All-gathers and reduce-scatters of parameters, for any number of ranks; all-reduces of
+  // gradients.
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kFsdp, 2}})), kCollective);
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kFsdp, 8}})), kCollective);
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kData, 2}})), kCollective);
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kData, 2}, {MeshAxis::kFsdp, 2}})), 2 * kCollective);
-  // Rows of the stream, and parameters that tensor ranks all have.
+  // Rows of the stream, and parameters that all tensor ranks have.
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kTensor, 2}})), 2 * kCollective);
 }
 
-// Beside the parameters' gathers, which are along these axes, too.
-TEST(DeviceReserve, PeersAreThoseWhoAreSentTo) {
+// In addition to the parameters' gathers along the same axes.
+TEST(DeviceReserve, NcclBytesIncludePointToPointPeers) {
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kSequence, 4}})), kCollective + 3 * kPeer);
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kContext, 2}})), kCollective + kPeer);
   EXPECT_EQ(nccl_bytes(on_axes({{MeshAxis::kContext, 4}})), kCollective + 2 * kPeer);
@@ -41,7 +43,7 @@ TEST(DeviceReserve, PeersAreThoseWhoAreSentTo) {
   EXPECT_EQ(nccl_bytes(experts), kCollective + 3 * kPeer);
 }
 
-TEST(DeviceReserve, GraphsAreOfTheLayersThatARankHas) {
+TEST(DeviceReserve, GraphBytesFollowTheRanksLayers) {
   TrainConfig config = tiny_config(1);
   const auto with_layers = [&](int32_t layers) {
     TrainConfig deep = config;
@@ -56,7 +58,7 @@ TEST(DeviceReserve, GraphsAreOfTheLayersThatARankHas) {
   EXPECT_EQ(graph_bytes(config), 0U);
 }
 
-TEST(DeviceReserve, GraphsAreOfEachKindOfPass) {
+TEST(DeviceReserve, GraphBytesCountEachKindOfPass) {
   const TrainConfig config = tiny_config(1);
   TrainConfig evaluated = config;
   evaluated.eval.interval = 1;
@@ -64,20 +66,21 @@ TEST(DeviceReserve, GraphsAreOfEachKindOfPass) {
   accumulated.gradient_accumulation_steps = 4;
   EXPECT_GT(graph_bytes(evaluated), graph_bytes(config));
   EXPECT_GT(graph_bytes(accumulated), graph_bytes(evaluated)) << "a backward pass has more";
-  // What is scattered begins in each of them, but at zero_stage 1.
+  // A scattered gradient begins in each micro-batch, except with zero_stage 1.
   TrainConfig sharded = on_axes({{MeshAxis::kFsdp, 2}});
   sharded.gradient_accumulation_steps = 4;
   EXPECT_EQ(graph_bytes(sharded), graph_bytes(config));
   sharded.zero_stage = 1;
   EXPECT_EQ(graph_bytes(sharded), graph_bytes(accumulated));
-  // Of two stages the first has one of two layers, with two micro-batches under way, of which one begins gradients.
+  // The first of two stages has one of two layers and two micro-batches in flight; one of these
+  // begins gradients.
   TrainConfig stages = on_axes({{MeshAxis::kPipeline, 2}});
   stages.pipeline_microbatches = 4;
   EXPECT_GT(graph_bytes(stages), graph_bytes(config));
   EXPECT_LT(graph_bytes(stages), graph_bytes(accumulated));
 }
 
-TEST(DeviceReserve, GraphsOfTheHeadAreOfRowsOfLogits) {
+TEST(DeviceReserve, GraphBytesOfTheHeadFollowTheLogitsRows) {
   const auto with_length = [](int32_t length) {
     TrainConfig config = tiny_config(1);
     config.per_device_batch_size = 1;
@@ -91,12 +94,12 @@ TEST(DeviceReserve, GraphsOfTheHeadAreOfRowsOfLogits) {
   EXPECT_EQ(with_length(4096) - with_length(2048), 2 * rows);
 }
 
-TEST(DeviceReserve, GraphsHaveAttentionsParts) {
+TEST(DeviceReserve, GraphBytesIncludeAttentionParts) {
   TrainConfig config = tiny_config(1);
   config.dtype = ComputeType::kBfloat16;
   config.per_device_batch_size = 2;
   config.max_target_length = 4096;
-  config.model.num_query_heads = config.model.num_kv_heads = 32;  // 32 MiB of scores each
+  config.model.num_query_heads = config.model.num_kv_heads = 32;  // 32 MiB of scores per head
   const size_t in_parts = graph_bytes(config);
   EXPECT_EQ(gpu_attention_parts(config), 4);
   config.dtype = ComputeType::kFloat32;
@@ -104,7 +107,7 @@ TEST(DeviceReserve, GraphsHaveAttentionsParts) {
   EXPECT_GT(in_parts, graph_bytes(config));
 }
 
-TEST(DeviceReserve, HasALine) {
+TEST(DeviceReserve, TheLineListsTheReserves) {
   EXPECT_EQ(reserve_line({{"scratch", 64 * kMiB}, {"CUDA context", 512 * kMiB}}),
             "beside the plan on the GPU: 576.0 MiB (scratch 64.0, CUDA context 512.0)");
 }

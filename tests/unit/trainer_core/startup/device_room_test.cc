@@ -1,4 +1,4 @@
-// Refusals of devices that this machine does not have, and whether what they advise is true.
+// Refusals for devices that this machine does not have, and whether their suggestions fit.
 #include "trainer_core/startup/device_room.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Whose activations take most.
+// A config whose activations take most of the memory.
 TrainConfig config_for_gpus() {
   TrainConfig config = along_fsdp(tiny_config(2));
   config.hardware = Hardware::kGpu;
@@ -39,7 +39,7 @@ std::string problem(const TrainConfig& config, std::vector<int32_t> ranks, size_
   return std::string(status.message());
 }
 
-TEST(DeviceRoom, CountsAllRanksOfTheDeviceAndWhatTheyTakeBeside) {
+TEST(DeviceRoom, CountsAllRanksOfTheDeviceAndTheirReserves) {
   const TrainConfig config = config_for_gpus();
   const size_t one = plan_bytes(config, 0) + 1000;
   const size_t both = one + plan_bytes(config, 1) + 1000;
@@ -54,7 +54,7 @@ TEST(DeviceRoom, CountsAllRanksOfTheDeviceAndWhatTheyTakeBeside) {
                     HasSubstr("a GPU for each rank")));
 }
 
-TEST(DeviceRoom, HasTheTableOfThePlan) {
+TEST(DeviceRoom, ReportsThePlansTable) {
   TrainConfig config = config_for_gpus();
   config.remat_policy = RematPolicy::kMinimalOffloaded;
   const std::string text = problem(config, {0}, plan_bytes(config, 0));
@@ -63,7 +63,7 @@ TEST(DeviceRoom, HasTheTableOfThePlan) {
   EXPECT_THAT(text, Not(HasSubstr("offloaded "))) << "that is not the GPU's";
 }
 
-TEST(DeviceRoom, CountsNcclOfTheRanksThatItAdvises) {
+TEST(DeviceRoom, CountsNcclForSuggestedRanks) {
   const TrainConfig config = config_for_gpus();
   DeviceRoom room = room_of(plan_bytes(config, 0) + 1000 + nccl_bytes(config));
   room.nccl = true;
@@ -73,17 +73,17 @@ TEST(DeviceRoom, CountsNcclOfTheRanksThatItAdvises) {
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("\n  context "), HasSubstr("\n  code "), HasSubstr("\n  NCCL "),
                     HasSubstr("\n  together ")));
-  // A rank alone brings nothing together.
+  // A single rank has no collectives.
   TrainConfig alone = tiny_config(1);
   alone.cuda_graphs = false;
   EXPECT_EQ(beside_plan(alone, room).size(), 2U);
   EXPECT_EQ(beside_plan(config, room).size(), 3U);
 }
 
-// Ranks that have a GPU each talk by NCCL, where they have it.
-TEST(DeviceRoom, CountsNcclOfRanksThatItAdvisesToPart) {
+// Ranks with a GPU each use NCCL if it is installed.
+TEST(DeviceRoom, CountsNcclForASuggestedGpuPerRank) {
   TrainConfig config = config_for_gpus();
-  config.per_device_batch_size *= 64;  // so that both never fit on what one has room on with NCCL
+  config.per_device_batch_size *= 64;  // too large for both ranks together, with NCCL counted
   const std::vector<int32_t> both = {0, 1};
   const size_t larger = std::max(plan_bytes(config, 0), plan_bytes(config, 1)) + 1000;
   const auto advice = [&](bool has_nccl, size_t free_bytes) {
@@ -108,7 +108,7 @@ TEST(DeviceRoom, CountsCudaGraphs) {
   EXPECT_THAT(problem(config, {0}, bytes - 1), HasSubstr("\n  CUDA graphs "));
 }
 
-TEST(DeviceRoom, AdvisesWhatFits) {
+TEST(DeviceRoom, SuggestsChangesThatFit) {
   const TrainConfig config = config_for_gpus();
   const size_t bytes = plan_bytes(config, 0);
   const std::string text = problem(config, {0}, bytes);
@@ -124,7 +124,7 @@ TEST(DeviceRoom, AdvisesWhatFits) {
   EXPECT_EQ(problem(wider, {0}, bytes), "");
 }
 
-TEST(DeviceRoom, AdvisesAllOfItTogetherWhereNothingAloneFits) {
+TEST(DeviceRoom, CombinesChangesIfNoneSuffices) {
   TrainConfig config = config_for_gpus();
   TrainConfig least = config;
   least.per_device_batch_size = 1;

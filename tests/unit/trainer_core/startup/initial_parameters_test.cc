@@ -1,4 +1,4 @@
-// load_parameters_path on several ranks: one checkpoint, whatever happens to the folder meanwhile.
+// load_parameters_path on several ranks: all read one checkpoint, whatever happens to the folder.
 #include "trainer_core/startup/initial_parameters.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ class LoadParameters : public testing::Test {
     std::vector<float> whole;  // both ranks' shards in the model's order
     std::string out;
   };
-  // `in_between` runs when rank 0 has found what it will read, and rank 1 has not looked yet.
+  // Calls `in_between` when rank 0 has chosen what to read, and rank 1 has not opened it yet.
   Loaded load(const std::function<void()>& in_between) {
     TrainConfig config = along_fsdp(tiny_config(kRanks));
     config.load_parameters_path = folder_.file("from");
@@ -99,15 +99,15 @@ class LoadParameters : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(LoadParameters, ACheckpointThatIsSavedMeanwhileIsNobodys) {
+TEST_F(LoadParameters, ACheckpointSavedMeanwhileIsIgnored) {
   const Loaded loaded = load([&] { publish("2"); });
   for (const absl::Status& status : loaded.statuses) EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(loaded.whole, parameters_of("1"));
   EXPECT_THAT(loaded.out, HasSubstr("parameters are from " + folder_.file("from/1")));
 }
 
-// Of a rank's own part; all ranks say the same.
-TEST_F(LoadParameters, DamageThatOneRankFindsIsSaidByAll) {
+// Damage in one rank's part is reported by all ranks.
+TEST_F(LoadParameters, DamageFoundByOneRankIsReportedByAll) {
   const std::string file = folder_.file("from/1/model-00000-00000.safetensors");
   std::string bytes = read_file(file);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
@@ -120,7 +120,7 @@ TEST_F(LoadParameters, DamageThatOneRankFindsIsSaidByAll) {
   }
 }
 
-TEST_F(LoadParameters, WhatIsNotThereIsSaidByAll) {
+TEST_F(LoadParameters, AMissingFolderIsReportedByAll) {
   fs::remove_all(folder_.file("from/1"));
   for (const absl::Status& status : load([] {}).statuses) {
     EXPECT_TRUE(absl::IsNotFound(status)) << status;

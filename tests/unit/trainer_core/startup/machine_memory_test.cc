@@ -22,9 +22,9 @@ class MachineMemory : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(MachineMemory, IsUnknownWhereTheKernelDoesNotSay) { EXPECT_EQ(available(), std::nullopt); }
+TEST_F(MachineMemory, IsUnknownWithoutKernelFiles) { EXPECT_EQ(available(), std::nullopt); }
 
-TEST_F(MachineMemory, IsWhatTheKernelSaysWithoutLimits) {
+TEST_F(MachineMemory, IsMemAvailableWithoutLimits) {
   put("proc/meminfo", "MemTotal:       4000 kB\nMemAvailable:   3000 kB\n");
   put("proc/self/cgroup", "0::/user.slice\n");
   put("cgroup/user.slice/memory.max", "max\n");
@@ -41,11 +41,11 @@ TEST_F(MachineMemory, IsBoundByTheTightestGroupOfVersion2) {
   put("cgroup/job.slice/step/memory.max", "900000\n");
   put("cgroup/job.slice/step/memory.current", "50000\n");
   EXPECT_EQ(available(), 500'000U);
-  put("cgroup/job.slice/step/memory.current", "950000\n");  // beyond its limit for a moment
+  put("cgroup/job.slice/step/memory.current", "950000\n");  // temporarily above its limit
   EXPECT_EQ(available(), 0U);
 }
 
-TEST_F(MachineMemory, OfAContainerIsBoundByTheRootThatItSees) {
+TEST_F(MachineMemory, IsBoundByTheRootInAContainer) {
   put("proc/meminfo", "MemAvailable: 3000 kB\n");
   put("proc/self/cgroup", "0::/../../docker/abc\n");
   put("cgroup/memory.max", "2000000\n");

@@ -19,7 +19,7 @@ class NodeCheckTest : public testing::Test {
   NodeCheckOptions options() const {
     return {.work_dir = folder_.path(), .shm_dir = folder_.path(), .memory_bytes = 1 << 20};
   }
-  // The sentence of a check that has to fail.
+  // Returns the sentence of a check that has to fail.
   static std::string failure(const NodeCheckOptions& options) {
     const auto parts = check_node(options);
     EXPECT_FALSE(node_check_passed(parts));
@@ -29,7 +29,7 @@ class NodeCheckTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(NodeCheckTest, ASoundNodePassesAndLeavesNothingBehind) {
+TEST_F(NodeCheckTest, AHealthyNodePassesAndLeavesNoFiles) {
   const auto parts = check_node(options());
   EXPECT_TRUE(node_check_passed(parts)) << node_check_sentence(parts);
   ASSERT_EQ(parts.size(), 6U);
@@ -37,15 +37,15 @@ TEST_F(NodeCheckTest, ASoundNodePassesAndLeavesNothingBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-// Ids come again, and are the same in other containers.
-TEST_F(NodeCheckTest, WhatAKilledCheckOfTheSameProcessIdHasLeftIsNoFault) {
+// Process ids are reused, and repeat in other containers.
+TEST_F(NodeCheckTest, ALeftoverOfTheSameProcessIdIsNoFault) {
   const std::string left = folder_.file("muster-node-check." + std::to_string(getpid()));
   write_file(left, "");
   const auto parts = check_node(options());
   EXPECT_TRUE(node_check_passed(parts)) << node_check_sentence(parts);
 }
 
-TEST_F(NodeCheckTest, AFolderThatIsNotThereIsNamed) {
+TEST_F(NodeCheckTest, AMissingFolderIsNamed) {
   NodeCheckOptions broken = options();
   broken.work_dir = folder_.file("gone");
   EXPECT_NE(failure(broken).find(folder_.file("gone")), std::string::npos);
@@ -56,7 +56,7 @@ TEST_F(NodeCheckTest, AFolderThatIsNotThereIsNamed) {
   EXPECT_EQ(sentence.find(";"), std::string::npos) << "nothing else is wrong: " << sentence;
 }
 
-TEST_F(NodeCheckTest, AFullDiskIsToldAndLeftAsItWas) {
+TEST_F(NodeCheckTest, AFullDiskIsReportedAndUnchanged) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -69,8 +69,8 @@ TEST_F(NodeCheckTest, AFullDiskIsToldAndLeftAsItWas) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-// /dev/full is a device, and no folder to fill: a tmpfs of its own takes root.
-TEST_F(NodeCheckTest, AFullMemoryFileSystemIsARemark) {
+// /dev/full is a device, not a folder to fill: a tmpfs of the test's own requires root.
+TEST_F(NodeCheckTest, AFullMemoryFileSystemIsOnlyANote) {
   if (geteuid() != 0) GTEST_SKIP() << "mounting needs root";
   const std::string small = folder_.file("small");
   std::filesystem::create_directory(small);
@@ -83,7 +83,7 @@ TEST_F(NodeCheckTest, AFullMemoryFileSystemIsARemark) {
   EXPECT_NE(node_check_details(parts).find("no room in " + small), std::string::npos);
 }
 
-TEST_F(NodeCheckTest, MemoryThatIsNotThereIsTold) {
+TEST_F(NodeCheckTest, MissingMemoryIsReported) {
   NodeCheckOptions greedy = options();
   greedy.memory_bytes = size_t{1} << 60;
   EXPECT_NE(failure(greedy).find("MiB of memory"), std::string::npos);

@@ -36,7 +36,7 @@ class Preflight : public testing::Test {
   std::optional<MachineRoots> machine_;
 };
 
-TEST_F(Preflight, AGoodConfigIsSilent) { EXPECT_EQ(problem(), ""); }
+TEST_F(Preflight, AGoodConfigPasses) { EXPECT_EQ(problem(), ""); }
 
 TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
   machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
@@ -55,7 +55,7 @@ TEST_F(Preflight, ATrainingThatDoesNotFitInMemoryIsBadInput) {
   EXPECT_EQ(problem(), "");
 }
 
-// Shares that are not even, and those that save: the bound is what all ranks will map, to the byte.
+// Uneven shares and writers: the bound is the memory that all ranks will map, to the byte.
 TEST_F(Preflight, TheMemoryOfANodeIsThatOfItsRanks) {
   config_ = along_tensor(tiny_config(4));
   config_.mesh.ici[static_cast<size_t>(MeshAxis::kTensor)] = 2;
@@ -80,7 +80,8 @@ TEST_F(Preflight, TheMemoryOfANodeIsThatOfItsRanks) {
                            "MiB, and [0-9]+ MiB for a checkpoint in the background\\), but .*"));
 }
 
-// Local checkpoints: two saves, and the copies of another node's; in the node's memory, and in the folder's file system.
+// Local checkpoints are two saves and the copies of another node's: they count as the node's
+// memory, and for the folder's file system.
 TEST_F(Preflight, LocalCheckpointsAreCounted) {
   config_ = tiny_config(1);
   config_.mesh = {};
@@ -93,7 +94,8 @@ TEST_F(Preflight, LocalCheckpointsAreCounted) {
   config_.model.vocab_size = 100'000;
   machine_ = MachineRoots{.proc = folder_.path(), .cgroup = folder_.file("no-groups")};
   write_file(folder_.file("meminfo"), "MemAvailable: 1024 kB\n");
-  // 6.4 million parameters of 12 bytes, half of them on each node, which keeps those of both twice.
+  // 6.4 million parameters of 12 bytes, half of them on each node; each node stores both halves
+  // twice.
   EXPECT_THAT(problem(), HasSubstr(", and 147 MiB for local checkpoints), but this machine"));
   EXPECT_THAT(problem(), HasSubstr(", or set enable_emergency_checkpoint=False"));
   write_file(folder_.file("meminfo"), "MemAvailable: 99999999999999 kB\n");
@@ -101,7 +103,7 @@ TEST_F(Preflight, LocalCheckpointsAreCounted) {
   config_.model.vocab_size = 1 << 24;
   config_.model.emb_dim = 1 << 18;
   EXPECT_THAT(problem(), HasSubstr("enable_emergency_checkpoint: " + folder_.file("memory") +
-                                   " has no room for local checkpoints: a node keeps"));
+                                   " has no room for local checkpoints: a node stores"));
 }
 
 TEST_F(Preflight, AVocabularyIsThatOfTheTokenizerOrLarger) {
@@ -179,7 +181,7 @@ TEST_F(Preflight, AMetricsFileThatCannotBeWrittenIsBadInput) {
   EXPECT_THAT(problem(), HasSubstr("metrics_file"));
 }
 
-TEST_F(Preflight, WhatIsRefusedLeavesNoFolders) {
+TEST_F(Preflight, ARefusalLeavesNoFolders) {
   config_.checkpoint_directory = folder_.file("run/ckpt");
   config_.metrics_file = folder_.file("run/log/" + std::string(300, 'x'));
   EXPECT_THAT(problem(), HasSubstr("metrics_file"));

@@ -20,7 +20,7 @@ absl::StatusOr<RankEnv> read(const std::map<std::string, std::string>& values) {
   });
 }
 
-TEST(RankEnv, AloneIsRankZeroOfOne) {
+TEST(RankEnv, DefaultsAreRankZeroOfOne) {
   const auto env = read({});
   ASSERT_TRUE(env.ok()) << env.status();
   EXPECT_EQ(env->rank, 0);
@@ -56,14 +56,14 @@ TEST(RankEnv, ReadsWhatTheWorkerSets) {
   EXPECT_EQ(env->collective_timeout.count(), 5);
 }
 
-TEST(RankEnv, GpusAreThoseThatAWorkerHasGiven) {
+TEST(RankEnv, HasGpusOnlyIfAWorkerAssignedThem) {
   EXPECT_TRUE(read({{"MUSTER_JOB", "12"}, {"CUDA_VISIBLE_DEVICES", "GPU-1"}})->has_gpus);
   EXPECT_FALSE(read({{"MUSTER_JOB", "12"}, {"CUDA_VISIBLE_DEVICES", ""}})->has_gpus);
   EXPECT_FALSE(read({{"MUSTER_JOB", "12"}})->has_gpus);
-  EXPECT_FALSE(read({{"CUDA_VISIBLE_DEVICES", "0"}})->has_gpus);  // no worker will try again
+  EXPECT_FALSE(read({{"CUDA_VISIBLE_DEVICES", "0"}})->has_gpus);  // not assigned by a worker
 }
 
-TEST(RankEnv, ThreadsAreTheConfigsOrTheEnvironmentsOrTheCoresShared) {
+TEST(RankEnv, ThreadsComeFromTheConfigTheEnvironmentOrTheSharedCores) {
   TrainConfig config;
   RankEnv alone;
   EXPECT_EQ(read({})->threads, 0);

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Long enough for several buffers, and not too easy to compress.
+// Long enough for several buffers, and not too compressible.
 std::string some_text(size_t bytes) {
   Mutator random(7);
   std::string text;
@@ -40,7 +40,7 @@ absl::StatusOr<std::string> read_all(const std::string& path, size_t piece, uint
   return all;
 }
 
-TEST(ByteSource, GivesTheTextHoweverItIsCompressed) {
+TEST(ByteSource, ReadsTheTextWithAnyCompression) {
   TempFolder folder;
   const std::string text = some_text(700'000);
   const size_t half = text.size() / 2;
@@ -80,7 +80,7 @@ TEST(ByteSource, EveryTruncationIsFoundAndNamesTheOffset) {
   }
 }
 
-TEST(ByteSource, DamageIsFoundOrHarmless) {
+TEST(ByteSource, DamageIsDetectedOrHarmless) {
   TempFolder folder;
   const std::string text = some_text(5000);
   int refused = 0;
@@ -91,7 +91,7 @@ TEST(ByteSource, DamageIsFoundOrHarmless) {
       write_file(folder.file("bad"), bad);
       const auto all = read_all(folder.file("bad"), 4096);
       if (all.ok()) {
-        // A file's date and system in gzip's header.
+        // The date and system in gzip's header.
         EXPECT_TRUE(*all == text) << i;
         continue;
       }
@@ -105,7 +105,7 @@ TEST(ByteSource, DamageIsFoundOrHarmless) {
               HasSubstr("junk is damaged at offset"));
 }
 
-TEST(ByteSource, ACompressionThatIsNotReadIsNamed) {
+TEST(ByteSource, AnUnsupportedCompressionIsNamed) {
   TempFolder folder;
   const std::pair<std::string, std::string> cases[] = {
       {"BZh91AY&SY\x01\x02", "bzip2"}, {"BZh9\x17\x72\x45\x38\x50\x90", "bzip2"},
@@ -124,21 +124,21 @@ TEST(ByteSource, ACompressionThatIsNotReadIsNamed) {
   }
 }
 
-TEST(ByteSource, AZstdFileMayBeginWithAFrameToBeSkipped) {
+TEST(ByteSource, AZstdFileMayBeginWithASkippableFrame) {
   TempFolder folder;
   write_file(folder.file("zst"),
              "\x50\x2A\x4D\x18\x04" + std::string(3, '\0') + "skip" + zstd("text"));
   EXPECT_EQ(*read_all(folder.file("zst"), 100), "text");
 }
 
-TEST(ByteSource, OpensRegularFilesAlone) {
+TEST(ByteSource, OpensOnlyRegularFiles) {
   TempFolder folder;
   EXPECT_EQ(ByteSource::open(folder.file("none")).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ByteSource::open(folder.path()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Whoever cuts a file off, or writes more to it, must not get half of it tokenised.
-TEST(ByteSource, AFileThatIsChangedWhileItIsReadIsAnError) {
+// A file that is truncated or appended to meanwhile must not be tokenized in part.
+TEST(ByteSource, AFileThatChangesWhileItIsReadIsAnError) {
   TempFolder folder;
   const std::string text = some_text(10'000);
   const auto change_within = [&](const std::string& content, const auto& change) {

@@ -46,7 +46,7 @@ class Chunks : public testing::Test {
         if (files_[chunk.file].format == InputFormat::kTfRecord && !text.empty())
           text = *record_data(text);
         out.texts.emplace_back(text);
-        out.places.push_back(place_of(files_[chunk.file], record));
+        out.places.push_back(location_of(files_[chunk.file], record));
         out.cut += record.is_cut ? 1 : 0;
         out.too_long += record.flaw == Flaw::kTooLong ? 1 : 0;
       }
@@ -55,7 +55,7 @@ class Chunks : public testing::Test {
     return out;
   }
 
-  // What follows any chunk's end is what a run that begins there reads.
+  // The chunks after any chunk's end equal those of a run that begins there.
   void expect_resumable() const {
     const Read whole = read();
     ASSERT_TRUE(whole.status.ok()) << whole.status;
@@ -96,7 +96,7 @@ TEST_F(Chunks, ParagraphsAndFilesAreDocumentsOnRequest) {
   EXPECT_THAT(read().texts, ElementsAre("one\ntwo\n\n\nthree\n \nfour", "five\n\nsix"));
 }
 
-TEST_F(Chunks, ARunMayBeginBehindAnyChunk) {
+TEST_F(Chunks, ARunMayBeginAfterAnyChunk) {
   Mutator random(3);
   std::string lines;
   std::string records;
@@ -115,7 +115,7 @@ TEST_F(Chunks, ARunMayBeginBehindAnyChunk) {
   expect_resumable();
 }
 
-TEST_F(Chunks, ADocumentWithoutEndIsCut) {
+TEST_F(Chunks, AnEndlessDocumentIsCut) {
   std::string text;
   while (text.size() < kDocumentBytesMax + 1000) text += "word after word ";
   add_file("long.txt", text + "\nshort\n");
@@ -129,7 +129,7 @@ TEST_F(Chunks, ADocumentWithoutEndIsCut) {
   EXPECT_EQ(out.texts[2], "short");
   EXPECT_EQ(out.places[2], place(":2 (byte " + std::to_string(text.size() + 1) + ")"));
   expect_resumable();
-  // Characters are not cut in two.
+  // Characters are not split.
   std::string wide(1, 'a');
   while (wide.size() < kDocumentBytesMax + 1000) wide += "世";
   write_file(folder_.file("long.txt"), wide);
@@ -155,7 +155,7 @@ TEST_F(Chunks, AFileLongerThanADocumentIsCutBetweenLines) {
   expect_resumable();
 }
 
-TEST_F(Chunks, ARecordThatIsTooLongIsPassedOver) {
+TEST_F(Chunks, ATooLongRecordIsSkipped) {
   const std::string huge(kDocumentBytesMax + 5'000'000, 'x');
   add_file("a.jsonl", "{}\n" + huge + "\n[]\n");
   Read out = read();
@@ -182,7 +182,7 @@ TEST_F(Chunks, Utf16IsNamed) {
   }
 }
 
-TEST_F(Chunks, TfRecordsThatAreCutOrOfHostileLengthAreErrorsWithThePlace) {
+TEST_F(Chunks, TruncatedOrHostileTfRecordsAreErrorsWithTheirPosition) {
   const std::string good = tfrecord("one") + tfrecord("two");
   add_file("a.tfrecord", good);
   EXPECT_THAT(read().texts, ElementsAre("one", "two"));

@@ -18,7 +18,7 @@ const std::string kReplacement = "\xEF\xBF\xBD";
 
 class DocumentTextTest : public testing::Test {
  protected:
-  // "=text", "~text" when it was repaired, or the flaw.
+  // Returns "=text", "~text" if it was repaired, or the flaw.
   std::string text_of(const std::string& record, InputFormat format = InputFormat::kJsonLines) {
     Chunk chunk;
     chunk.bytes = record + std::string(Chunk::kPaddingBytes, '}');
@@ -75,8 +75,8 @@ TEST_F(DocumentTextTest, AFeatureOfAnExample) {
             "the checksum of its data differs");
 }
 
-// A JSON parser that we do not use here agrees on what is JSON.
-TEST_F(DocumentTextTest, DamagedLinesAreRefusedOrReadAsAnotherParserReadsThem) {
+// Another JSON parser must agree on what is JSON.
+TEST_F(DocumentTextTest, DamagedLinesAreRefusedOrReadLikeAnotherParser) {
   const std::string good =
       R"({"id": 12, "text": "Some \"text\" of 世界, é\n", "score": -1.5e3, "tags": ["a", null, true]})";
   Mutator mutator(11);
@@ -86,7 +86,7 @@ TEST_F(DocumentTextTest, DamagedLinesAreRefusedOrReadAsAnotherParserReadsThem) {
     const std::string ours = text_of(line);
     const auto theirs = nlohmann::json::parse(line, nullptr, false);
     if (!ours.starts_with("=")) continue;
-    // Numbers beyond a double are one parser's matter.
+    // Parsers differ on numbers beyond a double.
     if (theirs.is_discarded()) continue;
     ASSERT_TRUE(theirs.is_object() && theirs.contains("text")) << line;
     ASSERT_EQ(ours.substr(1), theirs["text"].get<std::string>()) << line;
@@ -95,7 +95,7 @@ TEST_F(DocumentTextTest, DamagedLinesAreRefusedOrReadAsAnotherParserReadsThem) {
   EXPECT_GT(same, 1000);
 }
 
-TEST_F(DocumentTextTest, DamagedExamplesAreRefusedOrGiveAPartOfThem) {
+TEST_F(DocumentTextTest, DamagedExamplesAreRefusedOrYieldAPart) {
   const std::string good = example("a text that is long enough to be damaged");
   Mutator mutator(12);
   for (int i = 0; i < 20'000; ++i) {

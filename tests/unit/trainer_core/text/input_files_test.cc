@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(InputFiles, NamesSayTheFormat) {
+TEST(InputFiles, NamesDetermineTheFormat) {
   EXPECT_EQ(format_of("a/b.txt"), InputFormat::kText);
   EXPECT_EQ(format_of("b.TXT.GZ"), InputFormat::kText);
   EXPECT_EQ(format_of("pile/00.jsonl.zst"), InputFormat::kJsonLines);
@@ -26,7 +26,7 @@ TEST(InputFiles, NamesSayTheFormat) {
   EXPECT_EQ(format_of("a.txt/data"), std::nullopt);
 }
 
-TEST(InputFiles, AFolderIsReadInTheOrderOfItsNumbers) {
+TEST(InputFiles, AFolderIsReadInNaturalOrder) {
   TempFolder folder;
   std::filesystem::create_directories(folder.file("part-3"));
   std::filesystem::create_directories(folder.file(".cache"));

@@ -36,7 +36,7 @@ FinishedShard some_shard(int number) {
   return shard;
 }
 
-TEST(Journal, GivesBackWhatWasWrittenUpToATornLine) {
+TEST(Journal, ReadsBackEverythingUpToATornLine) {
   TempFolder folder;
   EXPECT_FALSE((*Journal::read(folder.path())).has_value());
   {
@@ -71,7 +71,7 @@ TEST(Journal, GivesBackWhatWasWrittenUpToATornLine) {
   }
 }
 
-TEST(Journal, ARunThatIsNotTheSameIsToldApart) {
+TEST(Journal, ADifferentRunIsDetected) {
   const auto problem = [](const RunIdentity& now, bool had_bad_documents = false) {
     Journal::Content earlier = some_content();
     earlier.shards = {some_shard(0)};

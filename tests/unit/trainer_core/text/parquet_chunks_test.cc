@@ -1,4 +1,5 @@
-// Files of tests/golden/make_parquet.py. A build without Arrow C++ has parquet_missing_test.cc instead.
+// Files of tests/golden/make_parquet.py. A build without Arrow C++ has parquet_missing_test.cc
+// instead.
 #include "trainer_core/text/parquet_chunks.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +20,7 @@ using testing::HasSubstr;
 constexpr size_t kRows = 60;
 using Texts = std::vector<std::optional<std::string>>;
 
-// As make_parquet.py wrote them.
+// The rows that make_parquet.py wrote.
 Texts expected_texts() {
   Texts texts;
   for (size_t row = 0; row < kRows; ++row) {
@@ -62,7 +63,7 @@ Read read(const std::string& path, const std::string& field = "text", uint64_t r
   return out;
 }
 
-TEST(ParquetChunks, TheColumnIsReadHoweverItIsStored) {
+TEST(ParquetChunks, TheColumnIsReadInAnyEncoding) {
   for (const std::string name :
        {"plain", "checksums", "snappy", "gzip", "zstd", "pages", "delta"}) {
     const Read got = read(golden(name));
@@ -85,7 +86,7 @@ TEST(ParquetChunks, AnyRowMayBeTheFirst) {
   }
 }
 
-TEST(ParquetChunks, AColumnThatHoldsNoTextIsNamed) {
+TEST(ParquetChunks, AColumnWithoutTextIsNamed) {
   const auto message = [](const std::string& field) {
     const absl::Status status = read(golden("nested"), field).status;
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
@@ -96,7 +97,7 @@ TEST(ParquetChunks, AColumnThatHoldsNoTextIsNamed) {
   EXPECT_THAT(message("parts.list.element"), HasSubstr("holds no text"));
 }
 
-TEST(ParquetChunks, SizesThatLieAreErrorsBeforeThereIsMemoryForThem) {
+TEST(ParquetChunks, WrongSizesAreErrorsBeforeAllocation) {
   const std::string message(read(golden("huge_uncompressed")).status.message());
   EXPECT_THAT(message, HasSubstr("huge_uncompressed.parquet is damaged near row 1 (row group 0, "
                                  "whose column has its pages from byte 4)"));
@@ -110,7 +111,7 @@ TEST(ParquetChunks, SizesThatLieAreErrorsBeforeThereIsMemoryForThem) {
 
 TEST(ParquetChunks, ADamagedPageIsFoundByItsChecksum) {
   std::string bytes = read_file(golden("checksums"));
-  const size_t at = bytes.find("row 20: ");  // of the second row group
+  const size_t at = bytes.find("row 20: ");  // in the second row group
   ASSERT_NE(at, std::string::npos);
   bytes[at] = 'R';
   const TempFolder folder;
@@ -121,7 +122,7 @@ TEST(ParquetChunks, ADamagedPageIsFoundByItsChecksum) {
 }
 
 // The footer is at the end.
-TEST(ParquetChunks, EveryCutIsFound) {
+TEST(ParquetChunks, EveryTruncationIsDetected) {
   const TempFolder folder;
   const std::string bytes = read_file(golden("snappy"));
   for (size_t size = 0; size < bytes.size(); size += 13) {
@@ -134,8 +135,9 @@ TEST(ParquetChunks, EveryCutIsFound) {
 
 class ParquetTokenize : public TokenizeFixture {};
 
-// Chunks of long.parquet end in the middle of its two row groups, and so do shards; a full disk leaves what a kill leaves.
-TEST_F(ParquetTokenize, ARunGoesOnInTheMiddleOfARowGroup) {
+// Chunks of long.parquet end in the middle of its two row groups, and so do shards. A full disk
+// leaves the same files as a kill.
+TEST_F(ParquetTokenize, ARunResumesInTheMiddleOfARowGroup) {
   const Read rows = read(golden("long"));
   ASSERT_TRUE(rows.status.ok()) << rows.status;
   ASSERT_EQ(rows.texts.size(), 40'000U);

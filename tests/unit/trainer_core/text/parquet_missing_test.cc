@@ -1,4 +1,4 @@
-// Of a build without Arrow C++.
+// Tests a build without Arrow C++.
 #include <gmock/gmock.h>
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace muster::trainer {
 namespace {
 
-TEST(ParquetMissing, SaysWhatIsMissingAndHowToGetIt) {
+TEST(ParquetMissing, ExplainsWhatIsMissingAndHowToGetIt) {
   const auto refused = open_parquet_chunks({"c4.parquet", InputFormat::kParquet}, "text", {});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(refused.status().message()),

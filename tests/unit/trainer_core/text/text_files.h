@@ -28,7 +28,7 @@ inline std::string gzip(std::string_view text) {
   return out;
 }
 
-// With a checksum, as the zstd program writes it.
+// Compresses with a checksum, like the zstd program.
 inline std::string zstd(std::string_view text) {
   ZSTD_CCtx* context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);

@@ -1,4 +1,5 @@
-// A run of tokenize_files() that is killed at any call that changes a file, by a tracer: the same run again makes the same files.
+// Kills tokenize_files() with a tracer at each call that changes a file: the same run again
+// produces the same files.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 
 bool changes_files(const FileCall& call) {
   if (call.name == "write" || call.name == "pwrite64")
-    return call.path.starts_with("/");  // no pipe
+    return call.path.starts_with("/");  // not a pipe
   return call.creates || call.name.starts_with("rename") || call.name.starts_with("unlink") ||
          call.name.starts_with("mkdir");
 }
@@ -26,7 +27,7 @@ class TokenizeFaults : public TokenizeFixture {
  protected:
   void SetUp() override {
     if (!can_trace()) GTEST_SKIP() << "this place refuses ptrace";
-    // Of each file a chunk, and of each chunk a shard.
+    // Each file is one chunk, and each chunk one shard.
     fs::create_directories(folder_->file("texts"));
     for (const int i : {1, 2, 3})
       write_file(folder_->file("texts/" + std::to_string(i) + ".txt"), corpus(40 * i));
@@ -46,7 +47,7 @@ class TokenizeFaults : public TokenizeFixture {
     return files;
   }
 
-  // Killed at the n-th call that changes something, from 0; where it has that many.
+  // Kills the run at its n-th changing call, from 0, if it has that many.
   static bool killed_at(const std::string& output, size_t n, Fate fate, FileCall& at) {
     size_t seen = 0;
     return run_traced([&] { return tokenize_files(to(output)).ok() ? 0 : 1; },
@@ -59,7 +60,7 @@ class TokenizeFaults : public TokenizeFixture {
   }
 };
 
-TEST_F(TokenizeFaults, AKillAtEveryChangeLeavesWhatTheSameRunMakesTheSameOf) {
+TEST_F(TokenizeFaults, TheSameRunProducesTheSameFilesAfterAnyKill) {
   ASSERT_TRUE(tokenize_files(to("whole")).ok());
   const auto expected = files_of("whole");
   ASSERT_EQ(expected.size(), 4U) << "three shards and the index";
@@ -80,7 +81,7 @@ TEST_F(TokenizeFaults, AKillAtEveryChangeLeavesWhatTheSameRunMakesTheSameOf) {
   EXPECT_LT(n, 100U) << "two runs for each";
 }
 
-// An earlier data set is whole at every moment, until the new one is.
+// An earlier data set is whole at every moment until the new one is.
 TEST_F(TokenizeFaults, AKillAtEveryChangeLeavesADataSet) {
   TokenizeOptions earlier = to("earlier");
   earlier.inputs = {folder_->file("texts/2.txt")};

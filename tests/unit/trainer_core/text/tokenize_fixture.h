@@ -1,4 +1,4 @@
-// A text and a tokenizer that was trained on it, made once for all tests of a program's suite.
+// A text and a tokenizer trained on it, made once for all tests of a program.
 #pragma once
 
 #include <string>

@@ -61,7 +61,7 @@ TEST_F(Tokenize, TheTokensAreTheText) {
     text += *(*tokenizer)->decode(document) + "\n";
     document.clear();
   }
-  std::string expected;  // blank lines are no documents
+  std::string expected;  // without blank lines, which are not documents
   const std::string source = corpus(3000);
   for (size_t i = 0; i < source.size(); ++i) {
     if (source[i] != '\n' || expected.empty() || expected.back() != '\n') expected += source[i];
@@ -95,7 +95,7 @@ TEST_F(Tokenize, ParagraphsAreDocumentsOnRequest) {
   paragraphs.encode.read.documents = TextDocuments::kParagraphs;
   auto report = tokenize_files(paragraphs);
   ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->index.documents, 2000U);  // two lines of each three end a paragraph
+  EXPECT_EQ(report->index.documents, 2000U);  // two of three lines end a paragraph
 }
 
 TEST_F(Tokenize, ANewRunReplacesTheOldShards) {
@@ -129,7 +129,7 @@ TEST_F(Tokenize, AnIndexThatCannotBeWrittenLeavesTheOldDataSetWhole) {
   EXPECT_EQ(std::distance(begin(files), end(files)), 2) << "shards of two runs are left over";
 }
 
-TEST_F(Tokenize, BadInputLeavesTheOldDataSetAlone) {
+TEST_F(Tokenize, BadInputLeavesTheOldDataSetUnchanged) {
   ASSERT_TRUE(tokenize_files(options("kept")).ok());
   const auto before = all_tokens(folder_->file("kept"));
   TokenizeOptions bad = options("kept");
@@ -148,7 +148,7 @@ TEST_F(Tokenize, BadInputLeavesTheOldDataSetAlone) {
   EXPECT_EQ(all_tokens(folder_->file("kept")), before);
 }
 
-// Each file of a folder, by its path in it.
+// Returns each file of a folder, by its relative path.
 std::map<std::string, std::string> files_of(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
@@ -156,7 +156,7 @@ std::map<std::string, std::string> files_of(const std::string& folder) {
   return files;
 }
 
-// A corpus of all formats, large enough for some chunks.
+// A corpus of all formats, large enough for several chunks.
 std::string make_corpus(const std::string& folder) {
   std::filesystem::create_directories(folder);
   std::string lines;
@@ -208,8 +208,8 @@ TEST_F(Tokenize, DocumentsOfAllFormatsAreInTheShardsInOrder) {
   EXPECT_EQ(texts[27'001], "And it came to pass in the year 919\nand the children of Israel");
 }
 
-// What a disk that is full leaves is what a kill leaves: the shards so far, and the journal.
-TEST_F(Tokenize, ARunThatFailedGoesOnAndMakesTheSameBytes) {
+// A full disk leaves the same as a kill: the shards so far, and the journal.
+TEST_F(Tokenize, AFailedRunResumesAndProducesTheSameBytes) {
   TokenizeOptions run = options("undisturbed");
   run.inputs = {make_corpus(folder_->file("corpus"))};
   run.shard_tokens = 30'000;
@@ -230,7 +230,7 @@ TEST_F(Tokenize, ARunThatFailedGoesOnAndMakesTheSameBytes) {
     EXPECT_THAT(std::string(status.message()), HasSubstr("kept: the same command goes on"));
     std::filesystem::remove(blocked);
   }
-  // A shard that was damaged meanwhile is made again, with what is behind it.
+  // A shard that was damaged meanwhile is written again, together with those after it.
   const std::string victim = run.output_directory + "/" + shard_file_name(1);
   std::string bytes = read_file(victim);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
@@ -241,7 +241,7 @@ TEST_F(Tokenize, ARunThatFailedGoesOnAndMakesTheSameBytes) {
   EXPECT_EQ(files_of(run.output_directory), files_of(folder_->file("undisturbed")));
 }
 
-TEST_F(Tokenize, AnotherInputOrOtherOptionsAreNoContinuation) {
+TEST_F(Tokenize, OtherInputsOrOptionsDoNotResume) {
   TokenizeOptions run = options("changed");
   run.inputs = {folder_->file("changing.txt")};
   write_file(run.inputs[0], corpus(30'000));
@@ -315,7 +315,7 @@ TEST_F(Tokenize, ADamagedFileStopsTheRunWithItsOffset) {
               HasSubstr("cut.txt.gz is damaged at offset " + std::to_string(whole.size() - 100)));
 }
 
-TEST_F(Tokenize, WhatKillsLeaveIsTakenAway) {
+TEST_F(Tokenize, LeftoversOfKilledRunsAreRemoved) {
   const TokenizeOptions run = options("leftovers");
   ASSERT_TRUE(tokenize_files(run).ok());
   const auto before = files_of(run.output_directory);
@@ -329,7 +329,7 @@ TEST_F(Tokenize, WhatKillsLeaveIsTakenAway) {
   EXPECT_TRUE(after.contains("notes.tmp"));
 }
 
-TEST_F(Tokenize, TwoRunsDoNotWriteToOneFolder) {
+TEST_F(Tokenize, TwoRunsCannotWriteToOneFolder) {
   bool was_refused = false;
   const auto report = tokenize_files(options("busy"), [&](const TokenizeProgress&) {
     const auto status = tokenize_files(options("busy")).status();

@@ -37,8 +37,8 @@ TEST_F(TrainTokenizer, TrainingIsReproducibleAndExplainsAVocabularyThatIsTooLarg
               testing::ContainsRegex("vocab_size must be at least [0-9]+ for this text$"));
 }
 
-// A library that no longer says how far it is fails here: its log lines are where this comes from.
-TEST_F(TrainTokenizer, TrainingReportsEachPhaseAndHowFarItIs) {
+// Progress is parsed from the library's log: this test fails if a new version no longer logs it.
+TEST_F(TrainTokenizer, TrainingReportsEachPhaseAndItsProgress) {
   using Phase = TrainTokenizerProgress::Phase;
   std::vector<TrainTokenizerProgress> reports;
   const auto trained =
@@ -60,7 +60,7 @@ TEST_F(TrainTokenizer, TrainingReportsEachPhaseAndHowFarItIs) {
   }
 }
 
-TEST_F(TrainTokenizer, FewerPiecesAreMadeOnlyWhereThatIsAllowed) {
+TEST_F(TrainTokenizer, FewerPiecesAreMadeOnlyIfAllowed) {
   const auto trained = train_tokenizer({.input = folder_->file("text.txt"),
                                         .vocab_size = 50'000,
                                         .fewer_ok = true,

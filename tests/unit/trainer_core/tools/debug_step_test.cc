@@ -1,5 +1,6 @@
-// One step on given tokens against Hugging Face's transformers in fp64: tests/golden/make_hugging_face.py made the folders.
-// The mutation tests make one mistake each that a golden must notice.
+// One step on given tokens against Hugging Face's transformers in fp64, with the folders of
+// tests/golden/make_hugging_face.py. Each mutation test makes one mistake that a golden must
+// detect.
 #include "trainer_core/tools/debug_step.h"
 
 #include <gmock/gmock.h>
@@ -57,8 +58,8 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
   return largest;
 }
 
-// Largest difference of parameters after steps of Adam, but for those whose gradient is rounding alone (a key's bias of
-// GPT-2): Adam makes a whole step of it.
+// The largest difference of parameters after Adam steps, except those whose gradient is only
+// rounding (a key's bias of GPT-2): Adam takes a whole step along it.
 double parameter_difference(const std::vector<float>& ours, const std::vector<float>& theirs,
                             const std::vector<float>& grads, double steepest) {
   double largest = 0;
@@ -102,7 +103,7 @@ TEST_P(DebugStepGolden, AgreesWithTransformers) {
     EXPECT_LE(largest_difference(numbers(**actual, "logits"), numbers(**expected, "logits")), 1e-4);
     const double loss = numbers(**expected, "loss")[0];
     EXPECT_NEAR(numbers(**actual, "loss")[0], loss, 1e-6 * loss);
-    double steepest = 0;  // of all gradients
+    double steepest = 0;  // over all gradients
     for (const auto& [name, entry] : (*expected)->tensors()) {
       if (name.starts_with("grad."))
         steepest = std::max(steepest, largest_of(numbers(**expected, name)));
@@ -130,7 +131,8 @@ TEST_P(DebugStepGolden, AgreesWithTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(Families, DebugStepGolden, testing::ValuesIn(kHuggingFaceGoldens));
 
-// Meta's files of the weights that transformers computed the logits with: tests/golden/make_meta.py.
+// Meta's files with the weights for which transformers computed the logits:
+// tests/golden/make_meta.py.
 TEST_F(DebugStep, AgreesOnMetasFiles) {
   for (const char* name : {"llama2", "llama3"}) {
     const std::string golden = source_dir() + "/tests/golden/meta/" + name;
@@ -144,7 +146,8 @@ TEST_F(DebugStep, AgreesOnMetasFiles) {
   }
 }
 
-// A golden's model with its weights and its batch; `mutate` changes the model before anything is laid out.
+// A golden's model with its weights and its batch; `mutate` changes the model before the plan is
+// made.
 struct GoldenRankModel {
   explicit GoldenRankModel(const std::string& family,
                            const std::function<void(ModelConfig&)>& mutate = nullptr) {
@@ -232,7 +235,7 @@ void mix_groups(const ModelConfig& model, const std::vector<ParamSpec>& table,
   }
 }
 
-TEST(Mutations, EachIsNoticedByAGolden) {
+TEST(Mutations, EachIsDetectedByAGolden) {
   constexpr double kTolerance = 1e-4;  // of the goldens' logits
   for (const char* family : kHuggingFaceGoldens)
     EXPECT_LE(error_with(family, [](ModelConfig&) {}), kTolerance) << family;
@@ -265,7 +268,7 @@ TEST(Mutations, EachIsNoticedByAGolden) {
   expect_noticed("groups are mixed up", mixed.logits_error());
 }
 
-TEST_F(DebugStep, AcceptsACheckpointOfOurs) {
+TEST_F(DebugStep, AcceptsAMusterCheckpoint) {
   const auto model = read_hugging_face_config(hugging_face_golden("llama_gqa"));
   ASSERT_TRUE(model.ok());
   TrainConfig config = settings();
@@ -308,7 +311,7 @@ TEST_F(DebugStep, BadInput) {
   EXPECT_THAT(std::string(run(folder_.path()).status().message()), HasSubstr("no model is there"));
 }
 
-TEST_F(DebugStep, WritesNothingButItsOwnFile) {
+TEST_F(DebugStep, WritesOnlyItsOwnFile) {
   const auto error_with_out = [this](const std::string& out) {
     out_ = out;
     return std::string(run(hugging_face_golden("gpt2")).status().message());
@@ -326,11 +329,11 @@ TEST_F(DebugStep, WritesNothingButItsOwnFile) {
   out_ = precious;  // an earlier output is replaced
   EXPECT_TRUE(run(hugging_face_golden("gpt2")).ok());
   EXPECT_TRUE(SafetensorsFile::open(precious).ok());
-  // Nothing temporary is left: precious and the link.
+  // Only precious and the link remain, no temporary file.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2);
 }
 
-TEST_F(DebugStep, NamesWhatIsNotFinite) {
+TEST_F(DebugStep, NamesTheNonFiniteTensor) {
   GoldenRankModel damaged("llama_gqa");
   const std::span<float> params = damaged.rank_model->model().params();
   for (const HuggingFaceTensor& tensor : damaged.tensors) {
@@ -358,7 +361,7 @@ TEST_F(DebugStep, NamesWhatIsNotFinite) {
 }
 
 TEST_F(DebugStep, RefusesWhatDoesNotFitInMemory) {
-  // A model of some gigabytes that nobody has written, and a batch whose logits take a terabyte.
+  // A sparse model file of some gigabytes, and a batch whose logits take a terabyte.
   std::filesystem::create_directory(folder_.file("huge"));
   nlohmann::json config =
       nlohmann::json::parse(std::ifstream(hugging_face_golden("llama_gqa") + "/config.json"));

@@ -55,8 +55,9 @@ TEST_F(Decode, ContinuesAPrompt) {
   EXPECT_EQ(find_checkpoint(folder_.file("data")).status().code(), absl::StatusCode::kNotFound);
 }
 
-// Nearly untrained, and drawn as if all were alike: three of four tokens would be none of the tokenizer's.
-TEST_F(Decode, SaysNothingOfAPaddedVocabulary) {
+// Nearly untrained and sampled almost uniformly: three of four tokens would be outside the
+// tokenizer.
+TEST_F(Decode, NeverDecodesPaddingIds) {
   TrainConfig padded = config("padded", 1);
   padded.model.vocab_size = 4 * kTextVocab;
   padded.steps = 5;
@@ -73,7 +74,7 @@ TEST_F(Decode, SaysNothingOfAPaddedVocabulary) {
   }
 }
 
-// A model with learned positions has no more of them: text ends where they do.
+// A model with learned positions has a limited number of them: the text ends there.
 TEST_F(Decode, EndsWithTheLearnedPositions) {
   TrainConfig gpt = config("gpt", 1);
   gpt.model.position_type = PositionType::kLearned;

@@ -1,4 +1,4 @@
-// A core, a clock that the test moves, and short ways to say what happens.
+// A core, a clock that the test advances, and helpers for events.
 #pragma once
 
 #include <string>
@@ -59,13 +59,13 @@ class CoreTest : public ::testing::Test {
     return actions;
   }
 
-  // Moves the clock and lets the core notice.
+  // Advances the clock and sends the core a Tick.
   ActionList pass(Duration duration) {
     now += duration;
     return step(Tick{});
   }
 
-  // From nothing to a registered stream.
+  // Connects and registers a stream.
   ActionList connect(uint64_t epoch = 1, uint64_t store = 1) {
     while (only<Connect>(step(Tick{})).empty()) now += milliseconds(10);
     ActionList actions = step(Connected{});
@@ -74,7 +74,7 @@ class CoreTest : public ::testing::Test {
     return actions;
   }
 
-  // Starts a launch and says that every rank is up, with pid 100 + rank.
+  // Starts a launch and reports every rank as up, with pid 100 + rank.
   ActionList start_up(const StartRanks& event) {
     ActionList actions;
     for (const SpawnRank& spawn : only<SpawnRank>(step(event))) {

@@ -1,4 +1,4 @@
-// Which GPUs launches get.
+// Assignment of GPUs to launches.
 #include <gmock/gmock.h>
 
 #include "tests/unit/worker/core/core_fixture.h"
@@ -27,7 +27,7 @@ class CoreGpusTest : public CoreTest {
     return event;
   }
 
-  // Of the launch's ranks that are to be started now.
+  // Returns the GPUs of the launches whose ranks are spawned by `actions`.
   std::vector<std::vector<int32_t>> spawned(const ActionList& actions) {
     std::vector<std::vector<int32_t>> gpus;
     for (const SpawnRank& spawn : only<SpawnRank>(actions))
@@ -42,30 +42,30 @@ class CoreGpusTest : public CoreTest {
   }
 };
 
-TEST_F(CoreGpusTest, AreToldWithEachRegistration) {
+TEST_F(CoreGpusTest, AreInEachRegistration) {
   const auto registers = only<SendRegister>(connect());
   ASSERT_THAT(registers, SizeIs(1));
   EXPECT_THAT(registers[0].gpus, SizeIs(4));
   EXPECT_EQ(registers[0].gpus[3].uuid, "GPU-3");
 }
 
-TEST_F(CoreGpusTest, TwoJobsShareNone) {
+TEST_F(CoreGpusTest, TwoJobsShareNoGpu) {
   connect();
   EXPECT_THAT(spawned(start_up(on_gpus(1, 1, 2))), IsEmpty());  // start_up's own actions
   EXPECT_EQ(core.gpus_used(), 2);
   EXPECT_THAT(spawned(step(on_gpus(2, 1, 1))), ElementsAre(ElementsAre(2)));
-  // Those that ask for none run beside them.
+  // Launches without GPUs run beside them.
   EXPECT_THAT(spawned(step(start(3, 1, 1))), ElementsAre(IsEmpty()));
   EXPECT_EQ(core.gpus_used(), 3);
 }
 
-TEST_F(CoreGpusTest, ASlotsShareIsOneOfFour) {
+TEST_F(CoreGpusTest, ASlotsShareOfFourGpusIsOne) {
   connect();
   EXPECT_THAT(spawned(step(on_gpus(1, 1, 2, kGpusOfSlot))),
               ElementsAre(ElementsAre(0), ElementsAre(1)));
 }
 
-TEST_F(CoreGpusTest, OfSeveralEachTheFirstOnesLieInFront) {
+TEST_F(CoreGpusTest, TheFirstGpusOfAllRanksComeFirst) {
   connect();
   const auto spawns = only<SpawnRank>(step(on_gpus(1, 1, 2, 2)));
   ASSERT_THAT(spawns, SizeIs(2));
@@ -86,7 +86,7 @@ TEST_F(CoreGpusTest, TooFewAreARefusalThatCounts) {
   EXPECT_EQ(reports[0].cause, ExitCause::kUnknown);
 }
 
-TEST_F(CoreGpusTest, NothingIsStartedOnOneThatIsBad) {
+TEST_F(CoreGpusTest, NothingStartsOnAFailedGpu) {
   connect();
   step(GpusChanged{{"", "GPU 1 is lost (Xid 79)", "", ""}});
   EXPECT_THAT(spawned(step(on_gpus(1, 1, 2))), ElementsAre(ElementsAre(0), ElementsAre(2)));
@@ -108,8 +108,8 @@ TEST_F(CoreGpusTest, ANewAttemptWaitsForThoseOfTheLastOne) {
 TEST_F(CoreGpusTest, AnotherJobWaitsForThoseThatASupersededAttemptStillHas) {
   connect();
   start_up(on_gpus(1, 1, 4));
-  EXPECT_THAT(spawned(step(on_gpus(1, 2, 2))), IsEmpty());  // has 0 and 1 from now on
-  EXPECT_THAT(spawned(step(on_gpus(2, 1, 2))), IsEmpty());  // has 2 and 3
+  EXPECT_THAT(spawned(step(on_gpus(1, 2, 2))), IsEmpty());  // takes 0 and 1 next
+  EXPECT_THAT(spawned(step(on_gpus(2, 1, 2))), IsEmpty());  // takes 2 and 3
   EXPECT_THAT(spawned(end(key(1, 1, 0))), IsEmpty());
   EXPECT_THAT(spawned(end(key(1, 1, 2))), IsEmpty());
   EXPECT_THAT(spawned(end(key(1, 1, 3))), ElementsAre(ElementsAre(2), ElementsAre(3)));

@@ -1,4 +1,4 @@
-// Which launches' folders stay.
+// Retention of launches' folders.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -24,14 +24,14 @@ class CoreLaunchesTest : public CoreTest {
     return {JobId(job), Attempt(attempt)};
   }
 
-  // Lets a rank end, and acknowledges its end but not its log.
+  // Ends a rank, and acknowledges its end but not its log.
   void end(const RankKey& rank) {
     const auto reports = only<SendRankExited>(step(RankReaped{rank, 0, 0, 1, ""}));
     ASSERT_THAT(reports, SizeIs(1));
     EXPECT_THAT(only<ForgetRank>(step(ReportAcked{reports[0].report_id})), SizeIs(1));
   }
 
-  // Runs job `job` with one rank from its start to where nothing of it is waited for.
+  // Runs job `job` with one rank from its start to its complete acknowledgement.
   std::vector<LaunchKey> run_through(uint64_t job) {
     start_up(start(job, 1, 1));
     end(key(job, 1, 0));
@@ -39,14 +39,14 @@ class CoreLaunchesTest : public CoreTest {
   }
 };
 
-TEST_F(CoreLaunchesTest, TheNewestFinishedOnesAreKept) {
+TEST_F(CoreLaunchesTest, TheNewestFinishedLaunchesAreKept) {
   connect();
   for (uint64_t job = 1; job <= kLaunchesKeptMax; ++job) EXPECT_THAT(run_through(job), IsEmpty());
   EXPECT_THAT(run_through(kLaunchesKeptMax + 1), ElementsAre(launch(1)));
   EXPECT_THAT(run_through(kLaunchesKeptMax + 2), ElementsAre(launch(2)));
 }
 
-TEST_F(CoreLaunchesTest, OneThatIsNotDoneWithIsNeverRemoved) {
+TEST_F(CoreLaunchesTest, AnUnfinishedLaunchIsNeverRemoved) {
   connect();
   start_up(start(1, 1, 1));  // runs
   start_up(start(2, 1, 1));
@@ -76,8 +76,8 @@ TEST_F(CoreLaunchesTest, FoldersOfEarlierLivesAreTheOldest) {
   EXPECT_THAT(run_through(100), ElementsAre(launch(3, 7)));
 }
 
-// The state of another coordinator begins with job 1 again.
-TEST_F(CoreLaunchesTest, AFolderThatALaunchTakesOverIsNotRemovedUnderIt) {
+// Another coordinator's state begins with job 1 again.
+TEST_F(CoreLaunchesTest, AReusedFolderIsNotRemoved) {
   LaunchesFound found;
   for (uint64_t job = 1; job <= kLaunchesKeptMax; ++job) found.oldest_first.push_back(launch(job));
   EXPECT_THAT(removed(step(found)), IsEmpty());
@@ -89,7 +89,7 @@ TEST_F(CoreLaunchesTest, AFolderThatALaunchTakesOverIsNotRemovedUnderIt) {
   EXPECT_THAT(removed(step(LogSettled{key(1, 1, 0)})), ElementsAre(launch(3)));
 }
 
-TEST_F(CoreLaunchesTest, ALaunchWithoutAFolderTakesNobodysPlace) {
+TEST_F(CoreLaunchesTest, ALaunchWithoutAFolderEvictsNoOther) {
   connect();
   for (uint64_t job = 1; job <= kLaunchesKeptMax; ++job) run_through(job);
   const auto refused = only<SendRankExited>(step(start(50, 1, 5)));  // more ranks than slots
@@ -100,7 +100,7 @@ TEST_F(CoreLaunchesTest, ALaunchWithoutAFolderTakesNobodysPlace) {
   }
 }
 
-TEST_F(CoreLaunchesTest, WhatIsRemovedIsForgotten) {
+TEST_F(CoreLaunchesTest, ARemovedLaunchIsForgotten) {
   connect();
   run_through(1);
   EXPECT_THAT(only<SpawnRank>(step(start(1, 1, 1))), IsEmpty()) << "it has been seen";

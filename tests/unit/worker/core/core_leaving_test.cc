@@ -1,4 +1,4 @@
-// How a worker leaves: what it says, whom it asks and for whom it waits.
+// A worker's leave: its announcements, signals and waits.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Job 1 is of two nodes, one of which is elsewhere.
+// Job 1 has two nodes, one of which is another worker.
 class CoreWithPeersElsewhere : public CoreTest {
  protected:
-  static constexpr Duration kWait = kLeaveGrace / kTellFraction;
+  static constexpr Duration kWait = kLeaveGrace / kCoordinatorWaitFraction;
 
   static StartRanks wide(int32_t ranks_here) {
     StartRanks event = start(1, 1, ranks_here);
@@ -30,7 +30,7 @@ class CoreWithPeersElsewhere : public CoreTest {
     connect();
     start_up(wide(ranks_here));
   }
-  // Whom `actions` signal, and how.
+  // Returns the ranks that `actions` signal, with the signal.
   static std::map<RankKey, int> signalled(const ActionList& actions) {
     std::map<RankKey, int> all;
     for (const SignalRank& signal : only<SignalRank>(actions)) all[signal.key] = signal.signo;
@@ -54,8 +54,9 @@ TEST_F(CoreTest, LeavingStopsRanksReportsAndWaitsForTheAcknowledgement) {
   EXPECT_EQ(exits[0].code, 0);
 }
 
-// Before its ranks are asked, and in each registration, so that the coordinator asks their peers on other workers, too.
-TEST_F(CoreTest, LeavingIsToldBeforeAnythingElseAndAgainAfterEachReconnection) {
+// Announced before its ranks are signalled, and in each registration, so that the coordinator stops
+// their peers on other workers, too.
+TEST_F(CoreTest, LeavingIsSentFirstAndAgainAfterEachReconnection) {
   connect();
   start_up(start(1, 1, 2));
   ActionList actions = step(ShutdownRequested{});
@@ -80,7 +81,7 @@ TEST_F(CoreTest, LeavingIsToldBeforeAnythingElseAndAgainAfterEachReconnection) {
   EXPECT_LT(is(SendLeaving{}), is(SendRankExited{})) << "a rank that it has killed is no fault";
 }
 
-TEST_F(CoreTest, ARegistrationOfAWorkerThatStaysSaysNothingOfLeaving) {
+TEST_F(CoreTest, ARegistrationWithoutLeavingHasNoGrace) {
   const ActionList actions = connect();
   EXPECT_FALSE(only<SendRegister>(actions).at(0).leaving.has_value());
   EXPECT_THAT(only<SendLeaving>(actions), SizeIs(0));
@@ -99,8 +100,9 @@ TEST_F(CoreTest, LeavingWithoutRanksOrCoordinatorIsImmediate) {
   EXPECT_THAT(only<Exit>(step(ShutdownRequested{})), SizeIs(1));
 }
 
-// The ranks agree on the step after which they leave: a peer elsewhere would be gone with code 75 before the coordinator has heard why.
-TEST_F(CoreWithPeersElsewhere, RanksAreStoppedByTheCoordinatorOnceItKnowsThatTheirWorkerLeaves) {
+// The ranks agree on the step after which they leave: otherwise a peer elsewhere would exit with
+// code 75 before the coordinator knows the reason.
+TEST_F(CoreWithPeersElsewhere, TheCoordinatorStopsRanksOfALeavingWorker) {
   start_wide(2);
   ActionList actions = step(ShutdownRequested{});
   EXPECT_THAT(only<SendLeaving>(actions), SizeIs(1));
@@ -108,39 +110,40 @@ TEST_F(CoreWithPeersElsewhere, RanksAreStoppedByTheCoordinatorOnceItKnowsThatThe
   EXPECT_THAT(only<Note>(actions).at(0).text, HasSubstr("other nodes: 2; their coordinator"));
   actions = step(stop(1, 1, kLeaveGrace));
   EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGTERM}, {key(1, 1, 1), SIGTERM}}));
-  actions = pass(kAnswerMax);
+  actions = pass(kCoordinatorAnswerMax);
   EXPECT_EQ(signalled(actions), Signals()) << "asked once";
   EXPECT_THAT(only<Note>(actions), SizeIs(0));
 }
 
-// Not by SIGTERM: whoever stops the worker may have stopped its ranks, too, which would take it for a second wish and save nothing.
-TEST_F(CoreWithPeersElsewhere, ACoordinatorThatDoesNotAnswerIsNotWaitedForLong) {
+// Does not use SIGTERM: the operator may have signalled the ranks, too, which would take it for a
+// second request and save nothing.
+TEST_F(CoreWithPeersElsewhere, TheWaitForASilentCoordinatorIsShort) {
   start_wide(1);
   step(ShutdownRequested{});
-  EXPECT_EQ(signalled(pass(kAnswerMax - milliseconds(1))), Signals());
+  EXPECT_EQ(signalled(pass(kCoordinatorAnswerMax - milliseconds(1))), Signals());
   const ActionList actions = pass(milliseconds(1));
   EXPECT_EQ(signalled(actions), (Signals{{key(1, 1, 0), SIGUSR1}}));
   EXPECT_THAT(only<Note>(actions).at(0).text,
               HasSubstr("that the coordinator has not stopped: 1;"));
 }
 
-TEST_F(CoreWithPeersElsewhere, ProgramsKnowNoOtherSignalThanSigterm) {
+TEST_F(CoreWithPeersElsewhere, ProgramsAreStoppedBySigterm) {
   connect();
   StartRanks program = wide(1);
   program.launch.spec.command = {"train"};
   start_up(program);
   step(ShutdownRequested{});
-  EXPECT_EQ(signalled(pass(kAnswerMax)), (Signals{{key(1, 1, 0), SIGTERM}}));
+  EXPECT_EQ(signalled(pass(kCoordinatorAnswerMax)), (Signals{{key(1, 1, 0), SIGTERM}}));
 }
 
-TEST_F(CoreWithPeersElsewhere, RanksOfOtherJobsAreAskedAtOnce) {
+TEST_F(CoreWithPeersElsewhere, RanksOfOtherJobsAreStoppedAtOnce) {
   start_wide(1);
   start_up(start(2, 1, 1));
   EXPECT_EQ(signalled(step(ShutdownRequested{})), (Signals{{key(2, 1, 0), SIGTERM}}));
 }
 
-// Those that wait for an older attempt's slots are never started.
-TEST_F(CoreWithPeersElsewhere, NothingIsStartedMeanwhile) {
+// Ranks that wait for an older attempt's slots are never started.
+TEST_F(CoreWithPeersElsewhere, ALeavingWorkerStartsNothing) {
   connect();
   start_up(start(1, 1, 4));
   StartRanks next = wide(4);
@@ -152,8 +155,9 @@ TEST_F(CoreWithPeersElsewhere, NothingIsStartedMeanwhile) {
     EXPECT_THAT(only<SpawnRank>(step(RankReaped{key(1, 1, rank), -1, SIGKILL, 3, ""})), SizeIs(0));
 }
 
-// Who has told the worker may have told its ranks: a program that has ended for it has not succeeded. What was reaped before has.
-TEST_F(CoreWithPeersElsewhere, WhatEndsMeanwhileWasToldToStop) {
+// The operator may have signalled the ranks, too: a program that ends meanwhile has not succeeded.
+// One reaped before has.
+TEST_F(CoreWithPeersElsewhere, RanksThatEndWhileLeavingCountAsStopped) {
   start_wide(2);
   step(ShutdownRequested{});
   for (const bool meanwhile : {false, true}) {
@@ -165,8 +169,8 @@ TEST_F(CoreWithPeersElsewhere, WhatEndsMeanwhileWasToldToStop) {
   }
 }
 
-// The coordinator may give more, to a job that grows or to workers that stay.
-TEST_F(CoreWithPeersElsewhere, NobodyHasMoreTimeThanTheWorker) {
+// The coordinator may grant more, to a job that grows or to workers that stay.
+TEST_F(CoreWithPeersElsewhere, RankGraceIsCappedAtTheWorkersDeadline) {
   start_wide(1);
   step(ShutdownRequested{});
   step(stop(1, 1, seconds(120)));
@@ -174,8 +178,8 @@ TEST_F(CoreWithPeersElsewhere, NobodyHasMoreTimeThanTheWorker) {
   EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGKILL}}));
 }
 
-// An upgrade restarts both in one moment, and which is first is chance.
-TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatGoesInTheSameMoment) {
+// An upgrade restarts both at the same moment, in random order.
+TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatDisconnectsMeanwhile) {
   start_wide(1);
   step(ShutdownRequested{});
   now += milliseconds(100);
@@ -184,8 +188,9 @@ TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatGoesInTheSameMoment) 
   EXPECT_EQ(signalled(pass(milliseconds(1))), (Signals{{key(1, 1, 0), SIGUSR1}}));
 }
 
-// Both are restarted at once by an upgrade: the coordinator asks the peers on other workers when it is back.
-TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatIsAway) {
+// An upgrade restarts both at once: the coordinator stops the peers on other workers when it is
+// back.
+TEST_F(CoreWithPeersElsewhere, RanksWaitForAnAbsentCoordinator) {
   start_wide(2);
   step(Disconnected{});
   EXPECT_EQ(signalled(step(ShutdownRequested{})), Signals());
@@ -200,7 +205,7 @@ TEST_F(CoreWithPeersElsewhere, RanksWaitForACoordinatorThatIsAway) {
       << "once their grace is over";
 }
 
-TEST_F(CoreWithPeersElsewhere, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
+TEST_F(CoreWithPeersElsewhere, TheWaitForAnAbsentCoordinatorIsBounded) {
   start_wide(1);
   step(Disconnected{});
   step(ShutdownRequested{});
@@ -210,7 +215,7 @@ TEST_F(CoreWithPeersElsewhere, ACoordinatorThatStaysAwayIsNotWaitedForLong) {
   EXPECT_EQ(signalled(pass(kLeaveGrace - kWait)), (Signals{{key(1, 1, 0), SIGKILL}}));
 }
 
-TEST_F(CoreWithPeersElsewhere, ACoordinatorOfAnotherStoreGivesThemNoMoreTime) {
+TEST_F(CoreWithPeersElsewhere, ACoordinatorOfAnotherStoreDoesNotExtendTheGrace) {
   start_wide(1);
   step(Disconnected{});
   step(ShutdownRequested{});
@@ -219,14 +224,14 @@ TEST_F(CoreWithPeersElsewhere, ACoordinatorOfAnotherStoreGivesThemNoMoreTime) {
   EXPECT_EQ(signalled(pass(kLeaveGrace - seconds(5))), (Signals{{key(1, 1, 0), SIGKILL}}));
 }
 
-TEST_F(CoreTest, RanksWithoutPeersElsewhereWaitForNobody) {
+TEST_F(CoreTest, RanksWithoutPeersElsewhereStopAtOnce) {
   connect();
   start_up(start(1, 1, 2));
   step(Disconnected{});
   EXPECT_THAT(only<SignalRank>(step(ShutdownRequested{})), SizeIs(2));
 }
 
-TEST_F(CoreWithPeersElsewhere, AskedTwiceItWaitsForNoCoordinator) {
+TEST_F(CoreWithPeersElsewhere, ASecondRequestEndsTheWait) {
   start_wide(1);
   step(ShutdownRequested{});
   const auto kills = only<SignalRank>(step(ShutdownRequested{}));

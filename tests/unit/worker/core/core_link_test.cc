@@ -1,4 +1,4 @@
-// The stream, heartbeats and reports over reconnections.
+// The stream, heartbeats and reports across reconnections.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -85,8 +85,9 @@ TEST_F(CoreTest, ARefusalEndsAWorkerThatWasNeverRegistered) {
   EXPECT_THAT(step(start(1, 1, 1)), SizeIs(0));
 }
 
-// The coordinator was restarted as another version: that is put right there, and the ranks cannot know.
-TEST_F(CoreTest, ARefusalLeavesARegisteredWorkerAndItsRanksAsTheyAre) {
+// The coordinator was restarted with another version: that is fixed there, and must not affect the
+// ranks.
+TEST_F(CoreTest, ARefusalDoesNotStopARegisteredWorker) {
   connect();
   start_up(start(1, 1, 2));
   step(Disconnected{});
@@ -195,7 +196,7 @@ TEST_F(CoreTest, TheLastFiguresOfARankGoOutBeforeItsReport) {
   EXPECT_EQ(heartbeat->ranks[0].last_progress_age, milliseconds(200));
 }
 
-TEST_F(CoreTest, APageMaySayAnyTimeOfTheLastProgress) {
+TEST_F(CoreTest, ProgressTimesOfPagesAreClamped) {
   connect();
   start_up(start(1, 1, 1));
   for (const int64_t ns :
@@ -272,8 +273,9 @@ TEST_F(CoreTest, ReportsAreRepeatedAfterEachReconnectionUntilAcknowledged) {
   EXPECT_THAT(only<SendRegister>(actions)[0].running, SizeIs(1));
 }
 
-// A coordinator with an empty state directory on the port of the earlier one: its job 1 is another job.
-TEST_F(CoreTest, AnotherStoreGetsAWorkerWithNothingOfTheEarlierOne) {
+// A coordinator with an empty state directory on the port of the earlier one: its job 1 is another
+// job.
+TEST_F(CoreTest, AWorkerDropsTheEarlierStoresState) {
   connect(1, 1);
   start_up(start(1, 1, 2));
   step(RankReaped{key(1, 1, 1), 1, 0, 3, ""});  // its end is not acknowledged

@@ -5,7 +5,7 @@ namespace {
 
 NodeCheckDone done(bool passed) { return {passed, 0.25, passed ? "good" : "core 3", "8 cores"}; }
 
-TEST_F(CoreTest, ANodeCheckIsRunAndToldOnce) {
+TEST_F(CoreTest, ANodeCheckRunsAndReportsOnce) {
   connect();
   EXPECT_EQ(only<RunNodeCheck>(step(CheckNode{Epoch(1), 7})).size(), 1U);
   const auto sent = only<SendNodeChecked>(step(done(false)));
@@ -26,7 +26,7 @@ TEST_F(CoreTest, AnotherRequestIsAnsweredByTheCheckThatRuns) {
   EXPECT_EQ(only<RunNodeCheck>(step(CheckNode{Epoch(1), 9})).size(), 1U);
 }
 
-TEST_F(CoreTest, WhatAnotherStreamAskedForIsNotAnswered) {
+TEST_F(CoreTest, RequestsOfAnEarlierStreamAreNotAnswered) {
   connect();
   step(CheckNode{Epoch(1), 7});
   step(Disconnected{StreamEnd::kBroken, "cut"});

@@ -71,7 +71,7 @@ TEST_F(CoreTest, ANewAttemptKillsTheOldOneAndWaitsForItsEnd) {
   EXPECT_EQ(only<EndLaunch>(actions)[0].launch.attempt, Attempt(1));
 }
 
-TEST_F(CoreTest, AnEndSaysWhetherItWasToldTo) {
+TEST_F(CoreTest, AReportShowsWhetherTheRankWasStopped) {
   connect();
   start_up(start(1, 1, 2));
   auto reports = only<SendRankExited>(step(RankReaped{key(1, 1, 0), 0, 0, 1, ""}));
@@ -215,8 +215,9 @@ TEST_F(CoreTest, RanksThatTheCoordinatorAwaitsAndThatAreNotHereAreAnswered) {
       << "it runs here";
 }
 
-// Ranks of other nodes may have left keys in this worker's rendezvous for a rank 0 that never came.
-TEST_F(CoreTest, ALaunchThatNeverRanHereLeavesNothingInTheRendezvous) {
+// Ranks of other nodes may have left keys in this worker's rendezvous for a rank 0 that never
+// started.
+TEST_F(CoreTest, ALaunchThatNeverRanLeavesNoRendezvousKeys) {
   connect();
   start_up(start(1, 1, 3));
   const auto refused = only<EndLaunch>(step(start(2, 1, 2)));
@@ -260,8 +261,8 @@ TEST_F(CoreTest, RanksRunOnWhileTheCoordinatorIsAway) {
   EXPECT_THAT(core.ranks(), SizeIs(2));
 }
 
-// Random events in random order: the core never runs more than its slots, spawns nothing twice, keeps every
-// report until it is acknowledged, and always has a way on.
+// Random events in random order: the core never exceeds its slots, spawns nothing twice, keeps
+// every report until it is acknowledged, and never gets stuck.
 TEST_F(CoreTest, SurvivesArbitraryEvents) {
   const Philox random{20260101, 0};
   std::set<RankKey> spawned;
@@ -310,22 +311,22 @@ TEST_F(CoreTest, SurvivesArbitraryEvents) {
     const ActionList actions = step(event);
     if (!only<Disconnect>(actions).empty()) step(Disconnected{});
     for (const SpawnRank& spawn : only<SpawnRank>(actions)) {
-      // Another store lets numbers come again; alive ones never.
+      // Another store may repeat numbers, but not those of living ranks.
       ASSERT_TRUE(alive.insert(spawn.key).second);
       spawned.insert(spawn.key);
     }
     for (const SendRankExited& report : only<SendRankExited>(actions))
       reported.insert(report.report_id);
     ASSERT_LE(alive.size(), 4U);
-    // Ranks of an earlier store are waited for as long as they take.
+    // Ranks of an earlier store are waited for without a limit.
     ASSERT_TRUE(core.next_deadline().has_value() || !core.ranks().empty());
   }
   EXPECT_FALSE(core.left());
   EXPECT_GT(spawned.size(), 20U);
 }
 
-// SIGUSR2 kills a program that does not know it.
-TEST_F(CoreTest, ARankIsAskedForACheckpointOnlyWhenItsPageOffersIt) {
+// SIGUSR2 kills a program without a handler.
+TEST_F(CoreTest, CheckpointRequestsRequireSupportInThePage) {
   connect();
   const SaveCheckpoint ask{Epoch(1), key(1, 1, 0)};
   EXPECT_TRUE(only<SignalRank>(step(ask)).empty()) << "nobody is here";

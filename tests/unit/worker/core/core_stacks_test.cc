@@ -29,7 +29,7 @@ class CoreStacks : public CoreTest {
   }
 };
 
-TEST_F(CoreStacks, SamplesAreReadApartAndToldAsTheyCome) {
+TEST_F(CoreStacks, SamplesAreReadAtIntervalsAndReportedAtOnce) {
   auto read = only<ReadStacks>(step(dump(7, 2, {0, 1})));
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].sample, 0);
@@ -43,7 +43,7 @@ TEST_F(CoreStacks, SamplesAreReadApartAndToldAsTheyCome) {
   EXPECT_EQ(first[0].kernel_messages.size(), 1U);
   EXPECT_TRUE(only<ReadStacks>(pass(milliseconds(600))).empty());
   EXPECT_LE(*core.next_deadline(), now + milliseconds(100));
-  read = only<ReadStacks>(pass(milliseconds(100)));  // a second after the first was asked for
+  read = only<ReadStacks>(pass(milliseconds(100)));  // a second after the first request
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].sample, 1);
   EXPECT_EQ(only<SendStackReport>(step(answer(read[0]))).size(), 1U);
@@ -59,7 +59,7 @@ TEST_F(CoreStacks, ASlowReaderIsNotAskedAgainBeforeItAnswers) {
   EXPECT_EQ(only<ReadStacks>(pass(Duration::zero())).size(), 1U);
 }
 
-TEST_F(CoreStacks, RanksThatAreNotHereAreToldAsSuch) {
+TEST_F(CoreStacks, AbsentRanksAreReported) {
   const auto read = only<ReadStacks>(step(dump(7, 1, {1, 5})));
   ASSERT_EQ(read.size(), 1U);
   EXPECT_EQ(read[0].ranks, std::vector<Rank>{Rank(1)});
@@ -81,7 +81,7 @@ TEST_F(CoreStacks, StaleAndSenselessRequestsAreIgnored) {
   EXPECT_TRUE(only<ReadStacks>(step(dump(7, 1, {0}))).empty()) << "twice";
 }
 
-TEST_F(CoreStacks, DumpsAreBoundedAndForgottenWhenNobodyAnswers) {
+TEST_F(CoreStacks, DumpsAreBoundedAndExpire) {
   size_t read = 0;
   for (uint64_t id = 1; id <= 100; ++id) read += only<ReadStacks>(step(dump(id, 1, {0}))).size();
   EXPECT_EQ(read, 16U);
@@ -96,7 +96,7 @@ TEST_F(CoreStacks, ADumpEndsWithItsStream) {
   EXPECT_TRUE(only<SendStackReport>(step(answer(read.at(0)))).empty());
 }
 
-TEST_F(CoreStacks, SymbolsAreLookedUpAndTold) {
+TEST_F(CoreStacks, SymbolsAreResolvedAndReported) {
   Symbolize ask{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {1, 2}};
   const auto read = only<ReadSymbols>(step(ask));
   ASSERT_EQ(read.size(), 1U);
@@ -141,8 +141,9 @@ TEST_F(CoreStacks, HeartbeatsComeFourTimesAsOftenWhileThereAreRanks) {
   EXPECT_EQ(idle, 2);
 }
 
-// A process that computes and waits changes its state many times a second: that alone is no news.
-TEST_F(CoreStacks, AStateThatOnlyFlickersIsNoNews) {
+// A process that computes and waits changes its state many times a second: that alone is no change
+// to report.
+TEST_F(CoreStacks, AFlickeringStateIsNotReported) {
   const auto told = [&](char state) {
     PagesRead pages;
     RankFigures figures;

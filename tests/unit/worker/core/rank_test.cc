@@ -7,7 +7,8 @@
 namespace muster::worker {
 namespace {
 
-// Of an attempt that made `steps` steps so far, each of 1000 tokens and half a second.
+// Returns the page of an attempt with `steps` completed steps of 1000 tokens and half a second
+// each.
 ProgressPage page_after(int steps) {
   ProgressPage page{};
   page.step = 100 + steps;

@@ -23,12 +23,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// The fake library's file is a variable of this process.
+// An environment variable of this process names the fake library's file.
 class GpuWatchTest : public testing::Test {
  protected:
   GpuWatchTest() { setenv("MUSTER_FAKE_NVML", folder.file("gpus").c_str(), 1); }
 
-  // As a whole: the library may be reading it.
+  // Replaces the file at once: the library may be reading it.
   void gpus(const std::string& text) {
     write_file(folder.file("new"), text);
     std::filesystem::rename(folder.file("new"), folder.file("gpus"));
@@ -62,8 +62,8 @@ TEST_F(GpuWatchTest, FindsGpusAndMeasuresThem) {
       "uncorrected=0 remap_failed=0 used=1000 utilization=97\n"
       "gpu bus=32\n");
   const GpuWatch watch(options());
-  EXPECT_TRUE(watch.wait_until_found(seconds(20)).looked);
-  const GpuReport report = watch.look(seconds(20));
+  EXPECT_TRUE(watch.wait_until_found(seconds(20)).is_listed);
+  const GpuReport report = watch.measure(seconds(20));
   ASSERT_THAT(report.gpus, SizeIs(2));
   EXPECT_EQ(report.driver, "535.1");
   EXPECT_EQ(report.gpus[1].gpu.index, 1);
@@ -79,28 +79,28 @@ TEST_F(GpuWatchTest, FindsGpusAndMeasuresThem) {
   EXPECT_EQ(health.ecc_corrected, 2);
   EXPECT_EQ(health.memory_used_bytes, 1000);
   EXPECT_EQ(health.utilization, 0.97);
-  EXPECT_FALSE(report.gpus[1].health.temperature_celsius);  // it does not tell
+  EXPECT_FALSE(report.gpus[1].health.temperature_celsius);  // not supported by it
   EXPECT_EQ(why_unfit(report, monotonic_now()), "");
   EXPECT_EQ(describe_gpus(report), "2 GPUs NVIDIA Fake 80GB, driver 535.1");
 }
 
-TEST_F(GpuWatchTest, WithoutALibraryThereAreNoGpusAndItSaysWhy) {
+TEST_F(GpuWatchTest, WithoutALibraryThereAreNoGpusAndAReason) {
   GpuWatchOptions without = options();
   without.library = "libnot-there.so.1";
   const GpuReport report = GpuWatch(without).wait_until_found(seconds(20));
-  EXPECT_TRUE(report.looked);
+  EXPECT_TRUE(report.is_listed);
   EXPECT_THAT(report.gpus, IsEmpty());
   EXPECT_THAT(describe_gpus(report), HasSubstr("no GPUs: no NVIDIA driver is installed here"));
   EXPECT_EQ(why_unfit(report, report.answered + std::chrono::hours(1)), "");
 }
 
-TEST_F(GpuWatchTest, WhoWasNotWaitedForStaysWithoutGpusAndSaysWhatToDo) {
+TEST_F(GpuWatchTest, ATimeoutMeansNoGpusAndAdvice) {
   EXPECT_EQ(why_no_gpus(GpuReport{}),
             "NVML did not answer within 60 s of the worker's start: restart the worker once "
             "nvidia-smi answers");
 }
 
-TEST_F(GpuWatchTest, ADriverThatCannotBeAskedSaysWhatToDo) {
+TEST_F(GpuWatchTest, AnUnusableDriverGivesAdvice) {
   gpus("init 18\ngpu bus=16\n");
   EXPECT_THAT(describe_gpus(GpuWatch(options()).wait_until_found(seconds(20))),
               AllOf(HasSubstr("no GPUs: the NVIDIA driver's library and its kernel module are of "
@@ -135,16 +135,16 @@ TEST_F(GpuWatchTest, GpusThatAControlGroupLeavesToOthersAreNotMissed) {
   }
 }
 
-TEST_F(GpuWatchTest, AnXidIsToldAtOnceAndKnownFromThenOn) {
+TEST_F(GpuWatchTest, AnXidIsReportedAtOnceAndRemembered) {
   gpus("gpu bus=16\ngpu bus=32\n");
   GpuWatchOptions slow = options();
-  slow.interval = std::chrono::hours(1);  // it is not a measurement that finds it
+  slow.interval = std::chrono::hours(1);  // so that no measurement finds it
   const GpuWatch watch(slow);
   const Instant before = monotonic_now();
   EXPECT_EQ(watch.wait_until_found(seconds(20)).changes, 0);
   gpus("gpu bus=16\ngpu bus=32\nxid 0 31\nxid 1 79\nxid 1 45\n");
   const GpuReport report = wait_for(watch, [](const auto& r) { return r.changes == 3; });
-  EXPECT_EQ(report.gpus[0].problem, "");  // 31 is the program's own
+  EXPECT_EQ(report.gpus[0].problem, "");  // Xid 31 is the program's fault
   EXPECT_EQ(report.gpus[1].problem, "GPU 1 is lost (Xid 79: fallen off the bus)");
   EXPECT_THAT(report.gpus[1].xids, ElementsAre(std::pair(45, 1), std::pair(79, 1)));
   EXPECT_EQ(why_unfit(report, monotonic_now()), "GPU 1 is lost (Xid 79: fallen off the bus)");
@@ -157,25 +157,25 @@ TEST_F(GpuWatchTest, AnXidIsToldAtOnceAndKnownFromThenOn) {
   const GpuTrouble of_first = trouble_since(report, std::vector<int32_t>{0}, before, now);
   EXPECT_EQ(of_first.cause, "");
   EXPECT_THAT(of_first.messages, ElementsAre(HasSubstr("Xid 31: memory page fault")));
-  // A rank that is started on it later ends by it, too.
+  // A rank that is started on it later ends because of it, too.
   EXPECT_EQ(trouble_since(report, std::vector<int32_t>{1}, now, now).cause,
             "GPU 1 is lost (Xid 79: fallen off the bus)");
 }
 
-TEST_F(GpuWatchTest, AMeasurementFindsALostGpuWhereNobodyTellsOfEvents) {
+TEST_F(GpuWatchTest, WithoutEventsAMeasurementFindsALostGpu) {
   gpus("no_events\ngpu bus=16\n");
   GpuWatchOptions slow = options();
   slow.interval = std::chrono::hours(1);
   const GpuWatch watch(slow);
-  EXPECT_EQ(watch.look(seconds(20)).gpus.at(0).problem, "");
+  EXPECT_EQ(watch.measure(seconds(20)).gpus.at(0).problem, "");
   gpus("no_events\ngpu bus=16 lost=1\n");
-  EXPECT_EQ(watch.look(seconds(20)).gpus.at(0).problem, "GPU 0 is lost (NVML finds it no more)");
+  EXPECT_EQ(watch.measure(seconds(20)).gpus.at(0).problem, "GPU 0 is lost (NVML finds it no more)");
 }
 
 TEST_F(GpuWatchTest, NewErrorsOfTheMemoryExplainAnEndAndThoseOfBeforeDoNot) {
   gpus("gpu bus=16 uncorrected=3 remap_failed=0\n");
   const GpuWatch watch(options());
-  EXPECT_EQ(watch.look(seconds(20)).changes, 0);
+  EXPECT_EQ(watch.measure(seconds(20)).changes, 0);
   gpus("gpu bus=16 uncorrected=5 remap_failed=0\n");
   GpuReport report = wait_for(watch, [](const auto& r) { return r.changes == 1; });
   EXPECT_EQ(trouble_since(report, std::vector<int32_t>{0}, Instant{}, monotonic_now()).cause,
@@ -186,15 +186,15 @@ TEST_F(GpuWatchTest, NewErrorsOfTheMemoryExplainAnEndAndThoseOfBeforeDoNot) {
   EXPECT_EQ(why_unfit(report, monotonic_now()), "GPU 0 has bad memory that could not be remapped");
 }
 
-TEST_F(GpuWatchTest, WhoHangsIsToldAndHoldsNobody) {
+TEST_F(GpuWatchTest, AHangingDriverIsReportedAndBlocksNoCaller) {
   gpus("gpu bus=16\n");
   const Instant began = monotonic_now();
   {
     const GpuWatch watch(options());
-    EXPECT_EQ(nvml_silence(watch.look(seconds(20)), monotonic_now()), "");
+    EXPECT_EQ(nvml_silence(watch.measure(seconds(20)), monotonic_now()), "");
     gpus("hang\ngpu bus=16\n");
     std::this_thread::sleep_for(milliseconds(200));
-    const GpuReport report = watch.look(milliseconds(50));
+    const GpuReport report = watch.measure(milliseconds(50));
     EXPECT_GT(monotonic_now() - report.answered, milliseconds(100));
     EXPECT_EQ(why_unfit(report, report.answered + kNvmlSilence),
               "NVML has not answered for 15 s: a GPU or its driver hangs");
@@ -203,11 +203,11 @@ TEST_F(GpuWatchTest, WhoHangsIsToldAndHoldsNobody) {
             .messages,
         ElementsAre(HasSubstr("NVML has not answered")));
   }
-  EXPECT_LT(monotonic_now() - began, seconds(15));  // it is not waited for at the end
+  EXPECT_LT(monotonic_now() - began, seconds(15));  // the destructor does not wait for it
   gpus("gpu bus=16\n");
 }
 
-TEST_F(GpuWatchTest, WhatCudaVisibleDevicesLeavesIsThere) {
+TEST_F(GpuWatchTest, CudaVisibleDevicesSelectsTheGpus) {
   gpus("gpu bus=16\ngpu bus=32\ngpu bus=48\n");
   const auto seen = [](const std::string& visible) {
     GpuWatchOptions some = options();
@@ -219,13 +219,13 @@ TEST_F(GpuWatchTest, WhatCudaVisibleDevicesLeavesIsThere) {
   };
   EXPECT_THAT(seen("2,0"), ElementsAre(2, 0));
   EXPECT_THAT(seen("GPU-00000001"), ElementsAre(1));
-  EXPECT_THAT(seen("0, 7,1"), ElementsAre(0));  // CUDA stops at the first that is none
+  EXPECT_THAT(seen("0, 7,1"), ElementsAre(0));  // CUDA stops at the first invalid entry
   EXPECT_THAT(seen("1,1"), ElementsAre(1));
   EXPECT_THAT(seen(""), IsEmpty());
   EXPECT_THAT(seen("-1"), IsEmpty());
 }
 
-TEST_F(GpuWatchTest, HwlocSaysWhichCpusAreNear) {
+TEST_F(GpuWatchTest, HwlocProvidesNearCpus) {
   gpus("gpu bus=16\ngpu bus=32\ngpu bus=48\n");
   GpuWatchOptions placed = options();
   placed.topology_xml = source_dir() + "/tests/fake_nvml/two_nodes.xml";
@@ -235,11 +235,11 @@ TEST_F(GpuWatchTest, HwlocSaysWhichCpusAreNear) {
   EXPECT_THAT(report.gpus[0].cpus, ElementsAre(0));
   EXPECT_EQ(report.gpus[1].gpu.numa_node, 1);
   EXPECT_THAT(report.gpus[1].cpus, ElementsAre(1));
-  EXPECT_EQ(report.gpus[2].gpu.numa_node, -1);  // hwloc knows of no such device
+  EXPECT_EQ(report.gpus[2].gpu.numa_node, -1);  // hwloc knows no such device
   EXPECT_THAT(report.gpus[2].cpus, IsEmpty());
 }
 
-TEST_F(GpuWatchTest, AGpuThatWasHereBeforeIsMissedUntilSomebodySaysOtherwise) {
+TEST_F(GpuWatchTest, AMissingGpuIsReportedUntilTheInventoryIsRemoved) {
   const std::string path = folder.file("gpus.json");
   const auto missing = [&](const std::string& file, GpuWatchOptions how) {
     gpus(file);

@@ -42,7 +42,7 @@ class EndReaderTest : public testing::Test {
     return rank;
   }
 
-  // A log of the kernel with one record, of now.
+  // A kernel log with one current record.
   std::string kernel_log(const std::string& text) {
     const std::string path = folder.file("kmsg");
     const auto now =
@@ -68,7 +68,7 @@ class EndReaderTest : public testing::Test {
   Launcher launcher{{folder.path(), "", "", Incarnation(1)}, {}};
 };
 
-TEST_F(EndReaderTest, WhatARankLeavesIsReadBesideTheLoop) {
+TEST_F(EndReaderTest, EvidenceOfARankIsReadBesideTheLoop) {
   const auto events = read({.kernel_log = kernel_log("python[4711]: segfault at 0"),
                             .deadline = std::chrono::seconds(20)},
                            {ended(SIGSEGV)});
@@ -83,7 +83,7 @@ TEST_F(EndReaderTest, WhatARankLeavesIsReadBesideTheLoop) {
   EXPECT_THAT(left.kernel_messages[0], testing::HasSubstr("segfault"));
 }
 
-TEST_F(EndReaderTest, TheKernelsLogSaysWhoWasKilledForMemory) {
+TEST_F(EndReaderTest, TheKernelLogShowsKillsForMemory) {
   const EndReaderOptions options{
       .kernel_log = kernel_log("Out of memory: Killed process 4711 (python) total-vm:1kB"),
       .deadline = std::chrono::seconds(20)};
@@ -97,7 +97,7 @@ TEST_F(EndReaderTest, TheKernelsLogSaysWhoWasKilledForMemory) {
   EXPECT_EQ(events[2].cause, ExitCause::kUnknown);
 }
 
-// GPUs of the tests' own library, as the worker's watch sees them.
+// GPUs of the fake library, as the worker's watch sees them.
 class EndReaderGpuTest : public EndReaderTest {
  protected:
   EndReaderGpuTest() {
@@ -108,7 +108,7 @@ class EndReaderGpuTest : public EndReaderTest {
                         .visible = std::nullopt,
                         .interval = std::chrono::hours(1),
                         .topology_xml = {}});
-    EXPECT_EQ(watch->look(std::chrono::seconds(20)).gpus.size(), 2);
+    EXPECT_EQ(watch->measure(std::chrono::seconds(20)).gpus.size(), 2);
   }
 
   EndedRank on_gpu(int32_t gpu, int exit_code, int signal = 0) const {
@@ -153,7 +153,7 @@ TEST_F(EndReaderGpuTest, AnXidThatComesAMomentLaterIsWaitedFor) {
   EXPECT_EQ(events[1].cause, ExitCause::kUnknown);
 }
 
-TEST_F(EndReaderGpuTest, WhoHangsCostsTheEvidenceAlone) {
+TEST_F(EndReaderGpuTest, AHangingDriverOnlyCostsEvidence) {
   write_file(folder.file("gpus"), "hang\ngpu bus=1\ngpu bus=2\n");
   const auto events = read(options(), {on_gpu(0, 1)});
   ASSERT_THAT(events, SizeIs(1));
@@ -161,8 +161,8 @@ TEST_F(EndReaderGpuTest, WhoHangsCostsTheEvidenceAlone) {
   write_file(folder.file("gpus"), "gpu bus=1\ngpu bus=2\n");
 }
 
-// A pipe that nobody writes to: to open the output lasts until somebody does.
-TEST_F(EndReaderTest, WhatIsNotReadInTimeIsToldWithout) {
+// A pipe without a writer: opening it as the output blocks.
+TEST_F(EndReaderTest, ALateReadIsReportedWithoutEvidence) {
   const std::string log = launcher.folders().log_path(kKey);
   std::filesystem::remove(log);
   ASSERT_EQ(mkfifo(log.c_str(), 0600), 0);
@@ -178,7 +178,7 @@ TEST_F(EndReaderTest, WhatIsNotReadInTimeIsToldWithout) {
   ASSERT_THAT(events, SizeIs(1));
   EXPECT_EQ(events[0].signal, SIGKILL);
   EXPECT_EQ(events[0].evidence, nullptr);
-  const int fd = open(log.c_str(), O_RDWR | O_CLOEXEC);  // lets go of the reader
+  const int fd = open(log.c_str(), O_RDWR | O_CLOEXEC);  // releases the reader
   loop.restart();
   loop.run_for(std::chrono::milliseconds(100));
   EXPECT_THAT(events, SizeIs(1)) << "a rank ends once";

@@ -1,4 +1,4 @@
-// A coordinator that does as the test says: a real gRPC server for one worker at a time.
+// A scripted coordinator: a real gRPC server for one worker at a time.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ class FakeCoordinator : public v1::Fleet::Service {
 
   ~FakeCoordinator() override { stop(); }
 
-  // Port 0 the first time; the same port again later.
+  // Uses port 0 the first time, and the same port again later.
   void start() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(),
@@ -70,7 +70,7 @@ class FakeCoordinator : public v1::Fleet::Service {
     stream_->Write(message);
   }
 
-  // The next message that `wanted` likes; others before it are passed over.
+  // Returns the next message that satisfies `wanted`; skips others before it.
   std::optional<v1::WorkerMessage> next(
       const std::function<bool(const v1::WorkerMessage&)>& wanted) {
     std::unique_lock lock(mutex_);

@@ -25,7 +25,7 @@ class LaunchFoldersTest : public ShellTest {
 
   static LaunchKey launch(uint64_t job, uint32_t attempt) { return {JobId(job), Attempt(attempt)}; }
 
-  // A launch's folder as two ranks leave it, started `age` ago.
+  // Creates the folder of a launch of two ranks, started `age` ago.
   void make(const LaunchKey& key, std::chrono::seconds age) {
     fs::create_directories(subject().folder(key));
     std::ofstream(subject().config_path(key)) << "{}";
@@ -52,7 +52,7 @@ TEST_F(LaunchFoldersTest, FindsLaunchesInTheOrderOfTheirStarts) {
   EXPECT_THAT(LaunchFolders(folder / "absent").find(), IsEmpty());
 }
 
-TEST_F(LaunchFoldersTest, WhatIsNoLaunchIsNotFound) {
+TEST_F(LaunchFoldersTest, OtherFoldersAreNotFound) {
   for (const std::string name :
        {"0/1", "1/0", "01/1", "1/01", "1/x", "x/1", "-1/1", "1/+1", "1/4294967296"}) {
     fs::create_directories(work / name);

@@ -67,7 +67,7 @@ TEST_F(LauncherTest, RanksSeeTheGpusThatTheirJobHas) {
       if (entry.starts_with("CUDA_VISIBLE_DEVICES=")) return entry.substr(21);
     return std::string("-");
   };
-  EXPECT_EQ(seen({3, 1}, 1), "GPU-3,GPU-1");  // all of the job's: LOCAL_RANK says which
+  EXPECT_EQ(seen({3, 1}, 1), "GPU-3,GPU-1");  // all of the job's: LOCAL_RANK selects
   EXPECT_EQ(seen({0, 2, 1, 3}, kGpusOfSlot), "GPU-0,GPU-2,GPU-1,GPU-3");
   EXPECT_EQ(seen({0, 2, 1, 3}, 2), "GPU-2,GPU-3");  // local rank 1's own
   EXPECT_EQ(seen({}, 0), "0,1,2,3");                // as the worker sees them
@@ -89,7 +89,7 @@ TEST_F(LauncherTest, ARankGetsItsPlaceInTheWorld) {
   EXPECT_THAT(*variables, Not(Contains(StartsWith("RANK=99"))));
 }
 
-TEST_F(LauncherTest, ProgramsDumpIntoTheFolderUnlessTheJobSaysOtherwise) {
+TEST_F(LauncherTest, ProgramsDumpIntoTheFolderUnlessTheJobOverridesIt) {
   const std::string folder_of_launch = folder.string() + "/7/2/";
   const auto variables =
       launcher("/x").environment(request({{"TORCH_NCCL_TRACE_BUFFER_SIZE", "17"}}));
@@ -107,7 +107,7 @@ TEST_F(LauncherTest, IdleThreadsOfARankDoNotSpinUnlessTheJobWantsIt) {
   EXPECT_THAT(*variables, Not(Contains("OMP_WAIT_POLICY=passive")));
 }
 
-TEST_F(LauncherTest, ARankHasASlotsShareOfThreadsUnlessTheOperatorOrTheJobSaysOtherwise) {
+TEST_F(LauncherTest, ThreadsPerRankAreASlotsShareUnlessOverridden) {
   const auto threads = [&](const std::vector<std::string>& base,
                            std::map<std::string, std::string> job) {
     const Launcher subject({.work_dir = folder,
@@ -175,7 +175,7 @@ TEST_F(LauncherTest, ReadsOnlyItsOwnLaunchsPage) {
   EXPECT_EQ(subject.read_page(key, 1, 0).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(LauncherTest, TheLastLineIsOneThatPeopleCanRead) {
+TEST_F(LauncherTest, TheLastLineIsPrintable) {
   const Launcher subject = launcher("/x");
   EXPECT_EQ(subject.last_line(key), "");
   std::filesystem::create_directories(subject.folders().folder(key.launch()));

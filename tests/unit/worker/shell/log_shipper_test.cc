@@ -48,7 +48,7 @@ class LogShipperTest : public ShellTest {
                      [this](const RankKey& rank) { settled.push_back(rank); }};
 };
 
-TEST_F(LogShipperTest, ShipsWhatIsWrittenAsItIsWritten) {
+TEST_F(LogShipperTest, ShipsOutputAsItIsWritten) {
   shipper.add(key, path);
   shipper.on_connected();
   append("one\n");
@@ -92,7 +92,7 @@ TEST_F(LogShipperTest, WaitsForRoomAndGoesOn) {
   EXPECT_EQ(received, text);
 }
 
-TEST_F(LogShipperTest, AfterAReconnectionWhatWasNotAcknowledgedComesAgain) {
+TEST_F(LogShipperTest, UnacknowledgedOutputIsSentAgainAfterAReconnection) {
   append("0123456789");
   shipper.add(key, path);
   shipper.on_connected();
@@ -105,7 +105,7 @@ TEST_F(LogShipperTest, AfterAReconnectionWhatWasNotAcknowledgedComesAgain) {
   EXPECT_EQ(received, "0123456789abc");
 }
 
-TEST_F(LogShipperTest, WhatTheCoordinatorCouldNotTakeComesAgainWithTheNextHeartbeat) {
+TEST_F(LogShipperTest, RejectedOutputIsSentAgainAtTheNextHeartbeat) {
   append("0123456789");
   shipper.add(key, path);
   shipper.on_connected();
@@ -118,7 +118,7 @@ TEST_F(LogShipperTest, WhatTheCoordinatorCouldNotTakeComesAgainWithTheNextHeartb
   EXPECT_TRUE(shipper.is_drained(key));
 }
 
-TEST_F(LogShipperTest, ALongLogThatFindsNoRoomIsAskedAboutOncePerHeartbeat) {
+TEST_F(LogShipperTest, ARejectedLogIsRetriedOncePerHeartbeat) {
   const size_t chunk = daemon::kLogChunkBytesMax;
   const std::string text(10 * chunk, 'x');
   append(text);
@@ -129,7 +129,7 @@ TEST_F(LogShipperTest, ALongLogThatFindsNoRoomIsAskedAboutOncePerHeartbeat) {
   room = 1'000'000;
   for (int refused = 0; refused < 4; ++refused) shipper.on_ack(key, 0);
   append("y");
-  context.run_for(std::chrono::milliseconds(1));  // the change is noticed
+  context.run_for(std::chrono::milliseconds(1));  // notices the change
   EXPECT_EQ(room, 1'000'000U) << "shipped before the heartbeat";
   for (int heartbeat = 1; heartbeat <= 3; ++heartbeat) {
     shipper.pump(true);
@@ -180,7 +180,7 @@ TEST_F(LogShipperTest, LogsAreIndependentAndEnd) {
   EXPECT_EQ(settled, (std::vector{key, other}));
 }
 
-TEST_F(LogShipperTest, AFinishedLogIsLetGoOnceTheWholeOfItIsAcknowledged) {
+TEST_F(LogShipperTest, AFinishedLogIsClosedOnceAcknowledged) {
   append("0123456789");
   shipper.add(key, path);
   shipper.on_connected();
@@ -197,8 +197,8 @@ TEST_F(LogShipperTest, AFinishedLogIsLetGoOnceTheWholeOfItIsAcknowledged) {
   EXPECT_EQ(settled.size(), 1U);
 }
 
-// A coordinator that ended the log with a remark of its own has more than there is.
-TEST_F(LogShipperTest, AnAcknowledgementOfMoreThanThereIsSettlesTheLog) {
+// A coordinator that ended the log with a notice of its own has more than the file.
+TEST_F(LogShipperTest, AnAcknowledgementBeyondTheEndSettlesTheLog) {
   append("0123");
   shipper.add(key, path);
   shipper.on_connected();

@@ -123,9 +123,9 @@ TEST_F(MetricsTest, CheckpointsAreCountedOnceHoweverOftenTheirPageIsRead) {
   EXPECT_THAT(text, HasSubstr("muster_rank_last_checkpoint_seconds" + labels + "3\n"));
 }
 
-TEST_F(MetricsTest, GpusHaveTheSeriesThatTheyTell) {
+TEST_F(MetricsTest, GpusHaveSeriesForSupportedValues) {
   GpuReport report;
-  report.looked = true;
+  report.is_listed = true;
   report.answered = now - seconds(3);
   report.gpus.resize(2);
   report.gpus[0].gpu = {.index = 3, .uuid = "GPU-3", .name = "H100", .memory_bytes = 80};
@@ -148,7 +148,7 @@ TEST_F(MetricsTest, GpusHaveTheSeriesThatTheyTell) {
                            "muster_gpu_xid_errors_total{gpu=\"3\",xid=\"79\"} 1\n"})
     EXPECT_THAT(text, HasSubstr(line));
   EXPECT_THAT(text, Not(HasSubstr("muster_gpu_temperature_celsius{")));
-  report.gpus[0].health.ecc_uncorrected = 1;  // the driver was loaded anew
+  report.gpus[0].health.ecc_uncorrected = 1;  // the driver was loaded again
   metrics_.set_gpus(report, now);
   EXPECT_THAT(page(), HasSubstr("type=\"uncorrected\"} 7\n"));
 }

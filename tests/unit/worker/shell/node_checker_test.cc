@@ -1,4 +1,4 @@
-// The check as the worker runs it: whatever its program does, there is an answer in time.
+// The node check as the worker runs it: whatever its program does, there is an answer in time.
 #include "worker/shell/node_checker.h"
 
 #include <sys/resource.h>
@@ -18,7 +18,7 @@ namespace {
 
 class NodeCheckerTest : public testing::Test {
  protected:
-  // A program in the check's place.
+  // Runs a script in place of the check.
   NodeCheckDone run(const std::string& script, Duration deadline = std::chrono::seconds(20)) {
     const std::string path = folder_.file("program");
     write_file(path, "#!/bin/sh\n" + script + "\n");
@@ -33,7 +33,7 @@ class NodeCheckerTest : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(NodeCheckerTest, SaysWhatTheProgramSays) {
+TEST_F(NodeCheckerTest, ReportsTheProgramsResult) {
   const NodeCheckDone good =
       run(R"(echo '{"passed": true, "sentence": "nothing is wrong", "details": "8 cores"}')");
   EXPECT_TRUE(good.passed);
@@ -63,8 +63,8 @@ TEST_F(NodeCheckerTest, AProgramThatHangsIsKilledAtItsDeadline) {
   EXPECT_GE(late.seconds, 0.3);
 }
 
-// A process in D state is there after SIGKILL; one that has left its group does not hear of it either.
-TEST_F(NodeCheckerTest, AProgramThatCannotBeKilledIsLeft) {
+// A process in D state survives SIGKILL; one that has left its group does not receive it, either.
+TEST_F(NodeCheckerTest, AnUnkillableProgramIsAbandoned) {
   const NodeCheckDone stuck = run(
       "exec python3 -c 'import os, time; os.setpgid(0, os.getpgid(os.getppid())); time.sleep(9)'",
       std::chrono::milliseconds(2'000));
@@ -81,7 +81,7 @@ TEST_F(NodeCheckerTest, TheFolderOfLocalCheckpointsIsNamedAndMade) {
   EXPECT_TRUE(std::filesystem::is_directory(folder_.file("shm")));
 }
 
-TEST_F(NodeCheckerTest, AProgramThatIsNotThereIsToldAndNoneAtAllPasses) {
+TEST_F(NodeCheckerTest, AMissingProgramFailsAndNoProgramPasses) {
   const NodeCheckDone gone = run_node_check(
       {folder_.file("nothing"), folder_.path(), folder_.path(), std::chrono::seconds(5)});
   EXPECT_FALSE(gone.passed);

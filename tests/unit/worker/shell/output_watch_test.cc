@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 const RankKey kRank{JobId(1), Attempt(1), Rank(0)};
 
-TEST(OutputWatchTest, TellsWhenTheLogWasSeenToGrow) {
+TEST(OutputWatchTest, ReturnsTheTimeOfTheLastGrowth) {
   const TempFolder folder;
   const std::string log = folder.file("rank.log");
   const Instant begin = Instant() + seconds(100);
@@ -24,7 +24,7 @@ TEST(OutputWatchTest, TellsWhenTheLogWasSeenToGrow) {
   write_file(log, "step 1\n");
   EXPECT_EQ(outputs.last_written(kRank, log, begin + seconds(2)), begin + seconds(2));
   EXPECT_EQ(outputs.last_written(kRank, log, begin + seconds(9)), begin + seconds(2));
-  write_file(log, "");  // somebody has emptied it
+  write_file(log, "");  // truncated by another program
   EXPECT_EQ(outputs.last_written(kRank, log, begin + seconds(10)), begin + seconds(10));
   std::filesystem::remove(log);
   EXPECT_EQ(outputs.last_written(kRank, log, begin + seconds(11)), begin + seconds(10));

@@ -60,8 +60,8 @@ class WorkerProcessTest : public ShellTest {
   Reaper reaper{"/proc"};
 };
 
-// The kernel is to take a rank before the worker, and leaves what somebody has set higher.
-TEST_F(WorkerProcessTest, ARankGoesBeforeItsWorkerWhenMemoryRunsOut) {
+// The kernel must prefer a rank to the worker; a higher configured score stays.
+TEST_F(WorkerProcessTest, TheKernelPrefersARankToItsWorkerForOomKills) {
   int own = 0;
   ASSERT_TRUE(std::ifstream("/proc/self/oom_score_adj") >> own);
   start("cat /proc/self/oom_score_adj");
@@ -72,7 +72,7 @@ TEST_F(WorkerProcessTest, ARankGoesBeforeItsWorkerWhenMemoryRunsOut) {
   EXPECT_EQ(now, own) << "the worker's is as it was";
 }
 
-TEST_F(WorkerProcessTest, ARankStaysWhereItMayRunOfWhatItsWorkerMay) {
+TEST_F(WorkerProcessTest, ARankRunsOnTheAllowedCpusOfItsWorker) {
   cpu_set_t own;
   ASSERT_EQ(sched_getaffinity(0, sizeof(own), &own), 0);
   int32_t last = 0;
@@ -93,7 +93,7 @@ TEST_F(WorkerProcessTest, ARankStaysWhereItMayRunOfWhatItsWorkerMay) {
 
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 
-// Another thread of the worker that traces a process, as one does that reads its stack.
+// Another thread of the worker that traces a process, like a stack reader.
 class Tracer {
  public:
   explicit Tracer(pid_t pid) {
@@ -119,7 +119,7 @@ class Tracer {
   Tracer& operator=(const Tracer&) = delete;
 
   bool holds() const { return ok_; }
-  // `collects`: the process dies under its hands, and it sees the end.
+  // `collects`: the process dies while traced, and the tracer collects its end.
   void let_go(bool collects) {
     if (!thread_.joinable()) return;
     collects_ = collects;
@@ -139,7 +139,7 @@ TEST_F(WorkerProcessTest, ARankWhoseStackIsReadHasNotEnded) {
   if (!tracer.holds()) GTEST_SKIP() << "ptrace is not permitted here";
   EXPECT_TRUE(reaper.reap().empty());
   EXPECT_EQ(kill(pid, 0), 0);
-  // Nor does it hide one that has.
+  // A tracer does not hide an ended process, either.
   const auto other = spawn(request("exit 3"));
   ASSERT_TRUE(other.ok()) << other.status();
   const RankKey other_key{JobId(1), Attempt(2), Rank(4)};
@@ -182,7 +182,8 @@ TEST_F(WorkerProcessTest, RunsInItsFolderWithItsEnvironmentAlone) {
       "pwd; env | grep -v '^PWD\\|^_\\|^SHLVL\\|^OLDPWD' | sort; cat; ls /proc/$$/fd > fds; wc -w "
       "< fds");
   EXPECT_EQ(wait_for_end().exit_code, 0);
-  // Descriptors: stdin, stdout, stderr, the shell's own of its script and of the folder it lists.
+  // Descriptors: stdin, stdout, stderr, and the shell's own of its script and of the folder it
+  // lists.
   EXPECT_EQ(log(),
             folder.string() + "\nMUSTER_ATTEMPT=2\nMUSTER_JOB=1\nPATH=/usr/bin:/bin\nRANK=3\n5\n");
 }
@@ -199,7 +200,7 @@ TEST_F(WorkerProcessTest, SignalStateIsTheDefault) {
   EXPECT_EQ(wait_for_end().signal, SIGPIPE);
 }
 
-TEST_F(WorkerProcessTest, FailuresSayWhatAndWhy) {
+TEST_F(WorkerProcessTest, FailuresNameTheFileAndTheReason) {
   SpawnRequest absent = request("exit 0");
   absent.arguments[0] = folder / "absent";
   auto pid = spawn(absent);

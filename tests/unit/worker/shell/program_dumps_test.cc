@@ -1,4 +1,5 @@
-// Dumps of programs that follow the protocols of PyTorch's flight recorder and CUDA's user-triggered core dumps.
+// Dumps of programs that follow the protocols of PyTorch's flight recorder and CUDA's
+// user-triggered core dumps.
 #include "worker/shell/program_dumps.h"
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Makes its pipe, and when something is written to it, its file, in two parts.
+// Creates its pipe and, when something is written to it, its file in two parts.
 class Program {
  public:
   explicit Program(const std::string& file) : file_(file) {
@@ -57,7 +58,7 @@ Instant soon() { return monotonic_now() + std::chrono::seconds(60); }
 
 class ProgramDumpsTest : public ::testing::Test {
  protected:
-  // Where a program puts what, by the variables that the worker sets.
+  // Returns a program's file stem from the variables that the worker sets.
   std::string stem(const std::string& variable, const std::string& replaces = "",
                    const std::string& by = "") const {
     std::string value = program_dump_variables(folder_.path(), Rank(3)).at(variable);
@@ -84,7 +85,7 @@ TEST_F(ProgramDumpsTest, BothAreAskedAndKept) {
               ElementsAre(core + " (12 bytes)", trace + " (12 bytes)"));
 }
 
-TEST_F(ProgramDumpsTest, WhoDoesNotAnswerIsNotAwaited) {
+TEST_F(ProgramDumpsTest, AnUnresponsiveProgramIsNotAwaited) {
   EXPECT_THAT(ask_for_program_dumps(folder_.path(), Rank(3)).paths, IsEmpty());
   EXPECT_THAT(ask_for_program_dumps(folder_.file("none"), Rank(3)).paths, IsEmpty());
   ASSERT_EQ(mkfifo(folder_.file("nccl-trace-3.pipe").c_str(), 0600), 0);  // of a dead program
@@ -97,7 +98,7 @@ TEST_F(ProgramDumpsTest, WhoDoesNotAnswerIsNotAwaited) {
                          monotonic_now() + std::chrono::milliseconds(5));
 }
 
-TEST_F(ProgramDumpsTest, WhatIsFoundIsBounded) {
+TEST_F(ProgramDumpsTest, TheDumpsFoundAreBounded) {
   for (int i = 0; i < 50; ++i) std::ofstream(folder_.file(absl::StrCat("cuda-core-3-", i))) << "x";
   EXPECT_THAT(find_program_dumps(folder_.path(), Rank(3)), SizeIs(kEvidenceFilesMax));
   const TempFolder other;

@@ -1,4 +1,4 @@
-// Programs that are not ours: what they find in their environment, and the ports that are kept for them.
+// Foreign programs: their environment, and the ports that are reserved for them.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
@@ -104,7 +104,7 @@ TEST_F(ProgramTest, InsideASlurmJobARankIsATask) {
   }
 }
 
-TEST_F(ProgramTest, RunsWhereItWasSubmittedWithItsWordsAsTheyAre) {
+TEST_F(ProgramTest, RunsInTheSubmissionFolderWithUnchangedArguments) {
   const std::string path =
       "./" + std::filesystem::path(script("for word in \"$@\"; do echo \"<$word>\"; done; pwd"))
                  .filename()
@@ -117,7 +117,7 @@ TEST_F(ProgramTest, RunsWhereItWasSubmittedWithItsWordsAsTheyAre) {
             "<a b>\n<>\n<*>\n" + folder.string() + "\n");
 }
 
-TEST_F(ProgramTest, SaysWhatCannotBeStarted) {
+TEST_F(ProgramTest, ReportsProgramsThatCannotStart) {
   const auto problem = [&](std::vector<std::string> command) {
     return launcher().launch(request(std::move(command))).status();
   };
@@ -146,7 +146,8 @@ class Listener {
     socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     usable_ = bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd_, 1) == 0;
     getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(reinterpret_cast<sockaddr_in*>(&address)->sin_port);  // at one place in both
+    port_ = ntohs(
+        reinterpret_cast<sockaddr_in*>(&address)->sin_port);  // the same offset in both structs
   }
   ~Listener() { close(fd_); }
   Listener(const Listener&) = delete;

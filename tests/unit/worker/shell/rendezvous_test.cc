@@ -27,7 +27,7 @@ using boost::asio::ip::tcp;
 using rendezvous::Op;
 using ::testing::HasSubstr;
 
-TEST(RendezvousStore, WakesEveryoneWhoWaitsForAKey) {
+TEST(RendezvousStore, WakesAllWaitersOfAKey) {
   RendezvousStore store({});
   std::vector<std::string> got;
   for (int i = 0; i < 3; ++i) {
@@ -55,7 +55,7 @@ TEST(RendezvousStore, KeysNeedAScope) {
   }
 }
 
-TEST(RendezvousStore, ADroppedScopeMeetsNobody) {
+TEST(RendezvousStore, ADroppedScopeRefusesKeys) {
   RendezvousStore store({});
   ASSERT_TRUE(store.set("1/1/a", "v").ok());
   ASSERT_TRUE(store.set("1/2/a", "v").ok());
@@ -184,7 +184,7 @@ TEST_F(RendezvousServerTest, BadRequestsAreAnswered) {
   EXPECT_EQ(client.answer().second, "closed");
 }
 
-TEST_F(RendezvousServerTest, AClientThatLeavesWhileItWaitsHurtsNobody) {
+TEST_F(RendezvousServerTest, AWaitingClientMayDisconnect) {
   for (int i = 0; i < 20; ++i) {
     Client client(port());
     client.send(rendezvous::encode_request(Op::kGet, "3/1/never", "60000"));
@@ -194,7 +194,7 @@ TEST_F(RendezvousServerTest, AClientThatLeavesWhileItWaitsHurtsNobody) {
   EXPECT_TRUE(client.ask(Op::kSet, "3/1/never", "v").first);
 }
 
-TEST_F(RendezvousServerTest, TheEndOfAnAttemptAnswersWhoStillWaits) {
+TEST_F(RendezvousServerTest, TheEndOfAnAttemptAnswersWaiters) {
   Client client(port()), other(port());
   ASSERT_TRUE(client.ask(Op::kSet, "3/1/x", "v").first);
   client.send(rendezvous::encode_request(Op::kGet, "3/1/a", "60000"));

@@ -1,4 +1,4 @@
-// A temporary folder with shell scripts in the trainer's place.
+// A temporary folder with shell scripts in place of the trainer.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace muster::worker {
 
-// Real processes on a loaded machine may be slow; nothing here waits this long unless it is broken.
+// Real processes on a loaded machine may be slow; only a defect makes anything here wait this long.
 constexpr Duration kPatience = std::chrono::seconds(20);
 
 inline bool eventually(const std::function<bool()>& condition) {
@@ -29,7 +29,7 @@ inline bool eventually(const std::function<bool()>& condition) {
 class ShellTest : public ::testing::Test {
  protected:
   std::string script(const std::string& body) {
-    // A name of its own: what was started before may not have read its script yet.
+    // Each script has its own name: an earlier process may not have read its script yet.
     const std::filesystem::path path = folder / ("trainer-" + std::to_string(scripts_++) + ".sh");
     std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);

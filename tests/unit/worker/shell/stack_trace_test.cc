@@ -1,4 +1,5 @@
-// Periodic stack traces: what is written, where, and that nothing waits or grows when nobody takes them.
+// Periodic stack traces: their content and destinations, and that nothing blocks or grows without a
+// consumer.
 #include "worker/shell/stack_trace.h"
 
 #include <gmock/gmock.h>
@@ -88,7 +89,7 @@ TEST(StackTrace, TextIsBounded) {
   EXPECT_THAT(text, HasSubstr(" more threads\n"));
 }
 
-TEST(StackTrace, ARecordIsWhatLogQueriesLookFor) {
+TEST(StackTrace, ARecordMatchesLogQueries) {
   const json record = trace_record(sample_trace());
   EXPECT_EQ(record["verb"], "stacktraceanalyzer");
   EXPECT_EQ(record["job"], 7);
@@ -112,7 +113,7 @@ TEST(TraceFile, RollsOverWhenItIsFull) {
     ASSERT_TRUE(file.append(std::string(39, static_cast<char>('a' + i))).ok());
   EXPECT_THAT(lines_of(path), ElementsAre(std::string(39, 'e')));
   EXPECT_THAT(lines_of(path + ".1"), ElementsAre(std::string(39, 'c'), std::string(39, 'd')));
-  std::filesystem::remove(path);  // as an agent does that has read it
+  std::filesystem::remove(path);  // as an agent does after reading it
   ASSERT_TRUE(file.append("again").ok());
   EXPECT_THAT(lines_of(path), ElementsAre("again"));
 }
@@ -138,7 +139,7 @@ TEST(OtlpTarget, ReadsEndpointsAndHeaders) {
   EXPECT_EQ(otlp_target("http://h", "")->path, "/v1/logs");
 }
 
-TEST(OtlpTarget, RefusesWhatItCannotReach) {
+TEST(OtlpTarget, RefusesInvalidEndpoints) {
   for (const char* endpoint :
        {"", "h:4318", "ftp://h", "https://h", "http://", "http://:1", "http://h:0", "http://h:x",
         "http://h:70000", "http://h\r\nx", "http://user@h"}) {
@@ -151,7 +152,7 @@ TEST(OtlpTarget, RefusesWhatItCannotReach) {
   }
 }
 
-// A collector that answers each request with the next of `codes`, and the last one for ever.
+// A collector that answers each request with the next of `codes`, then repeats the last one.
 class Collector {
  public:
   explicit Collector(std::vector<unsigned> codes)
@@ -243,7 +244,7 @@ TEST(OtlpLogs, AsksAgainWhenTheCollectorIsBusy) {
   EXPECT_EQ(logs.dropped(), 0U);
 }
 
-TEST(OtlpLogs, CountsWhatNobodyTakes) {
+TEST(OtlpLogs, CountsDroppedRecords) {
   Collector collector({400});
   OtlpLogs refused(*otlp_target(collector.endpoint(), ""), "node0", kQuick);
   refused.send({trace_record(sample_trace()), trace_record(sample_trace())});
@@ -262,10 +263,10 @@ TEST(OtlpLogs, AFullQueueDropsAtOnce) {
   OtlpLogs logs(*otlp_target("http://127.0.0.1:1", ""), "node0", slow);
   for (int i = 0; i < 1'000; ++i) logs.send({trace_record(sample_trace())});
   EXPECT_GT(logs.dropped(), 900U);
-  // And the end waits for no pause.
+  // The destructor does not wait for the pause.
 }
 
-// A process that waits, as a rank would.
+// A waiting process in place of a rank.
 class Waiting {
  public:
   Waiting() : pid_(fork()) {
@@ -287,7 +288,7 @@ class Waiting {
 
 class StackTracerTest : public testing::Test {
  protected:
-  // Until `holds`; false when it never does.
+  // Waits until `holds`; returns false if it never does.
   template <class F>
   bool run_until(F&& holds) {
     const Instant give_up = monotonic_now() + std::chrono::seconds(60);
@@ -365,7 +366,7 @@ TEST_F(StackTracerTest, HandsThemToACollectorInstead) {
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/debugging"));
 }
 
-TEST_F(StackTracerTest, ALaunchThatWantsNoneGetsNone) {
+TEST_F(StackTracerTest, ALaunchWithoutARequestIsNotTraced) {
   spec_.stack_traces.collect = false;
   StackTracer tracer(loop_, tools_, {"node0", folder_.path(), std::nullopt},
                      [](const LaunchKey&) -> std::vector<StackTracer::Rank> {

@@ -148,7 +148,7 @@ TEST(Translate, AHeartbeatCarriesEveryStep) {
   EXPECT_DOUBLE_EQ(times.seconds(), 250);
 }
 
-TEST(Translate, ARegistrationSaysOnlyOfALeaverThatItLeaves) {
+TEST(Translate, OnlyALeavingWorkersRegistrationHasLeaving) {
   SendRegister registration;
   EXPECT_FALSE(to_message(registration).register_().has_leaving());
   registration.gpus = {
@@ -172,7 +172,7 @@ TEST(Translate, OutgoingTextIsAlwaysValid) {
   EXPECT_TRUE(parsed.ParseFromString(message.SerializeAsString()));
 }
 
-TEST(Translate, AnEndCarriesWhatIsLeftOfTheRankWithinBounds) {
+TEST(Translate, AnEndCarriesBoundedEvidence) {
   SendRankExited report;
   report.key = {JobId(1), Attempt(2), Rank(3)};
   EXPECT_EQ(to_message(report).rank_exited().evidence_size(), 0);

@@ -1,4 +1,4 @@
-// What the real muster-worker leaves in its work directory.
+// Files that the real muster-worker leaves in its work directory.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -14,10 +14,10 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::SizeIs;
 
-TEST_F(WorkerTest, OldLaunchesGoAndWhatIsUnknownStays) {
+TEST_F(WorkerTest, OldLaunchesAreRemovedAndOtherFilesStay) {
   const LaunchFolders folders(folder / "work");
   constexpr uint64_t kOld = kLaunchesKeptMax + 1;
-  for (uint64_t job = 1; job <= kOld; ++job) {  // of an earlier life; the first is the oldest
+  for (uint64_t job = 1; job <= kOld; ++job) {  // of an earlier run; the first is the oldest
     const LaunchKey launch{JobId(job + 100), Attempt(1)};
     fs::create_directories(folders.folder(launch));
     std::ofstream(folders.config_path(launch)) << "{}";
@@ -45,8 +45,8 @@ TEST_F(WorkerTest, OldLaunchesGoAndWhatIsUnknownStays) {
   EXPECT_THAT(folders.find(), SizeIs(kLaunchesKeptMax));
 }
 
-// The worker is started with umask 022, as most shells have it.
-TEST_F(WorkerTest, ItsFilesAreItsUsersAloneAndItsRanksHaveTheUsersUmask) {
+// The worker starts with umask 022, the default of most shells.
+TEST_F(WorkerTest, ItsFilesArePrivateAndItsRanksHaveTheUsersUmask) {
   begin(script("umask; echo x > ../../../checkpoint"));
   start_ranks(1, 1);
   ASSERT_TRUE(coordinator.next_exit()) << worker_log();

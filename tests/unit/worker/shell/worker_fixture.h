@@ -1,4 +1,4 @@
-// The real muster-worker, with shell scripts as ranks and a coordinator that the test plays.
+// The real muster-worker, with shell scripts as ranks and a scripted coordinator.
 #pragma once
 
 #include <signal.h>

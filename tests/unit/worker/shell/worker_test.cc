@@ -1,4 +1,4 @@
-// The real muster-worker's life: it registers, runs ranks, reports, loses its coordinator and leaves.
+// The real muster-worker: it registers, runs ranks, reports, loses its coordinator and leaves.
 #include <gmock/gmock.h>
 #include <sched.h>
 #include <signal.h>
@@ -45,7 +45,7 @@ TEST_F(WorkerTest, RegistersStartsReportsAndLeaves) {
   EXPECT_EQ(wait_for_worker(), 0) << worker_log();
 }
 
-TEST_F(WorkerTest, HeartbeatsGoOutAndThePagesSayWhatRuns) {
+TEST_F(WorkerTest, SendsHeartbeatsAndServesItsPages) {
   begin(script("sleep 1000"));
   start_ranks(1, 2);
   const auto heartbeat =
@@ -130,7 +130,7 @@ TEST_F(WorkerTest, RanksDoNotNoticeThatTheCoordinatorIsAway) {
   ASSERT_TRUE(
       coordinator.next([](const v1::WorkerMessage& m) { return m.heartbeat().ranks_size() == 2; }));
   coordinator.stop();
-  // The worker has noticed: now a rank could have.
+  // The worker has noticed: so could a rank.
   ASSERT_TRUE(
       eventually([&] { return worker_log().find("lost the coordinator") != std::string::npos; }));
   coordinator.start();
@@ -159,8 +159,8 @@ TEST_F(WorkerTest, StoppingIsPoliteAndThenIsNot) {
   EXPECT_EQ(stubborn->signal(), SIGKILL);
 }
 
-// Jobs of one rank each that share the node: together they have its cores, and not each of them.
-TEST_F(WorkerTest, TheCoresAreSharedBySlotsAndNotByOneJobsRanks) {
+// Jobs of one rank each that share the node: together they use its cores, not each of them.
+TEST_F(WorkerTest, CoresAreDividedBySlots) {
   cpu_set_t set;
   CPU_ZERO(&set);
   ASSERT_EQ(sched_getaffinity(0, sizeof(set), &set), 0);
@@ -208,8 +208,8 @@ TEST_F(WorkerTest, ManyLinesArriveCompleteAndBeforeTheReport) {
   }
 }
 
-// select() cannot look at high descriptors: only the worker itself has use for many.
-TEST_F(WorkerTest, TakesDescriptorsForItselfAndNotForItsRanks) {
+// select() does not support high descriptors: only the worker itself needs many.
+TEST_F(WorkerTest, RaisesItsOwnDescriptorLimitButNotItsRanks) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max <= 200) GTEST_SKIP() << "the hard limit is " << limit.rlim_max;
@@ -225,7 +225,7 @@ TEST_F(WorkerTest, TakesDescriptorsForItselfAndNotForItsRanks) {
   EXPECT_EQ(own.rlim_cur, limit.rlim_max);
 }
 
-TEST_F(WorkerTest, SaysWhereItServes) {
+TEST_F(WorkerTest, ReportsItsPorts) {
   begin("/bin/true");
   const auto ports = nlohmann::json::parse(read_file(folder / "ports"));
   EXPECT_THAT(
@@ -260,7 +260,7 @@ TEST_F(WorkerTest, RanksDieWithAKilledWorker) {
   kill(pid_, SIGKILL);
   wait_for_worker();
   EXPECT_TRUE(eventually([&] {
-    // Nobody may be there to reap it: a zombie is dead, too.
+    // If no process reaps it, it stays a zombie, which is dead, too.
     const std::string state = read_file(absl::StrCat("/proc/", rank, "/stat"));
     return state.empty() || state.find(") Z ") != std::string::npos;
   }));

@@ -35,7 +35,7 @@ std::vector<std::string> texts(const std::vector<KernelMessage>& messages) {
   return result;
 }
 
-TEST(KernelMessagesTest, WhatExplainsADeathIsKept) {
+TEST(KernelMessagesTest, KeepsMessagesThatExplainADeath) {
   const std::vector<pid_t> pids = {41};
   const auto messages =
       relevant_kernel_messages(kRecords, {.pids = pids, .since = Instant(std::chrono::seconds(2))});
@@ -48,9 +48,9 @@ TEST(KernelMessagesTest, WhatExplainsADeathIsKept) {
           "[7.500000] something about [41] and nothing else",
           "[8.000000] INFO: task muster-trainer:99 blocked for more than 120 seconds.\\x1b[31m",
           "[9.000000] blk_update_request: I/O error, dev sda, sector 4100"));
-  EXPECT_TRUE(says_oom_killed(messages, 1780));
-  EXPECT_FALSE(says_oom_killed(messages, 178));
-  EXPECT_FALSE(says_oom_killed(messages, 41)) << "that was before";
+  EXPECT_TRUE(reports_oom_kill(messages, 1780));
+  EXPECT_FALSE(reports_oom_kill(messages, 178));
+  EXPECT_FALSE(reports_oom_kill(messages, 41)) << "that was before";
 }
 
 TEST(KernelMessagesTest, TheNewestAreKept) {
@@ -80,7 +80,7 @@ TEST(KernelMessagesTest, ALogThatCannotBeReadIsEmpty) {
   EXPECT_THAT(read_kernel_messages(folder.file("none"), {.pids = {}, .since = Instant()}),
               IsEmpty());
   EXPECT_THAT(read_kernel_messages(folder.path(), {.pids = {}, .since = Instant()}), IsEmpty());
-  // The real one, where that is allowed: it ends, and what it says is bounded.
+  // The real log, if permitted: the read ends, and its result is bounded.
   EXPECT_LE(read_kernel_messages("/dev/kmsg", {.pids = {}, .since = Instant()}).size(),
             kKernelMessagesMax);
 }

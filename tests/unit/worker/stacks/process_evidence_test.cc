@@ -90,7 +90,7 @@ TEST_F(ControlGroupTest, NoKillsToCount) {
   EXPECT_EQ(OomKillCounter().count(), -1);
 }
 
-TEST_F(ControlGroupTest, MemoryIsThatOfTheTightestGroupWithoutWhatIsCached) {
+TEST_F(ControlGroupTest, MemoryIsThatOfTheTightestGroupWithoutPageCache) {
   EXPECT_EQ(memory_use(), MemoryUse());
   cgroup_of_7("0::/pods/7/rank\n");
   file("cgroup/pods/7/rank/memory.max", "max\n");

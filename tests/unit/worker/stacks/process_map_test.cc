@@ -40,7 +40,8 @@ TEST(ProcessMapTest, ModulesAreFilesWithCode) {
   EXPECT_EQ(map.modules[2].path, "[vdso]");
 }
 
-// Segments of small files, as lld and mold lay them out, begin in one page; below a copy of a file there may be another.
+// Segments of small files, as lld and mold lay them out, begin in one page; another mapping of the
+// file may precede them.
 TEST(ProcessMapTest, SegmentsThatShareTheFirstPageAreOneModule) {
   const ProcessMap map = parse_process_map(
       "1000-2000 r--p 00000000 08:01 11 /a\n"
@@ -72,7 +73,7 @@ TEST(ProcessMapTest, AddressesFindTheirCode) {
   EXPECT_EQ(map.find(~uint64_t{0}), nullptr);
 }
 
-// Whatever the text is, indexes stay inside.
+// Whatever the text is, indices stay in range.
 TEST(ProcessMapTest, DamagedMapsAreHarmless) {
   Mutator mutator(1);
   for (int i = 0; i < 2000; ++i) {

@@ -39,7 +39,7 @@ TEST(PythonFramesTest, DumpsAreFramesByThread) {
   EXPECT_THAT(texts(threads->at(9)), ElementsAre("d.py:5 load"));
 }
 
-TEST(PythonFramesTest, WhatIsNoDumpIsRefused) {
+TEST(PythonFramesTest, InvalidDumpsAreRefused) {
   for (const char* json :
        {"", "{}", "[1]", R"([{"os_thread_id": 1}])", R"([{"os_thread_id": 1, "frames": [{}]}])",
         R"([{"os_thread_id": 1, "frames": 3}])"}) {
@@ -79,7 +79,7 @@ TEST(PythonFramesTest, TheInterpretersOwnFramesGiveWay) {
   EXPECT_EQ(with_python_frames({in(0, 6)}, python, modules), python);
 }
 
-TEST(PythonFramesTest, AMissingPySpySaysHowToGetIt) {
+TEST(PythonFramesTest, AMissingPySpyReturnsAdvice) {
   const TempFolder folder;
   const std::string path = getenv("PATH");
   setenv("PATH", folder.path().c_str(), 1);
@@ -90,7 +90,7 @@ TEST(PythonFramesTest, AMissingPySpySaysHowToGetIt) {
   EXPECT_THAT(frames.status().message(), HasSubstr("pip install py-spy"));
 }
 
-// With the real one, where the peers' folder or PATH has it.
+// Uses the real py-spy, if the tests' tools or PATH have it.
 TEST(PythonFramesTest, APythonProgramShowsItsLines) {
   const char* python = getenv("MUSTER_PEERS_PYTHON");
   if (python == nullptr) GTEST_SKIP() << "MUSTER_PEERS_PYTHON names no interpreter";

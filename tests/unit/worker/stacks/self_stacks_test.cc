@@ -27,7 +27,8 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// What containers' profiles and hardened kernels do, to this thread and those that it makes.
+// Forbids tracing for this thread and its future threads, as container profiles and hardened
+// kernels do.
 void forbid_tracing() {
   constexpr auto kAllow = static_cast<uint32_t>(SECCOMP_RET_ALLOW);
   constexpr auto kRefuse = static_cast<uint32_t>(SECCOMP_RET_ERRNO) | EPERM;
@@ -43,7 +44,8 @@ void forbid_tracing() {
   ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0) << strerror(errno);
 }
 
-// A process with more capabilities than its watcher may not even be looked at; signals of its own user reach it.
+// A process with more capabilities than its watcher may not be inspected; signals of its own user
+// reach it.
 void drop_capabilities() {
   __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
   std::array<__user_cap_data_struct, 2> none{};
@@ -88,7 +90,8 @@ class SelfStacksTest : public ::testing::Test {
     ASSERT_NE(spinner, nullptr);
     EXPECT_THAT(functions_of(sample, *spinner, subject_.pid()),
                 Contains(HasSubstr("subject::spin()")));
-    // One that never offered anything is not asked: the signal would end nothing, but its stack pointer may be anything.
+    // A thread that has not registered is not signalled: the signal would not end it, but its stack
+    // pointer may hold anything.
     const ThreadStack* silent = find_thread(stacks, "silent");
     ASSERT_NE(silent, nullptr);
     EXPECT_THAT(silent->frames.back().text, StartsWith("[kernel] "));
@@ -97,9 +100,9 @@ class SelfStacksTest : public ::testing::Test {
   }
 };
 
-TEST_F(SelfStacksTest, ThreadsTellTheirStacksWhereTracingIsForbidden) {
+TEST_F(SelfStacksTest, ThreadsOfferTheirStacksWhereTracingIsForbidden) {
   expect_whole(sample_restricted(&forbid_tracing, target_));
-  expect_whole(sample_restricted(&forbid_tracing, target_));  // and go on as they did
+  expect_whole(sample_restricted(&forbid_tracing, target_));  // and continue as before
 }
 
 TEST_F(SelfStacksTest, TracingGoesFirst) {
@@ -109,7 +112,7 @@ TEST_F(SelfStacksTest, TracingGoesFirst) {
   EXPECT_GT(find_thread(sample.ranks[0], "silent")->frames.size(), 1);
 }
 
-TEST_F(SelfStacksTest, TheMapComesFromTheProcessWhereItMayNotBeRead) {
+TEST_F(SelfStacksTest, TheProcessProvidesItsMapIfItMayNotBeRead) {
   if (geteuid() != 0) GTEST_SKIP() << "this user has no capabilities to be without";
   const StackSample sample = sample_restricted(&drop_capabilities, target_);
   ASSERT_EQ(sample.ranks.size(), 1);
@@ -131,8 +134,8 @@ TEST_F(SelfStacksTest, AStoppedProcessIsNotAsked) {
   EXPECT_EQ(subject_.state(), 'T');
 }
 
-// Programs that are not ours know no such thing, and a signal that they do not handle would end them.
-TEST_F(SelfStacksTest, OthersAreToldByWhatTheKernelSays) {
+// Foreign programs do not register, and an unhandled signal would end them.
+TEST_F(SelfStacksTest, OtherProcessesAreDescribedByKernelData) {
   const Subject other("many");
   const StackTarget target{
       .rank = 1, .pid = other.pid(), .pidfd = -1, .self_stacks = path_};  // not its own
@@ -144,7 +147,7 @@ TEST_F(SelfStacksTest, OthersAreToldByWhatTheKernelSays) {
   EXPECT_TRUE(eventually([&] { return other.state() == 'S'; }));
 }
 
-// The file is the rank's, and may say anything.
+// The file belongs to the rank, and may hold anything.
 TEST_F(SelfStacksTest, DamagedFilesAreHarmless) {
   const std::vector<pid_t> tids = read_thread_ids("/proc", subject_.pid(), 512);
   const auto whole = ask_for_copies("/proc", path_, subject_.pid(), tids, 7, true, in_seconds(30));
@@ -162,7 +165,7 @@ TEST_F(SelfStacksTest, DamagedFilesAreHarmless) {
     if (i % 2 == 0) bytes.replace(0, sizeof(SelfStacksHeader), head);
     bytes.replace(kSelfSlotBytes, slot.size(), slot);
     write_file(damaged, bytes);
-    // Of an earlier request: all that is looked at is there at once.
+    // Uses an earlier request, so that all answers are there at once.
     const auto read = ask_for_copies("/proc", damaged, subject_.pid(), tids, 7, false,
                                      monotonic_now() + std::chrono::milliseconds(5));
     if (!read) continue;

@@ -1,4 +1,4 @@
-// Stacks of real processes in every state that a process can be in.
+// Stacks of real processes in every process state.
 #include "worker/stacks/stack_sampler.h"
 
 #include <gmock/gmock.h>
@@ -26,10 +26,10 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// The subject goes on as it did, and nobody holds it.
+// Expects that the subject continues as before, and is not traced.
 void expect_untouched(const Subject& subject, const std::string& states) {
   EXPECT_EQ(subject.tracer(), 0);
-  // Who was let go a moment ago is on its way back.
+  // A thread released a moment ago is on its way back.
   EXPECT_TRUE(eventually([&] { return states.find(subject.state()) != std::string::npos; }));
 }
 
@@ -71,13 +71,13 @@ TEST(StackSamplerTest, ThreadsInEveryKindOfWait) {
                                                     {"locked", "subject::wait_for_lock()"},
                                                     {"sleeper", "subject::sleep_long()"},
                                                     {"spinner", "subject::spin()"}};
-  // Threads take their time to get where they stay.
+  // Threads take time to reach their final position.
   EXPECT_TRUE(eventually([&] {
     sample = sample_one(sampler, subject.pid());
     return std::ranges::all_of(where, [&](const auto& entry) {
       const ThreadStack* thread = find_thread(sample.ranks[0], entry.first);
       if (thread == nullptr) return false;
-      // What the function calls may be inlined: "load() inlined in f()".
+      // The called function may be inlined: "load() inlined in f()".
       return std::ranges::any_of(
           functions_of(sample, *thread, subject.pid()),
           [&](const std::string& function) { return function.ends_with(entry.second); });
@@ -117,7 +117,7 @@ TEST(StackSamplerTest, AStoppedProcessStaysStopped) {
   EXPECT_TRUE(eventually([&] { return subject.state() == 'S'; }));
 }
 
-TEST(StackSamplerTest, WhoIsHeldByADebuggerIsListed) {
+TEST(StackSamplerTest, AProcessHeldByADebuggerIsListed) {
   const Subject subject("nested");
   std::array<int, 2> ready{};
   ASSERT_EQ(pipe(ready.data()), 0);
@@ -161,7 +161,7 @@ TEST(StackSamplerTest, UninterruptibleSleepShowsTheKernelsSideAndOurs) {
   const ThreadStack& thread = sample.ranks[0].threads[0];
   EXPECT_EQ(thread.state, 'D');
   EXPECT_THAT(thread.frames.back().text, StartsWith("[kernel] "));
-  // What the kernel tells of the user's side is the instruction and the stack; see blocked_thread.h.
+  // The kernel reveals only the instruction and the stack of the user's side; see blocked_thread.h.
   EXPECT_THAT(functions_of(sample, thread, subject.pid()),
               IsSupersetOf({"subject::above_vfork()", "subject::wait_for_vfork()"}));
   expect_untouched(subject, "D");
@@ -194,7 +194,7 @@ TEST(StackSamplerTest, AProgramThatBecomesAnotherGoesOn) {
     EXPECT_THAT(problem, AnyOf("", "became another program while it was read",
                                "died while it was read", HasSubstr("not permitted")));
   }
-  // It still executes itself: its stack lies elsewhere each time.
+  // It still executes itself: its stack moves each time.
   const auto before = read_task_stat("/proc", subject.pid());
   EXPECT_TRUE(eventually([&] {
     const auto now = read_task_stat("/proc", subject.pid());
@@ -269,7 +269,8 @@ TEST(StackSamplerTest, CodeOfNoFileIsNamedAndPassedThrough) {
       << ::testing::PrintToString(functions);
 }
 
-// Without symbols and frame pointers there is .eh_frame; without that for our functions there are frame pointers.
+// Without symbols and frame pointers there is .eh_frame; without that, our functions have frame
+// pointers.
 TEST(StackSamplerTest, StrippedBinariesUnwind) {
   for (const std::string program : {"stack_subject_stripped", "stack_subject_no_tables"}) {
     const Subject subject("nested", subject_program(program));
@@ -289,7 +290,7 @@ TEST(StackSamplerTest, StrippedBinariesUnwind) {
   }
 }
 
-TEST(StackSamplerTest, AFileThatIsReplacedOrGoneIsReadFromMemory) {
+TEST(StackSamplerTest, AReplacedOrDeletedFileIsReadFromMemory) {
   const TempFolder folder;
   const std::string program = folder.file("subject");
   std::filesystem::copy_file(subject_program(), program);
@@ -299,7 +300,7 @@ TEST(StackSamplerTest, AFileThatIsReplacedOrGoneIsReadFromMemory) {
   std::filesystem::remove(program);
   std::filesystem::copy_file(subject_program("stack_subject_stripped"), program);
 
-  StackSampler sampler;  // knows nothing yet
+  StackSampler sampler;  // has no cached data
   const StackSample sample = sample_one(sampler, subject.pid());
   ASSERT_EQ(sample.ranks[0].threads.size(), 1);
   const ThreadStack& thread = sample.ranks[0].threads[0];
@@ -320,7 +321,7 @@ TEST(StackSamplerTest, AFileThatIsReplacedOrGoneIsReadFromMemory) {
   EXPECT_THAT(functions_of(sample, thread, subject.pid()), Contains("subject::middle()"));
 }
 
-TEST(StackSamplerTest, ManyProcessesAtOnceWhateverTheyDo) {
+TEST(StackSamplerTest, ManyProcessesAtOnceInAnyState) {
   const Subject nested("nested");
   const Subject threads("threads");
   const Subject blocked("vfork");
@@ -345,8 +346,9 @@ TEST(StackSamplerTest, ManyProcessesAtOnceWhateverTheyDo) {
   EXPECT_EQ(once.size(), sample.modules.size());
 }
 
-// Dumps and traces by the clock meet: they wait for each other, and none takes the other for a debugger.
-TEST(StackSamplerTest, SeveralCallsWantTheSameProcess) {
+// Concurrent dumps and periodic traces wait for each other, and neither takes the other for a
+// debugger.
+TEST(StackSamplerTest, ConcurrentCallsReadTheSameProcess) {
   const Subject subject("many");
   StackSampler sampler;
   std::vector<std::thread> callers;
@@ -375,15 +377,15 @@ TEST(StackSamplerTest, SeveralCallsWantTheSameProcess) {
   expect_untouched(subject, "S");
 }
 
-TEST(StackSamplerTest, WhoIsStoppedReturns) {
+TEST(StackSamplerTest, StopEndsRunningCalls) {
   const Subject subject("nested");
   StackSampler sampler;
   sampler.stop();
   EXPECT_EQ(sample_one(sampler, subject.pid()).ranks[0].problem, "its worker leaves");
 }
 
-// A deadline that has passed is an answer, too, and whoever was being read is let go.
-TEST(StackSamplerTest, NothingIsWaitedForBeyondTheDeadline) {
+// A deadline that has passed still returns an answer, and releases the processes being read.
+TEST(StackSamplerTest, CallsReturnByTheDeadline) {
   const Subject subject("many");
   StackSampler sampler;
   const StackTarget target{.rank = 3, .pid = subject.pid()};

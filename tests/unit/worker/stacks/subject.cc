@@ -1,5 +1,5 @@
-// A program whose stacks are known: what the tests of worker/stacks look at. `stack_subject MODE` says "ready\n" when it stands as
-// it should, and stays so until it is killed.
+// A program with known stacks for the tests of worker/stacks. `stack_subject MODE` prints "ready\n"
+// when it has reached its position, and stays there until it is killed.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@
 
 namespace subject {
 
-// What keeps calls calls, and in their frames.
+// Prevents tail calls, so that callers keep their frames.
 std::atomic<int> depth{0};
 
 void say_ready() {
@@ -111,15 +111,15 @@ void run_churn() {
   }
 }
 
-// Becomes itself again and again. Its lives last from 1 ms to half a second in turns: some end while they are read, and some are
-// longer than any look takes.
+// Executes itself repeatedly. Its lives alternate from 1 ms to half a second: some end while they
+// are read, and some outlast any read.
 void run_exec(const char* program, int life) {
   if (life == 0) say_ready();
   usleep(1000U << (life % 10));
   execl(program, program, "exec", std::to_string(life + 1).c_str(), nullptr);
 }
 
-// The parent of a vfork sleeps uninterruptibly until the child has executed something or ended.
+// The parent of a vfork sleeps uninterruptibly until the child has called exec or ended.
 [[gnu::noinline]] void wait_for_vfork() {
   const pid_t child = vfork();
   if (child == 0) {
@@ -135,7 +135,7 @@ void run_exec(const char* program, int life) {
   ++depth;
 }
 
-// A function that no file has: it keeps a frame pointer and calls what it is given.
+// A function without a file: it keeps a frame pointer and calls its argument.
 void run_jit() {
 #if defined(__x86_64__)
   constexpr uint8_t kCode[] = {0x55, 0x48, 0x89, 0xe5,
@@ -169,7 +169,7 @@ void run_many() {
   return spin(argument);
 }
 
-// Tells its stacks itself, but for one thread.
+// Offers its own stacks, except for one thread.
 void run_self(const char* path) {
   if (!muster::offer_self_stacks(path).ok()) std::abort();
   const muster::SelfStackThread answers;
@@ -185,7 +185,7 @@ void run_self(const char* path) {
 int main(int argc, char** argv) {
   const std::string_view mode = argc > 1 ? argv[1] : "nested";
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // Yama: other programs of the tests look at it, too
+  prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // Yama: other test programs trace it, too
   if (mode == "nested") subject::outermost();
   if (mode == "deep") subject::recurse(1000);
   if (mode == "threads") subject::run_threads();

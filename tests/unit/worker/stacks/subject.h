@@ -1,4 +1,4 @@
-// A running stack_subject (subject.cc), and what is asked about its stacks.
+// A running stack_subject (subject.cc), and queries about its stacks.
 #pragma once
 
 #include <signal.h>
@@ -52,7 +52,7 @@ class Subject {
     }
     EXPECT_EQ(std::string(word.data(), size), "ready\n") << program << " " << mode;
     output_ = ends[0];
-    // It has said so before it stands; two modes never do.
+    // It prints "ready" before it blocks; two modes never block.
     const bool stands = mode != "churn" && mode != "exec";
     for (int i = 0; stands && state() == 'R' && i < 3000; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -69,7 +69,7 @@ class Subject {
   pid_t tracer() const { return read_trace_state("/proc", pid_).tracer; }
 
   void kill(int signo) const { ::kill(pid_, signo); }
-  // Kills it and everything it has started, and takes its end.
+  // Kills it and everything it has started, and reaps it.
   void end() {
     if (ended_) return;
     ended_ = true;
@@ -94,7 +94,7 @@ bool eventually(F&& condition) {
 
 inline Instant in_seconds(int seconds) { return monotonic_now() + std::chrono::seconds(seconds); }
 
-// All of one process.
+// Samples all threads of one process.
 inline StackSample sample_one(StackSampler& sampler, pid_t pid) {
   const StackTarget target{.rank = 3, .pid = pid};
   return sampler.sample({&target, 1}, in_seconds(30));
@@ -105,11 +105,10 @@ inline const ThreadStack* find_thread(const RankStacks& stacks, const std::strin
   return found == stacks.threads.end() ? nullptr : &*found;
 }
 
-// What the frames are called, outermost first: functions, or the text of frames that are none.
+// Returns the frames' symbols, outermost first; frames without a module keep their text.
 inline std::vector<FrameSymbol> symbols_of(const StackSample& sample, const ThreadStack& thread,
                                            pid_t pid) {
-  static Symbolizer
-      symbolizer;  // the C library's debug file, where it is installed, takes a second to unpack
+  static Symbolizer symbolizer;  // the C library's debug file takes a second to unpack if installed
   std::vector<FrameSymbol> symbols;
   for (const StackFrame& frame : thread.frames) {
     if (frame.module == kNoModule) {
@@ -131,7 +130,7 @@ inline std::vector<std::string> functions_of(const StackSample& sample, const Th
   return functions;
 }
 
-// Where subject.cc has the comment that names a line.
+// Returns the line in subject.cc whose comment names it.
 inline int32_t subject_line(const std::string& name) {
   std::ifstream source(source_dir() + "/tests/unit/worker/stacks/subject.cc");
   int32_t number = 0;

@@ -16,7 +16,7 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-// Where the subject's functions are, from a sample of it.
+// Provides the addresses of the subject's functions, from a sample of it.
 class SymbolizerTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -94,7 +94,8 @@ TEST_F(SymbolizerTest, AnotherBuildIsRefused) {
   EXPECT_EQ(missing.status().message(), "no file /nowhere/\\x1b[31mlib.so");
 }
 
-// What distributions and release builds do: the program is stripped, and names and lines lie in a file of their own.
+// As in distributions and release builds: the program is stripped, and symbols are in a separate
+// file.
 TEST_F(SymbolizerTest, SeparateDebugFiles) {
   const TempFolder folder;
   StackModule split = module;
@@ -102,7 +103,7 @@ TEST_F(SymbolizerTest, SeparateDebugFiles) {
   std::filesystem::copy_file(subject_program("stack_subject_split"), split.path);
   EXPECT_NE(functions(symbolizer.symbolize(split, addresses, 0, in_seconds(30))), expected);
 
-  // By the name in the program's debug link, beside it.
+  // Found by the name in the program's debug link, beside it.
   const std::string debug = folder.file("stack_subject.debug");
   std::filesystem::copy_file(subject_program("stack_subject.debug"), debug);
   Symbolizer beside;
@@ -110,7 +111,7 @@ TEST_F(SymbolizerTest, SeparateDebugFiles) {
   EXPECT_EQ(functions(symbols), expected);
   EXPECT_EQ(symbols->at(3).line, subject_line("middle"));
 
-  // By build id, even where the program itself is gone.
+  // Found by build id, even if the program itself is gone.
   const std::string by_id = folder.file("debug") + "/.build-id/" + module.build_id.substr(0, 2);
   std::filesystem::create_directories(by_id);
   std::filesystem::rename(debug, by_id + "/" + module.build_id.substr(2) + ".debug");
@@ -129,7 +130,7 @@ TEST_F(SymbolizerTest, InlinedFunctionsAreNamed) {
   EXPECT_THAT(names, ::testing::Contains("subject::middle() inlined in subject::outermost()"));
 }
 
-// A name is what somebody has put into the file.
+// A name is arbitrary text from the file.
 TEST_F(SymbolizerTest, NamesWithControlCharactersArePrintable) {
   const TempFolder folder;
   std::string bytes = read_file(subject_program());
@@ -153,7 +154,7 @@ TEST_F(SymbolizerTest, NamesWithControlCharactersArePrintable) {
   }
 }
 
-// Files may be damaged or lie: names may be missing or wrong, nothing else.
+// Files may be damaged or wrong: symbols may be missing or wrong, nothing else.
 TEST_F(SymbolizerTest, DamagedFilesAreHarmless) {
   const TempFolder folder;
   const std::string whole = read_file(subject_program());
@@ -179,7 +180,7 @@ TEST(DemangleTest, NamesAreReadableAndBounded) {
   const std::string cut = demangled(std::string(5000, 'x').c_str(), 100);
   EXPECT_EQ(cut.size(), 100);
   EXPECT_THAT(cut, EndsWith("x…"));
-  // A name of pairs of itself: 2^60 words when it is written out.
+  // A name of pairs of itself: 2^60 words if expanded.
   std::string bomb = "_Z1fSt4pairIiiE";
   for (int i = 0; i < 60; ++i)
     bomb += "St4pairIS" + std::string(i == 0 ? "" : std::to_string(i % 10)) + "_S_E";

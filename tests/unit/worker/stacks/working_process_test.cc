@@ -25,7 +25,7 @@ class WorkingProcessTest : public ::testing::Test {
   const TempFolder folder;
 };
 
-TEST_F(WorkingProcessTest, WhoWaitsForItsCommandIsPassedBy) {
+TEST_F(WorkingProcessTest, AShellThatWaitsForItsCommandIsSkipped) {
   process(7, "do_wait", "8 ");
   process(8, "do_wait", "9 ");
   process(9, "futex_wait_queue", "10 11 ");  // a program with data loaders
@@ -34,7 +34,7 @@ TEST_F(WorkingProcessTest, WhoWaitsForItsCommandIsPassedBy) {
   EXPECT_EQ(of(9), 9);
 }
 
-TEST_F(WorkingProcessTest, WhoWorksOrHasSeveralOrNoneIsTheOne) {
+TEST_F(WorkingProcessTest, AWorkingOrBranchingProcessIsReturned) {
   process(7, "do_wait", "8 9 ");
   EXPECT_EQ(of(7), 7);
   process(20, "0", "21 ");

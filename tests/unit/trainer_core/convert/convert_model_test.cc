@@ -1,4 +1,4 @@
-#include "trainer_core/convert/convert.h"
+#include "trainer_core/convert/convert_model.h"
 
 #include <gmock/gmock.h>
 
@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// {name: (shape, bytes as they are stored)} of all safetensors files of a folder.
+// Returns {name: (shape, stored bytes)} of all safetensors files of a folder.
 using Weights = std::map<std::string, std::pair<std::vector<int64_t>, std::string>>;
 Weights weights_of(const std::string& folder) {
   Weights weights;
@@ -62,7 +62,7 @@ class Convert : public testing::Test {
   }
   std::string file(const std::string& name) const { return folder_.file(name); }
 
-  // A checkpoint of a model with numbers of its own initialisation.
+  // Writes a checkpoint of a model with random values.
   void make_checkpoint(const std::string& name, const ModelConfig& model) {
     TrainConfig config;
     config.model = model;
@@ -72,7 +72,7 @@ class Convert : public testing::Test {
     const std::vector<ParamSpec> table = model_params(model);
     std::vector<float> params(static_cast<size_t>(parameter_count(table)));
     init_params(table, 3, params.data());
-    // Norms that are all one hide mistakes.
+    // Norms that are all one would hide errors.
     for (size_t i = 0; i < params.size(); i += 7) params[i] += 0.125F;
     const CheckpointStore store(config.checkpoint_directory, -1);
     ASSERT_TRUE(store.prepare().ok());
@@ -102,7 +102,7 @@ class Convert : public testing::Test {
     EXPECT_TRUE((*step)->read(tensor, values).ok());
     return values;
   }
-  // A model of ours computes what its export computes.
+  // Checks that a Muster model computes the same as its export.
   void expect_same_function(const ModelConfig& model) {
     make_checkpoint("ours", model);
     ASSERT_EQ(error(file("ours"), "theirs"), "");
@@ -118,7 +118,7 @@ class Convert : public testing::Test {
 
 class ConvertFamily : public Convert, public testing::WithParamInterface<const char*> {};
 
-TEST_P(ConvertFamily, ComesBackBitForBit) {
+TEST_P(ConvertFamily, RoundTripsBitForBit) {
   const std::string golden = hugging_face_golden(GetParam());
   const auto first = run(golden, "ours");
   ASSERT_TRUE(first.ok()) << first.status();
@@ -162,7 +162,7 @@ TEST_F(Convert, WritesTheIndexThatTransformersReads) {
   EXPECT_EQ(weights_of(file("split")), weights_of(golden));
 }
 
-// Pax's and Meta's pairs are neighbours; a Llama's are split.
+// Pax's and Meta's RoPE pairs are adjacent; those of a Llama in Hugging Face's layout are split.
 TEST_F(Convert, InterleavedPairsBecomeSplitOnes) {
   auto model = read_hugging_face_config(hugging_face_golden("llama_gqa"));
   ASSERT_TRUE(model.ok());
@@ -179,7 +179,7 @@ TEST_F(Convert, GainsOfGpt3BecomeThoseOfGpt2) {
   expect_same_function(model->model);
 }
 
-TEST_F(Convert, RefusesAndLeavesNothing) {
+TEST_F(Convert, RefusesAndLeavesNoFiles) {
   const std::string golden = hugging_face_golden("llama_mha");
   fs::create_directory(file("there"));
   write_file(file("there") + "/precious", "x");
@@ -200,7 +200,7 @@ TEST_F(Convert, RefusesAndLeavesNothing) {
   EXPECT_EQ(left, (std::set<std::string>{"there", "capped"}));
 }
 
-TEST_F(Convert, NamesANumberThatTheTypeDoesNotHold) {
+TEST_F(Convert, NamesAValueBeyondTheType) {
   auto model = read_hugging_face_config(hugging_face_golden("llama_mha"));
   ASSERT_TRUE(model.ok());
   model->model.init_std = 1e5;
@@ -214,7 +214,7 @@ TEST_F(Convert, NamesANumberThatTheTypeDoesNotHold) {
   EXPECT_GT(rounded->rounded, 1000U);
 }
 
-TEST_F(Convert, TakesTheFolderOfARunAndItsCheckpoints) {
+TEST_F(Convert, AcceptsTheFolderOfARunAndItsCheckpoints) {
   ASSERT_TRUE(run(hugging_face_golden("gemma"), "run").ok());
   for (const char* path : {"run", "run/", "run/checkpoints", "run/checkpoints/0"}) {
     fs::remove_all(file("back"));

@@ -1,8 +1,9 @@
-// What a plan is made of; transformer_plan.cc lays it out.
+#include "trainer_core/model/plan_builder.h"
+
 #include <algorithm>
 
 #include "trainer_core/base/check.h"
-#include "trainer_core/model/transformer_params.h"
+#include "trainer_core/model/buffer_layout.h"
 
 namespace muster::trainer {
 namespace {
@@ -24,35 +25,6 @@ void check_part(const TransformerPlan& plan) {
 }
 
 }  // namespace
-
-DenseShape TransformerPlan::dense_shape(DenseProduct product) const {
-  const AttentionShape heads = attention_shape();
-  const int64_t width = model.emb_dim, columns = mlp_columns().count;
-  switch (product) {
-    case DenseProduct::kQkv:
-      return {heads.qkv_width(), width};
-    case DenseProduct::kOut:
-      return {width, heads.out_width()};
-    case DenseProduct::kGateUp:
-      return {activation().input_width(columns), width};
-    case DenseProduct::kDown:
-      return {width, columns};
-  }
-  return {};
-}
-
-LayerRun TransformerPlan::run(int32_t chunk, int32_t slot) const {
-  const AxisPlace& place = pipeline().stage;
-  const int32_t number = chunk * place.ranks + place.index;
-  const size_t first = static_cast<size_t>(number) * run_length();
-  return {first, first + run_length(), static_cast<size_t>(slot)};
-}
-
-size_t TransformerPlan::layer_block(size_t layer) const {
-  const size_t chunk = layer / run_length() / static_cast<size_t>(pipeline().stage.ranks);
-  const bool has_embedding = sharding.layout.blocks().front().kind == BlockKind::kEmbedding;
-  return (has_embedding ? 1 : 0) + chunk * run_length() + layer % run_length();
-}
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
                                  DType dtype, const LayerKeeps& keeps, bool training,

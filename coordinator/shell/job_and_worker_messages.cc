@@ -1,4 +1,4 @@
-#include "coordinator/shell/convert.h"
+#include "coordinator/shell/job_and_worker_messages.h"
 
 #include <algorithm>
 #include <cmath>
@@ -116,7 +116,7 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_
   v1::Job proto;
   proto.set_id(job.id.value());
   spec_to_proto(job.spec, *proto.mutable_spec());
-  // Tokens and passwords are between the submitter and the ranks.
+  // Tokens and passwords are visible only to the submitter and the ranks.
   for (auto& [key, value] : *proto.mutable_spec()->mutable_environment()) value = "***";
   for (v1::Smaller& size : *proto.mutable_spec()->mutable_smaller()) size.clear_train_config_json();
   proto.set_state(state_to_proto(job.state));
@@ -142,10 +142,10 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_
   return proto;
 }
 
-// Rates and durations; loss and gradient norm may be NaN, and are then worth showing.
+// For rates and durations. Loss and gradient norm may be NaN, which is worth showing.
 double finite_or_zero(double value) { return std::isfinite(value) ? value : 0; }
 
-// Another number of counts means nothing here.
+// Ignores the counts if their number differs from ours.
 StepTimes step_times_from_proto(const v1::StepTimes& proto) {
   StepTimes times;
   if (proto.counts_size() != std::ssize(times.counts)) return times;

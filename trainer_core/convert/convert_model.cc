@@ -1,4 +1,4 @@
-#include "trainer_core/convert/convert.h"
+#include "trainer_core/convert/convert_model.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A tokenizer and some JSON; what a file system takes for itself.
+// Room for a tokenizer and JSON files, and for the file system's own needs.
 constexpr uint64_t kRoomBesideWeights = 16 << 20;
 
 ConvertTarget target_of(const ConvertOptions& options, ParameterFormat from) {
@@ -36,8 +36,8 @@ absl::Status check_options(const ConvertOptions& options, ConvertTarget target) 
       "a Hugging Face folder (--to hf)"));
 }
 
-// What a checkpoint keeps beside its numbers: the source's config, or the defaults around its model. Paths are those that
-// hold once the folder is in its place.
+// Returns the config of the checkpoint: the source's config, or the defaults with the source's
+// model. Paths are those that are valid once the folder is in its final place.
 TrainConfig config_of(const ParameterDescription& source, const std::string& to,
                       const std::string& tokenizer) {
   TrainConfig config = source.config.value_or(TrainConfig());
@@ -50,7 +50,7 @@ TrainConfig config_of(const ParameterDescription& source, const std::string& to,
     const int32_t known = std::max(source.max_position, source.model.trainable_position_size);
     config.max_target_length = std::max(known, 1);
   }
-  config.model.quantization = {};  // its state is not among the parameters
+  config.model.quantization = {};  // its state is not part of the parameters
   config.checkpoint_directory = (place / "checkpoints").string();
   if (!tokenizer.empty()) {
     config.tokenizer_path = (place / tokenizer).string();
@@ -69,8 +69,8 @@ BeforeTensor with_stop(const ConvertOptions& options, const ConvertProgress& pro
   };
 }
 
-// Of the files that go along, the one that a run reads; "" when none does. SentencePiece's comes first: the tokenizer.json
-// beside it falls back to bytes, which is nothing that a run reads.
+// Returns the copied file that a run reads; "" if there is none. SentencePiece's comes first: the
+// tokenizer.json beside it uses byte fallback, which runs do not support.
 std::string tokenizer_file(const TokenizerFiles& files) {
   const auto has = [&](const char* name) {
     return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
