@@ -5,8 +5,8 @@
 
 Every save ends when the disk has it (fsync, of the folder, too); every load begins with a cold cache and ends with the numbers
 in memory that was there before, as a restart has it. dd reads and writes a file of the same size, from and to memory. Every program saves into a
-new folder and then removes what it saved before, as whoever never wants to be without a checkpoint: a disk that is made as it is used writes three times
-as fast where it was written before, and file systems give new folders places of their own. Single saves differ much for that reason. Programs take turns; figures are
+new folder and then removes its previous one, as a job that always needs a complete checkpoint: a thinly provisioned disk writes three times
+as fast where it was written before, and file systems give new folders places of their own. Single saves differ much for that reason. Programs alternate; figures are
 medians. Ours verifies checksums when it loads. It takes some six minutes on a disk of 0.5 GB/s.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from bench/peers/requirements.txt.
@@ -41,7 +41,7 @@ def evict(path):
 
 
 class Dd:
-    """The disk itself, as everybody measures it. Its source is in memory, so that reading it takes no time."""
+    """Measures the disk itself with dd. The source is in memory, so that reading it takes no time."""
 
     name = "dd"
 
@@ -99,10 +99,10 @@ def summarise(seconds, names, bytes_):
         print(f"  {name:12} save {row['save']:6.3f} GB/s, {results[name]['save_share_of_dd']:5.2f} of dd"
               f"   load {row['load']:6.3f} GB/s, {results[name]['load_share_of_dd']:5.2f} of dd", file=sys.stderr)
     stall, save = seconds["muster", "stall"], seconds["muster", "save"]
-    # The copy alone: a training whose forward and backward take longer than it waits for nothing.
+    # Only the copy: a training whose forward and backward passes take longer does not wait.
     results["muster"]["copy_seconds"] = round(stall, 4)
     results["muster"]["copy_share_of_blocking_save"] = round(stall / save, 4)
-    # In memory, as enable_emergency_checkpoint keeps them.
+    # In memory, as with enable_emergency_checkpoint.
     for what in ("local_save", "local_load"):
         results["muster"][f"{what}_seconds"] = round(seconds["muster", what], 4)
         results["muster"][f"{what}_gb_per_second"] = round(bytes_ / 1e9 / seconds["muster", what], 2)

@@ -8,7 +8,7 @@ what the memory bus allows.
 rank must get from the others in an all-reduce, copied out of their shared memory without any waiting: 2 (n-1)/n of the size
 (NCCL-tests' bus bandwidth). Sizes are of the whole, fp32. Programs take turns; a time lasts from the first rank's beginning to
 the last one's end, and figures are medians over all turns. `cpu_ms` is the processor time of all ranks together: what the
-communication takes from a computation beside it, and what tells more than the time on a machine that does other things, too.
+communication takes from a concurrent computation; it is more meaningful than the time on a machine with other load.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -27,7 +27,7 @@ from peers.program import Program  # noqa: E402
 SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20]
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 PEER = BENCH / "peers/collectives_torch.py"
-LARGE = 8 << 20  # from here on data moves and does not only wait
+LARGE = 8 << 20  # from this size on the transfer dominates the waiting
 
 
 def repeats(size):
@@ -71,7 +71,7 @@ def summarise(answers, ranks):
                 row[f"{name}_ms"] = median_ms(measured, "seconds")
                 if name == "shm":
                     row[f"{name}_cpu_ms"] = median_ms(measured, "cpu_seconds")
-            # An all-reduce moves twice what either half does.
+            # An all-reduce moves twice the bytes of either half.
             share = 1.0 if operation == "all_reduce" else 0.5
             copied = answers["copy", size, "shm"]
             row["bound_ms"] = round(share * median_ms(copied, "seconds"), 4)

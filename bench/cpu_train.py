@@ -7,9 +7,9 @@
 With bfloat16 all keep or cast to bf16 activations; PyTorch runs by autocast and with bf16 weights, eager and compiled, and
 the faster is the peer. On an AMD processor with AVX-512 PyTorch runs in fp32 also with MKL told to use it.
 
-All programs of a size and thread count are started and warmed first; then they take turns, so that whatever else
-the machine does disturbs all alike. The figure is the median over all timed steps. Takes about 7 minutes; --peers takes
-those whose names begin so, where all of them take too long together.
+All programs of a size and thread count are started and warmed first; then they alternate, so that other load on
+the machine affects all alike. The figure is the median over all timed steps. Takes about 7 minutes; --peers selects
+peers by the beginning of their names.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -45,14 +45,14 @@ class TrainingProgram(Program):
 
 
 def step_flops(c):
-    """Of the matrix products that a step needs: MaxText's formula, attention halved for causality."""
+    """FLOPs of a step's matmuls: MaxText's formula, attention halved for causality."""
     tokens, d = c["batch"] * c["seq"], c["width"]
     matrices = c["layers"] * (4 * d * d + 3 * d * c["mlp"]) + c["vocab"] * d
     return 6 * tokens * matrices + 3 * c["layers"] * 4 * tokens * c["seq"] * d / 2
 
 
 def commands(binaries, size, threads, dtype, preload):
-    """By name: the command, and what LD_PRELOAD it has."""
+    """Returns, by name, the command and its LD_PRELOAD."""
     python, peers = peers_python(), BENCH / "peers"
     where = [size, str(threads)]
     result = {"muster": ([str(binaries / "cpu_train"), *where, "none", dtype], None)}
@@ -116,7 +116,7 @@ def summarise(programs, ops, size, threads):
             "fraction_of_gemm_peak": round(step_flops(SIZES[size]) / median / (peak * 1e12), 3),
             "muster_is_faster_by": round(median / ours, 2),
             "loss": round(program.loss, 4),
-            # What the program's own matrix product reaches, where it says so: PyTorch's is MKL's.
+            # The peak of the program's own matmul, if it reports one: PyTorch uses MKL.
             "own_gemm_peak_tflops": round(program.ready["gemm_peak_tflops"], 4) if "gemm_peak_tflops" in program.ready else None,
             "version": program.ready.get("version"),
         }

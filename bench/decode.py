@@ -4,7 +4,7 @@
   bench/decode.py --bin build/release/bin [--out bench/results/decode.json] [--threads 1,2]
 
 The model is a Llama of 134 M random weights (537 MB: no cache holds it, as with every model that people use), which
-transformers saves and both load. Programs take turns; figures are medians over all turns. In fp32 both must say the same
+transformers saves and both load. Programs alternate; figures are medians over all turns. In fp32 both must produce the same
 tokens; with random weights many are nearly equally likely, and bf16 may choose another.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
@@ -36,7 +36,7 @@ def commands(binaries, folder, threads):
 
 
 def weight_bytes(folder, dtype):
-    """Of what decoding keeps; the file is fp32."""
+    """Bytes of the weights in the decoding type; the file is fp32."""
     return os.path.getsize(folder / "model.safetensors") // (2 if dtype == "bf16" else 1)
 
 
@@ -65,7 +65,7 @@ def summarise(answers, programs, folder, threads):
         token = statistics.median(s for answer in answers[program.name] for s in answer["decode_seconds"])
         prefill = statistics.median(answer["prefill_seconds"] for answer in answers[program.name])
         our_token, our_prefill = ours.setdefault(dtype, (token, prefill))
-        # Every weight is read once per token: the limit is the memory's.
+        # Every weight is read once per token: the memory bandwidth is the limit.
         rates.setdefault(dtype, round(weight_bytes(folder, dtype) / our_token / 1e9, 1))
         results[program.name] = {
             "decode_tokens_per_second": round(1 / token, 2),

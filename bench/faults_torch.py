@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two faults beside PyTorch: a stopped rank, and one that leaves a collective out; when it is noticed, and whether the rank is named.
+"""Two faults compared with PyTorch: a stopped rank, and one that skips a collective; the time to detection, and whether the rank is named.
 
   bench/faults_torch.py --bin build/release/bin [--ranks 8] [--runs 2] [--wait 90] [--out bench/results/faults_torch.json]
 

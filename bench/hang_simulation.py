@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The fault matrix in the simulator: who is named, how soon, and who is left alone, of 8 to 16,384 ranks.
+"""The fault matrix in the simulator, for 8 to 16,384 ranks: the blamed rank, the latency, and false alarms.
 
   bench/hang_simulation.py --bin build/release/bin [--runs 8:50,64:20,1024:5,16384:2] [--out bench/results/hang_simulation.json]
 

@@ -3,8 +3,8 @@
 
   bench/incident_picture.py --bin build/release/bin [--case "collective left out"] [--out docs/incident.svg]
 
-A job of 8 ranks on 4 workers has the fault, as in bench/faults.py (so root is needed), and one restart. What is drawn is what the program writes
-to a terminal of 100 columns, colours included.
+A job of 8 ranks on 4 workers has the fault, as in bench/faults.py (which needs root), and one restart. The picture shows the program's output
+on a terminal of 100 columns, with colours.
 """
 import argparse
 import html
@@ -41,7 +41,7 @@ def on_terminal(command, environment):
     while True:
         try:
             piece = os.read(primary, 1 << 16)
-        except OSError:  # nobody has it open any more
+        except OSError:  # the other end is closed
             break
         if not piece:
             break

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time from command to first completed optimizer step, 4 ranks, beside torchrun doing the same.
 
-The model is the issue's: 4 layers, 256 wide, 4 heads, mlp 688, vocabulary 4096, sequence 256, fp32, data parallel
+The model has 4 layers, 256 wide, 4 heads, mlp 688, vocabulary 4096, sequence 256, fp32, data parallel
 over Gloo, AdamW with clipping. Both are timed from fork to the moment rank 0 prints its first step line,
 in turn, after one warm-up each.
 

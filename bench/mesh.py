@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What it costs to spread a training step over 8 processes of this machine, for each axis of the mesh, beside PyTorch over Gloo.
+"""The overhead of distributing a training step over 8 processes of this machine, per axis of the mesh, compared with PyTorch over Gloo.
 
   bench/mesh.py [--bin build/release/bin] [--axes data,fsdp] [--rounds 5] [--out bench/results/mesh.json]
 
@@ -82,7 +82,7 @@ def one_process(trainer, binaries, model, cores):
 
 
 def spread(trainer, binaries, name):
-    """None where this version does not run the axis, or PyTorch does not have it."""
+    """None where this version or PyTorch does not support the axis."""
     axis = AXES[name]
     values = words({**axis.model, **axis.extra, "threads": 1})
     if trainer == "pytorch":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How jobs go on after faults: the matrix of bench/faults.py and more, of a job of 8 ranks on 4 of 5 nodes, to its end.
+"""Recovery of jobs after faults: the matrix of bench/faults.py and more, for a job of 8 ranks on 4 of 5 nodes, to its end.
 
 Each case runs on several seeds, which choose the rank or the node. What is measured is the time from the fault to the first step that a later
 attempt completes, by rank 0's own lines; how many steps were made again; whether the job ended well without anybody's help; and whether
@@ -7,7 +7,7 @@ its loss and gradient norm of every step are, bit for bit, those of a job that n
 
   bench/recovery.py --bin build/release/bin [--seeds 3] [--cases "SIGKILL;torn checkpoint"] [--out bench/results/recovery.json]
 
-A checkpoint is saved every 5 steps. Each node is a network namespace: root is needed. What the machine refuses is told, and left out.
+A checkpoint is saved every 5 steps. Each node is a network namespace: root is needed. Cases that the machine does not support are reported and skipped.
 """
 import pathlib
 import sys

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Weeks of a simulated training with the failures that the Llama 3 report counted: what becomes of its time, and whether anybody is needed.
+"""Weeks of a simulated training with the failure rates of the Llama 3 report: the use of its time, and whether an operator is needed.
 
   bench/recovery_simulation.py --bin build/release/bin [--runs 64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:1:1792] \
                                 [--out bench/results/recovery_simulation.json]

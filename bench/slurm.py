@@ -3,7 +3,7 @@
 
 The cluster is that of the end-to-end tests: munged, slurmctld and four slurmd on loopback. The job is the same PyTorch script everywhere
 (bench/peers/recovery_torch.py: data parallel over Gloo, rank 0 saves after each step), with one rank on each of three nodes; our own trainer's
-start is measured, too. A node dies with everything on it, its slurmd among it; nobody tells Slurm. Muster has a fourth node as its spare, or goes on
+start is measured, too. A node dies with everything on it, including its slurmd; Slurm is not notified. Muster has a fourth node as its spare, or continues
 with two; torchrun is elastic (--nnodes=2:3) and goes on with two, under an srun that survives a lost node (--no-kill, --kill-on-bad-exit=0).
 Launchers take turns. The time to a first step is split at the moment when the script's first line runs: what is before is Slurm's own.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Counts false alarms: a healthy job of 8 ranks on 4 workers that does whatever healthy jobs do.
+"""Counts false alarms: a healthy job of 8 ranks on 4 workers with all activities of healthy jobs.
 
 It saves checkpoints, evaluates, and writes stack traces by the clock; again and again some ranks stand still as for autotuning, a person looks at
 stacks or asks for a checkpoint, a process or a worker is paused for a moment, the network is away for one, a clock jumps, the coordinator restarts.

@@ -3,7 +3,7 @@
 
   bench/tables.py [--results bench/results] [--docs docs]
 
-What lies between a page's two marks is replaced; all results have to be there.
+Replaces the text between a page's two marks; needs all results.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ def where(result):
 
 
 def more(result):
-    """What has to be known of how it was measured."""
+    """Returns the conditions of a measurement."""
     return f" {result['how']}" if "how" in result else ""
 
 

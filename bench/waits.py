@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a training waits for: its data, as a share of its steps, and a checkpoint in the background, as a share of one that it writes itself.
+"""Waiting times of a training: its data, as a share of its steps, and a checkpoint in the background, as a share of one that it writes itself.
 
   bench/waits.py --bin build/release/bin [--out bench/results/waits.json] [--rounds 7] [--steps 65] [--folder /path/on/the/disk]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What being watched costs a training: pages, heartbeats, and the stacks of all ranks every few seconds.
+"""The overhead of monitoring for a training: pages, heartbeats, and the stacks of all ranks every few seconds.
 
   bench/watching.py --bin build/release/bin [--pairs 40] [--piece 10] [--trace-seconds 10] [--out bench/results/watching.json]
 
@@ -42,7 +42,7 @@ def cpu_seconds(pid):
 
 
 class Watched:
-    """The job and who watches it."""
+    """The job and its watchers: coordinator and worker."""
 
     def __init__(self, binaries, folder, ranks, trace_seconds):
         self.binaries, self.folder, self.ranks = binaries, folder, ranks

@@ -119,8 +119,8 @@ class Client::Call {
 };
 
 template <class Request, class Response>
-absl::StatusOr<Response> Client::ask(Method<Request, Response> method, const Request& request,
-                                     Duration deadline) {
+absl::StatusOr<Response> Client::unary_call(Method<Request, Response> method,
+                                            const Request& request, Duration deadline) {
   const auto to = connection();
   if (!to.ok()) return to.status();
   Call call(*this);
@@ -136,7 +136,7 @@ absl::StatusOr<v1::Job> Client::submit(const v1::JobSpec& spec, const std::strin
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec;
   request.set_request_id(request_id);
-  auto response = ask(&v1::Muster::Stub::SubmitJob, request);
+  auto response = unary_call(&v1::Muster::Stub::SubmitJob, request);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_job());
 }
@@ -146,7 +146,7 @@ absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only, bool al
   request.set_active_only(active_only);
   v1::ListJobsResponse jobs;
   do {
-    auto page = ask(&v1::Muster::Stub::ListJobs, request);
+    auto page = unary_call(&v1::Muster::Stub::ListJobs, request);
     if (!page.ok()) return page.status();
     jobs.MergeFrom(*page);
     jobs.set_more(page->more() && page->jobs_size() > 0);
@@ -158,14 +158,14 @@ absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(bool active_only, bool al
 absl::StatusOr<v1::Job> Client::get_job(uint64_t id) {
   v1::GetJobRequest request;
   request.set_job_id(id);
-  return ask(&v1::Muster::Stub::GetJob, request);
+  return unary_call(&v1::Muster::Stub::GetJob, request);
 }
 
 absl::StatusOr<v1::Job> Client::cancel_job(uint64_t id, bool force) {
   v1::CancelJobRequest request;
   request.set_job_id(id);
   request.set_force(force);
-  auto response = ask(&v1::Muster::Stub::CancelJob, request);
+  auto response = unary_call(&v1::Muster::Stub::CancelJob, request);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_job());
 }
@@ -173,11 +173,11 @@ absl::StatusOr<v1::Job> Client::cancel_job(uint64_t id, bool force) {
 absl::StatusOr<v1::CheckpointJobResponse> Client::checkpoint_job(uint64_t id) {
   v1::CheckpointJobRequest request;
   request.set_job_id(id);
-  return ask(&v1::Muster::Stub::CheckpointJob, request);
+  return unary_call(&v1::Muster::Stub::CheckpointJob, request);
 }
 
 absl::StatusOr<v1::ListWorkersResponse> Client::list_workers() {
-  return ask(&v1::Muster::Stub::ListWorkers, v1::ListWorkersRequest());
+  return unary_call(&v1::Muster::Stub::ListWorkers, v1::ListWorkersRequest());
 }
 
 absl::StatusOr<v1::WorkerInfo> Client::exclude_worker(const std::string& name,
@@ -188,7 +188,7 @@ absl::StatusOr<v1::WorkerInfo> Client::exclude_worker(const std::string& name,
   request.set_reason(reason);
   request.set_seconds(seconds);
   request.set_evacuate(evacuate);
-  auto response = ask(&v1::Muster::Stub::ExcludeWorker, request);
+  auto response = unary_call(&v1::Muster::Stub::ExcludeWorker, request);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_worker());
 }
@@ -196,7 +196,7 @@ absl::StatusOr<v1::WorkerInfo> Client::exclude_worker(const std::string& name,
 absl::StatusOr<v1::WorkerInfo> Client::admit_worker(const std::string& name) {
   v1::AdmitWorkerRequest request;
   request.set_worker(name);
-  auto response = ask(&v1::Muster::Stub::AdmitWorker, request);
+  auto response = unary_call(&v1::Muster::Stub::AdmitWorker, request);
   if (!response.ok()) return response.status();
   return std::move(*response->mutable_worker());
 }
@@ -204,13 +204,13 @@ absl::StatusOr<v1::WorkerInfo> Client::admit_worker(const std::string& name) {
 absl::StatusOr<v1::ListIncidentsResponse> Client::list_incidents(uint64_t job) {
   v1::ListIncidentsRequest request;
   request.set_job_id(job);
-  return ask(&v1::Muster::Stub::ListIncidents, request);
+  return unary_call(&v1::Muster::Stub::ListIncidents, request);
 }
 
 absl::StatusOr<v1::Incident> Client::get_incident(uint64_t id) {
   v1::GetIncidentRequest request;
   request.set_incident_id(id);
-  return ask(&v1::Muster::Stub::GetIncident, request);
+  return unary_call(&v1::Muster::Stub::GetIncident, request);
 }
 
 absl::StatusOr<v1::DumpJobStacksResponse> Client::dump_stacks(uint64_t job, int32_t rank,
@@ -219,7 +219,7 @@ absl::StatusOr<v1::DumpJobStacksResponse> Client::dump_stacks(uint64_t job, int3
   request.set_job_id(job);
   request.set_rank(rank);
   request.set_program_dumps(program_dumps);
-  return ask(&v1::Muster::Stub::DumpJobStacks, request, kStacksDeadline);
+  return unary_call(&v1::Muster::Stub::DumpJobStacks, request, kStacksDeadline);
 }
 
 template <class Message, class Reader>

@@ -75,8 +75,8 @@ class Client {
   absl::StatusOr<std::shared_ptr<Connection>> connection();
   absl::Status translate(const grpc::Status& status) const;
   template <class Request, class Response>
-  absl::StatusOr<Response> ask(Method<Request, Response> method, const Request& request,
-                               Duration deadline = kCallDeadline);
+  absl::StatusOr<Response> unary_call(Method<Request, Response> method, const Request& request,
+                                      Duration deadline = kCallDeadline);
   template <class Message, class Reader>
   static absl::Status read_all(Call& call, Reader& reader,
                                const std::function<bool(const Message&)>& take);

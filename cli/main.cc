@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/mistakes.h"
-#include "cli/run/pasted.h"
+#include "cli/parse_errors.h"
+#include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
 #include "common/exit_code.h"
 #include "common/standard_descriptors.h"
@@ -39,7 +39,7 @@ int run(int argc, char** argv) {
   if (!words[0].starts_with("-") && !is_command(app, words[0])) {
     return muster::cli::fail(muster::daemon::unknown_command(app, "muster", words[0]));
   }
-  auto arranged = muster::cli::arrange_pasted(app, words);
+  auto arranged = muster::cli::arrange_pasted_command(app, words);
   if (!arranged.ok()) return muster::cli::fail(arranged.status());
   words = std::move(arranged->words);
   // The shell would have set these for python.

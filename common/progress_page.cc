@@ -263,8 +263,8 @@ absl::Status validate_progress_page(ProgressPage& page) {
                                             ", this program reads ", kProgressPageVersion));
   }
   if (page.page_bytes != kProgressPageBytes) {
-    return absl::DataLossError(absl::StrCat("progress page says it has ", page.page_bytes,
-                                            " bytes, not ", kProgressPageBytes));
+    return absl::DataLossError(
+        absl::StrCat("progress page claims ", page.page_bytes, " bytes, not ", kProgressPageBytes));
   }
   page.group_count = std::min<uint32_t>(page.group_count, kProgressGroupsMax);
   for (GroupProgress& group : page.groups) group.name.back() = '\0';

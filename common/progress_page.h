@@ -18,32 +18,32 @@
 //     40  i32    local_rank                 144  f64  tflops_per_device (last step)
 //     44  i32    world_size                 152  f64  device_peak_tflops (0: unknown)
 //     48  i32    pid                        160  f64  learning_rate
-//     52  u32    phase (Phase)              168  i64  checkpoint_step (newest complete one; -1: none)
+//     52  u32    phase (Phase)              168  i64  checkpoint_step (newest complete; -1: none)
 //     56  u64    incarnation                176  i64  total_steps (of the job; -1: unknown)
 //     64  i64    start_ns                   184  u32  group_count
-//     72  i64    phase_start_ns             188  u32  ring_head (collectives ever recorded, modulo 2^32)
+//     72  i64    phase_start_ns             188  u32  ring_head (collectives recorded, mod 2^32)
 //     80  i64    reserved, zero             192  GroupProgress[32], 104 bytes each
 //                                          3520  CollectiveRecord[32], 72 bytes each
 //                                          5824  StepTimes, 136 bytes
 //                                          5960  CheckpointTimes, 48 bytes
-//                                          6008  f64  data_wait_seconds (of the steps in StepTimes)
-//                                          6016  i64  eval_step (steps completed at the last evaluation; 0: none)
+//                                          6008  f64  data_wait_seconds (of StepTimes' steps)
+//                                          6016  i64  eval_step (at the last evaluation; 0: none)
 //                                          6024  f64  eval_loss (mean over its targets)
-//                                          6032  f64  collective_wait_seconds (of the steps in StepTimes)
+//                                          6032  f64  collective_wait_seconds (of StepTimes' steps)
 //                                          6040  zero up to page_bytes = 8192
 //
 // GroupProgress: 0 char[56] name (NUL-padded) | 56 u64 enqueued | 64 u64 started |
 //                72 u64 completed | 80 u64 bytes (of the last enqueued) | 88 u32 kind |
 //                92 u32 dtype | 96 u32 members (ranks in the group; 0: unknown) |
-//                100 u32 id (equal on all its members, different for two groups of one name: readers
-//                match members without the mesh)
+//                100 u32 id (equal on all its members, different for two groups of one name:
+//                readers match members without the mesh)
 // CollectiveRecord: 0 u64 seq | 8 u32 group | 12 u32 kind | 16 u64 bytes | 24 i64 enqueued_ns |
 //                   32 i64 completed_ns (0: not yet) | 40 char[32] name (NUL-padded)
 // StepTimes: 0 u64[16] completed steps since the attempt began, by duration (bounds:
 //            common/step_times.h) | 128 f64 seconds of all of them
 // CheckpointTimes: 0 u64 saved | 8 u64 failed (both since the attempt began) |
 //                  16 f64 seconds (of the last write) |
-//                  24 f64 stall_seconds (training time lost to checkpoints since the attempt began) |
+//                  24 f64 stall_seconds (training time lost, since the attempt began) |
 //                  32 u32 on_request (1: SIGUSR2 requests a checkpoint; 0: not handled) | 36 zero
 //
 // Steps can be faster than readers: step_seconds holds only the last step, StepTimes counts all.
@@ -69,11 +69,11 @@ namespace muster {
 constexpr std::array<char, 8> kProgressPageMagic = {'M', 'U', 'S', 'T', 'P', 'A', 'G', 'E'};
 constexpr uint32_t kProgressPageVersion = 4;
 constexpr uint32_t kProgressPageBytes = 8192;
-constexpr int kProgressGroupsMax = 32;   // process groups per rank: axis combinations times lanes
+constexpr int kProgressGroupsMax = 32;   // process groups per rank: axis sets times channels
 constexpr int kProgressRingLength = 32;  // most recent collectives that are retained
 constexpr double kStepEwmaWeight = 0.1;
 
-// What a rank is doing. Each phase has its own budget in the hang detector.
+// The current activity of a rank. Each phase has its own time budget in the hang detector.
 //
 //   kInit → kRendezvous → kLoad → [kCheckpointRestore] → kCompile → (kData → kStep → [kEval] →
 //   [kCheckpointSave])* → kShutdown
@@ -121,7 +121,7 @@ constexpr std::array<std::string_view, 10> kCollectiveNames = {
 std::string_view collective_name(CollectiveKind kind);
 
 struct GroupProgress {
-  std::array<char, 56> name;  // fits all axes and a lane
+  std::array<char, 56> name;  // fits all axes and a channel
   uint64_t enqueued;   // sequence number of the last collective enqueued on the group, from 1
   uint64_t started;    // … of the last one that began to move data
   uint64_t completed;  // … of the last one that completed on this rank

@@ -20,7 +20,7 @@ constexpr size_t kKernelMessagesMax = 50;      // newest kernel messages per nod
 
 // A process group of the rank, as recorded in its page.
 struct GroupEvidence {
-  std::string name;      // "fsdp+context#1" (axes and lane), or a foreign program's name
+  std::string name;      // "fsdp+context#1" (axes and channel), or a foreign program's name
   uint32_t members = 0;  // ranks in the group; 0: not reported
   uint32_t id = 0;       // equal on all members; differs between two groups of one name
   uint64_t enqueued = 0;
@@ -38,9 +38,9 @@ struct GroupEvidence {
   // its sequence number if it is not the last one enqueued; else 0
   uint64_t called = 0;
 
-  // Returns the lane in a name that our trainer writes (trainer_core/comm/process_groups.h): 1 of
-  // "fsdp+context#1" and of "fsdp#1 nccl", 0 of "fsdp". Names of foreign programs have none: "x#7" is
-  // just a name.
+  // Returns the channel in a name that our trainer writes (trainer_core/comm/process_groups.h):
+  // 1 of "fsdp+context#1" and of "fsdp#1 nccl", 0 of "fsdp". Foreign names have no channel: 0 of
+  // "x#7".
   int32_t lane() const;
   bool waits() const { return completed < enqueued; }
   // Returns the sequence number of the collective that kind, bytes and collective describe.

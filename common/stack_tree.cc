@@ -61,7 +61,7 @@ absl::Status check_counts(const StackTree::Parts& parts) {
   if (ranges > kStackTreeRangesMax) return beyond("ranges of ranks", ranges, kStackTreeRangesMax);
   if (parts.dropped < 0)
     return absl::InvalidArgumentError(
-        absl::StrCat("a stack tree says that ", parts.dropped, " stacks were dropped"));
+        absl::StrCat("a stack tree claims that ", parts.dropped, " stacks were dropped"));
   return absl::OkStatus();
 }
 
@@ -125,7 +125,7 @@ uint32_t StackTree::intern(const StackModule& module) {
   std::pair<bool, std::string> key{has_id, has_id ? clean.build_id : clean.path};
   const auto found = module_index_.find(key);
   if (found != module_index_.end()) {
-    // Of one file under two paths, keeps the smaller path, independent of the order of arrival.
+    // Keeps the smaller path of a file with two paths, independent of the order of arrival.
     std::string& path = parts_.modules[found->second].path;
     if (clean.path < path) path = std::move(clean.path);
     return found->second;

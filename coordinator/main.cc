@@ -59,12 +59,12 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
     add_seconds(app, name, budget, help, 0.1);
   };
   add("--hang-floor-seconds", budgets.floor,
-      "A job that trains is looked at when nothing moves for twice its longest recent step, and "
-      "never before this");
+      "A training job becomes suspect when nothing progresses for twice its longest recent step, "
+      "and never before this");
   add("--hang-first-steps-seconds", budgets.first_steps,
-      "The same until it has made three steps, which tell how long they take");
+      "The same until it has completed three steps, from which their duration is learned");
   add("--hang-init-seconds", budgets.init, "… while ranks start");
-  add("--hang-rendezvous-seconds", budgets.rendezvous, "… while they find each other");
+  add("--hang-rendezvous-seconds", budgets.rendezvous, "… during the rendezvous");
   add("--hang-load-seconds", budgets.load, "… while they read data and parameters");
   add("--hang-compile-seconds", budgets.compile, "… while they allocate, compile and tune");
   add("--hang-evaluation-seconds", budgets.evaluation,
@@ -73,10 +73,9 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
       "… while a checkpoint is saved or restored, or three times the longest so far");
   add("--hang-shutdown-seconds", budgets.shutdown, "… while they leave");
   add("--hang-doubt-seconds", budgets.unsure,
-      "How long a job is looked at again before it is ended, when it stands still and may yet go "
-      "on");
+      "How long a job that stands still without a clear cause is sampled before it is ended");
   add("--hang-doubt-program-seconds", budgets.unsure_program,
-      "The same of programs that are not ours, which may not name every phase");
+      "The same for foreign programs, which may not report every phase");
 }
 
 // Declares when a job that lost nodes continues with fewer nodes, and when it grows again.
@@ -85,16 +84,16 @@ void declare_sizes(CLI::App& app, CoreOptions& options) {
     add_seconds(app, name, time, help, 0);
   };
   add("--whole-wait-seconds", options.whole_wait,
-      "How long a job with min_nodes waits for a lost node before it goes on with fewer");
+      "How long a job with min_nodes waits for a lost node before it continues with fewer");
   add("--keep-nodes-seconds", options.keep_nodes,
-      "How long a job that lost a node and cannot go on without it keeps its others from the jobs "
-      "behind it");
+      "How long a job that lost a node and cannot continue without it holds its other nodes "
+      "against queued jobs");
   add("--grow-stable-seconds", options.grow_stable,
-      "A job that runs on fewer nodes goes on on more when they have been free for so long, twice "
-      "as long each time");
+      "A job that runs on fewer nodes grows when more have been free for this long, twice as long "
+      "each time");
   add("--grow-after-seconds", options.grow_after, "… and not sooner than this after its start");
   add("--cancel-grace-seconds", options.cancel_grace,
-      "What the ranks of a job that is cancelled, or preempted, get to save a checkpoint");
+      "Time that ranks of a cancelled or preempted job get to save a checkpoint");
 }
 
 // Declares who may call the API, with which credentials.
@@ -106,10 +105,10 @@ void declare_trust(CLI::App& app, ServerOptions& options) {
       "Serve the API by TLS with this certificate; it is read again when it is renewed");
   add("--tls-key", options.trust.tls_key, "FILE", "The key of --tls-cert");
   add("--tls-client-ca", options.trust.tls_client_ca, "FILE",
-      "Let in only who has a certificate that one of these has signed");
+      "Require a client certificate signed by one of these");
   add("--token-dir", options.trust.token_dir, "FOLDER",
-      "Let in only who has a token: files worker, viewer, submitter and admin, a token a line, "
-      "which are read again when they change");
+      "Require a token: files worker, viewer, submitter and admin, one token per line, read again "
+      "when they change");
   app.add_flag("--trusted-network", options.trusted_network,
                "Allow --http on an address that other machines can reach; its pages have no "
                "transport security")
@@ -123,7 +122,7 @@ void declare(CLI::App& app, Flags& flags) {
   constexpr int64_t kIntervalMsMax = 3'600'000;
   daemon::use_our_help(app);
   app.add_option("--listen", flags.server.listen,
-                 "Address for gRPC, host:port; port 0 takes a free one")
+                 "Address for gRPC, host:port; port 0 picks a free one")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--http", flags.server.http, "Address for /metrics, /healthz and /readyz")
@@ -136,9 +135,9 @@ void declare(CLI::App& app, Flags& flags) {
                  "Once ready, write the ports and the pid to this file as JSON")
       ->type_name("FILE");
   app.add_flag("--die-with-parent", flags.die_with_parent,
-               "Stop when the process that started this one is gone");
+               "Stop when the process that started this one has ended");
   app.add_flag("--ignore-sigterm", flags.ignore_sigterm,
-               "Only SIGINT and SIGHUP end it: Slurm sends SIGTERM to every process of a job, and "
+               "Stop only on SIGINT and SIGHUP: Slurm sends SIGTERM to every process of a job, and "
                "ranks that save then need their coordinator");
   declare_trust(app, flags.server);
   daemon::add_count(app, "--worker-lease-ms", flags.worker_lease_ms,
@@ -149,26 +148,24 @@ void declare(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   declare_hang_budgets(app, flags.server.core.hang);
   declare_sizes(app, flags.server.core);
-  daemon::add_count(
-      app, "--unreachable-ms", flags.unreachable_ms,
-      "Silence of a worker with running ranks after which it is told to be unreachable", 100,
-      kIntervalMsMax)
+  daemon::add_count(app, "--unreachable-ms", flags.unreachable_ms,
+                    "Silence of a worker with running ranks after which it is reported unreachable",
+                    100, kIntervalMsMax)
       ->capture_default_str();
   daemon::add_count(
       app, "--worker-series", flags.server.worker_series,
-      "Workers, spread evenly, that have metrics of their own, besides those that are "
-      "silent; totals tell of all",
-      0, daemon::kSeriesSampleMax)
+      "Workers, spread evenly, with their own metrics, besides silent ones; totals cover all", 0,
+      daemon::kSeriesSampleMax)
       ->capture_default_str();
   daemon::add_count(app, "--job-series", flags.server.job_series,
-                    "Jobs that have metrics of their own; totals and incidents tell of all", 0,
+                    "Jobs with their own metrics; totals and incidents cover all", 0,
                     daemon::kJobsShownMax)
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "trace, debug, info, warning, error or off")
       ->type_name("LEVEL")
       ->capture_default_str();
   app.add_option("--log-format", flags.log_format,
-                 "text, or json: an object a line, with job, attempt and rank")
+                 "text, or json: one object per line, with job, attempt and rank")
       ->type_name("FORMAT")
       ->capture_default_str();
   app.footer(

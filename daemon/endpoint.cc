@@ -70,9 +70,10 @@ absl::Status check_exposure(std::string_view flag, const Endpoint& endpoint, boo
 }
 
 absl::Status check_open_exposure(std::string_view flag, const Endpoint& endpoint, bool allowed) {
-  return check_exposure(flag, endpoint, allowed,
-                        "it has no transport security; say --trusted-network if only machines that "
-                        "you trust can reach it (--insecure means that, too)");
+  return check_exposure(
+      flag, endpoint, allowed,
+      "it has no transport security; pass --trusted-network if only machines that "
+      "you trust can reach it (--insecure means that, too)");
 }
 
 }  // namespace muster::daemon

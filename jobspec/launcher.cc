@@ -56,7 +56,7 @@ bool is_launcher(bool is_module, const std::string& name) {
 
 // Returns variables that Pax reads from its environment to the words: ENABLE_FP8=1 is a flag like
 // any other. They go in front, because flags override them.
-void give_back_variables(std::vector<std::string>& environment, std::vector<std::string>& words) {
+void return_variables(std::vector<std::string>& environment, std::vector<std::string>& words) {
   const auto is_pax_variable = [](const std::string& assignment) {
     const std::string name = assignment.substr(0, assignment.find('='));
     return std::any_of(pax_variables().begin(), pax_variables().end(),
@@ -111,7 +111,7 @@ absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
   const bool is_pax =
       absl::StartsWith(words[at], "paxml") || absl::EndsWith(words[at], "paxml/main.py");
   words.erase(begin, begin + static_cast<std::ptrdiff_t>(at) + 1);
-  if (is_pax) give_back_variables(launch.environment, words);
+  if (is_pax) return_variables(launch.environment, words);
   return launch;
 }
 

@@ -19,7 +19,8 @@ namespace {
 // they must agree.
 bool uses_global_batch(const SettingsReader& reader, int64_t global) {
   if (global == 0) return false;
-  return reader.is_wished("global_batch_size") || !reader.is_wished("per_device_batch_size");
+  return reader.is_set_by_user("global_batch_size") ||
+         !reader.is_set_by_user("per_device_batch_size");
 }
 
 std::string count_of_ranks(int64_t ranks) {
@@ -46,7 +47,7 @@ double read_share(SettingsReader& reader, const Mesh& mesh, int64_t slices, int3
                  absl::StrCat("must be a multiple of the ", count_of_slices(mesh, slices), times));
   const double of_ranks = batch * mesh.ranks() * micro_batches;
   reader.require(
-      !reader.is_wished("per_device_batch_size") || of_ranks == static_cast<double>(global),
+      !reader.is_set_by_user("per_device_batch_size") || of_ranks == static_cast<double>(global),
       "global_batch_size",
       absl::StrCat("per_device_batch_size=", batch, " times ", count_of_ranks(mesh.ranks()), times,
                    " is ", of_ranks, "; give one of the two"));
@@ -69,7 +70,7 @@ void read_level(SettingsReader& reader, std::string_view level, MeshAxis open, D
     const auto axis = static_cast<MeshAxis>(i);
     // If the user opens another axis, base.yml's is closed.
     if (axis != open && degrees[i] == -1 && of_open == -1 &&
-        !reader.is_wished(mesh_key(level, open)))
+        !reader.is_set_by_user(mesh_key(level, open)))
       of_open = 1;
   }
 }
@@ -85,9 +86,9 @@ int32_t product_of(const Degrees& degrees) {
 
 }  // namespace
 
-absl::StatusOr<WantedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
-                                     std::optional<int32_t> ranks_per_node) {
-  WantedMesh wanted;
+absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
+                                        std::optional<int32_t> ranks_per_node) {
+  RequestedMesh wanted;
   read_level(reader, "ici", kOpenInNode, wanted.shape.ici);
   read_level(reader, "dcn", kOpenBetweenNodes, wanted.shape.dcn);
   if (!reader.status().ok()) return reader.status();

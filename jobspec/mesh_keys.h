@@ -14,7 +14,7 @@
 namespace muster::jobspec {
 
 // A requested mesh, from keys and options: degrees may be -1 or invalid.
-struct WantedMesh {
+struct RequestedMesh {
   MeshShape shape;
   int32_t nodes = 1;
   int32_t ranks_per_node = 1;
@@ -22,8 +22,8 @@ struct WantedMesh {
 
 // If nodes or ranks are unset, they follow from the degrees. InvalidArgument when there are too
 // many.
-absl::StatusOr<WantedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
-                                     std::optional<int32_t> ranks_per_node);
+absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
+                                        std::optional<int32_t> ranks_per_node);
 
 // Reads per_device_batch_size or global_batch_size into the batch of one slice of the mesh, and the
 // sequence length. The reader keeps an error if the batch is not a whole number of sequences.

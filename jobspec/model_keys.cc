@@ -140,7 +140,7 @@ void read_experts(SettingsReader& reader, ModelConfig& model, std::vector<std::s
       "load_balance_loss_weight", "router_style",     "num_groups"};
   if (experts.count == 1) {
     for (const std::string_view key : kKeys) {
-      if (reader.is_asked_for(key))
+      if (reader.is_set_explicitly(key))
         warnings.push_back(absl::StrCat(av(key), " has no effect: num_experts is 1"));
     }
     return;
@@ -161,7 +161,7 @@ void read_experts(SettingsReader& reader, ModelConfig& model, std::vector<std::s
   if (router == "pax") {
     experts.router = trainer::RouterStyle::kPax;
     reader.read("num_groups", experts.num_groups);
-  } else if (reader.is_asked_for("num_groups")) {
+  } else if (reader.is_set_explicitly("num_groups")) {
     warnings.push_back(
         "num_groups has no effect: router_style is maxtext, whose groups are sequences");
   }
@@ -182,7 +182,7 @@ void read_rope(SettingsReader& reader, ModelConfig& model, std::vector<std::stri
       "rope_original_max_position"};
   if (type != "llama3.1" || !use_scale) {
     for (const std::string_view key : kScalingKeys) {
-      if (!reader.is_asked_for(key)) continue;
+      if (!reader.is_set_explicitly(key)) continue;
       warnings.push_back(absl::StrCat(av(key), " has no effect: rope_type is ", type,
                                       use_scale ? "" : " and rope_use_scale is false"));
     }
@@ -204,7 +204,7 @@ void read_relative_positions(SettingsReader& reader, ModelConfig& model,
     return;
   }
   for (const std::string_view key : kKeys) {
-    if (reader.is_asked_for(key))
+    if (reader.is_set_explicitly(key))
       warnings.push_back(absl::StrCat(av(key), " has no effect: position_type is not relative"));
   }
 }
@@ -281,7 +281,7 @@ void read_dropout(SettingsReader& reader, ModelConfig& model, std::vector<std::s
   if (enabled) return;
   for (const auto& [key, rate] :
        {std::pair("dropout_rate", model.dropout_rate), std::pair("input_dropout_rate", of_input)}) {
-    if (rate > 0 && reader.is_wished(key))
+    if (rate > 0 && reader.is_set_by_user(key))
       warnings.push_back(absl::StrCat(key, "=", rate, " has no effect: enable_dropout is false"));
   }
   model.dropout_rate = model.input_dropout_rate = 0;

@@ -23,7 +23,7 @@ class WithoutEffect {
 
   void operator()(std::initializer_list<std::string_view> keys) const {
     for (const std::string_view key : keys) {
-      if (!reader_.is_wished(key)) continue;
+      if (!reader_.is_set_by_user(key)) continue;
       warnings_.push_back(absl::StrCat(av(key), " has no effect: ", av(because_)));
     }
   }
@@ -84,11 +84,11 @@ void read_warmup(SettingsReader& reader, OptimizerConfig& optimizer) {
   constexpr std::string_view kFraction = "warmup_steps_fraction";
   const int64_t steps = read_steps_or_none(reader, kSteps);
   const int64_t share = read_share(reader, kFraction, optimizer.schedule_steps);
-  const bool wants_steps = reader.is_wished(kSteps) && steps >= 0;
-  reader.require(!wants_steps || !reader.is_wished(kFraction), kSteps,
+  const bool wants_steps = reader.is_set_by_user(kSteps) && steps >= 0;
+  reader.require(!wants_steps || !reader.is_set_by_user(kFraction), kSteps,
                  "warmup_steps_fraction is also set; set only one of the two");
   // A user's fraction overrides a preset's steps.
-  optimizer.warmup_steps = steps < 0 || reader.is_wished(kFraction) ? share : steps;
+  optimizer.warmup_steps = steps < 0 || reader.is_set_by_user(kFraction) ? share : steps;
 }
 
 void read_wsd(SettingsReader& reader, OptimizerConfig& optimizer) {
@@ -112,7 +112,7 @@ void read_decay(SettingsReader& reader, OptimizerConfig& optimizer,
   const int64_t warmup = optimizer.warmup_steps;
   optimizer.decay_start = start;
   optimizer.decay_end = end >= 0 ? end : optimizer.schedule_steps;
-  const bool is_free = start < 0 || !reader.is_wished(kStart);
+  const bool is_free = start < 0 || !reader.is_set_by_user(kStart);
   if (!is_free || start >= warmup) return;
   // A warm-up of all steps leaves no steps for the decay.
   optimizer.decay_start = warmup + (optimizer.decay_end > warmup ? 1 : 0);

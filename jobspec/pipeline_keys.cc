@@ -49,7 +49,7 @@ int32_t read_repeats(SettingsReader& reader, int32_t stages, int32_t layers) {
                                 nearest_divisors(of_stage, per_stage), " would do"));
     return of_stage / per_stage;
   }
-  if (!reader.is_wished(kPerStage) && of_stage % repeats == 0) return repeats;
+  if (!reader.is_set_by_user(kPerStage) && of_stage % repeats == 0) return repeats;
   reader.require(
       int64_t{per_stage} * repeats == of_stage, kRepeats,
       of_stage % repeats == 0

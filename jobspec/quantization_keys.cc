@@ -89,7 +89,7 @@ absl::Status read_type(SettingsReader& reader, QuantizationType& type) {
 // Warns about a requested key that the quantization type does not read.
 void warn_unread(const SettingsReader& reader, std::string_view key, std::string_view readers,
                  std::vector<std::string>& warnings) {
-  if (reader.is_wished(key))
+  if (reader.is_set_by_user(key))
     warnings.push_back(absl::StrCat(av(key), " has no effect: only ", av(readers), " reads it"));
 }
 

@@ -65,7 +65,7 @@ std::string nodes_text(int32_t nodes) {
 absl::Status take_option(const SettingsReader& reader, std::string_view key, std::string_view flag,
                          std::optional<int32_t> option, int32_t& value) {
   if (!option) return absl::OkStatus();
-  if (reader.is_wished(key) && value != *option) {
+  if (reader.is_set_by_user(key) && value != *option) {
     return absl::InvalidArgumentError(absl::StrCat(av(flag), " ", *option, " and ", av(key), "=",
                                                    value, " disagree; give one of the two"));
   }

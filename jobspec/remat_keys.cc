@@ -61,11 +61,11 @@ absl::Status read_policy(SettingsReader& reader, RematPolicy& policy,
 }
 
 // Returns the keys that the user has set to another value than the default, as key=value.
-std::string wishes(const SettingsReader& reader, const CustomRemat& custom) {
+std::string user_settings(const SettingsReader& reader, const CustomRemat& custom) {
   const CustomRemat usual;
   std::string text;
   for (const CustomRematKey& key : kCustomRematKeys) {
-    if (!reader.is_wished(key.name) || custom.*key.field == usual.*key.field) continue;
+    if (!reader.is_set_by_user(key.name) || custom.*key.field == usual.*key.field) continue;
     absl::StrAppend(&text, text.empty() ? "" : ", ", av(key.name), "=",
                     av(name_of(kPlacementNames, custom.*key.field)));
   }
@@ -98,7 +98,7 @@ absl::Status read_remat(SettingsReader& reader, trainer::TrainConfig& train,
   if (train.remat_policy == RematPolicy::kCustom) {
     if (auto status = trainer::validate(custom); !status.ok()) return status;
     train.custom_remat = custom;
-  } else if (const std::string unused = wishes(reader, custom); !unused.empty()) {
+  } else if (const std::string unused = user_settings(reader, custom); !unused.empty()) {
     warnings.push_back(absl::StrCat(unused, " has no effect: remat_policy is ",
                                     av(name_of(kRematPolicyNames, train.remat_policy)),
                                     ", and only custom reads it"));

@@ -137,7 +137,7 @@ void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& po
     bool aborts = true;
     reader.read(key, aborts);
     if (aborts) continue;
-    if (!reader.is_wished(kPolicy)) policy = trainer::NotFinitePolicy::kSkip;
+    if (!reader.is_set_by_user(kPolicy)) policy = trainer::NotFinitePolicy::kSkip;
     warnings.push_back(absl::StrCat(av(key), "=False: a step that is not finite is never applied; ",
                                     "instead not_finite_policy applies, which is ",
                                     av(name_of(trainer::kNotFinitePolicyNames, policy))));
@@ -194,7 +194,7 @@ void read_profile(SettingsReader& reader, trainer::ProfileConfig& profile,
   if (profile.profiler == trainer::Profiler::kNone) {
     for (const std::string_view key :
          {"skip_first_n_steps_for_profiler", "profiler_steps", "upload_all_profiler_results"}) {
-      if (reader.is_wished(key))
+      if (reader.is_set_by_user(key))
         warnings.push_back(absl::StrCat(av(key), " has no effect: profiler is not set"));
     }
     return;
@@ -221,7 +221,7 @@ absl::Status read_rest(SettingsReader& reader, trainer::TrainConfig& train,
   return reader.status();
 }
 
-// With auto, a rank uses the GPUs of its slot, and trains on the CPU if there are none. A worker
+// A rank with hardware=auto uses the GPUs of its slot, and the CPU if there are none. A worker
 // with a slot for each rank of this job, and no other job, shares its GPUs among the ranks even if
 // there are fewer GPUs than ranks.
 int32_t gpus_for(trainer::Hardware hardware, bool own_workers) {
@@ -311,7 +311,7 @@ absl::StatusOr<std::string> read_on_mesh(const Mesh& mesh, const Config& config,
 // Returns "; as many ranks would do with ici_fsdp_parallelism=4, or with …": the nearest meshes on
 // which the job is valid. `train` has the settings that are independent of the mesh. Empty if there
 // is none, because then the mesh is not the problem.
-std::string meshes_that_work(const WantedMesh& wanted, const Config& config,
+std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
                              const LaunchOptions& options, const trainer::TrainConfig& train) {
   const auto works = [&](const MeshShape& shape) {
     const auto mesh = Mesh::resolve(shape, wanted.nodes, wanted.ranks_per_node);
@@ -333,7 +333,7 @@ std::string meshes_that_work(const WantedMesh& wanted, const Config& config,
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
   if (auto status = check_root(config); !status.ok()) return status;
   SettingsReader reader(config.settings);
-  absl::StatusOr<WantedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node);
+  absl::StatusOr<RequestedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node);
   if (!wanted.ok()) return wanted.status();
   trainer::TrainConfig anywhere;
   std::vector<std::string> warnings = config.warnings;

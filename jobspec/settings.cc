@@ -50,7 +50,7 @@ absl::Status OncePerKey::add(std::string_view name, const std::string& origin) {
   const auto keys = keys_named(name, "");
   if (!keys.ok()) return absl::OkStatus();
   for (const Key* key : *keys) {
-    const auto [found, is_new] = said_.try_emplace(key->name, Said{std::string(name), origin});
+    const auto [found, is_new] = seen_.try_emplace(key->name, Seen{std::string(name), origin});
     if (is_new) continue;
     return absl::InvalidArgumentError(absl::StrCat(origin, ": ", av(name), " and ",
                                                    found->second.name, " (", found->second.origin,

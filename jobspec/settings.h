@@ -51,11 +51,11 @@ class OncePerKey {
   absl::Status add(std::string_view name, const std::string& origin);
 
  private:
-  struct Said {
+  struct Seen {
     std::string name;
     std::string origin;
   };
-  std::map<std::string_view, Said> said_;  // by key
+  std::map<std::string_view, Seen> seen_;  // by key
 };
 
 // Parses `text` for every key that `name` sets, and stores the values.

@@ -76,13 +76,13 @@ void SettingsReader::refuse_choice(std::string_view key, std::span<const std::st
   require(false, key, absl::StrCat("must be ", choices));
 }
 
-bool SettingsReader::is_asked_for(std::string_view key) const {
+bool SettingsReader::is_set_explicitly(std::string_view key) const {
   const Setting* setting = find_setting(settings_, key);
   return setting != nullptr && setting->layer != Layer::kBaseFile;
 }
 
-bool SettingsReader::is_wished(std::string_view key) const {
-  return is_asked_for(key) && find_setting(settings_, key)->layer != Layer::kModelFile;
+bool SettingsReader::is_set_by_user(std::string_view key) const {
+  return is_set_explicitly(key) && find_setting(settings_, key)->layer != Layer::kModelFile;
 }
 
 void SettingsReader::read_optional(std::string_view key, int64_t& out) {

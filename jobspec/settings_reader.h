@@ -43,9 +43,9 @@ class SettingsReader {
   void read_optional(std::string_view key, int64_t& out);
 
   // True if a source other than base.yml has set the key.
-  bool is_asked_for(std::string_view key) const;
+  bool is_set_explicitly(std::string_view key) const;
   // True if the user has set the key: not base.yml or the model's file.
-  bool is_wished(std::string_view key) const;
+  bool is_set_by_user(std::string_view key) const;
 
   // Keeps InvalidArgument "key=value: `what`" if `holds` is false and there is no earlier error.
   void require(bool holds, std::string_view key, std::string_view what);

@@ -18,7 +18,7 @@ void read_stack_traces(SettingsReader& reader, v1::StackTraces& traces,
                  absl::StrCat("must be from ", kStackTraceIntervalSecondsMin, " to ",
                               kStackTraceIntervalSecondsMax));
   for (const char* key : {"stack_trace_to_cloud", "stack_trace_interval_seconds"}) {
-    if (!spec.collect && reader.is_wished(key))
+    if (!spec.collect && reader.is_set_by_user(key))
       warnings.push_back(absl::StrCat(key, " has no effect: collect_stack_trace is false"));
   }
   traces.set_collect(spec.collect);

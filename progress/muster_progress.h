@@ -1,7 +1,6 @@
-/* Reports the step, phase and collectives of one rank of your program to Muster, through the progress
- * page that the worker reads (version 4; layout: common/progress_page.h). Muster then detects a hang
- * by the program's own step times, and names its rank and collective. This header is self-contained:
- * C11 or C++, Linux, GCC or Clang; include it anywhere.
+/* Reports the step, phase and collectives of one rank of your program to Muster, through the
+ * progress page (version 4; layout: common/progress_page.h). Muster then detects a hang by the
+ * program's own step times, and names its rank and collective. C11 or C++, Linux, GCC or Clang.
  *
  *   muster_progress page;
  *   muster_progress_begin(&page);                 once, early
@@ -12,13 +11,12 @@
  *     muster_progress_step(&page, &(muster_step){.step = n, .loss = loss, .tokens = tokens});
  *   }
  *
- * Report long phases: a program is never considered hung until it has reported a phase or completed a
- * step; from then on Muster expects progress. Evaluation and checkpoints are phases with their own
- * time budgets.
+ * A program is never considered hung until it has reported a phase or completed a step; from then
+ * on Muster expects progress. Evaluation and checkpoints are phases with their own time budgets.
  *
- * Without Muster there is no page, and every call does nothing. Thread-safe; a call takes well below a
- * microsecond and does not block. Several pages of one process (in the program, in the NCCL plugin, in
- * Python) are the same file: each writes its own fields. After fork() the child's calls do nothing.
+ * Without Muster there is no page, and every call does nothing; so does a child's after fork().
+ * Thread-safe; a call takes well below a microsecond and does not block. Several pages of one
+ * process (program, NCCL plugin, Python) are the same file: each writes its own fields.
  *
  * In strict C (-std=c11) include it first, or compile with -D_POSIX_C_SOURCE=200809L. */
 #pragma once
@@ -75,8 +73,8 @@ typedef struct {
 } muster_step;
 
 /* clang-format off */
-/* Offsets in the page, and in the entries of its tables.
- * A group: name 0, enqueued 56, started 64, completed 72, bytes 80, kind 88, dtype 92, members 96, id 100.
+/* Offsets in the page, and in a group: name 0, enqueued 56, started 64, completed 72, bytes 80,
+ * kind 88, dtype 92, members 96, id 100.
  * A record: seq 0, group 8, kind 12, bytes 16, enqueued_ns 24, completed_ns 32, name 40. */
 enum {
   MUSTER_PAGE_BYTES = 8192, MUSTER_PAGE_VERSION = 4, MUSTER_GROUPS_MAX = 32,
@@ -138,9 +136,8 @@ static inline int64_t muster_now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* `sequence` is odd while a writer is inside: readers retry, other writers wait. A writer holds it for
- * nanoseconds; this bounds the wait for one that was stopped inside (by a signal whose handler writes,
- * too). */
+/* `sequence` is odd while a writer is inside: readers retry, other writers wait. A writer holds it
+ * for nanoseconds; this bounds the wait for one that a signal handler interrupted. */
 enum { MUSTER_LOCK_TRIES_MAX = 10000 };
 
 static inline uint64_t muster_lock(muster_progress* p) {
@@ -207,8 +204,8 @@ static inline void muster_write_identity(muster_progress* p) {
   muster_store64(p, 0, magic);
 }
 
-/* Opens this rank's page. Returns 0, or -1 with errno, after which every later call does nothing: ENOENT
- * if Muster has not started this process, EBUSY if another process of this rank owns the page. */
+/* Opens this rank's page. Returns 0; or -1 with errno, after which later calls do nothing: ENOENT
+ * if Muster has not started this process, EBUSY if another process of the rank owns the page. */
 static inline int muster_progress_begin(muster_progress* p) {
   const char* path = getenv("MUSTER_PROGRESS_PAGE");
   p->bytes = NULL;
@@ -326,9 +323,8 @@ static inline int muster_group_at(int group) {
   return MUSTER_AT_GROUPS + group * MUSTER_GROUP_BYTES;
 }
 
-/* Registers a process group: a display name ("data"), the number of its ranks, and an id that is equal
- * on all of them and differs between groups of one name. Returns its index; -1 if there is no page or no
- * room (calls with -1 do nothing). */
+/* Registers a process group: a display name ("data"), the number of its ranks, and an id, equal on
+ * all of them and unique per name. Returns its index; -1: no page or no room. */
 static inline int muster_progress_group(muster_progress* p, const char* name, uint32_t members,
                                         uint32_t id) {
   int group = -1;
@@ -346,9 +342,8 @@ static inline int muster_progress_group(muster_progress* p, const char* name, ui
   return group;
 }
 
-/* Reports that the group's next collective was enqueued on a stream or a thread. Returns its number for
- * the calls below; 0: not recorded. `name`: for display ("gradients"), may be NULL; `dtype`: any number
- * that distinguishes types. */
+/* Reports that the group's next collective was enqueued. Returns its number for the calls below; 0:
+ * not recorded. `name`: for display, may be NULL; `dtype`: any number that distinguishes types. */
 static inline uint64_t muster_progress_enqueued(muster_progress* p, int group,
                                                 muster_collective kind, const char* name,
                                                 uint64_t bytes, uint32_t dtype) {

@@ -13,7 +13,7 @@
 // A collective is enqueued when its kernel is launched (NCCL's "stop" of it means no more), started
 // with its first kernel channel, and done
 //
-//   when all its channels have stopped, if NCCL reports their number, and all earlier ones are done; or
+//   when all its channels have stopped, if their number is known, and all earlier ones are done; or
 //   when a later kernel starts: kernels of one communicator run one after the other; or
 //   when the proxy thread that reports its channels sleeps, which means that it has no work left.
 //

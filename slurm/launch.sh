@@ -3,7 +3,7 @@
 #SBATCH -J maxtext-llama2-70b
 #SBATCH --exclusive
 #SBATCH --mem=0
-#SBATCH --ntasks-per-node=8     # ranks on each node; GPUS_PER_NODE says otherwise
+#SBATCH --ntasks-per-node=8     # ranks per node; GPUS_PER_NODE overrides it
 #SBATCH --overcommit
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -13,9 +13,9 @@
 #
 #   DTYPE=bf16 sbatch -A ACCOUNT -p PARTITION -N NODES $STAGE_PATH/launch.sh [key=value …]
 #
-# DTYPE is bf16 or fp8. Step lines are in $STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS/log-maxtext-*.out; where nsys is
-# there, profiles of the first steps (*-prof) and of the run (*-perf) are in nsys/ beside them.
-# Slurm runs a copy of this file: what it shares with the others lies where it was submitted from.
+# DTYPE is bf16 or fp8. Step lines are in $STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS/log-maxtext-*.out; if nsys is
+# installed, profiles of the first steps (*-prof) and of the run (*-perf) are in nsys/ beside them.
+# Slurm runs a copy of this file; wrapper.sh is in the folder of the original.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -f "$here/wrapper.sh" ]; then
   script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p" | head -n 1)
@@ -36,7 +36,7 @@ esac
 STAGE_PATH=${STAGE_PATH:-$(cd "$here" && pwd)}
 GSW_VERSION=${GSW_VERSION:-25.02}
 GPUS_PER_NODE=${GPUS_PER_NODE:-${SLURM_NTASKS_PER_NODE:-8}}
-# Nodes that train: --nodes, else all but --spares.
+# The training nodes: --nodes, else all but --spares.
 nodes='' spares=0 option=''
 for word; do
   case $option$word in
@@ -64,7 +64,7 @@ without_xla
 only_training
 workspace_and_container
 
-# The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. In nodes, so that spares do not count.
+# The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. Counted in nodes, so that spares do not count.
 group=$((128 / GPUS_PER_NODE))
 if [ $((nodes * GPUS_PER_NODE)) -ge 512 ] && [ "$group" -gt 0 ] && [ $((nodes % group)) = 0 ]; then
   mesh=(dcn_data_parallelism=-1 dcn_fsdp_parallelism="$group")
@@ -75,7 +75,7 @@ fi
 results=$STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS
 name=maxtext-${JOB_TOTAL_GPUS}_70b_${SLURM_JOB_ID:-0}
 mkdir -p "$results/nsys"
-# recipe STEPS RUN: the training command. Nothing is kept but lines and profiles.
+# recipe STEPS RUN: sets the training command. Only step lines and profiles are retained.
 recipe() {
   words=(
     python3 MaxText/train.py
@@ -96,8 +96,8 @@ recipe() {
   )
 }
 
-# profile KEY=VALUE…: a run of its own in front. Slurm's signals go to this shell, which hands them on; what was told to leave is over for the
-# whole job, and a profile that fails is none.
+# profile KEY=VALUE…: runs a separate profiling run first. Slurm's signals go to this shell, which forwards them; a request to leave ends the
+# whole job, and a failed profile is skipped.
 profile() {
   local child status=0
   (start_job --profile "$results/nsys/$name-prof" "$@") > "$results/$name-prof.out" 2>&1 &

@@ -3,14 +3,14 @@
 #SBATCH -t 00:30:00
 #SBATCH -J maxtext-setup
 #
-# Makes the staging area of the Llama 2 70B recipe, as its setup.sh does:
+# Creates the staging area of the Llama 2 70B recipe, as its setup.sh does:
 #
 #   export STAGE_PATH=/shared/folder
 #   sbatch -A ACCOUNT -p PARTITION -N 1 slurm/setup.sh
 #   DTYPE=bf16 sbatch -A ACCOUNT -p PARTITION -N NODES $STAGE_PATH/launch.sh
 #
-# With CONTAINER the image is imported by enroot to $STAGE_PATH/muster.sqsh, which launch.sh then takes.
-# Slurm runs a copy of this file: what it shares with the others lies where it was submitted from.
+# If CONTAINER is set, enroot imports the image to $STAGE_PATH/muster.sqsh, which launch.sh then uses.
+# Slurm runs a copy of this file; wrapper.sh is in the folder of the original.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -f "$here/wrapper.sh" ]; then
   script=$(scontrol show job "$SLURM_JOB_ID" | sed -n "s/^ *Command=//p" | head -n 1)
@@ -31,16 +31,16 @@ dirname "$muster" > "$STAGE_PATH/muster-bin-dir"
 "$(dirname "$muster")/muster-trainer" check-node --work-dir "$STAGE_PATH"
 if [ -n "${CONTAINER:-}" ]; then
   if command -v enroot > /dev/null; then
-    # enroot has docker://[USER@][REGISTRY#]IMAGE[:TAG], where people write REGISTRY/IMAGE, as for docker pull.
+    # enroot's form is docker://[USER@][REGISTRY#]IMAGE[:TAG]; users write REGISTRY/IMAGE, as for docker pull.
     image=${CONTAINER#docker://}
     case $image in
       *"#"*) ;;
       *.*/* | *:*/* | localhost/*) case ${image%%/*} in *.* | *:* | localhost) image=${image%%/*}#${image#*/} ;; esac ;;
     esac
-    # The image that is there stays until there is another.
+    # The existing image stays until the new one is complete.
     imported=$STAGE_PATH/muster.sqsh.${SLURM_JOB_ID:-$$}
     trap 'rm -f "$imported"' EXIT
-    rm -f "$imported"  # of this job before it was requeued: enroot imports over no file
+    rm -f "$imported"  # left by this job before a requeue: enroot does not overwrite files
     enroot import --output "$imported" "docker://$image"
     mv -f "$imported" "$STAGE_PATH/muster.sqsh"
   else

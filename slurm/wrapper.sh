@@ -1,7 +1,7 @@
-# What the wrappers in this folder share; they source it. It finds `muster` and turns the variables that MaxText's, Pax' and the Llama
-# recipe's scripts are given into one command line of `muster slurm run`, which does the rest.
+# Common functions of the wrappers in this folder, which source it. They find `muster` and turn the variables of MaxText's, Pax' and the Llama
+# recipe's scripts into one command line of `muster slurm run`, which does the rest.
 #
-# The arrays `options` (of muster slurm run) and `words` (the training command) are filled by the functions below; start_job starts it.
+# The functions below fill the arrays `options` (of muster slurm run) and `words` (the training command); start_job starts the job.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -9,25 +9,25 @@ options=() words=()
 
 say() { echo "muster: $*" >&2; }
 
-# Bad input: nothing is started, and the job is over.
+# refuse TEXT: bad input: starts nothing and ends the job.
 refuse() { say "error: $*"; exit 2; }
 
-# What somebody asks for and this version does not have.
+# not_built TEXT: a requested feature that this version does not have.
 not_built() { say "not built yet: $*"; exit 3; }
 
-# without_effect NAME WHY: one warning when the variable is set.
+# without_effect NAME WHY: prints a warning when the variable is set.
 without_effect() {
   [ -z "${!1:-}" ] || say "warning: $1=${!1} has no effect: $2"
 }
 
-# What no program here reads, of the variables that people have set for JAX.
+# Warns about variables for JAX that no program here reads.
 without_xla() {
   local name
   for name in XLA_FLAGS BASE_XLA_FLAGS XLA_PYTHON_CLIENT_MEM_FRACTION; do without_effect "$name" "there is no XLA here"; done
   without_effect NVTE_FUSED_ATTN "there is no Transformer Engine here; attention is always blocked flash"
 }
 
-# of_others NAME…: variables that other wrappers read, and the one that calls does not.
+# of_others NAME…: warns about variables that other wrappers read, but not the calling one.
 of_others() {
   local name
   for name; do without_effect "$name" "this script does not read it (docs/slurm.md)"; done
@@ -35,7 +35,7 @@ of_others() {
 
 is_on() { case ${1:-0} in 0 | "" | false | False | FALSE) return 1 ;; *) return 0 ;; esac; }
 
-# Evaluation alone and fine-tuning, whoever asks.
+# Rejects evaluation without training, and fine-tuning.
 only_training() {
   if is_on "${EVAL_ONLY:-}"; then
     not_built "EVAL_ONLY=$EVAL_ONLY: evaluation without training. While training, eval_interval=N with eval_dataset_path or eval_holdout_fraction"
@@ -47,7 +47,7 @@ only_training() {
   without_effect LORA_TARGET_LAYERS "USE_LORA is not set"
 }
 
-# variables NAME…: those that are set go into the training command as NAME=VALUE, as Pax' own scripts are given them.
+# variables NAME…: adds those that are set to the training command as NAME=VALUE, the form of Pax' own scripts.
 variables() {
   local name
   for name; do
@@ -55,7 +55,7 @@ variables() {
   done
 }
 
-# The workspace and the image, which all wrappers know.
+# Sets the workspace and the image, which all wrappers have.
 workspace_and_container() {
   BASE_WORKSPACE_DIR=${BASE_WORKSPACE_DIR:-$PWD}
   mkdir -p "$BASE_WORKSPACE_DIR"
@@ -73,12 +73,12 @@ workspace_and_container() {
   done
 }
 
-# All tasks of an array train the one run that the variables name: they are its turns, and `muster slurm run` wants them one at a time (%1).
+# All tasks of an array train the one run that the variables name, one after the other: `muster slurm run` requires one at a time (%1).
 tasks_are_turns() {
   if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then options+=(--chain); fi
 }
 
-# Ranks write to FOLDER/output-JOB-0-0.txt, where the original scripts have the first rank's output; a requeued job goes on in it.
+# Sends the output to FOLDER/output-JOB-0-0.txt, the original scripts' file for the first rank; a requeued job appends to it.
 output_to() {
   mkdir -p "$1"
   local file=$1/output-${SLURM_JOB_ID:-0}-0-0.txt
@@ -86,7 +86,7 @@ output_to() {
   exec >> "$file" 2>&1
 }
 
-# The program: $MUSTER_BIN_DIR, else of the tree or installation that this folder is of, else PATH.
+# Finds the program in $MUSTER_BIN_DIR, else in the source tree or installation of this folder, else in PATH.
 find_muster() {
   local here=$1 folder
   for folder in "${MUSTER_BIN_DIR:-}" "$(cat "$here/muster-bin-dir" 2> /dev/null)" "$here/../build/release/bin" "$here/../../../bin"; do
@@ -98,10 +98,10 @@ find_muster() {
   command -v muster || refuse "there is no muster beside $here and none in PATH; MUSTER_BIN_DIR says where it is"
 }
 
-# start_job "$@": becomes the job. What follows the script's name on sbatch's command line comes last, so that it wins: options of
+# start_job "$@": executes the job. Words after the script's name on sbatch's command line come last, so that they win: options of
 # `muster slurm run`, and keys of the config.
 #
-# Several nodes need listeners that others can reach, hence --insecure; whoever reaches them can run jobs as you (README, "Whom you trust").
+# Several nodes need listeners that other machines can reach, hence --insecure; everybody who can reach them can run jobs as you (docs/trust.md).
 start_job() {
   exec "$muster" slurm run --insecure "${options[@]}" "${words[@]}" "$@"
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the image from its first stage on, as deploy/image/Containerfile says, by buildah without a daemon. The base image is a Debian of debootstrap's, so that no registry
+# Builds the image from its first stage on, as deploy/image/Containerfile says, by buildah without a daemon. The base image is a Debian from debootstrap, so that no registry
 # of images is needed. Root.
 #
 #   tests/image.sh configured [VARIANT]    packages and the build folder; nothing of Muster is compiled
 #   tests/image.sh cpu|cuda                the image; its programs are run
 #
-# VARIANT is cpu or cuda. MUSTER_IMAGE_STORE is a folder where what is made stays, for the next call to go on from; MUSTER_IMAGE_PRESET is the Containerfile's PRESET.
-# Certificates that PIP_CERT names here are the base image's, too.
+# VARIANT is cpu or cuda. MUSTER_IMAGE_STORE is a folder that retains the results for the next call; MUSTER_IMAGE_PRESET is the Containerfile's PRESET.
+# Certificates named by PIP_CERT are also installed in the base image.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -26,7 +26,7 @@ if [ -z "$store" ]; then
   store=$(mktemp -d /var/tmp/muster-image-XXXXXX)
   trap 'b rm --all > /dev/null; rm -rf "$store"' EXIT
 fi
-# All that buildah writes, and what is compiled on the way, is in the store.
+# The store contains everything that buildah writes, and compiled files.
 export BUILDAH_ISOLATION=chroot TMPDIR=$store/tmp
 mkdir -p "$TMPDIR"
 b() { buildah --root "$store/storage" --runroot "$store/run" "$@"; }

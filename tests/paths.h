@@ -1,4 +1,5 @@
-// Where this tree and its programs lie. Only paths.cc is compiled with them, so that the compiler's cache serves the tests of every checkout.
+// Paths of this source tree and its programs. Only paths.cc is compiled with them, so that the
+// compiler cache serves the tests of every checkout.
 #pragma once
 
 #include <string>

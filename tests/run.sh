@@ -3,9 +3,9 @@
 # The last line is `N passed, N failed` (`, N skipped` may follow); the exit status is 0 when nothing failed.
 #
 #   tests/run.sh                 what CI runs
-#   tests/run.sh PHASE …         only these: style build unit cuda asan tsan kubernetes, and tidy and image, which CI leaves out
-#   tests/run.sh --no-install …  takes the machine as it is
-#   tests/run.sh --within MINUTES …  skips asan, tsan and kubernetes where they would take longer than that on two cores with an empty compiler cache
+#   tests/run.sh PHASE …         only these: style build unit cuda asan tsan kubernetes, and tidy and image, which CI omits
+#   tests/run.sh --no-install …  installs nothing
+#   tests/run.sh --within MINUTES …  skips asan, tsan and kubernetes if they would take longer than that on two cores with an empty compiler cache
 set -uo pipefail
 
 cd "$(dirname "$0")/.." || exit 1
@@ -36,7 +36,7 @@ done
 
 heading() { printf '\n== %s (%s)\n' "$1" "$(date +%H:%M:%S)"; }
 
-# check NAME COMMAND…: one test that is a whole command; its output is shown when it fails.
+# check NAME COMMAND…: runs a command as one test; its output is shown if it fails.
 check() {
   local name=$1; shift
   if "$@" > "$results/check.log" 2>&1; then
@@ -46,7 +46,7 @@ check() {
   fi
 }
 
-# has_time_for MINUTES NAME: whether so much is left of --within; else the phase is skipped.
+# has_time_for MINUTES NAME: returns whether that much of --within is left; if not, skips the phase.
 has_time_for() {
   local left
   [ -n "$within" ] || return 0
@@ -67,7 +67,7 @@ configure_and_build() {
   [ "$failed" -eq "$before" ]
 }
 
-# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's own report. One test more than processors: many wait.
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's own report. Runs one test more than processors, because many wait.
 run_ctest() {
   local preset=$1; shift
   local report=$results/$preset.xml
@@ -102,7 +102,7 @@ PY
 
 sources() { git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.inc' '*.cu' '*.cuh' | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
 
-# Each version of clang-format lays some lines out differently; this one, of Debian 12 and Ubuntu 22.04, settles them.
+# Versions of clang-format format some lines differently; this one is in Debian 12 and Ubuntu 22.04.
 clang_format_version=14
 check_format() {
   local tool version
@@ -123,7 +123,7 @@ phase_style() {
   check "shellcheck" bash -c "git ls-files -co --exclude-standard -- '*.sh' '*.sub' .ci/run | xargs shellcheck"
 }
 
-# Once, whichever phase comes first; returns whether it succeeded.
+# Builds once, for the first phase that needs it; returns whether it succeeded.
 ci_build=
 phase_build() {
   if [ -z "$ci_build" ]; then
@@ -140,7 +140,7 @@ phase_unit() {
   run_ctest ci -E '^test_kubernetes'
 }
 
-# On a control plane of its own, which is built once, in two to five minutes.
+# Runs on its own control plane, which is built once, in two to five minutes.
 phase_kubernetes() {
   phase_build || return
   heading "Kubernetes"
@@ -148,7 +148,7 @@ phase_kubernetes() {
     run_ctest ci -R '^test_kubernetes_render\.Render\.'
     return
   fi
-  # Tests that want it, and do not find it, are skipped and say so.
+  # Tests that need it and do not find it are skipped with a message.
   if [ "$install" -eq 1 ]; then
     timeout -k 10 600 tests/e2e/kube_build.py > "$results/kube.log" 2>&1
     case $? in
@@ -161,7 +161,7 @@ phase_kubernetes() {
   run_ctest ci -R '^test_kubernetes'
 }
 
-# All of the image, on a Debian of its own: it compiles Muster anew, half an hour on two cores.
+# Builds the whole image on its own Debian: compiles Muster again, half an hour on two cores.
 phase_image() {
   heading "image"
   check "the image, from its first stage" tests/image.sh cpu
@@ -186,7 +186,7 @@ run_clang_tidy() {
   set -o pipefail
   "$@" | xargs -P "$(nproc)" -n 1 clang-tidy -p build/tidy --config-file=.clang-tidy --quiet 2> /dev/null
 }
-# What is compiled of the product: files as they are, or many as one.
+# Lists the compiled units of the product: single files, or unity files.
 product_units() {
   sed -n 's/^  "file": "\(.*\)",\{0,1\}$/\1/p' build/tidy/compile_commands.json | grep -v '/tests/\|/bench/\|/proto/'
 }
@@ -201,7 +201,7 @@ phase_tidy() {
   check "clang-tidy" bash -c "$(declare -f run_clang_tidy product_units); run_clang_tidy product_units"
 }
 
-# The CUDA backend for one architecture, with CUDA's compiler and libraries' headers from Python wheels: 0.9 GB of download where they are not there yet.
+# The CUDA backend for one architecture, with CUDA's compiler and libraries' headers from Python wheels: 0.9 GB of download if they are missing.
 phase_cuda() {
   heading "CUDA, compiled for sm_90a"
   local folder=${MUSTER_CUDA_ROOT:-$HOME/.cache/muster/cuda-13.0}
@@ -217,7 +217,7 @@ phase_cuda() {
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=10 -DMUSTER_CUDA=ON "-DMUSTER_CUDA_ROOT=$folder" -DMUSTER_CUDA_ARCHITECTURES=90a-real
   check "attention by cuDNN is compiled" grep -q '/cudnn_attention\.cc\.o' build/cuda/build.ninja
   check "build cuda" cmake --build build/cuda -j "$jobs" --target gpu_ops_test gpu_model_test gpu_training_test gpu_bench muster-trainer
-  # Its own status where there is no GPU: it links, starts and says so.
+  # Without a GPU it links, starts and exits with its own status.
   check "gpu_ops_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_ops_test; [ $? -eq 77 ]'
   check "gpu_training_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_training_test; [ $? -eq 77 ]'
   check "gpu_bench without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_bench; [ $? -eq 77 ]'
@@ -226,7 +226,7 @@ phase_cuda() {
 if [ "$install" -eq 1 ]; then
   heading "packages"
   check "install packages" deploy/install-deps.sh --tests
-  # Tests that want it, and do not find it, are skipped and say so.
+  # Tests that need it and do not find it are skipped with a message.
   timeout -k 10 400 tests/e2e/kube_tools.py > "$results/kube.log" 2>&1 || skip "helm" "$(tail -n 1 "$results/kube.log")"
   timeout -k 10 900 tests/e2e/python_tools.py > "$results/python.log" 2>&1 || skip "Python packages" "$(tail -n 1 "$results/python.log")"
 fi

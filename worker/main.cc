@@ -38,7 +38,7 @@ constexpr const char* kExamples = R"(Examples:
   # On a trusted network, reachable by the ranks of other nodes
   muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --insecure
 
-  # With a coordinator that wants to know who it is; the files may be changed while it runs
+  # A coordinator that requires authentication; the files may change while it runs
   muster-worker --coordinator head:7070 --rendezvous 10.0.0.5:0 --slots 8 --work-dir /scratch/muster --trusted-network \
     --tls-ca ca.crt --token-file worker.token
 
@@ -88,7 +88,7 @@ void describe(CLI::App& app, CommandLine& line) {
   muster::worker::WorkerOptions& options = line.options;
   // Users override a wrapper's defaults by appending to its command line.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("--coordinator", options.coordinator, "Where the coordinator's gRPC port is")
+  app.add_option("--coordinator", options.coordinator, "Address of the coordinator's gRPC port")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--name", options.name,
@@ -100,14 +100,14 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_flag("--pin-ranks,!--no-pin-ranks", options.pin_ranks,
                "Keep a rank with a GPU of its own on the CPUs near that GPU (default: yes)");
   app.add_flag_callback("--list-gpus", list_gpus,
-                        "Say as JSON which GPUs a worker would have here, and leave");
+                        "Print as JSON which GPUs a worker would have here, and exit");
   app.add_option("--switches", options.switches,
                  "The switches above this node, the outermost first: spine.leaf3. Ranks are placed "
                  "so that neighbours share one")
       ->envname("MUSTER_WORKER_SWITCHES")
       ->type_name("A.B");
   app.add_option("--switches-file", options.switches_file,
-                 "A file that says it in its first line, in place of --switches")
+                 "A file whose first line replaces --switches")
       ->type_name("FILE");
   app.add_option("--work-dir", options.work_dir,
                  "Folder for configs, progress pages and logs of ranks")
@@ -124,7 +124,7 @@ void describe(CLI::App& app, CommandLine& line) {
       ->capture_default_str();
   app.add_option(
          "--rendezvous", options.rendezvous,
-         "Where ranks find each other, and the address that ranks bind; port 0 picks a free one")
+         "Address of the rendezvous store, whose host ranks bind to; port 0 picks a free one")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option(
@@ -136,14 +136,14 @@ void describe(CLI::App& app, CommandLine& line) {
                  "Write the ports as JSON to this file once ready")
       ->type_name("FILE");
   muster::daemon::add_count(app, "--leave-grace", line.leave_grace_seconds,
-                            "Seconds that ranks get to save and leave when this worker is told to",
+                            "Seconds that ranks get to save and leave when this worker is stopped",
                             1, kLeaveGraceSecondsMax)
       ->type_name("SECONDS")
       ->capture_default_str();
   muster::daemon::add_count(
       app, "--leave-exit-code", options.leave_exit_code,
-      "What this program ends with when it was told to leave: 75 in a Kubernetes Job, which "
-      "takes 0 for work that is done and starts no other worker",
+      "Exit code of this program after it was stopped: 75 in a Kubernetes Job, which takes 0 "
+      "for finished work and starts no other worker",
       0, 125)
       ->capture_default_str();
   app.add_flag("--die-with-parent", line.die_with_parent,
@@ -156,26 +156,26 @@ void describe(CLI::App& app, CommandLine& line) {
   app.add_flag("--insecure", options.insecure,
                "The same, and a coordinator on another machine without TLS")
       ->group("Trust");
-  app.add_option(
-         "--stack-trace-dir", options.stack_trace_dir,
-         "Where jobs with stack_trace_to_cloud=True have their traces written, for a log agent")
+  app.add_option("--stack-trace-dir", options.stack_trace_dir,
+                 "Folder for the traces of jobs with stack_trace_to_cloud=True, for a log agent")
       ->type_name("FOLDER")
       ->envname("MUSTER_STACK_TRACE_DIR")
       ->capture_default_str();
-  app.add_option("--otlp-endpoint", options.otlp_endpoint,
-                 "Send them to this OpenTelemetry collector instead, http://host:port (default: "
-                 "OTEL_EXPORTER_OTLP_ENDPOINT)")
+  app.add_option(
+         "--otlp-endpoint", options.otlp_endpoint,
+         "Sends these traces to an OpenTelemetry collector instead, http://host:port (default: "
+         "OTEL_EXPORTER_OTLP_ENDPOINT)")
       ->type_name("URL");
   muster::daemon::add_count(
       app, "--rank-series", options.rank_series,
-      "Ranks of a job, spread evenly, that have metrics of their own; totals tell of all", 0,
+      "Ranks of a job, spread evenly, with their own metrics; totals cover all", 0,
       muster::daemon::kSeriesSampleMax)
       ->capture_default_str();
   app.add_option("--log-level", line.log_level, "trace, debug, info, warning, error or off")
       ->type_name("LEVEL")
       ->capture_default_str();
   app.add_option("--log-format", line.log_format,
-                 "text, or json: an object a line, with job, attempt and rank")
+                 "text, or json: one object per line, with job, attempt and rank")
       ->type_name("FORMAT")
       ->capture_default_str();
   app.footer(kExamples);

@@ -1,4 +1,4 @@
-"""The fault matrix: what is done to a running job, and what is true of it then.
+"""The fault matrix: the faults of a running job, and the expected verdict of each.
 
 A case's `inject(fleet, job, pick)` does it and returns a Truth. `pick` is seeded: which rank, which node.
 """
@@ -18,11 +18,11 @@ from faults.orders import wait_until
 @dataclasses.dataclass
 class Truth:
     at: float                          # seconds since the epoch when it happened
-    ranks: tuple = ()                  # any of them is the right answer
-    node: str = ""                     # or this node
-    kinds: tuple = ()                  # what it may be called
-    alarm: bool = True                 # False: nothing is wrong, and nothing may be said
-    stays: bool = False                # the job goes on with it, and is not stopped
+    ranks: tuple = ()                  # any of them is a correct suspect
+    node: str = ""                     # or this node is
+    kinds: tuple = ()                  # accepted kinds of the incident
+    alarm: bool = True                 # False: harmless, so that any incident is a false alarm
+    stays: bool = False                # the job continues and is not stopped
     undo: object = None                # called afterwards
 
 
@@ -31,8 +31,8 @@ class Case:
     name: str
     inject: object
     group: str                         # "dead", "hang", "slow", "disk", "harmless": which target counts
-    settings: tuple = ()               # of the job, beside the usual
-    breaks_itself: bool = False        # it does not get far enough to learn its step time
+    settings: tuple = ()               # of the job, besides the usual ones
+    breaks_itself: bool = False        # the job ends before its step time is known
 
 
 HANG, DIED, LOST, SLOW, MEMORY, DISK = "hang", "rank died", "worker lost", "slow rank", "out of memory", "disk full"
@@ -45,7 +45,7 @@ def node_of(fleet, rank):
 
 
 def ordered(kind, kinds=(HANG,), stays=False, **more):
-    """A rank does it to itself."""
+    """A fault that a rank causes itself, on order."""
     def inject(fleet, job, pick):
         rank = pick.rank()
         return Truth(fleet.orders.give({"rank": rank, "kind": kind, **more}), (rank,), kinds=kinds, stays=stays)
@@ -68,7 +68,7 @@ def continue_process(pid):
 
 
 def node_stopped(fleet, job, pick):
-    """All ranks of a node, and its worker."""
+    """Affects all ranks of a node, and its worker."""
     node = pick.node()
     pids = [fleet.workers[node].pid] + [fleet.pid_of(job, node * fleet.slots + i) for i in range(fleet.slots)]
     at = time.time()
@@ -87,7 +87,7 @@ def worker_killed(fleet, job, pick):
 
 
 def worker_paused(seconds):
-    """The agent alone: its ranks go on."""
+    """Affects only the worker: its ranks continue."""
     def inject(fleet, job, pick):
         worker = fleet.workers[pick.node()]
         at = time.time()
@@ -115,7 +115,7 @@ def network_blip(fleet, job, pick):
 
 
 def paused_briefly(fleet, job, pick):
-    """A debugger that somebody attaches, a machine that swaps: shorter than any threshold."""
+    """A short pause, as by an attached debugger or a swapping machine: below any threshold."""
     pid = fleet.pid_of(job, pick.rank())
     at = time.time()
     os.kill(pid, signal.SIGSTOP)
@@ -143,7 +143,7 @@ def two_stopped(fleet, job, pick):
 
 
 def two_kinds(fleet, job, pick):
-    """One leaves a collective out and another one waits for a lock."""
+    """One rank skips a collective and another one waits for a lock."""
     first, second = pick.two_ranks()
     at = fleet.orders.give({"rank": first, "kind": "skip_collective"}, {"rank": second, "kind": "lock"})
     return Truth(at, (first, second), kinds=(HANG,))
@@ -159,7 +159,7 @@ def stopped_and_killed(fleet, job, pick):
 
 
 def freeze_rank(fleet, rank):
-    """fsync on a file system that does not answer: nothing ends it before the undo."""
+    """fsync on a frozen file system: it lasts until the undo."""
     if fleet.disk_problem:
         raise NotHere(fleet.disk_problem)
     subprocess.run(["fsfreeze", "--freeze", fleet.disk], check=True)
@@ -179,7 +179,7 @@ def frozen_file_system(fleet, job, pick):
 
 
 def memory_limit(fleet, job, pick):
-    """A rank takes all that its node has, and the kernel kills it."""
+    """A rank uses up its node's memory, and the kernel kills it."""
     rank = pick.rank()
     memory = fleet.memory[node_of(fleet, rank)]
     memory.allow(256 << 20)
@@ -199,7 +199,7 @@ def full_disk(fleet, job, pick):
 
 
 def clock_jumps(seconds, of_node):
-    """The wall clock of a node, or of the coordinator: no deadline is its."""
+    """Moves the wall clock of a node, or of the coordinator: no deadline depends on it."""
     def inject(fleet, job, pick):
         name = f"node{pick.node()}" if of_node else "coordinator"
         at = time.time()
@@ -209,7 +209,7 @@ def clock_jumps(seconds, of_node):
 
 
 def not_finite(fleet, job, pick):
-    """By its learning rate: all ranks are as much to blame. What counts is when the first one ends."""
+    """Diverges by its learning rate: all ranks are equally to blame. The time of the first exit counts."""
     def started():
         ranks = fleet.job(job).get("ranks", [])
         return [rank["pid"] for rank in ranks if rank.get("pid", 0) > 0]

@@ -9,9 +9,9 @@ from peers.environment import describe_run
 
 
 def run_matrix(doc, cases, out, nodes, begin, play, describe):
-    """Plays each case with each seed on one fleet of so many nodes (None: as many as a fleet has).
+    """Runs each case with each seed on one fleet of that many nodes (None: a fleet's default).
 
-    begin(fleet) → what play(fleet, case, seed, begun) is given, which returns a row; describe(rows) → what the result says of them.
+    begin(fleet) returns `begun` for play(fleet, case, seed, begun), which returns a row; describe(rows) returns their summary.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="where the programs are")

@@ -2,7 +2,7 @@
 a wall clock of its own.
 
 Needs root. Everything is in one temporary folder and in namespaces named after this process; close() ends each process by
-pid and takes the namespaces away. What a machine refuses is not had: a case that needs it raises NotHere.
+pid and removes the namespaces. A case that needs something that the machine does not support raises NotHere.
 """
 import contextlib
 import itertools
@@ -29,7 +29,7 @@ class NotHere(RuntimeError):
 
 
 def run_or_refuse(what, *command):
-    """Nothing when it works, else why `what` is not to be had."""
+    """Returns None when it works, else why `what` is not available."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     except OSError as error:
@@ -73,7 +73,7 @@ class Network:
         return f"{NETWORK}.{10 + node}"
 
     def connect(self, node, connected):
-        """By the switch, which drops what comes and goes: the node's own link stays up, as it does when a network fails elsewhere.
+        """Cuts the node off at the switch, which drops its packets: the node's own link stays up, as when a network fails elsewhere.
 
         Where a link loses its carrier, Linux itself is away for longer than the cable: it looks at links once a second, asks for neighbours again after
         one, and TCP has backed off meanwhile; 0.2 s became 1 to 4 s.
@@ -83,7 +83,7 @@ class Network:
 
     @staticmethod
     def inside(namespace):
-        """The beginning of a command that runs in it, and keeps its process id."""
+        """Returns the prefix of a command that runs in the namespace and keeps its process id."""
         return ("nsenter", f"--net=/run/netns/{namespace}")
 
     def close(self):
@@ -100,7 +100,7 @@ class Clocks:
         self.apart = run_or_refuse("time namespaces", "unshare", "-T", "--monotonic", "1", "true") is None
 
     def inside(self, name, uptime_seconds):
-        """The beginning of a command: what follows it has the clocks of this name."""
+        """Returns the prefix of a command that runs with the clocks of this name."""
         own_uptime = ("unshare", "-T", "--monotonic", str(uptime_seconds)) if self.apart and uptime_seconds else ()
         if self.problem:
             return own_uptime
@@ -148,7 +148,7 @@ class Memory:
             (self.folder / "cgroup.procs").write_text(str(pid))
 
     def allow(self, more_bytes):
-        """So much more than is in use; None: no limit."""
+        """Sets the limit to this much above the current use; None: no limit."""
         if self.problem:
             raise NotHere(self.problem)
         version_1 = self.limit == "memory.limit_in_bytes"
@@ -248,7 +248,7 @@ class Fleet:
             process.wait()
 
     def memory_of(self, node):
-        """What stands for the node's /dev/shm, gone with the node."""
+        """The folder that replaces the node's /dev/shm; it is lost with the node."""
         folder = pathlib.Path("/dev/shm") / f"{self.folder.name}-node{node}"
         folder.mkdir(exist_ok=True)
         return folder
@@ -266,9 +266,9 @@ class Fleet:
         return any(worker["name"] == f"node{node}" and worker["connected"] for worker in workers)
 
     def admit_nodes(self):
-        """Nothing of an earlier case is held against a node: the next job gets node0, node1, … in this order, as cases of nodes take for granted."""
+        """Clears exclusions of earlier cases: the next job gets node0, node1, … in this order, which the cases of nodes rely on."""
         for node in range(len(self.workers)):
-            self.muster("node", "admit", f"node{node}", check=False)  # one that nobody knows yet is refused
+            self.muster("node", "admit", f"node{node}", check=False)  # an unknown node is rejected
 
     # ------------------------------------------------------------------ jobs
 
@@ -280,7 +280,7 @@ class Fleet:
         return result.stdout
 
     def submit(self, config, name, *overrides, nodes=None):
-        """The job's number; on all nodes unless it is said on how many."""
+        """Submits a job, by default on all nodes; returns its number."""
         nodes = nodes or len(self.workers)
         answer = self.muster(
             "submit", config, f"run_name={name}", f"base_output_directory={self.out}", "dataset_type=synthetic",
@@ -306,11 +306,11 @@ class Fleet:
         wait_until(lambda: self.job(job)["state"] in ENDED, seconds, f"the end of job {job}")
 
     def incidents(self, job):
-        """The oldest first, without stacks."""
+        """Returns the incidents, the oldest first, without stacks."""
         return json.loads(self.muster("incident", "list", job, "--json"))["incidents"][::-1]
 
     def log_of(self, job, attempt, rank=0):
-        """What the rank has written in that attempt, or "": on whichever node it ran."""
+        """Returns the rank's output in that attempt, whichever node it ran on; "" if there is none."""
         for file in self.folder.glob(f"work*/{job}/{attempt}/rank-{rank}.log"):
             return file.read_text(errors="replace")
         return ""

@@ -1,4 +1,4 @@
-"""Faults that ranks are told to have (fault_orders.h)."""
+"""Orders for ranks to fail (fault_orders.h)."""
 import json
 import time
 

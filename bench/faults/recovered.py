@@ -1,4 +1,4 @@
-"""One fault of a running job, and how the job goes on after it: time, steps lost, attempts, and whether it computes the same."""
+"""One fault of a running job, and how the job recovers from it: time, steps lost, attempts, and whether it computes the same."""
 import json
 import math
 import pathlib
@@ -56,7 +56,7 @@ class Attempts:
 def curve(path):
     """[(step, everything that is computed and not measured)] of a metrics_file, steps that were made again included.
 
-    Who is killed while it writes leaves a piece of a line.
+    A rank that is killed while it writes leaves a partial line.
     """
     rows = []
     for line in pathlib.Path(path).read_text(errors="replace").splitlines():
@@ -69,7 +69,7 @@ def curve(path):
 
 
 def follows(found, calm, steps, smaller):
-    """Whether all steps are there, and each as often as it was made what the undisturbed run computed."""
+    """Returns whether all steps exist, and every execution of each equals that of the undisturbed run."""
     def same(key, value, other):
         return value == other or (smaller and math.isclose(value, other, rel_tol=CLOSE, abs_tol=CLOSE))
     return {step for step, _ in found} == set(range(steps)) and all(
@@ -148,13 +148,13 @@ def recover(fleet, recovery, seed, calm):
 
 
 def load_seconds(recovery):
-    """From when every process of the next attempt was there to its first step: libraries, rendezvous, the checkpoint, one step."""
+    """Seconds from the start of all processes of the next attempt to its first step: libraries, rendezvous, the checkpoint, one step."""
     up, first_step = (recovery or {}).get("up_unix_ns"), (recovery or {}).get("first_step_unix_ns")
     return max(0, first_step - up) / 1e9 if up and first_step else 0
 
 
 def ended_undisturbed(fleet, job):
-    """A case that met nothing of the job proves nothing: it is an error of the case."""
+    """Raises an error when the case did not affect the job, because it then proves nothing."""
     state = fleet.job(job)
     if state["state"] in ENDED and state["attempt"] == 1:
         raise RuntimeError(f"the fault met nothing of job {job}: it is {state['state']} in its first attempt: {state['reason']}")

@@ -1,4 +1,4 @@
-"""What is done to a job that is to go on, and what is to become of it: the matrix of detection, and faults of recovery itself."""
+"""Faults of a job that must recover, and the expected result: the matrix of detection, and faults during recovery."""
 import dataclasses
 import os
 import signal
@@ -22,11 +22,11 @@ OVER_ALL_NODES = ("dcn_fsdp_parallelism=4", "dcn_data_parallelism=1")
 
 @dataclasses.dataclass
 class Told:
-    """What a case of recovery has done, and what is to become of the job."""
+    """The fault of a recovery case, and the expected result of the job."""
     at: float
     undo: object = None
-    must_fail: str = ""  # with this in its last reason: no attempt could do better
-    must_say: str = ""   # rank 0, in a later attempt: what it went on from
+    must_fail: str = ""  # expected in its last reason: no attempt could succeed
+    must_say: str = ""   # expected line of rank 0 in a later attempt: its starting point
 
 
 @dataclasses.dataclass
@@ -85,7 +85,7 @@ def coordinator_killed_while(state):
 
 
 def held_up_end(fleet, job, pick):
-    """One rank cannot be killed for a while, and another one is: (when, what lets it go)."""
+    """Makes one rank unkillable for a while and kills another one; returns (time, undo)."""
     stuck, killed = pick.two_ranks()
     frozen = freeze_rank(fleet, stuck)
     try:
@@ -97,7 +97,7 @@ def held_up_end(fleet, job, pick):
 
 
 def poll_state(fleet, job, state):
-    """Whether the job was seen in that state; states of milliseconds may be missed."""
+    """Returns whether the job was observed in that state; states of milliseconds may be missed."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         now = fleet.job(job)
@@ -160,7 +160,7 @@ def node_lost(copies):
 
 
 def node_lost_without_another(fleet, job, pick):
-    """No node is free: what is left goes on."""
+    """No node is free: the job continues on the remaining ones."""
     fleet.workers[NODES].kill()
     fleet.workers[NODES].wait()
     wait_until(lambda: not fleet.is_registered(NODES), 30, "the end of the free node")
@@ -209,7 +209,7 @@ GOES_ON = ("slow", "harmless")
 
 
 def of_matrix(case):
-    """What detection is measured with, to its end."""
+    """Runs a case of the detection matrix to the end of the job."""
     def disturb(fleet, job, pick):
         truth = case.inject(fleet, job, pick)
         if case.group == "disk":

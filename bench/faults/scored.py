@@ -1,4 +1,4 @@
-"""One fault of a running job, what Muster says of it, and how that compares with the truth."""
+"""One fault of a running job, Muster's verdict, and its comparison with the truth."""
 import pathlib
 import random
 import re
@@ -41,7 +41,7 @@ def seconds_of(unix_ns):
 
 
 def told_time(incident, truth):
-    """When it was first said who did it: a worker that cannot be reached is told before its ranks are given up."""
+    """Returns the time of the first verdict: an unreachable worker is reported before its ranks are given up."""
     moments = [m for m in incident["moments"] if not m["text"].startswith(("last progress", "suspected"))]
     right = [f"rank {rank} " for rank in truth.ranks] + ([f"worker {truth.node} "] if truth.node else [])
     told = [m for m in moments if any(name in m["text"] for name in right)] or moments
@@ -75,7 +75,7 @@ def score(incidents, stopped, truth, step_seconds):
         return {"false_alarm": bool(incidents), "sentence": incidents[0]["sentence"] if incidents else ""}
     if not incidents:
         return {"found": False}
-    # The first one is what people are told; others beside it are counted.
+    # The first suspect is the verdict; others are counted.
     incident = incidents[0]
     suspects = incident["suspects"]
     return {"found": True,
@@ -155,7 +155,7 @@ def summary(results):
                        for group in ("dead", "hang", "slow", "disk")},
             "recall": found / len(alarms) if alarms else None,
             "named": named / len(alarms) if alarms else None,
-            "precision": named / told if told else None,  # of all that was said, how much was right
+            "precision": named / told if told else None,  # the correct share of all verdicts
             "without_runner_up": sum(row.get("runners_up") == 0 for row in alarms if row.get("found") and row["group"] == "hang"),
             "other_incidents": others,
             "false_alarms": false_alarms}

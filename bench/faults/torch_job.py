@@ -18,7 +18,7 @@ END_SECONDS_MAX = 45  # torchrun gives ranks 30 s to end
 LINES_KEPT = 60
 SETTINGS = {"default timeout": {}, "timeout 30 s": {"FAULT_TIMEOUT": "30"},
             "timeout 30 s, DETAIL": {"FAULT_TIMEOUT": "30", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}
-# What names a rank as the one that is missed or goes another way, and not as one that complains: most often, by all that ranks print.
+# Lines that name a rank as missing or deviating, not the rank that complains; the one named most often by all ranks counts.
 BLAMES = (re.compile(r"Ranks? ([\d, ]+?) failed to (?:pass monitoredBarrier|respond)"),
           re.compile(r"but Rank (\d+) is running collective"),
           re.compile(r"Root Cause .*?rank\s*: (\d+)", re.DOTALL))
@@ -32,7 +32,7 @@ def blamed_in(text):
 
 
 class TorchJob:
-    """Lines that it prints are kept with the moment when they came."""
+    """A job of PyTorch; its output lines are recorded with their arrival times."""
 
     def __init__(self, python, ranks, pace, environment):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-torch-"))
@@ -71,7 +71,7 @@ class TorchJob:
         return at
 
     def follow(self, at, seconds):
-        """What came after the fault, at most so long."""
+        """Returns the lines after the fault, for at most this long."""
         self.reader.join(timeout=max(0, at + seconds - time.time()))
         said = [(when, line) for when, line in list(self.lines) if when > at and line.strip()]
         text = "\n".join(line for _, line in said)

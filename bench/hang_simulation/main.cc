@@ -2,8 +2,9 @@
 //
 //   hang_simulation RANKS SEEDS
 //
-// Prints JSON: for each trouble of tests/simulation/fleet.h, over seeds 1 to SEEDS, how often it was
-// reported and the right rank was blamed, how long that took in simulated time, and other reports;
+// Prints JSON: for each trouble of tests/simulation/fleet.h, over seeds 1 to SEEDS, how often it
+// was reported and the right rank was blamed, how long that took in simulated time, and other
+// reports;
 // and the processor time of everything.
 #include <algorithm>
 #include <cmath>
@@ -29,15 +30,15 @@ double percentile(std::vector<double> values, double part) {
 }
 
 nlohmann::json row_of(int32_t ranks, Trouble trouble, uint64_t seeds) {
-  int told = 0, right = 0, in_time = 0, false_alarms = 0, ended = 0;
+  int reported = 0, right = 0, in_time = 0, false_alarms = 0, ended = 0;
   std::vector<double> latencies;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const FleetResult result = Fleet(ranks, trouble, seed).run();
-    told += result.told;
+    reported += result.reported;
     right += result.right;
     false_alarms += result.false_alarms;
     ended += result.ended;
-    if (!result.told) continue;
+    if (!result.reported) continue;
     latencies.push_back(to_seconds(result.latency));
     in_time += result.bound == Duration::zero() || result.latency <= result.bound;
   }
@@ -47,9 +48,9 @@ nlohmann::json row_of(int32_t ranks, Trouble trouble, uint64_t seeds) {
                         {"false_alarms", false_alarms},
                         {"attempts_ended_for_nothing", ended}};
   if (expected_of(trouble) == Expected::kNothing) return row;
-  row["told"] = told;
+  row["told"] = reported;
   row["named_right"] = right;
-  row["precision"] = told == 0 ? 0 : static_cast<double>(right) / told;
+  row["precision"] = reported == 0 ? 0 : static_cast<double>(right) / reported;
   row["recall"] = static_cast<double>(right) / static_cast<double>(seeds);
   row["in_time"] = in_time;
   row["latency_seconds_p50"] = percentile(latencies, 0.5);

@@ -5,8 +5,9 @@
 //                      the batch: seq batch micro_batches; the degrees of the mesh: data fsdp …
 //
 // It runs train() itself, which pauses between steps. Prints {"ready": true} when warm, or
-// {"ready": false, "why": …} if this version does not support the mesh. Then, for each line `steps N`
-// on stdin, as JSON: "seconds" of each step, from the end of a step on rank 0 to the next;
+// {"ready": false, "why": …} if this version does not support the mesh. Then, for each line
+// `steps N` on stdin, as JSON: "seconds" of each step, from the end of a step on rank 0 to the
+// next;
 // "cpu_seconds" of a step, the processor time of all ranks; "loss" of the last one; "comm_seconds"
 // and "comm_hidden_fraction" on rank 0.
 #include <unistd.h>

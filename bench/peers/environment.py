@@ -1,4 +1,4 @@
-"""What every benchmark driver needs: the peers' Python, and who, where and what was measured."""
+"""Common parts of benchmark drivers: the peers' Python, and a description of the run."""
 import datetime
 import os
 import pathlib

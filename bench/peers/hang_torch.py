@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank of a small data-parallel job of PyTorch over Gloo that can be told to leave a collective out, as bench/faults/faulty_trainer.cc is:
+"""A rank of a small data-parallel job of PyTorch over Gloo that skips a collective on order, as bench/faults/faulty_trainer.cc does:
 run by torchrun, for bench/faults_torch.py.
 
 In FAULT_ORDERS: rank N writes ready.N (its pid) after some steps, and done.<number>.N (nanoseconds) when it does what order.json says.
@@ -22,7 +22,7 @@ class Orders:
         self.folder, self.rank, self.last = folder, rank, 0
 
     def leaves_out(self):
-        """Whether this rank is told to leave the next collective out."""
+        """Returns whether this rank is ordered to skip the next collective."""
         try:
             order = json.loads((self.folder / "order.json").read_text())
         except FileNotFoundError:

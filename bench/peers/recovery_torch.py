@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A rank of a small data-parallel job of PyTorch over Gloo that goes on from what it has saved: run by whoever restarts it, for
-bench/recovery_torch.py. Nothing in it depends on who that is, unless it is told to speak.
+"""A rank of a small data-parallel job of PyTorch over Gloo that resumes from its checkpoint: run by the launcher that restarts it, for
+bench/recovery_torch.py. It does not depend on the launcher, except for the reports below.
 
   recovery_torch.py STATE STEPS
 
 RECOVERY_PACE: seconds that a step takes beside its computation. RECOVERY_TIMEOUT: of collectives, in seconds; the default when empty.
-RECOVERY_SPEAKS: "muster" tells its steps to Muster's Python module, "nvidia" sends heartbeats to nvidia-resiliency-ext's monitor; empty: it says
+RECOVERY_SPEAKS: "muster" reports its steps by Muster's Python module, "nvidia" sends heartbeats to nvidia-resiliency-ext's monitor; empty: no
 nothing. Each rank prints `step N rank R pid P at T` when a step is over, in seconds since the epoch.
 """
 import datetime

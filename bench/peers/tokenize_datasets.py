@@ -30,7 +30,7 @@ def convert(model, out):
 
 
 def tokenize(text, tokenizer_path, processes, folder):
-    # With processes of its own, datasets leaves threads to nobody; with one, tokenizers uses all cores.
+    # With several processes, datasets needs all cores; with one, tokenizers uses them.
     os.environ["TOKENIZERS_PARALLELISM"] = "false" if processes > 1 else "true"
     import datasets
     from tokenizers import Tokenizer

@@ -4,8 +4,8 @@
 //
 // With FEWER the job continues on that many nodes if there are too few.
 //
-// Prints JSON: the use of time, by class and cause; durations of recoveries; whether an operator was
-// needed; and the plan.
+// Prints JSON: the use of time, by class and cause; durations of recoveries; whether an operator
+// was needed; and the plan.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

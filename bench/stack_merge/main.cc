@@ -5,7 +5,7 @@
 // Each worker has 8 ranks of 31 threads: a main thread 30 frames deep that waits in one of a few
 // collectives (a single rank sleeps elsewhere), 16 threads of a pool that spin at one of 32
 // addresses, two communication threads, four data readers and eight threads of libraries. `near`:
-// the ranks of a worker are consecutive; `far`: they are RANKS / 8 apart, the worst case for ranges.
+// the ranks of a worker are consecutive; `far`: they are RANKS / 8 apart, the worst case of ranges.
 // Workers answer in random order. Prints JSON: seconds of each stage on one core, the size of the
 // result, and the peak memory.
 //

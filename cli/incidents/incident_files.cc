@@ -15,7 +15,7 @@ std::string path_of(const RunFolder& folder, uint64_t incident) {
 
 }  // namespace
 
-absl::Status keep_incident(Client& client, uint64_t incident, const RunFolder& folder) {
+absl::Status save_incident(Client& client, uint64_t incident, const RunFolder& folder) {
   const auto record = client.get_incident(incident);
   if (!record.ok()) return record.status();
   StackView whole;
@@ -30,7 +30,7 @@ absl::Status keep_incident(Client& client, uint64_t incident, const RunFolder& f
   return write_file_atomically(path + ".json", json->dump(2) + "\n", {.mode = 0600});
 }
 
-void keep_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
+void save_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
                     LogPrinter& printer) {
   Client client({.address = address});
   const auto incidents = client.list_incidents(job);
@@ -39,7 +39,7 @@ void keep_incidents(const std::string& address, uint64_t job, const RunFolder& f
     return;
   }
   for (const v1::Incident& incident : incidents->incidents()) {
-    const absl::Status status = keep_incident(client, incident.id(), folder);
+    const absl::Status status = save_incident(client, incident.id(), folder);
     printer.news(
         status.ok() ? absl::StrCat("incident ", incident.id(), " is in ",
                                    path_of(folder, incident.id()), ".txt")

@@ -11,11 +11,11 @@
 namespace muster::cli {
 
 // Writes incident-N.txt and incident-N.json into the run's folder and overwrites earlier ones.
-absl::Status keep_incident(Client& client, uint64_t incident, const RunFolder& folder);
+absl::Status save_incident(Client& client, uint64_t incident, const RunFolder& folder);
 
 // Does the same for each incident of the job as it is now, and prints the paths to `printer`. An
 // incident that cannot be fetched or written is reported; the others are still written.
-void keep_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
+void save_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
                     LogPrinter& printer);
 
 }  // namespace muster::cli

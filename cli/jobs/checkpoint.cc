@@ -16,7 +16,7 @@ namespace muster::cli {
 namespace {
 
 // Poll interval; a worker reports its ranks once a second.
-constexpr auto kLookAgain = std::chrono::milliseconds(200);
+constexpr auto kPollPeriod = std::chrono::milliseconds(200);
 
 struct CheckpointOptions {
   uint64_t job = 0;
@@ -40,7 +40,7 @@ std::string folder_of(const v1::Job& job, int64_t step) {
 }
 
 // The state of the job when the request was made.
-struct Asked {
+struct Request {
   uint32_t attempt;
   int64_t after_step;
   uint64_t failed;  // saves that have failed
@@ -48,20 +48,20 @@ struct Asked {
 
 // Returns the step that was saved, nullopt while it is not finished, or an error if it never will
 // be.
-absl::StatusOr<std::optional<int64_t>> look(const v1::Job& job, const Asked& asked) {
+absl::StatusOr<std::optional<int64_t>> saved_step(const v1::Job& job, const Request& request) {
   const v1::RankStatus& rank = rank_zero(job);
-  if (job.attempt() == asked.attempt && rank.checkpoint_step() > asked.after_step)
+  if (job.attempt() == request.attempt && rank.checkpoint_step() > request.after_step)
     return std::optional(rank.checkpoint_step());
   const std::string name = absl::StrCat("job ", job.id());
   if (is_terminal_state(job.state())) {
     return absl::AbortedError(
         absl::StrCat(name, " has ended before it saved a checkpoint: ", job.reason()));
   }
-  if (job.attempt() != asked.attempt || !is_running_state(job.state())) {
+  if (job.attempt() != request.attempt || !is_running_state(job.state())) {
     return absl::AbortedError(absl::StrCat(name, " was stopped before it saved a checkpoint (",
                                            job.reason(), "); ask again later"));
   }
-  if (rank.checkpoints().failed() > asked.failed) {
+  if (rank.checkpoints().failed() > request.failed) {
     return absl::AbortedError(
         absl::StrCat(name, " could not save the checkpoint and trains on: `muster logs ", job.id(),
                      " --rank 0` says why"));
@@ -74,25 +74,25 @@ int checkpoint(const CheckpointOptions& options) {
   const auto answer = client.checkpoint_job(options.job);
   if (!answer.ok()) return fail(answer.status());
   v1::Job job = answer->job();
-  const Asked asked{job.attempt(), answer->after_step(), rank_zero(job).checkpoints().failed()};
+  const Request request{job.attempt(), answer->after_step(), rank_zero(job).checkpoints().failed()};
   if (options.no_wait) {
-    const nlohmann::json out = {{"job", options.job}, {"after_step", asked.after_step}};
+    const nlohmann::json out = {{"job", options.job}, {"after_step", request.after_step}};
     return print_result(options.json
                             ? out.dump(2) + "\n"
                             : absl::StrCat("job ", options.job, " is asked for a checkpoint of ",
                                            "the first step that it completes after step ",
-                                           asked.after_step, "\n"));
+                                           request.after_step, "\n"));
   }
   absl::StatusOr<std::optional<int64_t>> saved = std::nullopt;
   const absl::Status status = with_reconnection(
       client,
       [&] {
         while (saved.ok() && !saved->has_value()) {
-          std::this_thread::sleep_for(kLookAgain);
+          std::this_thread::sleep_for(kPollPeriod);
           auto now = client.get_job(options.job);
           if (!now.ok()) return now.status();
           job = *std::move(now);
-          saved = look(job, asked);
+          saved = saved_step(job, request);
         }
         return saved.status();
       },

@@ -9,8 +9,8 @@
 #include "cli/client.h"
 #include "cli/jobs/log_printer.h"
 #include "cli/run/interrupts.h"
-#include "cli/run/leave_time.h"
 #include "cli/run/run_watch.h"
+#include "cli/run/shutdown_deadline.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
 #include "common/exit_code.h"
@@ -20,7 +20,7 @@ namespace {
 
 // Returns the exit code, or why the job could not be followed.
 absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPrinter& printer) {
-  LeaveTime time;
+  ShutdownDeadline time;
   while (true) {
     if (watch.has_ended()) {
       time.job_ended(monotonic_now(), printer.is_behind());

@@ -16,7 +16,7 @@ struct GoodputOptions {
   bool json = false;
 };
 
-absl::StatusOr<std::vector<v1::Job>> wanted_jobs(const GoodputOptions& options) {
+absl::StatusOr<std::vector<v1::Job>> requested_jobs(const GoodputOptions& options) {
   Client client(options.coordinator);
   std::vector<v1::Job> jobs;
   if (options.jobs.empty()) {
@@ -33,7 +33,7 @@ absl::StatusOr<std::vector<v1::Job>> wanted_jobs(const GoodputOptions& options) 
 }
 
 int goodput(const GoodputOptions& options) {
-  const auto jobs = wanted_jobs(options);
+  const auto jobs = requested_jobs(options);
   if (!jobs.ok()) return fail(jobs.status());
   return print_result(options.json ? goodputs_to_json(*jobs).dump(2) + "\n"
                                    : describe_goodput(*jobs));

@@ -13,7 +13,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/run/pasted.h"
+#include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
 #include "common/absl_view.h"
 #include "common/escape.h"

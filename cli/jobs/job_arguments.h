@@ -50,7 +50,7 @@ void add_rank_options(CLI::App& command, JobArguments& arguments);
 void add_node_options(CLI::App& command, JobArguments& arguments, const char* nodes);
 // For commands that start a job.
 void add_recovery_options(CLI::App& command, JobArguments& arguments);
-// For commands that take `-- COMMAND ARGS…`, which arrange_pasted() passes as this option.
+// For commands that take `-- COMMAND ARGS…`, which arrange_pasted_command() passes as this option.
 inline constexpr char kProgram[] = "--program";
 void add_program_options(CLI::App& command, JobArguments& arguments);
 

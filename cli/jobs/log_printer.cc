@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kLogBytesMax = 1 << 20;
 // A job has news a few times a minute: only a reader that is away for long loses some.
 constexpr int kNewsMax = 256;
-constexpr std::chrono::milliseconds kMergeLook(200);
+constexpr std::chrono::milliseconds kMergePoll(200);
 
 // Returns the number after `name` in `line`; nullopt when there is none.
 std::optional<double> figure_after(absl::string_view line, absl::string_view name) {
@@ -110,7 +110,7 @@ void LogPrinter::print_all(const std::stop_token& stop) {
   const auto has_work = [&] { return !queue_.empty(); };
   while (merger_.empty()
              ? put_.wait(lock, stop, has_work)
-             : put_.wait_for(lock, stop, kMergeLook, has_work) || !stop.stop_requested()) {
+             : put_.wait_for(lock, stop, kMergePoll, has_work) || !stop.stop_requested()) {
     if (queue_.empty()) {  // lines wait for other ranks
       lock.unlock();
       print(merger_.due(monotonic_now()));

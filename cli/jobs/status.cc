@@ -5,7 +5,7 @@
 
 #include "cli/client.h"
 #include "cli/command.h"
-#include "cli/jobs/job_news.h"
+#include "cli/jobs/job_updates.h"
 #include "cli/jobs/job_view.h"
 #include "cli/k8s/k8s_why.h"
 #include "cli/terminal/terminal.h"
@@ -27,7 +27,7 @@ struct StatusOptions {
 // Prints a line per change (with --json an object per line) until the job has ended. Returns the
 // job's exit code.
 int watch(const StatusOptions& options, Client& client) {
-  JobNews news;
+  JobUpdates news;
   int exit_code = 0, error = 0;
   const auto take = [&](const v1::Job& job) {
     exit_code = job.exit_code();

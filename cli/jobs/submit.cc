@@ -28,7 +28,7 @@ struct SubmitOptions {
   bool json = false;
 };
 
-absl::StatusOr<v1::JobSpec> wanted_spec(const SubmitOptions& options) {
+absl::StatusOr<v1::JobSpec> requested_spec(const SubmitOptions& options) {
   if (options.job_file.empty()) return checked_spec(options.job, !options.no_check);
   if (!options.job.config_path.empty() || options.job.is_program()) {
     return absl::InvalidArgumentError(
@@ -58,7 +58,7 @@ int submit(const SubmitOptions& options) {
   if (options.follow && options.json)
     return fail(absl::InvalidArgumentError(
         "--json and --follow cannot be combined: --json prints only the submission"));
-  const auto spec = wanted_spec(options);
+  const auto spec = requested_spec(options);
   if (!spec.ok()) return fail(spec.status());
   const auto drawn = daemon::draw_random_id();
   if (!drawn.ok()) return fail(drawn.status());

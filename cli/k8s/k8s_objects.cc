@@ -47,9 +47,8 @@ Json job_map(const K8sPlan& plan) {
           {"data", {{"job.json", plan.job_file}}}};
 }
 
-// The variables of NCCL and libfabric, the same as in helm/muster/values-eks-p5.yaml;
-// docs/kubernetes.md explains them. They are not in the container's `env`, which would override the
-// user's Secrets; the last of several `envFrom` entries wins.
+// Variables of NCCL and libfabric, as in helm/muster/values-eks-p5.yaml (see docs/kubernetes.md).
+// Not in the container's `env`, which would override the user's Secrets; the last `envFrom` wins.
 Json efa_map(const K8sPlan& plan) {
   Json variables = {{"FI_PROVIDER", "efa"},
                     {"NCCL_SOCKET_IFNAME", "eth0"},

@@ -68,16 +68,16 @@ absl::Status check_output(const K8sPlan& plan, const v1::JobSpec& spec) {
 
 // Checks that libfabric's huge-page setting matches the pods' huge pages.
 absl::Status check_huge_pages(const K8sPlan& plan, const v1::JobSpec& spec) {
-  const auto told = spec.environment().find("FI_EFA_USE_HUGE_PAGE");
-  if (told == spec.environment().end()) return absl::OkStatus();
-  const std::string value = absl::AsciiStrToLower(told->second);
-  const bool wanted = value != "0" && value != "false" && value != "no" && value != "off";
-  if (!wanted && !plan.huge_pages.empty()) {
+  const auto setting = spec.environment().find("FI_EFA_USE_HUGE_PAGE");
+  if (setting == spec.environment().end()) return absl::OkStatus();
+  const std::string value = absl::AsciiStrToLower(setting->second);
+  const bool enabled = value != "0" && value != "false" && value != "no" && value != "off";
+  if (!enabled && !plan.huge_pages.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--huge-pages ", plan.huge_pages,
-        " have no use with --env FI_EFA_USE_HUGE_PAGE=", told->second, ": omit one of them"));
+        " have no use with --env FI_EFA_USE_HUGE_PAGE=", setting->second, ": omit one of them"));
   }
-  if (wanted && plan.efa > 0 && plan.huge_pages.empty()) {
+  if (enabled && plan.efa > 0 && plan.huge_pages.empty()) {
     return absl::InvalidArgumentError(
         "--env FI_EFA_USE_HUGE_PAGE without --huge-pages: libfabric would find none; AWS asks for "
         "--huge-pages 5120Mi");

@@ -13,14 +13,14 @@
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_arguments.h"
 #include "cli/jobs/job_view.h"
-#include "cli/run/embedded.h"
+#include "cli/run/embedded_fleet.h"
 #include "cli/run/interrupts.h"
-#include "cli/run/leave_time.h"
-#include "cli/run/machine_gpus.h"
+#include "cli/run/local_gpu_check.h"
 #include "cli/run/preflight.h"
 #include "cli/run/profiler.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/run_watch.h"
+#include "cli/run/shutdown_deadline.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
 #include "common/exit_code.h"
@@ -71,7 +71,7 @@ absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
 class Session {
  public:
   Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
-          const v1::JobSpec& spec, const RunFolder& folder, const LeaveTime& time)
+          const v1::JobSpec& spec, const RunFolder& folder, const ShutdownDeadline& time)
       : fleet_(fleet),
         interrupts_(interrupts),
         printer_(printer),
@@ -81,7 +81,7 @@ class Session {
                     [&](uint64_t incident) {
                       // Saved immediately, because a user who sees the incident may kill the run.
                       // At the end it is written again, and reported.
-                      (void)keep_incident(client, incident, folder);
+                      (void)save_incident(client, incident, folder);
                     }}),
         time_(time) {}
 
@@ -96,35 +96,35 @@ class Session {
   // unless they had to be killed.
   absl::StatusOr<int> follow();
   v1::Job job() const { return watch_.job(); }
-  const LeaveTime& time() const { return time_; }
+  const ShutdownDeadline& time() const { return time_; }
 
  private:
   bool is_done();
   absl::Status mend();
   void take_interrupts();
-  int kill_the_rest();
-  void print_the_rest();
+  int kill_remaining();
+  void print_remaining();
 
   EmbeddedFleet& fleet_;
   Interrupts& interrupts_;
   LogPrinter& printer_;
   RunWatch watch_;
-  int wishes_to_leave_ = 0;
+  int leave_requests_ = 0;
   int closed_output_ = 0;  // 1: the closed output was the first request to leave
-  LeaveTime time_;
+  ShutdownDeadline time_;
 };
 
 void Session::take_interrupts() {
   // A closed output (`muster run | head`) is a request to leave. Once the output is in a hurry, its
   // closing means nothing.
-  if (wishes_to_leave_ == 0 && watch_.output_is_closed()) closed_output_ = 1;
-  const int wishes = interrupts_.take() + closed_output_;
-  if (wishes == wishes_to_leave_) return;
-  const bool is_first = wishes_to_leave_ == 0;
-  wishes_to_leave_ = wishes;
+  if (leave_requests_ == 0 && watch_.output_is_closed()) closed_output_ = 1;
+  const int requests = interrupts_.take() + closed_output_;
+  if (requests == leave_requests_) return;
+  const bool is_first = leave_requests_ == 0;
+  leave_requests_ = requests;
   printer_.hurry();
   // A job that the coordinator has not accepted yet has nothing to save.
-  if (wishes > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
+  if (requests > 1 || watch_.job().id() == 0) return time_.leave_at_once(monotonic_now());
   time_.leave(monotonic_now());
   if (!is_first || watch_.has_ended()) return;
   watch_.cancel();
@@ -141,17 +141,17 @@ bool Session::is_done() {
   return watch_.logs_are_complete() || time_.is_up(monotonic_now());
 }
 
-int Session::kill_the_rest() {
+int Session::kill_remaining() {
   fleet_.kill();
   if (watch_.job().id() != 0) {
-    printer_.news(wishes_to_leave_ > 1 ? "killing the remaining processes"
-                                       : "no checkpoint in time; killing the remaining processes");
+    printer_.news(leave_requests_ > 1 ? "killing the remaining processes"
+                                      : "no checkpoint in time; killing the remaining processes");
   }
   return to_int(ExitCode::kInterrupted);
 }
 
 // Prints what was received before the failure.
-void Session::print_the_rest() {
+void Session::print_remaining() {
   if (watch_.job().id() == 0) return;
   printer_.hurry();
   watch_.stop();
@@ -166,7 +166,7 @@ void Session::print_the_rest() {
 
 // A run that is leaving does not restart daemons.
 absl::Status Session::mend() {
-  if (wishes_to_leave_ > 0) return fleet_.health();
+  if (leave_requests_ > 0) return fleet_.health();
   std::vector<std::string> notes;
   const absl::Status status = fleet_.mend(notes);
   for (const std::string& note : notes) printer_.news(note);
@@ -185,21 +185,21 @@ absl::StatusOr<int> Session::follow() {
     watch_.take_event();
     take_interrupts();
     if (watch_.has_ended()) continue;
-    if (time_.is_up(monotonic_now())) return kill_the_rest();
+    if (time_.is_up(monotonic_now())) return kill_remaining();
     absl::Status trouble = mend();
     if (trouble.ok()) trouble = watch_.trouble();
-    if (!trouble.ok()) return print_the_rest(), trouble;
+    if (!trouble.ok()) return print_remaining(), trouble;
   }
   const v1::Job job = watch_.job();
-  return wishes_to_leave_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
-                                                              : job.exit_code();
+  return leave_requests_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
+                                                             : job.exit_code();
 }
 
 // The daemons' stop time is added to the ranks' grace.
-LeaveTime leave_time(const RunOptions& options) {
+ShutdownDeadline leave_time(const RunOptions& options) {
   return options.leave_seconds
-             ? LeaveTime(std::chrono::seconds(*options.leave_seconds) + kLeaveTime)
-             : LeaveTime();
+             ? ShutdownDeadline(std::chrono::seconds(*options.leave_seconds) + kShutdownTime)
+             : ShutdownDeadline();
 }
 
 CoordinatorOptions coordinator_options(const RunOptions& options) {
@@ -212,7 +212,7 @@ CoordinatorOptions coordinator_options(const RunOptions& options) {
 }
 
 // The job to run, and the first line printed about it.
-struct WantedJob {
+struct RequestedJob {
   v1::JobSpec spec;
   std::string headline;
 
@@ -231,14 +231,14 @@ void record_steps(const jobspec::ResolvedJob& job) {
     warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
 }
 
-absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
+absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
   if (!arguments.is_program()) {
     auto job = load_job(arguments);
     if (!job.ok()) return job.status();
     record_steps(*job);
     const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
-    return WantedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
-                                                        with_commas(parameters), " parameters")};
+    return RequestedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
+                                                           with_commas(parameters), " parameters")};
   }
   auto spec = load_program(arguments);
   if (!spec.ok()) return spec.status();
@@ -252,11 +252,11 @@ absl::StatusOr<WantedJob> wanted_job(const JobArguments& arguments) {
                               spec->working_directory());
   if (!program.ok()) return program.status();
   const int32_t ranks = spec->nodes() * spec->ranks_per_node();
-  return WantedJob{*std::move(spec),
-                   absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
+  return RequestedJob{*std::move(spec),
+                      absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
 }
 
-int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedFleet& fleet,
+int submit_and_follow(const RunOptions& options, const RequestedJob& job, EmbeddedFleet& fleet,
                       Interrupts& interrupts, const RunFolder& folder) {
   Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
@@ -266,7 +266,7 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   printer.news(job.headline);
   absl::StatusOr<int> end = 0;
   v1::Job last;
-  LeaveTime time;
+  ShutdownDeadline time;
   {
     Session session(fleet, interrupts, printer, client, job.spec, folder, leave_time(options));
     end = session.follow();
@@ -276,10 +276,10 @@ int submit_and_follow(const RunOptions& options, const WantedJob& job, EmbeddedF
   }
   const bool was_interrupted = end.ok() && *end == to_int(ExitCode::kInterrupted);
   // A run that leaves does not wait for a coordinator that has not reported the job's end.
-  const bool may_ask =
+  const bool can_fetch_incidents =
       fleet.has_coordinator() && (!was_interrupted || is_terminal_state(last.state()));
-  if (last.incident().id() != 0 && may_ask) {
-    keep_incidents(fleet.address(), last.id(), folder, printer);
+  if (last.incident().id() != 0 && can_fetch_incidents) {
+    save_incidents(fleet.address(), last.id(), folder, printer);
   } else if (last.incident().id() != 0) {
     printer.news(absl::StrCat("an earlier state of incident ", last.incident().id(), " is in ",
                               folder.path()));
@@ -313,7 +313,7 @@ absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec
   return std::optional(*std::move(preflight));
 }
 
-int run_job(const RunOptions& options, const WantedJob& job, RunFolder& folder,
+int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folder,
             Interrupts& interrupts) {
   auto preflight = start_preflight(job.spec, folder);
   if (!preflight.ok()) return folder.discard(), fail(preflight.status());
@@ -336,14 +336,14 @@ int run_job(const RunOptions& options, const WantedJob& job, RunFolder& folder,
 int run(const RunOptions& options) {
   auto interrupts = Interrupts::block();
   if (!interrupts.ok()) return fail(interrupts.status());
-  const auto job = wanted_job(options.job);
+  const auto job = requested_job(options.job);
   if (!job.ok()) return fail(job.status());
   if (job->spec.nodes() != 1) {
     return fail(absl::InvalidArgumentError(
         absl::StrCat("muster run uses this machine only, but the job has ", job->spec.nodes(),
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
-  if (auto status = check_machine_gpus(job->spec); !status.ok()) return fail(status);
+  if (auto status = check_local_gpus(job->spec); !status.ok()) return fail(status);
   auto folder = RunFolder::create(job->spec.output_directory());
   if (!folder.ok()) return fail(folder.status());
   return run_job(options, *job, **folder, **interrupts);

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "cli/client.h"
-#include "cli/jobs/job_news.h"
+#include "cli/jobs/job_updates.h"
 #include "cli/jobs/log_printer.h"
 
 namespace muster::cli {
@@ -71,7 +71,7 @@ class RunWatch {
   bool output_closed_ = false;
   absl::Status trouble_;
   const WatchOptions options_;
-  JobNews news_;                                   // used by the watching thread only
+  JobUpdates news_;                                // used by the watching thread only
   uint64_t newest_incident_ = 0;                   // used by the watching thread only
   std::thread watching_, following_, cancelling_;  // the watching thread starts the following one
 };

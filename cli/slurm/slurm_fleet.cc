@@ -11,7 +11,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "cli/slurm/slurm.h"
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 #include "cli/slurm/slurm_limit.h"
 #include "cli/slurm/slurm_nodes.h"
 #include "cli/slurm/slurm_setup.h"
@@ -35,17 +35,17 @@ struct FleetOptions {
   int32_t patience_minutes = 30;
 };
 
-constexpr int kLookMs = 500;
+constexpr int kPollMs = 500;
 // Poll interval; slurmctld serves the whole cluster.
-constexpr auto kAskPeriod = std::chrono::seconds(2);
+constexpr auto kQueryPeriod = std::chrono::seconds(2);
 constexpr int32_t kPatienceMinutesMax = 10'080;  // a week
 
-void say(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
+void print_news(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
 
 // Returns the next signal; 0 when none came within the poll interval.
 int next_signal(const SlurmSignals& signals) {
   pollfd fd{signals.fd(), POLLIN, 0};
-  poll(&fd, 1, kLookMs);
+  poll(&fd, 1, kPollMs);
   return signals.take();
 }
 
@@ -56,17 +56,17 @@ class Separation {
       : coordinator_(options.coordinator.address), patience_(options.patience_minutes) {}
 
   // Returns an error when the separation has lasted too long.
-  absl::Status look(bool apart) {
+  absl::Status update(bool apart) {
     const Instant now = monotonic_now();
     if (!apart) {
       if (std::exchange(since_, std::nullopt))
-        say("workers are connected to the coordinator again");
+        print_news("workers are connected to the coordinator again");
       return absl::OkStatus();
     }
     if (!since_) {
       since_ = now;
-      say(absl::StrCat("no worker is connected to the coordinator ", coordinator_,
-                       "; waiting for at most ", patience_.count(), " minutes"));
+      print_news(absl::StrCat("no worker is connected to the coordinator ", coordinator_,
+                              "; waiting for at most ", patience_.count(), " minutes"));
     }
     if (now - *since_ < patience_) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("no worker has been connected to the coordinator ",
@@ -83,58 +83,60 @@ class Separation {
 };
 
 // Runs until Slurm wants the nodes back or every worker has left. Returns the signal; 0: none.
-absl::StatusOr<int> keep(const FleetOptions& options, const SlurmJob& slurm,
-                         const SlurmSignals& signals, WorkerStep& step, SlurmNodes& nodes) {
+absl::StatusOr<int> watch_fleet(const FleetOptions& options, const SlurmJob& slurm,
+                                const SlurmSignals& signals, WorkerStep& step, SlurmNodes& nodes) {
   Separation separation(options);
   LimitWarning limit(slurm);
-  Instant ask_at{};
+  Instant query_at{};
   while (true) {
     const int signo = next_signal(signals);
-    const std::string early = signo == SIGUSR1 ? limit.hear() : "";
-    if (!early.empty()) say(early);
+    const std::string early = signo == SIGUSR1 ? limit.on_signal() : "";
+    if (!early.empty()) print_news(early);
     if (signo != 0 && early.empty()) return signo;
     if (limit.is_due(monotonic_now())) return SIGUSR1;
-    for (const std::string& news : nodes.take_news()) say(news);
+    for (const std::string& news : nodes.take_news()) print_news(news);
     if (nodes.launched() && !step.runs_alone()) {
-      step.let_srun_go();
-      if (step.runs_alone()) say("every worker is connected to the coordinator");
+      step.release_srun();
+      if (step.runs_alone()) print_news("every worker is connected to the coordinator");
     }
     if (auto status = step.health(); !status.ok()) return status;
     const bool is_alone = nodes.launched() && nodes.staying() == 0;
     // A restarted coordinator has no workers registered although they run.
-    if (is_alone && monotonic_now() >= ask_at) {
-      ask_at = monotonic_now() + kAskPeriod;
+    if (is_alone && monotonic_now() >= query_at) {
+      query_at = monotonic_now() + kQueryPeriod;
       if (workers_have_ended(slurm)) return 0;
     }
-    if (auto status = separation.look(is_alone || !nodes.coordinator_answers()); !status.ok())
+    if (auto status = separation.update(is_alone || !nodes.coordinator_answers()); !status.ok())
       return status;
   }
 }
 
 // Lets the workers save and leave. Slurm kills processes that remain at the time limit, and
 // requeues nothing then.
-void see_off(const FleetOptions& options, const SlurmJob& slurm, const SlurmSignals& signals,
-             const SlurmNodes& nodes, const Farewell& farewell, NextTurn& next_turn,
-             const Turn& turn, bool is_killed) {
+void let_workers_leave(const FleetOptions& options, const SlurmJob& slurm,
+                       const SlurmSignals& signals, const SlurmNodes& nodes,
+                       const LeaveDecision& leave_decision, NextAllocation& next_allocation,
+                       const Allocation& allocation, bool is_killed) {
   const Instant leave_by = monotonic_now() + std::chrono::seconds(options.slurm.leave_seconds);
   const auto queue = [&] {
-    if (farewell.requeue) next_turn.ask(turn);
+    if (leave_decision.requeue) next_allocation.request(allocation);
   };
   if (is_killed) queue();
   end_worker_step(slurm, Duration());
-  Instant ask_at{};
+  Instant query_at{};
   while (monotonic_now() < leave_by) {
     if (next_signal(signals) == SIGTERM) {
-      const SlurmJobState state = ask_slurm_job(slurm);
-      if (is_being_ended(state) && farewell_of(slurm, state).requeue) queue();
+      const SlurmJobState state = query_slurm_job(slurm);
+      if (is_being_ended(state) && decide_leave(slurm, state).requeue) queue();
     }
     if (nodes.launched() && nodes.coordinator_answers() && nodes.staying() == 0) break;
-    if (monotonic_now() < ask_at) continue;
-    ask_at = monotonic_now() + kAskPeriod;
+    if (monotonic_now() < query_at) continue;
+    query_at = monotonic_now() + kQueryPeriod;
     if (workers_have_ended(slurm)) break;
   }
   queue();
-  if (farewell.requeue) say(absl::StrCat("the allocation ", next_turn.outcome()));
+  if (leave_decision.requeue)
+    print_news(absl::StrCat("the allocation ", next_allocation.outcome()));
 }
 
 // Makes the paths absolute, because the workers run in other folders.
@@ -174,34 +176,36 @@ int fleet(const FleetOptions& given) {
   auto step = WorkerStep::start(*plan);
   if (!step.ok()) return fail(step.status());
   SlurmNodes nodes({.names = slurm->node_names, .fewest = 0}, options.coordinator);
-  const auto signo = keep(options, *slurm, *signals, **step, nodes);
+  const auto signo = watch_fleet(options, *slurm, *signals, **step, nodes);
   if (!signo.ok()) {
     // The jobs on the workers are presumably healthy: they save before they leave. Nothing is
     // requeued.
-    NextTurn none(*slurm, "", TurnsBy::kNobody, kTurnsDefault);
-    see_off(options, *slurm, *signals, nodes, Farewell{false, ""}, none, {}, false);
+    NextAllocation none(*slurm, "", AllocationSource::kNone, kAllocationsDefault);
+    let_workers_leave(options, *slurm, *signals, nodes, LeaveDecision{false, ""}, none, {}, false);
     return fail(signo.status());
   }
-  const SlurmJobState state = ask_slurm_job(*slurm);
-  const auto farewell = *signo == SIGUSR1
-                            ? std::optional(Farewell{true, "SIGUSR1: its time limit is near"})
-                        : *signo == SIGINT ? std::optional(Farewell{false, "interrupted"})
-                        : *signo == 0      ? farewell_of_workers(*slurm, state)
-                                           : std::optional(farewell_of(*slurm, state));
-  if (!farewell) {
+  const SlurmJobState state = query_slurm_job(*slurm);
+  const auto leave_decision =
+      *signo == SIGUSR1  ? std::optional(LeaveDecision{true, "SIGUSR1: its time limit is near"})
+      : *signo == SIGINT ? std::optional(LeaveDecision{false, "interrupted"})
+      : *signo == 0      ? decide_workers_leave(*slurm, state)
+                         : std::optional(decide_leave(*slurm, state));
+  if (!leave_decision) {
     return fail(
         absl::UnavailableError(absl::StrCat("every worker has ended, although Slurm neither ends "
                                             "nor preempts the job; their logs are in ",
                                             options.log_folder)));
   }
-  say(absl::StrCat("the workers are leaving: ", farewell->reason));
+  print_news(absl::StrCat("the workers are leaving: ", leave_decision->reason));
   // A fleet reports no steps, and its jobs are not part of it: only --max-turns bounds its
   // allocations.
-  const Turn turn{.lasted = monotonic_now() - began, .counts = false};
-  NextTurn next_turn(*slurm, absl::StrCat(options.log_folder, "/slurm_turns-", slurm->id, ".json"),
-                     options.slurm.no_requeue ? TurnsBy::kNobody : TurnsBy::kRequeue,
-                     options.slurm.turns_max.value_or(kTurnsDefault));
-  see_off(options, *slurm, *signals, nodes, *farewell, next_turn, turn, is_being_ended(state));
+  const Allocation allocation{.lasted = monotonic_now() - began, .counts = false};
+  NextAllocation next_allocation(
+      *slurm, absl::StrCat(options.log_folder, "/slurm_turns-", slurm->id, ".json"),
+      options.slurm.no_requeue ? AllocationSource::kNone : AllocationSource::kRequeue,
+      options.slurm.allocations_max.value_or(kAllocationsDefault));
+  let_workers_leave(options, *slurm, *signals, nodes, *leave_decision, next_allocation, allocation,
+                    is_being_ended(state));
   return to_int(ExitCode::kPreempted);
 }
 

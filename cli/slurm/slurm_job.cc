@@ -163,7 +163,7 @@ absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state) {
                    job.array_tasks, "%1"));
 }
 
-Farewell farewell_of(const SlurmJob& job, const SlurmJobState& state) {
+LeaveDecision decide_leave(const SlurmJob& job, const SlurmJobState& state) {
   constexpr int64_t kEarly = 5;  // slurmctld and the node use different clocks
   if (state.restarts > job.restarts) return {false, "it was requeued", true};
   if (state.state == "RUNNING") return {true, "the time limit is near, or the job is preempted"};
@@ -177,14 +177,14 @@ Farewell farewell_of(const SlurmJob& job, const SlurmJobState& state) {
   return {false, absl::StrCat("Slurm ends it (", state.state, ")")};
 }
 
-std::optional<Farewell> farewell_of_workers(const SlurmJob& job, const SlurmJobState& state) {
+std::optional<LeaveDecision> decide_workers_leave(const SlurmJob& job, const SlurmJobState& state) {
   // --signal without B: signals the workers only, up to a minute early.
   constexpr int64_t kNearLimitSeconds = 900;
-  if (state.state != "RUNNING" || state.is_preempted) return farewell_of(job, state);
+  if (state.state != "RUNNING" || state.is_preempted) return decide_leave(job, state);
   if (!state.limit_seconds) return std::nullopt;
   const int64_t left = *state.limit_seconds - state.run_seconds.value_or(0);
   if (left > std::min(kNearLimitSeconds, *state.limit_seconds / 2)) return std::nullopt;
-  return Farewell{true, "its time limit is near"};
+  return LeaveDecision{true, "its time limit is near"};
 }
 
 bool is_being_ended(const SlurmJobState& state) {

@@ -8,7 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 #include "common/absl_view.h"
 
 namespace muster::cli {
@@ -46,12 +46,12 @@ int64_t early_seconds(const SlurmJobState& state, int64_t lead_seconds) {
   return std::max<int64_t>(left - *state.limit_seconds / 4, 0);
 }
 
-std::string LimitWarning::hear() {
+std::string LimitWarning::on_signal() {
   due_.reset();
-  if (std::exchange(was_heard_, true)) return "";
-  const SlurmJobState state = ask_slurm_job(job_);
+  if (std::exchange(was_signalled_, true)) return "";
+  const SlurmJobState state = query_slurm_job(job_);
   if (!state.limit_seconds || 2 * left_seconds(state) <= *state.limit_seconds) return "";
-  const int64_t lead = script_lead_seconds(ask_slurm_script(job_));
+  const int64_t lead = script_lead_seconds(query_slurm_script(job_));
   const int64_t early = early_seconds(state, lead);
   if (early == 0) return "";
   due_ = monotonic_now() + std::chrono::seconds(early);

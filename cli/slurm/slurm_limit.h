@@ -31,13 +31,13 @@ class LimitWarning {
 
   // Call it on SIGUSR1. Returns a message if the warning is early and will be due later; empty: it
   // is time to leave. A second signal counts as a user's own request.
-  std::string hear();
+  std::string on_signal();
   // Returns true once, when the early warning becomes due.
   bool is_due(Instant now);
 
  private:
   const SlurmJob& job_;
-  bool was_heard_ = false;
+  bool was_signalled_ = false;
   std::optional<Instant> due_;
 };
 

@@ -6,7 +6,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 
 namespace muster::cli {
 namespace {
@@ -23,7 +23,7 @@ bool stays(const v1::WorkerInfo& worker) { return worker.connected() && !worker.
 
 std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
                                    const v1::ListWorkersResponse& workers, int32_t fewest,
-                                   const std::map<std::string, std::string>& told) {
+                                   const std::map<std::string, std::string>& reported) {
   std::map<std::string, const v1::WorkerInfo*> known;
   for (const v1::WorkerInfo& worker : workers.workers()) known.emplace(worker.name(), &worker);
   std::vector<NodeOrder> orders;
@@ -38,8 +38,8 @@ std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
     if (!known.contains(node.name)) continue;
     const auto trouble = troubles.find(node.name);
     if (trouble == troubles.end()) {
-      if (told.contains(node.name)) orders.push_back({node.name, NodeOrder::What::kAdmit, ""});
-    } else if (!told.contains(node.name)) {
+      if (reported.contains(node.name)) orders.push_back({node.name, NodeOrder::What::kAdmit, ""});
+    } else if (!reported.contains(node.name)) {
       orders.push_back({node.name,
                         good >= fewest ? NodeOrder::What::kEvacuate : NodeOrder::What::kExclude,
                         trouble->second});
@@ -98,7 +98,7 @@ std::vector<std::string> SlurmNodes::take_news() {
   return std::exchange(news_, {});
 }
 
-void SlurmNodes::tell(std::string news) {
+void SlurmNodes::report(std::string news) {
   const std::lock_guard lock(mutex_);
   if (news_.size() < kNewsMax) news_.push_back(std::move(news));
 }
@@ -111,9 +111,9 @@ bool SlurmNodes::wait(Duration time) {
 void SlurmNodes::watch() {
   Instant nodes_at = monotonic_now() + kNodesPeriod;
   do {
-    look_at_workers();
+    poll_workers();
     if (monotonic_now() >= nodes_at) {
-      look_at_nodes();
+      poll_nodes();
       nodes_at = monotonic_now() + kNodesPeriod;
     }
   } while (wait(launched() ? Duration(4 * kWorkersPeriod) : Duration(kWorkersPeriod)));
@@ -121,11 +121,11 @@ void SlurmNodes::watch() {
 
 void SlurmNodes::give_up_waiting(const std::string& node, const std::string& reason) {
   if (awaited_.erase(node) > 0)
-    tell(absl::StrCat("no worker has registered from ", node,
-                      "; no longer waiting for it: ", reason));
+    report(absl::StrCat("no worker has registered from ", node,
+                        "; no longer waiting for it: ", reason));
 }
 
-void SlurmNodes::look_at_workers() {
+void SlurmNodes::poll_workers() {
   auto workers = client_.list_workers();
   if (!workers.ok()) {  // it is restarting
     const std::lock_guard lock(mutex_);
@@ -152,25 +152,25 @@ void SlurmNodes::look_at_workers() {
   usable_ = usable_workers(workers_);
 }
 
-void SlurmNodes::look_at_nodes() {
-  const auto nodes = ask_slurm_nodes(absl::StrJoin(options_.names, ","));
+void SlurmNodes::poll_nodes() {
+  const auto nodes = query_slurm_nodes(absl::StrJoin(options_.names, ","));
   if (!nodes.ok()) return;  // without an answer of slurmctld the last state stays valid
   for (const SlurmNode& node : *nodes) {
     if (const std::string trouble = node.trouble(); !trouble.empty())
       give_up_waiting(node.name, trouble);
   }
-  for (const NodeOrder& order : node_orders(*nodes, workers_, options_.fewest, told_)) {
+  for (const NodeOrder& order : node_orders(*nodes, workers_, options_.fewest, reported_)) {
     const bool admits = order.what == NodeOrder::What::kAdmit;
     const auto done = admits ? client_.admit_worker(order.node)
                              : client_.exclude_worker(order.node, order.reason, /*seconds=*/0,
                                                       order.what == NodeOrder::What::kEvacuate);
     if (!done.ok()) continue;  // repeated at the next poll
     if (admits) {
-      told_.erase(order.node);
-      tell(absl::StrCat(order.node, " is available again according to Slurm"));
+      reported_.erase(order.node);
+      report(absl::StrCat(order.node, " is available again according to Slurm"));
     } else {
-      told_[order.node] = order.reason;
-      tell(absl::StrCat(
+      reported_[order.node] = order.reason;
+      report(absl::StrCat(
           order.node, " gets no more ranks (", order.reason, ")",
           order.what == NodeOrder::What::kEvacuate ? "; its jobs move to other nodes" : ""));
     }

@@ -22,11 +22,11 @@ struct NodeOrder {
   std::string reason;
 };
 
-// Returns the orders for the coordinator. `fewest`: the number of nodes that the job needs; `told`:
-// troubles reported earlier, by node. Pure.
+// Returns the orders for the coordinator. `fewest`: the number of nodes that the job needs;
+// `reported`: troubles reported earlier, by node. Pure.
 std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
                                    const v1::ListWorkersResponse& workers, int32_t fewest,
-                                   const std::map<std::string, std::string>& told);
+                                   const std::map<std::string, std::string>& reported);
 
 // Returns how many workers can take ranks. Pure.
 int32_t usable_workers(const v1::ListWorkersResponse& workers);
@@ -64,17 +64,17 @@ class SlurmNodes {
 
  private:
   void watch();
-  void look_at_workers();
-  void look_at_nodes();
+  void poll_workers();
+  void poll_nodes();
   void give_up_waiting(const std::string& node, const std::string& reason);
-  void tell(std::string news);
+  void report(std::string news);
   bool wait(Duration time);
 
   const Options options_;
   Client client_;
   // Used by the thread only:
   v1::ListWorkersResponse workers_;
-  std::map<std::string, std::string> told_;
+  std::map<std::string, std::string> reported_;
   std::set<std::string> awaited_;  // nodes whose workers have not registered yet
   const Instant launch_by_;
 

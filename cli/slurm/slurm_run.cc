@@ -16,7 +16,7 @@
 #include "cli/run/run_folder.h"
 #include "cli/scrape_target.h"
 #include "cli/slurm/slurm.h"
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 #include "cli/slurm/slurm_session.h"
 #include "cli/slurm/slurm_setup.h"
 #include "cli/terminal/terminal.h"
@@ -39,7 +39,7 @@ bool is_chain(const RunOptions& options, const SlurmJob& slurm) {
   return options.chain && !slurm.array.empty();
 }
 
-struct WantedJob {
+struct RequestedJob {
   v1::JobSpec spec;
   bool saves = true;
 };
@@ -60,16 +60,16 @@ absl::Status fill_in_nodes(const SlurmJob& slurm, JobArguments& arguments) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<WantedJob> wanted_job(const SlurmJob& slurm, JobArguments arguments) {
+absl::StatusOr<RequestedJob> requested_job(const SlurmJob& slurm, JobArguments arguments) {
   if (auto status = fill_in_nodes(slurm, arguments); !status.ok()) return status;
   if (arguments.is_program()) {
     auto spec = load_program(arguments);
     if (!spec.ok()) return spec.status();
-    return WantedJob{*std::move(spec), true};
+    return RequestedJob{*std::move(spec), true};
   }
   auto job = load_job(arguments);
   if (!job.ok()) return job.status();
-  return WantedJob{std::move(job->spec), job->train.enable_checkpointing};
+  return RequestedJob{std::move(job->spec), job->train.enable_checkpointing};
 }
 
 absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
@@ -101,28 +101,29 @@ absl::Status wait_until_ready(EmbeddedFleet& fleet) {
 
 // Requests the next allocation if one is needed, and reports it. The job's folder stays; Slurm
 // decides about further attempts.
-int say_goodbye(const SlurmJob& slurm, const Farewell& farewell, const Turn& turn,
-                NextTurn& next_turn) {
-  if (farewell.requeue) next_turn.ask(turn);
+int report_leave(const SlurmJob& slurm, const LeaveDecision& leave_decision,
+                 const Allocation& allocation, NextAllocation& next_allocation) {
+  if (leave_decision.requeue) next_allocation.request(allocation);
   warn(absl::StrCat("Slurm job ", slurm.id, " ",
-                    farewell.requeue     ? next_turn.outcome()
-                    : farewell.is_queued ? "was requeued by somebody else"
-                                         : absl::StrCat("is not queued again: ", farewell.reason)));
+                    leave_decision.requeue ? next_allocation.outcome()
+                    : leave_decision.is_queued
+                        ? "was requeued by somebody else"
+                        : absl::StrCat("is not queued again: ", leave_decision.reason)));
   return to_int(ExitCode::kPreempted);
 }
 
 // An error that another node, or the same node later, may not have.
-TurnEnd no_verdict(const absl::Status& status) { return {fail(status), Verdict::kNone}; }
+AllocationEnd unknown_error(const absl::Status& status) { return {fail(status), Verdict::kNone}; }
 
 // An error in the arguments, the config or the preflight check: every later allocation would have
 // it, too.
-TurnEnd of_the_input(const absl::Status& status) {
-  return {fail(status), absl::IsInvalidArgument(status) ? Verdict::kOfTheInput : Verdict::kNone};
+AllocationEnd input_error(const absl::Status& status) {
+  return {fail(status), absl::IsInvalidArgument(status) ? Verdict::kInput : Verdict::kNone};
 }
 
-TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
-               const SlurmSignals& signals, EmbeddedFleet& fleet, WorkerStep& step,
-               const RunFolder& folder) {
+AllocationEnd follow(const RunOptions& options, const SlurmJob& slurm, const RequestedJob& job,
+                     const SlurmSignals& signals, EmbeddedFleet& fleet, WorkerStep& step,
+                     const RunFolder& folder) {
   Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), news(STDERR_FILENO);
   LogPrinter printer(
@@ -136,62 +137,63 @@ TurnEnd follow(const RunOptions& options, const SlurmJob& slurm, const WantedJob
                             fleet.address()));
   absl::StatusOr<int> end = 0;
   v1::Job last;
-  std::optional<Farewell> farewell;
-  Turn turn;
-  const TurnsBy by = is_chain(options, slurm)   ? TurnsBy::kChain
-                     : options.slurm.no_requeue ? TurnsBy::kNobody
-                                                : TurnsBy::kRequeue;
+  std::optional<LeaveDecision> leave_decision;
+  Allocation allocation;
+  const AllocationSource by = is_chain(options, slurm)   ? AllocationSource::kChain
+                              : options.slurm.no_requeue ? AllocationSource::kNone
+                                                         : AllocationSource::kRequeue;
   // A chain has as many tasks as the user requested.
-  NextTurn next_turn(
+  NextAllocation next_allocation(
       slurm, job.spec.output_directory() + "/muster/slurm_turns.json", by,
-      options.slurm.turns_max.value_or(by == TurnsBy::kChain ? kTurnsMax : kTurnsDefault));
+      options.slurm.allocations_max.value_or(by == AllocationSource::kChain ? kAllocationsMax
+                                                                            : kAllocationsDefault));
   {
-    SlurmSession session({slurm, signals, fleet, step, printer, client, folder, next_turn,
+    SlurmSession session({slurm, signals, fleet, step, printer, client, folder, next_allocation,
                           std::chrono::seconds(options.slurm.leave_seconds)},
                          job.spec, job.saves);
     end = session.follow();
     last = session.job();
-    farewell = session.farewell();
-    turn = session.turn();
+    leave_decision = session.leave_decision();
+    allocation = session.allocation();
   }
   if (last.incident().id() != 0 && fleet.has_coordinator())
-    keep_incidents(fleet.address(), last.id(), folder, printer);
+    save_incidents(fleet.address(), last.id(), folder, printer);
   printer.finish();
-  TurnEnd result;
-  if (farewell) {
-    result = {say_goodbye(slurm, *farewell, turn, next_turn), Verdict::kOfTheJob};
+  AllocationEnd result;
+  if (leave_decision) {
+    result = {report_leave(slurm, *leave_decision, allocation, next_allocation), Verdict::kJob};
   } else {
     result.exit_code = end.ok() ? *end : fail(end.status());
-    result.verdict = end.ok() ? Verdict::kOfTheJob : Verdict::kNone;
+    result.verdict = end.ok() ? Verdict::kJob : Verdict::kNone;
     if (result.exit_code != 0)
       warn(absl::StrCat("exit code ", result.exit_code, "; logs are in ", folder.path()));
     // A failed task also counts as an allocation: the next task tries again.
-    if (by == TurnsBy::kChain && !ends_chain(result)) {
-      next_turn.ask(turn);
-      warn(absl::StrCat("Slurm job ", slurm.id, " ", next_turn.outcome()));
+    if (by == AllocationSource::kChain && !ends_chain(result)) {
+      next_allocation.request(allocation);
+      warn(absl::StrCat("Slurm job ", slurm.id, " ", next_allocation.outcome()));
     }
   }
-  if (next_turn.was_last()) result.verdict = Verdict::kOfItsTurns;
+  if (next_allocation.was_last()) result.verdict = Verdict::kAllocations;
   return result;
 }
 
-TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob& job,
-               const SlurmSignals& signals, RunFolder& folder) {
+AllocationEnd run_in(const RunOptions& options, const SlurmJob& slurm, const RequestedJob& job,
+                     const SlurmSignals& signals, RunFolder& folder) {
   const auto host = listen_host(slurm, options.slurm);
-  if (!host.ok()) return folder.discard(), no_verdict(host.status());
+  if (!host.ok()) return folder.discard(), unknown_error(host.status());
   auto preflight = start_preflight(job.spec, folder);
-  if (!preflight.ok()) return folder.discard(), no_verdict(preflight.status());
+  if (!preflight.ok()) return folder.discard(), unknown_error(preflight.status());
   CoordinatorOptions coordinator{.host = *host,
                                  .flags = {"--ignore-sigterm", "--cancel-grace-seconds",
                                            absl::StrCat(options.slurm.leave_seconds)},
-                                 .keeps_http_port = options.slurm.metrics_port.has_value()};
+                                 .reuses_http_port = options.slurm.metrics_port.has_value()};
   if (options.slurm.insecure) coordinator.flags.emplace_back("--insecure");
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
-  if (!fleet.ok()) return folder.discard(), no_verdict(fleet.status());
-  if (auto status = wait_until_ready(**fleet); !status.ok()) return no_verdict(status);
+  if (!fleet.ok()) return folder.discard(), unknown_error(fleet.status());
+  if (auto status = wait_until_ready(**fleet); !status.ok()) return unknown_error(status);
   const auto scrapes =
       scrape_folder(slurm, options.slurm, job.spec.output_directory() + "/prometheus");
-  if (!scrapes.ok()) return no_verdict(scrapes.status());
+  if (!scrapes.ok()) return unknown_error(scrapes.status());
   // Each job has its own coordinator, which numbers its jobs from 1.
   const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
   ScrapeTarget target(absl::StrCat(*scrapes, "/", scrape_owner(slurm).coordinator_file()),
@@ -202,16 +204,16 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   }
   auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
                         {folder.path(), job.spec.output_directory(), *scrapes});
-  if (!plan.ok()) return no_verdict(plan.status());
+  if (!plan.ok()) return unknown_error(plan.status());
   plan->scrape_folder = *scrapes;
   plan->scrape_owner = scrape_owner(slurm);
   plan->cluster = cluster;
   auto step = WorkerStep::start(*plan);
-  if (!step.ok()) return no_verdict(step.status());
+  if (!step.ok()) return unknown_error(step.status());
   if (preflight->has_value()) {
-    if (auto status = (*preflight)->result(); !status.ok()) return of_the_input(status);
+    if (auto status = (*preflight)->result(); !status.ok()) return input_error(status);
   }
-  const TurnEnd end = follow(options, slurm, job, signals, **fleet, **step, folder);
+  const AllocationEnd end = follow(options, slurm, job, signals, **fleet, **step, folder);
   // Nsight Systems writes its report after its program has ended.
   end_worker_step(slurm, options.slurm.profile.empty() ? Duration() : Duration(kReportTime));
   constexpr auto kStopGrace = std::chrono::milliseconds(1500);
@@ -219,15 +221,16 @@ TurnEnd run_in(const RunOptions& options, const SlurmJob& slurm, const WantedJob
   return end;
 }
 
-TurnEnd run_job(const RunOptions& options, const SlurmJob& slurm, const SlurmSignals& signals) {
+AllocationEnd run_job(const RunOptions& options, const SlurmJob& slurm,
+                      const SlurmSignals& signals) {
   if (is_chain(options, slurm)) {
-    if (auto status = check_chain(slurm, ask_slurm_job(slurm)); !status.ok())
-      return of_the_input(status);
+    if (auto status = check_chain(slurm, query_slurm_job(slurm)); !status.ok())
+      return input_error(status);
   }
-  const auto job = wanted_job(slurm, options.job);
-  if (!job.ok()) return of_the_input(job.status());
+  const auto job = requested_job(slurm, options.job);
+  if (!job.ok()) return input_error(job.status());
   auto folder = RunFolder::create(job->spec.output_directory());
-  if (!folder.ok()) return no_verdict(folder.status());
+  if (!folder.ok()) return unknown_error(folder.status());
   return run_in(options, slurm, *job, signals, **folder);
 }
 
@@ -236,14 +239,13 @@ int run(const RunOptions& options) {
   if (!signals.ok()) return fail(signals.status());
   const auto slurm = enter_slurm_job();
   if (!slurm.ok()) return fail(slurm.status());
-  const TurnEnd end = run_job(options, *slurm, *signals);
+  const AllocationEnd end = run_job(options, *slurm, *signals);
   if (!is_chain(options, *slurm) || !ends_chain(end)) return end.exit_code;
   const absl::Status status = cancel_waiting_tasks(*slurm);
   warn(status.ok()
-           ? absl::StrCat("the chain has ended: cancelled the pending tasks of ",
-                          slurm->array)
-           : absl::StrCat("cannot cancel the pending tasks of ", slurm->array,
-                          ": ", std::string(status.message())));
+           ? absl::StrCat("the chain has ended: cancelled the pending tasks of ", slurm->array)
+           : absl::StrCat("cannot cancel the pending tasks of ", slurm->array, ": ",
+                          std::string(status.message())));
   return end.exit_code;
 }
 

@@ -11,17 +11,17 @@
 
 #include "cli/incidents/incident_files.h"
 #include "cli/jobs/job_view.h"
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 #include "common/exit_code.h"
 
 namespace muster::cli {
 namespace {
 
-constexpr auto kLookPeriod = std::chrono::milliseconds(250);
+constexpr auto kPollPeriod = std::chrono::milliseconds(250);
 // Time for the last lines of ranks that have ended.
 constexpr auto kLogTail = std::chrono::seconds(5);
 // Added to the ranks' grace, for the coordinator to report their end.
-constexpr auto kTelling = std::chrono::seconds(15);
+constexpr auto kReportGrace = std::chrono::seconds(15);
 // A job that waits this long for nodes of its own allocation will not get them.
 constexpr auto kStarved = std::chrono::seconds(60);
 // Poll interval; slurmctld serves the whole cluster.
@@ -50,7 +50,7 @@ SlurmSession::SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool sav
              {.address = parts.fleet.address(),
               .on_incident =
                   [this](uint64_t incident) {
-                    (void)keep_incident(parts_.client, incident, parts_.folder);
+                    (void)save_incident(parts_.client, incident, parts_.folder);
                   }}),
       nodes_(nodes_of(parts.slurm, spec), {.address = parts.fleet.address()}),
       limit_(parts.slurm) {}
@@ -59,15 +59,15 @@ SlurmSession::~SlurmSession() {
   if (!watch_.logs_are_complete()) parts_.printer.give_up();
 }
 
-void SlurmSession::leave(Farewell farewell) {
-  if (!saves_ && farewell.requeue)
-    farewell = {false,
-                farewell.reason +
-                    "; without checkpoints another allocation would start from the beginning"};
-  farewell_ = std::move(farewell);
-  parts_.printer.news(absl::StrCat("the job is asked to leave: ", farewell_->reason));
-  told_ = monotonic_now();
-  leave_by_ = *told_ + parts_.leave_time + kTelling;
+void SlurmSession::leave(LeaveDecision leave_decision) {
+  if (!saves_ && leave_decision.requeue)
+    leave_decision = {
+        false, leave_decision.reason +
+                   "; without checkpoints another allocation would start from the beginning"};
+  leave_decision_ = std::move(leave_decision);
+  parts_.printer.news(absl::StrCat("the job is asked to leave: ", leave_decision_->reason));
+  asked_to_leave_at_ = monotonic_now();
+  leave_by_ = *asked_to_leave_at_ + parts_.leave_time + kReportGrace;
   const v1::Job last = watch_.job();
   if (last.id() == 0 || watch_.has_ended()) return;
   const auto now = parts_.client.get_job(last.id());  // the watched job has no steps of ranks
@@ -75,32 +75,34 @@ void SlurmSession::leave(Farewell farewell) {
   watch_.cancel();
 }
 
-Turn SlurmSession::turn() const {
+Allocation SlurmSession::allocation() const {
   return {.step = std::max(step_, highest_step(watch_.job())),
-          .lasted = told_.value_or(monotonic_now()) - began_,
+          .lasted = asked_to_leave_at_.value_or(monotonic_now()) - began_,
           .counts = !is_program_};
 }
 
 // Slurm kills everything that has not left within KillWait, including the script, and requeues
 // nothing that its time limit ended. So the request is sent now.
-void SlurmSession::hear_of_the_end() {
-  const SlurmJobState state = ask_slurm_job(parts_.slurm);
-  if (!farewell_->requeue || !is_being_ended(state) || !farewell_of(parts_.slurm, state).requeue)
+void SlurmSession::handle_end() {
+  const SlurmJobState state = query_slurm_job(parts_.slurm);
+  if (!leave_decision_->requeue || !is_being_ended(state) ||
+      !decide_leave(parts_.slurm, state).requeue)
     return;
   advise(/*saved=*/false);
-  parts_.next_turn.ask(turn());
+  parts_.next_allocation.request(allocation());
 }
 
 void SlurmSession::advise(bool saved) {
   if (!lead_seconds_) return;
-  const auto took = std::chrono::ceil<std::chrono::seconds>(monotonic_now() - *told_).count();
+  const auto took =
+      std::chrono::ceil<std::chrono::seconds>(monotonic_now() - *asked_to_leave_at_).count();
   const std::string advice = lead_advice(*std::exchange(lead_seconds_, {}), took, saved);
   if (!advice.empty()) parts_.printer.news(advice);
 }
 
-void SlurmSession::leave_in_time() {
+void SlurmSession::leave_before_limit() {
   leave({true, "SIGUSR1: its time limit is near"});
-  const SlurmJobState state = ask_slurm_job(parts_.slurm);
+  const SlurmJobState state = query_slurm_job(parts_.slurm);
   if (state.run_seconds && state.limit_seconds && saves_)
     lead_seconds_ = std::max<int64_t>(*state.limit_seconds - *state.run_seconds, 0);
 }
@@ -110,18 +112,19 @@ void SlurmSession::take_signals() {
     if (signo == SIGINT && was_interrupted_) leave_by_ = monotonic_now();
     was_interrupted_ = was_interrupted_ || signo == SIGINT;
     if (watch_.has_ended()) continue;
-    if (farewell_) {
-      if (signo == SIGTERM) hear_of_the_end();
+    if (leave_decision_) {
+      if (signo == SIGTERM) handle_end();
     } else if (signo == SIGUSR1) {
-      const std::string early = limit_.hear();
+      const std::string early = limit_.on_signal();
       if (early.empty())
-        leave_in_time();
+        leave_before_limit();
       else
         parts_.printer.news(early);
     } else if (signo == SIGTERM) {
-      const SlurmJobState state = ask_slurm_job(parts_.slurm);
-      leave(farewell_of(parts_.slurm, state));
-      if (farewell_->requeue && is_being_ended(state)) parts_.next_turn.ask(turn());
+      const SlurmJobState state = query_slurm_job(parts_.slurm);
+      leave(decide_leave(parts_.slurm, state));
+      if (leave_decision_->requeue && is_being_ended(state))
+        parts_.next_allocation.request(allocation());
     } else {
       leave({false, "interrupted"});
     }
@@ -130,20 +133,22 @@ void SlurmSession::take_signals() {
 
 // On preemption Slurm signals the steps and not the batch script: leaving workers are its first
 // sign.
-void SlurmSession::look_at_workers() {
+void SlurmSession::poll_workers() {
   for (const std::string& news : nodes_.take_news()) parts_.printer.news(news);
-  if (!parts_.step.runs_alone() && (nodes_.launched() || farewell_)) parts_.step.let_srun_go();
+  if (!parts_.step.runs_alone() && (nodes_.launched() || leave_decision_))
+    parts_.step.release_srun();
   const v1::Job job = watch_.job();
   const Instant now = monotonic_now();
   // A queued job that has enough nodes is in its backoff before a restart.
-  if (farewell_ || job.state() != v1::QUEUED || !nodes_.too_few()) return starved_since_.reset();
-  if (!starved_since_) starved_since_ = ask_for_workers_at_ = now;
-  if (nodes_.staying() == 0 && now >= *ask_for_workers_at_) {
+  if (leave_decision_ || job.state() != v1::QUEUED || !nodes_.too_few())
+    return starved_since_.reset();
+  if (!starved_since_) starved_since_ = query_workers_at_ = now;
+  if (nodes_.staying() == 0 && now >= *query_workers_at_) {
     // A restarted coordinator has no workers for a moment.
-    ask_for_workers_at_ = now + kStepPeriod;
+    query_workers_at_ = now + kStepPeriod;
     if (workers_have_ended(parts_.slurm)) {
-      if (auto farewell = farewell_of_workers(parts_.slurm, ask_slurm_job(parts_.slurm)))
-        return leave(*std::move(farewell));
+      if (auto leave_decision = decide_workers_leave(parts_.slurm, query_slurm_job(parts_.slurm)))
+        return leave(*std::move(leave_decision));
       fault_ = absl::UnavailableError(
           "every worker has ended, although Slurm neither ends nor preempts the job");
       return;
@@ -157,7 +162,7 @@ void SlurmSession::look_at_workers() {
 bool SlurmSession::is_done() {
   const Instant now = monotonic_now();
   if (leave_by_ && now >= *leave_by_) return true;
-  if (farewell_ && watch_.job().id() == 0) return true;  // there is nothing to save yet
+  if (leave_decision_ && watch_.job().id() == 0) return true;  // there is nothing to save yet
   if (!watch_.has_ended()) return false;
   if (!logs_by_) logs_by_ = now + kLogTail;
   return watch_.logs_are_complete() || now >= *logs_by_;
@@ -168,7 +173,7 @@ void SlurmSession::wait_for_news() {
   std::array<pollfd, 3> fds = {
       pollfd{parts_.signals.fd(), POLLIN, 0}, pollfd{watch_.event_fd(), POLLIN, 0},
       pollfd{has_ended ? -1 : parts_.fleet.coordinator().pidfd(), POLLIN, 0}};
-  poll(fds.data(), fds.size(), static_cast<int>(kLookPeriod.count()));
+  poll(fds.data(), fds.size(), static_cast<int>(kPollPeriod.count()));
   watch_.take_event();
 }
 
@@ -178,7 +183,7 @@ absl::Status SlurmSession::trouble() {
   absl::Status status = parts_.fleet.mend(notes);
   for (const std::string& note : notes) parts_.printer.news(note);
   if (status.ok()) status = fault_;
-  if (status.ok() && !farewell_) status = parts_.step.health();
+  if (status.ok() && !leave_decision_) status = parts_.step.health();
   if (status.ok()) status = watch_.trouble();
   return status;
 }
@@ -188,15 +193,15 @@ absl::StatusOr<int> SlurmSession::follow() {
     wait_for_news();
     take_signals();
     if (watch_.has_ended()) continue;
-    if (!farewell_ && limit_.is_due(monotonic_now())) leave_in_time();
-    look_at_workers();
+    if (!leave_decision_ && limit_.is_due(monotonic_now())) leave_before_limit();
+    poll_workers();
     if (absl::Status status = trouble(); !status.ok()) return status;
   }
   const v1::Job job = watch_.job();
   advise(/*saved=*/watch_.has_ended());
   // The job had finished when it was asked to leave.
-  if (job.state() == v1::SUCCEEDED || job.state() == v1::FAILED) farewell_.reset();
-  return farewell_ ? to_int(ExitCode::kPreempted) : job.exit_code();
+  if (job.state() == v1::SUCCEEDED || job.state() == v1::FAILED) leave_decision_.reset();
+  return leave_decision_ ? to_int(ExitCode::kPreempted) : job.exit_code();
 }
 
 }  // namespace muster::cli

@@ -7,13 +7,13 @@
 #include <absl/status/statusor.h>
 
 #include "cli/jobs/log_printer.h"
-#include "cli/run/embedded.h"
+#include "cli/run/embedded_fleet.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/run_watch.h"
+#include "cli/slurm/slurm_allocations.h"
 #include "cli/slurm/slurm_limit.h"
 #include "cli/slurm/slurm_nodes.h"
 #include "cli/slurm/slurm_setup.h"
-#include "cli/slurm/slurm_turns.h"
 
 namespace muster::cli {
 
@@ -27,7 +27,7 @@ class SlurmSession {
     LogPrinter& printer;
     Client& client;
     const RunFolder& folder;
-    NextTurn& next_turn;
+    NextAllocation& next_allocation;
     Duration leave_time;  // grace of the ranks
   };
   // All of `parts` must outlive it. `saves`: the job writes checkpoints, so that a requeue is
@@ -42,20 +42,20 @@ class SlurmSession {
   v1::Job job() const { return watch_.job(); }
   // For a job that was asked to leave: whether it is requeued. nullopt for a job that ended by
   // itself.
-  const std::optional<Farewell>& farewell() const { return farewell_; }
+  const std::optional<LeaveDecision>& leave_decision() const { return leave_decision_; }
   // Returns what is known of this allocation so far.
-  Turn turn() const;
+  Allocation allocation() const;
 
  private:
   void wait_for_news();
   void take_signals();
   // Handles the near time limit.
-  void leave_in_time();
-  void look_at_workers();
+  void leave_before_limit();
+  void poll_workers();
   // Asks the ranks to save and leave.
-  void leave(Farewell farewell);
+  void leave(LeaveDecision leave_decision);
   // Handles SIGTERM after they were asked.
-  void hear_of_the_end();
+  void handle_end();
   void advise(bool saved);
   bool is_done();
   absl::Status trouble();
@@ -67,15 +67,15 @@ class SlurmSession {
   RunWatch watch_;
   SlurmNodes nodes_;
   LimitWarning limit_;
-  std::optional<Farewell> farewell_;
+  std::optional<LeaveDecision> leave_decision_;
   absl::Status fault_;               // error when all workers ended by themselves
   std::optional<Instant> leave_by_;  // the rest is not waited for after this
   std::optional<Instant> logs_by_;
   std::optional<Instant> starved_since_;
-  std::optional<Instant> ask_for_workers_at_;
-  std::optional<Instant> told_;          // when it was asked to leave
-  std::optional<int64_t> lead_seconds_;  // from SIGUSR1 to the time limit
-  int64_t step_ = -1;                    // the highest step when it was asked to leave
+  std::optional<Instant> query_workers_at_;
+  std::optional<Instant> asked_to_leave_at_;  // when it was asked to leave
+  std::optional<int64_t> lead_seconds_;       // from SIGUSR1 to the time limit
+  int64_t step_ = -1;                         // the highest step when it was asked to leave
   bool was_interrupted_ = false;
 };
 

@@ -17,7 +17,7 @@
 #include <absl/strings/str_split.h>
 
 #include "cli/run/run_command.h"
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 #include "cli/terminal/terminal.h"
 #include "common/errno_status.h"
 #include "daemon/help.h"
@@ -65,7 +65,7 @@ absl::Status reachable_by_others(const std::string& where) {
 }
 
 absl::StatusOr<std::string> address_of_node(const SlurmJob& job) {
-  const auto nodes = ask_slurm_nodes(job.node);
+  const auto nodes = query_slurm_nodes(job.node);
   if (!nodes.ok()) return nodes.status();
   for (const SlurmNode& node : *nodes)
     if (node.name == job.node && !node.address.empty()) return node.address;
@@ -104,11 +104,11 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
   command.add_flag("--no-requeue", options.no_requeue,
                    "Do not requeue the job: exit with 75 after a checkpoint");
   daemon::add_count(
-      command, "--max-turns", options.turns_max,
+      command, "--max-turns", options.allocations_max,
       absl::StrCat(
           "Number of starts of the job in total, after which it is not requeued (default: ",
-          kTurnsDefault, "; for a chain the number of its tasks)"),
-      1, kTurnsMax);
+          kAllocationsDefault, "; for a chain the number of its tasks)"),
+      1, kAllocationsMax);
   daemon::add_count(
       command, "--leave-seconds", options.leave_seconds,
       "Grace for ranks to save a checkpoint and leave, in seconds; Slurm may grant less", 1,
@@ -121,7 +121,7 @@ absl::StatusOr<SlurmJob> enter_slurm_job() {
   if (!job.ok()) return job;
   // A job that an array task has submitted inherits the array's variables.
   const char* number = std::getenv("SLURM_JOB_ID");
-  if (number != nullptr && job->id != number && ask_slurm_job(*job).id != number) {
+  if (number != nullptr && job->id != number && query_slurm_job(*job).id != number) {
     job->id = number;
     job->array.clear();
   }
@@ -201,7 +201,7 @@ absl::StatusOr<std::string> scrape_folder(const SlurmJob& job, const SlurmOption
   const std::string path = std::filesystem::absolute(
       options.metrics_folder.empty() ? folder : options.metrics_folder, error);
   if (auto status = daemon::make_writable_directory(path); !status.ok()) return status;
-  const auto removed = remove_dead_targets(path, scrape_owner(job), ask_started_jobs);
+  const auto removed = remove_dead_targets(path, scrape_owner(job), query_started_jobs);
   if (!removed.ok()) {
     warn(absl::StrCat("addresses in ", path,
                       " may belong to finished jobs: ", std::string(removed.status().message())));

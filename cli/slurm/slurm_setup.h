@@ -12,9 +12,9 @@
 #include <absl/status/statusor.h>
 
 #include "cli/scrape_target.h"
+#include "cli/slurm/slurm_allocations.h"
 #include "cli/slurm/slurm_job.h"
 #include "cli/slurm/slurm_step.h"
-#include "cli/slurm/slurm_turns.h"
 #include "common/time.h"
 
 namespace muster::cli {
@@ -30,8 +30,8 @@ struct SlurmOptions {
   std::optional<int32_t> metrics_port;
   std::string metrics_folder;
   int32_t leave_seconds = 600;
-  // unset: kTurnsDefault, and for a chain the number of its tasks
-  std::optional<int32_t> turns_max;
+  // unset: kAllocationsDefault, and for a chain the number of its tasks
+  std::optional<int32_t> allocations_max;
 };
 
 void add_slurm_options(CLI::App& command, SlurmOptions& options);

@@ -95,7 +95,7 @@ absl::Status WorkerStep::health() {
       said.empty() ? "" : ":\n", said));
 }
 
-void WorkerStep::let_srun_go() {
+void WorkerStep::release_srun() {
   if (srun_ == nullptr) return;
   const std::vector<pid_t> helpers = children_of(srun_->pid());
   if (helpers.empty()) return;  // an undetected helper would cancel the step

@@ -59,7 +59,7 @@ class WorkerStep {
   absl::Status health();
   // Kills srun's helper and then srun, which leaves the step running. Does nothing if the helper is
   // not found.
-  void let_srun_go();
+  void release_srun();
   bool runs_alone() const { return srun_ == nullptr; }
 
  private:

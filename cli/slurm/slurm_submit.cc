@@ -12,7 +12,7 @@
 #include "cli/run/preflight.h"
 #include "cli/run/run_command.h"
 #include "cli/slurm/slurm.h"
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 #include "cli/slurm/slurm_queue.h"
 #include "cli/slurm/slurm_script.h"
 #include "cli/slurm/slurm_setup.h"
@@ -77,7 +77,7 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
   if (slurm.no_requeue) words.emplace_back("--no-requeue");
   if (options.plan.chain > 1) words.emplace_back("--chain");
   add_words(words, {"--leave-seconds", absl::StrCat(slurm.leave_seconds)});
-  add_number("--max-turns", slurm.turns_max);
+  add_number("--max-turns", slurm.allocations_max);
   if (job.is_program()) {
     words.emplace_back("--");
     const auto program = nlohmann::json::parse(job.program, nullptr, /*allow_exceptions=*/false);

@@ -54,7 +54,7 @@ constexpr auto kPortTime = std::chrono::minutes(1);
 
 // Publishes the address of the worker's page for Prometheus once the worker has written its port
 // file. Returns true when that is done.
-bool tell_port(const std::string& port_file, const std::string& host, ScrapeTarget& target) {
+bool publish_port(const std::string& port_file, const std::string& host, ScrapeTarget& target) {
   std::ifstream file(port_file);
   const auto ports = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!ports.is_object() || !ports.contains("http_port")) return false;
@@ -164,7 +164,7 @@ int run_worker(const WorkerOptions& options) {
   const Instant ports_by = monotonic_now() + kPortTime;
   bool looks = options.metrics_port.has_value();
   while (true) {
-    looks = looks && !tell_port(folder->path() + "/ports.json", *address, target) &&
+    looks = looks && !publish_port(folder->path() + "/ports.json", *address, target) &&
             monotonic_now() < ports_by;
     const auto end = (*worker)->wait(looks ? std::chrono::milliseconds(250)
                                            : std::chrono::milliseconds(3'600'000));

@@ -85,7 +85,7 @@ void ProgressBar::update(Progress progress, Instant now) {
   if (is_hidden_ || (!is_new && now - shown_at_ < kRedrawInterval)) return;
   draw(now);
   if (!refresher_.joinable()) {
-    refresher_ = std::jthread([this](const std::stop_token& stop) { keep_fresh(stop); });
+    refresher_ = std::jthread([this](const std::stop_token& stop) { refresh_loop(stop); });
   }
 }
 
@@ -111,7 +111,7 @@ void ProgressBar::draw(Instant now) {
   is_drawn_ = true;
 }
 
-void ProgressBar::keep_fresh(const std::stop_token& stop) {
+void ProgressBar::refresh_loop(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
     stopping_.wait_for(lock, stop, kRefreshInterval, [] { return false; });

@@ -49,7 +49,7 @@ class ProgressBar {
  private:
   void draw(Instant now);
   void print(Instant now);
-  void keep_fresh(const std::stop_token& stop);
+  void refresh_loop(const std::stop_token& stop);
 
   Output& output_;
   const std::string what_;

@@ -1,4 +1,4 @@
-// muster convert, in muster-text: a model from one program's files to another's.
+// muster convert, in muster-text: converts a model from one program's file format to another's.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using trainer::ConvertTarget;
 using trainer::ParameterFormat;
 using trainer::StoredType;
 
-// "5GB", "500MB", "64KB", "2GiB", "1000": bytes. Hugging Face's units: GB is 10^9.
+// Parses "5GB", "500MB", "64KB", "2GiB" or "1000" into bytes; as for Hugging Face, GB is 10^9.
 absl::StatusOr<int64_t> parse_size(const std::string& text) {
   struct Unit {
     std::string_view name;

@@ -1,7 +1,7 @@
 // muster debug step: the results of one training step, for comparison with another implementation.
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
-#include "cli/run/become_trainer.h"
+#include "cli/run/exec_trainer.h"
 #include "cli/terminal/terminal.h"
 #include "jobspec/resolve_step.h"
 
@@ -27,7 +27,7 @@ int step(const StepArguments& arguments) {
                                     "--folder",       arguments.folder, "--tokens",
                                     arguments.tokens, "--out",          arguments.out};
   if (arguments.json) words.push_back("--json");
-  return fail(become_trainer(std::move(words)));
+  return fail(exec_trainer(std::move(words)));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
-#include "cli/run/become_trainer.h"
+#include "cli/run/exec_trainer.h"
 #include "cli/terminal/terminal.h"
 #include "daemon/help.h"
 
@@ -104,7 +104,7 @@ int decode(const DecodeArguments& arguments) {
   std::vector<std::string> words = {"decode"};
   for (const auto& [name, value] : options) words.insert(words.end(), {name, value});
   if (arguments.json) words.push_back("--json");
-  return fail(become_trainer(std::move(words)));
+  return fail(exec_trainer(std::move(words)));
 }
 
 }  // namespace

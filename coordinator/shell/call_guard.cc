@@ -76,7 +76,7 @@ grpc::Status CallGuard::Process(const InputMetadata& metadata, grpc::AuthContext
   if (!needed) return grpc::Status::OK;
   if (!value.starts_with(kBearer)) {
     return refused(grpc::StatusCode::UNAUTHENTICATED,
-                   "this coordinator wants a token: give its file with --token-file");
+                   "this coordinator requires a token: give its file with --token-file");
   }
   const auto role = tokens_->role_of(value.substr(kBearer.size()), monotonic_now());
   if (!role) {

@@ -234,8 +234,9 @@ StorageBatch CoreLoop::batch_of(const ActionList& actions) const {
 absl::Status CoreLoop::persist(const StorageBatch& batch) {
   absl::Status status = storage_.commit(batch);
   if (!absl::IsResourceExhausted(status)) return status;
-  spdlog::error("{}; until there is room nothing is decided or answered, and what runs goes on",
-                std::string(status.message()));
+  spdlog::error(
+      "{}; until there is space nothing is decided or answered, and running ranks continue",
+      std::string(status.message()));
   while (absl::IsResourceExhausted(status) && !queue_.wait_until_closed(kFullDiskRetry))
     status = storage_.commit(batch);
   if (status.ok()) spdlog::warn("the state is stored again");

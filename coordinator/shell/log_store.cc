@@ -27,7 +27,8 @@ constexpr size_t kFillBytesMax = 64 << 10;  // per write when a gap is filled
 constexpr size_t kAttemptsOwnedMax = 4;
 
 absl::Status not_ours(JobId job) {
-  return absl::NotFoundError(absl::StrCat("job ", job.value(), " was not started from here"));
+  return absl::NotFoundError(
+      absl::StrCat("job ", job.value(), " was not started by this coordinator"));
 }
 
 class File {
@@ -122,7 +123,7 @@ absl::Status LogStore::check_writer(const JobLogs& logs, const LogWriter& writer
       absl::StrCat("job ", job.value(), " attempt ", attempt.value(), " rank ", rank.value());
   if (attempt == Attempt(0) || attempt > logs.scope.newest_attempt || rank < Rank(0) ||
       rank.value() >= logs.scope.ranks) {
-    return absl::NotFoundError(absl::StrCat(launch, " was not started from here"));
+    return absl::NotFoundError(absl::StrCat(launch, " was not started by this coordinator"));
   }
   if (const auto owners = logs.owners.find(attempt); owners != logs.owners.end()) {
     const auto owner =
@@ -130,8 +131,8 @@ absl::Status LogStore::check_writer(const JobLogs& logs, const LogWriter& writer
                          [](const OwnedRanks& ranks, Rank r) { return ranks.last < r; });
     if (owner != owners->second.end() && owner->writer == writer) return absl::OkStatus();
   }
-  return absl::PermissionDeniedError(
-      absl::StrCat(launch, " was not placed on this life of worker ", writer.worker.value()));
+  return absl::PermissionDeniedError(absl::StrCat(
+      launch, " was not placed on this incarnation of worker ", writer.worker.value()));
 }
 
 void LogStore::set_scope(JobId job, const LogScope& scope,

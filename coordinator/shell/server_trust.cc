@@ -64,10 +64,10 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
   const bool knows_callers = !trust.tls_client_ca.empty() || !trust.token_dir.empty();
   return daemon::check_exposure(
       "--listen", listen, insecure || knows_callers,
-      trust.has_tls() ? "nobody has to say who he is; give --token-dir or --tls-client-ca, too, or "
-                        "say --insecure if the network is trusted"
+      trust.has_tls() ? "callers need no credentials; give --token-dir or --tls-client-ca, too, or "
+                        "pass --insecure if the network is trusted"
                       : "there is no transport security; give --tls-cert, --tls-key and "
-                        "--token-dir, or say --insecure if the network is trusted");
+                        "--token-dir, or pass --insecure if the network is trusted");
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(

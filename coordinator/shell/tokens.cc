@@ -136,9 +136,9 @@ void Tokens::refresh(Instant now) {
   TokenTable table = TokenTable::reread(folder_, table_, status);
   const std::string trouble(status.message());
   if (!trouble.empty() && trouble != trouble_)
-    spdlog::warn("some tokens are as they were: {}", trouble);
+    spdlog::warn("some tokens are unchanged: {}", trouble);
   if (table != table_) {
-    spdlog::info("tokens are read anew from {}", folder_);
+    spdlog::info("tokens are read again from {}", folder_);
     table_ = std::move(table);
   }
   trouble_ = trouble;

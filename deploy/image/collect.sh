@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The image's folder: Muster's programs with the libraries that they want in /opt/muster, and beside it what a process needs of a system.
+# Collects the image's files: Muster's programs with their libraries in /opt/muster, and the parts of a system that a process needs.
 #
 #   deploy/image/collect.sh BIN ROOT [CUDA]
 #
-# BIN has the programs, built on this system, and ../lib of it the NCCL profiler plugin; ROOT is made; CUDA is deploy/install-cuda.sh's folder. /opt/muster can be moved and copied as a whole: programs look for their
-# libraries in ../lib. Of this system's C library, which no program can bring along into another image, there is a copy outside of it.
+# BIN has the programs, built on this system, and ../lib the NCCL profiler plugin; ROOT is created; CUDA is deploy/install-cuda.sh's folder. /opt/muster can be moved and copied as a whole: programs look for their
+# libraries in ../lib. A copy of this system's C library is outside of it, because programs cannot take it along into another image.
 set -euo pipefail
 
 fail() { echo "deploy/image/collect.sh: $1" >&2; exit 2; }
@@ -14,7 +14,7 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 programs=(muster muster-text muster-coordinator muster-worker muster-trainer)
 for program in patchelf strip ldd python3; do command -v "$program" > /dev/null || fail "no $program here"; done
 for program in "${programs[@]}"; do [ -x "$bin/$program" ] || fail "$bin has no $program"; done
-# Opened by NCCL in other people's programs, with their C++ library: it looks for none of ours.
+# NCCL opens the plugin in users' programs, with their C++ library; it needs none of our libraries.
 plugin=$bin/../lib/libmuster-nccl-profiler.so
 [ -f "$plugin" ] || fail "there is no $plugin"
 if [ -e "$root" ]; then fail "$root is there already"; fi
@@ -31,11 +31,11 @@ is_system() {
   return 1
 }
 wanted_by() { ldd "$@" | sed -nE 's/.* => (\/[^ ]*) \(0x.*/\1/p; s/^[[:space:]]*(\/[^ ]*ld-linux[^ ]*) \(0x.*/\1/p' | sort -u; }
-# GPU libraries are opened by name at run time, and what they want lies beside them.
+# GPU libraries are opened by name at run time, and their dependencies are beside them.
 gpu=()
 if [ -n "$cuda" ]; then
   for library in "$cuda"/nvidia/*/lib/lib*.so.*; do
-    [ -e "$library" ] || continue  # the pattern itself, where nothing matches it
+    [ -e "$library" ] || continue  # the pattern itself if nothing matches
     case ${library##*/} in *.alt.* | *stub*) ;; *) gpu+=("$library") ;; esac
   done
   [ ${#gpu[@]} -gt 0 ] || fail "$cuda has no libraries"
@@ -51,7 +51,7 @@ for library in "${files[@]}"; do
   fi
 done
 for library in ${gpu[@]+"${gpu[@]}"}; do cp -L "$library" "$home/lib/"; done
-# Names are looked up by the C library, which opens this one when it has to.
+# The C library opens these to resolve names.
 for name in libresolv.so.2 libnss_dns.so.2 libnss_files.so.2; do
   found=$(ldconfig -p | sed -nE "s/.*$name .*=> (.*)/\1/p" | head -n 1)
   if [ -n "$found" ]; then mkdir -p "$root$(dirname "$found")" && cp -L "$found" "$root$found"; fi
@@ -69,7 +69,7 @@ printf 'root:x:0:\nmuster:x:64000:\n' > "$root/etc/group"
 printf 'hosts: files dns\n' > "$root/etc/nsswitch.conf"
 if [ -f /etc/ssl/certs/ca-certificates.crt ]; then cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"; fi
 chmod 1777 "$root/tmp"
-# A folder of root's own when the image is made without root: then whoever makes it is its user.
+# The folder cannot change its owner if the image is built without root.
 chown 64000:64000 "$root/var/lib/muster" 2> /dev/null || chmod 0777 "$root/var/lib/muster"
 "$source/deploy/image/sbom.py" "$root" "$home/share/muster/sbom.spdx.json" "${files[@]}" ${gpu[@]+"${gpu[@]}"}
 du -sh "$root" | sed 's/\t.*/ in the image/'

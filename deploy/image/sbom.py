@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what is in the image as SPDX 2.3: Muster, each package of the distribution that a library is from, and NVIDIA's wheels.
+"""Writes the contents of the image as SPDX 2.3: Muster, each package of the distribution that a library is from, and NVIDIA's wheels.
 
 Usage: deploy/image/sbom.py ROOT OUTPUT LIBRARY…     ROOT is the image's folder; LIBRARY is where each one was copied from
 """

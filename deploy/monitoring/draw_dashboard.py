@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a dashboard's panels, with the data that a Prometheus has now, as one SVG: to look at a dashboard where there is no Grafana.
+"""Draws a dashboard's panels, with the data that a Prometheus has now, as one SVG: for viewing a dashboard without Grafana.
 
   deploy/monitoring/draw_dashboard.py deploy/monitoring/dashboards/job.json --prometheus http://127.0.0.1:9090 --job 7 --out job.svg
 
@@ -19,7 +19,7 @@ BACKGROUND, PANEL, TEXT, DIM, GRID = "#111217", "#181b1f", "#d8d9da", "#8e8e8e",
 COLOURS = ["#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#f2495c", "#b877d9", "#37872d", "#8ab8ff", "#ffa6b0", "#c8f2c2"]
 INCIDENT = "#e02f44"
 ROWS_MAX, LEGEND_MAX = 12, 6
-TICKS = 4  # about so many on an axis
+TICKS = 4  # approximate number on an axis
 
 
 def ask(url, **parameters):
@@ -64,7 +64,7 @@ def ticks(low, high):
 
 
 def stacked(series):
-    """Each on top of those before it, as far as those have a value at that time."""
+    """Stacks each series on the previous ones, as far as those have a value at that time."""
     height = {}
     for name, points in series:
         for at, value in points:
@@ -157,7 +157,7 @@ class Picture:
         marks = ticks(low, high)
         low, high = marks[0], marks[-1]
         self.axes((x, y + 4, width, height), marks, unit)
-        # Of those that lie on each other the first is seen: what is stacked on it is nothing.
+        # The first of coinciding series is visible: those stacked on it are zero.
         for i, (name, points) in reversed(list(enumerate(series))):
             colour = COLOURS[i % len(COLOURS)]
             path, last = [], None
@@ -239,14 +239,14 @@ class Picture:
             column = "Value" if len(panel["targets"]) == 1 else f"Value #{chr(ord('A') + i)}"
             for one in self.instant(target):
                 metric = one["metric"]
-                # As Grafana merges: with the row that says nothing else of any label.
+                # As in Grafana: merge with a row that contradicts no label.
                 row = next((row for row in rows if i not in row["of"] and all(row["labels"].get(k, v) == v for k, v in metric.items())), None)
                 if row is None:
                     row = {"labels": {}, "of": set(), "shown": {}}
                     rows.append(row)
                 row["labels"].update(metric)
                 row["of"].add(i)
-                # Whose coordinator a job is stands on top of the page.
+                # The coordinator of a job is at the top of the page.
                 row["shown"].update({k: v for k, v in metric.items() if k not in excluded and (k != "instance" or "job_id" not in metric)})
                 if column not in excluded:
                     row["shown"][renamed.get(column, column)] = shown(float(one["value"][1]), units.get(renamed.get(column, column), "short"))

@@ -15,8 +15,8 @@ WIDTH = 24
 DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 CLUSTER = 'cluster=~"$cluster"'
 COORDINATOR = f'{CLUSTER}, instance=~"$instance"'
-JOB = f'{COORDINATOR}, job_id=~"$job_id"'  # as its coordinator tells of it
-RANKS = f'{CLUSTER}, job_id=~"$job_id"'  # as its workers do
+JOB = f'{COORDINATOR}, job_id=~"$job_id"'  # in the coordinator's metrics
+RANKS = f'{CLUSTER}, job_id=~"$job_id"'  # in the workers' metrics
 RUNNING = 'state=~"running|suspect|dumping"'
 
 
@@ -64,7 +64,7 @@ def lines(title, *targets, **more):
 
 
 def rank_rows(title, expr, unit, **more):
-    """A row a rank, a column a moment, the value as the colour: works for every number of series, which Grafana's heat map of buckets does not."""
+    """A row per rank, a column per moment, the value as colour: works for any number of series, unlike Grafana's heat map of buckets."""
     result = panel("status-history", title, query(expr, "{{rank}}"), unit=unit, width=24, height=9,
                    options={"showValue": "never", "rowHeight": 0.9, "colWidth": 1, "legend": {"showLegend": False}}, **more)
     result["fieldConfig"]["defaults"]["color"] = {"mode": "continuous-BlYlRd"}
@@ -90,7 +90,7 @@ def only_link(title, url):
 
 
 HERE = "${__url_time_range}&var-datasource=${datasource}&${cluster:queryparam}&${instance:queryparam}"
-# Numbers of jobs are a coordinator's own: a row leads to the job of its coordinator.
+# Job numbers are unique per coordinator: a row links to the job of its coordinator.
 OF_ROW = "${__url_time_range}&var-datasource=${datasource}&${cluster:queryparam}&var-instance=${__data.fields.instance}&var-job_id=${__data.fields.job_id}"
 JOB_LINK = only_link("Job", f"/d/muster-job?{OF_ROW}")
 INCIDENT_LINK = only_link("Incidents of the job", f"/d/muster-incidents?{OF_ROW}")
@@ -248,7 +248,7 @@ DASHBOARDS = {"fleet": ("Muster fleet", fleet, False), "job": ("Muster job", job
 
 
 def laid_out(panels):
-    """Left to right, a new row when one is full."""
+    """Places panels from left to right, with a new row when one is full."""
     x = y = tallest = 0
     for number, one in enumerate(panels, 1):
         place = one["gridPos"]
@@ -262,7 +262,7 @@ def laid_out(panels):
 
 def variables(of_job):
     result = [{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "hide": 0}]
-    # Who has no such label is of all clusters.
+    # Series without the label belong to all clusters.
     values = [("cluster", "Cluster", "label_values(muster_coordinator_leader, cluster)", 1, ".*"),
               ("instance", "Coordinator", f"label_values(muster_coordinator_leader{{{CLUSTER}}}, instance)", 1, ".+")]
     if of_job:

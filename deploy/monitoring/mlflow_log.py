@@ -25,7 +25,7 @@ DELAY_MAX_SECONDS = 60
 
 class Server:
     def __init__(self, uri, is_patient):
-        self.is_patient = is_patient  # waits for a server that is away, however long
+        self.is_patient = is_patient  # waits for an unreachable server without a limit
         self.base = uri.rstrip("/") + "/api/2.0/mlflow/"
         self.token = os.environ.get("MLFLOW_TRACKING_TOKEN")
 
@@ -82,7 +82,7 @@ class Logger:
         return self.state["runs"][name]
 
     def log_new_lines(self):
-        """How many lines were logged."""
+        """Returns how many lines were logged."""
         lines = 0
         with open(self.path, "rb") as file:
             file.seek(self.state["offset"])

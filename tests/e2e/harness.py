@@ -79,7 +79,7 @@ def command_line(pid):
 
 
 def forbid_tracing():
-    """Of this process and its children, as a container's seccomp profile does: ptrace and process_vm_readv are refused."""
+    """Denies ptrace and process_vm_readv to this process and its children, as a container's seccomp profile does."""
     libc = ctypes.CDLL(None, use_errno=True)
     ptrace, read_memory = (101, 310) if platform.machine() == "x86_64" else (117, 270)
     load, if_equal, give, allowed, refused = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000 | errno.EPERM
@@ -112,7 +112,7 @@ class MusterTest(unittest.TestCase):
         self.assertEqual(left, [], "processes outlived the test")
 
     def gpus(self, *lines):
-        """What the NVML of the tests' own (tests/fake_nvml) tells to processes started from now on, and at once to those that have been."""
+        """Sets the state of the fake NVML (tests/fake_nvml) for running and later processes."""
         file = self.dir / "gpus"
         if self.env.get("MUSTER_FAKE_NVML") is None:
             self.env["MUSTER_FAKE_NVML"] = str(file)

@@ -20,7 +20,7 @@ OTHERS = re.compile(r"^(cert-manager\.io|monitoring\.coreos\.com|jobset\.x-k8s\.
 IMAGE = {"image": {"repository": "registry.example/muster"}}
 TLS_SECRET, TOKENS_SECRET = "muster-tls", "muster-tokens"
 GPU_POOL = {"gpus": 8, "nodeSelector": {"pool": "gpu"}}
-# What a cluster may be given, besides the defaults.
+# Values of clusters besides the defaults.
 VARIANTS = {
     "default": {},
     "gpu": {"pools": {"gpu": GPU_POOL}},
@@ -84,7 +84,7 @@ class HelmCase(MusterTest):
                               env={**os.environ, "HELM_CACHE_HOME": f"{self.dir}/helm", "HELM_CONFIG_HOME": f"{self.dir}/helm"})
 
     def with_secrets(self, values):
-        """Where no cluster can be asked, the release makes no Secrets: whoever installs it names his own."""
+        """Values for rendering without a cluster: the release creates no Secrets, so that existing ones are named."""
         mode = values.get("tls", {}).get("mode")
         given = {} if mode == "off" else {"tokens": {"secretName": TOKENS_SECRET}}
         if mode is None:
@@ -98,7 +98,7 @@ class HelmCase(MusterTest):
         return [document for document in yaml.safe_load_all(result.stdout) if document]
 
     def schemas(self):
-        """Of all kinds that we write; skips the test where they cannot be had."""
+        """Returns the schemas of all kinds that we write; skips the test if they are unavailable."""
         try:
             schemas = kube_schema.Schemas(kube_tools.swagger())
             for path in sorted(kube_tools.custom_kinds().glob("*.yaml")):

@@ -27,7 +27,7 @@ def write_kubernetes_module(folder):
 
 
 def built(target):
-    """Of what takes minutes: a test does not build it."""
+    """Builds programs that take minutes; tests do not build them."""
     if target.exists():
         return target
     raise kube_tools.Missing(f"no {target.name} here: tests/e2e/kube_build.py builds it")

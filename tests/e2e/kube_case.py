@@ -20,7 +20,7 @@ class ClusterCase(HelmCase):
         self.addCleanup(self.cluster.stop)
         self.cluster.start()
         self.env["KUBECONFIG"] = str(self.cluster.kubeconfig)
-        # What most clusters that take care enforce: nothing as root, no capabilities, no host.
+        # The usual policy of a hardened cluster: nothing as root, no capabilities, no host access.
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {
             "pod-security.kubernetes.io/enforce": "restricted"}}})
 

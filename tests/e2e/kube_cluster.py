@@ -89,7 +89,7 @@ class KubeCluster:
         self.kubectl("taint", "node", name, "node.kubernetes.io/not-ready-", check=False)
 
     def say_runs(self, pod, namespace, ready=True):
-        """What a kubelet would say of a pod whose containers run, and pass their probes or do not."""
+        """Sets the status that a kubelet reports for a pod whose containers run and pass or fail their probes."""
         conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized")]
         conditions += [{"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")]
         self.kubectl("-n", namespace, "patch", "pod", pod, "--subresource=status", "--type=merge", "-p",

@@ -1,4 +1,4 @@
-"""What a kubelet does, as far as our pods need it: runs their containers as processes of this machine.
+"""The parts of a kubelet that our pods need: runs their containers as processes of this machine.
 
 The test has a network and an /etc/hosts of its own, so each pod has an address that only it binds, and Services are names for their pods. What a
 container would see at its mount points, at 0.0.0.0 and at the pod's own loopback is put into its arguments and variables in place of them. Init containers run
@@ -54,7 +54,7 @@ class Container:
         for name, value in environment.items():
             text = text.replace(f"$({name})", value)
         flag, equals, path = text.partition("=") if "=" in text else ("", "", text)
-        # What lies in the checkout is what an image would have, wherever the checkout is.
+        # The checkout stands for the image's files, wherever it is.
         in_image = pathlib.Path(path).is_relative_to(SOURCE)
         inside = [mount for mount in self.spec.get("volumeMounts", []) if path.startswith(mount["mountPath"]) and not in_image]
         if inside:
@@ -115,7 +115,7 @@ class Pod:
         self.name, self.uid = record["metadata"]["name"], record["metadata"]["uid"]
         self.spec = record["spec"]
         self.dir = runner.dir / self.uid
-        # A Job's pods have names that nobody knows before, and host names that everybody does.
+        # A Job's pods have random names, but predictable host names.
         self.address = runner.addresses.get(self.name) or runner.addresses[self.spec["hostname"]]
         self.volumes = {volume["name"]: self.folder_of(volume) for volume in self.spec.get("volumes", [])}
         self.first = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") != "Always"]

@@ -28,7 +28,7 @@ class Schemas:
         return (document.get("apiVersion"), document.get("kind")) in self.kinds
 
     def errors(self, document):
-        """What is wrong, a line each."""
+        """Yields the errors, a line each."""
         name = self.kinds[document["apiVersion"], document["kind"]]
         return list(self.check(document, self.definitions[name], document["kind"]))
 

@@ -16,7 +16,7 @@ import time
 CACHE = pathlib.Path(os.environ.get("MUSTER_TEST_TOOLS") or pathlib.Path.home() / ".cache/muster-tests")
 HELM = "helm.sh/helm/v3/cmd/helm@v3.20.2"
 KUBERNETES_VERSION = "1.36.3"
-# Whose own kinds the chart and `muster k8s render` write: module, version, where its descriptions are, and which of them.
+# Modules whose kinds the chart and `muster k8s render` write: module, version, folder of its schemas, and the schemas used.
 CUSTOM_KINDS = [
     ("sigs.k8s.io/jobset", "v0.10.1", "config/components/crd/bases", ["jobset.x-k8s.io_jobsets"]),
     ("github.com/prometheus-operator/prometheus-operator", "v0.85.0", "example/prometheus-operator-crd",
@@ -75,7 +75,7 @@ def helm():
 
 
 def swagger():
-    """What Kubernetes' own API description says of each kind."""
+    """Returns the schema of each kind in Kubernetes' API description."""
     target = CACHE / f"swagger-{KUBERNETES_VERSION}.json"
 
     def fetch():

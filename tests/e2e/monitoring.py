@@ -30,7 +30,7 @@ def get_json(url, **parameters):
 
 
 class Receiver:
-    """What a webhook is sent to: the bodies of all notifications."""
+    """A webhook that records the bodies of all notifications."""
 
     def __init__(self):
         bodies = self.bodies = []
@@ -127,7 +127,7 @@ def panel_queries(dashboard, job):
 
 
 def query_range(prometheus, expr, seconds=120, step=1):
-    """What a panel would draw: the series of the last seconds."""
+    """Returns the series of the last seconds, as a panel would draw them."""
     now = time.time()
     answer = get_json(f"{prometheus}/api/v1/query_range", query=expr, start=now - seconds, end=now, step=step)
     return [series for series in answer["data"]["result"] if any(value not in ("NaN", "+Inf", "-Inf") for _, value in series["values"])]

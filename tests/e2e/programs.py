@@ -1,4 +1,4 @@
-"""What tests of `muster run -- COMMAND` share."""
+"""Common parts of tests of `muster run -- COMMAND`."""
 import os
 import pathlib
 

@@ -13,7 +13,7 @@ import unittest
 
 from kube_tools import CACHE, Missing, once, report
 
-# With the versions that were tried. MLflow's server wants most of its 190 MB.
+# Tested versions. MLflow's server needs most of its 190 MB.
 PACKAGES = {"tensorboard": ("tensorboard==2.21.0",), "jax": ("jax==0.6.2", "jaxlib==0.6.2"), "mlflow": ("mlflow==3.17.2",),
             "py-spy": ("py-spy==0.4.1",)}
 DISTRIBUTION_PYTHON = "/usr/bin/python3"
@@ -43,7 +43,7 @@ def python_with(module):
         shutil.rmtree(beside, ignore_errors=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--target"]
         subprocess.run([*command, str(beside), *PACKAGES[module]], check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-        # What is found is where it will be.
+        # Installed packages are found at their final place.
         launcher = beside / "bin" / "python"
         launcher.parent.mkdir(exist_ok=True)
         launcher.write_text(f'#!/bin/sh\nPYTHONPATH="{target}" exec "{sys.executable}" "$@"\n')

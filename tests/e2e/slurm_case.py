@@ -1,4 +1,4 @@
-"""What the tests on a real Slurm share: a cluster of four nodes, and wrappers that train a model of milliseconds."""
+"""Common parts of the tests on a real Slurm: a cluster of four nodes, and wrappers that train a model of milliseconds."""
 import pathlib
 import re
 import shlex
@@ -24,7 +24,7 @@ class SlurmTest(MusterTest):
 
     def setUp(self):
         super().setUp()
-        # munge's socket has a short path, and slurmd's logs are looked at when something fails.
+        # munge's socket needs a short path, and slurmd's logs are read after a failure.
         self.slurm_dir = pathlib.Path(tempfile.mkdtemp(prefix="muster-s-"))
         self.env["MUSTER_BIN_DIR"] = str(BIN)
         self.cluster = SlurmCluster(self.slurm_dir / "c", self.env, topology=self.TOPOLOGY, gpus=self.GPUS, plugin=self.PLUGIN)
@@ -49,7 +49,7 @@ class SlurmTest(MusterTest):
                 "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir), "LOG_DIR_LOCAL": "runs", "RUN_NAME": name, **(env or {})})
 
     def output_of(self, name, job):
-        """What the ranks of train() have written, over all turns of the job."""
+        """Returns the output of the ranks of train(), over all allocations of the job."""
         path = self.dir / "outputs" / name / f"output-{job}-0-0.txt"
         return path.read_text() if path.exists() else ""
 
@@ -80,7 +80,7 @@ class SlurmTest(MusterTest):
             raise AssertionError(f"{error}\n{self.all_said(name, job)}") from None
 
     def wait_for_second_turn(self, name, job):
-        """The job is queued again, starts at once, and goes on at the step at which it left, which is returned."""
+        """Expects the job to be requeued, to start at once, and to resume at the step at which it left; returns that step."""
         self.cluster.wait_for_state(job, "PENDING")
         self.assertEqual(self.cluster.job(job)["Restarts"], "1", self.all_said(name, job))
         left = max(metrics(self.dir / f"{name}.jsonl"))

@@ -17,7 +17,7 @@ from harness import is_zombie, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 NODE_CPUS = 8  # as many as the wrappers have tasks; the machine has fewer, which Slurm believes
-# The slurmd's start themselves anew by this path, and Debian has it outside of a user's PATH.
+# A slurmd restarts itself by this path, and Debian installs it outside of a user's PATH.
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
@@ -32,7 +32,7 @@ def why_not():
 
 
 def free_ports(count):
-    """Ports that nobody has now. Each is held until all are found."""
+    """Returns free ports. Each is held until all are found."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -75,7 +75,7 @@ ReturnToService=2
 MinJobAge=300
 InactiveLimit=0
 KillWait=20
-# As long as it takes slurmctld to ask all nodes once more
+# The time in which slurmctld queries all nodes once more
 SlurmdTimeout=10
 SlurmctldTimeout=10
 GresTypes=gpu
@@ -145,7 +145,7 @@ class SlurmCluster:
         if self.topology:
             (etc / "topology.conf").write_text(self.topology)
         if self.gpus:
-            # Files that are there, and nobody's GPUs.
+            # Existing files that stand for GPUs.
             for gpu in range(self.gpus):
                 os.mknod(self.dir / "dev" / f"nvidia{gpu}", 0o20666, os.makedev(1, 3))
             (etc / "gres.conf").write_text("AutoDetect=off\n" + "".join(
@@ -160,7 +160,7 @@ class SlurmCluster:
         self.run_daemon(node, "slurmd", "-D", "-N", node)
 
     def kill_slurmd(self, node):
-        """What the node's jobs do goes on, as it does when a slurmd crashes."""
+        """Kills slurmd; the node's jobs continue, as after a crash."""
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -180,7 +180,7 @@ class SlurmCluster:
                 daemon.kill()
                 daemon.wait()
         self.daemons = {}
-        # What a node without a slurmd ran, which nobody else ends: as a slurmd that comes back does.
+        # Ends what the node ran, as a slurmd that comes back does; no other process would.
         for _ in range(20):
             left = self.kill_processes()
             if not left:
@@ -209,7 +209,7 @@ class SlurmCluster:
         return int(self.must("sbatch", "--parsable", *arguments, env=env, cwd=cwd).split(";")[0])
 
     def job(self, job):
-        """What scontrol shows of it, by its names."""
+        """Returns the fields of scontrol show, by name."""
         return dict(re.findall(r"(\S+?)=(\S*)", self.ask("scontrol", "show", "job", "-o", job)))
 
     def state(self, job):
@@ -227,7 +227,7 @@ class SlurmCluster:
                                  f"{self.log('slurmctld')[-3000:]}") from None
 
     def start_again(self, job):
-        """Of a job that was queued again: the next turn soon, where Slurm takes two minutes; not within the second in which the
+        """Starts a requeued job's next allocation soon, where Slurm takes two minutes; not within the second in which the
         nodes revoked the credential of the last one, because credentials know whole seconds and a batch script that then starts is killed."""
         self.must("scontrol", "update", f"jobid={job}", "StartTime=now+2")
 
@@ -238,7 +238,7 @@ class SlurmCluster:
         return found["JobState"], int(found["ExitCode"].split(":")[0])
 
     def said(self, job):
-        """What the job has written so far."""
+        """Returns the job's output so far."""
         path = self.job(job).get("StdOut", "")
         return pathlib.Path(path).read_text() if path and os.path.isfile(path) else ""
 
@@ -267,14 +267,14 @@ class SlurmCluster:
         return found
 
     def kill_node(self, node):
-        """As when it loses its power: slurmd and whatever runs there is gone at one moment."""
+        """Cuts the node's power: slurmd and all its processes end at the same moment."""
         self.kill_slurmd(node)
         self.kill_processes(node)
 
     def kill_processes(self, node=None):
         """How many there were."""
         found = self.processes_on(node)
-        # Stopped first, so that nobody sees another's end.
+        # Stopped first, so that no process observes another one's end.
         for signo in (signal.SIGSTOP, signal.SIGKILL):
             for pid in found:
                 try:

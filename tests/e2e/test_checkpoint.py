@@ -42,7 +42,7 @@ class Checkpoint(MusterTest):
         wait_until(lambda: self.samples(worker).get('muster_worker_checkpoints_total{outcome="saved"}') == 3, 30, "the metric")
         steps = [value for series, value in self.samples(worker).items() if series.startswith("muster_rank_checkpoint_step")]
         self.assertEqual(steps, [self.steps_saved("asked")[-1]], "rank 0 alone knows")
-        # A disk that takes nothing is told of, and the job trains on.
+        # A full disk is reported, and the job continues to train.
         directory = self.dir / "out/asked/checkpoints"
         directory.rename(self.dir / "moved")
         directory.write_text("a file in its place")
@@ -61,7 +61,7 @@ class Checkpoint(MusterTest):
         self.submit("none", "enable_checkpointing=false", ranks=1)
         wait_until(lambda: self.first_rank(1)["step"] > 0, 60, "a step")
         self.assertIn("enable_checkpointing=False", self.muster("checkpoint", 1).stderr)
-        # Asked past the coordinator, it says so and trains on.
+        # A rank that is asked without the coordinator reports it and continues to train.
         pid = next(iter(self.ranks_of_test().values()))
         os.kill(pid, signal.SIGUSR2)
         wait_until(lambda: "no checkpoint is saved on request" in self.muster("logs", 1).stdout, 30, "its line")

@@ -85,7 +85,7 @@ class Convert(MusterTest):
     def test_a_full_disk(self):
         small = self.dir / "small"
         small.mkdir()
-        # What a full disk looks like to a write, but for the error's name.
+        # A write fails as on a full disk, except for the error's name.
         result = subprocess.run(["bash", "-c", f"ulimit -f 8; exec {BIN}/muster convert {HUGGING_FACE}/llama_mha {small}/out"],
                                 capture_output=True, text=True, env=self.env)
         self.assertIn(result.returncode, (1, 2), result.stderr)

@@ -14,7 +14,7 @@ CLONE_NEWUTS = 0x04000000
 
 
 def on_another_machine():
-    """As far as its name goes."""
+    """Completes as far as the name is unique."""
     if ctypes.CDLL(None).unshare(CLONE_NEWUTS) == 0:
         socket.sethostname("another-machine")
 

@@ -46,7 +46,7 @@ class FullDisk(MusterTest):
         self.assertIsNone(run.poll(), self.output(run))
         (self.small / "filler").unlink()
         wait_until(lambda: "the state is stored again" in self.coordinator_log(), 60, "a state that is stored")
-        # In the same attempt or in the next one: a rank that found no room for a checkpoint ends, and one that had none to write goes on.
+        # In the same attempt or in the next one: a rank without room for a checkpoint ends, and one that had none to write continues.
         before = self.newest_step(run)
         wait_until(lambda: self.newest_step(run) >= before + 200 or run.poll() is not None, 120, "steps that follow")
         self.assertIsNone(run.poll(), self.output(run))

@@ -1,4 +1,4 @@
-"""What a fault costs: the times of its recovery, and where the job's time went."""
+"""The cost of a fault: the times of its recovery, and the job's lost time."""
 import json
 import os
 import signal

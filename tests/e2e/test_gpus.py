@@ -20,7 +20,7 @@ class Gpus(MusterTest):
         self.gpus("gpu bus=16 temperature=60", "gpu bus=32 temperature=61")
 
     def start_gpu_worker(self, coordinator, name="node0", extra=()):
-        """With as many slots as it has GPUs."""
+        """Starts a worker with as many slots as GPUs."""
         port_file = self.dir / f"worker-{len(self.processes)}.json"
         process = self.start(BIN / "muster-worker", "--coordinator", coordinator.address, "--name", name, "--work-dir",
                              self.dir / "work" / name, "--http", "127.0.0.1:0", "--port-file", port_file, *extra)
@@ -39,7 +39,7 @@ class Gpus(MusterTest):
         return wait_until(there, 60, f"job {job} {state}")
 
     def seen_by(self, job, count):
-        """What ranks have said of CUDA_VISIBLE_DEVICES, in any order."""
+        """Returns the ranks' values of CUDA_VISIBLE_DEVICES, in any order."""
         def said():
             lines = re.findall(r"sees (\S+)", self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout)
             return sorted(lines) if len(lines) == count else None

@@ -321,7 +321,7 @@ class Commands(HelmCase):
 
 class Notes(HelmCase):
     def notes(self, values):
-        """What helm install prints. `helm template` does not, so here it is in an object."""
+        """The notes of helm install, rendered into an object because `helm template` omits them."""
         chart = self.dir / "muster"
         if not chart.exists():
             shutil.copytree(CHART, chart)
@@ -359,15 +359,15 @@ class Refusals(HelmCase):
         pool = {"pools": {"p": {}}}
         cases = [
             ({"coordinator": {"replicas": 3}}, "needs the etcd store, which this version does not have"),
-            ({"coordinator": {"workerLeaseMs": 1000}}, "has to be at least twice heartbeatIntervalMs"),
-            ({"image": {"repository": ""}}, "say where your image of Muster is"),
+            ({"coordinator": {"workerLeaseMs": 1000}}, "must be at least twice heartbeatIntervalMs"),
+            ({"image": {"repository": ""}}, "set the repository of your Muster image"),
             ({"tls": {"mode": "off"}, "coordinator": {"service": {"type": "LoadBalancer"}}}, "an API without TLS is not served beyond the cluster"),
             ({"tls": {"mode": "off"}, "networkPolicy": {"enabled": False}}, "every pod of the cluster could run jobs"),
-            ({"tls": {"mode": "off"}, "networkPolicy": {"clients": [{"namespaceSelector": {}}]}}, "without TLS nobody has to say who he is"),
+            ({"tls": {"mode": "off"}, "networkPolicy": {"clients": [{"namespaceSelector": {}}]}}, "without TLS callers need no credentials"),
             ({"tls": {"mode": "secret"}}, "tls.mode is secret and tls.secretName is empty"),
             ({"tls": {"mode": "chart", "secretName": "mine"}}, "tls.secretName is mine and tls.mode is chart: set tls.mode to secret"),
             ({"tls": {"mode": "certManager", "secretName": "mine"}}, "tls.secretName is mine and tls.mode is certManager"),
-            ({"tls": {"mode": "off"}, "tokens": {"secretName": "mine"}}, "tokens travel within TLS alone"),
+            ({"tls": {"mode": "off"}, "tokens": {"secretName": "mine"}}, "tokens are only sent over TLS"),
             ({"tls": {"mode": "secret", "secretName": "mine", "extraNames": ["a.example.com"]}}, "put the names into your own certificate"),
             ({"fullnameOverride": "m" * 40, "pools": {"p5-48xlarge-spot": {}}}, "has 57 characters, and it may have 52"),
             ({"coordinator": {"service": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}}, "is for the type LoadBalancer"),
@@ -377,10 +377,10 @@ class Refusals(HelmCase):
             ({"poolDefaults": {"hugepages2Mi": "1Gi", "resources": {"requests": {"memory": None}}}}, "has hugepages2Mi and no memory"),
             (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "workDir": {"claim": {"size": "1Gi"}}}}}), "its pods have no claims of their own"),
             (merged(pool, {"pools": {"p": {"workDir": {"claim": {"size": "1Gi"}, "hostPath": "/x"}}}}), "both workDir.hostPath and workDir.claim"),
-            (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "replicas": 4}}}), "leave replicas out"),
+            (merged(pool, {"pools": {"p": {"kind": "DaemonSet", "replicas": 4}}}), "leave replicas unset"),
             (merged(pool, {"pools": {"p": {"switches": "a", "switchesFromNode": ["b"]}}}), "pools.p has switches and switchesFromNode"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "0"}]}}}),
-             "which nobody uses with FI_EFA_USE_HUGE_PAGE=0"),
+             "which has no use with FI_EFA_USE_HUGE_PAGE=0"),
             (merged(pool, {"pools": {"p": {"resources": {"limits": {"nvidia.com/gpu": 8}}}}}), "pools.p.resources.limits has nvidia.com/gpu 8: give it as gpus of the pool"),
             (merged(pool, {"pools": {"p": {"gpuResource": "amd.com/gpu", "resources": {"requests": {"amd.com/gpu": 1}}}}}), "requests has amd.com/gpu 1: give it as gpus"),
             (merged(pool, {"pools": {"p": {"resources": {"limits": {"habana.ai/gaudi": 8}}}}}), "has habana.ai/gaudi 8 and the pool names no nodes"),
@@ -389,11 +389,11 @@ class Refusals(HelmCase):
             (merged(pool, {"pools": {"p": {"nameBy": "node", "replicas": 4, "topologySpreadConstraints": [
                 {"maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname", "labelSelector": {}}]}}}),
              "pools.p has nameBy node and replicas 4, and nothing"),
-            (merged(pool, {"pools": {"p": {**GPU_POOL, "gpuResource": "vpc.amazonaws.com/efa", "efa": 4}}}), "pools.p has gpuResource vpc.amazonaws.com/efa, which is no GPU"),
+            (merged(pool, {"pools": {"p": {**GPU_POOL, "gpuResource": "vpc.amazonaws.com/efa", "efa": 4}}}), "pools.p has gpuResource vpc.amazonaws.com/efa, which is not a GPU"),
             (merged(pool, {"pools": {"p": {**GPU_POOL, "hugepages2Mi": "1Gi", "env": [{"name": "FI_EFA_USE_HUGE_PAGE", "value": "False"}]}}}),
-             "pools.p has hugepages2Mi 1Gi, which nobody uses"),
-            ({"storage": {"claimName": "fsx", "mountPath": "/dev//shm"}}, "storage.mountPath is /dev//shm, where workers have"),
-            ({"storage": {"claimName": "fsx", "mountPath": "/etc/muster/ca/x"}}, "storage.mountPath is /etc/muster/ca/x, where workers have"),
+             "pools.p has hugepages2Mi 1Gi, which has no use"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/dev//shm"}}, "storage.mountPath is /dev//shm, a folder that"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/etc/muster/ca/x"}}, "storage.mountPath is /etc/muster/ca/x, a folder that"),
             ({"storage": {"claimName": "fsx", "mountPath": "/opt/./muster/"}}, "storage.mountPath is /opt/./muster/, which would hide"),
             (merged(pool, {"pools": {"p": {"sharedMemory": "64Gi", "resources": {"limits": {"memory": "8Gi"}}}}}),
              "pools.p has sharedMemory 64Gi and resources.limits.memory 8Gi"),
@@ -401,13 +401,13 @@ class Refusals(HelmCase):
                f"pools.p has sharedMemory {shared} and resources.limits.memory {memory}")
               for shared, memory in (("2Gi", "1000000000000000000n"), ("2Gi", "2000000000000000u"), ("1Ei", "1E"), ("1.1E", "1000P"), ("1.1Ei", "1024Pi"), ("2Ki", "2k"))),
             (merged(pool, {"pools": {"p": {"maxUnavailable": "150%"}}}), "pools.p has maxUnavailable 150%: of all workers at most 100%"),
-            ({"storage": {"claimName": "fsx", "mountPath": "/var/lib/muster"}}, "storage.mountPath is /var/lib/muster, where workers have a folder of their own"),
-            ({"storage": {"claimName": "fsx", "mountPath": "/dev/shm/"}}, "storage.mountPath is /dev/shm/, where"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/var/lib/muster"}}, "storage.mountPath is /var/lib/muster, a folder that the worker's pod uses itself"),
+            ({"storage": {"claimName": "fsx", "mountPath": "/dev/shm/"}}, "storage.mountPath is /dev/shm/, a folder"),
             ({"storage": {"claimName": "fsx", "mountPath": "/opt"}}, "storage.mountPath is /opt, which would hide the programs in image.binDir (/opt/muster/bin)"),
             ({"storage": {"mountPath": "/shared"}}, "there is nothing to mount"),
             ({"storage": {"claimName": "fsx"}}, "storage has claimName and no mountPath"),
             ({"storage": {"claimName": "fsx", "hostPath": "/x", "mountPath": "/shared"}}, "storage has claimName and hostPath"),
-            (merged(pool, {"pools": {"p": {"env": [{"name": "MUSTER_WORKER_NAME", "value": "x"}]}}}), "are the chart's"),
+            (merged(pool, {"pools": {"p": {"env": [{"name": "MUSTER_WORKER_NAME", "value": "x"}]}}}), "are reserved for the chart"),
         ]
         for values, said in cases:
             with self.subTest(said):

@@ -1,4 +1,4 @@
-"""The certificate and the tokens that a release makes for itself: made once, kept from then on, and never made where nobody can say what is there.
+"""The certificate and the tokens that a release creates: created once, kept from then on, and never created without access to the cluster.
 
 helm asks a stand-in for Kubernetes' API here; on a real one: test_kubernetes.py.
 """
@@ -63,7 +63,7 @@ class Secrets(HelmCase):
         self.values = {"tls": {"mode": "chart", "secretName": ""}, "tokens": {"secretName": ""}}
 
     def ask(self, objects, values=None, *more):
-        """What helm says when it can ask for `objects`."""
+        """Returns helm's output when it can look up `objects`."""
         with api(objects) as address:
             config = self.dir / "api"
             config.write_text(json.dumps({

@@ -76,7 +76,7 @@ class Image(MusterTest):
         self.assertIn(f"NCCL_PROFILER_PLUGIN={path}", (SOURCE / "docs/kubernetes.md").read_text())
         plugin = root / path.lstrip("/")
         self.assertEqual(subprocess.run(["patchelf", "--print-rpath", str(plugin)], capture_output=True, text=True, check=True).stdout.strip(), "")
-        # As NCCL opens it, in a process that is not ours.
+        # Opened as by NCCL, in a process of the user's.
         loaded = subprocess.run(["python3", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).ncclProfiler_v4", str(plugin)], capture_output=True, text=True, timeout=20)
         self.assertEqual(loaded.returncode, 0, loaded.stderr)
 

@@ -52,7 +52,7 @@ class Incident(MusterTest):
         # Once, however often its record is written.
         self.assertEqual(self.output(coordinator).count("incident 1: "), 1)
         self.assertEqual(self.samples(coordinator)['muster_job_incidents_total{job_id="1",kind="hang",name="hung"}'], 1)
-        # It goes on in another attempt, and the job remembers.
+        # The job continues in another attempt and retains the incident.
         wait_until(lambda: self.job(1)["attempt"] == 2 and self.job(1)["state"] == "RUNNING", 60, "attempt 2")
         newest = self.incidents(1)[0]["id"]
         self.assertEqual(self.job(1)["incident"]["id"], newest)
@@ -69,13 +69,13 @@ class Incident(MusterTest):
         before = self.muster("incident", "show", 1, "--json", check=0).stdout
         self.assertEqual(json.loads(before)["kind"], "rank died")
         self.assertEqual(json.loads(before)["suspects"][0]["rank"], 1)
-        # What the dead rank left, and what the other one was doing when it was stopped.
+        # The traces of the dead rank, and the state of the other one when it was stopped.
         self.assertEqual([rank["rank"] for rank in json.loads(before)["ranks"]], [1, 0])
         for rank in json.loads(before)["ranks"]:
             self.assertEqual(rank["page_problem"], "")
             self.assertGreaterEqual(rank["step"], 5)
             self.assertTrue(rank["groups"], rank)
-        # Perhaps it has lost its peer before it was stopped, and has said so.
+        # It may have reported the loss of its peer before it was stopped.
         self.assertIn("completed step: ", "\n".join(json.loads(before)["ranks"][1]["last_lines"]))
         self.assertRegex(self.muster("incident", "show", 1).stdout, r"rank 1, pid \d+: (STEP|DATA) after step \d+")
         for process in (worker, coordinator):
@@ -105,7 +105,7 @@ class Incident(MusterTest):
         before = max(self.steps_of(1))
         wait_until(lambda: max(self.steps_of(1)) > before, 30, "it trains on")
         self.assertEqual(self.job(1)["attempt"], 1)
-        # A busy machine may be late with heartbeats, which is told.
+        # A busy machine may be late with heartbeats, which is reported.
         self.assertEqual([i for i in self.incidents() if i["kind"] != "worker lost"], [], "to be looked at is no incident")
         self.muster("cancel", 1, "--force", check=0)
         self.assertEqual(watching.wait(timeout=60), 0, self.output(watching))
@@ -184,7 +184,7 @@ class Incident(MusterTest):
         self.assertEqual(json.loads((kept / "incident-1.json").read_text())["suspects"][0]["rank"], 1)
 
     def test_who_kills_a_hung_run_keeps_what_was_known(self):
-        """A rank that waits for nobody is told at once and stopped later: people do not wait for that."""
+        """A rank that does not wait for others is reported at once and stopped later: the report does not wait for that."""
         run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false")
         self.wait_for_step(run, 5)
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)

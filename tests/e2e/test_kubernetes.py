@@ -12,14 +12,14 @@ from helm_case import CHART, GPU_POOL, OTHERS, VARIANTS, merged
 from kube_case import NAMESPACE, ClusterCase
 
 
-# What a namespace has of its own.
+# Objects that every namespace has.
 BEFORE = ["ConfigMap kube-root-ca.crt", "ServiceAccount default"]
 STATE = "state-demo-muster-coordinator-0"
 
 
 class ControlPlane(ClusterCase):
     def left(self):
-        """What the namespace has of what a release may have made, but for pods, which nobody ends here."""
+        """Returns the objects in the namespace that a release may have created, except pods, which are not removed here."""
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
         kinds = ("statefulsets,daemonsets,services,networkpolicies,poddisruptionbudgets,configmaps,persistentvolumeclaims,serviceaccounts,secrets,"
                  "roles,rolebindings,controllerrevisions,endpointslices,leases")
@@ -193,7 +193,7 @@ class ControlPlane(ClusterCase):
         wait_until(lambda: (image() or "").endswith(":right"), 60, "the corrected pod")
 
     def say_waits(self, pod, reason, message):
-        """What a kubelet would say of a pod whose container cannot be started yet."""
+        """Sets the status that a kubelet reports for a pod whose container cannot be started yet."""
         self.cluster.kubectl("-n", NAMESPACE, "patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": {
             "phase": "Pending", "containerStatuses": [{"name": "worker", "image": "registry.example/muster:0.1.0", "imageID": "", "ready": False,
                                                        "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]}}))
@@ -231,7 +231,7 @@ class ControlPlane(ClusterCase):
             self.cluster.say_runs(pod["metadata"]["name"], NAMESPACE)
         told = json.loads(self.muster("status", "--why", "-n", NAMESPACE, "--json", env=self.cluster.env, check=0).stdout)["kubernetes"]
         self.assertEqual(told["ready"], 2)
-        # A job that nobody knows of is a failure, and what Kubernetes says is there all the same.
+        # An unknown job is a failure, but Kubernetes' report is still printed.
         both = self.muster("status", "1", "--why", "-n", NAMESPACE, "--coordinator", "127.0.0.1:9", env=self.cluster.env)
         self.assertNotEqual(both.returncode, 0)
         self.assertIn("demo-muster-gpu-0 has no place", both.stdout)

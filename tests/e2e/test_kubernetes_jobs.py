@@ -92,7 +92,7 @@ class Jobs(ClusterCase):
         return [int(step) for step in re.findall(r"restored checkpoint \S+: (\d+) steps", self.muster("logs", job, "--attempt", attempt).stdout)]
 
     def image_of(self, name):
-        """Of the pod that is there to stay; empty while there is none."""
+        """Returns the name of the pod that stays; empty while there is none."""
         return next((pod["spec"]["containers"][0]["image"] for pod in self.pods()
                      if pod["metadata"]["name"] == name and "deletionTimestamp" not in pod["metadata"]), "")
 
@@ -139,7 +139,7 @@ class Jobs(ClusterCase):
         self.assertEqual(left, [f"worker {worker} is leaving" for worker in WORKERS[1::-1]], self.logs())
         attempts = range(record["attempt"] + 1, after["attempt"] + 1)
         self.assertEqual(len(attempts), 2)
-        # One that is told to leave again before it has begun has restored nothing.
+        # A pod that is asked to leave again before it has started has restored nothing.
         restored = [step for attempt in attempts for step in self.restored(job, attempt)]
         self.assertGreaterEqual(min(restored), before)
         wait_until(lambda: self.step_of(job) > max(restored), 90, "more steps")

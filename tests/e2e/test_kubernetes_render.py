@@ -187,7 +187,7 @@ class JobSets(ClusterCase, RenderCase):
         return [pod for pod in items if "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") == "Running"]
 
     def output(self):
-        """What the leader has printed, of all its pods."""
+        """Returns the output of all the leader's pods."""
         return "".join(path.read_text() for path in sorted((self.dir / "pods/run").glob("*.muster.log")))
 
     def test_a_job_set_ends_as_its_job_does(self):
@@ -252,7 +252,7 @@ class JobSets(ClusterCase, RenderCase):
         self.wait_for(lambda: "exceeded quota" in self.why(), 60, "the quota")
         self.assertRegex(self.why(), r"Job first-(leader|workers)-0 has \d of \d pods: .*exceeded quota: small")
         self.cluster.kubectl("-n", NAMESPACE, "delete", "resourcequota", "small")
-        # As Kueue does it.
+        # The same as Kueue.
         self.cluster.kubectl("-n", NAMESPACE, "patch", "jobset", "first", "--type=merge", "-p", json.dumps({"spec": {"suspend": True}}))
         for job in ("first-leader-0", "first-workers-0"):
             self.wait_for(lambda job=job: f"Job {job} is suspended: it waits for its queue" in self.why(), 60, "the suspended job")

@@ -9,7 +9,7 @@ import unittest
 
 from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
-LEAVE_SECONDS_MAX = 15  # from Ctrl-C until the command has ended: LeaveTime's 5 s, and what a machine that does other things adds
+LEAVE_SECONDS_MAX = 15  # from Ctrl-C until the command has ended: the 5 s of ShutdownDeadline, and what a machine that does other things adds
 
 
 class Leaving(MusterTest):
@@ -31,7 +31,7 @@ class Leaving(MusterTest):
         return seconds
 
     def leave_at_the_second_wish(self, run):
-        """A first Ctrl-C that is heard and cannot be followed, then a second one, which kills."""
+        """A first Ctrl-C that is received but cannot be obeyed, then a second one, which kills."""
         os.kill(run.pid, signal.SIGINT)
         wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
@@ -50,7 +50,7 @@ class Leaving(MusterTest):
         self.wait_for_step(run, 20)
         for pid in self.ranks_of_test().values():
             os.kill(pid, signal.SIGSTOP)  # ranks that cannot leave by themselves
-        # With a coordinator that does not answer, either: the first Ctrl-C must not keep the second one waiting.
+        # The coordinator does not answer either: the first Ctrl-C must not delay the second one.
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
         self.leave_at_the_second_wish(run)
 
@@ -75,7 +75,7 @@ class Leaving(MusterTest):
         self.leave(run)
 
     def start_unread(self, name):
-        """A run whose output fills a pipe that nobody reads, as a pager's on its first page."""
+        """A run whose output fills a pipe without a reader, as with a pager on its first page."""
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         self.addCleanup(os.close, writer)

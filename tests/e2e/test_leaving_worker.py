@@ -1,4 +1,4 @@
-"""A worker that is told to end takes its job down in good order: all ranks save one step, and the job goes on without a restart."""
+"""A worker that is asked to end stops its job in order: all ranks save the same step, and the job continues without a restart."""
 import json
 import os
 import signal

@@ -54,7 +54,7 @@ class LocalCheckpoints(MusterTest):
         self.assertGreaterEqual(int(line[1]), 5)
         self.assertNotIn("restored checkpoint ", self.log(job), "nothing was on shared storage")
         wait_until(lambda: self.saves("node3"), 60, "copies on the node that came")
-        # What nodes keep ends with the job.
+        # The nodes' copies end with the job.
         self.muster("cancel", job, "--force", check=0)
         wait_until(lambda: not [*self.memory.glob("node*/muster-*")], 30, "folders that are removed")
 

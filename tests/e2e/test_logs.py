@@ -12,7 +12,7 @@ class Logs(ProgramTest):
     def test_ranks_are_merged_by_time_and_what_they_say_together_is_said_once(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
-        # The last rank speaks first, and a second goes by between what each says alone.
+        # The last rank writes first, with a second between the ranks' own lines.
         words = 'echo all of us; sleep $((3 - RANK)); echo "I am $RANK"; echo and again'
         self.muster("submit", "--name", "talk", "--ranks", 4, "--", "sh", "-c", words, check=0)
         following = self.start(self.bin("muster"), "logs", "-f", 1, "--rank", "all")

@@ -1,4 +1,4 @@
-"""What Prometheus, Alertmanager and Grafana make of a real run: metrics, rules, dashboards, a notification."""
+"""Prometheus, Alertmanager and Grafana on a real run: metrics, rules, dashboards, a notification."""
 import json
 import os
 import pathlib

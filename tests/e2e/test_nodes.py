@@ -35,7 +35,7 @@ class Nodes(MusterTest):
         first = self.start_worker(coordinator, "node1", 1)
         job = self.submit("moves")
         self.running_on(job, "node1")
-        # There is no other node: it is taken once its check has passed, and the reason says so.
+        # There is no other node: it is used once its check has passed, and the reason states that.
         first = self.kill_and_start_again(coordinator, first, "node1")
         self.running_on(job, "node1", faults=1)
         node = self.node("node1")
@@ -44,7 +44,7 @@ class Nodes(MusterTest):
         self.assertGreater(node["last_check"]["seconds"], 0, node)
         self.assertIn("GFLOP/s", node["last_check"]["details"])
         self.assertIn("there is no other place than node1 (worker lost: ", self.output(coordinator))
-        # With another one it is not.
+        # It is not used if there is another one.
         self.start_worker(coordinator, "node2", 1)
         wait_until(lambda: self.node("node2"), 30, "node2")
         self.kill_and_start_again(coordinator, first, "node1")

@@ -8,7 +8,7 @@ import unittest
 from harness import SOURCE, wait_until
 from programs import ProgramTest
 
-# What init_process_group("gloo") does with its environment, in few lines: rank 0 listens on MASTER_PORT, the others find it there.
+# A short form of init_process_group("gloo"): rank 0 listens on MASTER_PORT, the others find it there.
 PEERS_PY = '''
 import os, signal, socket, sys, time
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

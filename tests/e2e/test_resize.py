@@ -1,4 +1,4 @@
-"""A job that lost a node goes on: on its spare, or with fewer nodes until one is back, with the loss of a run that nothing disturbed."""
+"""A job that lost a node continues: on its spare, or with fewer nodes until one is back, with the loss of a run that nothing disturbed."""
 import json
 import re
 import signal

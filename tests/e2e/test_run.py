@@ -77,7 +77,7 @@ class EmbeddedRun(MusterTest):
             self.assertEqual(len(other), 6)
             for ours, theirs in zip(other, one):
                 self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
-        # Another number of ranks goes on where these stopped.
+        # Another number of ranks resumes where these stopped.
         again, said = self.losses("shared", 1, 8)
         self.assertRegex(said, re.compile(RESTORED, re.M))
         self.assertEqual(len(again), 2)

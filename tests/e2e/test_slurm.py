@@ -85,12 +85,12 @@ class SlurmWrappers(SlurmTest):
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"
         self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={"STAGE_PATH": str(stage)}), "COMPLETED", 0)
-        # As the recipe's page has it, without a profiler, which nothing wants.
+        # The command of the recipe's page, without a profiler, which is optional.
         job = self.cluster.sbatch("-N2", "--ntasks-per-node=1", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir, env={"DTYPE": "bf16"})
         self.assert_ends(job, "COMPLETED", 0)
         self.assertIn("completed step: 49, seconds: ", (stage / f"results/25.02/bf16/70b/2/log-maxtext-2_70b_{job}.out").read_text())
         env = {"STAGE_PATH": str(stage), "GSW_VERSION": "25.02", "GPUS_PER_NODE": "1"}
-        # What Nsight Systems does to a file, and to nobody's program.
+        # A stand-in for Nsight Systems that only writes a file.
         nsys = self.dir / "bin" / "nsys"
         nsys.parent.mkdir()
         nsys.write_text('#!/bin/bash\nout=$3\ncase $out in *-prof) eval "${PROFILER_DOES:-}" ;; esac\nshift; while [ "${1#--}" != "$1" ]; do shift 2; done\n"$@" & trap : TERM\n'
@@ -217,7 +217,7 @@ class SlurmContainer(SlurmTest):
             "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(space), "RUN_NAME": "boxed", "CONTAINER": "image.sqsh"})
         self.assert_ends(job, "COMPLETED", 0)
         self.assertNotIn("has no effect: this Slurm", (space / f"outputs/boxed/output-{job}-0-0.txt").read_text())
-        # What a run begins with is seen, too, by a path that holds inside.
+        # The initial parameters are also visible, by a path that is valid in the container.
         shows = self.dir / "shows"
         shows.mkdir()
         (shows / "muster").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -267,7 +267,7 @@ class SlurmSubmit(SlurmTest):
         job = self.cluster.job(answer["slurm_job"])
         self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:20:00", "mine"))
         self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
-        # And what is said in sbatch's own words beats that.
+        # sbatch's own options override that.
         answer = json.loads(self.submit("-p", "urgent", "-t", "20", "-J", "mine", "--sbatch=--partition=main", "--sbatch", "-t 30 --comment='a b'",
                                         "--output", self.dir / "out", "--json", "--", "true", env=env).stdout)
         job = self.cluster.job(answer["slurm_job"])
@@ -373,7 +373,7 @@ class SlurmPages(SlurmTest):
         after = self.submit("after", "--metrics-folder", folder)
         wait_for(after)
         self.assertRegex((self.dir / f"runs/after/slurm-{after}.out").read_text(), f"3 addresses in {folder} of killed jobs or .* removed")
-        # Who runs is left alone, and so is what is none of these files.
+        # Files of running jobs stay, and so do other files.
         other = self.submit("other", "--metrics-folder", folder)
         wait_for(after, other)
         self.assertTrue((folder / "notes.json").exists())

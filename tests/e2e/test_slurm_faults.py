@@ -1,4 +1,4 @@
-"""What Slurm does to a job, on a real one: time limits, preemption, cancelling, nodes that are drained or die; and a fleet's workers."""
+"""A job's treatment by a real Slurm: time limits, preemption, cancelling, nodes that are drained or die; and a fleet's workers."""
 import json
 import os
 import re
@@ -22,7 +22,7 @@ class SlurmSignals(SlurmTest):
         self.assertIn("SIGUSR1: its time limit is near", output)
         self.assertIn("is queued again and resumes from its newest checkpoint", output)
 
-        # Who cancels a job wants no third turn, but may want what it has learnt.
+        # A cancelled job gets no third allocation, but saves its progress.
         self.assertEqual(self.cancel(job)[0], "CANCELLED")
         self.assertIn("is not queued again: Slurm ends it", self.output_of("usr1", job))
         newest = max(int(path.name) for path in (self.dir / "runs/usr1/checkpoints").iterdir() if path.name.isdigit())
@@ -126,7 +126,7 @@ class SlurmNodes(SlurmTest):
         self.wait_for_output("spared", job, f"in place of {victim}")
         self.wait_for_steps("spared", job, max(metrics(self.dir / "spared.jsonl")) + 5)
         print(f"a node's death to new steps on the spare: {time.monotonic() - died:.1f} s")
-        # Slurm finds out later. Nothing is left of it in the job, which goes on.
+        # Slurm detects it later. The job loses the node and continues.
         self.cluster.down(victim)
 
         victim = self.node_with_ranks()
@@ -143,7 +143,7 @@ class SlurmNodes(SlurmTest):
         self.cancel(job)
 
     def node_with_ranks(self):
-        """Whose workers come first have the ranks. Without the first node, whose death is the job's."""
+        """The first workers to register get the ranks. Omits the first node, whose death ends the job."""
         return next(node for node in self.cluster.nodes[1:] if any(
             "muster-trainer train" in command_line(pid) for pid in self.cluster.processes_on(node)))
 

@@ -1,4 +1,4 @@
-"""What the wrappers make of the variables that people have set for MaxText, Pax and the Llama recipe: each works, or is warned of once.
+"""The wrappers' handling of variables for MaxText, Pax and the Llama recipe: each has its effect, or one warning.
 
 No Slurm is needed: a wrapper is a shell script that becomes `muster slurm run`, in whose place `muster slurm submit --dry-run` judges the same words.
 """
@@ -16,7 +16,7 @@ shift 2
 printf '%s\\n' "$@" > "$WORDS"
 exec {shlex.quote(str(BIN / "muster"))} slurm submit --dry-run "$@"
 """
-# XLA's, Transformer Engine's, and of fine-tuning while nobody fine-tunes.
+# Variables of XLA and Transformer Engine, and of fine-tuning in a run without it.
 NO_EFFECT = {"NVTE_FUSED_ATTN": "1", "XLA_FLAGS": "--xla_gpu_graph_level=0", "BASE_XLA_FLAGS": "--xla_x", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9",
              "LORA_RANK": "32", "LORA_TARGET_LAYERS": "all"}
 PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "run.sh", "MODEL": "llama2-7b", "RUN_NAME": "first", "MAXTEXT_DIR": "/opt/maxtext"}
@@ -24,7 +24,7 @@ PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "ru
 
 class SlurmWrapperVariables(MusterTest):
     def run_wrapper(self, name, variables, *arguments, env=None):
-        """(exit code, all that was said, the words behind `muster slurm run`), with nothing else of a job in the environment."""
+        """Returns (exit code, output, the words behind `muster slurm run`), with nothing else of a job in the environment."""
         programs = self.dir / "programs"
         programs.mkdir(exist_ok=True)
         (programs / "muster").write_text(STAND_IN)
@@ -51,7 +51,7 @@ class SlurmWrapperVariables(MusterTest):
             self.assertNotIn(f"warning: {variable}=", said, name)
         for variable, value in no_effect.items():
             self.assertEqual(said.count(f"warning: {variable}={value} has no effect: "), 1, f"{variable} in {name}:\n{said}")
-        # And nothing is said of who sets none of them.
+        # Without these variables there are no warnings.
         code, said, _ = self.run_wrapper(name, {variable: works[variable][0] for variable in ("CONFIG", "STAGE_PATH", "DTYPE") if variable in works}, *arguments)
         self.assertEqual(code, 0, said)
         self.assertEqual([variable for variable in variables if f"warning: {variable}=" in said], [], said)
@@ -114,7 +114,7 @@ class SlurmWrapperVariables(MusterTest):
         self.check("launch.sh", recipe, {**NO_EFFECT, **others})
         self.run_wrapper("launch.sh", {name: value for name, (value, _) in recipe.items()})
         self.assertTrue((stage / "results/25.05/fp8/70b/32/log-maxtext-32_70b_7.out").exists())
-        # With what the recipe's page says, and no more.
+        # Exactly the variables of the recipe's page.
         code, said, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16"})
         self.assertEqual(code, 0, said)
         self.assertTrue((stage / "results/25.02/bf16/70b/32/log-maxtext-32_70b_7.out").exists())

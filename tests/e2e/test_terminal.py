@@ -1,4 +1,4 @@
-"""What people see on a terminal, and that programs behind a pipe see none of it."""
+"""The output on a terminal, and its absence on a pipe."""
 import random
 import unittest
 

@@ -41,7 +41,7 @@ class Text(MusterTest):
         self.assertEqual(f"Input `{parsed['prompt']}` -> `{parsed['text']}`\n", said)
         self.assertEqual(parsed["checkpoint"], f"{self.dir}/out/speaks/checkpoints/{STEPS}")
 
-        # A flag replaces what the config says of the same thing: of the one likeliest token there is one text.
+        # A flag overrides the config: with only the most likely token there is one text.
         config = ["decode", *args[1:-2], "prompt=rank 3 waits", "decode_sampling_strategy=topk", "--max-tokens", "12"]
         self.assertEqual(self.muster(*config, "decode_sampling_top_k=40", "--top-k", "1", check=0).stdout, said)
         self.assertEqual(self.muster(*config, "--temperature", "0", check=0).stdout, said)
@@ -64,7 +64,7 @@ class ForPrograms(MusterTest):
         for program in ["muster-trainer"]:
             with open("/dev/full", "w") as full:
                 self.assertEqual(subprocess.run([BIN / program, "--help"], stdout=full, stderr=subprocess.DEVNULL).returncode, 2)
-        # Who reads the first line alone has seen enough.
+        # A reader that closes the pipe after the first line causes no error.
         head = subprocess.run(["bash", "-c", '"$0" config show "$1" | head -1; exit ${PIPESTATUS[0]}', BIN / "muster", self.base_yml()],
                               capture_output=True, text=True, env=self.env, timeout=60)
         self.assertEqual((head.returncode, head.stderr), (0, ""))

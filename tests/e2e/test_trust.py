@@ -1,4 +1,4 @@
-"""A fleet whose coordinator serves TLS and wants tokens, and what happens when both change while a job runs."""
+"""A fleet whose coordinator requires TLS and tokens, and the rotation of both during a job."""
 import json
 import signal
 import unittest
@@ -25,7 +25,7 @@ class Trust(MusterTest):
             trust.replace(self.dir / "tls" / name, source.read_text())
 
     def give(self, role, *tokens):
-        """The tokens of a role, for the coordinator, and the first of them for whoever has the role."""
+        """Writes the tokens of a role for the coordinator, and the first of them for its owner."""
         trust.replace(self.dir / "tokens" / role, "\n".join(tokens) + "\n")
         trust.replace(self.dir / "mine" / role, tokens[0] + "\n")
 
@@ -143,7 +143,7 @@ class Trust(MusterTest):
         far = ["--listen", "0.0.0.0:0"]
         (self.dir / "roles").mkdir()
         (self.dir / "roles/boss").write_text("a-token-0123456789abcdef")
-        for flags, said in ((far, "there is no transport security; give --tls-cert"), (far + tls, "nobody has to say who he is"),
+        for flags, said in ((far, "there is no transport security; give --tls-cert"), (far + tls, "callers need no credentials"),
                             (tokens, "--token-dir needs --tls-cert"), (tls[:2], "--tls-cert and --tls-key go together"),
                             ([*tls[:3], other[1]], "the key is not that of --tls-cert"),
                             (["--tls-client-ca", self.authority.certificate], "--tls-client-ca needs --tls-cert"),

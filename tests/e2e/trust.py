@@ -37,7 +37,7 @@ class Authority:
 
 
 def replace(target, content):
-    """As a rotation does it: readers find the old file or the new one."""
+    """Replaces a file atomically, as a rotation does: readers find the old or the new one."""
     target = pathlib.Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.parent / f".{target.name}.new"

@@ -9,8 +9,8 @@
 //   no_events    events are not supported
 //   hang         every call blocks while the file has this line
 //
-// GPUs are numbered by their lines. `lost` ones return NVML_ERROR_GPU_IS_LOST, `silent` ones cannot be
-// opened, and `forbidden` ones not by this process. Units are NVML's: bytes, milliwatts, MHz.
+// GPUs are numbered by their lines. `lost` ones return NVML_ERROR_GPU_IS_LOST, `silent` ones cannot
+// be opened, and `forbidden` ones not by this process. Units are NVML's: bytes, milliwatts, MHz.
 #include <array>
 #include <chrono>
 #include <cstdint>

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes the golden folders hugging_face/* of tests/unit/trainer_core/checkpoint/hugging_face_test.cc: small random models
-as Hugging Face's transformers saves them, beside what it computes with them in fp64.
+"""Creates the golden folders hugging_face/* of tests/unit/trainer_core/checkpoint/hugging_face_test.cc: small random models
+as Hugging Face's transformers saves them, with its results for them in fp64.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_hugging_face.py [NAME …]      # writes beside itself; all, or those
 
 A folder holds config.json and model.safetensors (or shards of it), tokens.json, and step.safetensors: logits, loss (mean
 cross-entropy of the next token), grad.NAME of that loss, param.NAME and param10.NAME after 1 and 10 AdamW steps.
-Norms and biases are random, too: a model whose norms are all one hides mistakes.
+Norms and biases are random, too: a model whose norms are all one hides errors.
 """
 import copy
 import json
@@ -37,7 +37,7 @@ CASES = {
         rope_theta=500000.0, rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                                            "high_freq_factor": 4.0, "original_max_position_embeddings": 16})),
     "llama_bias_tied": (3, torch.float32, *llama(attention_bias=True, mlp_bias=True, tie_word_embeddings=True)),
-    # Stored in bf16 and in shards, as published models are.
+    # Stored in bf16 and in shards, like published models.
     "mistral": (4, torch.bfloat16, transformers.MistralForCausalLM, transformers.MistralConfig(
         **dict(LLAMA, sliding_window=5, rope_theta=1e6))),
     "mixtral": (7, torch.bfloat16, transformers.MixtralForCausalLM, transformers.MixtralConfig(
@@ -52,7 +52,7 @@ BATCH, LENGTH = 3, 14
 
 
 def randomize(model, generator, dtype):
-    """Values that the stored type holds exactly."""
+    """Returns values that are exact in the stored type."""
     gemma = model.config.model_type == "gemma"
     for name, value in model.named_parameters():
         noise = torch.randn(value.shape, generator=generator, dtype=torch.float64)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the golden folders meta/* of tests/unit/trainer_core/checkpoint/meta_folder_test.cc: small random Llamas as Meta
+"""Creates the golden folders meta/* of tests/unit/trainer_core/checkpoint/meta_folder_test.cc: small random Llamas as Meta
 publishes them, two files of tensor parallelism each, beside the logits that transformers computes with the same weights in
-fp64, and hostile/*: files that try what torch.load would fall for.
+fp64, and hostile/*: files that would exploit torch.load.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_meta.py               # writes beside itself
@@ -28,7 +28,7 @@ FILES = 2
 BATCH, LENGTH = 2, 11
 SCALED = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 8192}
-# Seed, type, params.json, how the embedding is cut, what Hugging Face calls the rest.
+# Seed, type, params.json, the split of the embedding, the settings for Hugging Face.
 CASES = {
     "llama2": (1, torch.bfloat16, {"dim": 16, "multiple_of": 4, "n_heads": 4, "n_layers": 2, "norm_eps": 1e-05,
                                    "vocab_size": -1}, 1, {"rope_theta": 10000.0}),
@@ -36,7 +36,7 @@ CASES = {
                                   "ffn_dim_multiplier": 1.3, "multiple_of": 8, "norm_eps": 1e-05, "rope_theta": 500000.0,
                                   "use_scaled_rope": True}, 0, {"rope_theta": 500000.0, "rope_scaling": SCALED}),
 }
-# Our name's end: Meta's, and the dimension that files share.
+# The end of our name: Meta's name, and the dimension that the files split.
 NAMES = {"input_layernorm": ("attention_norm", None), "self_attn.q_proj": ("attention.wq", 0),
          "self_attn.k_proj": ("attention.wk", 0), "self_attn.v_proj": ("attention.wv", 0),
          "self_attn.o_proj": ("attention.wo", 1), "post_attention_layernorm": ("ffn_norm", None),
@@ -89,7 +89,7 @@ def frequencies(width, config):
 
 
 def meta_logits(weights, config, tokens):
-    """The model as Meta computes it: neighbours are the parts of a complex number, which the position turns."""
+    """The model in Meta's form: adjacent elements are the parts of a complex number, which the position rotates."""
     w = {name: value for name, (value, _) in weights.items()}
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     width, length = config.hidden_size // heads, tokens.shape[1]
@@ -173,7 +173,7 @@ def make_hostile():
     for name, function, argument in (("system", __import__("os").system, "touch pwned"), ("eval", eval, "1 + 1"),
                                      ("import", __import__, "os"), ("getattr", getattr, "x")):
         archive(folder / f"{name}.pth", pickle.dumps({"output.weight": Call(function, argument)}, protocol=2))
-    # What is behind a list of thousands of lists, a number of a thousand digits, a text of four gigabytes.
+    # Deeply nested lists, a number of a thousand digits, a text of four gigabytes.
     archive(folder / "nested.pth", b"\x80\x02" + b"]" * 4000 + b"a" * 3999 + b".")
     archive(folder / "long.pth", b"\x80\x02\x8a\xff" + b"\xff" * 255 + b".")
     archive(folder / "text.pth", b"\x80\x02X\xff\xff\xff\xffabc.")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes optimizers.safetensors of tests/unit/trainer_core/optim/optimizer_test.cc, in fp64: optax's optimizers, and praxis'
+"""Creates optimizers.safetensors of tests/unit/trainer_core/optim/optimizer_test.cc, in fp64: optax's optimizers, and praxis'
 sharded_adam written down from its formulas (it is not packaged).
 
     build/golden/bin/pip install -r tests/golden/requirements.txt

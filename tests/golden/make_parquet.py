@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/parquet: the same column of text as several writers' settings store it, and files that lie about their sizes.
+"""Creates tests/golden/parquet: the same column of text as several writers' settings store it, and files with wrong sizes.
 
 Usage: tests/golden/make_parquet.py        versions in requirements.txt; the result is committed, tests need no Python
 """
@@ -17,7 +17,7 @@ LONG_ROWS = 40_000
 
 
 def text_of(row):
-    """What parquet_chunks_test.cc expects of a row."""
+    """Returns the row that parquet_chunks_test.cc expects."""
     return None if row % 11 == 3 else f"row {row}: " + "the ranks meet " * (row % 7) + ("\u00e9" if row % 2 else "")
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes quantization.safetensors of tests/unit/trainer_core/ops/quantize_test.cc and …/model/quantization_test.cc with what the
+"""Creates quantization.safetensors of tests/unit/trainer_core/ops/quantize_test.cc and …/model/quantization_test.cc with what the
 field runs: ml_dtypes' casts, Flax's Fp8DotGeneral, AQT's int8 dot_general.
 
     build/golden/bin/pip install -r tests/golden/requirements.txt

@@ -169,11 +169,12 @@ void Scenario::note_payload(const WorkerName& worker, const WorkerPayload& paylo
 // expect ended NAME JOB | expect unfinished NAME [JOB,…]
 std::string Scenario::expect_copies(const Words& words) const {
   if (words[1] == "ended")
-    return received_ends_.contains(absl::StrCat(words.at(2), " ", words.at(3))) ? ""
-                                                                                : "it was not told";
-  const auto told = unfinished_.find(WorkerName(words.at(2)));
-  const std::string jobs = told == unfinished_.end() ? "nothing" : told->second;
-  return jobs == (words.size() > 3 ? words[3] : "") ? "" : absl::StrCat("it was told ", jobs);
+    return received_ends_.contains(absl::StrCat(words.at(2), " ", words.at(3)))
+               ? ""
+               : "it received no such message";
+  const auto received = unfinished_.find(WorkerName(words.at(2)));
+  const std::string jobs = received == unfinished_.end() ? "nothing" : received->second;
+  return jobs == (words.size() > 3 ? words[3] : "") ? "" : absl::StrCat("it received ", jobs);
 }
 
 // expect incidents N | expect incident N KIND open|closed ["part of its sentence, suspects' names

@@ -139,7 +139,7 @@ struct ActionText {
     return absl::StrCat("forget node ", a.worker.value());
   }
   std::string operator()(const NodeTold& a) const {
-    return absl::StrCat("told: ", a.worker.value(), " ", a.text);
+    return absl::StrCat("node change: ", a.worker.value(), " ", a.text);
   }
   std::string operator()(const SendToWorker& a) const {
     return absl::StrCat("to ", life_text(a.worker, a.incarnation), ": ",

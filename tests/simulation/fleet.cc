@@ -88,19 +88,19 @@ FleetResult Fleet::run() {
     tick();
     if (is_cut_off() && result_.stopped == Duration::zero() && began_ && !is_running(job().state))
       result_.stopped = now_ - began_at_;
-    if (result_.told && !goes_on && (!is_cut_off() || !is_running(job().state))) break;
+    if (result_.reported && !goes_on && (!is_cut_off() || !is_running(job().state))) break;
   }
   const bool lives = is_running(job().state) && job().attempt == Attempt(1);
   if (!lives && goes_on) ++result_.ended;
   if (expected == Expected::kPassing) {
-    result_.right = result_.told && incidents_.size() == 1;
+    result_.right = result_.reported && incidents_.size() == 1;
     for (const auto& [id, incident] : incidents_)
       result_.right =
           result_.right && !incident.open && incident.action == "none: it went on by itself";
   }
   if (expected == Expected::kHang) result_.bound = 3 * step_time_ + seconds(3);
   if (expected == Expected::kEnd) result_.bound = seconds(1);
-  // With long steps, stacks are read when one has taken twice as long as any.
+  // Stacks of jobs with long steps are read when one has taken twice as long as any.
   const Duration long_step = step_time_ * 230 / 100 + milliseconds(1'350);
   if (is_cut_off())
     result_.stop_bound = std::max(long_step, has_spare() ? kStoppedWithSpare : kStoppedWithout);
@@ -193,7 +193,7 @@ void Fleet::begin_trouble() {
       broken_ = true;
       node.silent_until = Instant::max();
       send(random_.between_ms(1, 50), WorkerDisconnected{name_of(node_of(culprit)), {}, 0});
-      for (int32_t rank = 0, told = 0; rank < ranks_ && told < 4; ++rank) {
+      for (int32_t rank = 0, reported = 0; rank < ranks_ && reported < 4; ++rank) {
         if (node_of(rank) == node_of(culprit)) continue;
         RankExited event;
         event.worker = name_of(node_of(rank));
@@ -202,7 +202,7 @@ void Fleet::begin_trouble() {
         event.rank = Rank(rank);
         event.exit_code = 76;
         send(random_.between_ms(60, 300), event);
-        ++told;
+        ++reported;
       }
       return;
     case Trouble::kNodeCutOff:
@@ -306,7 +306,7 @@ void Fleet::heartbeat(int32_t index) {
   HeartbeatReceived event;
   event.worker = name_of(index);
   const int64_t news = 2 * marks_ + (phase_ == Phase::kStep ? 0 : 1);
-  if (index < nodes_ && std::exchange(node.told, news) != news) {
+  if (index < nodes_ && std::exchange(node.reported, news) != news) {
     const auto steps = static_cast<uint64_t>(marks_ / kLayers);
     for (int32_t rank = index * ranks_per_node_; rank < (index + 1) * ranks_per_node_; ++rank) {
       const bool slow = slow_factor_ > 1 && culprits_.contains(rank);

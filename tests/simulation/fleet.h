@@ -89,10 +89,10 @@ enum class Expected { kHang, kEnd, kSlow, kPassing, kNothing };
 Expected expected_of(Trouble trouble);
 
 struct FleetResult {
-  bool told = false;     // an incident was opened after the fault began
-  bool right = false;    // … of the expected kind, and names the culprit
-  int false_alarms = 0;  // incidents without a cause
-  int ended = 0;         // attempts that were ended although nothing was wrong
+  bool reported = false;  // an incident was opened after the fault began
+  bool right = false;     // … of the expected kind, and names the culprit
+  int false_alarms = 0;   // incidents without a cause
+  int ended = 0;          // attempts that were ended although nothing was wrong
   // from the begin of the fault to its report: for a silent node in the job's reason, else as an
   // incident
   Duration latency{};
@@ -115,7 +115,7 @@ class Fleet {
 
   struct Node {
     Instant silent_until{};  // sends nothing before
-    int64_t told = -1;       // newest mark that it reported
+    int64_t reported = -1;   // newest mark that it reported
     Duration offset{};       // of its heartbeats
   };
   struct Report {

@@ -109,8 +109,8 @@ void Fleet::judge(const coordinator::Incident& incident) {
     result_.sentence = incident.sentence;
     return;
   }
-  if (result_.told) return;
-  result_.told = true;
+  if (result_.reported) return;
+  result_.reported = true;
   result_.latency = reported_at_.value_or(now_) - began_at_;
   result_.sentence = incident.sentence;
   const bool node =

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 constexpr Duration kLeaveGrace = seconds(25);  // as muster-worker's
 constexpr Duration kServiceTime = std::chrono::minutes(10);
-constexpr int32_t kPeersToldMax = 4;  // more would add no information
+constexpr int32_t kPeersReportingMax = 4;  // more would add no information
 
 }  // namespace
 
@@ -100,15 +100,15 @@ void LongTraining::strike(const InterruptionRow& row, int32_t index) {
       if (!has_ranks) return;
       break_training();
       // Their connections to it are reset.
-      for (int32_t other = 0, told = 0; other < std::ssize(nodes_) && told < kPeersToldMax;
-           ++other) {
+      for (int32_t other = 0, reported = 0;
+           other < std::ssize(nodes_) && reported < kPeersReportingMax; ++other) {
         Node& peer = nodes_[static_cast<size_t>(other)];
         if (other == index || peer.first_rank < 0 || !peer.in_service) continue;
         RankExited event = exit_of(other, peer.first_rank);
         peer.ended.insert(peer.first_rank);
         event.exit_code = 76;
         after(random_.between_ms(60, 300), event);
-        ++told;
+        ++reported;
       }
       return;
     case Interruption::kNodeCutOff:

@@ -232,7 +232,7 @@ void LongTraining::heartbeat(int32_t index) {
   event.worker = name_of(index);
   event.incarnation = Incarnation(node.incarnation);
   const bool has_pages = node.first_rank >= 0 && up_ <= now_;
-  if (has_pages && std::exchange(node.told, news_) != news_) {
+  if (has_pages && std::exchange(node.reported, news_) != news_) {
     for (int32_t local = 0; local < plan_.ranks_per_node; ++local) {
       if (node.ended.contains(node.first_rank + local)) continue;
       RankProgress& page = event.ranks.emplace_back();
@@ -302,7 +302,7 @@ void LongTraining::begin_attempt(const SendStartRanks& order) {
     Node& node = nodes_[static_cast<size_t>(index_of(rank.worker))];
     node.first_rank = rank.rank.value();
     node.ended.clear();
-    node.told = -1;
+    node.reported = -1;
   }
   step_time_ = plan_.step_time * plan_.nodes / nodes_now(job());
   life_ = Life::kStarting;

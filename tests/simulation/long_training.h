@@ -9,8 +9,8 @@
 // the progress made.
 //
 //  skipped: training, from 8 s after the last event until 8 s before the next; loading, except its
-//  last second; and while the job waits in the queue, 3 s at a time (a start is late by that), or may
-//  soon grow, 10 s at a time
+//  last second; and while the job waits in the queue, 3 s at a time (a start is late by that), or
+//  may soon grow, 10 s at a time
 #pragma once
 
 #include <array>
@@ -128,7 +128,7 @@ class LongTraining {
     uint64_t incarnation = 1;
     bool silent = false;      // cut off
     int32_t bad_device = -1;  // a local rank's
-    int64_t told = -1;        // newest mark that it reported
+    int64_t reported = -1;    // newest mark that it reported
     int32_t first_rank = -1;  // of the current attempt; -1: none
     std::set<int32_t> ended;  // ranks of the attempt that have ended or were stopped
   };

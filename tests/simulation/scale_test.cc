@@ -30,7 +30,7 @@ TEST_P(Matrix, IsReportedInTimeAndNamesTheCulprit) {
                                       << to_seconds(result.latency) << " s: " << result.sentence);
       EXPECT_EQ(result.false_alarms, 0);
       EXPECT_EQ(result.ended, 0);
-      EXPECT_EQ(result.told, !nothing);
+      EXPECT_EQ(result.reported, !nothing);
       EXPECT_EQ(result.right, !nothing);
       if (result.bound > Duration::zero()) {
         EXPECT_LE(to_seconds(result.latency), to_seconds(result.bound));

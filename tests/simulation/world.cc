@@ -226,7 +226,7 @@ JobNature World::draw_nature(const coordinator::JobSpec& spec) {
     constexpr std::array<Hang, 4> kHangs = {Hang::kStopped, Hang::kSkips, Hang::kLoops,
                                             Hang::kSleeps};
     nature.hang = kHangs[random.below(kHangs.size())];
-    // Of two ranks one may enter another collective: no page reveals which one is right.
+    // If one of two ranks enters another collective, no page reveals which one is right.
     const int32_t fewest = coordinator::smallest_size(spec) * spec.ranks_per_node;
     if (fewest <= 2 && nature.hang == Hang::kSkips) nature.hang = Hang::kSleeps;
     nature.hang_step = 6 + static_cast<int64_t>(random.below(20));

@@ -32,7 +32,7 @@ inline std::vector<Degrees> factorisations(int32_t size) {
   return result;
 }
 
-// Of one node.
+// Returns a mesh of one node.
 inline Mesh mesh_with(const Degrees& degrees) {
   int32_t ranks = 1;
   for (const int32_t degree : degrees) ranks *= degree;

@@ -1,4 +1,4 @@
-// Damage at random to bytes from outside: what a fuzzer does in its first second, the same in every run.
+// Random damage to bytes from outside: a short fuzzing run, the same each time.
 #pragma once
 
 #include <algorithm>
@@ -19,14 +19,14 @@ class Mutator {
 
   uint64_t draw(uint64_t below) { return generator_() % below; }
 
-  // `good` with one to four changes: bits, bytes, numbers, pieces.
+  // Returns `bytes` with one to four changes: bits, bytes, numbers, pieces.
   std::string mutate(std::string bytes) {
     for (uint64_t n = 1 + draw(4); n > 0; --n) change(bytes);
     return bytes;
   }
 
  private:
-  // Where parsers of numbers go wrong, and where nesting, strings and types end.
+  // Values at which parsers of numbers fail, and ends of nesting, strings and types.
   static constexpr std::array<std::string_view, 24> kWords = {"0",
                                                               "-1",
                                                               "1.5",

@@ -12,8 +12,9 @@ constexpr size_t kSlices = 8;
 
 using Tables = std::array<std::array<uint32_t, 256>, kSlices>;
 
-// tables[k][b] is the checksum of byte b with k zero bytes behind it, so that eight bytes are eight look-ups (Kounavis and
-// Berry, "A systematic approach to building high performance software-based CRC generators", 2005).
+// tables[k][b] is the checksum of byte b with k zero bytes behind it, so that eight bytes are eight
+// look-ups (Kounavis and Berry, "A systematic approach to building high performance software-based
+// CRC generators", 2005).
 constexpr Tables make_tables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {

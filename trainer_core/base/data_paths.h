@@ -18,7 +18,7 @@ constexpr uint64_t kBlendPeriodMax = 1'000'000;
 
 struct DataShare {
   std::string folder;
-  double weight = 1;  // of the samples, beside the other shares'
+  double weight = 1;  // share of the samples, relative to the other weights
 
   friend bool operator==(const DataShare&, const DataShare&) = default;
 };

@@ -13,13 +13,14 @@
 namespace muster::trainer {
 namespace {
 
-// Numbers of groups that `tokens` of each of `parts` micro-batches allow: the nearest to `wanted` on both sides.
-std::string nearest_groups(int64_t wanted, int64_t parts, int64_t tokens) {
+// Numbers of groups that `tokens` of each of `parts` micro-batches allow: the nearest to `wanted`
+// on both sides.
+std::string nearest_groups(int64_t requested, int64_t parts, int64_t tokens) {
   std::optional<int64_t> below, above;
   const auto offer = [&](int64_t each) {
     const int64_t groups = each * parts;
-    if (groups <= wanted) below = std::max(below.value_or(groups), groups);
-    if (groups >= wanted) above = std::min(above.value_or(groups), groups);
+    if (groups <= requested) below = std::max(below.value_or(groups), groups);
+    if (groups >= requested) above = std::min(above.value_or(groups), groups);
   };
   for (int64_t divisor = 1; divisor * divisor <= tokens; ++divisor) {
     if (tokens % divisor != 0) continue;

@@ -14,7 +14,7 @@ struct Guard {
   sigjmp_buf way_out;
 };
 
-// Of the read that the thread is in.
+// The current read of the thread.
 thread_local Guard* guard = nullptr;
 struct sigaction previous_action;
 
@@ -22,7 +22,7 @@ void on_bus_error(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const auto* address = static_cast<const char*>(info->si_addr);
   if (guard != nullptr && address >= guard->begin && address < guard->end)
     siglongjmp(guard->way_out, 1);
-  // Not ours: the instruction is run again, and meets what there was before.
+  // Another cause: the instruction runs again under the previous handler.
   sigaction(SIGBUS, &previous_action, nullptr);
 }
 

@@ -16,7 +16,8 @@ namespace {
 
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
-// More divisions of a node's ranks or of the nodes than anybody has; a bound against degrees from outside.
+// More divisions of a node's ranks or of the nodes than anybody has; a bound against degrees from
+// outside.
 constexpr size_t kDivisionsMax = 50'000;
 
 constexpr char kLayers[] = "base_num_decoder_layers";
@@ -106,7 +107,7 @@ class Judge {
     if (whole % degree(axis) != 0)
       conflict(axis, absl::StrCat(of, " is ", whole, ", which it must divide"));
   }
-  // What may be cut unevenly, of which every tensor rank has at least one.
+  // Requires a unit for every tensor rank of a size that may be split unevenly.
   void has_units(int32_t units, const char* of) {
     if (units < degree(MeshAxis::kTensor))
       conflict(MeshAxis::kTensor, absl::StrCat(of, " is ", units, ", which must be no less"));
@@ -117,7 +118,7 @@ class Judge {
   std::vector<std::string> conflicts_;
 };
 
-// Every way to write `size` as a product of one level's degrees.
+// Lists every way to write `size` as a product of one level's degrees.
 void divide(int32_t size, size_t axis, Degrees& degrees, std::vector<Degrees>& all) {
   if (all.size() == kDivisionsMax) return;
   if (axis == kMeshAxisCount) {
@@ -147,13 +148,13 @@ struct Division {
 };
 
 // The nearest first; of equals the one with the larger outer axes.
-std::vector<Division> divisions(int32_t size, const Degrees& wanted) {
+std::vector<Division> divisions(int32_t size, const Degrees& requested) {
   std::vector<Degrees> all;
   Degrees degrees{};
   divide(size, 0, degrees, all);
   std::vector<Division> sorted;
   sorted.reserve(all.size());
-  for (const Degrees& division : all) sorted.push_back({distance(division, wanted), division});
+  for (const Degrees& division : all) sorted.push_back({distance(division, requested), division});
   std::ranges::sort(sorted, [](const Division& a, const Division& b) {
     return std::pair(a.distance, b.degrees) < std::pair(b.distance, a.degrees);
   });
@@ -183,7 +184,8 @@ std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, con
                                       const std::function<bool(const MeshShape&)>& works) {
   const std::vector<Division> inside = divisions(ranks_per_node, shape.ici);
   const std::vector<Division> between = divisions(nodes, shape.dcn);
-  // Pairs of both by the sum of their distances: who is taken out brings in those that come after it.
+  // Pairs of both levels, ordered by the sum of their distances: removing a pair inserts its
+  // successors.
   using Pair = std::tuple<double, size_t, size_t>;
   std::priority_queue<Pair, std::vector<Pair>, std::greater<>> pairs;
   const auto add = [&](size_t dcn, size_t ici) {

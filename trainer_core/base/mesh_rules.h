@@ -4,11 +4,11 @@
 //   tensor      num_query_heads; num_kv_heads or a multiple of it (several ranks then share a head)
 //   sequence    the query and KV heads of a tensor rank; the positions of a context rank
 //   context     twice its degree divides max_target_length: a rank has one early and one late chunk
-//   tensor      also the rows of a micro-batch on a rank, which are split between GEMMs; at most the
-//               MLP's columns and the vocabulary, which may be split unevenly
+//   tensor      also the rows of a micro-batch on a rank, which are split between GEMMs; at most
+//               the MLP's columns and the vocabulary, which may be split unevenly
 //   expert      num_experts
-//   pipeline    num_decoder_layers, times the layer runs per stage; with several runs the micro-batches
-//               of a step
+//   pipeline    num_decoder_layers, times the layer runs per stage; with several runs the
+//               micro-batches of a step
 //
 // data and fsdp divide the global batch, which is validated with the batch's keys.
 #pragma once
@@ -29,11 +29,11 @@ struct MeshDemands {
   int32_t experts = 1;  // 1: none
   int32_t layers = 1;
   int32_t mlp_dim = 1;
-  int32_t moe_mlp_dim = 1;  // of an expert
+  int32_t moe_mlp_dim = 1;  // an expert's width
   int32_t vocab_size = 1;
   int32_t seq_len = 1;
-  int32_t sequences = 1;      // of a rank's micro-batch
-  int32_t micro_batches = 1;  // of a step
+  int32_t sequences = 1;      // per micro-batch of a rank
+  int32_t micro_batches = 1;  // per step
   int32_t repeats = 1;        // runs of layers of a pipeline stage
 };
 MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequences);

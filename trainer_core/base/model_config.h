@@ -13,8 +13,8 @@
 
 namespace muster::trainer {
 
-// kRms: x / sqrt(mean(x²) + eps), no bias (Zhang and Sennrich, 2019). kLayer: (x - mean) / sqrt(var + eps), with a bias
-// (Ba et al., 2016): the GPT family.
+// kRms: x / sqrt(mean(x²) + eps), no bias (Zhang and Sennrich, 2019). kLayer: (x - mean) / sqrt(var
+// + eps), with a bias (Ba et al., 2016): the GPT family.
 enum class NormType : uint8_t { kRms, kLayer };
 
 // How the model encodes positions. kRope rotates pairs (i, i + h/2) of a head (Hugging Face's and
@@ -46,16 +46,16 @@ struct RopeScaling {
 struct ExpertConfig {
   int32_t count = 1;  // 1: every layer has an MLP
   int32_t per_token = 1;
-  int32_t mlp_dim = 0;     // of one expert
+  int32_t mlp_dim = 0;     // one expert's width
   int32_t layer_step = 1;  // layers first_layer, first_layer + layer_step, … have experts
   int32_t first_layer = 0;
   Activation activation = Activation::kSilu;
   bool gated = true;  // as ModelConfig's
   RouterStyle router = RouterStyle::kMaxText;
-  double capacity_factor =
-      -1;  // of an even share of a group's choices; 0 or less: no token is dropped
-  double balance_weight = 0;  // of each layer's load-balancing loss
-  int32_t num_groups = 0;     // of kPax, of a step's batch; 0: a rank's micro-batch is a group
+  // Capacity relative to an even share of a group's choices; 0 or less: no token is dropped.
+  double capacity_factor = -1;
+  double balance_weight = 0;  // weight of each layer's load-balancing loss
+  int32_t num_groups = 0;     // kPax: groups per step; 0: a rank's micro-batch is a group
 
   bool in_layer(int64_t layer) const {
     return count > 1 && layer >= first_layer && (layer - first_layer) % layer_step == 0;
@@ -81,8 +81,8 @@ struct ModelConfig {
 
   NormType norm_type = NormType::kRms;
   double norm_epsilon = 1e-5;
-  double norm_gain_offset =
-      0;  // a norm multiplies by offset + gain: 1 in Gemma and in MaxText's GPT-3
+  // A norm multiplies by offset + gain: 1 in Gemma and in MaxText's GPT-3.
+  double norm_gain_offset = 0;
 
   // Attention and the MLP read the same norm in parallel, and both are added to the residual stream
   // (Wang and Komatsuzaki, GPT-J, 2021; MaxText's decoder_block default). Otherwise each has its
@@ -93,14 +93,14 @@ struct ModelConfig {
   double rope_max_timescale = 10'000;
   RopeScaling rope_scaling{};
   int32_t trainable_position_size = 0;  // rows of the table of kLearned: the longest sequence
-  RelativeBuckets relative_buckets{};   // of kRelative
+  RelativeBuckets relative_buckets{};   // kRelative only
 
   Activation activation = Activation::kSilu;
-  bool gated_mlp =
-      true;  // activation(gate) * up, as in SwiGLU and GeGLU (Shazeer, 2020); else activation(up)
-  bool qkv_bias = false;  // of the query, key and value projections
-  bool out_bias = false;  // of attention's output projection
-  bool mlp_bias = false;  // of the MLP's projections
+  // activation(gate) * up, as in SwiGLU and GeGLU (Shazeer, 2020); else activation(up).
+  bool gated_mlp = true;
+  bool qkv_bias = false;  // biases of the query, key and value projections
+  bool out_bias = false;  // bias of attention's output projection
+  bool mlp_bias = false;  // biases of the MLP's projections
 
   bool logits_via_embedding = false;  // tied head
   bool scale_embeddings = false;      // embeddings are multiplied by sqrt(emb_dim): Gemma
@@ -111,8 +111,8 @@ struct ModelConfig {
   bool attention_extra_zero = false;
   double attn_logits_soft_cap = 0;   // scores become cap * tanh(scores / cap); 0: none
   double final_logits_soft_cap = 0;  // the same for the logits
-  int32_t sliding_window_size =
-      0;  // a token sees that many tokens, itself included; 0: its whole past
+  // Number of tokens that a token attends to, including itself; 0: all earlier ones.
+  int32_t sliding_window_size = 0;
   double z_loss_multiplier = 0;  // adds multiplier * logsumexp(logits)² to each token's loss
   ExpertConfig experts{};
   // Dropout in training, in [0, 1); 0: none. dropout_rate applies to the outputs of attention and
@@ -121,7 +121,7 @@ struct ModelConfig {
   double dropout_rate = 0;
   double input_dropout_rate = 0;
   double init_std = 0;            // standard deviation of the initial matrices; 0: 1 / sqrt(fan_in)
-  double embedding_init_std = 0;  // of the token embeddings; 0: as other matrices
+  double embedding_init_std = 0;  // for token embeddings; 0: as other matrices
   QuantizationConfig quantization{};
 
   bool learns_positions() const { return position_type == PositionType::kLearned; }

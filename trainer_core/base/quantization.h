@@ -2,13 +2,13 @@
 // operands: MaxText's `quantization`. Embeddings, norms, attention scores, the head and the router
 // are not quantized.
 //
-//   int8         AQT's int8 training (google/aqt, config_v3): integers of [-127, 127], one scale per row or
-//                column of the contracted dimension, from its largest magnitude; in the forward GEMM and
-//                in those of the input's and the weight's gradient. Gradients round stochastically.
-//   fp8          E4M3 forward and E5M2 for gradients (Micikevicius et al., "FP8 formats for deep
-//                learning", 2022), one scale per tensor, from the largest magnitudes of earlier steps:
-//                "delayed scaling", as in Flax's Fp8DotGeneral and Transformer Engine. The state is in
-//                model/scaling_state.h.
+//   int8  AQT's int8 training (google/aqt, config_v3): integers of [-127, 127], one scale per row
+//         or column of the contracted dimension, from its largest magnitude; in the forward GEMM
+//         and in those of the input's and the weight's gradient. Gradients round stochastically.
+//   fp8   E4M3 forward and E5M2 for gradients (Micikevicius et al., "FP8 formats for deep
+//         learning", 2022), one scale per tensor, from the largest magnitudes of earlier steps:
+//         "delayed scaling", as in Flax's Fp8DotGeneral and Transformer Engine. The state is in
+//         model/scaling_state.h.
 //   te_fp8_currentscaling  The same formats with a scale from the tensor itself.
 #pragma once
 
@@ -27,7 +27,7 @@ constexpr int32_t kAmaxHistoryMax = 1 << 16;
 
 struct QuantizationConfig {
   QuantizationType type = QuantizationType::kNone;
-  int32_t amax_history_length = 1024;  // of kFp8Delayed, in steps
+  int32_t amax_history_length = 1024;  // kFp8Delayed only, in steps
   // kInt8 only: the GEMM of a weight's gradient is quantized, too. Corresponds to MaxText's
   // quantization_local_shard_count != 0.
   bool int8_weight_gradients = true;

@@ -37,7 +37,7 @@ std::string show(const CustomRemat& custom, Field field) {
   return absl::StrCat(av(name_of(field)), "=", av(name_of(kPlacementNames, custom.*field)));
 }
 
-// The key that says where the buffer is.
+// Returns the key that places the buffer.
 Field field_of(const CustomRemat& custom, const Fused& fused) {
   return custom.*fused.whole != kRemat ? fused.whole : fused.parts.front();
 }

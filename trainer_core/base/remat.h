@@ -8,12 +8,12 @@
 //   decoder_layer_input       input: always saved, everything else is computed from it
 //   query_proj, key_proj,     qkv: one GEMM and one buffer, so they are saved together
 //   value_proj; qkv_proj
-//   context                   context, and the softmax's denominators (lse), which are useless without it
-//   out_proj                  middle, which is input + out_proj: the same bytes, and one addition less; in a
-//                             parallel block nothing, because no gradient needs it
+//   context                   context, and the softmax's denominators (lse), useless without it
+//   out_proj                  middle, which is input + out_proj: the same bytes, and one addition
+//                             less; in a parallel block nothing, because no gradient needs it
 //   mlpwi_0, mlpwi_1; mlpwi   gate_up: one GEMM and one buffer
-//   mlpwo                     nothing: the layer's output is the next one's input, and no gradient needs
-//                             mlpwo alone
+//   mlpwo                     nothing: the layer's output is the next one's input, and no gradient
+//                             needs mlpwo alone
 //
 // Norms and the activation's output cost little time and much memory: only `none` saves them.
 #pragma once

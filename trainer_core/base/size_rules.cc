@@ -11,10 +11,11 @@ namespace {
 
 // 17.6 trillion; a model, its gradients and moments count their bytes in 64 bits.
 constexpr int64_t kParametersMax = int64_t{1} << 44;
-// 4.5 PB: what a step keeps of its tokens, in fp32 numbers.
+// 4.5 PB: the maximum of a step's saved activations, in fp32 elements.
 constexpr int64_t kActivationsMax = int64_t{1} << 50;
 
-// Parameters of a layer, or numbers that a step keeps of a token in one, are sums of these. Sizes are in range.
+// Parameters of a layer, and saved activations per token of a layer, are sums of these. Requires
+// sizes in range.
 struct Widths {
   explicit Widths(const ModelConfig& model)
       : stream(model.emb_dim),
@@ -36,7 +37,7 @@ absl::Status check_parameter_count(const ModelConfig& model) {
   const double embeddings =
       (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width.stream +
       double{1} * model.trainable_position_size * width.stream;
-  // With gates and biases, whether the model has them or not.
+  // Counts gates and biases even if the model has none.
   const double parameters =
       embeddings + 2 * width.stream +
       model.num_layers * (width.stream * (6 + 2 * (width.query + width.kv) + 3 * mlp) +

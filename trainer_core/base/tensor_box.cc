@@ -121,14 +121,14 @@ CommonRuns::CommonRuns(const TensorBox& from, const TensorBox& to) {
 }
 
 CommonRuns::Run CommonRuns::at(int64_t run) const {
-  Run place = origin_;
+  Run position = origin_;
   for (size_t d = outer_.size(); d-- > 0;) {
     const int64_t index = run % outer_[d].extent;
     run /= outer_[d].extent;
-    place.from += index * outer_[d].from_stride;
-    place.to += index * outer_[d].to_stride;
+    position.from += index * outer_[d].from_stride;
+    position.to += index * outer_[d].to_stride;
   }
-  return place;
+  return position;
 }
 
 int64_t CommonRuns::first_behind(int64_t element) const {

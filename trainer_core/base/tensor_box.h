@@ -13,7 +13,7 @@ namespace muster::trainer {
 
 struct TensorBox {
   std::string tensor;
-  std::vector<int64_t> shape;   // of the whole tensor
+  std::vector<int64_t> shape;   // the full tensor's shape
   std::vector<int64_t> begin;   // per dimension
   std::vector<int64_t> extent;  // per dimension
   // Offset of the box in its holder's block, where it is dense and row-major; in elements from the
@@ -32,11 +32,12 @@ std::vector<TensorBox> whole_boxes(const std::vector<TensorRow>& rows);
 
 // Tensors of which this rank stores parts, in a flat block of its own.
 struct ShardedTensors {
-  std::vector<TensorRow>
-      tensors;  // the whole ones, whoever keeps them; offsets are those of a rank alone
-  std::vector<TensorBox>
-      held;  // what this rank keeps, where in its block: what it reads of a checkpoint
-  std::vector<TensorBox> written;  // of that, what it writes into one: each number is one rank's
+  // The complete tensors, however they are sharded; offsets are those of a single rank.
+  std::vector<TensorRow> tensors;
+  // The boxes that this rank stores and reads from a checkpoint, with offsets in its block.
+  std::vector<TensorBox> held;
+  // Those of them that it writes to a checkpoint: each element has one writer.
+  std::vector<TensorBox> written;
 
   // Returns the layout of a rank that stores all tensors.
   static ShardedTensors whole(std::vector<TensorRow> rows);
@@ -74,7 +75,7 @@ class CommonRuns {
 
  private:
   struct Dimension {
-    int64_t extent;       // of what is common
+    int64_t extent;       // the intersection's extent
     int64_t from_stride;  // elements
     int64_t to_stride;
   };

@@ -19,12 +19,13 @@
 namespace muster::trainer {
 namespace {
 
-// Far above any published model. Products of two sizes fit in 64 bits; those of more are counted in floating point here.
+// Far above any published model. Products of two sizes fit in 64 bits; those of more are counted in
+// floating point here.
 constexpr int64_t kSizeMax = int64_t{1} << 24;
 constexpr int64_t kLayersMax = 4096;
 constexpr int64_t kBucketsMax = 4096;  // T5 has 32
-// Every matrix of an expert is a row of the table of parameters: several times the largest published models' experts (256)
-// and rows (some 60 thousand).
+// Every matrix of an expert is a row of the table of parameters: several times the largest
+// published models' experts (256) and rows (some 60 thousand).
 constexpr int64_t kExpertsMax = 4096;
 constexpr double kExpertRowsMax = 1 << 20;
 constexpr int64_t kStepsMax = int64_t{1} << 48;
@@ -45,9 +46,9 @@ class Checker {
     }
   }
   // NaN fails every comparison, so it is caught here, too.
-  void number(std::string_view key, double value, bool holds, std::string_view wanted) {
+  void number(std::string_view key, double value, bool holds, std::string_view allowed) {
     if (!std::isfinite(value) || !holds) {
-      fail(absl::StrCat(av(key), " is ", value, ", but must be ", av(wanted)));
+      fail(absl::StrCat(av(key), " is ", value, ", but must be ", av(allowed)));
     }
   }
   void require(bool holds, std::string_view message) {
@@ -277,7 +278,7 @@ void check_local_checkpoints(const TrainConfig& config, Checker& check) {
   check.range("local_checkpoint_period", config.local_checkpoint_period, 0, kStepsMax);
   if (!config.enable_emergency_checkpoint) return;
   check.require(config.local_checkpoint_period > 0,
-                "local_checkpoint_period is 0, but enable_emergency_checkpoint is true: it says "
+                "local_checkpoint_period is 0, but enable_emergency_checkpoint is true: it sets "
                 "after how many steps the nodes keep a copy in their memory; set it to 1 or more");
   check.require(config.enable_checkpointing,
                 "enable_emergency_checkpoint is true, but enable_checkpointing is false: copies in "
@@ -307,7 +308,7 @@ int64_t ExpertConfig::capacity(int64_t group_tokens) const {
   } else {
     rows = std::ceil(static_cast<double>(group_tokens) * per_token / count) * capacity_factor;
   }
-  // No expert is asked for more, and none is closed.
+  // An expert is not asked for more rows than there are tokens, and is never closed.
   return static_cast<int64_t>(std::clamp(std::floor(rows), 1.0, static_cast<double>(group_tokens)));
 }
 

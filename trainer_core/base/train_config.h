@@ -47,21 +47,21 @@ struct OptimizerConfig {
   double final_fraction = 0.1;  // a decay ends at learning_rate * final_fraction
   int64_t schedule_steps = 0;   // learning_rate_schedule_steps, -1 resolved to `steps`
   int64_t warmup_steps = 0;     // from 0 to learning_rate
-  int64_t decay_start = 0;      // of kWsd and Pax's schedules: the last step with learning_rate
-  int64_t decay_end = 0;        // of the same: the step from which on the decay has ended
+  int64_t decay_start = 0;      // kWsd and Pax's schedules: the last step with learning_rate
+  int64_t decay_end = 0;        // same schedules: the first step after the decay
   DecayStyle wsd_decay_style = DecayStyle::kLinear;
   double b1 = 0.9;
   double b2 = 0.95;
   double eps = 1e-8;
   double eps_root = 0;
-  double weight_decay = 0.1;  // of the Adams
+  double weight_decay = 0.1;  // for the Adams
   // If false, the schedule's factor multiplies the decay but the learning rate does not (AXLearn).
   bool decay_times_learning_rate = true;
   std::vector<std::string> adamw_mask;  // kAdamW: patterns of parameters' names without decay
-  ComputeType mu_dtype = ComputeType::kFloat32;  // of the Adams: what the first moment is kept in
-  bool mu_stochastic_rounding =
-      false;               // to bfloat16: up or down by chance, with the number as the mean
-  double update_clip = 0;  // adam_clip_threshold of kAdamPax: RMS of an update; 0: off
+  ComputeType mu_dtype = ComputeType::kFloat32;  // the Adams' first moment
+  // Rounds mu to bfloat16 stochastically, so that the mean is exact.
+  bool mu_stochastic_rounding = false;
+  double update_clip = 0;           // adam_clip_threshold of kAdamPax: RMS of an update; 0: off
   double clipping_threshold = 1.0;  // global L2 norm; 0: no clipping
 
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
@@ -83,8 +83,8 @@ struct EvalConfig {
   int32_t per_device_batch_size = 1;  // sequences of a rank and batch
   double target_loss = 0;             // training ends when an evaluation's loss is not above it
   std::string dataset_path;           // folder of shards, absolute; empty: what is held out
-  double holdout_fraction =
-      0;  // of the training data, whole documents that are evaluated and never trained on
+  // Fraction of the training data, in complete documents, that is evaluated and never trained on.
+  double holdout_fraction = 0;
 
   bool enabled() const { return interval >= 1; }
 
@@ -112,9 +112,9 @@ struct TrainConfig {
   bool cuda_graphs = true;  // on a GPU layers are started as one (Transformer::replay)
   ComputeType dtype = ComputeType::kFloat32;
   RematPolicy remat_policy = RematPolicy::kFull;
-  CustomRemat custom_remat{};  // what kCustom keeps; else the defaults
+  CustomRemat custom_remat{};  // the placements of kCustom; else the defaults
   MeshShape mesh;              // fully resolved: no -1
-  int32_t zero_stage = 3;      // what fsdp ranks share out: model/block_memory.h
+  int32_t zero_stage = 3;      // sharding among fsdp ranks: model/block_memory.h
 
   int64_t steps = 0;
   int64_t log_period = 100;
@@ -155,8 +155,8 @@ struct TrainConfig {
   bool enable_emergency_checkpoint = false;
   std::string local_checkpoint_directory;  // absolute; empty: the worker's folder, or /dev/shm
   int64_t local_checkpoint_period = 0;     // steps
-  bool resume_with_other_data =
-      false;  // goes on from a checkpoint of another data order (data_order.h)
+  // Allows resuming from a checkpoint of another data order (data_order.h).
+  bool resume_with_other_data = false;
   // Absolute path of the initial parameters of a run without a checkpoint (ParameterSource::open);
   // empty: initialise from init_weights_seed.
   std::string load_parameters_path;

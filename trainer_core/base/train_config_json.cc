@@ -1,4 +1,4 @@
-// TrainConfig as one flat JSON object whose keys are MaxText's.
+// Encodes TrainConfig as one flat JSON object with MaxText's keys.
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -97,7 +97,7 @@ void visit_experts(Config& experts, Visitor& visit) {
   visit("num_groups", experts.num_groups);
 }
 
-// Follows the type, which a reader thus knows by then.
+// Follows the type, which a reader therefore already has.
 template <class Config, class Visitor>
 void visit_quantization(Config& quantization, Visitor& visit) {
   visit("quantization", quantization.type);
@@ -188,7 +188,7 @@ void visit_mesh(Config& mesh, Visitor& visit) {
   }
 }
 
-// Follows the policy, which a reader thus knows by then.
+// Follows the policy, which a reader therefore already has.
 template <class Config, class Visitor>
 void visit_remat(Config& config, Visitor& visit) {
   visit("remat_policy", config.remat_policy);
@@ -306,11 +306,11 @@ struct Reader {
     if (json.contains(std::string(key))) (*this)(key, value);
   }
 
-  void fail(std::string_view key, const Json& json_value, std::string_view wanted) {
+  void fail(std::string_view key, const Json& json_value, std::string_view allowed) {
     status = absl::InvalidArgumentError(
         absl::StrCat("train config: ", av(key), " is ",
                      json_value.dump(-1, ' ', false, Json::error_handler_t::replace),
-                     ", but must be ", av(wanted)));
+                     ", but must be ", av(allowed)));
   }
 
   void read(std::string_view key, const Json& from, std::string& value) {

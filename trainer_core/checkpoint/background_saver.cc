@@ -74,8 +74,8 @@ void BackgroundSaver::enter(State state) {
 
 void BackgroundSaver::run() {
   const SelfStackThread answers;
-  // The kernel gives pages when they are written first: now, and not while an update waits for the copy. A device's copy has its own, and is
-  // restored into meanwhile.
+  // The kernel gives pages when they are written first: now, and not while an update waits for the
+  // copy. A device's copy has its own, and is restored into meanwhile.
   if (memory_.is_host()) {
     std::ranges::fill(staging_.params, 0.0F);
     std::ranges::fill(staging_.state, 0.0F);

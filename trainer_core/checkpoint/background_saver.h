@@ -1,10 +1,12 @@
-// Saves checkpoints while the training goes on. A save has two halves:
+// Saves checkpoints while training continues. A save has two halves:
 //
-//   begin() ── copy the numbers to the staging block ──▶ wait_staged() ── write, sync, publish ──▶ take()
+//   begin() ── copy the state to the staging block ──▶ wait_staged() ── write, sync, publish ──▶
+//     take()
 //
-// Forward and backward change nothing that a checkpoint holds, so the copy runs beside them, and only the update that follows
-// waits for it. One save is in flight; who wants another waits for it first. What the copy takes in memory is in the memory
-// plan: a copy-on-write child process would take it only for pages that change, which an optimizer does to all of them.
+// Forward and backward passes change nothing that a checkpoint holds, so the copy runs beside them,
+// and only the next update waits for it. One save is in flight at a time; the next one must wait
+// for it. The memory plan includes the staging block. A copy-on-write child process would need
+// extra memory only for changed pages, but an optimizer changes all of them.
 #pragma once
 
 #include <condition_variable>
@@ -30,17 +32,19 @@ struct SaveOutcome {
   bool local = false;              // SaveCopy's, not the store's
 };
 
-// Saves a copy of the state elsewhere than in the store. On the saver's thread; errors and notes are as of CheckpointStore::save.
+// Saves a copy of the state elsewhere than in the store. Called on the saver's thread; errors and
+// notes as of CheckpointStore::save.
 using SaveCopy = std::function<absl::Status(
     const CheckpointInfo& info, const CheckpointBlocks& copy, std::vector<std::string>& notes)>;
 
-// One thread uses it; a second one of its own writes.
+// Used by one thread; a second, internal thread writes.
 class BackgroundSaver {
  public:
-  // `store` and `staging`, which has room for the layout, outlive the saver; while a save is in flight nobody else uses them.
-  // `on_end` is called on the saver's thread as soon as a save has ended, before anybody can see it by other means.
-  // `peers`, where there are any, are used by the saver's thread alone while a save is in flight, and outlive it, too; so does `memory`, the
-  // sources'.
+  // `store` and `staging`, which has room for the layout, must outlive the saver and are not used
+  // by others while a save is in flight. `on_end` is called on the saver's thread as soon as a save
+  // has ended, before its outcome is visible otherwise. `peers`, if any, are used only by the
+  // saver's thread while a save is in flight. `peers` and `memory`, which holds the sources, must
+  // outlive the saver, too.
   BackgroundSaver(const CheckpointStore& store, CheckpointLayout layout,
                   const CheckpointBlocks& staging, std::function<void(const SaveOutcome&)> on_end,
                   CheckpointPeers* peers = nullptr, const DeviceMemory& memory = host_memory());
@@ -49,16 +53,16 @@ class BackgroundSaver {
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  // Begins to save, by `elsewhere` where there is one. `source` must not change before wait_staged() has returned. Requires that the
-  // last save's outcome was taken.
+  // Begins a save, through `elsewhere` if given. `source` must not change before wait_staged()
+  // returns. Requires that the last save's outcome was taken.
   void begin(CheckpointInfo info, const CheckpointBlocks& source, SaveCopy elsewhere = nullptr);
-  // Returns at once when no copy is running.
+  // Blocks until the copy is complete; returns at once if none is running.
   void wait_staged();
-  // A save is in flight. Any thread.
+  // Returns whether a save is in flight. Any thread.
   bool is_saving() const;
-  // The outcome of a save that has ended, once.
+  // Returns the outcome of an ended save, once.
   std::optional<SaveOutcome> take();
-  // Waits for the save in flight; its outcome, or one that was not taken yet.
+  // Waits for the save in flight. Returns its outcome, or an earlier one that was not taken.
   std::optional<SaveOutcome> finish();
 
  private:
@@ -81,7 +85,7 @@ class BackgroundSaver {
   State state_ = State::kIdle;
   bool leaving_ = false;
 
-  // Of the save in flight: the saver's thread has them from begin() until kEnded.
+  // State of the save in flight; owned by the saver's thread from begin() until kEnded.
   CheckpointInfo info_;
   CheckpointBlocks source_;
   SaveCopy elsewhere_;

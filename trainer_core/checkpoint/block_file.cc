@@ -28,7 +28,7 @@ uint64_t checksum(std::span<const char> bytes) { return XXH3_64bits(bytes.data()
 std::string checksum_text(uint64_t checksum) { return absl::StrFormat("%016x", checksum); }
 
 // Writing
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 BlockWriter::BlockWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
@@ -81,14 +81,15 @@ absl::StatusOr<FileDigest> BlockWriter::finish() {
 }
 
 // Reading
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 absl::StatusOr<std::unique_ptr<BlockReader>> BlockReader::open(const std::string& folder,
                                                                const std::string& name,
                                                                const FileDigest& digest) {
   const std::string path = absl::StrCat(folder, "/", name);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  // A file that is not there is what a torn checkpoint looks like; another error of the disk may pass.
+  // A file that is not there is what a torn checkpoint looks like; another error of the disk may
+  // pass.
   if (fd < 0 && errno == ENOENT)
     return not_visible_yet(absl::DataLossError(absl::StrCat("it has no ", name)));
   if (fd < 0) return file_status(errno, absl::StrCat("cannot open ", path));
@@ -97,7 +98,7 @@ absl::StatusOr<std::unique_ptr<BlockReader>> BlockReader::open(const std::string
   if (fstat(fd, &info) != 0) return file_status(errno, absl::StrCat("cannot examine ", path));
   if (!S_ISREG(info.st_mode) || static_cast<uint64_t>(info.st_size) != digest.bytes) {
     return absl::DataLossError(absl::StrCat(name, " is truncated or was changed: ", info.st_size,
-                                            " bytes, the manifest says ", digest.bytes));
+                                            " bytes, the manifest states ", digest.bytes));
   }
   (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   return reader;
@@ -116,7 +117,7 @@ absl::StatusOr<std::span<const char>> BlockReader::read(size_t index, char* buff
       return file_status(errno, absl::StrCat("cannot read ", name_, " at byte ", begin + done));
     if (count == 0)
       return absl::DataLossError(absl::StrCat(name_, " ends at byte ", begin + done,
-                                              " now, the manifest says ", digest_.bytes));
+                                              " now, the manifest states ", digest_.bytes));
     done += static_cast<size_t>(count);
   }
   return std::span<const char>(buffer, bytes);

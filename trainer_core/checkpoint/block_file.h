@@ -1,6 +1,6 @@
-// Files with a checksum for every kBlockBytes: whoever needs a part of one reads and verifies the blocks that hold it, and no
-// more. XXH3 (64 bits; Collet, the xxHash library) finds damage by disks and memory, not by an adversary; it is faster than
-// any disk, where CRC-32 was the slowest part of a save.
+// Files with a checksum per kBlockBytes: a reader of a part reads and verifies only the blocks that
+// hold it. XXH3 (64 bits; Collet, the xxHash library) detects damage by disks and memory, not by an
+// adversary. It is faster than any disk, whereas CRC-32 was the slowest part of a save.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@
 
 namespace muster::trainer {
 
-// One write or read: large enough for a disk's full speed, and small enough for the cache, where the checksum finds it.
+// Bytes per write or read: large enough for a disk's full speed, small enough that the checksum
+// finds the block in the cache.
 constexpr size_t kBlockBytes = size_t{4} << 20;
 
 struct FileDigest {
@@ -24,29 +25,30 @@ struct FileDigest {
   friend bool operator==(const FileDigest&, const FileDigest&) = default;
 };
 
-// Memory for kBlockBytes. What of it is not used costs nothing.
+// Allocates kBlockBytes. Unused pages cost nothing.
 inline std::unique_ptr<char[]> make_block() {
   return std::make_unique_for_overwrite<char[]>(kBlockBytes);
 }
 
 uint64_t checksum(std::span<const char> bytes);
-// 16 hexadecimal digits: JSON's numbers end at 2^53 for many readers.
+// Formats 16 hexadecimal digits: many JSON readers represent numbers only up to 2^53 exactly.
 std::string checksum_text(uint64_t checksum);
 
-// Writes a file from front to back. The disk begins with each block as it is complete, so that finish() waits for the last
-// ones only. One thread.
+// Writes a file sequentially. Writeback of each block starts when it is complete, so finish() waits
+// only for the last blocks. One thread.
 class BlockWriter {
  public:
-  // AlreadyExists when there is such a file: nobody else writes to it. The error names it, and so do those of the other functions.
+  // Returns AlreadyExists if the file exists: it has no other writer. Errors of all functions name
+  // the file.
   static absl::StatusOr<std::unique_ptr<BlockWriter>> create(const std::string& path);
-  // What was written before an error stays: the caller owns the folder.
+  // Leaves partial data after an error: the caller owns the folder.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
   BlockWriter& operator=(const BlockWriter&) = delete;
 
-  // ResourceExhausted when the disk is full.
+  // Returns ResourceExhausted if the disk is full.
   absl::Status append(std::span<const char> bytes);
-  // Syncs and closes. Once, and last.
+  // Syncs and closes. Called once, last.
   absl::StatusOr<FileDigest> finish();
 
  private:
@@ -62,10 +64,11 @@ class BlockWriter {
   FileDigest digest_;
 };
 
-// Reads blocks of a file whose digest is known. Any thread.
+// Reads blocks of a file with a known digest. Thread-safe.
 class BlockReader {
  public:
-  // DataLoss, naming the file without its folder: not there, or not of the digest's size. The disk's errors are their own.
+  // Returns DataLoss, naming the file without its folder, if it is missing or does not have the
+  // digest's size. Disk errors are returned as they are.
   static absl::StatusOr<std::unique_ptr<BlockReader>> open(const std::string& folder,
                                                            const std::string& name,
                                                            const FileDigest& digest);
@@ -73,7 +76,8 @@ class BlockReader {
   BlockReader(const BlockReader&) = delete;
   BlockReader& operator=(const BlockReader&) = delete;
 
-  // Block `index` in `buffer`, of make_block(), not verified. DataLoss where the file ends before it does.
+  // Reads block `index` into `buffer`, of make_block(), without verifying it. Returns DataLoss if
+  // the file ends too early.
   absl::StatusOr<std::span<const char>> read(size_t index, char* buffer) const;
   // DataLoss names the bytes whose checksum differs.
   absl::Status verify(size_t index, std::span<const char> block) const;

@@ -11,7 +11,7 @@ std::string PeerMessage::text() const {
   const json message = {{"code", static_cast<int>(status.code())},
                         {"message", std::string(status.message())},
                         {"body", body}};
-  // A message may name a file whose name is no UTF-8.
+  // A message may contain a file name that is not UTF-8.
   return message.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -1,5 +1,5 @@
-// The ranks that write, or read, one checkpoint together, as one of them sees them. The checkpoint's own code knows no process groups;
-// a transport without checkpoints' needs (trainer_core/rank/group_peers.h) is behind this.
+// The ranks that write or read one checkpoint together, from the view of one of them. The interface
+// keeps process groups out of the checkpoint code; trainer_core/rank/group_peers.h implements it.
 #pragma once
 
 #include <string>
@@ -10,42 +10,42 @@
 
 namespace muster::trainer {
 
-// One thread at a time; all ranks call the same functions in the same order. An error is the transport's, and what was going on is
-// over then: no rank publishes anything.
+// One thread at a time; all ranks call the same functions in the same order. An error is the
+// transport's and ends the operation: no rank publishes anything.
 class CheckpointPeers {
  public:
   virtual ~CheckpointPeers() = default;
 
   virtual int rank() const = 0;  // 0 leads
   virtual int size() const = 0;
-  // By which people know a rank: its number among all of the job's.
+  // Returns the number of a rank among all ranks of the job, for messages.
   virtual int world_rank(int rank) const = 0;
 
-  // For the leader what each rank gave, in their order; for the others nothing.
+  // Returns every rank's text, in rank order, on the leader; an empty vector on the others.
   virtual absl::StatusOr<std::vector<std::string>> gather(std::string_view mine) = 0;
-  // What the leader gave, on all.
+  // Returns the leader's text on all ranks.
   virtual absl::StatusOr<std::string> share(std::string_view leaders) = 0;
 };
 
-// A status, and what else there is to say, as a text.
+// A status and additional text, encoded as a text.
 struct PeerMessage {
   absl::Status status;
   std::string body = {};
 
   std::string text() const;
-  // Internal where it is none.
+  // Returns Internal if the text is no message.
   static PeerMessage parse(std::string_view text);
 };
 
-// What the leader found, on all ranks. The transport's error where there is one.
+// Returns the leader's message on all ranks, or the transport's error.
 absl::StatusOr<PeerMessage> share_message(CheckpointPeers& peers, const PeerMessage& leaders);
 
-// The messages of all ranks on the leader; none on the others.
+// Returns the messages of all ranks on the leader; an empty vector on the others.
 absl::StatusOr<std::vector<PeerMessage>> gather_messages(CheckpointPeers& peers,
                                                          const PeerMessage& mine);
 
-// The error that counts among those of all ranks, with the rank's number where it is not the leader's: one that is no damage
-// before one that is; of several the first.
+// Returns the decisive error among those of all ranks, with the rank's number unless it is the
+// leader: errors other than damage first, then the lowest rank.
 absl::Status first_error(const CheckpointPeers& peers, const std::vector<PeerMessage>& messages);
 
 }  // namespace muster::trainer

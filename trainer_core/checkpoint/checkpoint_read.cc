@@ -1,4 +1,5 @@
-// Reading boxes: files are read in blocks; each block is verified, and what is wanted of it copied, while the next one is read.
+// Reading boxes: files are read in blocks; each block is verified, and what is wanted of it copied,
+// while the next one is read.
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
@@ -24,10 +25,10 @@ constexpr size_t kOpenFilesMax = 64;
 
 // Verifying takes less long than reading, but for the fastest disks.
 constexpr size_t kVerifiersMax = 2;
-// What is read before it is verified.
+// Maximum of blocks that are read but not yet verified.
 constexpr size_t kBlocksAhead = 4;
 
-// What a stored box gives to a wanted one.
+// The copy from a stored box to a requested one.
 struct Copy {
   const StoredBox* stored;
   CommonRuns runs;
@@ -35,7 +36,7 @@ struct Copy {
   std::byte* to;  // where it begins
 
   uint64_t stored_size() const { return dtype_bytes(stored->box.dtype); }
-  std::byte* place(int64_t element) const {
+  std::byte* destination(int64_t element) const {
     return to + static_cast<size_t>(element) * dtype_bytes(dtype);
   }
 };
@@ -68,8 +69,8 @@ int64_t first_run(const Copy& copy, uint64_t byte) {
       static_cast<int64_t>((byte - copy.stored->at) / copy.stored_size()));
 }
 
-// Which blocks have something that is wanted.
-std::set<size_t> wanted_blocks(const OpenFile& file) {
+// Returns the blocks that contain requested data.
+std::set<size_t> requested_blocks(const OpenFile& file) {
   std::set<size_t> blocks;
   for (const Copy& copy : file.copies) {
     uint64_t byte = 0;
@@ -87,9 +88,10 @@ std::set<size_t> wanted_blocks(const OpenFile& file) {
 // Blocks begin at multiples of a number's size, and so do boxes: no number is in two blocks.
 static_assert(kBlockBytes % sizeof(float) == 0);
 
-// Of a checkpoint from before mu_dtype was changed, numbers become those of the other type.
-void copy_numbers(const char* from, DType stored, std::byte* to, DType wanted, uint64_t bytes) {
-  if (stored == wanted) {
+// Converts elements if the checkpoint's mu_dtype differs from the current one.
+void convert_elements(const char* from, DType stored, std::byte* to, DType requested,
+                      uint64_t bytes) {
+  if (stored == requested) {
     std::memcpy(to, from, bytes);
   } else if (stored == DType::kBf16) {
     widen(from, StoredType::kBf16, {reinterpret_cast<float*>(to), bytes / sizeof(Bf16)});
@@ -109,27 +111,29 @@ void copy_block(const OpenFile& file, size_t index, std::span<const char> block)
       const uint64_t from = std::max(range.begin, begin);
       const uint64_t bytes = std::min(range.end, end) - from;
       const auto before = static_cast<int64_t>((from - range.begin) / copy.stored_size());
-      copy_numbers(block.data() + (from - begin), copy.stored->box.dtype,
-                   copy.place(copy.runs.at(run).to + before), copy.dtype, bytes);
+      convert_elements(block.data() + (from - begin), copy.stored->box.dtype,
+                       copy.destination(copy.runs.at(run).to + before), copy.dtype, bytes);
     }
   }
 }
 
-// Where all of a block belongs, when that is one piece of one wanted box; else null. Most blocks of large tensors are.
-char* place_of_block(const OpenFile& file, size_t index) {
+// Returns the destination of a complete block if it is one piece of one requested box; else null.
+// True of most blocks of large tensors.
+char* destination_of_block(const OpenFile& file, size_t index) {
   const uint64_t begin = index * kBlockBytes;
   const uint64_t end = std::min(begin + kBlockBytes, file.stored->digest.bytes);
-  char* place = nullptr;
+  char* destination = nullptr;
   for (const Copy& copy : file.copies) {
     const int64_t run = first_run(copy, begin);
     if (run >= copy.runs.count()) continue;
     const ByteRange range = bytes_of_run(copy, run);
     if (range.begin >= end) continue;
-    if (place != nullptr || range.begin > begin || range.end < end) return nullptr;
+    if (destination != nullptr || range.begin > begin || range.end < end) return nullptr;
     if (copy.stored->box.dtype != copy.dtype) return nullptr;
-    place = reinterpret_cast<char*>(copy.place(copy.runs.at(run).to)) + (begin - range.begin);
+    destination =
+        reinterpret_cast<char*>(copy.destination(copy.runs.at(run).to)) + (begin - range.begin);
   }
-  return place;
+  return destination;
 }
 
 absl::Status with_tensor(const absl::Status& status, const OpenFile& file, size_t block) {
@@ -143,8 +147,9 @@ absl::Status with_tensor(const absl::Status& status, const OpenFile& file, size_
   return status;
 }
 
-// Reads in the files' order, without a break, which is what a disk's read-ahead is made for (several threads that read beside each other
-// took half as long again), while others verify and copy. The first failure in the files' order ends it, and is the one to tell.
+// Reads sequentially in the files' order, which suits a disk's read-ahead (several concurrent
+// readers took half as long again), while other threads verify and copy. The first failure in the
+// files' order ends it and is returned.
 class Reading {
  public:
   explicit Reading(std::vector<Task> tasks) : tasks_(std::move(tasks)) {}
@@ -168,14 +173,14 @@ class Reading {
   using Buffer = std::unique_ptr<char[]>;
   struct Block {
     size_t task;
-    Buffer buffer;  // none where the bytes are in their place
+    Buffer buffer;  // none if the bytes are already at their destination
     std::span<const char> bytes;
   };
 
   // Whether to go on.
   bool read(size_t task) {
     const auto& [file, index] = tasks_[task];
-    char* to = place_of_block(*file, index);
+    char* to = destination_of_block(*file, index);
     Buffer buffer = take_place(/*needs_buffer=*/to == nullptr);
     if (buffer != nullptr) to = buffer.get();
     const auto bytes = file->reader->read(index, to);
@@ -241,21 +246,21 @@ class Reading {
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
                         const std::vector<TensorBox>& boxes, std::span<float> block,
                         uint64_t* bytes_read) {
-  std::multimap<std::string, const TensorBox*> wanted;
-  for (const TensorBox& box : boxes) wanted.emplace(box.tensor, &box);
+  std::multimap<std::string, const TensorBox*> requested;
+  for (const TensorBox& box : boxes) requested.emplace(box.tensor, &box);
   std::vector<std::unique_ptr<OpenFile>> files;
   std::vector<Task> tasks;
   for (const StoredFile& stored : manifest.files) {
     if (stored.part != part) continue;
     auto file = std::make_unique<OpenFile>(OpenFile{&stored, nullptr, {}});
     for (const StoredBox& box : stored.boxes) {
-      const auto [begin, end] = wanted.equal_range(box.box.tensor);
-      for (auto want = begin; want != end; ++want) {
-        MUSTER_CHECK(want->second->shape == box.box.shape) << box.box.tensor;
-        if (!overlap(box.box, *want->second)) continue;
-        Copy copy{&box, CommonRuns(box.box, *want->second), want->second->dtype,
+      const auto [begin, end] = requested.equal_range(box.box.tensor);
+      for (auto request = begin; request != end; ++request) {
+        MUSTER_CHECK(request->second->shape == box.box.shape) << box.box.tensor;
+        if (!overlap(box.box, *request->second)) continue;
+        Copy copy{&box, CommonRuns(box.box, *request->second), request->second->dtype,
                   reinterpret_cast<std::byte*>(block.data())};
-        copy.to = copy.place(want->second->offset);
+        copy.to = copy.destination(request->second->offset);
         file->copies.push_back(std::move(copy));
       }
     }
@@ -263,7 +268,7 @@ absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
     auto reader = BlockReader::open(manifest.info.folder, stored.name, stored.digest);
     if (!reader.ok()) return reader.status();
     file->reader = *std::move(reader);
-    for (const size_t index : wanted_blocks(*file)) {
+    for (const size_t index : requested_blocks(*file)) {
       tasks.push_back({file.get(), index});
       if (bytes_read != nullptr)
         *bytes_read += std::min<uint64_t>(kBlockBytes, stored.digest.bytes - index * kBlockBytes);

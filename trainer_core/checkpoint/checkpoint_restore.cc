@@ -16,7 +16,8 @@
 namespace muster::trainer {
 namespace {
 
-// A file that is not there is what a torn checkpoint looks like; another error of the disk may pass.
+// A file that is not there is what a torn checkpoint looks like; another error of the disk may
+// pass.
 absl::Status cannot_read(int error, const std::string& name) {
   if (error == ENOENT)
     return not_visible_yet(absl::DataLossError(absl::StrCat("it has no ", name)));
@@ -49,7 +50,7 @@ absl::Status check_size(const std::string& folder, const StoredFile& file) {
   if (error) return cannot_read(error.value(), file.name);
   if (actual == file.digest.bytes) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(file.name, " is truncated or was changed: ", actual,
-                                          " bytes, the manifest says ", file.digest.bytes));
+                                          " bytes, the manifest states ", file.digest.bytes));
 }
 
 absl::Status verify_blocks(const Manifest& manifest) {

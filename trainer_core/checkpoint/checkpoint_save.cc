@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What a save begins with on all ranks: its step and the folder.
+// The first message of a save to all ranks: its step and the folder.
 PeerMessage opening(const absl::Status& status, int64_t step, const std::string& folder) {
   return {status, json{{"step", step}, {"folder", folder}}.dump()};
 }
@@ -26,7 +26,7 @@ PeerMessage opening(const absl::Status& status, int64_t step, const std::string&
 absl::StatusOr<std::string> folder_of(const PeerMessage& opening, int64_t step) {
   if (!opening.status.ok()) return opening.status;
   const json body = json::parse(opening.body, nullptr, /*allow_exceptions=*/false);
-  if (!body.is_object()) return absl::InternalError("a save that says no folder");
+  if (!body.is_object()) return absl::InternalError("a save message without a folder");
   if (body.at("step") == step) return body.at("folder").get<std::string>();
   return absl::InternalError(absl::StrCat("it has completed ", step, " steps, and rank 0 ",
                                           body.at("step").get<int64_t>()));
@@ -86,10 +86,10 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
                                       manifest_text(manifest, others),
                                       {.durability = Durability::kPowerLoss});
   if (!status.ok() || peers == nullptr) return status;
-  // What ranks have written together is a whole checkpoint, and all of it lies here.
-  const absl::Status whole = when_visible([&] { return read_manifest(temporary).status(); });
-  if (whole.ok()) return whole;
-  return absl::Status(whole.code(), absl::StrCat(temporary, ": ", whole.message()));
+  // Verifies that the ranks' files together form a complete checkpoint, visible here.
+  const absl::Status complete = when_visible([&] { return read_manifest(temporary).status(); });
+  if (complete.ok()) return complete;
+  return absl::Status(complete.code(), absl::StrCat(temporary, ": ", complete.message()));
 }
 
 absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const CheckpointLayout& layout,
@@ -104,18 +104,18 @@ absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const Checkp
     if (error) status = file_status(error.value(), absl::StrCat("cannot make ", temporary));
   }
   if (peers != nullptr) {
-    const auto told = share_message(*peers, opening(status, info.step, temporary));
-    if (status.ok() && !told.ok()) status = told.status();
+    const auto exchanged = share_message(*peers, opening(status, info.step, temporary));
+    if (status.ok() && !exchanged.ok()) status = exchanged.status();
   }
   if (status.ok()) {
     status = write_checkpoint(temporary, info, layout, blocks, peers);
-    // A new owner removes the temporary folder of an old one: that it did is the error to tell.
+    // A new owner removes an old one's temporary folder: return that cause as the error.
     if (auto owner = still_owner(); !owner.ok()) status = owner;
     if (status.ok()) status = publish_folder(temporary, directory_, absl::StrCat(info.step));
   }
   if (!status.ok()) fs::remove_all(temporary, error);
   if (peers != nullptr) {
-    // A checkpoint that is there is there, whoever hears of it.
+    // The checkpoint is published, whether or not the other ranks receive the message.
     (void)share_message(*peers, {status});
   }
   return status;
@@ -136,7 +136,7 @@ absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
     } else {
       mine.status = folder.status();
     }
-    if (auto told = gather_messages(peers, mine); !told.ok()) return told.status();
+    if (auto exchanged = gather_messages(peers, mine); !exchanged.ok()) return exchanged.status();
   }
   const auto end = share_message(peers, {});
   return end.ok() ? end->status : end.status();

@@ -1,4 +1,4 @@
-// Parameters of one of our checkpoints.
+// Reads parameters from a Muster checkpoint.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,12 @@
 
 namespace muster::trainer {
 
-// find_checkpoint()'s errors, and those of restore_parameters() where the checkpoint contradicts its own config.
+// Returns the errors of find_checkpoint(), and those of restore_parameters() if the checkpoint
+// contradicts its own config.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path,
                                                                  Verify verify);
-// The same folder that another rank has opened, by its description().checksum; FailedPrecondition when it is another checkpoint.
+// Opens the folder that another rank has opened, identified by its description().checksum.
+// FailedPrecondition if it is another checkpoint.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std::string& folder,
                                                                       const std::string& checksum);
 

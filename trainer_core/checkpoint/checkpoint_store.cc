@@ -33,7 +33,8 @@ absl::Status compare_owner(const std::string& directory, const std::string& lead
       "storage of a model save and restore together, in a directory that all of them see"));
 }
 
-// A file of a name that nobody else uses, so that a preflight beside a running job is harmless, and so is who removes leftovers.
+// Writes a file of a unique name, so that neither a preflight beside a running job nor the removal
+// of leftovers does harm.
 absl::Status write_probe(const std::string& directory) {
   std::string probe = absl::StrCat(directory, "/", kTemporaryPrefix, "probe-XXXXXX");
   const int fd = mkostemp(probe.data(), O_CLOEXEC);
@@ -141,26 +142,26 @@ absl::StatusOr<std::vector<int64_t>> CheckpointStore::steps() const {
 
 absl::Status CheckpointStore::remove_old(int64_t newest) const {
   if (keep_ < 0) return absl::OkStatus();
-  std::vector<int64_t> whole;
+  std::vector<int64_t> complete;
   const auto found = steps();
   if (!found.ok()) return found.status();
   for (const int64_t step : *found) {
-    // Of a line that this training has left: it was passed over, and is worth nothing to it.
+    // A checkpoint that this training has passed over is useless to it.
     if (step > newest) break;
-    if (verify_checkpoint(folder(step), /*checksums=*/false).ok()) whole.push_back(step);
+    if (verify_checkpoint(folder(step), /*checksums=*/false).ok()) complete.push_back(step);
   }
   const auto keep = static_cast<size_t>(std::max<int64_t>(keep_, 1));
-  for (size_t i = 0; i + keep < whole.size(); ++i) {
+  for (size_t i = 0; i + keep < complete.size(); ++i) {
     if (auto status = still_owner(); !status.ok()) return status;
     // Renamed first: a process that dies while it removes leaves no torn folder with a number.
-    const std::string doomed = temporary_name(absl::StrCat("removed-", whole[i]));
+    const std::string doomed = temporary_name(absl::StrCat("removed-", complete[i]));
     std::error_code error;
     fs::remove_all(doomed, error);
-    fs::rename(folder(whole[i]), doomed, error);
+    fs::rename(folder(complete[i]), doomed, error);
     if (error == std::errc::no_such_file_or_directory) continue;  // gone is what was wanted
     if (error)
       return file_status(error.value(),
-                         absl::StrCat("cannot remove old checkpoint ", folder(whole[i])));
+                         absl::StrCat("cannot remove old checkpoint ", folder(complete[i])));
     fs::remove_all(doomed, error);
   }
   return absl::OkStatus();
@@ -177,18 +178,19 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
     auto manifest = read_manifest(folder(*step));
     absl::Status status = manifest.status();
     if (status.ok() && manifest->info.step != *step)
-      status = absl::DataLossError(absl::StrCat("its manifest says step ", manifest->info.step));
+      status = absl::DataLossError(absl::StrCat("its manifest states step ", manifest->info.step));
     if (status.ok()) status = use(*manifest);
     if (status.ok()) {
       for (const std::string& line : passed_over)
         notes.push_back(absl::StrCat(line, "; ", folder(*step), " takes its place"));
       return std::optional(std::move(manifest->info));
     }
-    // Of another model, and says so; or peers are lost.
+    // The checkpoint is of another model, which the error states; or peers are lost.
     if (absl::IsInvalidArgument(status) || absl::IsUnavailable(status) ||
         absl::IsDeadlineExceeded(status))
       return status;
-    // Only damage is passed over: to start from an older one for another reason would throw steps away in silence.
+    // Only damage is passed over: to start from an older one for another reason would throw steps
+    // away in silence.
     if (!absl::IsDataLoss(status)) {
       return absl::FailedPreconditionError(
           absl::StrCat("cannot use checkpoint ", folder(*step), ": ", status.message()));
@@ -199,7 +201,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
   if (found->empty()) return std::nullopt;
   notes.insert(notes.end(), passed_over.begin(), passed_over.end());
   return absl::FailedPreconditionError(
-      absl::StrCat("no checkpoint in ", directory_, " is whole (", passed_over.back(),
+      absl::StrCat("no checkpoint in ", directory_, " is complete (", passed_over.back(),
                    "); to start anew, move that folder away or set another run_name"));
 }
 
@@ -212,14 +214,14 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
       notes);
 }
 
-// What one rank does with a checkpoint that is tried, and with what all of them say.
+// One rank's attempt to restore a checkpoint, and the common result of all ranks.
 absl::Status CheckpointStore::try_restore(const Manifest& manifest, const CheckpointLayout& layout,
                                           const CheckpointBlocks& blocks,
                                           CheckpointPeers* peers) const {
   if (peers != nullptr) {
     const nlohmann::json tried = {{"try", manifest.info.step}, {"checksum", manifest.checksum}};
-    const auto told = share_message(*peers, {absl::OkStatus(), tried.dump()});
-    if (!told.ok()) return told.status();
+    const auto exchanged = share_message(*peers, {absl::OkStatus(), tried.dump()});
+    if (!exchanged.ok()) return exchanged.status();
   }
   auto status = check_tensors(manifest, layout);
   if (status.ok()) status = read_held(manifest, layout, blocks);
@@ -245,8 +247,8 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
   nlohmann::json found = nlohmann::json::object();
   if (newest.ok() && newest->has_value())
     found = {{"step", (*newest)->step}, {"samples", (*newest)->samples}};
-  const auto told = share_message(*peers, {newest.status(), found.dump()});
-  if (!told.ok()) return told.status();
+  const auto exchanged = share_message(*peers, {newest.status(), found.dump()});
+  if (!exchanged.ok()) return exchanged.status();
   return newest;
 }
 
@@ -254,10 +256,10 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::follow_restore(
     const CheckpointLayout& layout, const CheckpointBlocks& blocks, CheckpointPeers& peers) const {
   while (true) {
-    const auto told = share_message(peers, {});
-    if (!told.ok()) return told.status();
-    if (!told->status.ok()) return told->status;
-    const auto found = nlohmann::json::parse(told->body, nullptr, /*allow_exceptions=*/false);
+    const auto exchanged = share_message(peers, {});
+    if (!exchanged.ok()) return exchanged.status();
+    if (!exchanged->status.ok()) return exchanged->status;
+    const auto found = nlohmann::json::parse(exchanged->body, nullptr, /*allow_exceptions=*/false);
     if (!found.is_object()) return absl::InternalError("the leader's word is no object");
     if (found.empty()) return std::nullopt;
     if (!found.contains("try")) {

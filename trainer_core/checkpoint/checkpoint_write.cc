@@ -1,4 +1,4 @@
-// What a writer puts into which file.
+// Distributes a writer's boxes over files.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -14,7 +14,8 @@
 namespace muster::trainer {
 namespace {
 
-// In the boxes' order, each as full as it may be, and with numbers of one type: no number is in two blocks.
+// Fills files in the boxes' order, each as full as possible and with elements of one type: no
+// element spans two blocks.
 std::vector<std::vector<TensorBox>> plan_files(const std::vector<TensorBox>& boxes,
                                                int64_t file_bytes) {
   std::vector<std::vector<TensorBox>> files;
@@ -36,7 +37,7 @@ std::vector<std::vector<TensorBox>> plan_files(const std::vector<TensorBox>& box
   return files;
 }
 
-// Names are unique in a file: the second box of a tensor says where it begins.
+// Names are unique in a file: a tensor's second box has its beginning in its name.
 std::string name_in_file(const std::vector<TensorToWrite>& tensors, const TensorBox& box) {
   const bool is_first = tensors.empty() || !(tensors.back().name == box.tensor ||
                                              tensors.back().name.starts_with(box.tensor + "["));

@@ -1,4 +1,4 @@
-// Which checkpoint of ours people mean by a path.
+// Resolves a user's path to a checkpoint.
 #pragma once
 
 #include <string>
@@ -7,13 +7,15 @@
 
 namespace muster::trainer {
 
-// The step's folder: `path` itself when it holds a checkpoint; else the newest whole one in it, or in its folder
-// "checkpoints", as a run's output folder has it. kSizes: for who compares checksums of what it reads. NotFound says that there is none; DataLoss that it is damaged.
+// Returns the step's folder: `path` itself if it holds a checkpoint; otherwise the newest complete
+// one in it, or in its subfolder "checkpoints", which a run's output folder has. kSizes suits
+// callers that compare checksums when they read. NotFound if there is none; DataLoss if it is
+// damaged.
 enum class Verify { kSizes, kChecksums };
 absl::StatusOr<std::string> find_checkpoint(const std::string& path,
                                             Verify verify = Verify::kChecksums);
 
-// The folder in which `muster run` keeps everything of the run that a checkpoint is from, by the same path.
+// Returns the output folder of the run that a checkpoint belongs to, from the same path.
 std::string run_folder_of(const std::string& path);
 
 }  // namespace muster::trainer

@@ -50,14 +50,15 @@ void read_rope(JsonFields& fields, ModelConfig& model) {
   read_rope_group(fields, "rope_parameters", model);
 }
 
-// A family's defaults where it has others than Llama's: as many key/value heads as query heads, that share the width.
+// A family's defaults where it has others than Llama's: as many key/value heads as query heads,
+// that share the width.
 struct Defaults {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   double norm_epsilon = 1e-6;
 };
 
-// What all but GPT-2 share.
+// Reads the fields that all families except GPT-2 share.
 void read_llama_sizes(JsonFields& fields, Defaults defaults, ModelConfig& model) {
   fields.size("vocab_size", model.vocab_size);
   fields.size("hidden_size", model.emb_dim);
@@ -122,7 +123,8 @@ void read_gemma(JsonFields& fields, ModelConfig& model) {
   model.activation = Activation::kGelu;
   read_llama_sizes(fields, {.kv_heads = 16, .head_dim = 256}, model);
   read_attention_bias(fields, model);
-  // The first published files say "gelu", mean this, and are computed as either by one or the other transformers.
+  // The first published files have "gelu" but mean this; versions of transformers differ in how
+  // they compute it.
   fields.only("hidden_act", {"gelu_pytorch_tanh"});
   fields.only("hidden_activation", {"gelu_pytorch_tanh"});
 }

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Llama 2's, where nobody says how long a sequence may be.
+// Llama 2's value, used if the maximum sequence length is unknown.
 constexpr int32_t kUsualMaxPosition = 4096;
 
 ordered_json llama_like(const ModelConfig& model, int32_t max_position) {
@@ -95,7 +95,8 @@ constexpr Architecture kMixtral = {"mixtral", "MixtralForCausalLM", mixtral};
 constexpr Architecture kGemma = {"gemma", "GemmaForCausalLM", gemma};
 constexpr Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", gpt2};
 
-// The one that has what the others lack; whether it has the rest, reading the config back says.
+// Returns the architecture with the features that others lack; reading the config back verifies the
+// rest.
 const Architecture& nearest_architecture(const ModelConfig& model) {
   if (model.norm_type == NormType::kLayer) return kGpt2;
   if (model.experts.count > 1) return kMixtral;
@@ -158,7 +159,7 @@ absl::StatusOr<HuggingFaceExport> export_to_hugging_face(const ModelConfig& mode
   }
   if (const auto difference = first_difference(adapted, back->model)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no Hugging Face architecture can say this model: its ", difference->key,
+        absl::StrCat("no Hugging Face architecture supports this model: its ", difference->key,
                      " is ", difference->a, ", and the nearest one, ", architecture.name, ", has ",
                      difference->b, advice));
   }

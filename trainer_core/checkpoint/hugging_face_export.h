@@ -1,5 +1,5 @@
-// What a model of ours becomes as a Hugging Face folder: its config.json, and what must be done to its numbers so that
-// their architectures compute the same.
+// Converts a model to a Hugging Face folder: its config.json, and the changes to its weights with
+// which their architectures compute the same results.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,24 @@
 namespace muster::trainer {
 
 struct HuggingFaceExport {
-  nlohmann::ordered_json config;  // but for the type of the numbers
+  nlohmann::ordered_json config;  // without the dtype
   std::vector<HuggingFaceTensor> tensors;
-  // Rows of queries and keys go from neighbouring pairs (RoFormer, Pax, Meta) to half-split ones (rotary_rows.h).
+  // Reorders rows of queries and keys from neighbouring pairs (RoFormer, Pax, Meta) to half-split
+  // ones (rotary_rows.h).
   bool splits_pairs = false;
   int32_t head_dim = 0;
-  // Norms that multiply by 1 + gain become norms that multiply by the gain (MaxText's GPT-3 as GPT-2).
+  // Converts norms that multiply by 1 + gain to norms that multiply by the gain (MaxText's GPT-3 as
+  // GPT-2).
   bool adds_one_to_gains = false;
 
-  // The tensor's numbers, in our layout, as that model has them.
+  // Converts the tensor's elements, in our layout, to that model's values.
   void adapt(const HuggingFaceTensor& tensor, std::span<float> ours) const;
 };
 
-// `max_position`: the longest sequence, tokens; 0: unknown. `token_ids`: kTokenIdFields; what is not in it becomes null. InvalidArgument names what none of their
-// architectures that we know has: the key, its value, and the nearest architecture's. Reading the config back gives the
-// same model: that is how it is found out.
+// `max_position`: the longest sequence, tokens; 0: unknown. `token_ids`: kTokenIdFields; absent
+// ones become null. InvalidArgument names what no known architecture of theirs supports: the key,
+// its value, and the nearest architecture's value. It is detected by reading the config back, which
+// must give the same model.
 absl::StatusOr<HuggingFaceExport> export_to_hugging_face(const ModelConfig& model,
                                                          int32_t max_position,
                                                          const nlohmann::json& token_ids);

@@ -29,7 +29,7 @@ class Files {
  public:
   explicit Files(std::string path) : path_(std::move(path)) {}
 
-  // As transformers does: the index counts only where there is no single file.
+  // Like transformers, uses the index only if there is no single file.
   absl::Status open() {
     std::error_code error;
     const std::string index = path_ + "/" + kHuggingFaceIndexFile;
@@ -45,19 +45,19 @@ class Files {
   }
 
   absl::Status check(const HuggingFaceTensor& tensor) const {
-    const Place* place = find(tensor.name);
-    if (place == nullptr) {
+    const Location* location = find(tensor.name);
+    if (location == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": there is no tensor ", tensor.name,
                                                      ", which config.json asks for"));
     }
-    if (place->stored->shape != tensor.shape) {
+    if (location->stored->shape != tensor.shape) {
       return absl::InvalidArgumentError(absl::StrCat(
-          path_, ": tensor ", tensor.name, " has the shape ", show_shape(place->stored->shape),
+          path_, ": tensor ", tensor.name, " has the shape ", show_shape(location->stored->shape),
           ", and config.json asks for ", show_shape(tensor.shape)));
     }
-    if (place->stored->stored == StoredType::kOther) {
+    if (location->stored->stored == StoredType::kOther) {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", tensor.name,
-                                                     " is stored as ", place->stored->dtype,
+                                                     " is stored as ", location->stored->dtype,
                                                      "; this program reads F32, BF16 and F16"));
     }
     return absl::OkStatus();
@@ -65,15 +65,15 @@ class Files {
 
   // Requires check().
   absl::Status read(const HuggingFaceTensor& tensor, std::span<float> theirs) const {
-    const Place* place = find(tensor.name);
-    return place->file->read(*place->stored, theirs);
+    const Location* location = find(tensor.name);
+    return location->file->read(*location->stored, theirs);
   }
   StoredType stored(const HuggingFaceTensor& tensor) const {
     return find(tensor.name)->stored->stored;
   }
 
  private:
-  struct Place {
+  struct Location {
     const SafetensorsFile* file;
     const StoredTensor* stored;
   };
@@ -83,7 +83,7 @@ class Files {
     return !name.empty() && name.front() != '.' && !absl::StrContains(name, '/');
   }
 
-  // Which tensors each file of the index has.
+  // The tensors of each file of the index.
   using Index = std::map<std::string, std::set<std::string>>;
   static absl::StatusOr<Index> read_index(const std::string& path) {
     const auto file = read_json_file(path, kIndexBytesMax);
@@ -96,7 +96,7 @@ class Files {
     for (const auto& item : (*file)["weight_map"].items()) {
       if (!item.value().is_string() || !is_plain(item.value().get<std::string>())) {
         return absl::InvalidArgumentError(
-            absl::StrCat(path, ": weight_map says ", show_json(item.value()), " for tensor ",
+            absl::StrCat(path, ": weight_map has ", show_json(item.value()), " for tensor ",
                          show_json(item.key()), ", which is no name of a file in this folder"));
       }
       index[item.value().get<std::string>()].insert(item.key());
@@ -104,28 +104,28 @@ class Files {
     return index;
   }
 
-  // Those tensors of a file; null: all.
+  // Adds these tensors of a file; null: all.
   absl::Status add(const std::string& name, const std::set<std::string>* tensors) {
     auto file = SafetensorsFile::open(path_ + "/" + name);
     if (!file.ok()) return file.status();
     for (const auto& [tensor, stored] : (*file)->tensors()) {
-      if (tensors == nullptr || tensors->contains(tensor)) places_[tensor] = {file->get(), &stored};
+      if (tensors == nullptr || tensors->contains(tensor)) locations_[tensor] = {file->get(), &stored};
     }
     files_.push_back(*std::move(file));
     return absl::OkStatus();
   }
 
   // GPT-2's first published files have no "transformer." before a name.
-  const Place* find(const std::string& name) const {
-    auto found = places_.find(name);
-    if (found == places_.end())
-      found = places_.find(std::string(absl::StripPrefix(name, kGpt2Prefix)));
-    return found == places_.end() ? nullptr : &found->second;
+  const Location* find(const std::string& name) const {
+    auto found = locations_.find(name);
+    if (found == locations_.end())
+      found = locations_.find(std::string(absl::StripPrefix(name, kGpt2Prefix)));
+    return found == locations_.end() ? nullptr : &found->second;
   }
 
   std::string path_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, Place> places_;
+  std::map<std::string, Location> locations_;
 };
 
 class HuggingFaceSource : public ParameterSource {
@@ -145,7 +145,7 @@ class HuggingFaceSource : public ParameterSource {
   Files files_;
 };
 
-// That of the largest tensor: norms may be float32 beside bfloat16 matrices.
+// Returns the largest tensor's type: norms may be float32 beside bfloat16 matrices.
 StoredType main_type(const Files& files, const std::vector<HuggingFaceTensor>& tensors) {
   const auto largest = std::max_element(tensors.begin(), tensors.end(),
                                         [](const HuggingFaceTensor& a, const HuggingFaceTensor& b) {

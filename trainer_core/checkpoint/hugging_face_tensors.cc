@@ -10,7 +10,8 @@
 namespace muster::trainer {
 namespace {
 
-// A parameter of ours, by the end of its name, and theirs. Neighbours that they store as one stand behind `count`.
+// A parameter of ours, by the end of its name, and theirs. Neighbours that they store as one stand
+// behind `count`.
 struct Gpt2Name {
   const char* ours;
   const char* theirs;

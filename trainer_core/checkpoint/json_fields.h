@@ -1,4 +1,4 @@
-// Typed fields of the JSON that describes somebody else's model.
+// Typed access to JSON that describes a foreign model.
 #pragma once
 
 #include <initializer_list>
@@ -16,16 +16,16 @@
 
 namespace muster::trainer {
 
-// What is added to a norm's mean of squares, at least.
+// The smallest epsilon that may be added to a norm's mean of squares.
 constexpr double kEpsilonMin = std::numeric_limits<float>::denorm_min();
 
-// An object's fields by type, with the first complaint remembered: "hidden_size is \"wide\", but must be …". Refers to the
-// object.
+// An object's fields by type. Keeps the first error: "hidden_size is \"wide\", but must be …".
+// Refers to the object.
 class JsonFields {
  public:
   explicit JsonFields(const nlohmann::json& config) : config_(config) {}
 
-  // Null counts as absent, but for is_null().
+  // Null counts as absent, except in is_null().
   bool has(std::string_view name) const { return contains(name) && !at(name).is_null(); }
   bool is_null(std::string_view name) const { return contains(name) && at(name).is_null(); }
 
@@ -60,18 +60,19 @@ class JsonFields {
       return fail(name, absl::StrCat(show_json(at(name)), ", but must be true or false"));
     out = at(name).get<bool>();
   }
-  // Refuses whatever is not among `allowed`; a field that is absent passes.
+  // Rejects values that are not in `allowed`; an absent field passes.
   void only(std::string_view name, std::initializer_list<nlohmann::json> allowed) {
     if (!has(name)) return;
-    std::string wanted;
+    std::string values;
     for (const nlohmann::json& value : allowed) {
       if (at(name) == value) return;
-      absl::StrAppend(&wanted, wanted.empty() ? "" : " or ", value.dump());
+      absl::StrAppend(&values, values.empty() ? "" : " or ", value.dump());
     }
     fail(name, absl::StrCat(show_json(at(name)), "; this trainer runs ",
-                            wanted.empty() ? "this family without it" : wanted));
+                            values.empty() ? "this family without it" : values));
   }
-  // The fields of an object; an empty one, and a complaint, when it is something else.
+  // Returns the fields of a nested object; records an error and returns an empty one if it is not
+  // an object.
   JsonFields group(std::string_view name) {
     static const nlohmann::json nothing = nlohmann::json::object();
     if (at(name).is_object()) return JsonFields(at(name));
@@ -98,7 +99,7 @@ class JsonFields {
   absl::Status status_;
 };
 
-// head_dim, or what the heads share of the width.
+// Reads head_dim; the default is the width divided by the heads.
 inline void read_head_dim(JsonFields& fields, std::string_view width_name,
                           std::string_view heads_name, ModelConfig& model) {
   if (fields.has("head_dim")) return fields.size("head_dim", model.head_dim);

@@ -116,7 +116,7 @@ std::vector<LocalCandidate> whole_saves(const std::vector<std::string>& texts, i
     if (listed.ok()) {
       whole.push_back(std::move(candidate));
     } else if (whole.empty()) {
-      notes.push_back(absl::StrCat("local checkpoint of step ", name.first, " is not whole: ",
+      notes.push_back(absl::StrCat("local checkpoint of step ", name.first, " is not complete: ",
                                    parts.size(), " of its writers' parts are there"));
     }
   }

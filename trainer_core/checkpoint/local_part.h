@@ -1,10 +1,13 @@
-// What one writer has put into a local checkpoint (local_store.h), as text: <save>/part-<writer>.json.
+// The record of one writer's part of a local checkpoint (local_store.h), stored as
+// <save>/part-<writer>.json.
 //
-//   {"format": "muster-local-part", "version": 1, "save": "120-9a3f5c0e71b2d684", "writer": 3, "step": 120, "samples": 960,
-//    "optimizer": "adamw", "config": {…}, "data": {…}, "files": {"tensors": {…}, "files": […]}, "checksum": "99aa06d3014798d8"}
+//   {"format": "muster-local-part", "version": 1, "save": "120-9a3f5c0e71b2d684", "writer": 3,
+//    "step": 120, "samples": 960, "optimizer": "adamw", "config": {…}, "data": {…},
+//    "files": {"tensors": {…}, "files": […]}, "checksum": "99aa06d3014798d8"}
 //
-// `files` is what manifest.json has of the writer's files (manifest.h): the parts of one save together are a manifest. A save's name is
-// its step and the time at rank 0, so that parts of two attempts that came to one step are never taken for one state.
+// `files` has the manifest's entries of the writer's files (manifest.h): the parts of one save
+// together form a manifest. A save's name is its step and rank 0's time, so parts of two attempts
+// at one step are never combined.
 #pragma once
 
 #include <map>
@@ -28,22 +31,23 @@ struct LocalPart {
 
 // "120-9a3f5c0e71b2d684"
 std::string local_save_name(int64_t step, uint64_t unix_ns);
-// The step; -1 where it is no save's name.
+// Returns the step; -1 if the name is not a save's.
 int64_t step_of_local_save(std::string_view name);
 
 std::string local_part_text(const LocalPart& part);
-// DataLoss says what is wrong with it.
+// DataLoss describes the defect.
 absl::StatusOr<LocalPart> parse_local_part(std::string_view text);
 
-// A save that its parts make whole.
+// A save that its parts make complete.
 struct LocalCandidate {
   std::string save;
   CheckpointInfo info;
   std::string manifest;  // its text: all files as if they lay in one folder
 };
 
-// Of all nodes' parts, copies among them, those saves from step `oldest` on of which every number of every tensor is in some file, the
-// newest first. A line in `notes` for each one that is newer than these, and for what is no part.
+// Returns the saves from step `oldest` on for which the nodes' parts, including copies, contain
+// every element of every tensor, newest first. Adds a line to `notes` for each newer save and for
+// each invalid part.
 std::vector<LocalCandidate> whole_saves(const std::vector<std::string>& texts, int64_t oldest,
                                         std::vector<std::string>& notes);
 

@@ -40,7 +40,8 @@ absl::Status check_private(const std::string& folder) {
       folder, " is no folder of this user alone; local checkpoints are not put there"));
 }
 
-// Parents that are missing are a user's wish (local_checkpoint_directory); the folder itself is ours alone.
+// Parents that are missing are a user's wish (local_checkpoint_directory); the folder itself is
+// ours alone.
 absl::Status make_private(const std::string& folder) {
   std::error_code error;
   fs::create_directories(fs::path(folder).parent_path(), error);
@@ -102,7 +103,7 @@ std::vector<std::string> LocalStore::parts() const {
       if (!name.starts_with(kPartPrefix) || !name.ends_with(".json")) continue;
       std::ifstream file(absl::StrCat(folder_of(save), "/", name), std::ios::binary);
       std::ostringstream text;
-      text << file.rdbuf();  // whose errors would be exceptions of an iterator
+      text << file.rdbuf();  // an iterator's errors would be exceptions
       texts.push_back(std::move(text).str());
     }
   }
@@ -125,7 +126,8 @@ absl::Status LocalStore::verify(const std::string& save, const StoredFile& file)
   return absl::OkStatus();
 }
 
-// A folder that is half removed has parts that do not count: files are verified before they are used.
+// A folder that is half removed has parts that do not count: files are verified before they are
+// used.
 void LocalStore::remove(const std::string& save) const {
   std::error_code ignored;
   fs::remove_all(folder_of(save), ignored);

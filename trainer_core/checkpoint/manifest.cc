@@ -21,8 +21,8 @@ using nlohmann::json;
 constexpr char kFormat[] = "muster-checkpoint";
 constexpr char kF32[] = "F32";
 constexpr char kBf16[] = "BF16";
-// A shard's part of a tensor is a few boxes: room for thousands of ranks. Hostile boxes that all lie beside each other are compared
-// each with each, which takes a second.
+// A shard's part of a tensor is a few boxes: room for thousands of ranks. Hostile boxes that all
+// lie beside each other are compared each with each, which takes a second.
 constexpr size_t kBoxesPerTensorMax = 16'384;
 // Far beyond any tensor, far from overflow.
 constexpr int64_t kElementsMax = int64_t{1} << 48;
@@ -37,7 +37,7 @@ uint64_t checksum_of(const json& manifest) {
 }
 
 // Writing
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 json file_to_json(const StoredFile& file) {
   json blocks = json::array();
@@ -57,7 +57,7 @@ json file_to_json(const StoredFile& file) {
 }
 
 // Reading. JSON's own exceptions become DataLoss at the end.
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 class Damage : public std::exception {
  public:
@@ -89,7 +89,7 @@ std::vector<int64_t> sizes_of(const json& value, const std::string& what) {
   return sizes;
 }
 
-// The product; nothing where it is zero or larger than any tensor.
+// Returns the product; none if it is zero or larger than any tensor.
 std::optional<int64_t> product(const std::vector<int64_t>& sizes) {
   int64_t elements = 1;
   for (const int64_t size : sizes) {
@@ -185,7 +185,8 @@ StoredFile read_file(const json& entry, CheckpointPart part, KnownTensors& tenso
   return file;
 }
 
-// Along the first dimension, beside those that have not ended there: ranks' boxes follow each other mostly.
+// Along the first dimension, beside those that have not ended there: ranks' boxes follow each other
+// mostly.
 bool any_overlap(std::vector<TensorBox> boxes) {
   if (boxes.size() < 2) return false;
   if (boxes.front().shape.empty()) return true;
@@ -202,7 +203,7 @@ bool any_overlap(std::vector<TensorBox> boxes) {
   return false;
 }
 
-// Boxes of which none overlaps another and whose numbers are as many as the tensor's are the tensor.
+// Disjoint boxes with as many elements as the tensor cover the tensor.
 void check_complete(const KnownTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     if (any_overlap(tensor.boxes)) damaged("two boxes of tensor ", name, " overlap");

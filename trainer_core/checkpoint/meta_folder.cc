@@ -26,10 +26,11 @@ using nlohmann::json;
 constexpr size_t kParamsBytesMax = 1 << 20;
 // Llama 3.1 405B has 16; consolidated.99.pth is the last that the names have.
 constexpr int kFilesMax = 100;
-// The numbers that Llama 3.1 was published with; params.json has them not.
+// Llama 3.1's published values, which params.json lacks.
 constexpr RopeScaling kLlama31Scaling = {8, 1, 4, 8192};
 
-// How files share a tensor. kEither: the files of Llama 3 share rows of the embedding, earlier ones columns.
+// How files share a tensor. kEither: the files of Llama 3 share rows of the embedding, earlier ones
+// columns.
 enum class Cut : uint8_t { kNone, kRows, kColumns, kEither };
 
 struct MetaName {
@@ -71,7 +72,7 @@ Found meta_name(const std::string& ours) {
 }
 
 // params.json
-// -------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 // Two thirds of four times the width, times a factor, rounded up.
 void read_mlp_dim(JsonFields& fields, ModelConfig& model) {
@@ -96,7 +97,7 @@ void read_meta_rope(JsonFields& fields, ParameterDescription& description) {
   fields.optional_number("rope_theta", 1, model.rope_max_timescale);
   bool scaled = false;
   fields.optional_flag("use_scaled_rope", scaled);
-  // Of Llama 3.1, 3 and 2.
+  // The lengths of Llama 3.1, 3 and 2.
   description.max_position = scaled ? 131'072 : model.rope_max_timescale >= 500'000 ? 8192 : 4096;
   fields.optional_size("max_seq_len", description.max_position);
   if (!scaled) return;
@@ -104,12 +105,12 @@ void read_meta_rope(JsonFields& fields, ParameterDescription& description) {
   if (fields.has("rope_scaling_factor"))
     return fields.number("rope_scaling_factor", 1, model.rope_scaling.factor);
   description.notes.emplace_back(
-      "params.json says use_scaled_rope and not by how much: taken as Llama 3.1's 8; for a Llama "
+      "params.json sets use_scaled_rope without a factor: taken as Llama 3.1's 8; for a Llama "
       "3.2 "
       "add \"rope_scaling_factor\": 32 to it");
 }
 
-// What the fields of published files are, and what other programs add for themselves.
+// The fields of published files, and those that other programs add.
 constexpr std::string_view kParams[] = {
     "dim",        "n_layers",    "n_heads",         "n_kv_heads",          "vocab_size",
     "norm_eps",   "multiple_of", "rope_theta",      "ffn_dim_multiplier",  "head_dim",
@@ -141,7 +142,7 @@ absl::Status read_params(const json& params, int64_t vocab_rows,
   fields.optional_size("n_kv_heads", model.num_kv_heads);
   if (fields.status().ok()) read_head_dim(fields, "dim", "n_heads", model);
   fields.optional_number("norm_eps", kEpsilonMin, model.norm_epsilon);
-  // Llama 2's files say -1.
+  // Llama 2's files contain -1.
   model.vocab_size = static_cast<int32_t>(std::min<int64_t>(vocab_rows, 1 << 30));
   if (fields.has("vocab_size") && params.at("vocab_size") != -1)
     fields.size("vocab_size", model.vocab_size);
@@ -152,7 +153,7 @@ absl::Status read_params(const json& params, int64_t vocab_rows,
 }
 
 // Files
-// -------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 using TorchFiles = std::vector<std::unique_ptr<TorchFile>>;
 

@@ -1,5 +1,6 @@
-// Models as Meta publishes Llama: params.json and consolidated.00.pth, consolidated.01.pth, …, one file for each rank of the
-// tensor parallelism that the model was trained with. A tensor is cut along its rows or its columns, norms are in every file.
+// Models in Meta's format for Llama: params.json and consolidated.00.pth, consolidated.01.pth, …,
+// one file per tensor-parallel rank of the training. A tensor is split along its rows or its
+// columns; norms are in every file.
 #pragma once
 
 #include <memory>
@@ -15,8 +16,8 @@ namespace muster::trainer {
 constexpr char kMetaParamsFile[] = "params.json";
 constexpr char kMetaFirstFile[] = "consolidated.00.pth";
 
-// InvalidArgument names the file and the field, tensor or byte that is wrong, or the file that is missing; the errors of
-// TorchFile. Rows of queries and keys are read as half-split pairs (rotary_rows.h).
+// InvalidArgument names the file and the invalid field, tensor or byte, or the missing file; other
+// errors as of TorchFile. Rows of queries and keys are read as half-split pairs (rotary_rows.h).
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder);
 
 }  // namespace muster::trainer

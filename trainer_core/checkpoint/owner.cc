@@ -28,7 +28,7 @@ namespace {
 
 using nlohmann::json;
 
-// Three numbers and their names.
+// Room for three numbers and their names.
 constexpr size_t kOwnerBytesMax = 4096;
 // Others read it, whoever they are.
 constexpr mode_t kOwnerMode = 0644;
@@ -60,7 +60,7 @@ std::optional<CheckpointOwner> parse_owner(std::string_view text) {
   }
 }
 
-// None when nobody owns the directory.
+// Returns none if the directory has no owner.
 absl::StatusOr<std::optional<PresentOwner>> read_owner(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return std::nullopt;
@@ -78,7 +78,8 @@ absl::StatusOr<std::optional<PresentOwner>> read_owner(const std::string& path) 
     present.owner = *owner;
     present.readable = true;
   }
-  // A file system without locks says that nobody lives: the fence itself does not need them.
+  // On a file system without locks every owner counts as dead: the fence itself does not need
+  // locks.
   present.alive = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   return std::optional(present);
 }
@@ -139,7 +140,8 @@ DirectoryFence::~DirectoryFence() {
 absl::Status DirectoryFence::write() {
   const std::string path = absl::StrCat(directory_, "/", kOwnerFile);
   absl::StatusOr<int> fd = write_beside(path);
-  // Who starts at the same moment may take the temporary file, before it is locked, for a dead process's.
+  // A process that starts at the same moment may mistake the temporary file, before it is locked,
+  // for a dead process's.
   for (int tries = 1; absl::IsNotFound(fd.status()) && tries < kTriesMax; ++tries)
     fd = write_beside(path);
   absl::Status status = fd.status();
@@ -153,7 +155,8 @@ absl::Status DirectoryFence::write() {
   return absl::OkStatus();
 }
 
-// Puts a new file in the place of `path`, open and locked. Its first name is nobody else's: process ids are, in other containers.
+// Writes a new file over `path`, open and locked. Its first name is unique: process ids repeat in
+// other containers.
 absl::StatusOr<int> DirectoryFence::write_beside(const std::string& path) const {
   std::string temporary = absl::StrCat(directory_, "/", kTemporaryOwnerPrefix, owner_.job, "-",
                                        owner_.attempt, "-XXXXXX");

@@ -1,12 +1,15 @@
-// Who may write to a checkpoint directory: <checkpoint_directory>/OWNER, {"job": 7, "attempt": 2, "incarnation": 9…}.
+// Ownership of a checkpoint directory: <checkpoint_directory>/OWNER, {"job": 7, "attempt": 2,
+// "incarnation": 9…}.
 //
-// A worker that was cut off may leave ranks of an old attempt behind that save on beside the new attempt. Rank 0 of
-// every attempt therefore puts its own OWNER in place when it opens the directory and asks before every change whether
-// that very file still lies there. It holds a lock on the file while it lives: coordinators with a fresh state count
-// jobs and attempts from 1 again, so a higher attempt of the same job refuses a lower one only while it lives.
+// A worker that was cut off may leave ranks of an old attempt that continue to save beside the new
+// attempt. Rank 0 of every attempt therefore replaces OWNER when it opens the directory, and checks
+// before every change that its own file is still there. It holds a lock on the file while it lives.
+// Coordinators with a fresh state count jobs and attempts from 1 again, so a higher attempt of the
+// same job excludes a lower one only while it lives.
 //
-// The check and the rename after it are two steps: a rank that is stopped exactly between them publishes when it goes on.
-// What it publishes then is whole, and of the same job and step as its number says.
+// The check and the following rename are two steps: a rank that is stopped exactly between them
+// publishes when it resumes. That checkpoint is complete, and of the same job and step as its
+// number states.
 #pragma once
 
 #include <cstdint>
@@ -18,37 +21,39 @@
 namespace muster::trainer {
 
 constexpr char kOwnerFile[] = "OWNER";
-// What a process that died while it wrote may leave behind; remove_leftovers() removes it.
+// Prefix of files that a process which dies while writing leaves; remove_leftovers() removes them.
 constexpr char kTemporaryPrefix[] = ".tmp-";
-// An OWNER before it is in its place.
+// Prefix of an OWNER that has not been renamed to its final name.
 constexpr char kTemporaryOwnerPrefix[] = ".tmp-owner-";
 
-// Whether the process that wrote the OWNER at `path`, or writes it there, is known to live.
+// Returns whether the process that wrote the OWNER at `path`, or is writing it, is known to live.
 bool owner_is_alive(const std::string& path);
 
-// Zeros: a trainer that was started by hand.
+// All zero for a trainer that was started by hand.
 struct CheckpointOwner {
   uint64_t job = 0;
   uint32_t attempt = 0;
   uint64_t incarnation = 0;
 };
 
-// What OWNER says: the same text on two ranks is the same directory. Empty when nobody owns it.
+// Returns the content of OWNER: the same text on two ranks means the same directory. Empty if the
+// directory has no owner.
 absl::StatusOr<std::string> owner_text(const std::string& directory);
 
 // One thread at a time.
 class DirectoryFence {
  public:
-  // Makes `owner` the owner of the directory, which exists; one without an incarnation gets the time as its. Aborted when a living higher attempt of the same job owns
-  // it.
+  // Makes `owner` the owner of the directory, which must exist. An owner without an incarnation
+  // gets the current time as its incarnation. Aborted if a living higher attempt of the same job
+  // owns it.
   static absl::StatusOr<std::unique_ptr<DirectoryFence>> take(const std::string& directory,
                                                               const CheckpointOwner& owner);
   ~DirectoryFence();
   DirectoryFence(const DirectoryFence&) = delete;
   DirectoryFence& operator=(const DirectoryFence&) = delete;
 
-  // Aborted, in one sentence, when somebody else took the directory. Takes it back from a lower attempt of the same
-  // job, and when OWNER was deleted.
+  // Returns Aborted, with one sentence, if another process took the directory. Takes it back from a
+  // lower attempt of the same job, and if OWNER was deleted.
   absl::Status check();
 
   const CheckpointOwner& owner() const { return owner_; }

@@ -19,7 +19,7 @@
 namespace muster::trainer {
 namespace {
 
-// What the forward pass of a model depends on, each thing in one way.
+// Returns a canonical form of the fields on which a model's forward pass depends.
 ModelConfig essence(ModelConfig model) {
   model.name.clear();
   model.quantization = {};  // the parameters are what it rounds
@@ -54,17 +54,17 @@ ModelConfig essence(ModelConfig model) {
 
 using WantedBoxes = std::multimap<std::string_view, const TensorBox*>;
 
-// Where rows that follow each other begin in a block in which they do so, too, each as a whole.
-std::optional<int64_t> place_of(const WantedBoxes& wanted, std::span<const ParamSpec> rows) {
-  std::optional<int64_t> place;
+// Returns the offset in the block of consecutive complete rows that are also consecutive there.
+std::optional<int64_t> offset_of(const WantedBoxes& requested, std::span<const ParamSpec> rows) {
+  std::optional<int64_t> offset;
   for (const ParamSpec& row : rows) {
-    if (wanted.count(row.name) != 1) return std::nullopt;
-    const TensorBox& box = *wanted.find(row.name)->second;
+    if (requested.count(row.name) != 1) return std::nullopt;
+    const TensorBox& box = *requested.find(row.name)->second;
     if (box.extent != row.shape) return std::nullopt;
-    if (!place) place = box.offset;
-    if (box.offset - *place != row.offset - rows.front().offset) return std::nullopt;
+    if (!offset) offset = box.offset;
+    if (box.offset - *offset != row.offset - rows.front().offset) return std::nullopt;
   }
-  return place;
+  return offset;
 }
 
 void copy_box(const ParamSpec& spec, const float* whole, const TensorBox& box,
@@ -114,18 +114,18 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std
 
 absl::Status ParameterSource::read_boxes(const std::vector<TensorBox>& boxes,
                                          std::span<float> block) const {
-  WantedBoxes wanted;
-  for (const TensorBox& box : boxes) wanted.emplace(box.tensor, &box);
+  WantedBoxes requested;
+  for (const TensorBox& box : boxes) requested.emplace(box.tensor, &box);
   std::vector<float> whole;
   auto row = rows_.begin();
   for (const HuggingFaceTensor& tensor : tensors_) {
     // One row, or neighbours that others store as one.
     const auto first = row;
     while (row != rows_.end() && row->offset < tensor.offset + tensor.elements()) ++row;
-    const auto wants = [&](const ParamSpec& spec) { return wanted.contains(spec.name); };
+    const auto wants = [&](const ParamSpec& spec) { return requested.contains(spec.name); };
     if (std::none_of(first, row, wants)) continue;
-    if (const auto place = place_of(wanted, {first, row})) {
-      const auto begin = static_cast<size_t>(*place),
+    if (const auto offset = offset_of(requested, {first, row})) {
+      const auto begin = static_cast<size_t>(*offset),
                  count = static_cast<size_t>(tensor.elements());
       if (auto status = read(tensor, block.subspan(begin, count)); !status.ok()) return status;
       continue;
@@ -133,9 +133,9 @@ absl::Status ParameterSource::read_boxes(const std::vector<TensorBox>& boxes,
     whole.resize(static_cast<size_t>(tensor.elements()));
     if (auto status = read(tensor, whole); !status.ok()) return status;
     for (auto spec = first; spec != row; ++spec) {
-      const auto [begin, end] = wanted.equal_range(spec->name);
-      for (auto want = begin; want != end; ++want)
-        copy_box(*spec, whole.data() + (spec->offset - tensor.offset), *want->second, block);
+      const auto [begin, end] = requested.equal_range(spec->name);
+      for (auto request = begin; request != end; ++request)
+        copy_box(*spec, whole.data() + (spec->offset - tensor.offset), *request->second, block);
     }
   }
   return absl::OkStatus();

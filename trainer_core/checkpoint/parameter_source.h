@@ -1,5 +1,6 @@
-// A model's parameters on a disk, whoever has written them: a run of ours, Hugging Face's transformers, or Meta. What
-// converts models, begins a training with them or compares them reads each kind through this, one tensor at a time.
+// A model's parameters on a disk, in the format of Muster, Hugging Face's transformers, or Meta.
+// Conversion, initialisation and comparison read every format through this interface, one tensor at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -24,21 +25,22 @@ struct ParameterDescription {
   std::string folder;    // which files are read; of ours that of one step
   std::string checksum;  // kMuster: of its manifest, hence of all that is in it
   ModelConfig model;
-  StoredType stored = StoredType::kF32;  // of most numbers
+  StoredType stored = StoredType::kF32;  // of most elements
   int32_t max_position = 0;  // the longest sequence that it is meant for, tokens; 0: unknown
   nlohmann::json token_ids = nlohmann::json::object();  // kHuggingFace: kTokenIdFields
   std::optional<TrainConfig> config;                    // kMuster: of the run that wrote them
-  std::vector<std::string> notes;  // what a person should know of how they were understood
+  std::vector<std::string> notes;  // for users: how ambiguous contents were interpreted
 };
 
-// Reads are independent: any thread.
+// Reads are independent. Thread-safe.
 class ParameterSource {
  public:
-  // `path` is a checkpoint of ours (one step, a folder of them, or a run's folder, of which the newest whole one counts), a
-  // Hugging Face folder or a folder of Meta's. Sees to it that every tensor of the model is there with its shape and a type
-  // that is read; what the numbers are is not looked at, but for our own checksums: all of them here, or with kSizes those of what is
-  // read later. NotFound when nothing of the kind is
-  // there, with what was looked for; else the error of the format's own reader.
+  // `path` is a Muster checkpoint (one step, a folder of steps, or a run's folder, of which the
+  // newest complete one counts), a Hugging Face folder or a Meta folder. Checks that every tensor
+  // of the model exists with its shape and a supported type. Values are not checked, except by
+  // Muster's checksums: all of them here, or with kSizes those of data that is read later.
+  // NotFound, listing the formats, if the path holds none of them; otherwise the error of the
+  // format's reader.
   static absl::StatusOr<std::unique_ptr<ParameterSource>> open(const std::string& path,
                                                                Verify verify = Verify::kChecksums);
   virtual ~ParameterSource() = default;
@@ -46,14 +48,16 @@ class ParameterSource {
   ParameterSource& operator=(const ParameterSource&) = delete;
 
   const ParameterDescription& description() const { return description_; }
-  // By Hugging Face's names; they cover the model's block.
+  // The tensors by Hugging Face's names; they cover the model's block.
   const std::vector<HuggingFaceTensor>& tensors() const { return tensors_; }
   int64_t parameters() const;
 
-  // The tensor's numbers in our layout. DataLoss for a file that was damaged, or changed since open().
+  // Reads the tensor's elements in our layout. DataLoss for a file that was damaged, or changed
+  // since open().
   virtual absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const = 0;
-  // What boxes of our parameters hold, in `block` where their offsets say: what a rank stores of the model. Of tensors of which nothing
-  // is wanted nothing is read. A tensor that is wanted in part is read into memory of its own, unless the format can do better.
+  // Reads boxes of our parameters into `block` at their offsets: the rank's part of the model.
+  // Tensors without boxes are not read. A tensor that is needed in part is read into temporary
+  // memory unless the format supports partial reads.
   virtual absl::Status read_boxes(const std::vector<TensorBox>& boxes,
                                   std::span<float> block) const;
 
@@ -68,12 +72,12 @@ class ParameterSource {
   std::vector<HuggingFaceTensor> tensors_;
 };
 
-// Every tensor into the model's block.
+// Reads every tensor into the model's block.
 absl::Status load_parameters(const ParameterSource& source, std::span<float> block);
 
-// The first thing that two models do not have in common, of what a forward pass depends on; by MaxText's keys and in their
-// words. What only training or initialisation looks at (dropout, capacity, z-loss …) is no difference, nor are two ways to
-// say one thing.
+// The first difference between two models in what a forward pass depends on, with MaxText's keys
+// and values. Fields that only affect training or initialisation (dropout, capacity, z-loss …) and
+// equivalent spellings do not count.
 struct ModelDifference {
   std::string key;
   std::string a, b;

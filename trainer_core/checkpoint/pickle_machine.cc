@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// Of one pickle: a hundred times what the largest published models have.
+// Maximum values of one pickle: a hundred times those of the largest published models.
 constexpr size_t kValuesMax = 1 << 20;
 
 constexpr std::string_view kOrderedDict = kPickleFunctions[0];
@@ -38,7 +38,7 @@ class Machine {
     return status_;
   }
 
-  // What it leaves, once it has run.
+  // Returns the result after the run.
   absl::StatusOr<Pickle> take() {
     if (stack_.size() != 1) {
       damaged("values are left over at its end");
@@ -49,7 +49,7 @@ class Machine {
 
  private:
   // Errors: the first one stays
-  // -----------------------------------------------------------------------------------------------------
+  // -----------------------------------------------------------------------------------------------
 
   void fail(absl::StatusCode code, std::string_view what) {
     if (status_.ok())
@@ -59,7 +59,7 @@ class Machine {
   void refuse(std::string_view what) { fail(absl::StatusCode::kInvalidArgument, what); }
 
   // Arguments of an instruction
-  // -----------------------------------------------------------------------------------------------------
+  // -----------------------------------------------------------------------------------------------
 
   std::string_view take(uint64_t count) {
     if (count > program_.size() - at_) {
@@ -88,7 +88,7 @@ class Machine {
     at_ += end + 1;
     return rest.substr(0, end);
   }
-  // Two's complement of as many bytes as the first byte says.
+  // Reads a two's complement number; the first byte is its length.
   int64_t take_long() {
     const size_t count = take_unsigned(1);
     if (count > sizeof(int64_t)) {
@@ -102,14 +102,14 @@ class Machine {
   }
 
   // The stack
-  // -----------------------------------------------------------------------------------------------------
+  // -----------------------------------------------------------------------------------------------
 
   void push(PickleValue value) {
     if (values_.size() == kValuesMax) return refuse("the pickle has too many values");
     stack_.push_back(static_cast<PickleId>(values_.size()));
     values_.push_back(std::move(value));
   }
-  // What lies above the topmost mark belongs to whoever pops the mark.
+  // Values above the topmost mark belong to the instruction that pops the mark.
   size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
   bool has(size_t count) {
     if (stack_.size() - floor() >= count) return true;
@@ -139,7 +139,7 @@ class Machine {
   }
 
   // Instructions
-  // -----------------------------------------------------------------------------------------------------
+  // -----------------------------------------------------------------------------------------------
 
   void execute(unsigned char code);
   bool execute_constant(unsigned char code);
@@ -183,7 +183,7 @@ class Machine {
     return known == std::end(kPickleFunctions) ? nullptr : known;
   }
 
-  // What a call of it would give.
+  // Computes the result of a call.
   void reduce() {
     if (!has(2)) return;
     const PickleId arguments = pop();
@@ -196,7 +196,7 @@ class Machine {
     refuse(
         absl::StrCat("it calls ", av(function.text), " in a way that a file of weights does not"));
   }
-  // An attribute of the dictionary (`_metadata`): not ours to know.
+  // An attribute of the dictionary (`_metadata`), which is ignored.
   void build() {
     if (!has(2)) return;
     pop();
@@ -222,7 +222,7 @@ class Machine {
   std::unordered_map<uint64_t, PickleId> memo_;
 };
 
-// None, booleans, numbers, texts. False for another instruction.
+// Handles None, booleans, numbers, texts. Returns false for another instruction.
 bool Machine::execute_constant(unsigned char code) {
   const auto integer = [this](int64_t number) { push({.kind = Kind::kInteger, .number = number}); };
   switch (code) {

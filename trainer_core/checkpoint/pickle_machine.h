@@ -1,7 +1,8 @@
-// Python's pickles, as far as data need them. A pickle is a program for a stack machine (Python's pickletools.py lists its
-// instructions), and two of them call whatever Python function the file names. Nothing is called here: a function is a name
-// out of a fixed table, and a call of it is a value that remembers the arguments. Any other name is an error, and so is any
-// instruction beyond those of protocol 2 that dictionaries, lists, tuples, numbers and texts are made with.
+// Interprets Python's pickles as far as data requires. A pickle is a program for a stack machine
+// (Python's pickletools.py lists its instructions), and two instructions call any Python function
+// that the file names. Nothing is called here: a function is a name in a fixed table, and its call
+// is a value that records the arguments. Any other name is an error, as is any instruction beyond
+// those of protocol 2 that build dictionaries, lists, tuples, numbers and texts.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@
 
 namespace muster::trainer {
 
-// Llama 3.1 405B's has some 200 KB.
+// Llama 3.1 405B's pickle has some 200 KB.
 constexpr size_t kPickleBytesMax = size_t{16} << 20;
 
-// "module name". The call of the first gives a dictionary, that of the second a tensor; the others name the types of
-// storages and are not called.
+// "module name". Calling the first yields a dictionary, the second a tensor; the others name
+// storage types and are not called.
 constexpr std::string_view kPickleFunctions[] = {
     "collections OrderedDict", "torch._utils _rebuild_tensor_v2",
     "torch FloatStorage",      "torch HalfStorage",
@@ -48,19 +49,20 @@ struct PickleValue {
   std::vector<PickleId> items{};
 };
 
-// Values refer to each other by number, in circles where the file wants it, and their texts refer to the file.
+// Values refer to each other by index, possibly in cycles, and their texts refer to the file.
 struct Pickle {
   std::vector<PickleValue> values;
   PickleId root = 0;
   size_t end = 0;  // the byte of its last instruction
 };
 
-// InvalidArgument names the byte of the pickle and what is there: another function ("it calls posix system"), another
-// instruction, another use of a function. DataLoss for a pickle that breaks off or contradicts itself. Allocates some hundred
-// bytes for each instruction at most, and for a million values at most.
+// InvalidArgument names the byte of the pickle and its content: another function ("it calls posix
+// system"), another instruction, another use of a function. DataLoss for a truncated or
+// inconsistent pickle. Allocates at most some hundred bytes per instruction, and at most a million
+// values.
 absl::StatusOr<Pickle> run_pickle(std::span<const char> pickle);
 
-// A name from the file for an error: short.
+// Shortens a name from the file for an error.
 std::string shown_name(std::string_view text);
 
 }  // namespace muster::trainer

@@ -56,7 +56,7 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
                             const std::string& name, Replace how) {
   const std::string target = absl::StrCat(directory, "/", name);
   const std::string aside = absl::StrCat(directory, "/", kAsidePrefix, name);
-  std::string old;  // what is to be removed when the new one is there for good
+  std::string old;  // to remove once the new one is durable
   int error = how == Replace::kExchange ? exchange(temporary, target) : EINVAL;
   if (error == 0) old = temporary;
   std::error_code unknown;
@@ -79,7 +79,7 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
 absl::StatusOr<std::vector<std::string>> list_directory(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  // Not a range-for, which throws where a disk fails in the middle.
+  // Not a range-for, which throws if a disk fails in the middle.
   fs::directory_iterator entry(directory, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
     names.push_back(entry->path().filename().string());

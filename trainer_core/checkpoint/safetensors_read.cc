@@ -24,7 +24,7 @@ struct NamedType {
   StoredType stored;
   size_t bytes;  // of an element
 };
-// The format's types whose elements are whole bytes.
+// The format's types whose elements have complete bytes.
 constexpr NamedType kStoredTypes[] = {
     {"F32", StoredType::kF32, 4},      {"BF16", StoredType::kBf16, 2},
     {"F16", StoredType::kF16, 2},      {"F64", StoredType::kOther, 8},
@@ -42,7 +42,8 @@ const NamedType* find_type(std::string_view name) {
   return nullptr;
 }
 
-// Reads one tensor's entry; `data_bytes` is what the file holds behind the header. Throws json exceptions for wrong types.
+// Reads one tensor's entry; `data_bytes` is what the file holds behind the header. Throws json
+// exceptions for wrong types.
 absl::StatusOr<StoredTensor> parse_entry(const json& j, uint64_t data_bytes) {
   StoredTensor entry;
   entry.dtype = j.at("dtype").get<std::string>();
@@ -83,23 +84,23 @@ absl::StatusOr<StoredTensor> parse_entry(const json& j, uint64_t data_bytes) {
   return entry;
 }
 
-// As the format wants it: tensors lie one behind the other, and nothing else is in the file.
+// Checks the format's rule: tensors are contiguous, and the file contains nothing else.
 absl::Status check_layout(const std::map<std::string, StoredTensor>& tensors, uint64_t data_start,
                           uint64_t file_bytes) {
-  std::vector<std::tuple<uint64_t, uint64_t, absl::string_view>> places;  // begin, end, name
+  std::vector<std::tuple<uint64_t, uint64_t, absl::string_view>> ranges;  // begin, end, name
   for (const auto& [name, tensor] : tensors) {
     const uint64_t bytes = tensor.elements * find_type(tensor.dtype)->bytes;
-    places.emplace_back(tensor.offset, tensor.offset + bytes, name);
+    ranges.emplace_back(tensor.offset, tensor.offset + bytes, name);
   }
-  std::ranges::sort(places);
+  std::ranges::sort(ranges);
   uint64_t end = data_start;
   absl::string_view before = "the header";
-  for (const auto& [place_begin, place_end, name] : places) {
-    if (place_begin != end) {
-      return absl::DataLossError(absl::StrCat("tensor ", name, " begins at byte ", place_begin,
+  for (const auto& [range_begin, range_end, name] : ranges) {
+    if (range_begin != end) {
+      return absl::DataLossError(absl::StrCat("tensor ", name, " begins at byte ", range_begin,
                                               " of the file, but ", before, " ends at byte ", end));
     }
-    end = place_end;
+    end = range_end;
     before = name;
   }
   if (end == file_bytes) return absl::OkStatus();

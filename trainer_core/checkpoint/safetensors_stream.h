@@ -1,4 +1,5 @@
-// A safetensors file (safetensors.h) written tensor by tensor, so that what it holds is never in memory as a whole.
+// Writes a safetensors file (safetensors.h) tensor by tensor, so that its content is never in
+// memory as a whole.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +19,18 @@ namespace muster::trainer {
 // One thread.
 class SafetensorsStream {
  public:
-  // Writes the header: what will follow, in this order. Errors name the path; ResourceExhausted
-  // when the disk is full. The caller removes what was written before an error.
+  // Writes the header: the tensors that follow, in this order. Errors name the path;
+  // ResourceExhausted if the disk is full. The caller removes partial files after an error.
   static absl::StatusOr<std::unique_ptr<SafetensorsStream>> create(
       const std::string& path, const std::vector<TensorHeader>& tensors);
 
-  // Numbers of the tensors in their order, in whatever pieces, as numbers of type `stored`. OutOfRange for one that is finite
-  // and would become infinite.
+  // Appends elements of the tensors in order, in pieces of any size, converted to `stored`.
+  // OutOfRange for a finite value that would become infinite.
   absl::Status append(std::span<const float> numbers, StoredType stored);
-  // Syncs. Once, and last; the file's bytes.
+  // Syncs and returns the file's bytes. Called once, last.
   absl::StatusOr<uint64_t> finish();
 
-  // Numbers that the type did not hold exactly.
+  // Returns the number of elements that the type did not represent exactly.
   uint64_t rounded() const { return rounded_; }
 
  private:

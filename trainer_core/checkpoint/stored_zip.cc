@@ -21,7 +21,7 @@ constexpr uint16_t kZip64Field = 1;
 constexpr uint16_t kEncrypted = 1;         // a flag
 constexpr uint32_t kInZip64 = 0xFFFFFFFF;  // stands for a number that does not fit
 
-// Numbers of the file; whoever asks has seen to it that they are there.
+// Numbers of the file; callers must have checked that the bytes exist.
 class Bytes {
  public:
   explicit Bytes(std::span<const char> bytes) : bytes_(bytes) {}
@@ -91,7 +91,8 @@ struct CentralEntry {
   uint64_t next = 0;
 };
 
-// The numbers that did not fit, in this order and only those, from the extra fields in [at, end).
+// Reads the fields that exceed 32 bits, in this order and only those, from the extra fields in [at,
+// end).
 absl::Status read_zip64(const Bytes& file, uint64_t at, uint64_t end,
                         std::initializer_list<uint64_t*> numbers) {
   const auto is_missing = [](const uint64_t* number) { return *number == kInZip64; };
@@ -142,7 +143,7 @@ absl::StatusOr<CentralEntry> read_central(const Bytes& file, uint64_t at, uint64
   return entry;
 }
 
-// Where the entry's bytes begin: names and extra fields of the local header have lengths of their own.
+// Locates the entry's bytes: names and extra fields of the local header have their own lengths.
 absl::StatusOr<StoredZip::Entry> locate(const Bytes& file, const CentralEntry& entry) {
   if (!file.has(entry.header, kLocalHeaderBytes) || !file.is(entry.header, kLocalHeader))
     return zip_damage(entry.header, absl::StrCat("there is no header of entry ", entry.name));
@@ -164,16 +165,16 @@ absl::Status read_directory(const Bytes& file, std::map<std::string, StoredZip::
   for (; at < end; ++count) {
     const auto entry = read_central(file, at, end);
     if (!entry.ok()) return entry.status();
-    const auto place = locate(file, *entry);
-    if (!place.ok()) return place.status();
-    if (!entries.emplace(entry->name, *place).second)
+    const auto location = locate(file, *entry);
+    if (!location.ok()) return location.status();
+    if (!entries.emplace(entry->name, *location).second)
       return zip_damage(at, absl::StrCat("there are two entries ", entry->name));
     at = entry->next;
   }
   if (count != directory->entries) {
     return zip_damage(directory->offset,
                       absl::StrCat("the central directory has ", count,
-                                   " entries, and its end says ", directory->entries));
+                                   " entries, and its end states ", directory->entries));
   }
   return absl::OkStatus();
 }

@@ -1,8 +1,9 @@
-// A zip archive whose entries are stored as they are, which is how torch.save writes its files: read in place, nothing is
-// unpacked. Numbers are little-endian (PKWARE's APPNOTE 6.3.10):
+// A zip archive of uncompressed entries, as torch.save writes it: read in place. Numbers are
+// little-endian (PKWARE's APPNOTE 6.3.10):
 //
 //   for each entry: local header "PK\3\4", 30 bytes, name, extra field | its bytes
-//   central directory, for each entry: "PK\1\2", 46 bytes, name, extra field (zip64: 8-byte sizes and offset), comment
+//   central directory, for each entry: "PK\1\2", 46 bytes, name, extra field (zip64: 8-byte
+//                                      sizes and offset), comment
 //   [zip64 end "PK\6\6", 56 bytes | its locator "PK\6\7", 20 bytes]
 //   end "PK\5\6", 22 bytes, comment
 #pragma once
@@ -19,7 +20,7 @@
 
 namespace muster::trainer {
 
-// Immutable: any thread.
+// Immutable and thread-safe.
 class StoredZip {
  public:
   struct Entry {
@@ -27,8 +28,9 @@ class StoredZip {
     uint64_t bytes = 0;
   };
 
-  // The error of the open. InvalidArgument for what is no zip archive, or has compressed or encrypted entries; DataLoss for
-  // a damaged one. Each names the file and the byte at which it lies. Every entry lies within the file.
+  // Returns the error of the open; InvalidArgument for a file that is not a zip archive, or has
+  // compressed or encrypted entries; DataLoss for a damaged one. Each names the file and the byte.
+  // Every entry is verified to lie within the file.
   static absl::StatusOr<std::unique_ptr<StoredZip>> open(const std::string& path);
 
   const std::map<std::string, Entry>& entries() const { return entries_; }

@@ -10,13 +10,13 @@
 namespace muster::trainer {
 namespace {
 
-// Of a tensor's or a storage's name.
+// Maximum bytes of a tensor's or a storage's name.
 constexpr size_t kNameBytesMax = 1024;
 
 using Kind = PickleValue::Kind;
 using Ids = std::vector<PickleId>;
 
-// What the values say of a tensor; false when they say something else.
+// Interprets values as a tensor; returns false if they have another form.
 class Reader {
  public:
   explicit Reader(const Pickle& pickle) : values_(pickle.values) {}
@@ -39,7 +39,8 @@ class Reader {
     count = static_cast<uint64_t>(values_[items[index]].number);
     return true;
   }
-  // (storage, offset, sizes, strides, requires_grad, hooks); a storage is ("storage", type, key, device, numbers).
+  // The arguments are (storage, offset, sizes, strides, requires_grad, hooks); a storage is
+  // ("storage", type, key, device, elements).
   bool fill(const PickleValue& value, PickledTensor& tensor) const {
     const Ids& arguments = values_[value.items[0]].items;
     if (!is(arguments, 0, Kind::kStorage)) return false;

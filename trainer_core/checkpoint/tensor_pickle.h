@@ -17,13 +17,14 @@ struct PickledTensor {
   std::string storage_type;  // "BFloat16Storage"
   std::string storage;       // its key: the archive's entry data/<key>
   uint64_t storage_elements = 0;
-  uint64_t offset = 0;  // of the first number in the storage, in numbers
+  uint64_t offset = 0;  // of the first element in the storage, in elements
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
 };
 
-// The tensors of the dictionary by their names; entries that are no tensors are left out. The errors of run_pickle
-// (pickle_machine.h), which runs nothing, and InvalidArgument for something else than a dictionary or a tensor.
+// Returns the tensors of the dictionary by name, without other entries. Returns the errors of
+// run_pickle (pickle_machine.h), which runs no code, and InvalidArgument if the pickle is not a
+// dictionary or a tensor is malformed.
 absl::StatusOr<std::map<std::string, PickledTensor>> read_tensor_pickle(
     std::span<const char> pickle);
 

@@ -33,7 +33,7 @@ const std::pair<const std::string, StoredZip::Entry>* find_pickle(const StoredZi
   return nullptr;
 }
 
-// The numbers lie dense and row-major: sizes of 1 may have any stride.
+// Returns whether the elements are dense and row-major: sizes of 1 may have any stride.
 bool is_dense(const PickledTensor& tensor, uint64_t elements) {
   if (elements == 0) return true;
   int64_t stride = 1;
@@ -44,8 +44,9 @@ bool is_dense(const PickledTensor& tensor, uint64_t elements) {
   return true;
 }
 
-// Where the tensor lies in a storage of `there` bytes that begins at byte `begin`. The message is behind "tensor x ".
-absl::StatusOr<StoredTensor> place(const PickledTensor& pickled, uint64_t begin, uint64_t there) {
+// Locates the tensor in a storage of `there` bytes that begins at byte `begin`. Messages follow
+// "tensor x ".
+absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin, uint64_t there) {
   const auto* const type =
       std::find_if(std::begin(kStorageTypes), std::end(kStorageTypes),
                    [&](const StorageType& known) { return known.name == pickled.storage_type; });
@@ -136,7 +137,7 @@ absl::Status TorchFile::find_tensors() {
                                               " lies in ", folder, "data/", where.storage,
                                               ", which is not there"));
     }
-    auto stored = place(where, storage->second.offset, storage->second.bytes);
+    auto stored = locate(where, storage->second.offset, storage->second.bytes);
     if (!stored.ok()) {
       return absl::Status(stored.status().code(),
                           absl::StrCat("byte ", storage->second.offset, ": tensor ", tensor, " ",

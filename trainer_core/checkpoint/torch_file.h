@@ -1,6 +1,6 @@
-// A file of PyTorch's torch.save that holds a dictionary of tensors, as Meta publishes models (consolidated.00.pth): a zip
-// archive (stored_zip.h) of <name>/data.pkl, which says what the tensors are, and <name>/data/<key>, their numbers. No code
-// of the file is run (pickle_machine.h).
+// A file of PyTorch's torch.save with a dictionary of tensors, Meta's format of models
+// (consolidated.00.pth): a zip archive (stored_zip.h) of <name>/data.pkl, which describes the
+// tensors, and <name>/data/<key>, their data. No code of the file is run (pickle_machine.h).
 #pragma once
 
 #include <map>
@@ -15,16 +15,17 @@
 
 namespace muster::trainer {
 
-// Immutable: any thread. Mapped: a tensor takes no memory before it is read.
+// Immutable and thread-safe. Memory-mapped: a tensor takes no memory before it is read.
 class TorchFile {
  public:
-  // The error of the open; InvalidArgument or DataLoss names the file, the byte and what is wrong there: a file of before
-  // PyTorch 1.6, code in the pickle, a compressed entry, a tensor beyond its storage or with gaps between its numbers.
+  // Returns the error of the open; InvalidArgument or DataLoss names the file, the byte and the
+  // defect: a file from before PyTorch 1.6, code in the pickle, a compressed entry, a tensor beyond
+  // its storage or with gaps.
   static absl::StatusOr<std::unique_ptr<TorchFile>> open(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // `out.size()` numbers from the tensor's number `first` on. Requires that it has them, and a type that is read. DataLoss when the file
-  // was cut off meanwhile.
+  // Reads `out.size()` elements from the tensor's element `first` on. Requires that they exist and
+  // the type is supported. DataLoss if the file was truncated meanwhile.
   absl::Status read(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
 
  private:

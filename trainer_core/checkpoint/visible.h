@@ -1,6 +1,7 @@
-// What another rank has written and this one does not see yet: a network file system keeps what it knows of a folder for some
-// seconds (NFS: acdirmax, 60 s), also that a name is not there. A file that is missing is damage where a rank looks by itself; where another
-// rank says that it is there it is waited for.
+// Reads files that another rank has written but this one may not see yet: a network file system
+// caches a folder's entries for some seconds (NFS: acdirmax, 60 s), including missing names. A
+// missing file is damage if a rank searches by itself; if another rank reports that it exists, the
+// rank waits for it.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -10,14 +11,14 @@
 
 namespace muster::trainer {
 
-// As long as such a file system may go on with what it knew.
+// The longest time for which such a file system may use its cache.
 constexpr Duration kVisibleWithin = std::chrono::seconds(65);
 
-// The error, of which waiting may be the cure.
+// Marks an error that waiting may cure.
 absl::Status not_visible_yet(absl::Status status);
 
-// Reads what is said to be there: again and again, up to `within`, while that is not visible. The last status, which says how long
-// it has waited.
+// Runs `read` again and again, for at most `within`, while the data is not visible. Returns the
+// last status, which states how long it has waited.
 absl::Status when_visible(absl::FunctionRef<absl::Status()> read, Duration within = kVisibleWithin);
 
 }  // namespace muster::trainer

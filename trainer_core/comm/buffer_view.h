@@ -62,7 +62,8 @@ struct ConstBufferView {
   ConstBufferView() = default;
   ConstBufferView(const void* first, size_t how_many, DType type)
       : data(static_cast<const std::byte*>(first)), count(how_many), dtype(type) {}
-  // NOLINTBEGIN(google-explicit-constructor): as above; a temporary lives until the collective returns.
+  // NOLINTBEGIN(google-explicit-constructor): as above; a temporary lives until the collective
+  // returns.
   template <NumberRange R>
   ConstBufferView(const R& range)
       : ConstBufferView(std::ranges::data(range), std::ranges::size(range),

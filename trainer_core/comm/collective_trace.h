@@ -1,5 +1,5 @@
-// Publishes a process group's collectives on its rank's progress page, counts what they send and how long they take, and gives
-// every failure its context.
+// Publishes a process group's collectives on its rank's progress page, counts what they send and
+// how long they take, and gives every failure its context.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace muster::trainer {
 struct Collective {
   CollectiveKind kind;
   std::string_view name;
-  uint64_t bytes;  // of the data that this rank brings or gets
+  uint64_t bytes;  // this rank's input or output
   DType dtype;
 };
 

@@ -15,11 +15,12 @@
 // (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in
 // MPICH"; NCCL-tests' PERFORMANCE.md):
 //
-//   all_reduce            2 (n-1)/n S      first each rank's slice is summed, then the sums are gathered
+//   all_reduce            2 (n-1)/n S      first sums each rank's slice, then gathers the sums
 //   all_gather            (n-1) S          S: of one rank's input
 //   reduce_scatter        (n-1)/n S        S: of one rank's input, all slices
 //   all_to_all            (n-1)/n S        S: of one rank's input
-//   broadcast             2 (n-1)/n S      from the root; (n-2)/n S from each other rank, in the gathering of slices
+//   broadcast             2 (n-1)/n S      from the root; (n-2)/n S from each other rank, in the
+//                                          gathering of slices
 //   send, recv            S, 0
 //   barrier               4 (n-1) bytes
 //
@@ -58,7 +59,7 @@ namespace muster::trainer {
 // Bytes that a rank has sent.
 struct SentBytes {
   uint64_t total = 0;
-  uint64_t across_nodes = 0;  // of it, to ranks on other nodes
+  uint64_t across_nodes = 0;  // the part that went to other nodes
 
   friend bool operator==(const SentBytes&, const SentBytes&) = default;
 };
@@ -118,7 +119,8 @@ class ProcessGroup {
   // Returns the time that this rank has spent in completed collectives of this group. Any thread.
   virtual Duration busy() const = 0;
 
-  // Makes the current and every later call of this rank, in all groups of its transport, fail with Unavailable. Any thread.
+  // Makes the current and every later call of this rank, in all groups of its transport, fail with
+  // Unavailable. Any thread.
   virtual void abort() = 0;
 };
 

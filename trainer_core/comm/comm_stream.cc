@@ -99,7 +99,7 @@ void CommStream::run() {
       const Instant began = now_();
       absl::Status status = next.work();
       const Duration took = now_() - began;
-      next = {};  // what it holds goes before its waiter goes on
+      next = {};  // destroys the work's captures before its waiter resumes
       lock.lock();
       times_.busy += took;
       if (status.ok()) {

@@ -1,7 +1,7 @@
 // Runs collectives concurrently with the computation: one background thread runs work in the order
 // in which it was enqueued.
 //
-//   enqueue(work) ──▶ [ queue ] ──▶ thread: work(), work(), …        wait(ticket) ──▶ its work is done
+//   enqueue(work) ──▶ [ queue ] ──▶ thread: work(), work(), …     wait(ticket) ──▶ its work is done
 //
 // Ranks that enqueue in the same order run in the same order, so no two ranks deadlock. After the
 // first failure no further work runs, and every wait for later work returns that status.
@@ -32,7 +32,7 @@ struct CommTicket {
 // Times since the stream started.
 struct CommTimes {
   Duration busy{};     // in collectives
-  Duration blocked{};  // of waiters: communication that the computation did not hide
+  Duration blocked{};  // waiting time: communication that the computation did not hide
 
   // Returns the fraction of communication time that overlapped the computation, 0 to 1; 1 without
   // any communication.
@@ -80,8 +80,8 @@ class CommStream {
   CommTimes times() const;
 
  private:
-  static constexpr size_t kQueuedMax =
-      1024;  // far more than a step has layers; a queue that only grows is a mistake
+  // Far more than a step has layers; a queue that only grows is a bug.
+  static constexpr size_t kQueuedMax = 1024;
 
   CommStream(size_t queued_max, Clock clock) : queued_max_(queued_max), now_(std::move(clock)) {}
   void run();
@@ -104,7 +104,7 @@ class CommStream {
   absl::Status status_;  // the first failure
   bool stopping_ = false;
   Duration readying_{};
-  std::optional<Instant> ready_began_;  // of what is waited for now
+  std::optional<Instant> ready_began_;  // start of the current `ready` call
   CommTimes times_;
   std::function<void()> abort_;
   std::thread thread_;

@@ -32,8 +32,9 @@ inline double join_double(std::span<const float> parts) {
   return static_cast<double>(parts[0]) + static_cast<double>(parts[1]);
 }
 
-// A number of at least 0 that fp32 may be too small for, as sums of the squares of fp32 numbers are (below 2^300): what is large
-// travels scaled down, beside what is not. NaN and infinity stay what they are.
+// A number of at least 0 that fp32 may be too small for, as sums of the squares of fp32 numbers are
+// (below 2^300): what is large travels scaled down, beside what is not. NaN and infinity stay what
+// they are.
 constexpr double kWideLarge = 0x1p96, kWideScale = 0x1p-180;
 inline std::array<float, 4> split_wide(double value) {
   const bool is_small = value < kWideLarge;

@@ -16,13 +16,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a failed round asks each other peer whether it is gone, too.
+// The time for which a failed round probes each other peer for a closed connection.
 constexpr milliseconds kProbe{2};
-// How long a rank that leaves waits for the others to leave, too: they are in the same collective, or about to fail.
+// How long a rank that leaves waits for the others to leave, too: they are in the same collective,
+// or about to fail.
 constexpr milliseconds kGoodbye{2000};
-// Of one round: bounds the copies of the peers' parts that a rank holds.
+// Bytes of one round, which bound a rank's copies of its peers' parts.
 constexpr size_t kRoundBytes = size_t{8} << 20;
-// What may lie on a caller's stack is smaller.
+// Buffers that may be on a caller's stack are smaller than this.
 constexpr size_t kInboxPartBytes = size_t{64} << 10;
 
 bool is_timeout(const char* error) { return std::strstr(error, "Timed out") != nullptr; }
@@ -39,8 +40,9 @@ GlooTransport::~GlooTransport() {
   fail("the transport is gone");
 }
 
-// Gloo's sockets do not linger: closing one takes what is still under way with it, and a peer that is in the middle of receiving
-// would wait for the rest until its timeout. Who has said goodbye has got everything.
+// Gloo's sockets do not linger: closing one discards data in transit, and a peer that is still
+// receiving would wait until its timeout. A rank that has completed the goodbye exchange has
+// received everything.
 void GlooTransport::say_goodbye() {
   timeout_ = std::min(timeout_, kGoodbye);
   std::vector<int> all(static_cast<size_t>(size()));
@@ -54,7 +56,7 @@ void GlooTransport::say_goodbye() {
     out.push_back({peer, {&mine, 1}});
     in.push_back({peer, {&theirs[static_cast<size_t>(peer)], 1}});
   }
-  // A peer that goes on working says nothing: then it has lost nothing either.
+  // A peer that is still working sends no goodbye; it has lost no data either.
   (void)open("goodbye", all)->exchange(out, in);
 }
 
@@ -103,18 +105,19 @@ size_t GlooChannel::round_bytes_max(std::span<const int> /*members*/) const { re
 absl::Status GlooChannel::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) {
   if (transport_.failed()) return transport_.failure();
   if (!broken_.ok()) return broken_;
-  const std::vector<Incoming> places = places_for(in);
-  absl::Status status = post(out, places);
-  if (status.ok()) status = wait_all(out, places);
+  const std::vector<Incoming> memory = memory_for(in);
+  absl::Status status = post(out, memory);
+  if (status.ok()) status = wait_all(out, memory);
   if (!status.ok() && transport_.isolated()) {
-    // What peers that are still there send for this round needs its buffers: Gloo reads nothing behind it otherwise.
+    // The remaining peers' messages of this round need its buffers: Gloo reads nothing after them
+    // otherwise.
     broken_ = status;
     return status;
   }
   if (!status.ok()) transport_.fail(std::string(status.message()));
   for (size_t i = 0; i < in.size() && status.ok(); ++i) {
-    if (places[i].bytes.data() != in[i].bytes.data())
-      std::ranges::copy(places[i].bytes, in[i].bytes.begin());
+    if (memory[i].bytes.data() != in[i].bytes.data())
+      std::ranges::copy(memory[i].bytes, in[i].bytes.begin());
   }
   const std::lock_guard lock(mutex_);
   sends_.clear();
@@ -122,21 +125,22 @@ absl::Status GlooChannel::exchange(std::span<const Outgoing> out, std::span<cons
   return status;
 }
 
-// Where parts are received. Gloo writes there as long as the buffer lives, which after a failure is longer than the caller's: what is
-// small may lie on a stack, so it comes to memory of the channel first. What is large is the plan's.
-std::vector<Incoming> GlooChannel::places_for(std::span<const Incoming> in) {
+// Returns the memory that receives the parts. Gloo writes there as long as its buffer lives, which
+// after a failure may be longer than the caller's memory. Small parts may be on a stack, so they
+// are received in memory of the channel first; large ones are in the plan's memory.
+std::vector<Incoming> GlooChannel::memory_for(std::span<const Incoming> in) {
   size_t bytes = 0;
   for (const Incoming& part : in)
     if (part.bytes.size() <= kInboxPartBytes) bytes += part.bytes.size();
   inbox_.resize(std::max(inbox_.size(), bytes));
-  std::vector<Incoming> places(in.begin(), in.end());
+  std::vector<Incoming> memory(in.begin(), in.end());
   size_t used = 0;
-  for (Incoming& part : places) {
+  for (Incoming& part : memory) {
     if (part.bytes.size() > kInboxPartBytes) continue;
     part.bytes = std::span(inbox_).subspan(used, part.bytes.size());
     used += part.bytes.size();
   }
-  return places;
+  return memory;
 }
 
 absl::Status GlooChannel::exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
@@ -173,7 +177,8 @@ absl::Status GlooChannel::post(std::span<const Outgoing> out, std::span<const In
       sends_.back()->send(rank_of(member), first_slot_ + sent_[static_cast<size_t>(member)]++);
     }
   } catch (const std::exception& e) {
-    // The lock is free again: fail() takes the transport's, which failure() wants, and then the channels'.
+    // The lock is free again: failure() takes the transport's lock, and fail() takes it before the
+    // channels' locks.
     return transport_.failed() ? transport_.failure() : lost(rank_of(member), e);
   }
   return absl::OkStatus();
@@ -200,9 +205,9 @@ absl::Status GlooChannel::wait_all(std::span<const Outgoing> out, std::span<cons
   return absl::OkStatus();
 }
 
-// The wait for part `first` ended with `error`. A peer that fails because of a third one closes its
-// connections as well, so the others are asked: every closed connection is named, and the one that
-// died first is among them.
+// Explains the failed wait for part `first`. A peer that fails because of a third one closes its
+// connections as well, so all others are probed: the error names every closed connection, including
+// that of the first rank that died.
 absl::Status GlooChannel::explain_failure(std::span<const Incoming> in, size_t first,
                                           const char* error) {
   std::set<int> lost;

@@ -34,7 +34,7 @@ class GlooChannel : public Channel {
  private:
   using Buffers = std::vector<std::unique_ptr<gloo::transport::UnboundBuffer>>;
 
-  std::vector<Incoming> places_for(std::span<const Incoming> in);
+  std::vector<Incoming> memory_for(std::span<const Incoming> in);
   absl::Status post(std::span<const Outgoing> out, std::span<const Incoming> in);
   absl::Status wait_all(std::span<const Outgoing> out, std::span<const Incoming> in);
   absl::Status explain_failure(std::span<const Incoming> in, size_t first, const char* error);

@@ -81,7 +81,7 @@ Descriptor::~Descriptor() {
 }
 
 absl::StatusOr<HostListener> HostListener::open() {
-  std::array<char, 16> random{};  // nobody else has the name by chance
+  std::array<char, 16> random{};  // makes the name unique
   if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size()))
     return errno_status(errno, "getrandom");
   const std::string name = absl::StrCat(

@@ -1,4 +1,5 @@
-// Unix sockets between the processes of one host, and descriptors passed through them. Internal to comm.
+// Unix sockets between the processes of one host, and descriptors passed through them. Internal to
+// comm.
 #pragma once
 
 #include <sys/types.h>

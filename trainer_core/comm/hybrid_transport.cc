@@ -13,8 +13,8 @@ constexpr int kFar = -1;
 
 class HybridChannel : public Channel {
  public:
-  // Without `near` this rank is alone on its host. `hosts` of the members; `near_index`: a member's place among those of the
-  // near channel, kFar for others.
+  // A null `near` means that this rank is alone on its host. `hosts` is indexed by member;
+  // `near_index` is a member's index in the near channel, kFar for others.
   HybridChannel(Transport& transport, std::unique_ptr<Channel> near, std::unique_ptr<Channel> far,
                 std::vector<int> hosts, std::vector<int> near_index)
       : transport_(transport),
@@ -23,7 +23,8 @@ class HybridChannel : public Channel {
         hosts_(std::move(hosts)),
         near_index_(std::move(near_index)) {}
 
-  // Where members of one host meet others, some hosts may have one of them alone: what it sends must suit the others, too.
+  // If a group spans hosts, some hosts may have only one of its members: its round size must match
+  // the others', too.
   size_t round_bytes_max(std::span<const int> members) const override {
     std::set<int> hosts;
     for (const int member : members) hosts.insert(hosts_[static_cast<size_t>(member)]);
@@ -49,7 +50,7 @@ class HybridChannel : public Channel {
     return ended(std::move(status));
   }
 
-  // What comes from far waits in scratch until what is near is there, too.
+  // Parts from far ranks wait in scratch until the near ones have arrived.
   absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                 size_t bytes, Combine combine) override {
     if (!broken_.ok()) return broken_;

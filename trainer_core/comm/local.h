@@ -1,4 +1,5 @@
-// The `local` transport: ranks are threads of one process. For tests and for programs that run alone (a world of one).
+// The `local` transport: ranks are threads of one process. For tests and for programs that run
+// alone (a world of one).
 #pragma once
 
 #include <chrono>

@@ -1,18 +1,18 @@
-// The memory through which ranks that see each other's memory pass messages: threads of one process (`local`), or processes of
-// one host (`shm`). Internal to comm.
+// The memory through which ranks that see each other's memory pass messages: threads of one process
+// (`local`), or processes of one host (`shm`). Internal to comm.
 //
 // Each rank has a mailbox that all ranks can read and write. A message stays in its sender's
 // mailbox, in the part for its receiver, until the receiver has taken it:
 //
 //                    sender                         receiver
 //   kFree ──▶ where, bytes, number = n ──▶ kPosted ──▶ kReading ──▶ kTaken (as good as kFree)
-//                                            └──▶ kRevoked: the sender gave up, and its memory may go away
+//                                            └──▶ kRevoked: the sender gave up and may free it
 //
 // A mailbox (offsets follow from the number of ranks):
 //   Mailbox                       state, reason
-//   ChannelMailbox[kChannelsMax]  id, bell, awaited; each followed by kSlots slots of one Part per rank
-//   staging                    kChannelsMax x kSlots buffers of `staging_bytes`, from which
-//                              processes send; threads send from any memory
+//   ChannelMailbox[kChannelsMax]  id, bell, awaited; each with kSlots slots of one Part per rank
+//   staging                       kChannelsMax x kSlots buffers of `staging_bytes`, from which
+//                                 processes send; threads send from any memory
 //
 // Sleeping: a rank sets a bit in `awaited` for each peer that it waits for and sleeps on its
 // channel's `bell`. A peer that posts or takes clears its bit, and the last one rings. A round thus
@@ -27,16 +27,16 @@
 
 namespace muster::trainer {
 
-constexpr int kChannelsMax =
-    64;  // of a rank: the groups of a mesh are some ten, on a few lanes each
-constexpr int kSlots =
-    2;  // rounds of a channel that may be under way: one is read while the next is written
+// Channels of a rank: a mesh has some ten groups, each with a few channels.
+constexpr int kChannelsMax = 64;
+// Concurrent rounds of a channel: one is read while the next is written.
+constexpr int kSlots = 2;
 
 enum class PartState : uint32_t { kFree, kPosted, kReading, kTaken, kRevoked };
 
 struct alignas(64) Part {
-  std::atomic<uint64_t>
-      number;  // of the message among those from this sender to this receiver, from 1
+  // number of the message among those from this sender to this receiver, from 1
+  std::atomic<uint64_t> number;
   std::atomic<PartState> state;
   uint64_t where;  // from the beginning of the sender's mailbox
   uint64_t bytes;
@@ -44,8 +44,9 @@ struct alignas(64) Part {
 
 struct alignas(64) ChannelMailbox {
   std::atomic<uint64_t> id;  // 0: not opened
-  std::atomic<uint64_t>
-      awaited;  // bits of mailboxes (mailbox_bit); two mailboxes may share one, who then wakes a sleeper too early
+  // Bits of awaited mailboxes (mailbox_bit). Two mailboxes may share a bit and then wake a sleeper
+  // too early.
+  std::atomic<uint64_t> awaited;
   std::atomic<uint32_t> bell;
 };
 constexpr uint64_t mailbox_bit(int mailbox) {

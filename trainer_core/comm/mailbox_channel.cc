@@ -16,7 +16,8 @@
 namespace muster::trainer {
 namespace {
 
-// How long a sleeper does not look whether its peer has died: a peer that leaves wakes it, one that is killed cannot.
+// How long a sleeper does not look whether its peer has died: a peer that leaves wakes it, one that
+// is killed cannot.
 constexpr Duration kLookInterval = std::chrono::milliseconds(20);
 // Looks before the first sleep, some 10 µs: a peer that computes the same is not far behind.
 constexpr int kSpins = 500;
@@ -164,7 +165,8 @@ absl::Status MailboxChannel::claim(int member, Part& part, size_t bytes) {
 // Threads have one address space: there the sum wraps to the sender's address.
 const std::byte* MailboxChannel::bytes_of(const Peer& from, const Part& part) const {
   const std::byte* const mailbox = transport_.view(from.mailbox).memory();
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): it is another object's address, which pointers cannot be made to reach.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): it is another object's address, which pointers
+  // cannot be made to reach.
   return reinterpret_cast<const std::byte*>(reinterpret_cast<uint64_t>(mailbox) + part.where);
 }
 
@@ -173,8 +175,8 @@ void MailboxChannel::taken(int member, Part& part) {
   ring(peer(member));
 }
 
-// All loads and stores of awaited, bell, number, state and id are sequentially consistent: either a rank sees what it waits for,
-// or the peer sees that it is awaited.
+// All loads and stores of awaited, bell, number, state and id are sequentially consistent: either a
+// rank sees what it waits for, or the peer sees that it is awaited.
 void MailboxChannel::ring(Peer& peer) {
   if (peer.channel < 0) peer.channel = transport_.find_channel(peer.mailbox, id_);
   if (peer.channel < 0) return;  // it will look before it sleeps
@@ -196,7 +198,7 @@ bool MailboxChannel::announce(std::span<const int> members, absl::FunctionRef<bo
   }
   std::atomic<uint64_t>& awaited = transport_.view(transport_.own_).channel(index_).awaited;
   awaited.store(bits);
-  for (const int member : missing_) {  // who came before it could see its bit
+  for (const int member : missing_) {  // a peer that arrived earlier could see this rank's bit
     if (ready(peer(member))) awaited.fetch_and(~mailbox_bit(peer(member).mailbox));
   }
   return awaited.load() != 0;
@@ -252,9 +254,10 @@ absl::Status MailboxChannel::late(std::string_view what, std::span<const int> si
 absl::Status MailboxChannel::end_round(absl::Status status) {
   for (int slot = 0; slot < kSlots && status.ok() && lent_; ++slot) status = await_taken(slot);
   if (status.ok()) return status;
-  give_up(std::string(status.message()));  // peers say this cause, too
-  // Between processes what an isolated rank has posted stays where it is: a peer that is not through with an earlier round, which may
-  // be its turn's, takes it, as it could if this rank had ended. What it waits for in vain it learns when this rank has.
+  give_up(std::string(status.message()));  // peers report the same cause
+  // Between processes an isolated rank's posted messages stay: a peer that is still in an earlier
+  // round takes them, as it could if this rank had ended. Peers that wait in vain notice when this
+  // rank ends.
   if (transport_.options_.threads || !transport_.isolated()) revoke();
   if (transport_.isolated()) broken_ = status;
   return status;
@@ -264,7 +267,7 @@ void MailboxChannel::give_up(const std::string& reason) {
   if (!transport_.isolated()) transport_.fail(reason);
 }
 
-// By a rank that has said before why it is gone, or that is about to go.
+// Called if a rank has announced why it is gone, or is about to leave.
 absl::Status MailboxChannel::revoked(const Peer& by) const {
   const std::string gone = transport_.gone(by.mailbox);
   if (!gone.empty()) return absl::UnavailableError(gone);
@@ -278,7 +281,7 @@ void MailboxChannel::revoke() {
       Part& part = own_part(slot, to);
       PartState posted = PartState::kPosted;
       part.state.compare_exchange_strong(posted, PartState::kRevoked);
-      // Who reads waits for nobody while it does. Between processes the memory stays where it is.
+      // A reader waits for no one while it reads. Between processes the memory remains mapped.
       while (transport_.options_.threads && part.state.load() == PartState::kReading)
         std::this_thread::yield();
     }

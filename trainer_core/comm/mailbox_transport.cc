@@ -16,7 +16,7 @@
 namespace muster::trainer {
 namespace {
 
-// Never 0, which is nobody's. Two groups of one rank that meet by chance are found in open().
+// Never 0, which marks an unused channel. open() detects two groups of one rank with the same hash.
 uint64_t channel_id(std::string_view name, std::span<const int> members) {
   std::string identity(name);
   for (const int member : members) absl::StrAppend(&identity, "/", member);
@@ -27,7 +27,8 @@ uint64_t channel_id(std::string_view name, std::span<const int> members) {
 
 MailboxTransport::MailboxTransport(MailboxOptions options) : options_(std::move(options)) {
   own_ = index_of(options_.rank);
-  // With more ranks than cores, who spins keeps those from running that it waits for.
+  // If ranks outnumber cores, a spinning rank would keep the ranks that it waits for from
+  // running.
   spins_ = options_.ranks.size() <= std::thread::hardware_concurrency();
 }
 

@@ -24,7 +24,7 @@ struct MailboxOptions {
   // staging.
   bool threads = false;
   int world_size = 1;
-  std::chrono::milliseconds timeout{};  // of one round
+  std::chrono::milliseconds timeout{};  // per round
   // Returns whether the owner of mailbox `index` died without marking its mailbox. May be empty.
   // Any thread.
   std::function<bool(int index)> lost;

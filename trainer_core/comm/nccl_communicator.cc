@@ -24,11 +24,11 @@
 namespace muster::trainer {
 namespace {
 
-// A collective of a step takes from microseconds to milliseconds: first it is asked for without a pause, then with one that costs no
-// core.
+// A step's collectives take microseconds to milliseconds: the wait polls without pausing at first,
+// then with a pause that frees the core.
 constexpr auto kEagerFor = std::chrono::microseconds(200);
 constexpr auto kPause = std::chrono::microseconds(50);
-// What peers may still want of a communicator that its rank leaves.
+// Time for operations that peers still need from a communicator that its rank leaves.
 constexpr auto kFinalizeTimeout = std::chrono::seconds(5);
 
 // Beside NCCL's own results, none of which is negative.
@@ -36,7 +36,7 @@ constexpr NcclResult kAborted = -1, kGone = -2;
 
 constexpr size_t kIdWords = sizeof(NcclUniqueId) / sizeof(int32_t);
 
-// Of the interfaces that NCCL could take, in their order.
+// Returns the names of the interfaces that NCCL could use, in order.
 std::string interface_names() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) return "unknown interfaces";
@@ -50,23 +50,23 @@ std::string interface_names() {
   return names.empty() ? "no interface that is up" : absl::StrJoin(names, ", ");
 }
 
-// What somebody is to do who reads why there is no communicator, with what this rank has.
+// Returns advice for a failed communicator, with this rank's network settings.
 std::string network_advice() {
   constexpr size_t kValueBytesMax = 64;
   const char* const wanted = std::getenv("NCCL_SOCKET_IFNAME");
   return absl::StrCat("look at the network between their nodes: NCCL_SOCKET_IFNAME (here ",
                       wanted == nullptr ? "unset" : printable(wanted, kValueBytesMax), ", of ",
                       interface_names(),
-                      ") and NCCL_IB_HCA choose it, NCCL_DEBUG=INFO says where each rank waits");
+                      ") and NCCL_IB_HCA choose it, NCCL_DEBUG=INFO shows where each rank waits");
 }
 
-// NCCL 2.26 and newer would wait for an order of launches that lanes do not have (nccl_group.h).
+// NCCL 2.26 and newer would impose a launch order that channels do not have (nccl_group.h).
 bool orders_launches() {
   const char* const order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   return order != nullptr && std::string_view(order) != "0";
 }
 
-// Of calls that do not block.
+// Accepts the result of calls that do not block.
 bool is_called(NcclResult found) { return found == kNcclSuccess; }
 
 }  // namespace
@@ -117,7 +117,8 @@ NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
   }
 }
 
-// The versions first, and what no rank may have in its environment: an id of another version may not be understood, and nobody would know.
+// Compares versions and forbidden environment variables first: another NCCL version may misread the
+// id without an error.
 absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
   const auto size = static_cast<size_t>(group.size());
   int32_t version = 0;
@@ -157,7 +158,7 @@ absl::Status NcclEnd::no_id(const ProcessGroup& group, NcclResult found) const {
       absl::StrCat("rank 0 of group ", group.name(), " cannot begin NCCL (", text_of(found), ")");
   return group.rank() == 0
              ? absl::FailedPreconditionError(absl::StrCat(what, "; ", network_advice()))
-             : absl::UnavailableError(absl::StrCat(what, ", and says why"));
+             : absl::UnavailableError(absl::StrCat(what, "; its log has the reason"));
 }
 
 NcclResult NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
@@ -171,7 +172,8 @@ NcclResult NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
   return wait(called, options_.connect_timeout, Manner::kEager, is_called);
 }
 
-// Of ranks that have compared versions: one knows what another's number means.
+// Requires that ranks have compared versions: only then do result codes mean the same on all of
+// them.
 absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> found) const {
   std::map<NcclResult, std::string> missing;  // ranks by what they found
   for (size_t rank = 0; rank < found.size(); ++rank) {
@@ -181,7 +183,7 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
   }
   if (missing.empty()) return absl::OkStatus();
   const NcclResult mine = found[static_cast<size_t>(group.rank())];
-  // Those who only waited come last: an error of another's is why.
+  // Ranks that only waited come last: another rank's error is the cause.
   const auto waited = missing.extract(kNcclInProgress);
   std::string text =
       absl::StrCat("of group ", group.name(), " these ranks have no NCCL communicator: ");
@@ -193,7 +195,8 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
   }
   absl::StrAppend(&text, network_advice());
   if (missing.empty()) return absl::DeadlineExceededError(text);
-  // Who has found an error has not lost the others; they have lost it. But for the one error that says so.
+  // A rank that reports an error has not lost the others; they have lost it. The exception is this
+  // error code.
   constexpr NcclResult kRemoteError = 6;
   const bool own = mine > kNcclSuccess && mine != kNcclInProgress && mine != kRemoteError;
   return own ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
@@ -205,11 +208,13 @@ absl::Status NcclEnd::connect(ProcessGroup& group) {
   const auto id = share_id(group);
   if (!id.ok()) return id.status();
   const NcclResult mine = init(*id, group.size(), group.rank());
-  // All of them know who has none before anybody waits for it in a collective. NCCL tells the others nothing: they wait, and each for all.
+  // All ranks learn which rank has no communicator before any of them waits for it in a collective.
+  // NCCL does not notify the others, which then wait for all.
   std::vector<int32_t> all(static_cast<size_t>(group.size()));
-  const absl::Status told = group.all_gather(std::vector<int32_t>{mine}, all, "nccl communicator");
-  const absl::Status together = told.ok()              ? judge(group, all)
-                                : mine == kNcclSuccess ? told
+  const absl::Status gathered =
+      group.all_gather(std::vector<int32_t>{mine}, all, "nccl communicator");
+  const absl::Status together = gathered.ok()          ? judge(group, all)
+                                : mine == kNcclSuccess ? gathered
                                                        : absl::UnavailableError(text_of(mine));
   connected_ = together.ok();
   return connected_ ? together : give_up(together);

@@ -70,7 +70,7 @@ class NcclEnd {
   const NcclOptions options_;
   const DeviceMemory& memory_;
   std::unique_ptr<DeviceQueue> queue_;
-  int version_ = 0;  // of all ranks' libraries, once they have been compared
+  int version_ = 0;  // all ranks' library version, once compared
   bool connected_ = false;
   std::atomic<bool> aborted_{false};
   mutable std::mutex mutex_;  // guards what follows, and NCCL's calls of it

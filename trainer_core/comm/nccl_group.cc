@@ -40,7 +40,7 @@ class NcclGroup final : public ProcessGroup {
   int size() const override { return group_->size(); }
 
   absl::Status all_reduce(BufferView data, std::string_view name) override {
-    if (!is_ours(data, data)) return told(group_->all_reduce(data, name));
+    if (!is_ours(data, data)) return record_failure(group_->all_reduce(data, name));
     return run(CollectiveKind::kAllReduce, name, data, 2 * others(data.bytes()),
                [&](NcclCommunicator end, void* stream) {
                  return api_->all_reduce(data.data, data.data, data.count, type_of(data.dtype),
@@ -48,11 +48,11 @@ class NcclGroup final : public ProcessGroup {
                });
   }
   absl::Status all_reduce_max(BufferView data, std::string_view name) override {
-    return told(group_->all_reduce_max(data, name));
+    return record_failure(group_->all_reduce_max(data, name));
   }
   absl::Status all_gather(ConstBufferView input, BufferView output,
                           std::string_view name) override {
-    if (!is_ours(input, output)) return told(group_->all_gather(input, output, name));
+    if (!is_ours(input, output)) return record_failure(group_->all_gather(input, output, name));
     return run(CollectiveKind::kAllGather, name, input, others(input.bytes() * ranks()),
                [&](NcclCommunicator end, void* stream) {
                  return api_->all_gather(input.data, output.data, input.count, type_of(input.dtype),
@@ -62,7 +62,7 @@ class NcclGroup final : public ProcessGroup {
   absl::Status reduce_scatter(ConstBufferView input, BufferView output,
                               std::string_view name) override {
     if (!is_ours(input, output) || input.dtype != output.dtype)
-      return told(group_->reduce_scatter(input, output, name));
+      return record_failure(group_->reduce_scatter(input, output, name));
     return run(CollectiveKind::kReduceScatter, name, input, others(input.bytes()),
                [&](NcclCommunicator end, void* stream) {
                  return api_->reduce_scatter(input.data, output.data, output.count,
@@ -78,7 +78,7 @@ class NcclGroup final : public ProcessGroup {
                             BufferView output, std::span<const size_t> receive_counts,
                             std::string_view name) override {
     if (!is_ours(input, output))
-      return told(group_->all_to_all_v(input, send_counts, output, receive_counts, name));
+      return record_failure(group_->all_to_all_v(input, send_counts, output, receive_counts, name));
     const uint64_t sent =
         input.bytes() - send_counts[static_cast<size_t>(rank())] * dtype_bytes(input.dtype);
     return run(CollectiveKind::kAllToAll, name, input, sent,
@@ -95,7 +95,7 @@ class NcclGroup final : public ProcessGroup {
                });
   }
   absl::Status broadcast(BufferView data, int root, std::string_view name) override {
-    if (!is_ours(data, data)) return told(group_->broadcast(data, root, name));
+    if (!is_ours(data, data)) return record_failure(group_->broadcast(data, root, name));
     return run(CollectiveKind::kBroadcast, name, data, rank() == root ? data.bytes() : 0,
                [&](NcclCommunicator end, void* stream) {
                  return api_->broadcast(data.data, data.data, data.count, type_of(data.dtype), root,
@@ -103,14 +103,14 @@ class NcclGroup final : public ProcessGroup {
                });
   }
   absl::Status send(ConstBufferView data, int to, std::string_view name) override {
-    if (!is_ours(data, data)) return told(group_->send(data, to, name));
+    if (!is_ours(data, data)) return record_failure(group_->send(data, to, name));
     return run(CollectiveKind::kSend, name, data, data.bytes(),
                [&](NcclCommunicator end, void* stream) {
                  return send(data, static_cast<size_t>(to), end, stream);
                });
   }
   absl::Status recv(BufferView data, int from, std::string_view name) override {
-    if (!is_ours(data, data)) return told(group_->recv(data, from, name));
+    if (!is_ours(data, data)) return record_failure(group_->recv(data, from, name));
     return run(CollectiveKind::kRecv, name, data, 0, [&](NcclCommunicator end, void* stream) {
       return recv(data, static_cast<size_t>(from), end, stream);
     });
@@ -118,7 +118,7 @@ class NcclGroup final : public ProcessGroup {
   absl::Status send_recv(ConstBufferView outgoing, int to, BufferView incoming, int from,
                          std::string_view name) override {
     if (!is_ours(outgoing, incoming))
-      return told(group_->send_recv(outgoing, to, incoming, from, name));
+      return record_failure(group_->send_recv(outgoing, to, incoming, from, name));
     return run(CollectiveKind::kSendRecv, name, outgoing, outgoing.bytes(),
                [&](NcclCommunicator end, void* stream) {
                  return together([&](const auto& keep) {
@@ -127,7 +127,9 @@ class NcclGroup final : public ProcessGroup {
                  });
                });
   }
-  absl::Status barrier(std::string_view name) override { return told(group_->barrier(name)); }
+  absl::Status barrier(std::string_view name) override {
+    return record_failure(group_->barrier(name));
+  }
 
   void follow(const std::shared_ptr<DeviceQueue>& computation) override {
     computation_ = computation;
@@ -148,9 +150,11 @@ class NcclGroup final : public ProcessGroup {
 
  private:
   size_t ranks() const { return static_cast<size_t>(size()); }
-  // What goes to other ranks of what all of them have together.
+  // Returns the bytes that go to other ranks, of a buffer shared by all.
   uint64_t others(size_t bytes) const { return bytes / ranks() * (ranks() - 1); }
-  // A device's numbers, of more than one rank. No numbers lie nowhere: who has none of an exchange does as the others do.
+  // Returns whether NCCL handles the buffers: device memory, in a group of more than one rank. An
+  // empty buffer has no location: a rank with nothing to exchange takes the same path as the
+  // others.
   bool is_ours(ConstBufferView input, ConstBufferView output) const {
     const auto is_device = [&](ConstBufferView numbers) {
       return numbers.count == 0 || memory_.holds(numbers.data);
@@ -158,8 +162,9 @@ class NcclGroup final : public ProcessGroup {
     return size() > 1 && is_device(input) && is_device(output);
   }
 
-  // The status of a call or of what it was for: once one of the rank's groups has failed, the first failure.
-  absl::Status told(const absl::Status& status) const {
+  // The status of a call or of what it was for: once one of the rank's groups has failed, the first
+  // failure.
+  absl::Status record_failure(const absl::Status& status) const {
     return status.ok() ? status : failure_->keep(status);
   }
 
@@ -173,7 +178,8 @@ class NcclGroup final : public ProcessGroup {
     return api_->recv(data.data, data.count, type_of(data.dtype), static_cast<int>(from), end,
                       stream);
   }
-  // Calls that NCCL starts at once, because each may wait for the others. The first error, or the end's.
+  // Calls that NCCL starts at once, because each may wait for the others. The first error, or the
+  // end's.
   template <class Body>
   NcclResult together(const Body& body) const {
     NcclResult first = api_->group_start();
@@ -192,7 +198,7 @@ class NcclGroup final : public ProcessGroup {
     if (failure_->is_there()) return failure_->status();
     const Collective collective{kind, name, data.bytes(), data.dtype};
     if (computation_ != nullptr) return run_in_order(collective, sent, call);
-    return told(trace_.run(collective, [&] {
+    return record_failure(trace_.run(collective, [&] {
       absl::Status status = launch(call, sent);
       if (status.ok()) status = end_.await(*end_.queue().mark(), timeout_, NcclEnd::Manner::kEager);
       return status;
@@ -207,7 +213,7 @@ class NcclGroup final : public ProcessGroup {
     return status;
   }
 
-  // In the order of the computation: returns when it is called.
+  // Enqueues the call in the computation's order; returns immediately.
   template <class Call>
   absl::Status run_in_order(const Collective& collective, uint64_t sent, const Call& call) {
     if (outstanding_ == nullptr)
@@ -223,9 +229,9 @@ class NcclGroup final : public ProcessGroup {
         },
         sent);
     if (!called.ok()) {
-      // What was called before it may be why.
+      // An earlier call may be the cause.
       const absl::Status first = outstanding_->wait_all();
-      return first.ok() ? told(trace_.explain(called, collective, number)) : first;
+      return first.ok() ? record_failure(trace_.explain(called, collective, number)) : first;
     }
     const auto done = end_.queue().mark();
     computation_->wait_for(*done);
@@ -241,13 +247,13 @@ class NcclGroup final : public ProcessGroup {
   absl::Status look_after(uint64_t number, const DeviceMark& ready, const DeviceMark& done,
                           const Collective& collective) {
     constexpr auto kPatient = NcclEnd::Manner::kPatient;
-    // For the computation to come there is no time that would be too long.
+    // The computation may take any time, so there is no timeout here.
     absl::Status status = end_.await(ready, Duration::max(), kPatient);
     if (status.ok()) {
       trace_.start(number);
       status = end_.await(done, timeout_, kPatient);
     }
-    if (!status.ok()) return told(trace_.explain(status, collective, number));
+    if (!status.ok()) return record_failure(trace_.explain(status, collective, number));
     trace_.complete(number, done.since(ready));
     return status;
   }

@@ -1,10 +1,10 @@
 // Collectives over device memory by NCCL. The wrapped group provides what NCCL lacks (host buffers,
 // the elementwise maximum, bf16 sums in fp32) and the first exchange of messages.
 //
-//   first collective: compare versions ──▶ broadcast rank 0's id ──▶ create the communicator in bounded
-//                     time ──▶ agree on which ranks have none
-//   each collective:  enqueue on the group's queue ──▶ monitor until the device has done it ──▶ complete
-//                     on the progress page
+//   first collective: compare versions ──▶ broadcast rank 0's id ──▶ create the communicator within
+//                     a bounded time ──▶ agree on which ranks have none
+//   each collective:  enqueue on the group's queue ──▶ monitor until the device has done it ──▶
+//                     complete on the progress page
 //
 // The monitor polls NCCL for errors and the group for abort(). Either one destroys the communicator
 // and fails the rank's collective with Unavailable. A failure of another of the rank's groups, also
@@ -15,9 +15,9 @@
 // Without a computation to follow, the calling thread monitors the collective. If the group follows
 // a computation (ProcessGroup::follow), the device waits instead of the host:
 //
-//   computation  … mark ────────────────▶ waits for done …     a thread of the group, in order:
-//   own queue         ▶ waits ▶ collective ▶ done              mark: started; done: completed, and its
-//                                                              duration
+//   computation  … mark ────────────────▶ waits for done …    a thread of the group, in order:
+//   own queue         ▶ waits ▶ collective ▶ done             mark: started
+//                                                             done: completed, and its duration
 //
 // Monitoring needs its own thread: the caller may block inside CUDA for this very collective, and
 // someone must destroy the communicator when a peer is gone. The page shows a collective as
@@ -48,10 +48,10 @@ namespace muster::trainer {
 
 struct NcclOptions {
   std::shared_ptr<const NcclApi> api;                  // null: no NCCL
-  std::chrono::milliseconds connect_timeout{120'000};  // of a communicator
-  std::chrono::milliseconds timeout = kRoundTimeout;   // of a collective, once it has started
-  int blocks_max =
-      0;  // thread blocks of a kernel, the same on all ranks; 0, and before 2.17: as NCCL decides
+  std::chrono::milliseconds connect_timeout{120'000};  // to create a communicator
+  std::chrono::milliseconds timeout = kRoundTimeout;   // for a collective, once it has started
+  // Thread blocks of a kernel, the same on all ranks; 0, and before NCCL 2.17: NCCL decides.
+  int blocks_max = 0;
   // Shared by all groups of one rank.
   std::shared_ptr<FirstFailure> failure = std::make_shared<FirstFailure>();
 };

@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// Without the axes along which nobody differs, so that one list of members has one name.
+// Removes axes along which no members differ, so that one list of members has one name.
 GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
   GroupAxes rest;
   for (int i = 0; i < kMeshAxisCount; ++i) {
@@ -34,10 +34,11 @@ GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
 
 int nccl_blocks_max(int multiprocessors, const Mesh& mesh) {
   constexpr int kNcclsOwnMax = 64;  // MAXCHANNELS
-  int kernels = 2;                  // of the computation's lane and of what runs beside it
+  int kernels = 2;                  // of the computation's channel and of the one beside it
   if (mesh.degree(MeshAxis::kContext) > 1) ++kernels;
   if (mesh.degree(MeshAxis::kPipeline) > 1) kernels += 2;
-  // Hopper starts blocks in clusters of four, which leave some multiprocessors of a GPC without one.
+  // Hopper starts blocks in clusters of four, which leave some multiprocessors of a GPC without
+  // one.
   const int usable = multiprocessors - multiprocessors / 8;
   const auto room = static_cast<unsigned>(std::max(usable / kernels, 1));
   // Kernels that send and receive round up to a power of two.
@@ -113,12 +114,13 @@ std::unique_ptr<ProcessGroup> ProcessGroups::make(const GroupAxes& axes, int cha
     spec.members.push_back(member);
     spec.nodes.push_back(mesh_.node_of(member));
   }
-  // A group of one sends nothing, so that it needs no place on the page.
+  // A group of one sends nothing and needs no entry on the page.
   ProgressWriter* const page = spec.members.size() > 1 ? page_ : nullptr;
   const size_t members = spec.members.size();
   const auto lowest = static_cast<uint32_t>(std::ranges::min(spec.members));
   auto group = staged_group(make_group(transport_, std::move(spec), page), memory_);
-  // Who saves or leaves sends the host's numbers, and has to tell the loss of a peer from what has failed of other groups.
+  // Ranks that save or leave send host buffers, and must distinguish the loss of a peer from
+  // failures of other groups.
   if (nccl_.api == nullptr || members == 1 || channel >= kCheckpointChannel) return group;
   return nccl_group(std::move(group), nccl_, memory_, page, lowest);
 }

@@ -5,7 +5,8 @@
 
 #include "trainer_core/base/check.h"
 
-// One copy of a function for each width of vectors; additions stay in their order, so that all give the same bits.
+// One copy of a function for each width of vectors; additions stay in their order, so that all give
+// the same bits.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define MUSTER_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

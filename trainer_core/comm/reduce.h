@@ -11,12 +11,14 @@ namespace muster::trainer {
 
 enum class Reduction { kSum, kMax };
 
-// out[i] = versions[0][i] + versions[1][i] + …, or the largest of them (NaN where one is NaN), in fp32 and rounded once. Each
-// version has `out.count` numbers of type `in`. `out` may be one of the versions.
+// out[i] = versions[0][i] + versions[1][i] + …, or the largest of them (NaN where one is NaN), in
+// fp32 and rounded once. Each version has `out.count` numbers of type `in`. `out` may be one of the
+// versions.
 void combine_versions(Reduction reduction, DType in, std::span<const std::byte* const> versions,
                       BufferView out);
 
-// The part of `count` elements that rank `rank` of `size` reduces: nearly equal, contiguous, in rank order.
+// The part of `count` elements that rank `rank` of `size` reduces: nearly equal, contiguous, in
+// rank order.
 struct Slice {
   size_t offset;
   size_t count;

@@ -26,7 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kRetryPause{20};
-// What the network and the store may add to the wait that a GET asks for.
+// The margin that the network and the store may add to a GET's wait.
 constexpr milliseconds kAnswerMargin{5000};
 
 struct HostPort {

@@ -6,7 +6,7 @@
 namespace muster::trainer {
 namespace {
 
-// What of `numbers` is in the block that begins at `at`.
+// Returns the part of `numbers` in the block that begins at `at`.
 template <class AnyBufferView>
 AnyBufferView piece(const AnyBufferView& numbers, size_t at, size_t block) {
   const size_t begin = std::min(at, numbers.count);
@@ -25,17 +25,17 @@ size_t Rounds::block(const Subgroup& subgroup, Sends sends, DType dtype) const {
 
 absl::Status Rounds::exchange(const Subgroup& subgroup, Sends sends, Out out, In in) {
   // Begins with the next member, so that not everyone writes to the first.
-  const auto next = [&](int step) { return (subgroup.place + step) % subgroup.size(); };
+  const auto next = [&](int step) { return (subgroup.position + step) % subgroup.size(); };
   size_t longest = 0;
   for (int step = 1; step < subgroup.size(); ++step)
     longest = std::max({longest, out(next(step)).count, in(next(step)).count});
-  const size_t size = block(subgroup, sends, in(subgroup.place).dtype);
+  const size_t size = block(subgroup, sends, in(subgroup.position).dtype);
   for (size_t at = 0; at < longest; at += size) {
     begin();
     for (int step = 1; step < subgroup.size(); ++step) {
-      const int place = next(step);
-      send_to(subgroup.member(place), piece(out(place), at, size));
-      receive_from(subgroup.member(place), piece(in(place), at, size));
+      const int position = next(step);
+      send_to(subgroup.member(position), piece(out(position), at, size));
+      receive_from(subgroup.member(position), piece(in(position), at, size));
     }
     if (auto status = run(); !status.ok()) return status;
   }
@@ -45,15 +45,15 @@ absl::Status Rounds::exchange(const Subgroup& subgroup, Sends sends, Out out, In
 absl::Status Rounds::reduce(const Subgroup& subgroup, Out part, BufferView out,
                             Reduction reduction) {
   size_t longest = 0;
-  for (int place = 0; place < subgroup.size(); ++place)
-    longest = std::max(longest, part(place).count);
-  const ConstBufferView own = part(subgroup.place);
+  for (int position = 0; position < subgroup.size(); ++position)
+    longest = std::max(longest, part(position).count);
+  const ConstBufferView own = part(subgroup.position);
   const size_t size = block(subgroup, Sends::kDifferent, own.dtype);
   for (size_t at = 0; at < longest; at += size) {
     begin();
     for (int step = 1; step < subgroup.size(); ++step) {
-      const int place = (subgroup.place + step) % subgroup.size();
-      send_to(subgroup.member(place), piece(part(place), at, size));
+      const int position = (subgroup.position + step) % subgroup.size();
+      send_to(subgroup.member(position), piece(part(position), at, size));
     }
     const absl::Status status =
         run_combined(subgroup, piece(own, at, size), piece(out, at, size), reduction);
@@ -79,13 +79,13 @@ absl::Status Rounds::pass(ConstBufferView outgoing, int to, BufferView incoming,
 absl::Status Rounds::reduce_slices(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                                    Reduction reduction) {
   return reduce(
-      subgroup, [&](int place) { return slice_of(data, subgroup, place); }, out, reduction);
+      subgroup, [&](int position) { return slice_of(data, subgroup, position); }, out, reduction);
 }
 
 absl::Status Rounds::gather_slices(const Subgroup& subgroup, BufferView data) {
   return exchange(
-      subgroup, Sends::kSame, [&](int) { return slice_of(data, subgroup, subgroup.place); },
-      [&](int place) { return slice_of(data, subgroup, place); });
+      subgroup, Sends::kSame, [&](int) { return slice_of(data, subgroup, subgroup.position); },
+      [&](int position) { return slice_of(data, subgroup, position); });
 }
 
 void Rounds::begin() {
@@ -113,11 +113,11 @@ absl::Status Rounds::run_combined(const Subgroup& subgroup, ConstBufferView own,
                                   Reduction reduction) {
   if (own.count == 0) return run();
   from_.clear();
-  for (int place = 0; place < subgroup.size(); ++place) {
-    if (place != subgroup.place) from_.push_back(subgroup.member(place));
+  for (int position = 0; position < subgroup.size(); ++position) {
+    if (position != subgroup.position) from_.push_back(subgroup.member(position));
   }
   const auto combine = [&](std::span<const std::byte* const> parts) {
-    const auto mine = parts.begin() + subgroup.place;
+    const auto mine = parts.begin() + subgroup.position;
     versions_.assign(parts.begin(), mine);
     versions_.push_back(own.data);
     versions_.insert(versions_.end(), mine, parts.end());

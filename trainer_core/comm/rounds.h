@@ -18,7 +18,7 @@ namespace muster::trainer {
 // Some members of a group in order, and this rank's position among them.
 struct Subgroup {
   std::vector<int> members;
-  int place = 0;
+  int position = 0;
 
   int size() const { return static_cast<int>(members.size()); }
   int member(int at) const { return members[static_cast<size_t>(at)]; }
@@ -26,8 +26,8 @@ struct Subgroup {
 
 // Returns the slice of the subgroup's member at a position.
 template <class AnyBufferView>
-AnyBufferView slice_of(const AnyBufferView& data, const Subgroup& subgroup, int place) {
-  const Slice slice = slice_of(data.count, place, subgroup.size());
+AnyBufferView slice_of(const AnyBufferView& data, const Subgroup& subgroup, int position) {
+  const Slice slice = slice_of(data.count, position, subgroup.size());
   return data.part(slice.offset, slice.count);
 }
 
@@ -38,8 +38,8 @@ AnyBufferView slice_of(const AnyBufferView& data, const Subgroup& subgroup, int 
 // send or receive.
 class Rounds {
  public:
-  using Out = absl::FunctionRef<ConstBufferView(int place)>;
-  using In = absl::FunctionRef<BufferView(int place)>;
+  using Out = absl::FunctionRef<ConstBufferView(int position)>;
+  using In = absl::FunctionRef<BufferView(int position)>;
 
   // `nodes` holds the node of each member and may be empty. The references must outlive the rounds.
   Rounds(Channel& channel, CollectiveTrace& trace, int rank, const std::vector<int>& nodes)

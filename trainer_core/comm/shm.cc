@@ -31,7 +31,7 @@ constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 MailboxLayout layout_of(int ranks) { return {.ranks = ranks, .staging_bytes = kShmRoundBytes}; }
 
-// What the mailboxes of a host lie in, and how their owners' deaths are known.
+// Holds the mailboxes of a host's ranks and the sockets that reveal their owners' deaths.
 struct HostMemory {
   struct Peer {
     std::byte* mailbox = nullptr;
@@ -78,8 +78,9 @@ absl::StatusOr<std::byte*> map_memory(const Descriptor& fd, size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// Meets the peers. The higher rank of two connects and says who it is, with its memory; the lower one answers alike. Nothing here
-// waits for one connection alone: who connects and says nothing, or what no rank says, keeps nobody from meeting the others.
+// Connects to the peers. The higher rank of two connects and sends its rank and memory; the lower
+// one answers likewise. Nothing waits for a single connection: a client that sends nothing or an
+// invalid message cannot keep the ranks from connecting.
 class Meeting {
  public:
   Meeting(const ShmSeat& seat, const ShmOptions& options, HostMemory& memory)
@@ -97,12 +98,13 @@ class Meeting {
   }
 
  private:
-  // Who is connected and has not said who it is.
+  // A connected client that has not identified itself.
   struct Caller {
     Descriptor socket;
-    std::optional<int> rank;  // whose listener it is; none: it has connected to this rank's
+    std::optional<int> rank;  // the owner of the listener; none: it has connected to this rank's
   };
-  // More callers than there are ranks are strangers; the longest silent one is turned away for the next.
+  // More callers than there are ranks are strangers; the longest silent one is turned away for the
+  // next.
   static constexpr size_t kStrangersMax = 64;
 
   size_t index_of(int rank) const {
@@ -133,7 +135,7 @@ class Meeting {
     return send_message(socket, options_.rank, seat_.memory().get());
   }
 
-  // Until a caller has said something, or somebody else has connected.
+  // Blocks until a client has sent something, or another one has connected.
   absl::Status await_word(const std::vector<int>& missing) {
     polled_.clear();
     for (const Caller& caller : callers_) polled_.push_back({caller.socket.get(), POLLIN, 0});
@@ -171,7 +173,7 @@ class Meeting {
                                  : rank > options_.rank && options_.listeners.contains(rank);
     if (!is_expected || has_met(rank)) {
       return absl::UnavailableError(
-          absl::StrCat("a process of this host says that it is rank ", rank));
+          absl::StrCat("a process of this host claims to be rank ", rank));
     }
     if (!caller.rank) {
       if (auto status = introduce(caller.socket); !status.ok()) return status;

@@ -27,7 +27,7 @@ constexpr size_t kShmRoundBytes = size_t{1} << 20;
 // user. Empty if this process cannot determine it.
 std::string host_identity();
 
-// What a rank contributes before the host's ranks connect: its mailbox's memory, and a socket that
+// Resources of a rank before the host's ranks connect: its mailbox's memory, and a socket that
 // serves it.
 class ShmSeat {
  public:
@@ -49,8 +49,8 @@ class ShmSeat {
 struct ShmOptions {
   int rank = 0;  // in the world
   int world_size = 1;
-  std::map<int, std::string>
-      listeners;     // names by world rank: the ranks of this host, this one among them
+  // Listener names by world rank: the ranks of this host, including this one.
+  std::map<int, std::string> listeners;
   Instant deadline;  // until all have met
   std::chrono::milliseconds timeout = kRoundTimeout;
 };

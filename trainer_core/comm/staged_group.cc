@@ -7,10 +7,12 @@
 namespace muster::trainer {
 namespace {
 
-// What lies behind another in the buffer begins at a multiple of this.
+// The alignment of the second part of the buffer.
 constexpr size_t kBufferAlignment = 64;
 
-size_t aligned(size_t bytes) { return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment; }
+size_t aligned(size_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
 class StagedGroup final : public ProcessGroup {
  public:
@@ -89,13 +91,14 @@ class StagedGroup final : public ProcessGroup {
  private:
   bool is_device(ConstBufferView numbers) const { return memory_.holds(numbers.data); }
 
-  // What writes the numbers that are sent, and reads those that others' take the place of. Copies are done when they return, so what is
-  // called for later finds them.
+  // Waits for the work that writes the outgoing buffers and reads the old contents of incoming
+  // ones. Copies are complete when they return, so later work sees them.
   void wait_for_computation() const {
     if (computation_ != nullptr) computation_->mark()->wait();
   }
 
-  // The buffer from `offset` on, with room for as many numbers. What it had is lost when it grows, so the last part is asked for first.
+  // Returns the buffer from `offset` on, with room for as many elements. Growing discards its
+  // contents, so callers request the last part first.
   BufferView room(size_t offset, ConstBufferView like) {
     const size_t bytes = offset + like.bytes();
     if (bytes > room_bytes_) {
@@ -130,7 +133,8 @@ class StagedGroup final : public ProcessGroup {
     fetch(data, host);
     return store(body(host), host, data);
   }
-  // The host's copy of the output lies behind that of the input, wherever the two of the device lie.
+  // The host's copy of the output lies behind that of the input, wherever the two of the device
+  // lie.
   template <class Body>
   absl::Status apart(ConstBufferView input, BufferView output, const Body& body) {
     if (!is_device(input) && !is_device(output)) return body(input, output);

@@ -17,7 +17,7 @@ namespace {
 struct Levels {
   std::vector<std::vector<int>> nodes;  // the members of each; empty: there is one level
   Subgroup inside;                      // those on this rank's node
-  Subgroup across;  // those that have this rank's place on their nodes, in the order of nodes
+  Subgroup across;  // the ranks with this rank's index on their nodes, in node order
 };
 
 Levels levels_of(const std::vector<int>& nodes, int rank) {
@@ -33,13 +33,13 @@ Levels levels_of(const std::vector<int>& nodes, int rank) {
   const int own_node = nodes[static_cast<size_t>(rank)];
   levels.inside.members = by_node[own_node];
   const auto& inside = levels.inside.members;
-  levels.inside.place =
+  levels.inside.position =
       static_cast<int>(std::find(inside.begin(), inside.end(), rank) - inside.begin());
   for (const int node : order) {
     const std::vector<int>& on_node = by_node[node];
     if (on_node.size() != inside.size() || inside.size() < 2) return {};
-    if (node == own_node) levels.across.place = levels.across.size();
-    levels.across.members.push_back(on_node[static_cast<size_t>(levels.inside.place)]);
+    if (node == own_node) levels.across.position = levels.across.size();
+    levels.across.members.push_back(on_node[static_cast<size_t>(levels.inside.position)]);
     levels.nodes.push_back(on_node);
   }
   return levels;
@@ -64,11 +64,11 @@ class TransportGroup : public ProcessGroup {
         levels_(levels_of(nodes_, rank)) {
     all_.members.resize(spec.members.size());
     std::iota(all_.members.begin(), all_.members.end(), 0);
-    all_.place = rank;
+    all_.position = rank;
   }
 
   const std::string& name() const override { return trace_.group(); }
-  int rank() const override { return all_.place; }
+  int rank() const override { return all_.position; }
   int size() const override { return all_.size(); }
 
   absl::Status all_reduce(BufferView data, std::string_view name) override {
@@ -133,8 +133,8 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  // The root deals out slices, and everyone gathers them: the root sends twice the data and not n - 1 times (van de Geijn's
-  // algorithm, in Thakur et al. 2005).
+  // The root deals out slices, and everyone gathers them: the root sends twice the data and not n -
+  // 1 times (van de Geijn's algorithm, in Thakur et al. 2005).
   absl::Status broadcast(BufferView data, int root, std::string_view name) override {
     const BufferView nothing(nullptr, 0, data.dtype);
     const auto slice = [&](int member) { return slice_of(data, all_, member); };
@@ -200,7 +200,7 @@ class TransportGroup : public ProcessGroup {
     return offsets;
   }
 
-  // In blocks, so that what the first half leaves is in a cache for the second.
+  // Works in blocks, so that the first half's results are still in a cache for the second.
   absl::Status reduce_all(BufferView data, Reduction reduction, std::string_view name) {
     const size_t block = has_levels() ? rounds_.block(levels_.across, Sends::kSame, data.dtype) *
                                             levels_.inside.members.size()
@@ -216,18 +216,20 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  // Leaves the combination of all `data` in `out` on every member of the circle; `out` may be `data`.
+  // Leaves the combination of all `data` in `out` on every member of the circle; `out` may be
+  // `data`.
   absl::Status reduce_flat(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                            Reduction reduction) {
-    const BufferView own = slice_of(out, subgroup, subgroup.place);
+    const BufferView own = slice_of(out, subgroup, subgroup.position);
     if (auto status = rounds_.reduce_slices(subgroup, data, own, reduction); !status.ok())
       return status;
     return rounds_.gather_slices(subgroup, out);
   }
 
-  // Reduce-scatter inside the node, all-reduce across nodes, all-gather inside. Partial sums of bf16 stay fp32 until the last.
+  // Reduce-scatter inside the node, all-reduce across nodes, all-gather inside. Partial sums of
+  // bf16 stay fp32 until the last.
   absl::Status reduce_by_levels(BufferView data, Reduction reduction) {
-    const BufferView own = slice_of(data, levels_.inside, levels_.inside.place);
+    const BufferView own = slice_of(data, levels_.inside, levels_.inside.position);
     BufferView partial = own;
     if (own.dtype != DType::kF32) {
       partial_.resize(own.count);
@@ -245,19 +247,20 @@ class TransportGroup : public ProcessGroup {
     const auto slice = [&](int member) { return slice_of(data, all_, member); };
     absl::Status status = rounds_.exchange(
         levels_.across, Sends::kSame, [&](int) { return slice(rank()); },
-        [&](int place) { return slice(levels_.across.member(place)); });
-    const auto own = static_cast<size_t>(levels_.inside.place);
+        [&](int position) { return slice(levels_.across.member(position)); });
+    const auto own = static_cast<size_t>(levels_.inside.position);
     for (size_t node = 0; node < levels_.nodes.size() && status.ok(); ++node) {
       const std::vector<int>& members = levels_.nodes[node];
       status = rounds_.exchange(
           levels_.inside, Sends::kSame, [&](int) { return slice(members[own]); },
-          [&](int place) { return slice(members[static_cast<size_t>(place)]); });
+          [&](int position) { return slice(members[static_cast<size_t>(position)]); });
     }
     return status;
   }
 
-  // The mirror: what a node has for a slice is summed there before it goes to the node of the slice's owner. In blocks, because the
-  // partial sums, a slice for each node, are memory that no plan knows of. They stay fp32 until the last.
+  // The mirror image: a node's contributions to a slice are summed before they go to the node of
+  // the slice's owner. Works in blocks, because the partial sums, one slice per node, are memory
+  // outside the plan. They stay fp32 until the last addition.
   absl::Status scatter_by_levels(ConstBufferView data, BufferView out) {
     const size_t block = rounds_.block(levels_.across, Sends::kDifferent, DType::kF32);
     const size_t nodes = levels_.nodes.size();
@@ -269,15 +272,15 @@ class TransportGroup : public ProcessGroup {
         return BufferView(partial_).part(node * count, count);
       };
       for (size_t node = 0; node < nodes && status.ok(); ++node) {
-        const auto of_member = [&](int place) {
-          const int member = levels_.nodes[node][static_cast<size_t>(place)];
+        const auto of_member = [&](int position) {
+          const int member = levels_.nodes[node][static_cast<size_t>(position)];
           return slice_of(data, all_, member).part(at, count);
         };
         status = rounds_.reduce(levels_.inside, of_member, partial(node), Reduction::kSum);
       }
       if (!status.ok()) break;
       status = rounds_.reduce(
-          levels_.across, [&](int place) { return partial(static_cast<size_t>(place)); },
+          levels_.across, [&](int position) { return partial(static_cast<size_t>(position)); },
           out.part(at, count), Reduction::kSum);
     }
     return status;

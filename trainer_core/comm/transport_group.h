@@ -15,7 +15,7 @@ namespace muster::trainer {
 struct GroupSpec {
   std::string name;
   std::vector<int> members;  // world ranks in the group's order, this one among them
-  std::vector<int> nodes;    // of the members, in their order; empty: all on one
+  std::vector<int> nodes;    // each member's node; empty: all on one
 };
 
 // Sends no message. `page` may be null and must outlive the group.

@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For ranks of one host to pass their memory on: all of them are there by then.
+// Timeout for ranks of one host to pass their memory: all of them have joined by then.
 constexpr milliseconds kHandshakeTimeout{10'000};
 
 // Rounded up, and never 0, which is no bound to some.
@@ -26,7 +26,7 @@ milliseconds time_until(Instant deadline) {
   return std::max(std::chrono::ceil<milliseconds>(deadline - monotonic_now()), milliseconds(1));
 }
 
-// What each rank tells the others through the store.
+// Exchanges one text per rank through the store.
 class Roll {
  public:
   static absl::StatusOr<Roll> open(const GlooOptions& options, Instant deadline) {
@@ -35,7 +35,8 @@ class Roll {
     return Roll(options, std::move(*client), deadline);
   }
 
-  // Says `mine` under `topic`, and returns what all ranks say, by rank. DeadlineExceeded names those that say nothing.
+  // Publishes `mine` under `topic` and returns all ranks' texts, by rank. DeadlineExceeded names
+  // the ranks that published nothing.
   absl::StatusOr<std::vector<std::string>> call(const char* topic, const std::string& mine) {
     if (auto status = client_->set(key(topic, options_.rank), mine); !status.ok()) return status;
     std::vector<std::string> said;
@@ -80,14 +81,15 @@ std::vector<int> number_hosts(const std::vector<std::string>& hosts) {
   return result;
 }
 
-// What came of sharing memory.
+// The result of sharing memory.
 struct Sharing {
   std::shared_ptr<Transport>
       transport;           // among this host's ranks; null where there is one, or they do not share
   std::vector<int> hosts;  // by rank: the same number where memory is shared
 };
 
-// The transport among the ranks of this host, whose listeners have these names; none has who cannot share memory.
+// Creates the transport among the ranks of this host from their listeners' names; a rank that
+// cannot share memory has no name.
 absl::StatusOr<std::shared_ptr<Transport>> meet_neighbours(const GlooOptions& gloo,
                                                            const absl::StatusOr<ShmSeat>& seat,
                                                            const std::vector<int>& neighbours,
@@ -118,9 +120,9 @@ absl::StatusOr<Sharing> share_memory(const WorldOptions& options, Roll& roll, In
     if ((*hosts)[rank] == own) neighbours.push_back(static_cast<int>(rank));
   }
   const bool shares = neighbours.size() > 1;
-  absl::StatusOr<ShmSeat> seat = absl::UnavailableError("nobody else is on this host");
+  absl::StatusOr<ShmSeat> seat = absl::UnavailableError("no other rank is on this host");
   if (shares) seat = ShmSeat::take(static_cast<int>(neighbours.size()));
-  // Who cannot share says so before others wait for it.
+  // A rank that cannot share memory reports it before others wait for it.
   const auto names = roll.call("listener", seat.ok() ? seat->listener().name() : "");
   if (!names.ok()) return names.status();
   Sharing sharing;

@@ -89,9 +89,9 @@ class LogLines : public std::streambuf {
   // LOG(FATAL): the library then ends the process.
   void handle() {
     take_(line_);
-    const bool is_news = line_.find("LOG(INFO)") != std::string::npos ||
-                         line_.find("LOG(WARNING)") != std::string::npos;
-    if (is_news || line_.find(".cc(") == std::string::npos) return;
+    const bool is_routine = line_.find("LOG(INFO)") != std::string::npos ||
+                            line_.find("LOG(WARNING)") != std::string::npos;
+    if (is_routine || line_.find(".cc(") == std::string::npos) return;
     line_ += '\n';
     before_->sputn(line_.data(), static_cast<std::streamsize>(line_.size()));
     before_->pubsync();

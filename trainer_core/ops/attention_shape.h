@@ -1,4 +1,4 @@
-// What rope, attention and their backwards are told of a layer. Letters as in ops.h.
+// The layer parameters of rope, attention and their backward operations. Letters as in ops.h.
 #pragma once
 
 #include <cmath>
@@ -10,7 +10,8 @@
 
 namespace muster::trainer {
 
-// A row of qkv is [H * h queries | K * h keys | K * h values]; query head q attends with key/value head q / (H / K).
+// A row of qkv is [H * h queries | K * h keys | K * h values]; query head q attends with key/value
+// head q / (H / K).
 struct AttentionShape {
   int64_t batch = 0;     // B
   int64_t seq_len = 0;   // S: the positions of a sequence that are here
@@ -21,16 +22,17 @@ struct AttentionShape {
   double soft_cap = 0;   // scores become cap tanh(score / cap); 0: none
   int64_t window =
       0;  // a position sees the `window` latest ones, itself included; 0: all before it
-  bool extra_zero = false;    // the softmax has one more score, 0, whose value is 0
-  RelativeBuckets buckets{};  // of the bias that is added to the scaled scores; none: no bias
-  // (B, S) int32, of sequences in which documents follow each other: where in the sequence the position's document begins,
-  // never falling with the position. It sees nothing before, and its place in rope's tables is counted from there. No tensor:
-  // 0 everywhere.
+  bool extra_zero = false;    // the softmax has an additional score 0 with value 0
+  RelativeBuckets buckets{};  // of the bias added to the scaled scores; none: no bias
+  // (B, S) int32, for sequences that contain several documents: the position at which each
+  // position's document begins, nondecreasing. A position attends to nothing before it, and its
+  // index in rope's tables is counted from there. No tensor: 0 everywhere.
   Tensor starts{};
-  // Which ones the S positions are; empty: 0 … S - 1.
+  // The sequence positions of the S rows; empty: 0 … S - 1.
   Positions positions{};
 
-  // Whether it is what libraries have: causal attention of whole sequences, with or without a window.
+  // Returns whether libraries support it: causal attention of complete sequences, with or without a
+  // window.
   bool is_plain() const {
     return soft_cap == 0 && !extra_zero && !buckets.exist() && starts.data == nullptr &&
            has_first_positions();
@@ -50,7 +52,8 @@ struct AttentionShape {
   }
 };
 
-// Keys and values of one layer's earlier positions: (B, K, capacity, h) each, of the activations' type.
+// Keys and values of one layer's earlier positions: (B, K, capacity, h) each, in the activations'
+// type.
 struct KvCache {
   Tensor keys;
   Tensor values;

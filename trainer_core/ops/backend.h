@@ -1,5 +1,5 @@
-// What a rank computes with: a backend's operations, and the memory that they work in. The trainer sees nothing else of a device, and
-// both backends go through the same seam; on the CPU it costs nothing.
+// A rank's compute backend: its operations, and the memory that they work in. The trainer accesses
+// a device only through this interface, which both backends implement; on the CPU it adds no cost.
 #pragma once
 
 #include <cstddef>
@@ -19,41 +19,45 @@ class Backend {
 
   virtual Ops& ops() = 0;  // one thread at a time
   virtual const DeviceMemory& memory() const = 0;
-  // Of the CPU's workspaces: what plans are made for.
+  // The CPU's threads, which determine workspace sizes in plans.
   virtual int threads() const = 0;
   // "CPU, 8 threads"; "NVIDIA H200, compute capability 9.0, …".
   virtual std::string description() const = 0;
-  // Of a device's own memory: all of it, what no process has of it at the moment, what the backend takes beside a plan's, and the most that
-  // was allocated at one time. 0 where it is the host's.
+  // Bytes of a device's own memory: total, currently free, used by the backend in addition to a
+  // plan, and the peak allocation. 0 if the memory is the host's.
   virtual size_t total_bytes() const { return 0; }
   virtual size_t free_bytes() const { return 0; }
   virtual size_t own_bytes() const { return 0; }
   virtual size_t peak_bytes() const { return 0; }
-  // Streaming multiprocessors of a device; 0 where it is the host.
+  // Streaming multiprocessors of a device; 0 for the host.
   virtual int multiprocessors() const { return 0; }
-  // What this process does from here on, for profilers that show it; any thread. The name lives for ever.
+  // Names the current phase of this process for profilers. Any thread. The name must live forever.
   virtual void enter_phase(const char* /*name*/) {}
-  // Begins, or ends, what a profiler records that waits for it (nsys profile --capture-range=cudaProfilerApi). False where there is nothing
-  // that could be recorded.
+  // Starts or stops a profiler that waits for it (nsys profile --capture-range=cudaProfilerApi).
+  // Returns false if no profiler can record.
   virtual bool record_profile(bool /*on*/) { return false; }
 };
 
 std::shared_ptr<Backend> cpu_backend(int threads);
 
-// What a GPU's backend keeps beside the plan.
+// Resources of a GPU backend beside the plan.
 struct GpuOptions {
-  // Of the devices that the process sees it takes the one with this number; where there are fewer, ranks share them in turn.
+  // Selects the visible device of this index; if there are fewer devices, ranks share them
+  // round-robin.
   int rank_of_node = 0;
-  // For sums on their way to the host, operands of bf16 products that are rounded first, and the library's products.
+  // Scratch for reductions that return to the host, operands of bf16 GEMMs that are rounded first,
+  // and the library's GEMMs.
   size_t scratch_bytes = size_t{96} << 20;
-  // Where the matrix library's choice of algorithms is kept from run to run, absolute; empty: nowhere.
+  // Absolute path at which the matrix library's choice of algorithms persists between runs; empty:
+  // not stored.
   std::string algorithms_path = {};
 };
 
-// The CUDA backend on a device. Unimplemented in a build without CUDA, or without code for the device; FailedPrecondition where this machine
-// has no device, or a driver that is too old; Unavailable where one has an error. Messages say what would be right.
+// Returns the CUDA backend on a device. Errors: Unimplemented in a build without CUDA, or without
+// code for the device; FailedPrecondition if this machine has no device or too old a driver;
+// Unavailable if a device reports an error. Messages state the requirement.
 absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options);
-// How many devices the process sees; 0 in a build without CUDA.
+// Returns the number of visible devices; 0 in a build without CUDA.
 int gpu_count();
 
 }  // namespace muster::trainer

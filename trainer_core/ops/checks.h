@@ -1,4 +1,4 @@
-// What a backend checks of its arguments' shapes before a kernel sees them; nothing here reads their numbers.
+// A backend's checks of argument shapes before a kernel runs; element values are not read.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ inline void check_size(const Tensor& x, int64_t elements, const char* what) {
       << what << " has " << x.elements() << " elements, not " << elements;
 }
 
-// All but the last dimension.
+// Returns the product of all dimensions but the last.
 inline int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
 
-// The type of a call's activations, which is one for all of them.
+// Returns the type of a call's activations; all of them must have the same.
 inline DType same_type(std::initializer_list<Tensor> activations) {
   const DType dtype = activations.begin()->dtype;
   MUSTER_CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << "activations of no such type";
@@ -31,7 +31,7 @@ inline void check_positions(const Tensor& table, const TokenRows& rows) {
       << "position " << rows.positions.end() - 1 << " of a table of " << table.dim(0);
 }
 
-// Of what there may be one for each row of the shape's positions, or none.
+// Checks tensors that have one element per row of the shape's positions, or are absent.
 inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv,
                                   const Tensor& out) {
   MUSTER_CHECK(shape.places().count() == shape.seq_len)
@@ -40,7 +40,8 @@ inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv
   check_size(out, shape.rows() * shape.out_width(), "out");
 }
 
-// Runs of queries and of a block of keys are the same or do not meet, so that no tile is partly before another.
+// Checks that runs of queries and of a block of keys are equal or disjoint, so that no tile is
+// partly before another.
 inline void check_key_block(const AttentionShape& shape, const KeyValueBlock& keys) {
   const Positions queries = shape.places();
   check_size(keys.rows, shape.batch * keys.positions.count() * shape.kv_width(), "keys and values");
@@ -54,7 +55,7 @@ inline void check_key_block(const AttentionShape& shape, const KeyValueBlock& ke
   }
 }
 
-// Null where the shape has no buckets.
+// Returns null if the shape has no buckets.
 inline float* relative_bias(const AttentionShape& shape, const Tensor& bias) {
   if (!shape.buckets.exist()) return nullptr;
   check_size(bias, shape.bias_elements(), "the relative bias");

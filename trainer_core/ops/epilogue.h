@@ -1,4 +1,4 @@
-// What becomes of a product on its way to memory: Ops::fused_matmul.
+// The operations fused to a GEMM's output before it is stored: Ops::fused_matmul.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace muster::trainer {
 
-// Of a product p (M, N) into c (M, N), the parts in this order. `pre` is of c's type.
+// The epilogue of a GEMM result p (M, N) into c (M, N); the parts apply in this order. `pre` has
+// c's type.
 struct Epilogue {
   enum class Activate : uint8_t {
     kNo,        // c = p + bias
@@ -21,18 +22,19 @@ struct Epilogue {
   Activate activate = Activate::kNo;
   Activation activation = Activation::kGelu;  // f
   Tensor pre{};
-  // With kBackward: (N) fp32, written with the sum of c's rows, or that added; no tensor: nothing. Takes bias_backward's workspace.
+  // kBackward only: (N) fp32; the sum of c's rows is stored or added. No tensor: nothing. Uses
+  // bias_backward's workspace.
   Tensor dbias{};
   Accumulate accumulate = Accumulate::kNo;
   Workspace workspace{};
 
-  // Where a product by itself goes, on which finish_product works then.
+  // Returns the tensor in which an unfused GEMM stores its result, for finish_product.
   const Tensor& product(const Tensor& c) const { return activate == Activate::kForward ? pre : c; }
 };
 
 class Ops;
 
-// The epilogue by operations of its own, of the product that lies in epilogue.product(c).
+// Applies the epilogue with separate operations to the GEMM result in epilogue.product(c).
 void finish_product(Ops& ops, const Epilogue& epilogue, const Tensor& c);
 
 }  // namespace muster::trainer

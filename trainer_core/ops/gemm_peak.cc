@@ -18,7 +18,8 @@ size_t bytes_of_three(DType dtype, int64_t size) {
   return 3 * static_cast<size_t>(size * size) * dtype_bytes(dtype);
 }
 
-// Of one product, the best of `tries`, or of those that begin in time. `room` has three matrices.
+// Returns the time of one GEMM, the best of `tries` or of those that begin in time. `room` holds
+// three matrices.
 double product_seconds(Ops& ops, DType dtype, int64_t size, int tries, void* room) {
   const auto matrix = [&](size_t i) {
     return Tensor::of(dtype, static_cast<char*>(room) + i * bytes_of_three(dtype, size) / 3,
@@ -41,7 +42,8 @@ double product_seconds(Ops& ops, DType dtype, int64_t size, int tries, void* roo
   return best_seconds;
 }
 
-// Of the smallest products that are long enough to time, or of `size_max`, both powers of two.
+// Returns the peak for the smallest GEMMs that are long enough to time, or of `size_max`; both are
+// powers of two.
 double peak_of_sizes(Ops& ops, DType dtype, int64_t size_max, void* room) {
   int64_t size = kSizeMin;
   while (size < size_max && product_seconds(ops, dtype, size, 2, room) < kLongEnough) size *= 2;

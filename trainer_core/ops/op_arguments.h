@@ -1,4 +1,4 @@
-// Small arguments that ops of several parts of the table take.
+// Small argument types that several parts of the op table share.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@ struct Workspace {
   int64_t elements = 0;
 };
 
-// Of a result, above all a parameter's gradient: written, or added to what is there.
+// Whether a result, usually a parameter's gradient, is stored or added to the existing value.
 enum class Accumulate : uint8_t { kNo, kYes };
 
-// What the loss does beside the cross entropy: see ModelConfig.
+// Additional terms of the loss beside the cross entropy: see ModelConfig.
 struct LossShape {
   double soft_cap = 0;
   double z_loss = 0;
 };
 
-// Which ids the rows of a table, or the columns of logits, are: those from `first` on.
+// The ids of a table's rows or of logits' columns: consecutive from `first` on.
 struct VocabularySlice {
   int64_t first = 0;
   int64_t whole = 0;  // V: ids are below it; 0: there are no ids beside the slice's

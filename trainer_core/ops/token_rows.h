@@ -1,6 +1,7 @@
-// Which positions of sequences the rows of a tensor are. On one rank a tensor (B * S, n) has all positions of every sequence, one
-// after another. Context parallelism leaves a rank two runs of each sequence's positions, the sequence axis parts of them, and
-// tensor parallelism a run of the rows that are left. Pure arithmetic; copies like a number.
+// The sequence positions of a tensor's rows. On one rank a tensor (B * S, n) has all positions of
+// every sequence, one sequence after another. With context parallelism a rank has two runs of each
+// sequence's positions, the sequence axis splits these further, and tensor parallelism leaves a run
+// of the remaining rows. Pure arithmetic; cheap to copy.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +21,12 @@ struct PositionRun {
   friend constexpr bool operator==(const PositionRun&, const PositionRun&) = default;
 };
 
-// The same positions of every sequence, in the order of its rows. Runs neither overlap nor are empty; their order is free.
+// Positions that a rank has of every sequence, in row order. Runs are disjoint and not empty, in
+// any order.
 class Positions {
  public:
-  // A rank of context parallelism has a chunk of the sequence's first half and its mirror image (Llama 3, 2024, section 3.3.2).
+  // A rank of context parallelism has a chunk of the sequence's first half and its mirror image
+  // (Llama 3, 2024, section 3.3.2).
   static constexpr int kRunsMax = 2;
 
   constexpr Positions() = default;  // none
@@ -42,21 +45,21 @@ class Positions {
     for (int i = 0; i < runs_; ++i) count += run(i).count;
     return count;
   }
-  // One more than the last position.
+  // Returns one more than the last position.
   constexpr int64_t end() const {
     int64_t end = 0;
     for (int i = 0; i < runs_; ++i) end = std::max(end, run(i).end());
     return end;
   }
-  // What is left of row `row`'s run, itself included.
+  // Returns the rest of row `row`'s run, including the row.
   constexpr PositionRun rest_of_run(int64_t row) const {
     int i = 0;
     while (row >= run(i).count) row -= run(i++).count;
     return {run(i).position + row, run(i).count - row};
   }
-  // Of row `row` of a sequence.
+  // Returns the position of row `row` of a sequence.
   constexpr int64_t at(int64_t row) const { return rest_of_run(row).position; }
-  // Rows [first, first + count): a part of what is there.
+  // Returns the positions of rows [first, first + count).
   constexpr Positions slice(int64_t first, int64_t count) const {
     Positions part;
     while (count > 0) {
@@ -72,7 +75,7 @@ class Positions {
   friend constexpr bool operator==(const Positions&, const Positions&) = default;
 
  private:
-  // Joins what follows on the last run.
+  // Appends a run; merges it with the last one if they are adjacent.
   constexpr void add(PositionRun run) {
     if (run.count <= 0) return;
     if (runs_ > 0 && run_[static_cast<size_t>(runs_ - 1)].end() == run.position) {
@@ -97,8 +100,8 @@ struct TokenRows {
   constexpr int64_t position(int64_t row) const {
     return positions.at((first + row) % positions.count());
   }
-  // NOLINTEND(clang-analyzer-core.DivideZero)
-  // Calls body(row, sequence, run) for rows [begin, end), those of a sequence that have neighbouring positions together.
+  // NOLINTEND(clang-analyzer-core.DivideZero) Calls body(row, sequence, run) for rows [begin, end),
+  // those of a sequence that have neighbouring positions together.
   template <class Body>
   void for_runs(int64_t begin, int64_t end, const Body& body) const {
     const int64_t each = positions.count();
@@ -112,16 +115,18 @@ struct TokenRows {
   }
 };
 
-// Which elements of which samples the elements of a tensor (R, n) are: what counter-based random numbers are made from, so that
-// they do not depend on how samples, positions and columns are spread over batches and ranks. A sample's elements are those
-// of position 0, then those of position 1, and so on.
+// Maps the elements of a tensor (R, n) to elements of samples. Counter-based random numbers use
+// these indices, so they do not depend on how samples, positions and columns are distributed over
+// batches and ranks. A sample's elements are those of position 0, then those of position 1, and so
+// on.
 struct SampleElements {
   uint64_t first_sample = 0;  // number of the first sequence
   TokenRows rows{};           // by default each row is a sample
   int64_t first_column = 0;   // where tensor parallelism splits columns: the first one's number
   int64_t columns = 0;        // and how many there are in all; 0: the n that the tensor has
 
-  // Calls body(sample, first element in it, first element of the tensor, count) for what rows [begin, end) have.
+  // Calls body(sample, first element in the sample, first element of the tensor, count) for the
+  // elements of rows [begin, end).
   template <class Body>
   void for_stretches(int64_t n, int64_t begin, int64_t end, const Body& body) const {
     const int64_t width = columns == 0 ? n : columns;

@@ -9,8 +9,9 @@ namespace muster::trainer {
 int64_t cpu_norm_backward_elements(int64_t width) { return 2 * kRowSumBlocks * width; }
 int64_t cpu_bias_backward_elements(int64_t width) { return kRowSumBlocks * width; }
 
-// A thread works on one head at a time: forward a query's, backward a key's with all its queries'. Backward each sequence has
-// its own gradient of the relative biases besides, so that their sum does not depend on threads.
+// A thread works on one head at a time: forward a query's, backward a key's with all its queries'.
+// Backward each sequence has its own gradient of the relative biases besides, so that their sum
+// does not depend on threads.
 int64_t cpu_attention_elements(const AttentionShape& shape, const Positions& keys, int threads) {
   const int64_t busy = std::min<int64_t>(threads, shape.batch * shape.heads);
   return busy * cpu::AttentionLayout(shape, keys).forward_elements();

@@ -46,13 +46,14 @@ class Adafactor : public Optimizer {
     std::vector<TensorBox> boxes;  // of a matrix that is factored
   };
 
-  // What is summed at a time: the tensors of a block of the model.
+  // The tensors that are summed together: those of one block of the model.
   struct Block {
     Block(const ShardLayout& layout, size_t first, size_t last)
         : gradients(layout, first, last, sums_of),
           updates(layout, first, last, [](const ParamSpec&) { return 1; }) {}
 
-    // Of a factored gradient's squares by rows, then by columns; and of the squares of the parameter.
+    // Sums of a factored gradient's squares by rows, then by columns; and of the parameter's
+    // squares.
     static int64_t sums_of(const ParamSpec& spec) {
       return is_factored(spec) ? spec.shape[0] + spec.shape[1] + 1 : 1;
     }
@@ -88,7 +89,8 @@ class Adafactor : public Optimizer {
     state_elements_ += piece.count;
   }
 
-  // All of both factors. A number of a row is written by who stores its first element, and so is one of a column.
+  // Adds the complete factors. The rank with a row's first element writes the row's factor;
+  // likewise for columns.
   void add_factors(const ShardPiece& piece) {
     const ParamSpec& spec = spec_of(piece);
     const TensorRow rows{"v_row." + spec.name, {spec.shape[0]}, state_elements_};

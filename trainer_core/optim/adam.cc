@@ -32,7 +32,7 @@ class Adam : public Optimizer {
     return part(blocks.state, v_ + begin, count);
   }
 
-  // What multiplies the learning rate and the parameter.
+  // Returns the factor of the learning rate and the parameter.
   double weight_decay() const {
     if (config_.decay_times_learning_rate || config_.learning_rate == 0)
       return config_.weight_decay;
@@ -69,7 +69,7 @@ class Adam : public Optimizer {
 
  private:
   const DType m_type_;
-  const int64_t m_, v_;  // where they begin, in numbers of their type
+  const int64_t m_, v_;  // offsets, in elements of their type
 };
 
 class AdamW : public Adam {

@@ -1,4 +1,5 @@
-// Sums over whole tensors of which ranks store parts: a place for each, and how they are added up over the ranks.
+// Sums over tensors that several ranks store in parts: an element for each sum, and their addition
+// over ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,12 @@ namespace muster::trainer {
 // One thread.
 class TensorSums {
  public:
-  // Of the tensors of buckets [first, last), `numbers(spec)` each. A rank has a place for all tensors of its buckets, whatever
-  // it stores of them: the same as the others of their group.
+  // Creates `numbers(spec)` sums for each tensor of buckets [first, last). A rank has sums for all
+  // tensors of its buckets, also for those of which it stores nothing, so all ranks of a group have
+  // the same.
   template <class Numbers>
   TensorSums(const ShardLayout& layout, size_t first, size_t last, const Numbers& numbers)
-      : first_(first), places_(last - first) {
+      : first_(first), ranges_(last - first) {
     std::map<GroupAxes, std::vector<size_t>> buckets;  // those of one group side by side
     for (size_t i = first; i < last; ++i) buckets[layout.buckets()[i].tensor_group].push_back(i);
     for (const auto& [group, of_group] : buckets) {
@@ -28,7 +30,7 @@ class TensorSums {
       for (const size_t i : of_group) {
         for (const ShardRow& row : layout.buckets()[i].rows) {
           const auto count = static_cast<size_t>(numbers(layout.table()[row.param]));
-          places_[i - first].push_back({sums_.size(), count});
+          ranges_[i - first].push_back({sums_.size(), count});
           sums_.resize(sums_.size() + count);
         }
       }
@@ -38,13 +40,13 @@ class TensorSums {
   }
 
   void clear();
-  // Those of the piece's whole tensor.
+  // Returns the sums of the piece's tensor.
   std::span<double> of(const ShardPiece& piece);
-  // What was added to them here becomes what was added on all ranks.
+  // Adds the sums of all ranks that store the tensors, in place.
   absl::Status add_up(SumExchange* exchange);
 
  private:
-  struct Place {
+  struct SumRange {
     size_t begin, count;
   };
   struct Group {
@@ -53,8 +55,8 @@ class TensorSums {
   };
 
   size_t first_;
-  std::vector<std::vector<Place>> places_;  // by bucket, then row
-  std::vector<Group> groups_;               // of more than one rank, in their order
+  std::vector<std::vector<SumRange>> ranges_;  // by bucket, then row
+  std::vector<Group> groups_;                  // of more than one rank, in their order
   std::vector<double> sums_;
 };
 

@@ -3,8 +3,8 @@
 // (Lepikhin et al., "GShard", 2021; without a capacity: Gale et al., "MegaBlocks", 2023,
 // "dropless").
 //
-//   route ▶ dispatch ▶ (R, d) rows by expert ── to_experts ──▶ (R', d) rows by own expert, then by rank ▶ expert_matmul …
-//   combine ◀ (R, d) ◀────────────────────────── to_tokens ◀──
+//   route ▶ dispatch ▶ (R, d) rows by expert ── to_experts ──▶ (R', d) rows by own expert and rank
+//   combine ◀ (R, d) ◀────────────────────────── to_tokens ◀── expert_matmul …
 //
 // Backward is the mirror: gradients of outputs go to_experts, gradients of inputs to_tokens. The
 // gates (R, 1) and their gradients travel, too, because the experts' outputs are not saved. Only
@@ -68,7 +68,8 @@ class ExpertExchange {
   // Computes the elements of rows of width `width` that go to and come from each rank.
   void measure(const ExpertCounts& counts, int64_t width);
   Tensor staged(const ExpertCounts& counts, const Tensor& like) const;  // R' rows
-  // Calls body(first row by rank, first row by expert, rows) for each rank's rows of each own expert.
+  // Calls body(first row by rank, first row by expert, rows) for each rank's rows of each own
+  // expert.
   template <class Body>
   void for_segments(const ExpertCounts& counts, const Body& body);
 
@@ -79,7 +80,7 @@ class ExpertExchange {
   std::vector<int32_t> offsets_;         // (E + 1)
   std::vector<int32_t> own_offsets_;     // (E/X + 1)
   std::vector<size_t> sent_, received_;  // elements by rank
-  std::vector<int64_t> by_rank_;         // where each rank's next rows are
+  std::vector<int64_t> by_rank_;         // offsets of each rank's next rows
 };
 
 }  // namespace muster::trainer

@@ -30,8 +30,8 @@ MeshAttention::MeshAttention(const TransformerPlan& plan, const Arena& arena, Op
   }
   if (plan.part().context.ranks == 1) return;
   stream_ = CommStream::start([&groups] { groups.abort(); });
-  ring_ = std::make_unique<RingAttention>(ops, groups.of({.axes = {MeshAxis::kContext}}, kRingChannel),
-                                          *stream_);
+  ring_ = std::make_unique<RingAttention>(
+      ops, groups.of({.axes = {MeshAxis::kContext}}, kRingChannel), *stream_);
 }
 
 Tensor MeshAttention::of_heads(const Tensor& x) const {
@@ -104,7 +104,7 @@ absl::Status MeshAttention::backward(const AttentionLayer& layer, const Tensor& 
         !status.ok())
       return status;
   }
-  // Of other heads this rank adds nothing.
+  // This rank adds nothing to the gradients of other heads.
   if (shape_.buckets.exist() && shape_.heads != layer.shape.heads && accumulate == Accumulate::kNo)
     ops_.fill(dbias, 0);
   const AttentionLayer attended = this->attended(layer);

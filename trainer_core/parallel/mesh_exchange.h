@@ -21,7 +21,8 @@
 // ranks' experts, and r' rows of other ranks' tokens come to its own experts; each row has d
 // elements of the activations' type:
 //   forward     4 (X - 1) E / X of the counts, r d to the experts, r' d back
-//   backward    2 r d to the experts (gradients, and their inputs again), r' d back; 4 r of gates there, 4 r' of their gradients back
+//   backward    2 r d to the experts (gradients, and their inputs again), r' d back; 4 r of gates
+//               there, 4 r' of their gradients back
 //   recomputed  r d again
 // If tokens are spread evenly over experts, r and r' are (X - 1) / X k times the rank's tokens.
 // Each of T tensor ranks sends rows of all their tokens, because each has some columns of every
@@ -92,7 +93,7 @@ class MeshExchange final : public ModelExchange {
   ProcessGroup& routers_;  // the ranks with other rows of the same sequences
   MeshAttention attention_;
   std::optional<ExpertExchange> experts_;  // none: each rank has all that it computes with
-  GateRows gates_;                         // of a training plan
+  GateRows gates_;                         // training only
   absl::Status status_;
 };
 

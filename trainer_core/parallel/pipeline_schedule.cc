@@ -10,7 +10,8 @@
 namespace muster::trainer {
 namespace {
 
-// The number-th pass of its kind. Micro-batches go in groups of as many as there are stages through one chunk after the other.
+// The number-th pass of its kind. Micro-batches go in groups of as many as there are stages through
+// one chunk after the other.
 PipelinePass pass(const PipelineShape& shape, PassKind kind, int32_t number) {
   if (shape.chunks == 1) return {kind, 0, number};
   const int32_t group = shape.virtual_stages();
@@ -27,7 +28,7 @@ int32_t warm_up(const PipelineShape& shape, int32_t stage) {
 }
 
 // Places that are taken for a while: always the lowest that is free.
-class Places {
+class BufferPool {
  public:
   using Key = std::pair<int32_t, int32_t>;
 
@@ -49,17 +50,17 @@ class Places {
   std::vector<bool> busy_;
 };
 
-// A chunk's forward pass takes a slot, and its backward pass frees it; a micro-batch's first pass takes a place for its tokens, and
-// the last, the backward pass of chunk 0, frees that.
-void assign_places(std::vector<PipelinePass>& schedule) {
-  Places slots, batches;
+// A chunk's forward pass takes a slot, and its backward pass frees it. A micro-batch's first pass
+// takes a token buffer, and the last one, the backward pass of chunk 0, frees it.
+void assign_buffers(std::vector<PipelinePass>& schedule) {
+  BufferPool slots, batches;
   for (PipelinePass& pass : schedule) {
-    const Places::Key chunk{pass.chunk, pass.micro_batch}, whole{0, pass.micro_batch};
+    const BufferPool::Key chunk{pass.chunk, pass.micro_batch}, batch{0, pass.micro_batch};
     pass.slot = slots.take(chunk);
-    pass.batch = batches.take(whole);
+    pass.batch = batches.take(batch);
     if (pass.kind == PassKind::kForward) continue;
     slots.give_back(chunk);
-    if (pass.chunk == 0) batches.give_back(whole);
+    if (pass.chunk == 0) batches.give_back(batch);
   }
 }
 
@@ -79,7 +80,7 @@ std::vector<PipelinePass> pipeline_schedule(const PipelineShape& shape, int32_t 
     if (i < all) schedule.push_back(pass(shape, PassKind::kForward, i));
     if (i >= ahead) schedule.push_back(pass(shape, PassKind::kBackward, i - ahead));
   }
-  assign_places(schedule);
+  assign_buffers(schedule);
   return schedule;
 }
 

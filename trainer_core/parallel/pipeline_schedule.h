@@ -12,7 +12,8 @@
 // Evaluation has only forward passes: groups of as many micro-batches as there are stages pass
 // through one chunk after the other.
 //
-// Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (2021), section 2.2.
+// Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
+// Megatron-LM" (2021), section 2.2.
 //
 // A pass blocks until its message has arrived. Its output for another stage is sent while later
 // passes run, in this order; a pass cannot end before the previous message of its kind has left,

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kTravelling = 2;  // a buffer is sent while the other receives
 
-size_t turn(int step) { return static_cast<size_t>(step % kTravelling); }
+size_t buffer_of(int step) { return static_cast<size_t>(step % kTravelling); }
 
 std::array<Tensor, 2> block_tensors(const RingLayer& layer) {
   const int64_t rows = layer.shape.rows(), width = layer.shape.kv_width();
@@ -16,7 +16,7 @@ std::array<Tensor, 2> block_tensors(const RingLayer& layer) {
   return {block(layer.buffers.blocks[0]), block(layer.buffers.blocks[1])};
 }
 
-// Where gradients are made.
+// The buffers of the gradients.
 struct RingGradients {
   explicit RingGradients(const RingLayer& layer) {
     const AttentionShape& shape = layer.shape;
@@ -32,7 +32,7 @@ struct RingGradients {
   }
 
   Tensor dq;
-  Tensor here;  // what this rank adds to the block that it has
+  Tensor here;  // this rank's contribution to its current block
   std::array<Tensor, 2> travelling;
 };
 
@@ -74,9 +74,9 @@ absl::Status RingAttention::forward(const RingLayer& layer) {
   take_block(layer, blocks[0]);
   const int last = group_.size() - 1;
   for (int step = 0; step <= last; ++step) {
-    const Tensor& here = blocks[turn(step)];
+    const Tensor& here = blocks[buffer_of(step)];
     CommTicket next;
-    if (step < last) next = rotate(here, blocks[turn(step + 1)], layer.name);
+    if (step < last) next = rotate(here, blocks[buffer_of(step + 1)], layer.name);
     ops_.attention_block(shape, layer.qkv, {here, positions_of(shape, holder(step))}, layer.bias,
                          {sums, layer.lse}, step == 0 ? Accumulate::kNo : Accumulate::kYes,
                          layer.buffers.workspace);
@@ -96,12 +96,13 @@ absl::Status RingAttention::backward(const RingLayer& layer, const Tensor& dout,
   take_block(layer, blocks[0]);
   const int last = group_.size() - 1;
   for (int step = 0; step <= last; ++step) {
-    const Tensor& here = blocks[turn(step)];
-    // What was added in the step before goes on, and what others have added to this block arrives.
-    const Tensor& arriving = gradients.travelling[turn(step)];
+    const Tensor& here = blocks[buffer_of(step)];
+    // Sends on the sum of the previous step, and receives other ranks' sum for this block.
+    const Tensor& arriving = gradients.travelling[buffer_of(step)];
     CommTicket block, gradient;
-    if (step > 0) gradient = rotate(gradients.travelling[turn(step - 1)], arriving, layer.name);
-    if (step < last) block = rotate(here, blocks[turn(step + 1)], layer.name);
+    if (step > 0)
+      gradient = rotate(gradients.travelling[buffer_of(step - 1)], arriving, layer.name);
+    if (step < last) block = rotate(here, blocks[buffer_of(step + 1)], layer.name);
     const Tensor& added = step == 0 ? arriving : gradients.here;
     ops_.fill(added, 0);
     ops_.attention_block_backward(shape, layer.qkv, {here, positions_of(shape, holder(step))},
@@ -111,9 +112,9 @@ absl::Status RingAttention::backward(const RingLayer& layer, const Tensor& dout,
     if (absl::Status status = both(arrived, stream_.wait(block)); !status.ok()) return status;
     if (step > 0) ops_.add(arriving, added, arriving);
   }
-  const Tensor& home = gradients.travelling[last == 0 ? 0 : turn(last + 1)];
+  const Tensor& home = gradients.travelling[last == 0 ? 0 : buffer_of(last + 1)];
   CommTicket hop;
-  if (last > 0) hop = rotate(gradients.travelling[turn(last)], home, layer.name);
+  if (last > 0) hop = rotate(gradients.travelling[buffer_of(last)], home, layer.name);
   ops_.copy_columns(gradients.dq, 0, dqkv, 0, shape.out_width());
   if (absl::Status status = stream_.wait(hop); !status.ok()) return status;
   ops_.copy_columns(home, 0, dqkv, shape.out_width(), shape.kv_width());

@@ -3,9 +3,10 @@
 // values of each rank travel once round the ring, and each rank attends with its queries to the
 // current block while the next one is in transit.
 //
-//   step t = 0 … C - 1: rank r has the block of rank r - t, sends it to r + 1 and receives that of r - t - 1
-//   forward             (out, lse) are merged with the block's; blocks that no query sees cost nothing
-//   backward            dq stays; a block's dkv travels one step behind it and needs one more hop home
+//   step t = 0 … C - 1  rank r has the block of rank r - t, sends it to r + 1 and receives the
+//                       block of r - t - 1
+//   forward             (out, lse) are merged with the block's; blocks that no query sees are free
+//   backward            dq stays; a block's dkv travels one step behind it, and one more hop home
 //
 // Positions follow context_positions (token_layout.h), so that each step is the same work on every
 // rank.

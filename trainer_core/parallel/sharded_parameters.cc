@@ -100,7 +100,7 @@ ShardedParameters::Bucket ShardedParameters::make_bucket(size_t index) const {
 void ShardedParameters::wait(CommTicket ticket) { status_.Update(stream_->wait(ticket)); }
 
 // Weights
-// -------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void ShardedParameters::prefetch(size_t block) {
   if (broken() || !plan_.sharding.layout.gathers(block)) return;
@@ -113,7 +113,7 @@ void ShardedParameters::prefetch(size_t block) {
     if (bucket.block != block || !bucket.is_shared) continue;
     const bool rounds = bucket.weights.dtype != DType::kF32;
     if (rounds) ops_.copy(bucket.shard, bucket.own_weights);
-    // What the slot had is read by then, and the shard written.
+    // The slot's previous contents have been read by then, and the shard written.
     slot.gathered = enqueue_behind(ops_, *stream_, [&bucket, rounds] {
       return bucket.group->all_gather(rounds ? bucket.own_weights : bucket.shard, bucket.weights,
                                       bucket.gather_name);
@@ -150,7 +150,7 @@ void ShardedParameters::gather_ends() {
 }
 
 // Gradients
-// -----------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void ShardedParameters::begin(const StepPass& pass) {
   pass_ = pass;

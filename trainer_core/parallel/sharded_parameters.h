@@ -1,10 +1,10 @@
 // Sharded parameters, gathered block by block while a pass runs (FSDP; Zhao et al., 2023).
 // Gradients that several ranks compute are summed while the pass runs:
 //
-//   forward  compute     E  0  1  2  End     backward    End  2  1  0  E     two layer slots alternate:
-//            all-gather  E  0  1  2  End     all-gather        0             1 and 2 are still there
-//                                            scatter     End  2  1  0  E
-//                                            all-reduce over data follows each scatter, in the last pass
+//   forward  compute     E  0  1  2  End     backward  End  2  1  0  E   two layer slots alternate
+//            all-gather  E  0  1  2  End     all-gather      0           layers 1 and 2 remain
+//                                            scatter   End  2  1  0  E
+//                                            all-reduce over data follows each scatter, last pass
 //
 // Everything runs on one CommStream in the order of the pass, which is the same on all ranks. A
 // slot keeps its block until another block needs the slot or parameters change, which avoids
@@ -23,8 +23,9 @@
 // Bytes that a rank sends in a step of M micro-batches at zero_stage 3, with n ranks that share L >
 // 1 layers, and D along data. G is the bytes of a block's shard in its gathered type, S in fp32
 // (ZeRO, Rajbhandari et al., 2020, section 7, less what slots retain):
-//   all-gathers      (n - 1) times   G of embedding and end, each M times where they share a slot, else once (a tied model), and of
-//                    layers L + (L - 2) in the first pass and 2 (L - 2) in each later one
+//   all-gathers      (n - 1) times   G of embedding and end, each M times where they share a slot,
+//                    else once (a tied model), and of layers L + (L - 2) in the first pass and
+//                    2 (L - 2) in each later one
 //   reduce-scatters  (n - 1) times   S of every block M times, of a tied embedding 2 M times
 //   all-reduces      2 (D - 1) / D times   S of every block
 #pragma once
@@ -120,9 +121,9 @@ class ShardedParameters final : public ParameterBlocks {
   ProcessGroup* data_ = nullptr;  // null: no other rank has the same shards
   std::vector<Bucket> buckets_;
   std::vector<Slot> weight_slots_;
-  std::vector<CommTicket> gradient_slots_;  // what was scattered from them last
+  std::vector<CommTicket> gradient_slots_;  // their last scatters
   StepPass pass_;
-  std::vector<int> parts_;             // of this pass's gradients, by block: how many are done
+  std::vector<int> parts_;             // finished gradients of this pass, by block
   std::vector<size_t> blocks_at_end_;  // those of both ends that are complete
   absl::Status status_;
   std::unique_ptr<CommStream> stream_;  // ends before what its work uses

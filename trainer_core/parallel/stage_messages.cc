@@ -110,7 +110,8 @@ void StageMessages::send(const PipelinePass& pass) {
 }
 
 absl::Status StageMessages::finish() {
-  if (!broken()) status_.Update(sender_->wait_all());  // else nobody may take what was sent
+  // after a failure the receiver may never take what was sent
+  if (!broken()) status_.Update(sender_->wait_all());
   return status_;
 }
 

@@ -13,7 +13,8 @@
 // type, v chunks and p stages:
 //   forward    M v n, of the last stage M (v - 1) n
 //   backward   M v n, of the first stage M (v - 1) n
-// over all stages 2 M (p v - 1) n (Narayanan et al., 2021, section 2.2.2: v times those without interleaving).
+// over all stages 2 M (p v - 1) n (Narayanan et al., 2021, section 2.2.2: v times those without
+// interleaving).
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,8 @@
 
 namespace muster::trainer {
 
-// R rows of a slice: logits (R, V'), targets, weights and losses (R), and memory for the sums (T, R, 3) of all slices.
+// R rows of a slice: logits (R, V'), targets, weights and losses (R), and memory for the sums (T,
+// R, 3) of all slices.
 struct SlicedLogits {
   VocabularySlice slice;
   Tensor logits;

@@ -15,7 +15,7 @@ namespace muster::trainer {
 // Called on one thread at a time, the thread of the group.
 class GroupPeers : public CheckpointPeers {
  public:
-  // This rank's group of `axes` on stream `lane`. Its collectives appear as `name` on the progress
+  // This rank's group of `axes` on `channel`. Its collectives appear as `name` on the progress
   // page. `groups` and `name`'s characters outlive this object.
   GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int channel,
              std::string_view name = "checkpoint");

@@ -67,9 +67,9 @@ constexpr size_t kLaunchesKeptMax = 20;
 constexpr Duration kLeaveWithout = std::chrono::seconds(5);
 
 // How long a leaving worker waits for its coordinator to stop ranks with peers elsewhere before it
-// stops its own ranks: at most kCoordinatorAnswerMax while connected, where an answer takes milliseconds; at
-// most kAbsentCoordinatorWaitMax while disconnected, because the coordinator may reconnect; in both cases at most
-// 1/kCoordinatorWaitFraction of its grace.
+// stops its own ranks: at most kCoordinatorAnswerMax while connected, where an answer takes
+// milliseconds; at most kAbsentCoordinatorWaitMax while disconnected, because the coordinator may
+// reconnect; in both cases at most 1/kCoordinatorWaitFraction of its grace.
 constexpr int kCoordinatorWaitFraction = 4;
 constexpr Duration kCoordinatorAnswerMax = std::chrono::seconds(1);
 constexpr Duration kAbsentCoordinatorWaitMax = std::chrono::seconds(60);

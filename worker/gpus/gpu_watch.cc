@@ -238,7 +238,7 @@ class GpuWatch::Loop {
     const std::string name = gpu_name(before.gpu);
     // A GPU that is lost or needs a reset has usually reported an Xid already.
     if (is_lost && before.problem.empty())
-      add(index, GpuBlame::kNode, absl::StrCat(name, " is lost (NVML finds it no more)"));
+      add(index, GpuBlame::kNode, absl::StrCat(name, " is lost (NVML no longer finds it)"));
     if (is_lost) return;
     const uint64_t had = before.health.ecc_uncorrected.value_or(now.ecc_uncorrected.value_or(0));
     if (now.ecc_uncorrected.value_or(0) > had)
@@ -333,7 +333,7 @@ GpuWatch::GpuWatch(GpuWatchOptions options) : shared_(std::make_shared<Shared>()
     thread_ = thread;
   } else {
     shared_->report.is_listed = true;
-    shared_->report.none_because = "no thread could be started to look for them";
+    shared_->report.none_because = "the thread that searches for them could not start";
   }
 }
 

@@ -128,7 +128,7 @@ void EndReader::read(std::vector<EndedRank> ranks) {
   batch->deadline.expires_after(options_.deadline);
   batch->deadline.async_wait([batch, answer](const boost::system::error_code& error) {
     if (error || batch->answered) return;
-    spdlog::warn("what {} ended ranks leave behind is not read in time", batch->ranks.size());
+    spdlog::warn("evidence of {} ended ranks is not read in time", batch->ranks.size());
     answer(batch->ranks);
   });
   boost::asio::post(thread_, [this, answer, ranks = batch->ranks]() mutable {

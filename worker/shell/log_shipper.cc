@@ -24,7 +24,7 @@ LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress pro
       inotify_(context) {
   const int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (fd < 0) {
-    spdlog::warn("no inotify: {}; logs are looked at with each heartbeat", std::strerror(errno));
+    spdlog::warn("no inotify: {}; logs are read at each heartbeat", std::strerror(errno));
     return;
   }
   inotify_.assign(fd);

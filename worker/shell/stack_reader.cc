@@ -173,7 +173,7 @@ SymbolsRead StackReader::symbolize_now(const ReadSymbols& request, pid_t pid, In
   const auto symbols =
       tools_.symbolizer.symbolize(request.module, request.addresses, pid, deadline);
   if (!symbols.ok())
-    spdlog::info("no names of {}: {}", request.module.path,
+    spdlog::info("no symbols of {}: {}", request.module.path,
                  std::string(symbols.status().message()));
   for (size_t i = 0; i < request.addresses.size(); ++i)
     result.symbols.emplace_back(

@@ -225,7 +225,7 @@ void Worker::carry_out(const ReadSymbols& action) {
 }
 
 void Worker::carry_out(const RunNodeCheck&) {
-  spdlog::info("the coordinator wants this node to be checked");
+  spdlog::info("the coordinator requests a check of this node");
   node_checker_.run();
 }
 

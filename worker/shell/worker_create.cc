@@ -112,7 +112,7 @@ absl::Status check_coordinator(const WorkerOptions& options) {
   return absl::FailedPreconditionError(
       absl::StrCat("--coordinator=", options.coordinator,
                    ": it is on another machine, and the connection has no transport security; give "
-                   "--tls-ca and --token-file, or say --insecure if the network is trusted"));
+                   "--tls-ca and --token-file, or pass --insecure if the network is trusted"));
 }
 
 // Two workers in one folder would overwrite each other's configs, pages and logs. The lock lasts as
@@ -156,7 +156,7 @@ std::vector<std::string> current_environment() {
 
 void tell_gpus(const GpuReport& report) {
   if (!report.is_listed) {
-    spdlog::warn("NVML has not said within {} s what GPUs there are: this worker offers none",
+    spdlog::warn("NVML has not listed the GPUs within {} s: this worker offers none",
                  to_seconds(kGpusFoundWithin));
     return;
   }
@@ -300,7 +300,8 @@ absl::Status Worker::listen(const WorkerOptions& options, const daemon::Endpoint
   if (auto ports = ProgramPorts::reserve(options.proc_root, incarnation_.value()); ports.ok()) {
     program_ports_ = *std::move(ports);
   } else {
-    spdlog::warn("runs no programs but the trainer: {}", std::string(ports.status().message()));
+    spdlog::warn("runs only the trainer, no other programs: {}",
+                 std::string(ports.status().message()));
   }
   auto switches = switches_of(options);
   if (!switches.ok()) return switches.status();

@@ -171,7 +171,7 @@ std::string ProcessReader::ask_instead(const std::string& self_stacks, std::span
   auto own = ask_for_copies(proc_root_, self_stacks, pid_, tids,
                             static_cast<uint64_t>(to_ns(monotonic_now())), !readable, deadline);
   const std::string why = ptrace_refusal();
-  if (!own) return absl::StrCat(why, "; what the kernel tells is all");
+  if (!own) return absl::StrCat(why, "; only kernel data is available");
   copies = std::move(own->copies);
   if (own->map) {
     unwinder_.use(*std::move(own->map));

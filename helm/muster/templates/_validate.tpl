@@ -3,36 +3,36 @@
 {{- $v := .Values -}}
 {{- $mode := include "muster.tlsMode" . -}}
 {{- if not $v.image.repository -}}
-{{- fail "image.repository is empty: say where your image of Muster is; there is no public one" -}}
+{{- fail "image.repository is empty: set the repository of your Muster image; there is no public one" -}}
 {{- end -}}
 {{- if gt (int $v.coordinator.replicas) 1 -}}
 {{- fail (printf "coordinator.replicas is %d: more than one coordinator needs the etcd store, which this version does not have; set it to 1" (int $v.coordinator.replicas)) -}}
 {{- end -}}
 {{- if lt (int $v.coordinator.workerLeaseMs) (mul 2 (int $v.coordinator.heartbeatIntervalMs)) -}}
-{{- fail (printf "coordinator.workerLeaseMs is %d: it has to be at least twice heartbeatIntervalMs (%d)" (int $v.coordinator.workerLeaseMs) (int $v.coordinator.heartbeatIntervalMs)) -}}
+{{- fail (printf "coordinator.workerLeaseMs is %d: must be at least twice heartbeatIntervalMs (%d)" (int $v.coordinator.workerLeaseMs) (int $v.coordinator.heartbeatIntervalMs)) -}}
 {{- end -}}
 {{- if eq $mode "off" -}}
 {{- if ne $v.coordinator.service.type "ClusterIP" -}}
 {{- fail (printf "tls.mode is off and coordinator.service.type is %s: an API without TLS is not served beyond the cluster; set tls.mode to chart, certManager or secret, or the type to ClusterIP" $v.coordinator.service.type) -}}
 {{- end -}}
 {{- if not $v.networkPolicy.enabled -}}
-{{- fail "tls.mode is off and networkPolicy.enabled is false: every pod of the cluster could run jobs; switch one of them on" -}}
+{{- fail "tls.mode is off and networkPolicy.enabled is false: every pod of the cluster could run jobs; enable one of them" -}}
 {{- end -}}
 {{- if $v.networkPolicy.clients -}}
-{{- fail "tls.mode is off and networkPolicy.clients lets others in: without TLS nobody has to say who he is; set tls.mode to chart, certManager or secret" -}}
+{{- fail "tls.mode is off and networkPolicy.clients lets others in: without TLS callers need no credentials; set tls.mode to chart, certManager or secret" -}}
 {{- end -}}
 {{- if $v.tokens.secretName -}}
-{{- fail (printf "tls.mode is off and tokens.secretName is %s: tokens travel within TLS alone; set tls.mode to chart, certManager or secret, or leave tokens.secretName out" $v.tokens.secretName) -}}
+{{- fail (printf "tls.mode is off and tokens.secretName is %s: tokens are only sent over TLS; set tls.mode to chart, certManager or secret, or leave tokens.secretName unset" $v.tokens.secretName) -}}
 {{- end -}}
 {{- end -}}
 {{- if and (eq $mode "secret") (not $v.tls.secretName) -}}
 {{- fail "tls.mode is secret and tls.secretName is empty: name a Secret with tls.crt, tls.key and ca.crt, or set tls.mode to chart or certManager" -}}
 {{- end -}}
 {{- if and $v.tls.secretName (ne $mode "secret") -}}
-{{- fail (printf "tls.secretName is %s and tls.mode is %s: set tls.mode to secret, or leave tls.secretName out" $v.tls.secretName $mode) -}}
+{{- fail (printf "tls.secretName is %s and tls.mode is %s: set tls.mode to secret, or leave tls.secretName unset" $v.tls.secretName $mode) -}}
 {{- end -}}
 {{- if and $v.tls.extraNames (or (eq $mode "secret") (eq $mode "off")) -}}
-{{- fail (printf "tls.extraNames says what the release's own certificate is for, and tls.mode is %s: put the names into your own certificate" $mode) -}}
+{{- fail (printf "tls.extraNames applies to the release's own certificate, but tls.mode is %s: put the names into your own certificate" $mode) -}}
 {{- end -}}
 {{- if and $v.coordinator.service.loadBalancerSourceRanges (ne $v.coordinator.service.type "LoadBalancer") -}}
 {{- fail (printf "coordinator.service.loadBalancerSourceRanges is for the type LoadBalancer, and the type is %s" $v.coordinator.service.type) -}}
@@ -78,7 +78,7 @@
 {{- range $kind := tuple "requests" "limits" -}}
 {{- range $name, $count := index $resources $kind -}}
 {{- with get $devices $name -}}
-{{- fail (printf "%s.resources.%s has %s %v: give it as %s of the pool, by which slots and nodes are judged" $where $kind $name $count .) -}}
+{{- fail (printf "%s.resources.%s has %s %v: give it as %s of the pool, which slots and node selection depend on" $where $kind $name $count .) -}}
 {{- end -}}
 {{- if and (contains "/" $name) (not $p.nodeSelector) (not $p.affinity) -}}
 {{- fail (printf "%s.resources.%s has %s %v and the pool names no nodes: give it a nodeSelector or an affinity" $where $kind $name $count) -}}
@@ -86,19 +86,19 @@
 {{- end -}}
 {{- end -}}
 {{- if and (gt (int $p.gpus) 0) (eq (toString $p.gpuResource) "vpc.amazonaws.com/efa") -}}
-{{- fail (printf "%s has gpuResource vpc.amazonaws.com/efa, which is no GPU: give EFA interfaces as efa of the pool, and GPUs as nvidia.com/gpu" $where) -}}
+{{- fail (printf "%s has gpuResource vpc.amazonaws.com/efa, which is not a GPU: give EFA interfaces as efa of the pool, and GPUs as nvidia.com/gpu" $where) -}}
 {{- end -}}
 {{- $memory := $limits.memory | default "" -}}
 {{- $limit := include "muster.quantity" $memory | float64 -}}
 {{- if and (gt $limit 0.0) (gt (include "muster.quantity" $p.sharedMemory | float64) $limit) -}}
-{{- fail (printf "%s has sharedMemory %v and resources.limits.memory %v: what is in /dev/shm counts as the container's memory; give it more memory, or less of it to /dev/shm" $where $p.sharedMemory $memory) -}}
+{{- fail (printf "%s has sharedMemory %v and resources.limits.memory %v: /dev/shm counts as the container's memory; increase the memory or reduce sharedMemory" $where $p.sharedMemory $memory) -}}
 {{- end -}}
 {{- /* Not by GPUs: a node may have those of two workers. */ -}}
 {{- $apart := false -}}
 {{- $labels := merge (include "muster.poolSelector" . | fromYaml) ($p.podLabels | default dict) -}}
 {{- range $index, $constraint := $p.topologySpreadConstraints -}}
 {{- if not (include "muster.selects" (dict "selector" $constraint.labelSelector "labels" $labels)) -}}
-{{- fail (printf "%s.topologySpreadConstraints[%d] has labelSelector %s, which is not of the pool's own pods, so that it keeps none of them apart: give {matchLabels: {muster-pool: %s}}" $where $index (toJson $constraint.labelSelector) $.name) -}}
+{{- fail (printf "%s.topologySpreadConstraints[%d] has labelSelector %s, which does not match the pool's own pods, so that it spreads none of them: give {matchLabels: {muster-pool: %s}}" $where $index (toJson $constraint.labelSelector) $.name) -}}
 {{- end -}}
 {{- if and (eq (get . "topologyKey" | toString) "kubernetes.io/hostname") (eq (get . "whenUnsatisfiable" | toString) "DoNotSchedule") (eq (get . "maxSkew" | int) 1) -}}{{- $apart = true -}}{{- end -}}
 {{- end -}}
@@ -119,16 +119,16 @@
 {{- $without := false -}}
 {{- range $p.env -}}{{- if and (eq .name "FI_EFA_USE_HUGE_PAGE") (has (toString .value | lower) (tuple "0" "false" "no" "off")) -}}{{- $without = true -}}{{- end -}}{{- end -}}
 {{- if and (gt (int $p.efa) 0) (not $p.hugepages2Mi) (not $without) -}}
-{{- fail (printf "%s has efa %d and no hugepages2Mi: libfabric takes its buffers from huge pages unless env has FI_EFA_USE_HUGE_PAGE=0; 5120Mi is what AWS asks for" $where (int $p.efa)) -}}
+{{- fail (printf "%s has efa %d and no hugepages2Mi: libfabric takes its buffers from huge pages unless env has FI_EFA_USE_HUGE_PAGE=0; AWS recommends 5120Mi" $where (int $p.efa)) -}}
 {{- end -}}
 {{- if and $p.hugepages2Mi $without -}}
-{{- fail (printf "%s has hugepages2Mi %s, which nobody uses with FI_EFA_USE_HUGE_PAGE=0 in env: leave one of them out" $where $p.hugepages2Mi) -}}
+{{- fail (printf "%s has hugepages2Mi %s, which has no use with FI_EFA_USE_HUGE_PAGE=0 in env: omit one of them" $where $p.hugepages2Mi) -}}
 {{- end -}}
 {{- if and $p.hugepages2Mi (not $limits.memory) (not $requests.memory) -}}
 {{- fail (printf "%s has hugepages2Mi and no memory: Kubernetes gives huge pages only to containers that ask for cpu or memory, too; set resources.requests.memory" $where) -}}
 {{- end -}}
 {{- if and (gt (int $p.slots) 0) (gt (int $p.gpus) 0) (gt (int $p.slots) (int $p.gpus)) -}}
-{{- fail (printf "%s has slots %d and gpus %d: a rank has a GPU of its own; leave slots out" $where (int $p.slots) (int $p.gpus)) -}}
+{{- fail (printf "%s has slots %d and gpus %d: every rank needs its own GPU; leave slots unset" $where (int $p.slots) (int $p.gpus)) -}}
 {{- end -}}
 {{- $places := list -}}
 {{- range tuple "size" "hostPath" "claim" -}}{{- if hasKey $p.workDir . -}}{{- if index $p.workDir . -}}{{- $places = append $places . -}}{{- end -}}{{- end -}}{{- end -}}
@@ -139,14 +139,14 @@
 {{- fail (printf "%s has both workDir.hostPath and workDir.claim: one of them is where the ranks' files are" $where) -}}
 {{- end -}}
 {{- if and (eq $p.kind "DaemonSet") (ne (int $p.replicas) 1) -}}
-{{- fail (printf "%s is a DaemonSet and has replicas %d: it has one worker on each node that matches; leave replicas out" $where (int $p.replicas)) -}}
+{{- fail (printf "%s is a DaemonSet and has replicas %d: it has one worker on each node that matches; leave replicas unset" $where (int $p.replicas)) -}}
 {{- end -}}
 {{- if and $p.switches $p.switchesFromNode -}}
-{{- fail (printf "%s has switches and switchesFromNode: the one says it for all nodes, the other has each node's labels say it; leave one of them out" $where) -}}
+{{- fail (printf "%s has switches and switchesFromNode: switches applies to all nodes, switchesFromNode reads each node's labels; omit one of them" $where) -}}
 {{- end -}}
 {{- range $p.env -}}
 {{- if hasPrefix "MUSTER_WORKER_" .name -}}
-{{- fail (printf "%s.env has %s: names that begin with MUSTER_WORKER_ are the chart's" $where .name) -}}
+{{- fail (printf "%s.env has %s: names that begin with MUSTER_WORKER_ are reserved for the chart" $where .name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -163,14 +163,14 @@
 {{- $path := clean (toString ($s.mountPath | default "")) -}}
 {{- range tuple "/var/lib/muster" "/dev/shm" "/etc/muster/ca" "/etc/muster/token" "/run/muster" -}}
 {{- if hasPrefix (printf "%s/" .) (printf "%s/" $path) -}}
-{{- fail (printf "storage.mountPath is %s, where workers have a folder of their own: give another one, /shared for instance" $s.mountPath) -}}
+{{- fail (printf "storage.mountPath is %s, a folder that the worker's pod uses itself: give another path, for example /shared" $s.mountPath) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $s.mountPath (hasPrefix (printf "%s/" (trimSuffix "/" $path)) (printf "%s/" (clean .Values.image.binDir))) -}}
-{{- fail (printf "storage.mountPath is %s, which would hide the programs in image.binDir (%s): give another one, /shared for instance" $s.mountPath .Values.image.binDir) -}}
+{{- fail (printf "storage.mountPath is %s, which would hide the programs in image.binDir (%s): give another path, for example /shared" $s.mountPath .Values.image.binDir) -}}
 {{- end -}}
 {{- if and $places (not $s.mountPath) -}}
-{{- fail (printf "storage has %s and no mountPath: say where workers see it, /shared for instance" (first $places)) -}}
+{{- fail (printf "storage has %s and no mountPath: set the mount point in workers, for example /shared" (first $places)) -}}
 {{- end -}}
 {{- if and $s.mountPath (not $places) -}}
 {{- fail (printf "storage.mountPath is %s and there is nothing to mount: give storage.claimName, storage.hostPath or storage.create.size" $s.mountPath) -}}

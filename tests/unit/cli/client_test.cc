@@ -69,7 +69,7 @@ class FakeCoordinator : public v1::Muster::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
+TEST(Client, ASubmissionWithALostAnswerIsRepeatedWithItsId) {
   FakeCoordinator coordinator;
   Client client({.address = coordinator.address()});
   int losses = 0;
@@ -87,7 +87,7 @@ TEST(Client, ASubmissionWhoseAnswerWasLostIsRepeatedWithItsId) {
 }
 
 // The address may never have had a coordinator.
-TEST(Client, WhereNobodyAnswersIsSaidWhileItTriesAgain) {
+TEST(Client, AnUnreachableAddressIsReportedDuringRetries) {
   Client client({.address = "127.0.0.1:1"});
   std::string said;
   const absl::Status status = with_reconnection(
@@ -101,7 +101,7 @@ TEST(Client, WhereNobodyAnswersIsSaidWhileItTriesAgain) {
             "no coordinator answers at 127.0.0.1:1 (Connection refused); trying again for 60 s");
 }
 
-TEST(Client, ASubmissionIsGivenUpWhenPatienceEnds) {
+TEST(Client, ASubmissionFailsAfterItsPatience) {
   FakeCoordinator coordinator;
   coordinator.stop();
   Client client({.address = coordinator.address()});
@@ -110,7 +110,7 @@ TEST(Client, ASubmissionIsGivenUpWhenPatienceEnds) {
   EXPECT_TRUE(absl::IsUnavailable(job.status())) << job.status();
 }
 
-TEST(Client, StopEndsCallsThatRunAndThoseThatBegin) {
+TEST(Client, StopCancelsRunningAndLaterCalls) {
   FakeCoordinator coordinator;
   Client client({.address = coordinator.address()});
   absl::Status said;

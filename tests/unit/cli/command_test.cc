@@ -41,7 +41,7 @@ Result muster(const std::string& arguments) { return shell(bin_dir() + "/muster 
 
 std::string base_yml() { return source_dir() + "/configs/base.yml"; }
 
-TEST(Commands, EachTeachesByExample) {
+TEST(Commands, EachHelpHasExamples) {
   CLI::App app("", "muster");
   Action action;
   declare_all(app, action, nullptr);
@@ -72,7 +72,7 @@ TEST(Commands, EachTeachesByExample) {
   }
 }
 
-TEST(Commands, HelpIsZeroAndMistakesAreTwo) {
+TEST(Commands, HelpExitsWithZeroAndErrorsWithTwo) {
   EXPECT_EQ(muster("--help").exit_code, 0);
   EXPECT_EQ(muster("run --help").exit_code, 0);
   EXPECT_EQ(muster("").exit_code, 2);
@@ -84,7 +84,7 @@ TEST(Commands, HelpIsZeroAndMistakesAreTwo) {
   EXPECT_THAT(option.output, HasSubstr("did you mean --ranks?"));
 }
 
-TEST(Commands, MistakesNameWhatIsRight) {
+TEST(Commands, ErrorsNameTheAllowedValues) {
   for (const char* job : {"abc", "99999999999999999999", "0"}) {
     const Result result = muster(std::string("status ") + job);
     EXPECT_EQ(result.exit_code, 2);
@@ -100,7 +100,7 @@ TEST(Commands, MistakesNameWhatIsRight) {
   EXPECT_THAT(check.output, Not(HasSubstr("muster-trainer")));
 }
 
-TEST(Commands, MistakesReadAsSentences) {
+TEST(Commands, ErrorsAreSentences) {
   const struct {
     const char* arguments;
     const char* says;
@@ -156,7 +156,7 @@ TEST(Commands, MistakesReadAsSentences) {
   }
 }
 
-TEST(Commands, AFolderThatIsNoTextIsNamed) {
+TEST(Commands, AWorkingDirectoryThatIsNotUtf8IsAnError) {
   const TempFolder folder;
   const std::string here = folder.file("d\xff");
   std::filesystem::create_directory(here);
@@ -169,7 +169,7 @@ TEST(Commands, AFolderThatIsNoTextIsNamed) {
   }
 }
 
-TEST(Commands, HelpSpeaksToPeople) {
+TEST(Commands, HelpIsGroupedAndReadable) {
   const std::string all = muster("--help").output;
   EXPECT_THAT(all, AllOf(HasSubstr("muster [options] COMMAND"), HasSubstr("On this machine:")));
   EXPECT_EQ(muster("help").output, all);
@@ -189,7 +189,7 @@ TEST(Commands, Version) {
   EXPECT_TRUE(nlohmann::json::parse(muster("version --json").output).contains("version"));
 }
 
-TEST(Commands, ConfigShowSaysWhereValuesComeFrom) {
+TEST(Commands, ConfigShowHasTheOriginOfValues) {
   const Result shown =
       muster("config show " + base_yml() + " model_name=llama2-tiny steps=7 --ranks 2");
   EXPECT_EQ(shown.exit_code, 0) << shown.output;
@@ -220,14 +220,14 @@ TEST(Commands, PastedLinesAmongOwnOptions) {
   }
 }
 
-TEST(Commands, VariablesThatNothingReadsAreOneWarning) {
+TEST(Commands, VariablesWithoutEffectAreOneWarning) {
   const Result shown = muster("config show XLA_FLAGS=a python3 MaxText/train.py " + base_yml());
   EXPECT_EQ(shown.exit_code, 0);
   EXPECT_THAT(shown.output, HasSubstr("warning: XLA_FLAGS has no effect: there is no XLA here"));
 }
 
 // A base.yml in the working directory is only used if it is named.
-TEST(Commands, TheShippedBaseIsNotThatOfTheWorkingDirectory) {
+TEST(Commands, TheShippedBaseHasPrecedenceOverTheWorkingDirectory) {
   const TempFolder folder;
   std::filesystem::create_directory(folder.file("configs"));
   write_file(folder.file("configs/base.yml"), "not_a_key: 1\n");
@@ -262,7 +262,7 @@ TEST(Commands, BashCompletes) {
   EXPECT_THAT(output, HasSubstr("per_device_batch_size="));
 }
 
-TEST(Commands, NoCoordinatorIsOneSentence) {
+TEST(Commands, AMissingCoordinatorIsOneSentence) {
   const Result result = muster("list --coordinator 127.0.0.1:1");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.output,

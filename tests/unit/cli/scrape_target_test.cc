@@ -13,7 +13,7 @@
 namespace muster::cli {
 namespace {
 
-TEST(ScrapeTarget, IsThereForEverybodyAsLongAsItsOwner) {
+TEST(ScrapeTarget, IsReadableByAllWhileItsOwnerExists) {
   const TempFolder folder;
   const std::string path = folder.file("worker-node1.json");
   {
@@ -30,7 +30,7 @@ TEST(ScrapeTarget, IsThereForEverybodyAsLongAsItsOwner) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(ScrapeTarget, LeavesWhatTheNextTurnHasWritten) {
+TEST(ScrapeTarget, KeepsAFileOfTheNextAllocation) {
   const TempFolder folder;
   const std::string path = folder.file("coordinator.json");
   {
@@ -44,7 +44,7 @@ TEST(ScrapeTarget, LeavesWhatTheNextTurnHasWritten) {
   EXPECT_FALSE(ScrapeTarget(folder.file("missing/a.json"), {}).write("h", 1).ok());
 }
 
-TEST(ScrapeFile, SaysWhichJobItIsOf) {
+TEST(ScrapeFile, NamesItsJob) {
   const ScrapeOwner task{"my-test", "12_3"};
   EXPECT_EQ(task.coordinator_file(), "my-test-12_3-coordinator.json");
   EXPECT_EQ(task.worker_file("node-1"), "my-test-12_3-worker-node-1.json");
@@ -57,7 +57,7 @@ TEST(ScrapeFile, SaysWhichJobItIsOf) {
     EXPECT_EQ(job_of_scrape_file(name, "test"), "") << name;
 }
 
-TEST(ScrapeFile, GoesWithTheNextCommandWhenItsJobIsOver) {
+TEST(ScrapeFile, IsRemovedByTheNextCommandAfterItsJob) {
   const TempFolder folder;
   const ScrapeOwner self{"test", "12"};
   const std::string runs = ScrapeOwner{"test", "7_1"}.worker_file("node1"),

@@ -151,8 +151,8 @@ TEST_F(ProgressPageTest, AReaderReturnsTheWrittenValues) {
 
 TEST_F(ProgressPageTest, CollectivesKeepTheLatestAndCompleteInAnyOrder) {
   const auto writer = ProgressWriter::anonymous(kIdentity);
-  const int group =
-      writer->add_group("a-name-that-is-longer-than-all-axes-of-a-mesh-and-a-lane-together", 0, 0);
+  const int group = writer->add_group(
+      "a-name-that-is-longer-than-all-axes-of-a-mesh-and-a-channel-together", 0, 0);
   const int other = writer->add_group("other", 0, 0);
   for (int i = 0; i < 3 * kProgressRingLength; ++i) {
     writer->begin_collective(group, CollectiveKind::kAllGather, "n", 8, 0, instant_from_ns(i));

@@ -43,8 +43,8 @@ TEST(GroupEvidence, HasTheLaneOfTheTrainersNames) {
     EXPECT_EQ(lane_of(none), 0) << none;
 }
 
-// A lane from 6 on counts as background, so a foreign group with one would not be watched for hangs.
-TEST(GroupEvidence, ForeignNamesHaveNoLane) {
+// Channels from 6 on count as background: a foreign group with one would hide hangs.
+TEST(GroupEvidence, ForeignNamesHaveNoChannel) {
   for (const char* name : {"x#7",
                            "#7",
                            "my group#7",

@@ -232,7 +232,7 @@ TEST(StackTree, RefusesInvalidTrees) {
   EXPECT_EQ(refusal([](auto& p) { p.symbols.resize(3); }),
             "a stack tree has 3 symbols, more than 2");
   EXPECT_EQ(refusal([](auto& p) { p.dropped = -1; }),
-            "a stack tree says that -1 stacks were dropped");
+            "a stack tree claims that -1 stacks were dropped");
   EXPECT_EQ(refusal([](auto& p) { p.nodes.resize(kStackTreeNodesMax + 1); }),
             "a stack tree has 65537 nodes, more than 65536");
   EXPECT_EQ(refusal([](auto& p) { p.modules.resize(kStackTreeModulesMax + 1); }),

@@ -33,12 +33,12 @@ class FlakyStorage final : public Storage {
   absl::StatusOr<v1::Incident> incident(IncidentId) override {
     return absl::NotFoundError("there is none");
   }
-  absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override { return told; }
+  absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override { return stored; }
 
   std::atomic<bool> fail{false};
   std::atomic<int> full{0};  // number of failures
   std::atomic<int> commits{0};
-  std::vector<v1::Incident> told;
+  std::vector<v1::Incident> stored;
 };
 
 class CoreLoopTest : public testing::Test {
@@ -102,8 +102,8 @@ TEST_F(CoreLoopTest, StopsWhileTheDiskIsFull) {
 TEST(CoreLoop, ShowsTheIncidentsOfTheEarlierRun) {
   TempFolder folder;
   FlakyStorage storage;
-  storage.told.push_back(incident_summary_to_proto(full_incident(4, JobId(1))));
-  storage.told.emplace_back().set_kind("of a later version");
+  storage.stored.push_back(incident_summary_to_proto(full_incident(4, JobId(1))));
+  storage.stored.emplace_back().set_kind("of a later version");
   LogStore logs{folder.path(), 1000};
   Metrics metrics{Epoch(2)};
   DurableState state;

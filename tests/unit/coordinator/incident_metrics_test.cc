@@ -67,7 +67,7 @@ TEST_F(MetricsTest, WhenAllJobsFailTheNewestIncidentsAreShown) {
 }
 
 TEST_F(MetricsTest, IncidentsOfAnEarlierRunAreShownButNotCounted) {
-  const std::string told = "muster_job_incident_timestamp_seconds{incident=\"";
+  const std::string prefix = "muster_job_incident_timestamp_seconds{incident=\"";
   const auto decided = [](uint64_t id, int64_t seconds) {
     Incident incident = full_incident(id, JobId(1));
     incident.moments = {{1'000'000'000, "last progress"}, {9'000'000'000, "caught up"}};
@@ -85,9 +85,9 @@ TEST_F(MetricsTest, IncidentsOfAnEarlierRunAreShownButNotCounted) {
   metrics_.restore_incident(core_, full_incident(14, JobId(99)));
   const std::string now = page();
   EXPECT_EQ(incidents_on(now), 2U) << "the newest of each kind, of jobs that are known";
-  EXPECT_THAT(now, HasSubstr(told + "12\",job_id=\"1\",kind=\"hang\",name=\"llama\",rank=\"1\","
+  EXPECT_THAT(now, HasSubstr(prefix + "12\",job_id=\"1\",kind=\"hang\",name=\"llama\",rank=\"1\","
                                     "worker=\"node0\"} 4\n"));
-  EXPECT_THAT(now, HasSubstr(told + "13\",job_id=\"1\",kind=\"slow_rank\",name=\"llama\","
+  EXPECT_THAT(now, HasSubstr(prefix + "13\",job_id=\"1\",kind=\"slow_rank\",name=\"llama\","
                                     "rank=\"1\",worker=\"node0\"} 6\n"));
   EXPECT_THAT(now, HasSubstr("muster_fleet_incidents_total{kind=\"hang\"} 0\n"));
 }

@@ -44,7 +44,7 @@ TEST_F(LogTimesTest, TakeNoMoreThanTheirPart) {
   const Times times = from(0, 1'000'000);
   EXPECT_LE(times.size(), kLogTimesFree + kBytes / kLogBytesPerTime);
   EXPECT_GE(times.size(), kBytes / kLogBytesPerTime);
-  EXPECT_EQ(times[1000], (LogTime{10'000, 10'000})) << "short logs are told exactly";
+  EXPECT_EQ(times[1000], (LogTime{10'000, 10'000})) << "short logs are timed exactly";
   EXPECT_GT(times.back().offset, kBytes - 2 * kLogBytesPerTime);
 }
 

@@ -236,7 +236,7 @@ TEST_F(StorageTest, NamesTheRecordThatCannotBeRead) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the record of job 5"));
 }
 
-// Of five open incidents, three records are damaged in the file: a summary, a record, and a record
+// Three records of five open incidents are damaged in the file: a summary, a record, and a record
 // of an unknown kind.
 TEST_F(StorageTest, UnreadableIncidentsDoNotPreventTheStart) {
   auto storage = open_sqlite_storage(path_);

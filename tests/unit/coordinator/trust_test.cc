@@ -170,7 +170,7 @@ TEST_F(TrustTest, ListenersBeyondLoopbackRequireAuthentication) {
   options_.trust = {};
   EXPECT_THAT(refusal(), HasSubstr("no transport security; give --tls-cert"));
   options_.trust = {.tls_cert = folder_.file("crt"), .tls_key = folder_.file("key")};
-  EXPECT_THAT(refusal(), HasSubstr("nobody has to say who he is; give --token-dir"));
+  EXPECT_THAT(refusal(), HasSubstr("callers need no credentials; give --token-dir"));
   options_.trust.token_dir = folder_.file("tokens");
   start();
   EXPECT_TRUE(list(with(kViewerToken)).ok());

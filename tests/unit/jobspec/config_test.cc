@@ -35,7 +35,7 @@ TEST_F(ConfigTest, UnknownKeyNamesTheNearest) {
       AllOf(HasSubstr("per_devce_batch_size"), HasSubstr("did you mean per_device_batch_size?")));
 }
 
-TEST_F(ConfigTest, WordsThatAreNoOverride) {
+TEST_F(ConfigTest, InvalidOverrides) {
   EXPECT_THAT(error_of(load({"steps"})), AllOf(HasSubstr("steps"), HasSubstr("key=value")));
   EXPECT_FALSE(load({"=5"}).ok());
   EXPECT_FALSE(load({""}).ok());
@@ -64,7 +64,7 @@ TEST_F(ConfigTest, EnvironmentErrors) {
               AllOf(HasSubstr("steps is set twice"), HasSubstr("M_STEPS")));
 }
 
-TEST_F(ConfigTest, VariablesOfKeysAreInCapitals) {
+TEST_F(ConfigTest, VariablesOfKeysAreUpperCase) {
   EXPECT_THAT(error_of(load({}, {{"M_steps", "9"}})),
               AllOf(HasSubstr("M_steps"), HasSubstr("capitals: M_STEPS")));
 }
@@ -120,12 +120,12 @@ TEST_F(ConfigTest, InheritanceInAChain) {
   EXPECT_EQ(config->settings.at("learning_rate").value, 3e-3);
 }
 
-TEST_F(ConfigTest, InheritanceInACircle) {
+TEST_F(ConfigTest, InheritanceCycle) {
   write("a.yml", "base_config: b.yml\n");
   EXPECT_THAT(error_of(load({}, {}, write("b.yml", "base_config: a.yml\n"))), HasSubstr("circle"));
 }
 
-TEST_F(ConfigTest, AnEmptyPathIsRefused) {
+TEST_F(ConfigTest, AnEmptyPathIsRejected) {
   EXPECT_THAT(error_of(load({}, {}, "")), HasSubstr("the path of the config is empty"));
 }
 
@@ -222,14 +222,14 @@ TEST_F(ConfigTest, UnknownModels) {
   EXPECT_THAT(error_of(load({"model_name=../base"})), HasSubstr("no such model"));
 }
 
-TEST_F(ConfigTest, ACopyWithoutModelsSaysWhereTheyAre) {
+TEST_F(ConfigTest, ACopyWithoutModelsNamesTheirFolder) {
   std::filesystem::copy(shipped(), folder_ / "base.yml");
   EXPECT_THAT(
       error_of(load({"model_name=llama2-tiny"}, {}, folder_ / "base.yml")),
       AllOf(HasSubstr("no models in " + temp_.file("models")), HasSubstr("base_config: base.yml")));
 }
 
-TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {
+TEST_F(ConfigTest, RestrictedValuesNameTheAllowedOnes) {
   EXPECT_THAT(error_of(load({"weight_dtype=bfloat16"})), HasSubstr("set weight_dtype=float32"));
   EXPECT_THAT(error_of(load({"hardware=tpu"})),
               HasSubstr("set hardware=cpu or hardware=gpu or hardware=auto"));
@@ -237,7 +237,7 @@ TEST_F(ConfigTest, RestrictedValuesSayWhatWorks) {
   EXPECT_THAT(error_of(load({"mlp_activations=['tanh']"})), HasSubstr("SwiGLU"));
 }
 
-TEST_F(ConfigTest, KeysWithoutEffectWarnOnceAndSayWhy) {
+TEST_F(ConfigTest, KeysWithoutEffectWarnOnceWithTheReason) {
   const auto config =
       load({"scan_layers=false", "use_iota_embed=true", "enable_multi_tier_checkpointing=true"});
   ASSERT_TRUE(config.ok()) << config.status();

@@ -54,7 +54,7 @@ TEST_F(DataKeys, PackingAndTheExampleBatch) {
   EXPECT_TRUE(on_shards({"reuse_example_batch=1"})->train.reuse_example_batch);
 }
 
-TEST_F(DataKeys, AnEvaluationHasTrainingsBatchUnlessItIsGivenItsOwn) {
+TEST_F(DataKeys, EvaluationUsesTheTrainingBatchByDefault) {
   const auto job = on_shards({"eval_interval=50", "eval_holdout_fraction=0.01", "eval_steps=7",
                               "per_device_batch_size=3", "target_eval_loss=2.5"});
   ASSERT_TRUE(job.ok()) << job.status();
@@ -71,7 +71,7 @@ TEST_F(DataKeys, AnEvaluationHasTrainingsBatchUnlessItIsGivenItsOwn) {
   EXPECT_EQ(other->train.eval.dataset_path, "/somewhere/held");
 }
 
-TEST_F(DataKeys, WhatCannotBeEvaluatedIsSaid) {
+TEST_F(DataKeys, ImpossibleEvaluationsAreReported) {
   // As pasted from MaxText, whose split does not exist here.
   const auto job = on_shards({"eval_interval=50"});
   ASSERT_TRUE(job.ok()) << job.status();

@@ -30,7 +30,7 @@ constexpr char kPile[] = R"(python3 -u -m paxml.main
     --multiprocess_gpu
     --alsologtostderr)";
 
-TEST_F(DialectTest, PaxsPile) {
+TEST_F(DialectTest, PaxOnThePile) {
   const auto job = pasted(kPile, 0);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.model.name, "Pile126M");
@@ -45,7 +45,7 @@ TEST_F(DialectTest, PaxsPile) {
   EXPECT_THAT(job->warnings, Contains(HasSubstr("--multiprocess_gpu=true has no effect")));
 }
 
-TEST_F(DialectTest, PaxsScriptVariables) {
+TEST_F(DialectTest, PaxScriptVariables) {
   const auto job = pasted(
       "CONFIG=Synthetic126M PREC=float32 ENABLE_TE=1 ENABLE_FP8=0 "
       "LOG_DIR_LOCAL=logs PERCORE_BATCH_SIZE=2 steps=3");
@@ -64,7 +64,7 @@ TEST_F(DialectTest, PaxsScriptVariables) {
               HasSubstr("unknown flag PRECISION"));
 }
 
-TEST_F(DialectTest, PaxMaySayHowManyGroupsRoute) {
+TEST_F(DialectTest, PaxMaySetTheRoutingGroups) {
   const auto job = pasted("--fdl_config=configs.GLaM126M64E --fdl.NUM_GROUPS=2");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.model.experts.num_groups, 2);
@@ -159,7 +159,7 @@ TEST_F(DialectTest, MeshesAsPythonWritesThem) {
   EXPECT_EQ(job->spec.nodes(), 1);
 }
 
-TEST_F(DialectTest, PaxsGlam) {
+TEST_F(DialectTest, PaxGlam) {
   const auto job = pasted("CONFIG=GLaM126M64E --fdl.PERCORE_BATCH_SIZE=2 --fdl.NUM_HEADS=6");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->train.model.name, "GLaM126M64E");
@@ -186,7 +186,7 @@ TEST_F(DialectTest, OriginsNameTheFlag) {
   EXPECT_FALSE(load_config({shipped(), translation->settings, {}, {{"M_STEPS", "3"}}}).ok());
 }
 
-TEST_F(DialectTest, PaxsOptimizerAndSchedule) {
+TEST_F(DialectTest, PaxOptimizerAndSchedule) {
   const auto job = pasted(
       "CONFIG=GPT126M --fdl.LEARNING_RATE=1e-4 --fdl.LR_SCHEDULE=linear_rampup_cosine_decay "
       "--fdl.LR_COS_WARMUP=10 --fdl.LR_COS_DECAY_START=20 --fdl.LR_COS_DECAY_END=400 "
@@ -212,7 +212,7 @@ TEST_F(DialectTest, PaxsOptimizerAndSchedule) {
   EXPECT_THAT(job->warnings, ::testing::IsEmpty());
 }
 
-TEST_F(DialectTest, PaxsOtherSchedules) {
+TEST_F(DialectTest, PaxOtherSchedules) {
   const auto constant =
       pasted("CONFIG=LLaMA7B --fdl.LR_COS_WARMUP=50 --fdl.LR_SCHEDULE=\"constant\"");
   ASSERT_TRUE(constant.ok()) << constant.status();
@@ -298,7 +298,7 @@ constexpr char kFuji[] = R"(python3 -m axlearn.common.launch_trainer_main
         --data_dir=gs://axlearn-public/tensorflow_datasets
         --jax_backend=gpu)";
 
-TEST_F(DialectTest, AxlearnsExample) {
+TEST_F(DialectTest, AxlearnExample) {
   EXPECT_THAT(error_of(pasted(kFuji)),
               AllOf(HasSubstr("--data_dir=gs://"), HasSubstr("remote storage")));
   std::string text = kFuji;
@@ -319,7 +319,7 @@ TEST_F(DialectTest, AxlearnsExample) {
   EXPECT_EQ(job->train.hardware, trainer::Hardware::kGpu);
 }
 
-TEST_F(DialectTest, AxlearnsSmallest) {
+TEST_F(DialectTest, AxlearnSmallestModel) {
   const auto job = pasted(
       "--module text.gpt.c4_trainer --config fuji-test --trainer_dir out/ --data_dir=FAKE "
       "--jax_backend=cpu --mesh_selector=gpu-p5.48xlarge-256 --trainer_prng_seed=5 "
@@ -347,7 +347,7 @@ TEST_F(DialectTest, AxlearnErrorsNameTheFlag) {
   EXPECT_THAT(error_of(pasted("--config=fuji-test --trainer_dir")), HasSubstr("=VALUE"));
 }
 
-TEST_F(DialectTest, NamesAreSuggestedWhateverTheirCapitals) {
+TEST_F(DialectTest, SuggestionsIgnoreCase) {
   EXPECT_THAT(error_of(pasted("CONFIG=gpt126m")), HasSubstr("did you mean GPT126M?"));
   EXPECT_THAT(error_of(pasted("CONFIG=GPT126M STEPS=5")), HasSubstr("did you mean steps?"));
   EXPECT_THAT(error_of(resolve({"STEPS=5"})), HasSubstr("did you mean steps?"));

@@ -24,7 +24,7 @@ class Explain : public ConfigFiles {
   }
 };
 
-TEST_F(Explain, EachValueSaysWhereItIsFrom) {
+TEST_F(Explain, EachValueHasItsOrigin) {
   const auto shown = rows({"model_name=gemma-2b", "steps=9"});
   EXPECT_EQ(shown.at("steps").origin, "command line");
   EXPECT_TRUE(shown.at("steps").is_changed);
@@ -35,7 +35,7 @@ TEST_F(Explain, EachValueSaysWhereItIsFrom) {
   EXPECT_EQ(shown.at("head_dim").topic, "Model");
 }
 
-TEST_F(Explain, WhatResolvingFillsInIsDerived) {
+TEST_F(Explain, FilledInValuesAreDerived) {
   const auto shown = rows({"model_name=fuji-test", "learning_rate_schedule_steps=-1", "steps=5"});
   const ExplainedKey& schedule = shown.at("learning_rate_schedule_steps");
   EXPECT_EQ(schedule.value, 5);
@@ -49,7 +49,7 @@ TEST_F(Explain, WhatResolvingFillsInIsDerived) {
   EXPECT_THAT(shown.at("max_num_checkpoints_to_keep").origin, HasSubstr("fuji.yml:"));
 }
 
-TEST_F(Explain, WhatIsFilledInOtherwiseIsChanged) {
+TEST_F(Explain, ValuesThatResolvingChangesAreMarked) {
   const auto shown = rows({"model_name=fuji-test"});
   EXPECT_TRUE(shown.at("per_device_batch_size").is_changed);
   // A filled-in default is not a change.
@@ -58,7 +58,7 @@ TEST_F(Explain, WhatIsFilledInOtherwiseIsChanged) {
   EXPECT_FALSE(rows({}).at("position_type").is_changed);
 }
 
-TEST_F(Explain, RopeScalingThatIsNotUsedIsShownAsItIsSaid) {
+TEST_F(Explain, UnusedRopeScalingIsShownAsWritten) {
   EXPECT_EQ(rows({}).at("rope_scaling_factor").value, 8);
   EXPECT_THAT(rows({}).at("rope_scaling_factor").origin, HasSubstr("base.yml:"));
 }

@@ -35,7 +35,7 @@ TEST_F(LauncherTest, Launchers) {
   }
 }
 
-TEST_F(LauncherTest, ScriptsAndLaunchersSayWhatToPaste) {
+TEST_F(LauncherTest, ScriptsAndLaunchersHaveAHint) {
   for (const char* text : {"bash run_pile.sh", "CONFIG=GPT5B ./run_pile.sh", "export CONFIG=GPT5B",
                            "/usr/bin/srun python3 MaxText/train.py", "sbatch x", "docker run x"}) {
     std::vector<std::string> other = words(text);
@@ -53,7 +53,7 @@ TEST_F(LauncherTest, AFlagWinsOverAVariableWhereverTheyStand) {
   }
 }
 
-TEST_F(LauncherTest, VariablesOfOtherCompilersAreOneWarning) {
+TEST_F(LauncherTest, VariablesOfXlaAreOneWarning) {
   for (const char* text : {"CONFIG=GPT126M XLA_FLAGS=--xla_a=b", "CONFIG=GPT126M NVTE_FUSED_ATTN=1",
                            "LIBTPU_INIT_ARGS=--x --config=fuji-test"}) {
     const auto job = pasted(text);

@@ -107,7 +107,7 @@ class MemoryPage : public ConfigFiles {
   }
 };
 
-TEST_F(MemoryPage, HasThePlansNumbers) {
+TEST_F(MemoryPage, MatchesThePlans) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"model_name=llama2-7b", "max_target_length=4096"},
         {"model_name=gpt3-6b", "max_target_length=1024"},

@@ -63,7 +63,7 @@ class MeshKeys : public ConfigFiles {
 
 const Keys kTiny = {"model_name=llama2-tiny", "steps=1"};
 
-TEST_F(MeshKeys, WhatIsProposedTakesTheModel) {
+TEST_F(MeshKeys, ProposedMeshesFitTheModel) {
   expect_proposals(kTiny, {"ici_tensor_parallelism=3"}, "base_num_query_heads is 8", 6);
   expect_proposals(kTiny, {"ici_sequence_parallelism=16"}, "it shares out heads", 16);
   expect_proposals(kTiny, {"ici_context_parallelism=3"}, "max_target_length is 256", 6);
@@ -73,7 +73,7 @@ TEST_F(MeshKeys, WhatIsProposedTakesTheModel) {
                    2);
 }
 
-TEST_F(MeshKeys, WhatIsProposedHasAsManyRanks) {
+TEST_F(MeshKeys, ProposedMeshesHaveAsManyRanks) {
   expect_proposals(kTiny, {"ici_fsdp_parallelism=2", "ici_tensor_parallelism=3"},
                    "the degrees multiply to 6 but there are 8 ranks per node", 8);
   expect_proposals(kTiny, {"ici_fsdp_parallelism=-1", "ici_tensor_parallelism=3"},
@@ -84,7 +84,7 @@ TEST_F(MeshKeys, WhatIsProposedHasAsManyRanks) {
 }
 
 // On the proposed meshes sequences are whole, and so are micro-batches and groups of experts.
-TEST_F(MeshKeys, WhatIsProposedTakesTheBatch) {
+TEST_F(MeshKeys, ProposedMeshesFitTheBatch) {
   expect_proposals(kTiny + Keys{"per_device_batch_size=0.25"}, {"ici_tensor_parallelism=16"},
                    "base_num_query_heads is 8", 16);
   expect_proposals(kTiny + Keys{"per_device_batch_size=0.5"}, {"ici_fsdp_parallelism=4"},
@@ -102,13 +102,13 @@ TEST_F(MeshKeys, WhatIsProposedTakesTheBatch) {
                    {"ici_expert_parallelism=3"}, "num_experts is 4", 6);
 }
 
-TEST_F(MeshKeys, WhatIsProposedTakesTheQuantization) {
+TEST_F(MeshKeys, ProposedMeshesFitTheQuantization) {
   expect_proposals(kTiny + Keys{"quantization=fp8"}, {"ici_tensor_parallelism=8"},
                    "set quantization= or", 8);
 }
 
 // An error that no mesh of as many ranks can fix is not attributed to the mesh.
-TEST_F(MeshKeys, NothingIsProposedForOtherMistakes) {
+TEST_F(MeshKeys, NoMeshIsProposedForOtherErrors) {
   for (const Keys& mistake : {Keys{"learning_rate=-1"}, Keys{"per_device_batch_size=0.3"}}) {
     EXPECT_THAT(error_of(resolve(kTiny + mistake, launch(1, 8))),
                 AllOf(HasSubstr(mistake.front().substr(0, 8)), Not(HasSubstr(kProposal))));

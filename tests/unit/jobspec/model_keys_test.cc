@@ -62,7 +62,7 @@ TEST_F(ModelKeys, Gpt3) {
   EXPECT_EQ(gpt.logits_scale, 1);
 }
 
-TEST_F(ModelKeys, PaxAndAxlearnTurnNeighbours) {
+TEST_F(ModelKeys, PaxAndAxlearnUseInterleavedRope) {
   for (const char* name : {"model_name=LLaMA7B", "model_name=fuji-7B-v2"}) {
     EXPECT_EQ(model({name}).position_type, PositionType::kRopeInterleaved) << name;
   }
@@ -270,7 +270,7 @@ TEST_F(ModelKeys, RelativePositions) {
               Contains("relative_position_buckets has no effect: position_type is not relative"));
 }
 
-TEST_F(ModelKeys, ExpertsThatContradictThemselvesAreRefused) {
+TEST_F(ModelKeys, ContradictoryExpertsAreRejected) {
   EXPECT_THAT(error_of(resolve({"num_experts=4", "num_experts_per_tok=5"})),
               AllOf(HasSubstr("num_experts_per_tok is 5"), HasSubstr("num_experts (4)")));
   EXPECT_THAT(error_of(resolve({"num_experts=0"})), HasSubstr("num_experts is 0"));
@@ -291,7 +291,7 @@ TEST_F(ModelKeys, ExpertsThatContradictThemselvesAreRefused) {
 }
 
 // A group belongs to one rank and one micro-batch.
-TEST_F(ModelKeys, GroupsThatAMeshWouldCutAreRefused) {
+TEST_F(ModelKeys, GroupsCutByTheMeshAreRejected) {
   const auto problem = [&](std::vector<std::string> keys) {
     keys.insert(keys.end(), {"num_experts=4", "num_experts_per_tok=2", "router_style=pax",
                              "per_device_batch_size=2", "max_target_length=12"});
@@ -313,7 +313,7 @@ TEST_F(ModelKeys, GroupsThatAMeshWouldCutAreRefused) {
               AllOf(HasSubstr("ici_expert_parallelism is 2"), HasSubstr("no experts")));
 }
 
-TEST_F(ModelKeys, WhatStillCannotRunIsRefused) {
+TEST_F(ModelKeys, UnsupportedModelsAreRejected) {
   for (const char* text :
        {"decoder_block=deepseek", "decoder_block=gemma2", "router_style=switch", "rope_type=yarn",
         "attention_type=mla", "position_type=alibi", "rope_linear_scaling_factor=8"}) {
@@ -335,7 +335,7 @@ TEST_F(ModelKeys, AModelsNameFixesItsArchitecture) {
           .ok());
 }
 
-TEST_F(ModelKeys, WhatAModelsFileDoesNotSayIsFree) {
+TEST_F(ModelKeys, KeysOutsideTheModelsFileAreFree) {
   const ModelConfig mistral =
       model({"model_name=mistral-7b", "attention_type=local_sliding", "sliding_window_size=4096"});
   EXPECT_EQ(mistral.sliding_window_size, 4096);

@@ -61,7 +61,7 @@ TEST_F(OptimizerKeys, AWarmUpInSteps) {
   EXPECT_THAT(error_of(resolve({"learning_rate_warmup_steps=-2"})), HasSubstr("or -1"));
 }
 
-TEST_F(OptimizerKeys, PaxsDecayFollowsTheWarmUp) {
+TEST_F(OptimizerKeys, PaxDecayFollowsTheWarmUp) {
   const OptimizerConfig plain = optimizer_of(
       {"lr_schedule_type=linear_rampup_cosine_decay", "learning_rate_warmup_steps=7", "steps=50"});
   EXPECT_EQ(plain.decay_start, 8);
@@ -75,7 +75,7 @@ TEST_F(OptimizerKeys, PaxsDecayFollowsTheWarmUp) {
               HasSubstr("learning_rate_final_fraction is 0"));
 }
 
-TEST_F(OptimizerKeys, APresetsDecayGivesWayToTheWarmUp) {
+TEST_F(OptimizerKeys, TheWarmUpOverridesAPresetsDecay) {
   const OptimizerConfig share =
       optimizer_of({"model_name=GPT126M", "steps=100000", "warmup_steps_fraction=0.1"});
   EXPECT_EQ(share.warmup_steps, 10'000);
@@ -98,7 +98,7 @@ TEST_F(OptimizerKeys, APresetsDecayGivesWayToTheWarmUp) {
   EXPECT_EQ(all.decay_end, 10);
 }
 
-TEST_F(OptimizerKeys, TheFirstMomentMayBeKeptInHalf) {
+TEST_F(OptimizerKeys, TheFirstMomentMayBeBfloat16) {
   EXPECT_EQ(optimizer_of({"mu_dtype="}).mu_dtype, trainer::ComputeType::kFloat32);
   const std::vector<std::string> half = {"mu_dtype=bfloat16", "mu_stochastic_rounding=true"};
   EXPECT_EQ(optimizer_of(half).mu_dtype, trainer::ComputeType::kBfloat16);
@@ -111,7 +111,7 @@ TEST_F(OptimizerKeys, TheFirstMomentMayBeKeptInHalf) {
               Contains("mu_dtype has no effect: opt_type is sgd"));
 }
 
-TEST_F(OptimizerKeys, AWarmUpThatARunDoesNotEnd) {
+TEST_F(OptimizerKeys, AWarmUpLongerThanTheRun) {
   EXPECT_THAT(warnings_of({"learning_rate_warmup_steps=11", "steps=10"}),
               Contains(AllOf(HasSubstr("warm-up of 11 steps"), HasSubstr("steps=10"),
                              HasSubstr("learning_rate_warmup_steps=0"))));
@@ -161,7 +161,7 @@ TEST_F(OptimizerKeys, KeysThatTheOptimizerDoesNotRead) {
   EXPECT_THAT(warnings_of({"model_name=LLaMA7B", "opt_type=adamw"}), IsEmpty());
 }
 
-TEST_F(OptimizerKeys, WhatIsDoneWithAStepThatIsNotFinite) {
+TEST_F(OptimizerKeys, NotFinitePolicy) {
   using trainer::NotFinitePolicy;
   const auto policy_of = [](const std::vector<std::string>& overrides) {
     const auto job = resolve(overrides);

@@ -46,7 +46,7 @@ class ParallelismPage : public ConfigFiles {
   }
 };
 
-TEST_F(ParallelismPage, HasThePlansNumbers) {
+TEST_F(ParallelismPage, MatchesThePlans) {
   std::string table =
       "| model | mesh | parameters | gradients | optimizer | activations | gathered | workspace | "
       "all |\n|---|---|---|---|---|---|---|---|---|\n";

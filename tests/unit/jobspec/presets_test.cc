@@ -95,7 +95,7 @@ TEST_F(Presets, AreAllInTheTable) {
   }
 }
 
-TEST_F(Presets, FilesSayTheirParameters) {
+TEST_F(Presets, FilesStateTheirParameters) {
   for (const Row& row : kRows) {
     const std::string digits = with_commas(row.parameters);
     const auto path = folder() / (std::string(row.name) + ".yml");
@@ -159,7 +159,7 @@ TEST_F(Presets, FujiNamesWithFp8HaveAxlearnsScaling) {
   EXPECT_FALSE(resolve({"model_name=fuji-7B-v2"})->train.model.quantization.enabled());
 }
 
-TEST_F(Presets, NamesThatCannotBeRunSayWhy) {
+TEST_F(Presets, UnsupportedNamesHaveAReason) {
   EXPECT_THAT(error_of(resolve({"model_name=LambadaGLaM126M64E"})), HasSubstr("evaluates"));
   EXPECT_THAT(error_of(resolve({"model_name=fuji-70B-v2-single-host"})), HasSubstr("7B and 8B"));
   EXPECT_THAT(error_of(resolve({"model_name=fuji-7B-v4"})),
@@ -222,7 +222,7 @@ TEST_F(Presets, RunSettingsAreDefaults) {
   EXPECT_EQ(resolve({"model_name=Synthetic5B"})->train.optimizer.learning_rate, 1.6e-4);
 }
 
-TEST_F(Presets, WhatPaxTrainsOnThePileSaysWhereItsDataIs) {
+TEST_F(Presets, PilePresetsNameTheirData) {
   const auto of_pile = Contains(HasSubstr("Pax reads the Pile by TFDS"));
   for (const char* name : {"Pile126M", "GPT5B", "Pile5B", "GPT175B", "Pile175B", "PileGLaM64B64E"})
     EXPECT_THAT(resolve({std::string("model_name=") + name})->warnings, of_pile) << name;
@@ -230,14 +230,14 @@ TEST_F(Presets, WhatPaxTrainsOnThePileSaysWhereItsDataIs) {
     EXPECT_THAT(resolve({std::string("model_name=") + name})->warnings, Not(of_pile)) << name;
 }
 
-TEST_F(Presets, ASentenceThatAKeyMakesUntrueIsNotSaid) {
+TEST_F(Presets, AnInapplicableLeftOutSentenceIsOmitted) {
   const auto of_decay = Contains(HasSubstr("AXLearn's weight decay"));
   EXPECT_THAT(resolve({"model_name=fuji-test"})->warnings, of_decay);
   EXPECT_THAT(resolve({"model_name=fuji-test", "weight_decay_times_learning_rate=false"})->warnings,
               Not(of_decay));
 }
 
-TEST_F(Presets, WhatFollowsNamesKeys) {
+TEST_F(Presets, FollowsNamesKnownKeys) {
   const std::string base = write("base.yml", "");
   write("models/a.yml", "follows: {head_dim: no_such_key}\n");
   EXPECT_THAT(error_of(load({"model_name=a"}, {}, base)), HasSubstr("follows: head_dim"));
@@ -268,7 +268,7 @@ TEST_F(Presets, ModelFilesBuildOnOthers) {
   EXPECT_THAT(config->warnings, ::testing::ElementsAre("model bird: no wings"));
 }
 
-TEST_F(Presets, ModelFilesInACircle) {
+TEST_F(Presets, ModelFileCycle) {
   write("base.yml", "");
   write("models/a.yml", "base_config: b.yml\n");
   write("models/b.yml", "base_config: a.yml\n");

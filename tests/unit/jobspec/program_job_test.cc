@@ -19,7 +19,7 @@ ProgramRequest request() {
   return wanted;
 }
 
-TEST(ProgramJob, IsWhatWasAskedFor) {
+TEST(ProgramJob, HasTheRequestedFields) {
   ProgramRequest wanted = request();
   wanted.nodes = 2;
   wanted.ranks_per_node = 4;
@@ -39,7 +39,7 @@ TEST(ProgramJob, IsWhatWasAskedFor) {
   EXPECT_EQ(spec->steps(), 0);
 }
 
-TEST(ProgramJob, MayGoOnWithFewerNodes) {
+TEST(ProgramJob, MayContinueOnFewerNodes) {
   ProgramRequest wanted = request();
   wanted.nodes = 4;
   wanted.spares = 1;
@@ -63,7 +63,7 @@ TEST(ProgramJob, FoldersStartInTheWorkingDirectory) {
   EXPECT_EQ(program_job(wanted)->output_directory(), "/scratch/a");
 }
 
-TEST(ProgramJob, RefusesNamesThatNoFolderShouldHave) {
+TEST(ProgramJob, RejectsInvalidFolderNames) {
   for (const std::string& name :
        std::vector<std::string>{"a b", ".hidden", "a/b", std::string(200, 'x')}) {
     ProgramRequest wanted = request();
@@ -72,7 +72,7 @@ TEST(ProgramJob, RefusesNamesThatNoFolderShouldHave) {
   }
 }
 
-TEST(ProgramJob, IsCalledWhatPeopleCallIt) {
+TEST(ProgramJob, HasAShortNameOfTheProgram) {
   EXPECT_EQ(program_name({"python3", "-u", "/home/ada/train.py", "--lr", "1"}), "train.py");
   EXPECT_EQ(program_name({"/opt/venv/bin/python3.11", "run me.py"}), "runme.py");
   EXPECT_EQ(program_name({"./train.sh", "x"}), "train.sh");

@@ -17,7 +17,7 @@ using trainer::QuantizationType;
 
 class QuantizationKeys : public ConfigFiles {};
 
-TEST_F(QuantizationKeys, MaxTextsValues) {
+TEST_F(QuantizationKeys, MaxTextValues) {
   for (const auto& [name, type] :
        {std::pair("", QuantizationType::kNone), std::pair("int8", QuantizationType::kInt8),
         std::pair("fp8", QuantizationType::kFp8Delayed),
@@ -33,7 +33,7 @@ TEST_F(QuantizationKeys, MaxTextsValues) {
             QuantizationType::kInt8);
 }
 
-TEST_F(QuantizationKeys, OthersSayWhatIsNearest) {
+TEST_F(QuantizationKeys, UnsupportedValuesNameTheNearest) {
   for (const auto& [name, says] :
        {std::pair("fp8_full", "the nearest is quantization=te_fp8_currentscaling"),
         std::pair("nanoo_fp8", "the nearest is quantization=fp8"),
@@ -47,7 +47,7 @@ TEST_F(QuantizationKeys, OthersSayWhatIsNearest) {
               HasSubstr("int8_training"));
 }
 
-TEST_F(QuantizationKeys, WhatGoesWithEach) {
+TEST_F(QuantizationKeys, RelatedKeysPerType) {
   EXPECT_EQ(resolve({"quantization=fp8", "fp8_amax_history_length=16"})
                 ->train.model.quantization.amax_history_length,
             16);

@@ -62,7 +62,7 @@ TEST_F(RecoveryKeys, FsdpBetweenNodesShrinksWhereDataCannot) {
   EXPECT_THAT(job->warnings, ::testing::Contains(HasSubstr("each rank holds more")));
 }
 
-TEST_F(RecoveryKeys, WhatIsNotOfASizeStays) {
+TEST_F(RecoveryKeys, SettingsIndependentOfTheSizeStay) {
   const auto job =
       on_nodes(2, 2,
                {"per_device_batch_size=2", "min_nodes=1", "eval_interval=5", "eval_steps=3",
@@ -78,7 +78,7 @@ TEST_F(RecoveryKeys, WhatIsNotOfASizeStays) {
   EXPECT_EQ(trainer::to_json(*fewer), trainer::to_json(job->train));
 }
 
-TEST_F(RecoveryKeys, SizesThatAreNotPossibleAreLeftOut) {
+TEST_F(RecoveryKeys, ImpossibleSizesAreOmitted) {
   EXPECT_THAT(sizes(on_nodes(4, 1, {"per_device_batch_size=2", "min_nodes=1"})),
               ElementsAre("2: data=2, 2 of 2", "1: 1 rank, 4 of 2"))
       << "8 sequences by 3";
@@ -88,7 +88,7 @@ TEST_F(RecoveryKeys, SizesThatAreNotPossibleAreLeftOut) {
               ElementsAre("4: data=2 pipeline=2, 2 of 4", "2: pipeline=2, 4 of 4"));
 }
 
-TEST_F(RecoveryKeys, ThereAreNotTooMany) {
+TEST_F(RecoveryKeys, TheNumberOfSizesIsBounded) {
   const auto job = on_nodes(64, 1,
                             {"per_device_batch_size=1", "gradient_accumulation_steps=1",
                              "global_batch_size=0", "min_nodes=1"});
@@ -99,7 +99,7 @@ TEST_F(RecoveryKeys, ThereAreNotTooMany) {
   EXPECT_EQ(many->spec.smaller_size(), kSmallerSizesMax);
 }
 
-TEST_F(RecoveryKeys, SaysWhatWouldDo) {
+TEST_F(RecoveryKeys, ErrorsNamePossibleValues) {
   const auto error = [](int32_t nodes, std::vector<std::string> keys) {
     keys.push_back("per_device_batch_size=2");
     return error_of(on_nodes(nodes, 1, std::move(keys)));
@@ -117,7 +117,7 @@ TEST_F(RecoveryKeys, SaysWhatWouldDo) {
   EXPECT_THAT(error(2, {"spares=-1"}), HasSubstr("spares=-1"));
 }
 
-TEST_F(RecoveryKeys, AnOptionStandsForItsKey) {
+TEST_F(RecoveryKeys, AnOptionReplacesItsKey) {
   auto config = load({"spares=1"});
   LaunchOptions launch = options();
   EXPECT_EQ(resolve_job(*config, launch)->spec.spares(), 1);

@@ -29,7 +29,7 @@ TEST_F(RematKeys, EveryPolicyByItsName) {
   EXPECT_EQ(resolve({})->train.remat_policy, RematPolicy::kFull);
 }
 
-TEST_F(RematKeys, OtherNamesOfTheSame) {
+TEST_F(RematKeys, AliasesOfPolicies) {
   const auto flash = resolve({"remat_policy=minimal_flash"});
   ASSERT_TRUE(flash.ok()) << flash.status();
   EXPECT_EQ(flash->train.remat_policy, RematPolicy::kMinimalWithContext);
@@ -69,12 +69,12 @@ TEST_F(RematKeys, PartsOfOneBufferInTwoPlaces) {
               HasSubstr("decoder_layer_input=device"));
 }
 
-TEST_F(RematKeys, PlacementsThatAreNone) {
+TEST_F(RematKeys, InvalidPlacements) {
   EXPECT_THAT(error_of(resolve({"context=host"})), AllOf(HasSubstr("context"), HasSubstr("host"),
                                                          HasSubstr("remat, device or offload")));
 }
 
-TEST_F(RematKeys, PlacementsThatNobodyReads) {
+TEST_F(RematKeys, UnusedPlacements) {
   const auto job =
       resolve({"remat_policy=minimal", "context=device", "mlpwo=offload", "out_proj=remat"});
   ASSERT_TRUE(job.ok()) << job.status();

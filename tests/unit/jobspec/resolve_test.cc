@@ -52,7 +52,7 @@ TEST_F(Resolve, GpusOfARankFollowTheHardware) {
   EXPECT_EQ(resolve({"hardware=gpu"}, wanted)->spec.gpus_per_rank(), kGpusOfSlot);
 }
 
-TEST_F(Resolve, LocalCheckpointsAreAskedForByMaxTextsNames) {
+TEST_F(Resolve, LocalCheckpointsHaveMaxTextsKeys) {
   const auto job = resolve({"enable_emergency_checkpoint=True", "local_checkpoint_period=20",
                             "local_checkpoint_directory=/mnt/ramdisk"});
   ASSERT_TRUE(job.ok()) << job.status();
@@ -65,7 +65,7 @@ TEST_F(Resolve, LocalCheckpointsAreAskedForByMaxTextsNames) {
               ElementsAre(HasSubstr("local_checkpoint_period=20 has no effect")));
 }
 
-TEST_F(Resolve, AProfileIsAskedForByMaxTextsNames) {
+TEST_F(Resolve, ProfilesHaveMaxTextsKeys) {
   EXPECT_EQ(resolve({})->train.profile, trainer::ProfileConfig());
   const auto job = resolve({"steps=10", "profiler=nsys", "skip_first_n_steps_for_profiler=3",
                             "profiler_steps=2", "upload_all_profiler_results=True"});
@@ -154,7 +154,7 @@ TEST_F(Resolve, WorldSizeThatDoesNotMatchTheMesh) {
       resolve({"ici_data_parallelism=2000000000", "ici_fsdp_parallelism=2000000000"}).ok());
 }
 
-TEST_F(Resolve, AnAxisThatAPersonOpensIsTheOneThatIsMeant) {
+TEST_F(Resolve, AnAxisOpenedByTheUserReplacesTheDefaultOne) {
   const auto mesh_of = [](absl::StatusOr<ResolvedJob> job) {
     EXPECT_TRUE(job.ok()) << job.status();
     return job.ok() ? job->mesh.to_string() : "";
@@ -185,7 +185,7 @@ TEST_F(Resolve, BatchesOfATensorAxis) {
 }
 
 // 2 layers: 24 times half of the rows of 12 sequences, in fp32.
-TEST_F(Resolve, ATensorAxisBetweenNodesIsSaidToCost) {
+TEST_F(Resolve, ATensorAxisBetweenNodesIsAWarning) {
   std::vector<std::string> keys = {"dcn_tensor_parallelism=2",
                                    "dcn_data_parallelism=1",
                                    "per_device_batch_size=6",
@@ -205,14 +205,14 @@ TEST_F(Resolve, ATensorAxisBetweenNodesIsSaidToCost) {
   EXPECT_THAT(split->warnings, Contains(warning));
 }
 
-TEST_F(Resolve, WhatFsdpSharesOut) {
+TEST_F(Resolve, FsdpSharding) {
   EXPECT_EQ(resolve({})->train.zero_stage, 3);
   EXPECT_EQ(resolve({"zero_stage=1"})->train.zero_stage, 1);
   EXPECT_THAT(error_of(resolve({"zero_stage=4"})),
               HasSubstr("zero_stage is 4, but must be between 1 and 3"));
 }
 
-TEST_F(Resolve, CudaGraphsUnlessSwitchedOff) {
+TEST_F(Resolve, CudaGraphsByDefault) {
   const auto usual = resolve({}), off = resolve({"cuda_graphs=false"});
   EXPECT_TRUE(usual->train.cuda_graphs);
   EXPECT_FALSE(off->train.cuda_graphs);
@@ -230,14 +230,14 @@ TEST_F(Resolve, ADatasetPathNeedsItsType) {
   EXPECT_TRUE(resolve({"model_name=Synthetic126M", "dataset_path=/data"}).ok());
 }
 
-TEST_F(Resolve, WhatDecodeReadsIsJudgedToo) {
+TEST_F(Resolve, DecodeKeysAreChecked) {
   for (const char* text : {"decode_sampling_strategy=beam", "decode_sampling_top_k=-1",
                            "decode_sampling_nucleus_p=2", "decode_sampling_temperature=-1"}) {
     EXPECT_THAT(error_of(resolve({text})), HasSubstr(text));
   }
 }
 
-TEST_F(Resolve, AConfigThatInheritsFromNothing) {
+TEST_F(Resolve, AConfigWithoutABase) {
   const auto config = load({}, {}, write("mine.yml", "steps: 3\n"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(error_of(resolve_job(*config, options())),
@@ -285,7 +285,7 @@ TEST_F(Resolve, GlobalBatchIsSharedByTheRanks) {
       HasSubstr("per_device_batch_size=5 times 4 ranks is 20"));
 }
 
-TEST_F(Resolve, StepsAndScheduleFillEachOther) {
+TEST_F(Resolve, StepsAndScheduleAreInferredFromEachOther) {
   EXPECT_EQ(resolve({"steps=10"})->train.optimizer.schedule_steps, 10);
   const auto job = resolve({"steps=-1", "learning_rate_schedule_steps=20"});
   ASSERT_TRUE(job.ok()) << job.status();
@@ -306,7 +306,7 @@ TEST_F(Resolve, PathsBecomeAbsolute) {
   EXPECT_EQ(job->train.tokenizer_path, "/home/ada/t.model");
 }
 
-TEST_F(Resolve, RemoteStorageIsRefused) {
+TEST_F(Resolve, RemoteStorageIsRejected) {
   EXPECT_THAT(error_of(resolve({"base_output_directory=gs://bucket/x"})),
               AllOf(HasSubstr("base_output_directory"), HasSubstr("gs://bucket/x")));
 }
@@ -319,7 +319,7 @@ TEST_F(Resolve, RunNames) {
   }
 }
 
-TEST_F(Resolve, MaxTextsOwnQuickRunOfLlama7b) {
+TEST_F(Resolve, MaxTextQuickRunOfLlama7b) {
   const auto job =
       resolve({"model_name=llama2-7b", "per_device_batch_size=2", "max_target_length=4096",
                "scan_layers=true", "steps=15", "remat_policy=minimal", "use_iota_embed=true",
@@ -336,7 +336,7 @@ TEST_F(Resolve, MaxTextsOwnQuickRunOfLlama7b) {
                           HasSubstr("dataset_path=local has no effect")));
 }
 
-TEST_F(Resolve, MaxTextsRunOfACompiledStep) {
+TEST_F(Resolve, MaxTextRunOfACompiledStep) {
   const std::vector<std::string> words = {"run_name=example_load_compile",
                                           "compiled_trainstep_file=my_compiled_train.pickle",
                                           "global_parameter_scale=16",
@@ -354,7 +354,7 @@ TEST_F(Resolve, MaxTextsRunOfACompiledStep) {
   EXPECT_THAT(error_of(resolve(remote)), HasSubstr("remote storage is not supported"));
 }
 
-TEST_F(Resolve, GlobalParameterScaleTurnsThroughHeadsWidthAndLayers) {
+TEST_F(Resolve, GlobalParameterScaleCyclesThroughHeadsWidthAndLayers) {
   const auto base = resolve({})->train.model;
   const auto doubled = resolve({"global_parameter_scale=2"})->train.model;
   EXPECT_EQ(doubled.num_query_heads, 2 * base.num_query_heads);

@@ -99,7 +99,7 @@ TEST_F(SlurmWrappers, FitIntoADeviceOnTheirTablesMeshes) {
   }
 }
 
-TEST_F(SlurmWrappers, CountNoSparesIntoTheRecipesGroups) {
+TEST_F(SlurmWrappers, SparesDoNotCountAsGroups) {
   for (const char* arguments : {"--spares 1", "--spares=1", "--nodes 64", "--nodes=64"})
     EXPECT_THAT(command_of({"launch.sh", "DTYPE=bf16", 65, "", arguments}),
                 testing::Contains("dcn_fsdp_parallelism=16"))
@@ -108,7 +108,7 @@ TEST_F(SlurmWrappers, CountNoSparesIntoTheRecipesGroups) {
               testing::Contains("dcn_fsdp_parallelism=-1"));
 }
 
-TEST_F(SlurmWrappers, AMeshThatIsGivenWinsOverAPresetsOwn) {
+TEST_F(SlurmWrappers, AGivenMeshOverridesThePresets) {
   const auto job = pasted("CONFIG=Synthetic5B --fdl.DCN_MESH_SHAPE=[32,1,1]", 8, 32);
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->mesh.group_size({.axes = {MeshAxis::kData}}), 32);

@@ -68,7 +68,7 @@ TEST(ParseValue, BoundsItsInput) {
   EXPECT_FALSE(parse_value("k", ValueType::kList, std::string(kValueBytesMax, '[')).ok());
 }
 
-TEST(Utf8, IsWhatItsStandardSays) {
+TEST(Utf8, AcceptsExactlyTheStandardsTexts) {
   for (const char* right : {"", "a", "ž", "…", "🚀"}) EXPECT_TRUE(is_utf8(right)) << right;
   for (const char* wrong : {"\xff", "a\xc5", "\xc0\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80"})
     EXPECT_FALSE(is_utf8(wrong)) << wrong;

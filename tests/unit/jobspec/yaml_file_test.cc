@@ -47,7 +47,7 @@ TEST_F(YamlFile, MissingFoldersAndHugeFiles) {
               HasSubstr("longer than"));
 }
 
-TEST_F(YamlFile, DeepAndExplodingValuesAreRefused) {
+TEST_F(YamlFile, DeepAndExplodingValuesAreRejected) {
   EXPECT_FALSE(read_yaml_file(write("deep.yml", "a: " + std::string(100'000, '['))).ok());
   std::string bomb = "a0: &a0 [x, x]\n";
   for (int i = 1; i < 40; ++i) {

@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-TEST(YamlText, HasALineForEachFieldInTheirOrder) {
+TEST(YamlText, HasALinePerFieldInOrder) {
   const Json value = {{"kind", "Job"},        {"metadata", {{"name", "first"}}},
                       {"replicas", 2},        {"suspend", false},
                       {"args", {"--a", "b"}}, {"none", Json::object()}};
@@ -24,7 +24,7 @@ TEST(YamlText, HasALineForEachFieldInTheirOrder) {
             "none: {}\n");
 }
 
-TEST(YamlText, QuotesWhatAReaderCouldTakeForSomethingElse) {
+TEST(YamlText, QuotesAmbiguousTexts) {
   for (const char* text :
        {"",           "yes",       "No",         "true",        "NULL",     "~",    "1",
         "1e3",        "0x1f",      "2026-01-01", "- a",         "a: b",     "a #b", "*a",
@@ -38,7 +38,7 @@ TEST(YamlText, QuotesWhatAReaderCouldTakeForSomethingElse) {
   }
 }
 
-TEST(YamlText, LinesAreABlock) {
+TEST(YamlText, MultiLineTextsAreBlocks) {
   const std::string text = "{\n  \"a\": \"b # c: d\",\n\n  \"e\": 1\n}\n";
   const std::string yaml = to_yaml(Json{{"data", {{"job.json", text}}}});
   EXPECT_EQ(yaml,

@@ -1,7 +1,8 @@
-/* A program that says what it does through muster_progress.h; writer.cc is the same as C++ and writer.py in Python.
+/* A program that reports through muster_progress.h; writer.cc compiles it as C++, and writer.py does
+ * the same in Python.
  *
- *   writer script    a few calls of each kind, then waits for the end of its input. Exit code 3: it got no page
- *   writer race      steps in which every figure follows from the step's number, until its input ends
+ *   writer script    a few calls of each kind, then waits for the end of its input; exit code 3: no page
+ *   writer race      steps whose figures follow from the step's number, until its input ends
  *   writer hold      stops in the middle of a change until its input ends */
 
 /* clang-format off */

@@ -49,7 +49,8 @@ struct Gelu {
     return hn::Mul(x, inner);
   }
   static HWY_INLINE FloatVec value(FloatVec x) { return hn::Mul(x, sigmoid(twice_u(x))); }
-  // gelu' = sig (1 + x (1 - sig) (2u)'). Beyond 100 it is 1 or 0 in fp32; a bounded x keeps the products finite.
+  // gelu' = sig (1 + x (1 - sig) (2u)'). Beyond 100 it is 1 or 0 in fp32; clamping x keeps the
+  // products finite.
   static HWY_INLINE ValueAndSlope both(FloatVec x) {
     const FloatTag d;
     const FloatVec one = hn::Set(d, 1.0F);
@@ -101,7 +102,7 @@ HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& 
   }
 }
 
-// Calls body(F, number) for the activation and the type of its numbers.
+// Calls body(F, element) for the activation and the element type.
 template <class Body>
 HWY_INLINE void with_activation(const ActivationRows& args, const Body& body) {
   with_type(args.dtype, [&](auto number) {

@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// Columns that a pass over the rows adds up at a time, and rows whose fp32 sum goes into the fp64 one: the sums stay in
-// the nearest cache, and their error that of a short sum.
+// Columns per pass over the rows, and rows whose fp32 sum is added to the fp64 one: the sums stay
+// in the L1 cache, and their error is that of a short sum.
 constexpr int64_t kColumns = 256;
 constexpr int64_t kRowsPerSum = 32;
 

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// v, or of the two bf16 numbers around it the one that chance picks, so that its mean is v.
+// Rounds v stochastically to one of the two nearest bf16 values, so that the mean is v.
 HWY_INLINE FloatVec round_by_chance(FloatVec v, const uint32_t* words) {
   const WordTag d;
   const WordVec word = hn::BitCast(d, v);

@@ -23,9 +23,9 @@ struct BackwardScratch {
   float* keys;      // (tiles * kTile, padded_head)
   float* d_keys;    // (tiles * kTile, padded_head)
   float* d_values;  // (tiles * kTile, padded_head)
-  // Probabilities and the gradient of the scores (kTile, kTile). In pairs the products for keys take two queries for one slot,
-  // which lie in the row of the first; the rows of the second have what the product for queries takes: the first ones'
-  // gradients in p, the second ones' in ds.
+  // Probabilities and the gradient of the scores (kTile, kTile). With pairs the GEMMs for keys
+  // combine two queries in one slot, stored in the row of the first. The second's rows hold the
+  // operand of the GEMM for queries: the first query's gradients in p, the second one's in ds.
   float* p;
   float* ds;
   float* query;        // (kTile, padded_head) as left operands
@@ -53,7 +53,8 @@ struct BackwardScratch {
         d_bias(bias + layout.bias_row) {}
 };
 
-// Writes rows of a gradient, or adds them to fp32 ones: to += factor * from. `from` has rows of `padded`.
+// Writes rows of a gradient, or adds them to fp32 ones: to += factor * from. `from` has rows of
+// `padded`.
 template <class T>
 HWY_INLINE void store_rows(bool add, int64_t rows, int64_t h, const float* from, int64_t padded,
                            float factor, void* matrix, int64_t first, int64_t width,
@@ -70,7 +71,7 @@ HWY_INLINE void store_rows(bool add, int64_t rows, int64_t h, const float* from,
   }
 }
 
-// Of a tile of queries: what turns its scores into gradients.
+// Per-row values of a tile of queries that turn its scores into gradients.
 struct ScoreRows {
   const float* lse;
   const float* big_d;
@@ -83,8 +84,9 @@ struct Gradient {
   FloatVec ds;
 };
 
-// p = exp(score - lse) and ds = p (dp - D). With a soft cap ds is multiplied by 1 - (score / cap)², bounded because a masked
-// score is far beyond the cap; its p is 0. Adds ds to the gradient of the biases.
+// p = exp(score - lse) and ds = p (dp - D). With a soft cap ds is multiplied by 1 - (score / cap)²,
+// bounded because a masked score is far beyond the cap; its p is 0. Adds ds to the gradient of the
+// biases.
 template <bool kCapped>
 HWY_INLINE Gradient score_gradient(const ScoreRows& rows, int64_t i, Slice s, FloatVec score,
                                    FloatVec dp) {
@@ -102,7 +104,7 @@ HWY_INLINE Gradient score_gradient(const ScoreRows& rows, int64_t i, Slice s, Fl
   return {p, ds};
 }
 
-// Scores and dp in p and ds become what the products multiply, for rows [first, first + count) of a tile.
+// Converts scores and dp in p and ds to GEMM operands, for rows [first, first + count) of a tile.
 template <class M, bool kCapped>
 HWY_INLINE void score_gradients(int64_t first, int64_t count, int64_t columns,
                                 const ScoreRows& rows, const BackwardScratch& scratch) {
@@ -161,8 +163,8 @@ HWY_INLINE void query_gradients(int64_t rows, int64_t columns, int64_t padded, c
   }
 }
 
-// Adds pᵀ dout and dsᵀ q to a tile of d_values and d_keys. On the diagonal a block of keys has no queries
-// before its first.
+// Adds pᵀ dout and dsᵀ q to a tile of d_values and d_keys. On the diagonal a block of keys has no
+// queries before its first.
 template <class M>
 HWY_INLINE void key_gradients(const AttentionLayout& layout, const BackwardScratch& scratch,
                               const SeenTile& seen, int64_t rows) {

@@ -1,6 +1,6 @@
-// Between a layer's table of relative biases (H, buckets) and what attention's kernels add to scores: a head's biases by
-// distance, spread into a row in the order of keys, so that a score and its bias lie side by side. Element k of the row of
-// `positions` is that of distance positions - 1 - k.
+// Converts between a layer's table of relative biases (H, buckets) and the rows that attention's
+// kernels add to scores. A row has a head's biases by distance in key order, so that scores and
+// biases align. Element k of a row of `positions` is the bias of distance positions - 1 - k.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace muster::trainer::cpu {
 
-// Where in a row the biases of a query begin that sees keys from `key` on.
+// Returns the offset in a row of the biases of a query that sees keys from `key` on.
 constexpr int64_t bias_offset(int64_t positions, int64_t query, int64_t key) {
   return positions - 1 - query + key;
 }
@@ -24,7 +24,7 @@ inline void spread_bias(const RelativeBuckets& buckets, const float* table, int6
   std::fill_n(row + positions, bias_row_elements(positions) - positions, 0.0F);
 }
 
-// Its transpose: d_table = the sums over a row's distances of each bucket.
+// The transpose of spread_bias: d_table = the sums over a row's distances of each bucket.
 inline void gather_bias(const RelativeBuckets& buckets, const float* d_row, int64_t positions,
                         float* d_table) {
   std::fill_n(d_table, buckets.count, 0.0F);

@@ -1,5 +1,6 @@
-// Attention of a few new positions over the keys and values of all earlier ones. A decoding step reads the cache once
-// and does little with it: scores of a whole row fit in scratch, so there are no tiles and no online softmax.
+// Attention of a few new positions over the keys and values of all earlier ones. A decoding step
+// reads the cache once and does little with it: scores of a whole row fit in scratch, so there are
+// no tiles and no online softmax.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -46,7 +47,8 @@ HWY_INLINE void score_rows(const T* query, const T* keys, int64_t count, int64_t
   }
 }
 
-// scores[j] = exp(scores[j] - their maximum); returns 1 / their sum. With an extra score of 0, which is not stored.
+// scores[j] = exp(scores[j] - their maximum); returns 1 / their sum. With an extra score of 0,
+// which is not stored.
 HWY_INLINE float exp_scores(int64_t count, bool extra_zero, float* scores) {
   const FloatTag d;
   constexpr float kLowest = -3e38F;

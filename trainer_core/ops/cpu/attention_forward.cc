@@ -22,22 +22,22 @@ struct RunningSoftmax {
   float peak[kTile];   // largest score so far
   float total[kTile];  // sum of exp(score - peak)
 
-  // With an extra score of 0 that has come before all others, or without.
+  // Begins with an extra score of 0 before all others, or without.
   void reset(bool extra_zero) {
     std::fill_n(peak, kTile, extra_zero ? 0.0F : kMasked);
     std::fill_n(total, kTile, extra_zero ? 1.0F : 0.0F);
   }
-  // Behind the keys whose softmax has these logarithms of denominators.
+  // Continues after keys whose softmax denominators have these logarithms.
   void resume(const float* lse, int64_t rows) {
     std::copy_n(lse, rows, peak);
     for (int64_t i = 0; i < rows; ++i) total[i] = has_seen(i) ? 1.0F : 0.0F;
   }
-  // Whether there has been a key for row `i` that it sees; while there has been none, `total` counts masked ones. What is not a
-  // number has been seen.
+  // Whether there has been a key for row `i` that it sees; while there has been none, `total`
+  // counts masked ones. What is not a number has been seen.
   bool has_seen(int64_t i) const { return !(peak[i] <= kMasked); }
 
-  // Replaces `columns` of row `i` of scores by exp(score - new peak), as numbers of T; returns the factor that brings what
-  // was summed before to the new peak.
+  // Replaces `columns` of row `i` of scores by exp(score - new peak), as elements of T. Returns the
+  // factor that rescales the previous sums to the new peak.
   template <class T>
   HWY_INLINE float take(int64_t i, int64_t columns, float* scores) {
     const FloatTag d;
@@ -87,7 +87,7 @@ HWY_INLINE void with_out(const AttentionForward& args, int64_t row, int64_t head
   }
 }
 
-// Where the sums of a tile of queries begin: with what the output holds of other keys, or with none.
+// Initialises the sums of a tile of queries: with the output for other keys, or with none.
 template <class T>
 HWY_INLINE void begin_tile(const AttentionForward& args, const AttentionLayout& layout,
                            const HeadTask& task, const Tile& queries, const float* lse,
@@ -104,7 +104,7 @@ HWY_INLINE void begin_tile(const AttentionForward& args, const AttentionLayout& 
   }
 }
 
-// And where they end: out and lse.
+// Stores the final sums: out and lse.
 template <class T>
 HWY_INLINE void end_tile(const AttentionForward& args, const AttentionLayout& layout,
                          const HeadTask& task, const Tile& queries, const RunningSoftmax& softmax,
@@ -127,7 +127,7 @@ template <class M>
 HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout& layout,
                              const ForwardScratch& scratch, const HeadTask& task,
                              const Tile& queries) {
-  // What is multiplied with values: probabilities of the activations' type.
+  // The type of the probabilities that multiply values.
   using Probability = std::conditional_t<M::kPairs, Bf16, float>;
   using T = typename M::T;
   const FloatTag d;

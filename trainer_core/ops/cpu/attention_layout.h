@@ -1,5 +1,6 @@
-// Tiles of attention, and the scratch of one of its tasks: which tiles exist and how large they are, in fp32 elements or slots as
-// if each held one number (pairs of bf16 need no more). Pure arithmetic, so that the memory plan knows the size.
+// Tiles of attention, and the scratch of one of its tasks: which tiles exist and their sizes, in
+// fp32 elements, or slots of one element each (pairs of bf16 need no more). Pure arithmetic, used
+// by the memory plan.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +16,8 @@ constexpr int64_t kTile = 64;
 // Head widths are padded with zeros to a multiple of this, the widest vector's lanes.
 constexpr int64_t kLanePad = 16;
 
-// On the tile of the diagonal, blocks of this many queries see only the keys up to their end: 10/16 of the work.
+// On the tile of the diagonal, blocks of this many queries see only the keys up to their end: 10/16
+// of the work.
 constexpr int64_t kDiagonalBlock = 16;
 static_assert(kDiagonalBlock % kLanePad == 0 && kTile % kDiagonalBlock == 0);
 
@@ -23,7 +25,7 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Neighbouring rows of one run of a sequence's positions.
+// Adjacent rows of one run of a sequence's positions.
 struct Tile {
   int64_t index = 0;  // among the sequence's tiles
   int64_t row = 0;    // the first row's number in the sequence
@@ -39,7 +41,7 @@ constexpr int64_t tiles_of(const Positions& positions) {
   return tiles;
 }
 
-// Calls body(tile) for the tiles that have a position of [first, last], in the order of rows.
+// Calls body(tile) for the tiles with a position in [first, last], in row order.
 template <class Body>
 constexpr void for_tiles(const Positions& positions, int64_t first, int64_t last,
                          const Body& body) {
@@ -60,8 +62,8 @@ constexpr void for_tiles(const Positions& positions, const Body& body) {
   for_tiles(positions, 0, positions.end() - 1, body);
 }
 
-// A row of relative biases, and behind it room for the keys of a block on the diagonal that come after their query, whose
-// scores are masked afterwards.
+// A row of relative biases, followed by room for the keys of a block on the diagonal that come
+// after their query, whose scores are masked afterwards.
 constexpr int64_t bias_row_elements(int64_t positions) {
   return round_up(positions + kDiagonalBlock, kLanePad);
 }
@@ -88,7 +90,8 @@ struct AttentionLayout {
   constexpr int64_t forward_elements() const {
     return transposed + packed + score_tile + 2 * row_tile + bias_row;
   }
-  // Kᵀ, Vᵀ, K, dK, dV; scores, their gradient; query, output-gradient and query-gradient tiles; biases, their gradient.
+  // Kᵀ, Vᵀ, K, dK, dV; scores, their gradient; query, output-gradient and query-gradient tiles;
+  // biases, their gradient.
   constexpr int64_t backward_elements() const {
     return 2 * transposed + 3 * packed + 2 * score_tile + 3 * row_tile + 2 * bias_row;
   }

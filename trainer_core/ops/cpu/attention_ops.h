@@ -33,7 +33,7 @@ class CpuAttentionOps : public CpuExpertOps {
 
  private:
   void forward(const AttentionForward& args, Workspace workspace);
-  // dbias written with the sum over sequences, or that added.
+  // Writes or adds to dbias the sum over sequences.
   void backward(AttentionBackward args, const Tensor& dbias, Accumulate accumulate,
                 Workspace workspace);
 };

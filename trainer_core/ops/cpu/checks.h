@@ -1,4 +1,4 @@
-// What the CPU backend checks of its arguments before a kernel sees them: shapes (ops/checks.h) and numbers.
+// The CPU backend's checks of arguments before a kernel runs: shapes (ops/checks.h) and values.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ inline void check_ids(const Tensor& ids, int64_t limit, const char* what) {
   }
 }
 
-// A document begins at or before each of its positions, and not before the one before it begins.
+// Checks that every position's document begins at or before it, and not before the previous
+// position's document.
 inline void check_starts(const Tensor& starts, const TokenRows& rows, int64_t count) {
   if (starts.data == nullptr) return;
   check_size(starts, count, "starts");

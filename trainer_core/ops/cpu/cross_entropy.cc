@@ -1,4 +1,5 @@
-// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and the gradient in place.
+// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and the
+// gradient in place.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,7 +21,7 @@ constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 void soft_cap(int64_t n, float cap, float* x) { cap_row(n, cap, x); }
 
-// What a row's logits contribute to its softmax.
+// A row's contribution to its softmax.
 struct RowSum {
   float peak;   // the largest
   float total;  // of exp(logit - peak)
@@ -30,7 +31,7 @@ HWY_INLINE float largest_of(int64_t n, const float* logits) {
   for_slices(n, [&](Slice s) { largest = hn::Max(largest, s.load(logits, kLowest)); });
   return reduce_max(largest);
 }
-// Keeps the exponentials in place of the logits, or does not.
+// Optionally replaces the logits by their exponentials.
 HWY_INLINE RowSum sum_row(int64_t n, bool keep, float* logits) {
   const FloatTag d;
   const float peak = largest_of(n, logits);
@@ -44,15 +45,16 @@ HWY_INLINE RowSum sum_row(int64_t n, bool keep, float* logits) {
   return {peak, reduce_sum(total)};
 }
 
-// How a row's logits become gradients: factor * exp(logit - shift), and at the target `weight` less.
+// How a row's logits become gradients: factor * exp(logit - shift), and at the target `weight`
+// less.
 struct LossSlope {
   float shift;
   float factor;
   float weight;
 };
 
-// Gradient of weight * (lse + z lse² - logit[target]) in place of n logits, which have been capped; without a target among
-// them it is negative.
+// Replaces n capped logits by the gradient of weight * (lse + z lse² - logit[target]). `target` is
+// negative if it is in another slice.
 HWY_INLINE void gradient_row(const LossSlope& slope, int64_t n, float cap, int64_t target,
                              float* logits) {
   const FloatTag d;
@@ -77,7 +79,7 @@ HWY_INLINE float loss_of(double lse, float target_logit, double z_loss, float we
                             (lse - target_logit + z_loss * lse * lse));
 }
 
-// Where there is neither cap nor z-loss, the exponentials of the loss serve the gradient, too.
+// Without cap and z-loss, the gradient reuses the exponentials of the loss.
 HWY_INLINE void loss_row(const CrossEntropy& args, int64_t row, float* logits) {
   const int32_t target = args.targets[row];
   const float weight = args.weights[row], target_logit = logits[target];
@@ -104,7 +106,7 @@ void cross_entropy(int64_t begin, int64_t end, const CrossEntropy& args) {
   }
 }
 
-// Where a row's target is among the slice's columns; -1: in another slice.
+// Returns the column of a row's target in the slice; -1: in another slice.
 HWY_INLINE int64_t column_of(const LogitSlice& args, int64_t row) {
   const int64_t column = args.targets[row] - args.first;
   return column >= 0 && column < args.width ? column : -1;

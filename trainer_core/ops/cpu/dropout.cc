@@ -15,13 +15,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// x = 0 where a word is below the threshold, else x * factor. Words may be read up to a vector beyond `count`.
+// x = 0 where a word is below the threshold, else x * factor. Words may be read up to a vector
+// beyond `count`.
 template <class T>
 HWY_INLINE void apply_words(const uint32_t* words, uint32_t threshold, float factor, int64_t count,
                             T* x) {
   const WordTag d;
   const hn::RebindToSigned<WordTag> signed_words;
-  constexpr uint32_t kSign = 0x80000000;  // flipped, words are ordered as signed numbers are
+  constexpr uint32_t kSign = 0x80000000;  // flipping it orders words like signed integers
   const auto limit = hn::BitCast(signed_words, hn::Set(d, threshold ^ kSign));
   const FloatVec by = hn::Set(FloatTag(), factor);
   for_slices(count, [&](Slice s) {

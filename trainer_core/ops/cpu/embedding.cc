@@ -1,4 +1,5 @@
-// Rows of the embedding tables by token id and by position. Memory-bound: the compiler's vectors are enough.
+// Rows of the embedding tables by token id and by position. Memory-bound: the compiler's vectors
+// are enough.
 #include <algorithm>
 
 #include "trainer_core/ops/cpu/kernels.h"

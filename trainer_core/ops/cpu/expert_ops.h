@@ -36,8 +36,8 @@ class CpuExpertOps : public CpuQuantizeOps {
   template <class Body>
   void for_experts(const Tensor& offsets, int64_t rows, const Body& body);
 
-  // Our own on every processor: how many rows an expert has is another number at each call, and oneDNN compiles a product
-  // for each shape. Made when first used: a dense model has no use for its panels.
+  // Always the built-in GEMM: an expert's row count changes at each call, and oneDNN compiles a
+  // GEMM for each shape. Created at first use: a dense model does not need its panels.
   Gemm& gemm();
   std::optional<Gemm> gemm_;
 };

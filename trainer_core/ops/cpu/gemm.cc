@@ -10,25 +10,27 @@
 namespace muster::trainer::cpu {
 namespace {
 
-// Sizes of the packed blocks: rows, columns, and 32-bit slots of the depth (GemmFormat); measured on AMD Zen 3, where half or twice of one costs up to 3%, and on Zen 5,
-// where it makes no difference. Deep enough that adding sums to c costs little; a panel of b just fits into the L1 cache
-// with AVX2, and is streamed from the L2 cache with AVX-512.
+// Sizes of the packed blocks: rows, columns, and 32-bit slots of the depth (GemmFormat); measured
+// on AMD Zen 3, where half or twice of one costs up to 3%, and on Zen 5, where it makes no
+// difference. Deep enough that adding sums to c costs little; a panel of b just fits into the L1
+// cache with AVX2, and is streamed from the L2 cache with AVX-512.
 constexpr int64_t kSlots = 512;
-// Of a: with kSlots 192 KiB, in the L2 cache beside what streams through it.
+// Rows of a's block: with kSlots 192 KiB, in the L2 cache beside the streamed data.
 constexpr int64_t kRows = 96;
-// Of b: with kSlots 2 MiB, in the L3 cache.
+// Columns of b's block: with kSlots 2 MiB, in the L3 cache.
 constexpr int64_t kColumns = 1024;
 
-// Panels of b lie in two buffers by turns, so that threads meet once per block: a slow one may still read the block before
-// while others pack the next.
+// Panels of b lie in two buffers by turns, so that threads meet once per block: a slow one may
+// still read the block before while others pack the next.
 constexpr int64_t kBufferElements = kColumns * kSlots;
 
-// A bf16 result has no room for sums that are not finished: where the depth takes several blocks they lie in a buffer of
-// this many fp32 numbers (4 MiB), for as many rows at a time as fit. b is packed again for each such group: of kColumns
-// columns it has 960 rows, beside which that is 3% of the work.
+// A bf16 result cannot hold partial sums: if the depth takes several blocks, the sums are in a
+// buffer of this many fp32 elements (4 MiB), for as many rows at a time as fit. b is packed again
+// for each such group: with kColumns columns a group has 960 rows, for which packing is 3% of the
+// work.
 constexpr int64_t kSumElements = 1 << 20;
 
-// With so few rows each element of b is used too seldom to pay for packing it.
+// Up to this many rows, each element of b is used too seldom to pay for packing it.
 constexpr int64_t kFewRows = 8;
 
 // A thread is not worth waking for less: some 5 microseconds of work.
@@ -51,7 +53,8 @@ Range part_of(int64_t total, int64_t unit, int64_t index, int64_t count) {
           std::min(total, units * (index + 1) / count * unit)};
 }
 
-// Calls body(range) for nearly equal consecutive ranges of [0, total), none longer than `most`, a multiple of `unit`.
+// Calls body(range) for nearly equal consecutive ranges of [0, total), none longer than `most`, a
+// multiple of `unit`.
 template <class Body>
 void for_ranges(int64_t total, int64_t unit, int64_t most, const Body& body) {
   const int64_t count = ceil_div(total, most);
@@ -67,13 +70,14 @@ GemmAhead ahead(const GemmOperand& operand, int64_t x, int64_t depth) {
           .stride_bytes = operand.stride * bytes};
 }
 
-// How the threads share a block of c: a thread has one of `rows` parts of its rows by one of `columns` of its columns.
+// How the threads share a block of c: a thread has one of `rows` parts of its rows by one of
+// `columns` of its columns.
 struct Grid {
   int64_t rows, columns;
 };
 
-// The grid whose largest part is the least work. Threads in one row of the grid all pack the same part of a, which costs
-// as much as multiplying a few columns.
+// Returns the grid that minimises the work of its largest part. Threads in one row of the grid all
+// pack the same part of a, which costs as much as multiplying a few columns.
 Grid share_among(int64_t threads, int64_t row_panels, int64_t column_panels, GemmTile tile) {
   constexpr int64_t kPackingInColumns = 8;
   Grid best{threads, 1};
@@ -220,7 +224,7 @@ void Gemm::run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c) {
     return;
   }
   const bool bf16 = a.is_bf16() || b.is_bf16() || c.is_bf16();
-  // Of bf16 what decoding has: fp32 weights would have to be rounded on the way.
+  // For bf16 only decoding's case: fp32 weights would have to be rounded on the way.
   const bool in_place = bf16 ? a.is_bf16() && b.is_bf16() && transpose_b && !transpose_a
                              : !(transpose_a && transpose_b);
   const auto threads =

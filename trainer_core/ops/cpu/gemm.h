@@ -1,9 +1,11 @@
-// Our own matrix product: of fp32 on processors where it is faster than oneDNN's (matmul.cc says which), of bf16 on all.
+// The built-in GEMM: of fp32 on processors where it is faster than oneDNN's (see matmul.cc), of
+// bf16 on all.
 //
-// The structure is that of Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating BLAS Functionality"
-// (TOMS 41, 2015): a block of op(b) is packed into panels that all threads share; each thread packs blocks of op(a)
-// that stay in its L2 cache, and multiplies them panel by panel in registers. A product of few rows, where packing b
-// would be most of the work, is computed from the operands where they lie.
+// The structure is that of Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating
+// BLAS Functionality" (TOMS 41, 2015): a block of op(b) is packed into panels that all threads
+// share; each thread packs blocks of op(a) that stay in its L2 cache, and multiplies them panel by
+// panel in registers. A GEMM with few rows, in which packing b would dominate, reads the operands
+// unpacked.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +17,20 @@
 
 namespace muster::trainer::cpu {
 
-// Owns the panels' memory, whatever the shapes: 4 MiB, and 192 KiB per thread; from the first bf16 result that is deeper
-// than a block another 4 MiB. Beside that a call allocates nothing. One thread at a time; the products run on `threads`
-// OpenMP threads where OpenMP is on.
+// Owns the panels' memory, independent of shapes: 4 MiB, and 192 KiB per thread; another 4 MiB from
+// the first bf16 result that is deeper than a block. Calls allocate nothing else. One thread at a
+// time; GEMMs run on `threads` OpenMP threads if OpenMP is enabled.
 class Gemm {
  public:
   explicit Gemm(int threads);
 
-  // c (m, n) = op(a) op(b) (+ c), of any size; a bf16 c is only written. Where one of the three is bf16, a and b are
-  // multiplied as bf16: an fp32 operand is rounded to it first. Sums are fp32. Every element is summed in an order that
-  // depends on the shape alone, so its bits do not depend on the number of threads. Nothing outside the operands is read
-  // or written.
+  // c (m, n) = op(a) op(b) (+ c), of any size; a bf16 c is only written. If one of the three is
+  // bf16, a and b are multiplied as bf16: fp32 operands are rounded first. Sums are fp32. Every
+  // element is summed in an order that depends only on the shape, so its bits do not depend on the
+  // number of threads. Accesses no memory outside the operands.
   void run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c);
 
-  // [begin, end) of a dimension.
+  // A range [begin, end) of a dimension.
   struct Range {
     int64_t begin, end;
     int64_t size() const { return end - begin; }
@@ -43,7 +45,7 @@ class Gemm {
   };
 
   void run_packed(const MatmulShape& shape, const Operands& operands, int threads);
-  // One thread's part of `parts`. `buffer` is the one that b is packed into next.
+  // One thread's part of `parts`. `buffer` is the one into which b is packed next.
   void run_rows(const MatmulShape& shape, const Operands& operands, Range group, int part,
                 int parts, int64_t& buffer);
   void pack_b(const Block& block, int part, int parts);

@@ -1,5 +1,6 @@
-// Products of few rows, as in decoding: b is read once and used at once, so it is not packed. Each element is summed in
-// one order, whatever range of columns it is computed with. bf16 operands are widened on the way: reading b takes longer.
+// Products of few rows, as in decoding: b is read once and used at once, so it is not packed. Each
+// element is summed in one order, whatever range of columns it is computed with. bf16 operands are
+// widened on the way: reading b takes longer.
 #include <algorithm>
 #include <cstdint>
 
@@ -17,7 +18,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// Columns whose b stays cached while one group of rows after the other uses it; a multiple of every group's columns.
+// Columns whose b stays cached while all groups of rows use it; a multiple of every group's
+// columns.
 constexpr int64_t kDotColumns = 24;
 
 // kRows x kColumns dot products of rows of a with rows of b, both `depth` long and contiguous.
@@ -98,7 +100,8 @@ HWY_INLINE void add_multiples(const MatmulShape& shape, const float* a, const fl
   });
 }
 
-// b is (k, n): its rows, one group after the other, in strips of columns whose c stays in the L1 cache.
+// b is (k, n): combines its rows, group by group, in strips of columns whose c stays in the L1
+// cache.
 HWY_INLINE void row_combinations(const MatmulShape& shape, const float* a, const float* b, float* c,
                                  int64_t begin, int64_t end) {
   constexpr int64_t kStripElements = 4096;

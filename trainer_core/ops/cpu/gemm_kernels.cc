@@ -1,4 +1,5 @@
-// The packed product's inner loops: packing, and the register tile that multiplies a panel of a by one of b.
+// The packed GEMM's inner loops: packing, and the register tile that multiplies a panel of a by one
+// of b.
 #include "trainer_core/ops/cpu/gemm_kernels.h"
 
 #include <algorithm>
@@ -18,8 +19,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// 12 of 16 registers are accumulators, 24 of 32 with AVX-512: enough multiply-adds in flight to hide their latency.
-// Two vectors by many rows need fewer loads per multiply-add than other shapes of that size.
+// 12 of 16 registers are accumulators, 24 of 32 with AVX-512: enough multiply-adds in flight to
+// hide their latency. Two vectors by many rows need fewer loads per multiply-add than other shapes
+// of that size.
 constexpr int kPanelVectors = 2;
 constexpr int kPanelRows = HWY_TARGET <= HWY_AVX3 ? 12 : 6;
 
@@ -36,7 +38,8 @@ bool multiplies_pairs() {
 bool multiplies_pairs() { return false; }
 #endif
 
-// A prefetch after this many slots: all at once would fill the queue of misses, and the panels' own loads wait behind them.
+// A prefetch after this many slots: all at once would fill the queue of misses, and the panels' own
+// loads wait behind them.
 constexpr int64_t kSlotsPerPrefetch = 8;
 
 // Walks through a GemmAhead, line by line.
@@ -61,8 +64,8 @@ class LinesAhead {
   int64_t offset_ = 0;
 };
 
-// The first kRows rows and kVectors vectors of columns of a tile of c. Each panel's b is used for all rows of a block
-// before the next one, so it stays in the cache.
+// The first kRows rows and kVectors vectors of columns of a tile of c. Each panel's b is used for
+// all rows of a block before the next one, so it stays in the cache.
 template <class Product, int kRows, int kVectors, class C>
 HWY_INLINE void multiply_panels(int64_t slots, const float* HWY_RESTRICT a,
                                 const float* HWY_RESTRICT b, const float* addend,
@@ -99,8 +102,8 @@ HWY_INLINE void multiply_panels(int64_t slots, const float* HWY_RESTRICT a,
   }
 }
 
-// A tile that sticks out of c: as much of it as c needs, rounded up, in a buffer, then c's part. An element's sum has the
-// same bits in every tile.
+// A tile that sticks out of c: as much of it as c needs, rounded up, in a buffer, then c's part. An
+// element's sum has the same bits in every tile.
 template <class Product, int kRows, int kVectors, class C>
 HWY_INLINE void multiply_edge(int64_t rows, int64_t columns, const GemmBlock& block, const float* a,
                               const float* b, const float* addend, C* c, LinesAhead& ahead) {

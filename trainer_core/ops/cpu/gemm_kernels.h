@@ -1,5 +1,5 @@
-// The kernels of gemm.cc: serial, each dispatched to the best instruction set of the machine. gemm.cc splits a product
-// into blocks and the blocks among threads.
+// The kernels of gemm.cc: serial, each dispatched to the best instruction set of the machine.
+// gemm.cc splits a GEMM into blocks and distributes the blocks over threads.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace muster::trainer::cpu {
 
-// What a panel's 32-bit slots hold, and so what a product is made of.
+// The contents of a panel's 32-bit slots, and thereby the GEMM's operand type.
 enum class GemmFormat : uint8_t {
   kF32,         // an element
   kRoundedF32,  // an element rounded to bf16, as fp32
@@ -22,11 +22,12 @@ constexpr int64_t gemm_slots(GemmFormat format, int64_t depth) {
   return (depth + gemm_slot_depth(format) - 1) / gemm_slot_depth(format);
 }
 
-// The format of bf16 products: kBf16Pairs where the processor multiplies those (AVX512-BF16), else kRoundedF32.
+// Returns the format of bf16 GEMMs: kBf16Pairs if the processor multiplies those (AVX512-BF16),
+// else kRoundedF32.
 GemmFormat gemm_bf16_format();
 
-// Part of an operand, seen as rows of a (or columns of b) by depth: element (x, k) lies at data[x * stride + k] where
-// the memory runs along the depth, else at data[k * stride + x].
+// A part of an operand, viewed as rows of a (or columns of b) by depth: element (x, k) is at data[x
+// * stride + k] if memory runs along the depth, else at data[k * stride + x].
 struct GemmOperand {
   MatrixIn matrix;
   int64_t stride;
@@ -39,24 +40,26 @@ struct GemmOperand {
   }
 };
 
-// Rows of a and columns of b that one register tile covers: the widths of their panels.
+// Rows of a and columns of b per register tile: the widths of their panels.
 struct GemmTile {
   int64_t rows;
   int64_t columns;
 };
 GemmTile gemm_tile();
 
-// The instruction set that the kernels are dispatched to: Highway's HWY_AVX2, ….
+// Returns the instruction set to which the kernels are dispatched: Highway's HWY_AVX2, ….
 int64_t gemm_target();
 
-// Into panels (gemm_pack.inc) of `rows` rows or `columns` columns, the last one filled up with zeros.
+// Packs into panels (gemm_pack.inc) of `rows` rows or `columns` columns; the last one is padded
+// with zeros.
 void gemm_pack_a(GemmFormat format, const GemmOperand& a, int64_t rows, int64_t depth,
                  float* panels);
 void gemm_pack_b(GemmFormat format, const GemmOperand& b, int64_t columns, int64_t depth,
                  float* panels);
 
-// What packing will read next: `rows` of `row_bytes`, `stride_bytes` apart. A product asks for it while it computes, so that
-// it comes from the L2 cache and not from memory. It may reach beyond the matrix: a prefetch never faults.
+// The data that packing reads next: `rows` of `row_bytes`, `stride_bytes` apart. A GEMM prefetches
+// it while it computes, so that it comes from the L2 cache and not from memory. It may extend
+// beyond the matrix: a prefetch never faults.
 struct GemmAhead {
   const char* data;
   int64_t rows;
@@ -64,7 +67,7 @@ struct GemmAhead {
   int64_t stride_bytes;
 };
 
-// c (rows, columns) = the product of packed panels, plus `addend` where there is one; `addend` may be c.
+// c (rows, columns) = the GEMM of packed panels, plus `addend` if given; `addend` may be c.
 struct GemmBlock {
   GemmFormat format;
   int64_t rows, columns;
@@ -79,8 +82,8 @@ struct GemmBlock {
 };
 void gemm_multiply(const GemmBlock& block);
 
-// gemm_few_rows.cc: columns [begin, end) of a product with few rows, read where they lie. `a` is plain where b is transposed,
-// which with bf16 it must be. All are fp32, or a and b are bf16.
+// gemm_few_rows.cc: columns [begin, end) of a GEMM with few rows, read unpacked. `a` is not
+// transposed if b is, which bf16 requires. All are fp32, or a and b are bf16.
 void gemm_few_rows(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c, int64_t begin,
                    int64_t end);
 

@@ -1,6 +1,7 @@
 // The CPU kernels: serial, over ranges of rows or elements, each dispatched to the best instruction
 // set of the machine. cpu_ops.cc checks shapes and splits the ranges among threads. Formulas are in
-// ops/ops.h. What is void* are activations, fp32 or bf16 as `dtype` says: all of a call are of one type.
+// ops/ops.h. void* arguments are activations, fp32 or bf16 as `dtype` states: all of a call have
+// one type.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace muster::trainer::cpu {
 void add_range(int64_t n, const float* x, float* y);                         // y += x
 void add_parameters_range(DType dtype, int64_t n, const float* x, void* y);  // y += x
 void add_gradients_range(DType dtype, int64_t n, const void* x, float* y);   // y += x
-// sum = x + delta, all of `dtype`
+// sum = x + delta, all of `dtype`.
 void add_activations_range(DType dtype, int64_t n, const void* x, const void* delta, void* sum);
 void convert_range(int64_t n, DType from_type, const void* from, DType to_type, void* to);
 void scale_range(DType dtype, int64_t n, float factor, void* x);  // x *= factor
@@ -39,8 +40,9 @@ struct AbsMax {
   int64_t width;
   const void* x;
 };
-// The largest magnitudes as the words of fp32 numbers, which are ordered as the numbers are, NaN above all: of elements [begin,
-// end), and of columns [begin, end) of `rows` rows, which join what is in `amax`.
+// The largest magnitudes as the bit patterns of fp32 values, which have the same order, with NaN
+// above all. abs_max_range covers elements [begin, end); the column variant updates `amax` with
+// columns [begin, end) of `rows` rows.
 uint32_t abs_max_range(int64_t begin, int64_t end, const AbsMax& args);
 void abs_max_columns(int64_t begin, int64_t end, int64_t rows, const AbsMax& args, float* amax);
 struct Quantize {
@@ -61,13 +63,14 @@ struct Dequantize {
   const float* row_scale;
   const float* column_scale;
   bool accumulate;
-  DType dtype;  // of both
+  DType dtype;  // both tensors' type
   const void* product;
   void* out;
 };
 void dequantize_rows(int64_t begin, int64_t end, const Dequantize& args);
 
-// norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is kLayer's.
+// norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is for
+// kLayer.
 struct NormForward {
   DType dtype;
   NormType type;
@@ -100,11 +103,11 @@ struct NormBackward {
 void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
                         float* dbias);
 
-// Of a sequence, where its positions' documents begin; null without documents.
+// Returns the document starts of a sequence's positions; null without documents.
 inline const int32_t* starts_of(const AttentionShape& shape, int64_t sequence) {
   return shape.starts.data == nullptr ? nullptr : shape.starts.i32() + sequence * shape.seq_len;
 }
-// The first position that the query in row `row` of a sequence sees.
+// Returns the first position that the query in row `row` of a sequence sees.
 inline int64_t oldest_key(const AttentionShape& shape, const int32_t* starts, int64_t row,
                           int64_t position) {
   const int64_t window = shape.window == 0 ? 0 : position - shape.window + 1;
@@ -123,7 +126,8 @@ struct Rope {
 };
 void rope_rows(int64_t begin, int64_t end, const Rope& args);
 
-// Keys and values inside wider rows: a head's are h columns from `column` on, the values K h behind the keys.
+// Keys and values inside wider rows: a head's keys are h columns from `column` on, its values K h
+// columns further.
 struct KeyValueRows {
   const void* data;
   int64_t width;
@@ -138,12 +142,13 @@ struct AttentionForward {
   KeyValueRows keys;
   const float* bias;  // (H, buckets), or null
   bool sums;          // out is fp32, and not of every row
-  bool merge;         // with what is in out and lse
+  bool merge;         // merge with existing out and lse
   void* out;
   float* lse;
 };
 void attention_tasks(int64_t begin, int64_t end, const AttentionForward& args, float* scratch);
-// attention_cached.cc: keys and values are caches (B, K, capacity, h); `position` is the first new one.
+// attention_cached.cc: keys and values are caches (B, K, capacity, h); `position` is the first new
+// one.
 struct AttentionCached {
   DType dtype;
   AttentionShape shape;
@@ -157,8 +162,8 @@ struct AttentionCached {
 };
 // Copies the keys and values of qkv into the caches.
 void append_to_cache(const AttentionCached& args);
-// After append_to_cache: tasks are (sequence, query head) pairs; `scratch` holds `capacity` scores and, with relative
-// positions, a row of biases behind them.
+// Called after append_to_cache. Tasks are (sequence, query head) pairs; `scratch` holds `capacity`
+// scores and, with relative positions, a row of biases after them.
 void attention_cached_tasks(int64_t begin, int64_t end, const AttentionCached& args,
                             float* scratch);
 // attention_backward.cc: tasks are (sequence, key/value head) pairs; `scratch` holds
@@ -181,7 +186,8 @@ struct AttentionBackward {
 void attention_backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
                               float* scratch);
 
-// activation.cc: `in` has rows of in_width, gate before up; out (rows, width) is read by backward, which writes d_in, rows as of `in`.
+// activation.cc: `in` has rows of in_width, gate before up. The backward operation reads out (rows,
+// width) and writes d_in, with rows like `in`.
 struct ActivationRows {
   DType dtype;
   Activation kind;
@@ -195,7 +201,7 @@ struct ActivationRows {
 void activation_rows(int64_t begin, int64_t end, const ActivationRows& args);
 void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args);
 
-// cross_entropy.cc: `gradient` says whether logits become gradients.
+// cross_entropy.cc: `gradient`: whether to replace logits by gradients.
 struct CrossEntropy {
   int64_t vocab;
   float soft_cap;  // 0: none
@@ -210,7 +216,7 @@ struct CrossEntropy {
 };
 void cross_entropy_rows(int64_t begin, int64_t end, const CrossEntropy& args);
 void soft_cap_range(int64_t n, float cap, float* x);
-// Rows of logits of which a slice of the ids is here: see shard_ops.h.
+// Rows of logits of which this rank has a slice of the ids: see shard_ops.h.
 struct LogitSlice {
   int64_t first;  // id
   int64_t width;
@@ -249,7 +255,7 @@ struct Squares {
   double* row_sums;
   double* column_sums;
 };
-// Adds those of rows, or columns, [begin, end).
+// Adds the sums of rows, or columns, [begin, end).
 void add_row_squares(int64_t begin, int64_t end, const Squares& args);
 void add_column_squares(int64_t begin, int64_t end, const Squares& args);
 // Updates the means from sums of `count` squares each.
@@ -257,7 +263,8 @@ void row_factors(const AdafactorStep& step, int64_t count, std::span<const doubl
                  float* means);
 void column_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
                     float* means);
-// Gradients (…, width) with the means of their rows and columns; `mean` is that of all rows of the whole matrix.
+// Gradients (…, width) with the means of their rows and columns; `mean` is the mean over all rows
+// of the full matrix.
 struct FactoredDirection {
   int64_t width;
   AdafactorStep step;
@@ -271,7 +278,7 @@ void factored_direction_rows(int64_t begin, int64_t end, const FactoredDirection
 
 // embedding.cc
 struct Embedding {
-  DType dtype;        // of the output
+  DType dtype;        // the output's type
   DType table_dtype;  // fp32 or bf16 as well
   int64_t first;      // id of the table's first row; ids beside its `ids` have zeros
   int64_t ids;

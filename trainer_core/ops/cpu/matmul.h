@@ -1,5 +1,5 @@
-// The CPU backend's matrix products: our own (gemm.h) or oneDNN's (onednn_matmul.h), whichever is faster on this
-// processor.
+// The CPU backend's GEMMs: the built-in one (gemm.h) or oneDNN's (onednn_matmul.h), whichever is
+// faster on this processor.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace muster::trainer::cpu {
 
-// kFastest is what the trainer uses; tests and benchmarks name one.
+// The trainer uses kFastest; tests and benchmarks select a library.
 enum class MatmulLibrary : uint8_t { kFastest, kOwn, kOneDnn };
 
-// Owns what its library keeps between calls, and nothing of the other; with oneDNN our own from the first bf16 product
-// on. One thread at a time.
+// Owns the state that its library keeps between calls, and none of the other library's, except that
+// with oneDNN the first bf16 GEMM creates the built-in one. One thread at a time.
 class Matmul {
  public:
   explicit Matmul(int threads, MatmulLibrary library = MatmulLibrary::kFastest,
                   Vendor vendor = this_vendor());
 
-  // c (m, n) = op(a) op(b) (+ c), with bf16 as in Gemm::run: bf16 products are always our own, because oneDNN takes no
-  // fp32 operand in one.
+  // c (m, n) = op(a) op(b) (+ c), with bf16 as in Gemm::run: bf16 GEMMs always use the built-in
+  // one, because oneDNN accepts no fp32 operand in them.
   void run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c);
 
  private:

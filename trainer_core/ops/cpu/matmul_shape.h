@@ -1,4 +1,4 @@
-// One matrix product: c (m, n) = op(a) op(b), or added to c. All operands are row-major and contiguous.
+// One GEMM: c (m, n) = op(a) op(b), or added to c. All operands are row-major and contiguous.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct MatmulShape {
   bool operator<(const MatmulShape& other) const { return tie() < other.tie(); }
 };
 
-// The numbers of an operand, fp32 or bf16. Made from a typed pointer, so that calls read like those of fp32 alone.
+// The elements of an operand, fp32 or bf16. Constructed from a typed pointer, so that calls read
+// like those of fp32 alone.
 template <class Void>
 struct MatrixPointer {
   Void* data = nullptr;

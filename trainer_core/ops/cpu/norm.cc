@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// x + delta into sum, when there is a delta; returns the row that is to be normed. Remat relies on one thing here: the norm
-// of a stored sum has the bits of the norm made while summing.
+// x + delta into sum, when there is a delta; returns the row that is to be normed. Remat relies on
+// one thing here: the norm of a stored sum has the bits of the norm made while summing.
 template <class T>
 HWY_INLINE const T* residual_row(int64_t row, const NormForward& args) {
   const T* x = row_of<T>(args.x, row, args.width);
@@ -25,7 +25,8 @@ HWY_INLINE const T* residual_row(int64_t row, const NormForward& args) {
   return sum;
 }
 
-// Mean of term(x) over the row; a missing element of the last slice reads as `missing`, whose term is 0.
+// Returns the mean of term(x) over the row; a missing element of the last slice reads as `missing`,
+// whose term is 0.
 template <class T, class Term>
 HWY_INLINE float mean_of(int64_t width, const T* x, float missing, const Term& term) {
   FloatVec total = hn::Zero(FloatTag());

@@ -7,7 +7,8 @@
 #include "trainer_core/base/check.h"
 
 #ifdef __SANITIZE_THREAD__
-// oneDNN is not instrumented: the locks of its primitive cache are invisible, the memory behind them is not.
+// oneDNN is not instrumented: the locks of its primitive cache are invisible, the memory behind
+// them is not.
 extern "C" const char* __tsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
   return "called_from_lib:libdnnl.so\nrace:libdnnl.so\n";
 }
@@ -56,10 +57,11 @@ class ThreadCount {
   int before_;
 };
 
-// Which of oneDNN's two entrances is faster, as measured with bench/gemm.cc and bench/cpu_train. dnnl_sgemm copies
-// panels of both operands, which pays where the right operand is plain or the output wide, by up to 20%; it loses as
-// much on tall outputs of a transposed left operand, whose copying is all strided. Where the lines lie differs between
-// Intel Sapphire Rapids and AMD Zen 4. Depends on shape and vendor alone, so that results do, too.
+// Selects the faster of oneDNN's two functions, as measured with bench/gemm.cc and bench/cpu_train.
+// dnnl_sgemm copies panels of both operands, which gains up to 20% if the right operand is plain or
+// the output wide. It loses as much on tall outputs of a transposed left operand, whose copies are
+// all strided. The thresholds differ between Intel Sapphire Rapids and AMD Zen 4. Depends only on
+// shape and vendor, so that results do, too.
 bool sgemm_is_faster(const MatmulShape& shape, Vendor vendor) {
   if (vendor == Vendor::kIntel) {
     constexpr int64_t kTallTransposed = 1024;

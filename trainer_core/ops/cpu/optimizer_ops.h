@@ -5,8 +5,8 @@
 
 namespace muster::trainer::cpu {
 
-// The rest of the table is CpuQuantizeOps' (quantize_ops.h), CpuExpertOps' (expert_ops.h), CpuAttentionOps' (attention_ops.h),
-// CpuLossOps' (loss_ops.h) and CpuOps' (cpu_ops.cc).
+// The rest of the table is in CpuQuantizeOps (quantize_ops.h), CpuExpertOps (expert_ops.h),
+// CpuAttentionOps (attention_ops.h), CpuLossOps (loss_ops.h) and CpuOps (cpu_ops.cc).
 class OptimizerOps : public Ops {
  public:
   void adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,

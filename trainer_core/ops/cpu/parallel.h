@@ -1,5 +1,5 @@
-// Splits a range of independent items among threads: OpenMP where it is on, else serially. The
-// split depends on the two numbers alone, so results do, too.
+// Splits a range of independent items among threads: with OpenMP if enabled, else serially. The
+// split depends only on the two counts, so results do, too.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace muster::trainer::cpu {
 
-// Fewer elements than this are not worth waking a thread for (a few microseconds of work).
+// Fewer elements are not worth waking a thread (a few microseconds of work).
 constexpr int64_t kElementsPerThreadMin = 8192;
 
 // Calls body(begin, end, part) for contiguous parts of [0, items), at most `threads` of them, part
@@ -34,9 +34,9 @@ void parallel_for(int threads, int64_t items, const Body& body) {
   }
 }
 
-// Calls body(part, parts) for every part at once, in at most `threads` threads, which may wait for one another at
-// team_barrier(). For work whose stages depend on each other: a barrier costs half of leaving one parallel_for and
-// entering the next.
+// Calls body(part, parts) for every part concurrently, in at most `threads` threads, which may wait
+// for one another at team_barrier(). For work whose stages depend on each other: a barrier costs
+// half of leaving one parallel_for and entering the next.
 template <class Body>
 void parallel_team([[maybe_unused]] int threads, const Body& body) {
 #ifdef _OPENMP
@@ -52,14 +52,14 @@ void parallel_team([[maybe_unused]] int threads, const Body& body) {
   body(0, 1);
 }
 
-// Every thread of a parallel_team must come here equally often.
+// Every thread of a parallel_team must call this equally often.
 inline void team_barrier() {
 #ifdef _OPENMP
 #pragma omp barrier
 #endif
 }
 
-// The number of threads that `elements` of light work deserve.
+// Returns the number of threads that pay off for `elements` of light work.
 inline int useful_threads(int threads, int64_t elements) {
   return static_cast<int>(std::clamp<int64_t>(elements / kElementsPerThreadMin, 1, threads));
 }

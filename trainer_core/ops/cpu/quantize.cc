@@ -1,4 +1,4 @@
-// Rounding to coarse grids of numbers, and the magnitudes that decide the scales.
+// Rounds to coarse grids, and computes the magnitudes that determine the scales.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -45,8 +45,9 @@ void abs_max_of_columns(int64_t begin, int64_t end, int64_t rows, const AbsMax& 
   });
 }
 
-// Numbers of one binade lie a quantum of 2^(exponent - mantissa bits) apart, those below the smallest normal number as
-// those of its binade. The sum with 2^23 quanta has the quantum for its last bit: adding it rounds, to even as fp32 does.
+// Numbers of one binade lie a quantum of 2^(exponent - mantissa bits) apart, those below the
+// smallest normal number as those of its binade. The sum with 2^23 quanta has the quantum for its
+// last bit: adding it rounds, to even as fp32 does.
 template <int kMantissaBits, int kSmallestExponent>
 HWY_INLINE FloatVec round_to_float(FloatVec x, float limit) {
   const FloatTag d;
@@ -76,7 +77,7 @@ HWY_INLINE FloatVec round_to(NumberGrid grid, FloatVec x) {
   return hn::Round(hn::Min(hn::Max(x, hn::Set(d, -kLargest)), hn::Set(d, kLargest)));
 }
 
-// As AQT has it: a number too small to have a reciprocal is taken for 1.
+// Like AQT, replaces a value too small to have a reciprocal by 1.
 HWY_INLINE FloatVec reciprocal(FloatVec scale) {
   const FloatTag d;
   const FloatVec one = hn::Set(d, 1.0F), inverse = hn::Div(one, scale);

@@ -26,8 +26,8 @@ int64_t scales_of(const Tensor& x, ScaleOf of) {
   return 0;
 }
 
-// What maps amax to the grid's limit, by Flax's operations and AQT's: their last bits differ. Transformer Engine bounds the
-// reciprocal, so that the smallest numbers have a scale, too.
+// Maps amax to the grid's limit with Flax's operations and AQT's: their last bits differ.
+// Transformer Engine bounds the reciprocal, so that the smallest values have a scale, too.
 float scale_for(NumberGrid grid, float amax) {
   if (grid == NumberGrid::kInt8) return amax / grid_limit(grid);
   return 1 / std::min(grid_limit(grid) / amax, std::numeric_limits<float>::max());

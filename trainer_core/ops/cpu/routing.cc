@@ -7,7 +7,7 @@
 namespace muster::trainer::cpu {
 namespace {
 
-// Keeps the gates of a token whose choices are all improbable finite, as GShard does.
+// Keeps the gates finite for a token whose choices are all improbable, as GShard does.
 constexpr float kGateFloor = 1e-9F;
 constexpr int32_t kDropped = -1;
 
@@ -47,7 +47,7 @@ void for_choices(const RoutingArrays& r, int64_t group, const Body& body) {
   }
 }
 
-// Who balances: first choices, or all.
+// Returns the choices that count for balance: first choices, or all.
 int64_t counted_choices(const RoutingShape& shape) {
   return shape.style == RouterStyle::kPax ? 1 : shape.per_token;
 }

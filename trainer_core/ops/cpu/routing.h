@@ -1,4 +1,5 @@
-// Who goes to which expert: the CPU's router. Serial over groups, whose tokens compete for the experts' capacity.
+// The CPU's router: assigns tokens to experts. Serial over groups, whose tokens compete for the
+// experts' capacity.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace muster::trainer::cpu {
 
-// A Routing by its plain arrays.
+// A Routing as plain arrays.
 struct RoutingArrays {
   RoutingShape shape;
   const float* weights;  // (T)
@@ -20,20 +21,21 @@ struct RoutingArrays {
   float* balance;        // (G)
   const int32_t* order;  // (T), or null
 
-  // Of the i-th token in the groups' order.
+  // Returns the row of the i-th token in group order.
   int64_t row(int64_t i) const { return order == nullptr ? i : order[i]; }
   bool is_own(int64_t row) const {
     return row >= shape.first_own && row < shape.first_own + shape.own_tokens();
   }
 };
 
-// Tokens [begin, end): probs from logits, experts and gates.
+// Computes probs from logits, experts and gates for tokens [begin, end).
 void choose_experts(int64_t begin, int64_t end, const RoutingArrays& routing);
-// All tokens, after that: slots and offsets.
+// Assigns slots and offsets to all tokens. Called after choose_experts.
 void assign_slots(const RoutingArrays& routing);
-// Groups [begin, end), after choose_experts: density and balance.
+// Computes density and balance of groups [begin, end). Called after choose_experts.
 void balance_groups(int64_t begin, int64_t end, const RoutingArrays& routing);
-// Tokens [begin, end) in the groups' order: probs of the rank's own become the gradient of the logits; dgates (own, k).
+// For tokens [begin, end) in group order: replaces probs of the rank's own by the gradient of the
+// logits; dgates is (own, k).
 void route_backward_tokens(int64_t begin, int64_t end, const RoutingArrays& routing,
                            const float* dgates);
 

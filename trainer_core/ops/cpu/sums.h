@@ -1,4 +1,5 @@
-// Sums made block by block, so that the order of additions does not depend on the number of threads.
+// Sums computed block by block, so that the order of additions does not depend on the number of
+// threads.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +11,10 @@
 
 namespace muster::trainer::cpu {
 
-// A reduction adds this many partial sums.
+// Partial sums of a reduction.
 constexpr int64_t kReductionBlocks = 256;
 
-// Of elements [first, end), widened piece by piece where they are bf16.
+// Reduces elements [first, end), widening bf16 piecewise.
 inline double reduce_part(const Tensor& x, int64_t first, int64_t end,
                           double (*range)(int64_t, const float*)) {
   if (x.dtype == DType::kF32) return range(end - first, x.f32() + first);
@@ -30,7 +31,7 @@ inline double reduce_part(const Tensor& x, int64_t first, int64_t end,
   return total;
 }
 
-// Of all elements, with `range` for those of a block.
+// Reduces all elements; `range` reduces those of a block.
 inline double reduce(int threads, const Tensor& x, double (*range)(int64_t, const float*)) {
   const int64_t n = x.elements();
   std::array<double, kReductionBlocks> partial{};
@@ -46,7 +47,8 @@ inline double reduce(int threads, const Tensor& x, double (*range)(int64_t, cons
   return total;
 }
 
-// to (width) = or += the sum of `blocks` partial sums that lie `stride` apart, in order. The sum is made in the first.
+// to (width) = or += the sum of `blocks` partial sums, `stride` apart, in order. Accumulates in the
+// first one.
 inline void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width,
                        Accumulate accumulate, float* to) {
   for (int64_t block = 1; block < blocks; ++block) add_range(width, from + block * stride, from);

@@ -1,4 +1,4 @@
-// The maker of the processor: measurements of one maker's processors do not carry over to the other's.
+// The processor's vendor: measurements on one vendor's processors do not apply to another's.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace muster::trainer::cpu {
 
 enum class Vendor : uint8_t { kIntel, kOther };
 
-// The vendor of this machine's processor. Tests pass the other one to run its code paths here.
+// Returns the vendor of this machine's processor. Tests pass the other one to cover its code paths.
 inline Vendor this_vendor() {
 #if defined(__x86_64__)
   static const bool intel = __builtin_cpu_is("intel") != 0;

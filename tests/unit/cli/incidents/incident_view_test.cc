@@ -85,7 +85,7 @@ kernel messages
   EXPECT_LE(widest(*text), 80U);
 }
 
-TEST(IncidentView, AStoryOfAnotherMachineCannotDriveTheTerminal) {
+TEST(IncidentView, ControlCharactersAreEscaped) {
   v1::Incident incident = stuck_incident();
   incident.set_sentence("a\x1b[2J\nb");
   incident.set_job_name("\x1b]0;x\x07");
@@ -104,7 +104,7 @@ TEST(IncidentView, AStoryOfAnotherMachineCannotDriveTheTerminal) {
   EXPECT_EQ(escape_controls(rows), rows);
 }
 
-TEST(IncidentView, StacksThatAreNoTreeAreAnError) {
+TEST(IncidentView, InvalidStackTreesAreAnError) {
   v1::Incident incident = stuck_incident();
   incident.mutable_stacks()->mutable_nodes(0)->set_frame(999);
   EXPECT_FALSE(describe_incident(incident, kIncidentNow, screen()).ok());
@@ -177,7 +177,7 @@ rank 1
             "… 2 more stacks of fewer ranks\n");
 }
 
-TEST(StackView, SaysWhyRanksHaveNoStacks) {
+TEST(StackView, StatesWhyRanksHaveNoStacks) {
   std::vector<RankEvidence> ranks = stuck_ranks();
   ranks[1].stack_problem = ranks[2].stack_problem;
   EXPECT_EQ(describe_stack_problems(ranks, {}),
@@ -187,7 +187,7 @@ TEST(StackView, SaysWhyRanksHaveNoStacks) {
               HasSubstr("rank 1: no Python frames: py-spy is not installed\n"));
 }
 
-TEST(StackView, GroupsShowWhoIsBehind) {
+TEST(StackView, GroupsShowTheRankThatIsBehind) {
   EXPECT_EQ(describe_groups(stuck_ranks()),
             "RANK  GROUP  SIZE  ENQUEUED  STARTED  DONE  AGE  LAST\n"
             "1     fsdp   4     41        41       41    -    all-gather\n"

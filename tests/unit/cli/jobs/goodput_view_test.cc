@@ -38,14 +38,14 @@ v1::Job job_with_a_hang(uint64_t id) {
   return job;
 }
 
-TEST(GoodputView, TheLineSaysWhatMostWasLostTo) {
+TEST(GoodputView, TheLineNamesTheLargestLosses) {
   EXPECT_EQ(goodput_line(job_with_a_hang(7).goodput()),
             "goodput 97.3% of 2h 13m; lost: hang 2m 30s, loading 1m 00s, rank died 6.0s");
   EXPECT_EQ(goodput_line(v1::Goodput()), "");
   EXPECT_EQ(goodput_percent(v1::Goodput()), "-");
 }
 
-TEST(GoodputView, OfManyJobsEachHourCountsTheSame) {
+TEST(GoodputView, EachHourHasTheSameWeightAcrossJobs) {
   v1::Job idle = job_with_a_hang(8);
   idle.mutable_goodput()->set_wall_ns(2'000 * kSecond);
   idle.mutable_goodput()->set_productive_ns(0);
@@ -55,7 +55,7 @@ TEST(GoodputView, OfManyJobsEachHourCountsTheSame) {
   EXPECT_EQ(all.losses(0).ns(), 200 * kSecond);
 }
 
-TEST(GoodputView, TheTableHasLossesByCauseAndByWhatTheyWereSpentOn) {
+TEST(GoodputView, TheTableHasLossesByCauseAndActivity) {
   EXPECT_EQ(describe_goodput({job_with_a_hang(7)}),
             R"(JOB  NAME   STATE    GOODPUT  SINCE START  QUEUED  LOST    MOSTLY BY
 7    llama  RUNNING  97.3%    2h 13m       4.0s    3m 36s  hang 2m 30s, loading 1m 00s, rank died 6.0s
@@ -68,7 +68,7 @@ rank died   6.0s    -            6.0s     -
   EXPECT_THAT(describe_goodput({job_with_a_hang(7), job_with_a_hang(8)}), HasSubstr("all  2 jobs"));
 }
 
-TEST(GoodputView, ProgramsGetSeconds) {
+TEST(GoodputView, JsonHasSeconds) {
   const nlohmann::json all = goodputs_to_json({job_with_a_hang(7)});
   EXPECT_DOUBLE_EQ(all["all"]["ettr"], 0.973);
   EXPECT_EQ(all["jobs"][0]["id"], 7);
@@ -99,13 +99,13 @@ TEST(RecoveryView, IsOneLineOfTimes) {
   EXPECT_EQ(time_to_recover(v1::Incident()), "-");
 }
 
-TEST(RecoveryView, TellsWhatInterruptedIt) {
+TEST(RecoveryView, NamesTheInterruptingIncident) {
   v1::Incident incident = incident_with_recovery();
   incident.mutable_recovery()->set_interrupted_by(9);
   EXPECT_EQ(describe_recovery(incident).back(), "recovery was interrupted by incident 9");
 }
 
-TEST(RecoveryView, ProgramsGetMomentsThatAreKnown) {
+TEST(RecoveryView, JsonHasTheKnownMoments) {
   const nlohmann::json recovery = recovery_to_json(incident_with_recovery());
   EXPECT_EQ(recovery["steps_lost"], 4);
   EXPECT_EQ(recovery["first_step_unix_ns"], 1'700'000'002'100'000'000);

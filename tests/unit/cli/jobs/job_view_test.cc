@@ -58,7 +58,7 @@ TEST(JobView, EnvironmentHasNamesButNoValues) {
   EXPECT_EQ(json.dump().find("secret"), std::string::npos);
 }
 
-TEST(JobView, AConfigThatIsNoJsonIsNullAndOneThatWasNotSentIsNotThere) {
+TEST(JobView, AnInvalidConfigIsNullAndAMissingOneIsOmitted) {
   v1::Job job = running_job();
   job.mutable_spec()->set_train_config_json("{");
   EXPECT_TRUE(job_to_json(job)["spec"].at("train_config").is_null());
@@ -66,7 +66,7 @@ TEST(JobView, AConfigThatIsNoJsonIsNullAndOneThatWasNotSentIsNotThere) {
   EXPECT_FALSE(job_to_json(job)["spec"].contains("train_config"));
 }
 
-TEST(JobView, TellsWhatAJobRunsOn) {
+TEST(JobView, ShowsTheNodesOfAJob) {
   v1::Job job = running_job();
   job.mutable_spec()->set_nodes(4);
   job.set_nodes(2);
@@ -96,7 +96,7 @@ TEST(JobView, TellsWhatAJobRunsOn) {
 }
 
 // State after a restart of the coordinator, until its workers have registered again.
-TEST(JobView, AWorkerThatHasNotRegisteredYetIsNotSilent) {
+TEST(JobView, AnUnregisteredWorkerDoesNotCountAsSilent) {
   v1::ListWorkersResponse workers;
   v1::WorkerInfo& worker = *workers.add_workers();
   worker.set_name("node1");
@@ -154,7 +154,7 @@ TEST(JobView, TextForPeopleHasNoControlCharacters) {
   }
 }
 
-TEST(NodeView, SaysWhyANodeIsLeftOutAndForHowLong) {
+TEST(NodeView, StatesWhyANodeIsExcludedAndForHowLong) {
   v1::WorkerInfo worker;
   worker.set_name("node7");
   worker.set_host("host7");

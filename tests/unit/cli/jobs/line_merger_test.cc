@@ -30,13 +30,13 @@ class LineMergerTest : public testing::Test {
   std::vector<std::string> told_;
 };
 
-TEST_F(LineMergerTest, RanksThatSayTheSameAreOneLine) {
+TEST_F(LineMergerTest, EqualLinesOfRanksAreMerged) {
   for (int32_t rank = 0; rank < 512; ++rank) say(rank, "loading");
   say(7, "my disk is full");
   EXPECT_EQ(told(), "1/0-511 loading; 1/7 my disk is full");
 }
 
-TEST_F(LineMergerTest, WhatARankRepeatsStaysRepeated) {
+TEST_F(LineMergerTest, RepeatedLinesOfOneRankAreNotMerged) {
   say(0, "a");
   say(0, "a");
   say(1, "a");
@@ -51,13 +51,13 @@ TEST_F(LineMergerTest, LinesOfARankKeepTheirOrder) {
   EXPECT_EQ(told(), "1/0 a; 1/0-1 b; 1/1 a");
 }
 
-TEST_F(LineMergerTest, AnotherAttemptIsAnotherLine) {
+TEST_F(LineMergerTest, LinesOfDifferentAttemptsAreNotMerged) {
   say(0, "a", 1'000, 1);
   say(1, "a", 1'000, 2);
   EXPECT_EQ(told(), "1/0 a; 2/1 a");
 }
 
-TEST_F(LineMergerTest, WhatWasWrittenASecondLaterIsAnotherLine) {
+TEST_F(LineMergerTest, LinesASecondApartAreNotMerged) {
   say(0, "a", 1'000);
   say(1, "a", 2'000);
   EXPECT_TRUE(told_.empty());
@@ -67,7 +67,7 @@ TEST_F(LineMergerTest, WhatWasWrittenASecondLaterIsAnotherLine) {
   EXPECT_EQ(told(), "1/0-1 a; 1/2 x; 1/3 a");
 }
 
-TEST_F(LineMergerTest, WhoFollowsWaitsNoLongerThanASecond) {
+TEST_F(LineMergerTest, ALineWaitsAtMostASecond) {
   say(0, "a");
   now_ += milliseconds(600);
   say(0, "b");
@@ -79,7 +79,7 @@ TEST_F(LineMergerTest, WhoFollowsWaitsNoLongerThanASecond) {
   EXPECT_FALSE(merger_.empty());
 }
 
-TEST_F(LineMergerTest, WithoutTimesItHoldsNoMoreThanItsBound) {
+TEST_F(LineMergerTest, WithoutTimestampsTheBoundHolds) {
   for (int i = 0; i < 10'000; ++i) say(0, absl::StrCat("line ", i), 0);
   EXPECT_GT(told_.size(), 5'000U);
   say(1, std::string(8 << 20, 'x'), 0);

@@ -36,7 +36,7 @@ TEST(ParseStepLine, EveryFormSince2023) {
   EXPECT_DOUBLE_EQ(old->loss, 2.5);
 }
 
-TEST(ParseStepLine, RefusesTheRest) {
+TEST(ParseStepLine, RejectsOtherLines) {
   for (const char* line :
        {"", "completed step: ", "completed step: x, loss: 1", "completed step: 4",
         "completed step: 4, loss: many", "step: 4, loss: 1"}) {
@@ -53,7 +53,7 @@ class LogPrinterTest : public ::testing::Test {
   Output output_{out_.fd()}, news_output_{news_.fd()};
 };
 
-TEST_F(LogPrinterTest, MainRankAsItIsOthersWithTheirName) {
+TEST_F(LogPrinterTest, TheMainRankIsUnchangedAndOthersHaveAPrefix) {
   LogPrinter printer(output_, news_output_, options());
   EXPECT_TRUE(printer.take(chunk(1, 0, 0, "one\ntwo\n")));
   EXPECT_TRUE(printer.take(chunk(1, 3, 0, "trouble\n")));
@@ -63,7 +63,7 @@ TEST_F(LogPrinterTest, MainRankAsItIsOthersWithTheirName) {
   EXPECT_EQ(news_.text(), "[rank 3] trouble\nmuster: RUNNING\n");
 }
 
-TEST_F(LogPrinterTest, AllRanksAreNamed) {
+TEST_F(LogPrinterTest, AllRanksHaveAPrefix) {
   LogPrinter printer(output_, news_output_, options(-1));
   printer.take(chunk(1, 0, 0, "a\n"));
   printer.take(chunk(1, 1, 0, "b\n"));
@@ -71,7 +71,7 @@ TEST_F(LogPrinterTest, AllRanksAreNamed) {
   EXPECT_EQ(out_.text(), "[rank 0] a\n[rank 1] b\n");
 }
 
-TEST_F(LogPrinterTest, ForProgramsEachLineIsAnObject) {
+TEST_F(LogPrinterTest, JsonHasAnObjectPerLine) {
   LogPrinter printer(output_, news_output_, {.main_rank = -1, .json = true});
   printer.take(chunk(1, 0, 0, "a\nb\xff \"c\"\n"));
   printer.take(chunk(2, 3, 0, "d"));
@@ -92,7 +92,7 @@ TEST_F(LogPrinterTest, LinesAreWholeAcrossChunksAndTheLastOneComesAtTheEnd) {
   EXPECT_EQ(out_.text(), "begin\nen\n");
 }
 
-TEST_F(LogPrinterTest, AStreamThatBeginsAgainRepeatsNothing) {
+TEST_F(LogPrinterTest, ARestartedStreamRepeatsNothing) {
   LogPrinter printer(output_, news_output_, options());
   printer.take(chunk(1, 0, 0, "one\ntwo\n"));
   printer.take(chunk(1, 0, 0, "one\ntwo\nthree\n"));
@@ -111,7 +111,7 @@ TEST_F(LogPrinterTest, ALineWithoutEndIsCut) {
   EXPECT_EQ(out_.text().size(), 80'001U);
 }
 
-TEST_F(LogPrinterTest, ATerminalIsNotToldByARankWhatToDo) {
+TEST_F(LogPrinterTest, ControlCharactersOfARankAreEscapedOnATerminal) {
   const PseudoTerminal terminal(80);
   Output screen(terminal.fd());
   LogPrinter printer(screen, news_output_, {});
@@ -122,7 +122,7 @@ TEST_F(LogPrinterTest, ATerminalIsNotToldByARankWhatToDo) {
   EXPECT_EQ(news_.text(), "[rank 1] to a file \x1b[2J\n");
 }
 
-TEST_F(LogPrinterTest, AReaderThatIsGoneIsNoticed) {
+TEST_F(LogPrinterTest, AClosedReaderIsDetected) {
   const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
   {
     Output output(full);
@@ -135,7 +135,7 @@ TEST_F(LogPrinterTest, AReaderThatIsGoneIsNoticed) {
 }
 
 // `muster run | less`: more output than the pipe and the printer hold, and no reader.
-TEST_F(LogPrinterTest, AReaderThatDoesNotReadHoldsUpTheRanksOutputAlone) {
+TEST_F(LogPrinterTest, AStalledReaderBlocksOnlyTheRanksOutput) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   {

@@ -22,7 +22,7 @@ using ::testing::StartsWith;
 
 constexpr auto kBudget = std::chrono::seconds(20);
 
-TEST(SwitchesOfLabels, TheValuesInTheOrderAskedForUpToTheFirstThatIsMissing) {
+TEST(SwitchesOfLabels, JoinsValuesInOrderUpToTheFirstMissingLabel) {
   const std::map<std::string, std::string> labels = {
       {"layer-1", "nn-a"}, {"layer-2", "nn-b"}, {"layer-4", "nn-d"}, {"empty", ""}};
   EXPECT_EQ(switches_of_labels(labels, {"layer-1", "layer-2"}), "nn-a.nn-b");
@@ -97,7 +97,7 @@ class NodeLabels : public ::testing::Test {
   TestAuthority authority_;
 };
 
-TEST_F(NodeLabels, AreAskedForWithTheAccountsToken) {
+TEST_F(NodeLabels, AreRequestedWithTheAccountsToken) {
   Api api(authority_, "IP:127.0.0.1", 200,
           R"({"metadata": {"name": "node1", "labels": {"zone": "a", "odd": 5}}})");
   const auto labels = node_labels(api.account(authority_), "node1", kBudget);
@@ -115,7 +115,7 @@ TEST_F(NodeLabels, ANodeWithoutAnyHasNone) {
   EXPECT_TRUE(labels->empty());
 }
 
-TEST_F(NodeLabels, AnAccountThatMayNotAskIsToldSoInTheApisWords) {
+TEST_F(NodeLabels, APermissionErrorHasTheApisMessage) {
   Api api(authority_, "IP:127.0.0.1", 403, R"({"message": "nodes \"node1\" is forbidden"})");
   const auto labels = node_labels(api.account(authority_), "node1", kBudget);
   EXPECT_EQ(labels.status().code(), absl::StatusCode::kPermissionDenied);
@@ -123,7 +123,7 @@ TEST_F(NodeLabels, AnAccountThatMayNotAskIsToldSoInTheApisWords) {
               HasSubstr("answered 403: nodes \"node1\" is forbidden"));
 }
 
-TEST_F(NodeLabels, AnswersThatAreNoneAreNoLabels) {
+TEST_F(NodeLabels, InvalidAnswersAreErrors) {
   for (const char* answer : {"", "[1]", "{"}) {
     Api api(authority_, "IP:127.0.0.1", 200, answer);
     const auto labels = node_labels(api.account(authority_), "node1", kBudget);
@@ -131,7 +131,7 @@ TEST_F(NodeLabels, AnswersThatAreNoneAreNoLabels) {
   }
 }
 
-TEST_F(NodeLabels, TheTokenIsShownToNobodyElse) {
+TEST_F(NodeLabels, TheTokenIsOnlySentToTheCertifiedServer) {
   TestAuthority strangers;
   Api with_another_authority(strangers, "IP:127.0.0.1", 200, "{}");
   Api with_another_name(authority_, "IP:127.0.0.2", 200, "{}");
@@ -143,14 +143,14 @@ TEST_F(NodeLabels, TheTokenIsShownToNobodyElse) {
   }
 }
 
-TEST_F(NodeLabels, AnApiThatIsSilentIsGivenUp) {
+TEST_F(NodeLabels, ASilentApiTimesOut) {
   Api api(authority_, "IP:127.0.0.1", 0, "");
   const auto labels = node_labels(api.account(authority_), "node1", std::chrono::milliseconds(200));
   EXPECT_EQ(labels.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(labels.status().message()), HasSubstr("does not answer: TLS: "));
 }
 
-TEST_F(NodeLabels, WhatIsNoNodesNameIsNotAskedFor) {
+TEST_F(NodeLabels, AnInvalidNodeNameIsNotRequested) {
   for (const char* name : {"", "..", "a/b", "a?b", "a b"}) {
     const auto labels = node_labels({}, name, kBudget);
     EXPECT_EQ(labels.status().code(), absl::StatusCode::kInvalidArgument) << name;

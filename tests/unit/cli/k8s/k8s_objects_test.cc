@@ -76,7 +76,7 @@ TEST(K8sObjects, TheLeadersEndIsTheJobs) {
   EXPECT_EQ(rules[1]["onExitCodes"]["values"], Json({130, 137, 143}));
 }
 
-TEST(K8sObjects, AWorkerThatIsTakenAwayHasASuccessor) {
+TEST(K8sObjects, AnEvictedWorkerIsReplaced) {
   const Json set = job_set(plan());
   const Json& job = job_of(set, "workers");
   EXPECT_EQ(job["completionMode"], "Indexed");
@@ -91,14 +91,14 @@ TEST(K8sObjects, AWorkerThatIsTakenAwayHasASuccessor) {
   EXPECT_EQ(job["template"]["spec"]["terminationGracePeriodSeconds"], 630);
 }
 
-TEST(K8sObjects, AWorkerKnowsTheZoneOfItsNode) {
+TEST(K8sObjects, AWorkerGetsTheZoneOfItsNode) {
   const Json set = job_set(plan());
   const Json& env = pod_of(set, "workers")["containers"][0]["env"];
   EXPECT_TRUE(has(env, Json::parse(R"({"name": "MUSTER_WORKER_SWITCHES", "valueFrom": {"fieldRef":
       {"fieldPath": "metadata.labels['topology.kubernetes.io/zone']"}}})")));
 }
 
-TEST(K8sObjects, SwitchesOfNodesAreReadByAContainerThatAloneHasTheToken) {
+TEST(K8sObjects, OnlyTheSwitchesContainerHasTheToken) {
   K8sPlan wanted = plan();
   wanted.switches_from_node = {"example.com/spine", "example.com/leaf"};
   wanted.service_account = "topology";
@@ -134,7 +134,7 @@ TEST(K8sObjects, DevicesAreRequestsAndLimits) {
   EXPECT_FALSE(pod_of(job_set(wanted), "workers")["containers"][0]["resources"].contains("limits"));
 }
 
-TEST(K8sObjects, TheUsersSecretsBeatEfasVariables) {
+TEST(K8sObjects, TheUsersSecretsOverrideEfasVariables) {
   K8sPlan wanted = plan();
   wanted.efa = 32;
   wanted.environment_of = {"wandb", "nccl"};
@@ -163,7 +163,7 @@ TEST(K8sObjects, ClaimsAndFoldersAreMounted) {
       has(pod["containers"][0]["volumeMounts"], {{"name", "mount-1"}, {"mountPath", "/scratch"}}));
 }
 
-TEST(K8sObjects, KueuesWordsAreLabels) {
+TEST(K8sObjects, KueuesOptionsAreLabels) {
   K8sPlan wanted = plan();
   EXPECT_FALSE(job_set(wanted)["metadata"]["labels"].contains("kueue.x-k8s.io/queue-name"));
   wanted.queue = "team-a";
@@ -177,7 +177,7 @@ TEST(K8sObjects, KueuesWordsAreLabels) {
             "topology.k8s.aws/network-node-layer-2");
 }
 
-TEST(K8sObjects, WithTlsAWorkerSeesItsOwnTokenAlone) {
+TEST(K8sObjects, WithTlsAWorkerHasOnlyItsOwnToken) {
   K8sPlan wanted = plan();
   wanted.insecure = false;
   wanted.tls_secret = "tls";
@@ -193,7 +193,7 @@ TEST(K8sObjects, WithTlsAWorkerSeesItsOwnTokenAlone) {
   EXPECT_EQ(keys, Json({"ca.crt", "worker"}));
 }
 
-TEST(K8sPlan, WhatIsWrongIsNamed) {
+TEST(K8sPlan, ErrorsNameTheOption) {
   const auto said = [](void (*change)(K8sPlan&)) {
     K8sPlan wrong = plan();
     change(wrong);
@@ -289,7 +289,7 @@ TEST(K8sPlan, WhatIsWrongIsNamed) {
               HasSubstr("omit one of them"));
 }
 
-TEST(K8sPlan, NamesOfRunsBecomeNamesOfKubernetes) {
+TEST(K8sPlan, RunNamesBecomeKubernetesNames) {
   EXPECT_EQ(k8s_name("First run_2"), "first-run-2");
   EXPECT_EQ(k8s_name("2026-llama"), "llama");
   EXPECT_EQ(k8s_name("a."), "a");
@@ -306,7 +306,7 @@ TEST(K8sPlan, MountsHaveASourceAndAPath) {
     EXPECT_FALSE(parse_k8s_mount(wrong).ok()) << wrong;
 }
 
-TEST(K8sPlan, QuantitiesAreThoseOfKubernetes) {
+TEST(K8sPlan, QuantitiesHaveKubernetesForm) {
   for (const char* right : {"1", "500m", "1.5", "64Gi", "2k", "1n", "1E", "1e3"})
     EXPECT_TRUE(quantity(right)) << right;
   for (const char* wrong :
@@ -321,7 +321,7 @@ TEST(K8sPlan, QuantitiesAreThoseOfKubernetes) {
   EXPECT_EQ(quantity("4Ei"), 0x1p62);
 }
 
-TEST(K8sPlan, AFolderIsInAMountOrBesideIt) {
+TEST(K8sPlan, IsMountedComparesWholePathComponents) {
   EXPECT_TRUE(is_mounted(plan(), "/shared"));
   EXPECT_TRUE(is_mounted(plan(), "/shared/out/first"));
   EXPECT_FALSE(is_mounted(plan(), "/sharedother"));

@@ -41,7 +41,7 @@ json waiting(const std::string& reason, const std::string& message) {
 const json kReady = {{"phase", "Running"},
                      {"conditions", json::array({{{"type", "Ready"}, {"status", "True"}}})}};
 
-TEST(K8sWhy, OfPodsThatAreReadyThereIsNothingToSay) {
+TEST(K8sWhy, ReadyPodsHaveNoTroubles) {
   const K8sReport report = k8s_report(list_of({pod("a", kReady, "n1")}), list_of({}));
   EXPECT_EQ(report.pods, 1);
   EXPECT_EQ(report.ready, 1);
@@ -58,7 +58,7 @@ TEST(K8sWhy, ALongMessageIsCutBetweenCharacters) {
   EXPECT_THAT(k8s_to_json(report).dump(), HasSubstr("é…"));
 }
 
-TEST(K8sWhy, APodWithoutAPlaceSaysTheSchedulersReason) {
+TEST(K8sWhy, AnUnschedulablePodHasTheSchedulersReason) {
   const json status = {{"phase", "Pending"},
                        {"conditions", json::array({{{"type", "PodScheduled"},
                                                     {"status", "False"},
@@ -86,7 +86,7 @@ TEST(K8sWhy, AMissingSecretIsTheNewestOfItsWarnings) {
               ElementsAre("pod a waits for a volume: secret \"muster-tls\" not found"));
 }
 
-TEST(K8sWhy, AQuotaIsWhyASetHasTooFewPods) {
+TEST(K8sWhy, AQuotaExplainsMissingPods) {
   const json set = {{"kind", "StatefulSet"},
                     {"metadata", {{"name", "cpu"}}},
                     {"spec", {{"replicas", 4}}},
@@ -107,7 +107,7 @@ TEST(K8sWhy, ASuspendedJobWaitsForItsQueue) {
   EXPECT_THAT(k8s_report(list_of({job}), {}).troubles.at(0), HasSubstr("waits for its queue"));
 }
 
-TEST(K8sWhy, AContainerThatEndsAgainAndAgainSaysHow) {
+TEST(K8sWhy, ACrashLoopHasItsExitCode) {
   json status = waiting("CrashLoopBackOff", "back-off 5m0s");
   status["phase"] = "Running";
   status["containerStatuses"][0]["lastState"] = {
@@ -117,7 +117,7 @@ TEST(K8sWhy, AContainerThatEndsAgainAndAgainSaysHow) {
 }
 
 // Pods of a JobSet are not restarted: their Job creates new ones.
-TEST(K8sWhy, APodThatHasFailedSaysHowItEnded) {
+TEST(K8sWhy, AFailedPodHasItsExitCode) {
   json status = {
       {"phase", "Failed"},
       {"containerStatuses",
@@ -164,7 +164,7 @@ TEST(K8sWhy, TheLogOfKubectlIsNotShown) {
   EXPECT_EQ(without_log(said), said);
 }
 
-TEST(K8sWhy, WhatIsNotAsKubernetesSaysItIsLeftOut) {
+TEST(K8sWhy, MalformedObjectsAreIgnored) {
   for (const json& odd : {json(), json(5), json::array(), json{{"items", "none"}},
                           list_of({json(), json("x"), {{"kind", 3}}, {{"kind", "Service"}}})}) {
     EXPECT_THAT(k8s_report(odd, odd).troubles, IsEmpty()) << odd;

@@ -7,7 +7,7 @@
 namespace muster::cli {
 namespace {
 
-TEST(Interrupts, CountsWishesToLeave) {
+TEST(Interrupts, CountsRequestsToLeave) {
   const auto interrupts = Interrupts::block();
   ASSERT_TRUE(interrupts.ok()) << interrupts.status();
   EXPECT_EQ((*interrupts)->take(), 0);
@@ -20,7 +20,7 @@ TEST(Interrupts, CountsWishesToLeave) {
   (*interrupts)->release();
 }
 
-TEST(Interrupts, NohupHolds) {
+TEST(Interrupts, NohupIsRespected) {
   signal(SIGHUP, SIG_IGN);
   const auto interrupts = Interrupts::block();
   ASSERT_TRUE(interrupts.ok()) << interrupts.status();

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 constexpr auto kPatience = std::chrono::seconds(30);
 
-TEST(OutputOf, AnErrorSaysWhatIsWrong) {
+TEST(OutputOf, AnErrorHasTheProgramsMessage) {
   EXPECT_TRUE(absl::IsNotFound(output_of({"no-such-program"}, kPatience).status()));
   EXPECT_THAT(
       std::string(output_of({"sh", "-c", "echo why >&2; exit 3"}, kPatience).status().message()),

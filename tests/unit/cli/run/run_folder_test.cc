@@ -64,7 +64,7 @@ TEST_F(RunFolderTest, OldOnesAreRemoved) {
   EXPECT_TRUE(fs::exists(output_ + "/muster/0025"));
 }
 
-TEST_F(RunFolderTest, ARefusedJobLeavesNothing) {
+TEST_F(RunFolderTest, ARejectedJobLeavesNothing) {
   {
     const auto folder = RunFolder::create(output_);
     ASSERT_TRUE(folder.ok()) << folder.status();
@@ -74,7 +74,7 @@ TEST_F(RunFolderTest, ARefusedJobLeavesNothing) {
   EXPECT_FALSE(fs::exists(output_));
 }
 
-TEST_F(RunFolderTest, ARefusedJobKeepsWhatWasThere) {
+TEST_F(RunFolderTest, ARejectedJobKeepsExistingFiles) {
   fs::create_directories(output_ + "/checkpoints/5");
   const auto folder = RunFolder::create(output_);
   ASSERT_TRUE(folder.ok()) << folder.status();
@@ -83,7 +83,7 @@ TEST_F(RunFolderTest, ARefusedJobKeepsWhatWasThere) {
   EXPECT_FALSE(fs::exists(output_ + "/muster"));
 }
 
-TEST_F(RunFolderTest, ARefusedJobKeepsTheUsersEmptyFolders) {
+TEST_F(RunFolderTest, ARejectedJobKeepsTheUsersEmptyFolders) {
   for (const std::string folder :
        {root_ / "out", fs::path(output_), fs::path(output_ + "/muster")}) {
     fs::create_directories(folder);
@@ -99,7 +99,7 @@ TEST_F(RunFolderTest, ARefusedJobKeepsTheUsersEmptyFolders) {
   }
 }
 
-TEST_F(RunFolderTest, CallsThatGiveUpLetOneAtATimeIn) {
+TEST_F(RunFolderTest, ConcurrentDiscardsAdmitOneCallAtATime) {
   std::atomic<int> holders{0}, calls{0};
   const auto call = [&] {
     for (int i = 0; i < 300; ++i) {

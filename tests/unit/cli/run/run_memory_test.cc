@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RunMemory, IsGoneWithTheCallAndSoAreThoseOfCallsThatWereKilled) {
+TEST(RunMemory, IsRemovedWithTheCallAndSoAreFoldersOfKilledCalls) {
   const TempFolder root;
   const std::string prefix = root.file("muster-run-" + std::to_string(geteuid()) + "-");
   // The folder of a killed call whose process id was reused: 1 always exists.
@@ -41,7 +41,7 @@ TEST(RunMemory, IsGoneWithTheCallAndSoAreThoseOfCallsThatWereKilled) {
   close(lock);
 }
 
-TEST(RunMemory, ManyBeginAtOnce) {
+TEST(RunMemory, ManyCallsStartAtOnce) {
   constexpr int kCallers = 8, kTurns = 200;
   const TempFolder root;
   std::atomic<int> refused{0}, lost{0};

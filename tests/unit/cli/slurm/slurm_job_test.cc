@@ -17,7 +17,7 @@ Variables job_variables() {
           {"SLURMD_NODENAME", "node1"}};
 }
 
-TEST(SlurmJob, IsWhatTheEnvironmentSays) {
+TEST(SlurmJob, IsReadFromTheEnvironment) {
   Variables variables = job_variables();
   auto job = slurm_job(variables);
   ASSERT_TRUE(job.ok()) << job.status();
@@ -38,7 +38,7 @@ TEST(SlurmJob, IsWhatTheEnvironmentSays) {
   EXPECT_EQ(slurm_job(variables)->restarts, 2);
 }
 
-TEST(SlurmJob, OfAnArraySpeaksForItsTaskAlone) {
+TEST(SlurmJob, OfAnArrayNamesItsOwnTask) {
   Variables variables = job_variables();
   variables["SLURM_ARRAY_JOB_ID"] = "12";  // the last task has the array's own number
   variables["SLURM_ARRAY_TASK_ID"] = "3";
@@ -49,7 +49,7 @@ TEST(SlurmJob, OfAnArraySpeaksForItsTaskAlone) {
   EXPECT_EQ(run_name_of(*job), "it-s-a--job--12_3");
 }
 
-TEST(SlurmJob, OfAChainHasOneLabelForAllOfItsTurns) {
+TEST(SlurmJob, OfAChainHasOneLabelForAllTasks) {
   SlurmJob job{.id = "12_3", .array = "12"};
   EXPECT_EQ(scrape_cluster(job, /*is_chain=*/true), "slurm-12");
   EXPECT_EQ(scrape_cluster(job, /*is_chain=*/false), "slurm-12_3");
@@ -57,11 +57,11 @@ TEST(SlurmJob, OfAChainHasOneLabelForAllOfItsTurns) {
   EXPECT_EQ(scrape_cluster(job, /*is_chain=*/true), "east-12");
 }
 
-TEST(SlurmJob, OfAChainTakesTurns) {
+TEST(SlurmJob, OfAChainRunsOneTaskAtATime) {
   const SlurmJob task{.id = "12_3", .array = "12", .array_tasks = 10};
-  const auto turns =
+  const auto allocations =
       parse_slurm_job("JobId=15 ArrayJobId=12 ArrayTaskId=3 ArrayTaskThrottle=1 JobState=RUNNING");
-  EXPECT_TRUE(check_chain(task, turns).ok());
+  EXPECT_TRUE(check_chain(task, allocations).ok());
   for (const char* text : {"JobId=15 JobState=RUNNING", "ArrayTaskThrottle=2 JobState=RUNNING"})
     EXPECT_THAT(std::string(check_chain(task, parse_slurm_job(text)).message()),
                 HasSubstr("use sbatch --array=1-10%1"));
@@ -88,7 +88,7 @@ TEST(SlurmJob, SwitchesAreTheAddressWithoutTheNode) {
   EXPECT_EQ(switches_of({}), "");
 }
 
-TEST(SlurmNode, TroubleIsWhatKeepsRanksAway) {
+TEST(SlurmNode, TroubleNamesTheStateThatExcludesRanks) {
   const auto nodes = parse_slurm_nodes(
       "NodeName=node1 Arch=x86_64 NodeAddr=10.0.0.1 NodeHostName=a State=ALLOCATED "
       "ThreadsPerCore=1 OS=Linux 6 #1\n"
@@ -121,57 +121,57 @@ TEST(SlurmJobState, HasTheTimeThatItRanAndItsLimit) {
         << limit;
 }
 
-TEST(SlurmJobState, TellsAJobThatIsBeingEnded) {
+TEST(SlurmJobState, DetectsAJobThatIsBeingEnded) {
   EXPECT_TRUE(is_being_ended({"COMPLETING", 1, 2}));
   EXPECT_TRUE(is_being_ended({"TIMEOUT", 1, 2}));
   EXPECT_FALSE(is_being_ended({"RUNNING", 1, 2}));
   EXPECT_FALSE(is_being_ended({}));
 }
 
-TEST(Farewell, QueuesAgainWhatNobodyCancelled) {
-  EXPECT_TRUE(farewell_of({}, {"RUNNING", 500, 1'000}).requeue);
-  EXPECT_TRUE(farewell_of({}, {"COMPLETING", 1'001, 1'000}).requeue);
-  EXPECT_TRUE(farewell_of({}, {"TIMEOUT", 996, 1'000}).requeue);
-  EXPECT_TRUE(farewell_of({}, parse_slurm_job("JobId=1 JobState=COMPLETING Reason=TimeLimit "
-                                              "RunTime=00:00:28 TimeLimit=00:01:00"))
+TEST(LeaveDecision, RequeuesJobsThatWereNotCancelled) {
+  EXPECT_TRUE(decide_leave({}, {"RUNNING", 500, 1'000}).requeue);
+  EXPECT_TRUE(decide_leave({}, {"COMPLETING", 1'001, 1'000}).requeue);
+  EXPECT_TRUE(decide_leave({}, {"TIMEOUT", 996, 1'000}).requeue);
+  EXPECT_TRUE(decide_leave({}, parse_slurm_job("JobId=1 JobState=COMPLETING Reason=TimeLimit "
+                                               "RunTime=00:00:28 TimeLimit=00:01:00"))
                   .requeue);
-  EXPECT_FALSE(farewell_of({}, {"COMPLETING", 900, 1'000}).requeue);
-  EXPECT_FALSE(farewell_of({}, {"COMPLETING", 900, std::nullopt}).requeue);
-  EXPECT_TRUE(farewell_of({}, {"", std::nullopt, std::nullopt}).requeue);
+  EXPECT_FALSE(decide_leave({}, {"COMPLETING", 900, 1'000}).requeue);
+  EXPECT_FALSE(decide_leave({}, {"COMPLETING", 900, std::nullopt}).requeue);
+  EXPECT_TRUE(decide_leave({}, {"", std::nullopt, std::nullopt}).requeue);
 }
 
-TEST(Farewell, QueuesAgainWhatMadeRoomForOthers) {
-  EXPECT_TRUE(farewell_of({}, {"PREEMPTED", 900, 1'000}).requeue);
+TEST(LeaveDecision, RequeuesPreemptedJobs) {
+  EXPECT_TRUE(decide_leave({}, {"PREEMPTED", 900, 1'000}).requeue);
   const char* const line =
       "JobId=1 JobState=COMPLETING Reason=None RunTime=00:00:28 TimeLimit=01:00:00 PreemptTime=";
-  EXPECT_TRUE(farewell_of({}, parse_slurm_job(std::string(line) + "2026-01-01T00:00:00")).requeue);
+  EXPECT_TRUE(decide_leave({}, parse_slurm_job(std::string(line) + "2026-01-01T00:00:00")).requeue);
   for (const char* none : {"None", "Unknown", "N/A", ""})
-    EXPECT_FALSE(farewell_of({}, parse_slurm_job(std::string(line) + none)).requeue) << none;
+    EXPECT_FALSE(decide_leave({}, parse_slurm_job(std::string(line) + none)).requeue) << none;
 }
 
-TEST(Farewell, LeavesAJobAloneThatSomebodyHasQueuedAgain) {
+TEST(LeaveDecision, LeavesARequeuedJobAlone) {
   SlurmJob job;
   job.restarts = 1;
   const auto state =
       parse_slurm_job("JobId=1 JobState=COMPLETING RunTime=00:00:28 TimeLimit=01:00:00 Restarts=2");
-  EXPECT_FALSE(farewell_of(job, state).requeue);
-  EXPECT_TRUE(farewell_of(job, state).is_queued);
+  EXPECT_FALSE(decide_leave(job, state).requeue);
+  EXPECT_TRUE(decide_leave(job, state).is_queued);
   job.restarts = 2;  // of this allocation
-  EXPECT_FALSE(farewell_of(job, state).is_queued);
+  EXPECT_FALSE(decide_leave(job, state).is_queued);
 }
 
-TEST(Farewell, OfWorkersThatEndedByThemselvesIsNone) {
-  EXPECT_FALSE(farewell_of_workers({}, {"RUNNING", 500, 86'400}));
-  EXPECT_FALSE(farewell_of_workers({}, {"RUNNING", 500, std::nullopt}));
-  EXPECT_FALSE(farewell_of_workers({}, {"RUNNING", 10, 300}));
-  const auto near = farewell_of_workers({}, {"RUNNING", 86'100, 86'400});
+TEST(LeaveDecision, IsNoneForWorkersThatEndedByThemselves) {
+  EXPECT_FALSE(decide_workers_leave({}, {"RUNNING", 500, 86'400}));
+  EXPECT_FALSE(decide_workers_leave({}, {"RUNNING", 500, std::nullopt}));
+  EXPECT_FALSE(decide_workers_leave({}, {"RUNNING", 10, 300}));
+  const auto near = decide_workers_leave({}, {"RUNNING", 86'100, 86'400});
   ASSERT_TRUE(near);
   EXPECT_TRUE(near->requeue);
   SlurmJobState preempted{"RUNNING", 500, 86'400};
   preempted.is_preempted = true;
-  EXPECT_TRUE(farewell_of_workers({}, preempted)->requeue);
-  EXPECT_FALSE(farewell_of_workers({}, {"COMPLETING", 500, 86'400})->requeue);  // scancel
-  EXPECT_TRUE(farewell_of_workers({}, {})->requeue);                            // unknown
+  EXPECT_TRUE(decide_workers_leave({}, preempted)->requeue);
+  EXPECT_FALSE(decide_workers_leave({}, {"COMPLETING", 500, 86'400})->requeue);  // scancel
+  EXPECT_TRUE(decide_workers_leave({}, {})->requeue);                            // unknown
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ SlurmJobState running(int64_t run_seconds, int64_t limit_seconds) {
   return {.state = "RUNNING", .run_seconds = run_seconds, .limit_seconds = limit_seconds};
 }
 
-TEST(ScriptLead, IsTheLastThatTheScriptSays) {
+TEST(ScriptLead, IsTheLastOneInTheScript) {
   EXPECT_EQ(script_lead_seconds("#!/bin/bash\n#SBATCH -N 1\n#SBATCH --signal=B:USR1@120  # why\n"),
             120);
   EXPECT_EQ(script_lead_seconds("#!/bin/bash\n#SBATCH -N 8 --requeue --signal=B:USR1@300 -t 5\n"),
@@ -24,7 +24,7 @@ TEST(ScriptLead, IsTheLastThatTheScriptSays) {
     EXPECT_EQ(script_lead_seconds(script), 0) << script;
 }
 
-TEST(EarlySignal, IsPutOffUntilAQuarterOfTheLimitIsLeft) {
+TEST(EarlySignal, IsDelayedUntilAQuarterOfTheLimitIsLeft) {
   EXPECT_EQ(early_seconds(running(20, 300), 300), 205);
   EXPECT_EQ(early_seconds(running(0, 120), 120), 90);
   EXPECT_EQ(early_seconds(running(150, 300), 160), 75);
@@ -32,7 +32,7 @@ TEST(EarlySignal, IsPutOffUntilAQuarterOfTheLimitIsLeft) {
   EXPECT_EQ(early_seconds(running(400, 300), 300), 0);  // Slurm is late
 }
 
-TEST(EarlySignal, IsNoneWhereTheLeadLeavesATurnItsTime) {
+TEST(EarlySignal, IsNotDelayedWhenTheLeadIsShort) {
   EXPECT_EQ(early_seconds(running(180, 300), 120), 0);
   EXPECT_EQ(early_seconds(running(10, 1200), 120), 0);  // sent by a user
   EXPECT_EQ(early_seconds(running(10, 1200), 0), 0);

@@ -31,15 +31,15 @@ const SlurmNode kGood2{"node2", "a", "ALLOCATED", ""};
 const SlurmNode kDrained2{"node2", "a", "ALLOCATED+DRAIN", "a fan"};
 const SlurmNode kGood3{"node3", "a", "ALLOCATED", ""};
 
-TEST(NodeOrders, WhoIsDrainedIsLeftOnceWhereThereIsAnotherPlace) {
+TEST(NodeOrders, ADrainedNodeIsEvacuatedOnceIfThereIsAnotherPlace) {
   const auto all = workers({"node1", "node2", "node3"});
   const auto orders = node_orders({kGood1, kDrained2, kGood3}, all, 2, {});
   EXPECT_EQ(said(orders), (std::vector<std::pair<std::string, What>>{{"node2", What::kEvacuate}}));
   EXPECT_EQ(orders[0].reason, "Slurm: ALLOCATED+DRAIN, a fan");
-  EXPECT_TRUE(node_orders({kGood1, kDrained2, kGood3}, all, 2, {{"node2", "told"}}).empty());
+  EXPECT_TRUE(node_orders({kGood1, kDrained2, kGood3}, all, 2, {{"node2", "reported"}}).empty());
 }
 
-TEST(NodeOrders, WhatRunsStaysWhereThereIsNoOtherPlace) {
+TEST(NodeOrders, ADrainedNodeIsOnlyExcludedIfThereIsNoOtherPlace) {
   EXPECT_EQ(said(node_orders({kGood1, kDrained2}, workers({"node1", "node2"}), 2, {})),
             (std::vector<std::pair<std::string, What>>{{"node2", What::kExclude}}));
   // An excluded, leaving or disconnected worker does not count.
@@ -53,14 +53,14 @@ TEST(NodeOrders, WhatRunsStaysWhereThereIsNoOtherPlace) {
             What::kExclude);
 }
 
-TEST(NodeOrders, WhoIsBackIsAdmittedAndNobodyElseIsSpokenOf) {
+TEST(NodeOrders, ARecoveredNodeIsAdmittedAndOthersAreNot) {
   EXPECT_EQ(
-      said(node_orders({kGood1, kGood2}, workers({"node1", "node2"}), 2, {{"node2", "told"}})),
+      said(node_orders({kGood1, kGood2}, workers({"node1", "node2"}), 2, {{"node2", "reported"}})),
       (std::vector<std::pair<std::string, What>>{{"node2", What::kAdmit}}));
   EXPECT_TRUE(node_orders({kGood1, kDrained2}, workers({"node1"}), 1, {}).empty());
 }
 
-TEST(UsableWorkers, AreThereAndMayHaveRanks) {
+TEST(UsableWorkers, AreConnectedAndNotExcluded) {
   auto all = workers({"node1", "node2", "node3", "node4"});
   EXPECT_EQ(usable_workers(all), 4);
   all.mutable_workers(0)->set_connected(false);

@@ -24,7 +24,7 @@ TEST(SlurmPartitions, AreReadFromScontrol) {
   EXPECT_EQ(partitions[1].nodes, 100);
 }
 
-TEST(TooManyNodes, IsWhatNoPartitionThatIsNamedHas) {
+TEST(TooManyNodes, IsMoreThanAnyNamedPartitionHas) {
   const auto partitions = parse_slurm_partitions(kPartitions);
   EXPECT_EQ(too_many_nodes(partitions, "", 4), "");
   EXPECT_EQ(too_many_nodes(partitions, "", 9), "the job needs 9 nodes, but partition main has 4");
@@ -35,13 +35,13 @@ TEST(TooManyNodes, IsWhatNoPartitionThatIsNamedHas) {
   EXPECT_EQ(too_many_nodes(partitions, "nowhere", 9), "");
 }
 
-TEST(StartedJobs, AreThoseThatDoNotWait) {
+TEST(StartedJobs, AreThoseThatAreNotPending) {
   EXPECT_TRUE(started_jobs("").empty());
   EXPECT_EQ(started_jobs("RUNNING 12_3 15\nPENDING 12_[4-9] 12\nCOMPLETING 7 7\nRUNNING 20+0 20\n"),
             (std::set<std::string>{"12_3", "15", "7", "20+0", "20"}));
 }
 
-TEST(WaitingText, TellsWhatDoesNotPassByItself) {
+TEST(WaitingText, NamesReasonsThatDoNotResolveThemselves) {
   EXPECT_EQ(waiting_text(""), "");
   EXPECT_EQ(waiting_text("None\n"), "");
   EXPECT_EQ(waiting_text("Priority\n"), "it waits (Priority)");

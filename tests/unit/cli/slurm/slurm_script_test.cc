@@ -13,7 +13,7 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(ShellWord, IsOneWordWhateverItHas) {
+TEST(ShellWord, QuotesAnyCharacters) {
   EXPECT_EQ(shell_word("base_emb_dim=32"), "base_emb_dim=32");
   EXPECT_EQ(shell_word(""), "''");
   EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
@@ -21,7 +21,7 @@ TEST(ShellWord, IsOneWordWhateverItHas) {
   EXPECT_EQ(shell_word("[8,1,1]"), "'[8,1,1]'");
 }
 
-TEST(SlurmScript, SaysWhatSbatchAndTheShellRead) {
+TEST(SlurmScript, HasTheFormOfSbatchAndTheShell) {
   const ScriptPlan plan{.job_name = "my \"job\"",
                         .account = "acct",
                         .partition = "part",
@@ -62,7 +62,7 @@ exec /opt/muster slurm run 'run_name=it'\''s'
 )");
 }
 
-TEST(SlurmScript, OfASharedNodeAsksForAProcessorForEachRank) {
+TEST(SlurmScript, RequestsAProcessorPerRankOnSharedNodes) {
   const auto script = slurm_script({.exclusive = false, .tasks_per_node = 4, .command = {"true"}});
   ASSERT_TRUE(script.ok()) << script.status();
   EXPECT_THAT(*script, HasSubstr("#SBATCH --ntasks-per-node=4\n"));
@@ -70,7 +70,7 @@ TEST(SlurmScript, OfASharedNodeAsksForAProcessorForEachRank) {
   EXPECT_THAT(*script, Not(HasSubstr("--exclusive")));
 }
 
-TEST(SignalLead, LeavesATurnMostOfItsTime) {
+TEST(SignalLead, LeavesAnAllocationMostOfItsTime) {
   EXPECT_EQ(limit_seconds("5"), 300);
   EXPECT_EQ(limit_seconds("5:30"), 330);
   EXPECT_EQ(limit_seconds("4:00:00"), 14'400);
@@ -85,7 +85,7 @@ TEST(SignalLead, LeavesATurnMostOfItsTime) {
   EXPECT_EQ(signal_lead(0, "5"), 0);
 }
 
-TEST(SbatchWords, AreThoseThatSbatchTakesALineFor) {
+TEST(SbatchWords, AreSplitAsBySbatch) {
   const std::pair<const char*, std::vector<std::string>> lines[] = {
       {"--constraint=h100", {"--constraint=h100"}},
       {"  -p part\t-t 5 ", {"-p", "part", "-t", "5"}},
@@ -107,7 +107,7 @@ TEST(SbatchWords, AreThoseThatSbatchTakesALineFor) {
     EXPECT_THAT(sbatch_words(line).status().message(), HasSubstr("unclosed quote")) << line;
 }
 
-TEST(SbatchCommand, SaysAgainWhatSbatchSVariablesWouldBeatAndLastWhatBeatsThat) {
+TEST(SbatchCommand, RepeatsOptionsThatVariablesOverrideAndPutsExtraOptionsLast) {
   const auto words = sbatch_command({.job_name = "it's",
                                      .partition = "part",
                                      .time = "4:00:00",
@@ -120,7 +120,7 @@ TEST(SbatchCommand, SaysAgainWhatSbatchSVariablesWouldBeatAndLastWhatBeatsThat) 
                                    "--comment=a b", "/a b.sub"));
 }
 
-TEST(SlurmScript, TakesNoSecondLineIntoAnOption) {
+TEST(SlurmScript, RejectsLineEndsInOptions) {
   EXPECT_FALSE(slurm_script({.job_name = "a\n#SBATCH --uid=0", .command = {"true"}}).ok());
   EXPECT_FALSE(slurm_script({.more = {"--mem=0\nrm -rf /"}, .command = {"true"}}).ok());
   EXPECT_FALSE(slurm_script({.more = {"--comment=\"a"}, .command = {"true"}}).ok());

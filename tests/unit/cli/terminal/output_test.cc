@@ -48,7 +48,7 @@ void expect_to_leave(int fd) {
   EXPECT_EQ(fcntl(fd, F_GETFL), flags);
 }
 
-TEST(Output, AReaderThatDoesNotReadIsLeft) {
+TEST(Output, AStalledReaderIsAbandonedInAHurry) {
   for (const Pair pair : {make_pipe(), make_sockets()}) {
     expect_to_leave(pair.writer);
     close(pair.writer);
@@ -58,14 +58,14 @@ TEST(Output, AReaderThatDoesNotReadIsLeft) {
   expect_to_leave(terminal.fd());
 }
 
-TEST(Output, ATerminalThatWasStoppedIsLeft) {
+TEST(Output, AStoppedTerminalIsAbandonedInAHurry) {
   const PseudoTerminal terminal(80);
   ASSERT_EQ(tcflow(terminal.fd(), TCOOFF), 0);  // Ctrl-S
   expect_to_leave(terminal.fd());
   tcflow(terminal.fd(), TCOON);
 }
 
-TEST(Output, WhoReadsGetsEverythingInAHurryToo) {
+TEST(Output, AnActiveReaderGetsEverythingInAHurry) {
   for (const Pair pair : {make_pipe(), make_sockets()}) {
     size_t got = 0;
     std::thread reader([&] {
@@ -89,7 +89,7 @@ TEST(Output, WhoReadsGetsEverythingInAHurryToo) {
   EXPECT_EQ(file.text(), "to a file");
 }
 
-TEST(Output, AReaderThatIsGoneIsNoticed) {
+TEST(Output, AClosedReaderIsDetected) {
   signal(SIGPIPE, SIG_IGN);
   const Pair pair = make_pipe();
   close(pair.reader);

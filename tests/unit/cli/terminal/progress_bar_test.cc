@@ -17,7 +17,7 @@ using ::testing::SizeIs;
 
 const Progress kHalf{.label = "reading", .fraction = 0.5, .seconds_left = 90, .note = "31.0MB/s"};
 
-TEST(RenderBar, SaysHowFarAndHowLong) {
+TEST(RenderBar, ShowsFractionAndTime) {
   EXPECT_EQ(render_bar(kHalf, 12, 80),
             "reading [########        ]  50%  12s, 1m 30s left  31.0MB/s");
   EXPECT_EQ(render_bar({.fraction = 7}, 0, 80), "[################] 100%  0s");
@@ -25,7 +25,7 @@ TEST(RenderBar, SaysHowFarAndHowLong) {
   EXPECT_EQ(render_bar({.label = "writing"}, 3, 80), "writing 3s");
 }
 
-TEST(RenderBar, WhatDoesNotFitGivesWay) {
+TEST(RenderBar, DropsWhatDoesNotFit) {
   EXPECT_EQ(render_bar(kHalf, 12, 56), "reading [########        ]  50%  12s, 1m 30s left");
   EXPECT_EQ(render_bar(kHalf, 12, 40), "reading  50%  12s, 1m 30s left");
   EXPECT_EQ(render_bar(kHalf, 12, 30), "re…  50%  12s, 1m 30s left");
@@ -47,7 +47,7 @@ TEST(RenderBar, NeverReachesTheLastColumn) {
   }
 }
 
-TEST(ProgressBar, OnAPipeSaysALineNowAndThen) {
+TEST(ProgressBar, PrintsOccasionalLinesOnAPipe) {
   const CapturedFd pipe;
   const Instant start = instant_from_ns(1'000'000'000);
   Output output(pipe.fd());
@@ -64,7 +64,7 @@ TEST(ProgressBar, OnAPipeSaysALineNowAndThen) {
             "tokenize: writing 20s\n");
 }
 
-TEST(ProgressBar, FollowsTheTerminalsWidthWithoutBeingTold) {
+TEST(ProgressBar, FollowsTheTerminalsWidthBetweenUpdates) {
   const PseudoTerminal terminal(60);
   Output output(terminal.fd());
   ProgressBar bar(output, "tokenize", monotonic_now());

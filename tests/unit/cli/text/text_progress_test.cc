@@ -10,7 +10,7 @@ using Report = trainer::TrainTokenizerProgress;
 
 const Instant kStart = instant_from_ns(1'000'000'000);
 
-TEST(ReadingProgress, SaysRateAndTimeLeftUntilTheEnd) {
+TEST(ReadingProgress, ShowsRateAndTimeLeftUntilTheEnd) {
   const Progress half = reading_progress(50'000'000, 100'000'000, kStart, kStart + seconds(10));
   EXPECT_EQ(half.label, "reading");
   EXPECT_DOUBLE_EQ(*half.fraction, 0.5);
@@ -19,7 +19,7 @@ TEST(ReadingProgress, SaysRateAndTimeLeftUntilTheEnd) {
   EXPECT_EQ(reading_progress(5, 5, kStart, kStart + seconds(1)).label, "writing");
 }
 
-TEST(TrainingProgress, OnlyTheMergingSaysHowMuchIsLeft) {
+TEST(TrainingProgress, OnlyTheMergingPhaseHasAnEstimate) {
   TrainingProgress progress(kStart);
   const Progress reading = progress.at({Report::Phase::kReading, 50, 100}, kStart + seconds(10));
   EXPECT_DOUBLE_EQ(*reading.fraction, 0.5);
@@ -29,7 +29,7 @@ TEST(TrainingProgress, OnlyTheMergingSaysHowMuchIsLeft) {
   EXPECT_LT(counting.seconds_left, 0);
 }
 
-TEST(TrainingProgress, TheGuessFollowsThePaceOfTheLaterMerges) {
+TEST(TrainingProgress, TheEstimateFollowsThePaceOfTheLaterMerges) {
   TrainingProgress progress(kStart);
   Instant now = kStart + seconds(30);
   uint64_t done = 20;

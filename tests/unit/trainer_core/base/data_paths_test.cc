@@ -31,7 +31,7 @@ TEST(DataPaths, OneFolderOrSeveralWithWeights) {
   }
 }
 
-TEST(DataPaths, WhatIsWrongIsNamed) {
+TEST(DataPaths, ErrorsNameTheInvalidPart) {
   EXPECT_THAT(error_of("/a;/b,1"), HasSubstr("\"/a\" has no weight"));
   EXPECT_THAT(error_of("/a,1;;/b,1"), HasSubstr("has no weight"));
   for (const char* weight : {"0", "-1", "nan", "inf", "much", ""})

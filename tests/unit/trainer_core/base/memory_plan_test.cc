@@ -23,7 +23,7 @@ TEST(MemoryPlan, BuffersAreAlignedAndCounted) {
   EXPECT_EQ(plan.category_bytes(MemoryCategory::kGradients), 0U);
 }
 
-TEST(MemoryPlan, WhatIsNeverInUseTogetherSharesMemory) {
+TEST(MemoryPlan, OverlaidBuffersShareMemory) {
   MemoryPlan plan;
   plan.add("before", MemoryCategory::kWorkspace, 64);
   BufferId small, large, larger;
@@ -83,7 +83,7 @@ TEST(ArenaDeathTest, UnknownBuffer) {
   EXPECT_DEATH(Arena(MemoryPlan()).buffer(only), "no buffer of 0");
 }
 
-TEST(Tensor, KnowsItsSize) {
+TEST(Tensor, ReportsItsSize) {
   float data[24];
   const Tensor tensor = Tensor::f32(data, {2, 3, 4});
   EXPECT_EQ(tensor.elements(), 24);

@@ -29,7 +29,7 @@ MeshShape shape_of(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) 
   return shape;
 }
 
-TEST(MeshRules, WhatDividesIsAllowed) {
+TEST(MeshRules, DivisorsAreAllowed) {
   EXPECT_THAT(mesh_conflicts(kDense, {}), IsEmpty());
   for (const auto& [axis, degree] :
        std::vector<std::pair<MeshAxis, int32_t>>{{MeshAxis::kTensor, 8},
@@ -50,7 +50,7 @@ TEST(MeshRules, WhatDividesIsAllowed) {
 TEST(MeshRules, EachRuleNamesItsKeysAndValues) {
   struct Case {
     MeshShape shape;
-    std::vector<std::string> said;
+    std::vector<std::string> expected;
   };
   const std::vector<Case> cases = {
       {shape_of({{MeshAxis::kTensor, 3}}),
@@ -68,8 +68,8 @@ TEST(MeshRules, EachRuleNamesItsKeysAndValues) {
   };
   for (const Case& bad : cases) {
     const auto conflicts = mesh_conflicts(kDense, bad.shape);
-    ASSERT_THAT(conflicts, testing::Not(IsEmpty())) << bad.said.front();
-    for (const std::string& part : bad.said)
+    ASSERT_THAT(conflicts, testing::Not(IsEmpty())) << bad.expected.front();
+    for (const std::string& part : bad.expected)
       EXPECT_THAT(conflicts, testing::Contains(HasSubstr(part)));
   }
   MeshShape between;
@@ -110,11 +110,11 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
   MeshDemands demands = kDense;
   demands.query_heads = 12;
   demands.kv_heads = 4;
-  const MeshShape wanted = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kFsdp, 3}});
+  const MeshShape requested = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kFsdp, 3}});
   const auto works = [&](const MeshShape& mesh) { return mesh_conflicts(demands, mesh).empty(); };
-  const auto nearest = nearest_meshes(1, 24, wanted, 3, works);
+  const auto nearest = nearest_meshes(1, 24, requested, 3, works);
   ASSERT_THAT(nearest, SizeIs(3));
-  const auto everything = nearest_meshes(1, 24, wanted, 100'000, works);
+  const auto everything = nearest_meshes(1, 24, requested, 100'000, works);
   EXPECT_THAT(everything, SizeIs(testing::Gt(100U)));
   EXPECT_TRUE(std::equal(nearest.begin(), nearest.end(), everything.begin()));
   for (const MeshShape& mesh : everything) {
@@ -128,9 +128,10 @@ TEST(MeshRules, TheNearestMeshesWorkAndNoneIsNearer) {
 }
 
 TEST(MeshRules, NodesAndRanksAreDividedApart) {
-  const MeshShape wanted = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}});
-  const auto nearest = nearest_meshes(
-      4, 8, wanted, 1, [](const MeshShape& mesh) { return mesh_conflicts(kDense, mesh).empty(); });
+  const MeshShape requested = shape_of({{MeshAxis::kTensor, 8}, {MeshAxis::kExpert, 4}});
+  const auto nearest = nearest_meshes(4, 8, requested, 1, [](const MeshShape& mesh) {
+    return mesh_conflicts(kDense, mesh).empty();
+  });
   ASSERT_THAT(nearest, SizeIs(1));
   EXPECT_EQ(mesh_keys(nearest.front()), "ici_tensor_parallelism=8 dcn_data_parallelism=4");
   EXPECT_EQ(mesh_keys({}), "every degree 1");

@@ -17,7 +17,7 @@ TEST(NamePatterns, OneThatMatchesAnywhereIsEnough) {
   EXPECT_FALSE(NamePatterns::compile({})->match("anything"));
 }
 
-TEST(NamePatterns, WhatIsNoExpressionIsQuoted) {
+TEST(NamePatterns, InvalidExpressionsAreQuoted) {
   const auto error_of = [](const std::vector<std::string>& patterns) {
     return std::string(NamePatterns::compile(patterns).status().message());
   };

@@ -5,7 +5,8 @@
 namespace muster::trainer {
 namespace {
 
-// The first distance of each bucket, by hand: up to 16 each its own, then the smallest whole number from 16 * 8^(k / 16) on.
+// The first distance of each bucket, by hand: up to 16 each its own, then the smallest whole number
+// from 16 * 8^(k / 16) on.
 TEST(RelativeBuckets, AreT5s) {
   constexpr int64_t kFirst[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113};
@@ -17,7 +18,8 @@ TEST(RelativeBuckets, AreT5s) {
   }
 }
 
-// Whatever the numbers, buckets follow one another and the last one is for all from max_distance on.
+// For any parameters, buckets are nondecreasing and the last one has all distances from
+// max_distance on.
 TEST(RelativeBuckets, NeverFall) {
   for (const int32_t count : {2, 3, 7, 32, 64}) {
     for (const int32_t more : {1, 2, 17, 1000}) {

@@ -8,7 +8,7 @@
 namespace muster::trainer {
 namespace {
 
-// Every index of the tensor that lies in the box, with its place in the box.
+// Visits every index of the tensor in the box, with its offset in the box.
 void visit(const TensorBox& box, const auto& take) {
   for (int64_t i = 0; i < box.elements(); ++i) {
     std::vector<int64_t> index(box.shape.size());
@@ -34,19 +34,19 @@ TensorBox random_box(const std::vector<int64_t>& shape, std::mt19937_64& random)
   return box;
 }
 
-// Against a map from indices to places.
-TEST(TensorBox, CommonRunsAreWhatBothHave) {
+// Compares with a map from indices to offsets.
+TEST(TensorBox, CommonRunsAreTheIntersection) {
   std::mt19937_64 random(1);
   int64_t merged = 0;
   for (int round = 0; round < 2000; ++round) {
     std::vector<int64_t> shape(random() % 5);
     for (int64_t& size : shape) size = 1 + static_cast<int64_t>(random() % 5);
     const TensorBox from = random_box(shape, random), to = random_box(shape, random);
-    std::map<std::vector<int64_t>, int64_t> places;
-    visit(to, [&](const auto& index, int64_t place) { places[index] = place; });
+    std::map<std::vector<int64_t>, int64_t> offsets;
+    visit(to, [&](const auto& index, int64_t offset) { offsets[index] = offset; });
     std::vector<std::pair<int64_t, int64_t>> expected, got;
-    visit(from, [&](const auto& index, int64_t place) {
-      if (places.contains(index)) expected.emplace_back(place, places[index]);
+    visit(from, [&](const auto& index, int64_t offset) {
+      if (offsets.contains(index)) expected.emplace_back(offset, offsets[index]);
     });
     ASSERT_EQ(overlap(from, to), !expected.empty());
     if (expected.empty()) continue;
@@ -66,7 +66,7 @@ TEST(TensorBox, CommonRunsAreWhatBothHave) {
   EXPECT_GT(merged, 100) << "whole rows are one run";
 }
 
-// A range as boxes is the range, in as few of them as the header says.
+// A range's boxes cover the range, and there are no more of them than the header promises.
 TEST(TensorBox, ARangeIsAFewBoxes) {
   std::mt19937_64 random(2);
   size_t most = 0;

@@ -57,7 +57,7 @@ TEST(TrainConfig, KeysAreMaxTexts) {
   EXPECT_EQ(json.at("gradient_clipping_threshold"), 1.0);
 }
 
-// What a change to valid JSON makes the reader say.
+// Returns the reader's error for a change to valid JSON.
 std::string error_of(const std::function<void(Json&)>& change) {
   Json json = to_json(valid_config());
   change(json);
@@ -192,7 +192,7 @@ TEST(TrainConfig, ValidationNamesTheKeys) {
               }),
               HasSubstr("a step of per_device_batch_size (32768) times max_target_length (32768) "
                         "tokens keeps"));
-  // What ranks that share experts may all send to one.
+  // The rows that ranks that share experts may send to one.
   const auto error_on_ranks = [&](int32_t ranks) {
     return error_with([&](TrainConfig& c) {
       c.model.experts = {.count = 1024, .per_token = 1, .mlp_dim = 1 << 22};

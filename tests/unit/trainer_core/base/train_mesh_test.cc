@@ -36,7 +36,7 @@ std::string problem_of_model(const TrainConfig& config) {
   return std::string(validate_on_mesh(config).message());
 }
 
-TEST(TrainMesh, SaysWhatATensorAxisDoesNotFit) {
+TEST(TrainMesh, NamesTheConflictsOfATensorAxis) {
   TrainConfig config;
   config.model = {.vocab_size = 96,
                   .emb_dim = 12,
@@ -69,7 +69,8 @@ TEST(TrainMesh, SaysWhatATensorAxisDoesNotFit) {
   EXPECT_EQ(problem_of_model(config), "");
 }
 
-// Also where fsdp has a part between nodes, so that neighbouring ranks do not have neighbouring slices.
+// Also where fsdp has a part between nodes, so that neighbouring ranks do not have neighbouring
+// slices.
 TEST(TrainMesh, SlicesOfABatchAreInTheOrderOfCoordinates) {
   MeshShape shape;
   shape.ici[kData] = 2, shape.ici[kFsdp] = 2, shape.dcn[kFsdp] = 2;
@@ -78,8 +79,8 @@ TEST(TrainMesh, SlicesOfABatchAreInTheOrderOfCoordinates) {
   std::vector<bool> seen(8);
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     const BatchSlice slice = batch_slice(mesh, rank);
-    const MeshCoordinate place = mesh.coordinate(rank);
-    EXPECT_EQ(slice.index, place[kData] * 4 + place[kFsdp]);
+    const MeshCoordinate coordinate = mesh.coordinate(rank);
+    EXPECT_EQ(slice.index, coordinate[kData] * 4 + coordinate[kFsdp]);
     EXPECT_EQ(slice.count, 8);
     seen[static_cast<size_t>(slice.index)] = true;
   }

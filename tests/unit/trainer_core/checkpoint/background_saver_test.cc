@@ -33,7 +33,7 @@ class BackgroundSave : public testing::Test {
   std::atomic<int> ended_{0};
 };
 
-TEST_F(BackgroundSave, WhatIsSavedIsTheStateOfItsBegin) {
+TEST_F(BackgroundSave, SavesTheStateAtBegin) {
   ASSERT_TRUE(store_.prepare().ok());
   BackgroundSaver background = saver();
   EXPECT_FALSE(background.finish().has_value()) << "nothing was begun";
@@ -48,12 +48,12 @@ TEST_F(BackgroundSave, WhatIsSavedIsTheStateOfItsBegin) {
     ASSERT_TRUE(outcome->status.ok()) << outcome->status;
     EXPECT_EQ(outcome->step, step);
     EXPECT_EQ(ended_, step);
-    EXPECT_FALSE(background.take().has_value()) << "an outcome is told once";
+    EXPECT_FALSE(background.take().has_value()) << "an outcome is returned once";
     expect_saved(step, State(static_cast<float>(step)));
   }
 }
 
-TEST_F(BackgroundSave, WhoLeavesWaitsForTheSaveInFlight) {
+TEST_F(BackgroundSave, LeavingWaitsForTheSaveInFlight) {
   ASSERT_TRUE(store_.prepare().ok());
   State live(7);
   {

@@ -41,10 +41,11 @@ inline absl::Status save_state(const CheckpointStore& store, int64_t step, State
   return store.save(info_of(step), layout(), state.blocks(), notes);
 }
 
-// Of a checkpoint with two files of parameters and one of state.
+// Gives a checkpoint two files of parameters and one of state.
 constexpr int64_t kFileBytes = 48;
 
-// Memory only: a process that dies loses nothing of the page cache, and a thousand saves need not wait for a disk.
+// Memory only: a process that dies loses nothing of the page cache, and a thousand saves need not
+// wait for a disk.
 inline std::filesystem::path quick_disk() {
   const std::filesystem::path memory = "/dev/shm";
   return std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();

@@ -93,8 +93,9 @@ TEST(Checkpoint, KeepsTheNewestAndReplacesItsOwnStep) {
   EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"100", "11"}));
 }
 
-// A training that has passed over a damaged one goes on with lower numbers: those are its newest.
-TEST(Checkpoint, WhatWasPassedOverTakesNobodysPlace) {
+// A training that has passed over a damaged checkpoint continues with lower steps: those are its
+// newest.
+TEST(Checkpoint, PassedOverCheckpointsDoNotCount) {
   TempFolder folder;
   for (const int64_t step : {20, 30}) save(CheckpointStore(folder.path(), -1), step, State(1));
   const std::string part = folder.file("30/optimizer-00000-00000.safetensors");
@@ -165,7 +166,7 @@ TEST(Checkpoint, OnlyDamageIsPassedOver) {
   write_file(folder.file("2/manifest.json"), manifest);
   EXPECT_THAT(problem(), AllOf(HasSubstr("/2: it has version 9; this program reads 3"),
                                HasSubstr("made by a later build; set another run_name")));
-  // A folder in the file's place stands for what a disk refuses to read: root may read everything else.
+  // A folder in the file's place emulates an unreadable file: root may read everything else.
   fs::remove(folder.file("2/manifest.json"));
   fs::create_directories(folder.file("2/manifest.json"));
   EXPECT_THAT(problem(), HasSubstr("cannot use checkpoint " + folder.file("2")));

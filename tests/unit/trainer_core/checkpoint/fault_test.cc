@@ -1,5 +1,6 @@
-// Faults at every file system call of a save: the process is killed there, also in the middle of a write, or the call fails.
-// Whatever was saved before is there, or the new checkpoint is, bit for bit; and the next process goes on.
+// Injects faults at every file system call of a save: the process is killed there, also in the
+// middle of a write, or the call fails. Afterwards either the previous checkpoint or the new one
+// exists, bit for bit, and the next process can continue.
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 
@@ -35,17 +36,17 @@ struct Scenario {
 };
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 
-// What the traced process says of its save: memory that both have.
-class Said {
+// The traced process' results of its save, in shared memory.
+class SharedText {
  public:
-  Said()
+  SharedText()
       : text_(static_cast<char*>(
             mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~Said() { munmap(text_, kBytes); }
-  Said(const Said&) = delete;
-  Said& operator=(const Said&) = delete;
+  ~SharedText() { munmap(text_, kBytes); }
+  SharedText(const SharedText&) = delete;
+  SharedText& operator=(const SharedText&) = delete;
 
-  void say(std::string_view text) {
+  void write(std::string_view text) {
     std::memset(text_, 0, kBytes);
     text.copy(text_, kBytes - 1);
   }
@@ -66,7 +67,8 @@ class Faults : public testing::TestWithParam<Scenario> {
                     .ok());
   }
 
-  // As a training does it: takes the directory, saves in the background, waits. Says what became of it.
+  // Saves like a training: takes the directory, saves in the background, waits. Returns the outcome
+  // as text.
   std::string save_in_background(const CheckpointLayout& of, CheckpointPeers* peers) {
     CheckpointStore store(directory_, 1, kFileBytes);
     if (const auto status = store.open(kOwner, peers); !status.ok())
@@ -78,7 +80,7 @@ class Faults : public testing::TestWithParam<Scenario> {
     return std::string(saver.finish()->status.message());
   }
 
-  // What rank `rank` of two writes: a tensor and its state.
+  // The layout of rank `rank` of two: a tensor and its state.
   static CheckpointLayout half(size_t rank) {
     CheckpointLayout of = layout();
     for (ShardedTensors* part : {&of.params, &of.state}) part->written = {part->written[rank]};
@@ -86,19 +88,19 @@ class Faults : public testing::TestWithParam<Scenario> {
   }
 
   int save_new() {
-    std::string said, others;
+    std::string result, others;
     if (GetParam().two_writers) {
       ThreadPeers::Meeting meeting(2);
       ThreadPeers leader(meeting, 0), follower(meeting, 1);
       std::thread second([&] { others = save_in_background(half(1), &follower); });
-      said = save_in_background(half(0), &leader);
+      result = save_in_background(half(0), &leader);
       second.join();
-      EXPECT_EQ(said, others) << "all know how it ended";
+      EXPECT_EQ(result, others) << "all know how it ended";
     } else {
-      said = save_in_background(layout(), nullptr);
+      result = save_in_background(layout(), nullptr);
     }
-    said_.say(said);
-    return said.empty() ? 0 : 1;
+    result_.write(result);
+    return result.empty() ? 0 : 1;
   }
 
   using Decide = std::function<Decision(size_t number, const FileCall& call)>;
@@ -107,7 +109,7 @@ class Faults : public testing::TestWithParam<Scenario> {
     folder_ = std::make_unique<TempFolder>(quick_disk());
     directory_ = folder_->file("ckpt");
     fs::copy(template_.file("ckpt"), directory_, fs::copy_options::recursive);
-    said_.say("");
+    result_.write("");
     return run_traced(
         [this] { return save_new(); },
         [&](size_t number, const FileCall& call) {
@@ -117,7 +119,8 @@ class Faults : public testing::TestWithParam<Scenario> {
         });
   }
 
-  // A new process restores one of both and saves on; nothing of the old one is left then. Says which it was.
+  // A new process restores one of both and saves on; nothing of the old one is left then. Says
+  // which it was.
   bool next_process_finds_the_new_one() {
     CheckpointStore store(directory_, 1, kFileBytes);
     const auto opened = store.open(kNextOwner);
@@ -143,21 +146,21 @@ class Faults : public testing::TestWithParam<Scenario> {
   TempFolder template_{quick_disk()};
   std::unique_ptr<TempFolder> folder_;
   std::string directory_;
-  Said said_;
+  SharedText result_;
 };
 
 const auto kGoOn = [](size_t, const FileCall&) { return Decision{}; };
 
 TEST_P(Faults, AKillAtEveryCallLosesNothing) {
-  const TracedEnd whole = run(kGoOn);
-  ASSERT_EQ(whole.exit_code, 0) << said_.text();
+  const TracedEnd complete = run(kGoOn);
+  ASSERT_EQ(complete.exit_code, 0) << result_.text();
   EXPECT_TRUE(next_process_finds_the_new_one());
-  ASSERT_GT(whole.calls.size(), 40U);
-  ASSERT_LT(whole.calls.size(), 400U) << "a run of this test for each";
+  ASSERT_GT(complete.calls.size(), 40U);
+  ASSERT_LT(complete.calls.size(), 400U) << "a run of this test for each";
   int found_new = 0;
-  for (size_t at = 0; at < whole.calls.size(); ++at) {
+  for (size_t at = 0; at < complete.calls.size(); ++at) {
     for (const Fate fate : {Fate::kKill, Fate::kTear}) {
-      if (fate == Fate::kTear && whole.calls[at].name != "write") continue;
+      if (fate == Fate::kTear && complete.calls[at].name != "write") continue;
       const TracedEnd end = run([&](size_t number, const FileCall&) {
         return number == at ? Decision{fate, 0} : Decision{};
       });
@@ -183,11 +186,11 @@ TEST_P(Faults, ACallThatFailsLeavesTheOldOneAndIsNamed) {
         EXPECT_TRUE(is_new) << "it said that it had saved";
       } else {
         ++failed;
-        EXPECT_THAT(said_.text(), HasSubstr(std::strerror(error)));
-        EXPECT_THAT(said_.text(), HasSubstr(directory_));
+        EXPECT_THAT(result_.text(), HasSubstr(std::strerror(error)));
+        EXPECT_THAT(result_.text(), HasSubstr(directory_));
       }
       ASSERT_FALSE(HasFailure()) << std::strerror(error) << " at call " << at << ", "
-                                 << end.calls[at].text() << ": " << said_.text();
+                                 << end.calls[at].text() << ": " << result_.text();
     }
   }
   EXPECT_GT(failed, 40);
@@ -195,12 +198,13 @@ TEST_P(Faults, ACallThatFailsLeavesTheOldOneAndIsNamed) {
 
 TEST_P(Faults, ShortWritesAreFinished) {
   const TracedEnd end = run([](size_t, const FileCall&) { return Decision{Fate::kShorten, 0}; });
-  ASSERT_EQ(end.exit_code, 0) << said_.text();
+  ASSERT_EQ(end.exit_code, 0) << result_.text();
   EXPECT_TRUE(next_process_finds_the_new_one());
 }
 
-// What a power loss needs, which no kill can show: a file is synced after its last write and its folder after its last name,
-// both before the folder is published; and the directory is synced before the old checkpoint goes.
+// Checks what only a power loss would reveal: a file is synced after its last write and its folder
+// after its last name, both before the folder is published; and the directory is synced before the
+// old checkpoint is removed.
 TEST_P(Faults, EverythingIsSyncedBeforeItIsPublished) {
   const TracedEnd end = run(kGoOn);
   const std::string temporary =

@@ -1,5 +1,5 @@
-// Which models have a Hugging Face architecture; that their logits are the same is tested in convert/convert_model_test.cc and with
-// transformers in tests/e2e/test_convert.py.
+// Tests which models have a Hugging Face architecture. convert/convert_model_test.cc and, with
+// transformers, tests/e2e/test_convert.py test that their logits are equal.
 #include "trainer_core/checkpoint/hugging_face_export.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ TEST(HuggingFaceExport, EveryFamilyIsItself) {
   }
 }
 
-TEST(HuggingFaceExport, RefusesWhatNoneOfThemHas) {
+TEST(HuggingFaceExport, RefusesUnsupportedModels) {
   EXPECT_THAT(
       refusal("llama_gqa", [](ModelConfig& m) { m.attn_logits_soft_cap = 50; }),
       AllOf(HasSubstr("attn_logits_soft_cap is 50.0"), HasSubstr("LlamaForCausalLM, has 0.0"),
@@ -65,8 +65,8 @@ TEST(HuggingFaceExport, RefusesWhatNoneOfThemHas) {
   EXPECT_THAT(refusal("mistral", [](ModelConfig& m) { m.qkv_bias = true; }), HasSubstr("qkv_bias"));
 }
 
-// What only training looks at does not matter, nor does another way to say one thing.
-TEST(HuggingFaceExport, AllowsWhatComputesTheSame) {
+// Fields that only training reads do not matter, nor do equivalent spellings.
+TEST(HuggingFaceExport, AllowsEquivalentModels) {
   ModelConfig model = golden_model("mixtral");
   model.dropout_rate = 0.1;
   model.z_loss_multiplier = 1e-4;

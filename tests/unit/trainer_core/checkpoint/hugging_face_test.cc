@@ -1,4 +1,5 @@
-// Reading config.json and weights; what the model then computes is tested in train/debug_step_test.cc.
+// Reading config.json and weights; what the model then computes is tested in
+// train/debug_step_test.cc.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -22,7 +23,7 @@ using testing::HasSubstr;
 
 class HuggingFace : public testing::Test {
  protected:
-  // A copy of a golden folder whose config.json may be changed.
+  // Copies a golden folder whose config.json a test may change.
   void copy(const std::string& family) {
     std::filesystem::remove_all(path());
     std::filesystem::copy(hugging_face_golden(family), path());
@@ -104,7 +105,8 @@ TEST_F(HuggingFace, GoesBackToTheirLayout) {
   FAIL() << "no c_attn";
 }
 
-// Ranks that read what they store have the model together, whichever of its tensors are stored as one or transposed.
+// Ranks that read what they store have the model together, whichever of its tensors are stored as
+// one or transposed.
 TEST_F(HuggingFace, ARankReadsItsShards) {
   for (const char* family : kHuggingFaceGoldens) {
     const auto source = open_hugging_face(hugging_face_golden(family));
@@ -134,7 +136,7 @@ TEST_F(HuggingFace, ARankReadsItsShards) {
   }
 }
 
-TEST_F(HuggingFace, RefusesWhatItCannotRun) {
+TEST_F(HuggingFace, RefusesUnsupportedModels) {
   copy("llama_gqa");
   change("model_type", "mamba");
   EXPECT_THAT(config_error(), HasSubstr("model_type is \"mamba\"; this trainer runs \"llama\""));
@@ -176,7 +178,7 @@ TEST_F(HuggingFace, RefusesWhatItCannotRun) {
   EXPECT_THAT(config_error(), HasSubstr("is not JSON"));
 }
 
-// transformers 5 has RoPE's numbers in a group of their own.
+// transformers 5 has RoPE's values in a separate group.
 TEST_F(HuggingFace, RopeParametersAreRopeScalingAndTheta) {
   copy("llama_gqa");
   const auto before = read_hugging_face_config(path());
@@ -193,7 +195,7 @@ TEST_F(HuggingFace, RopeParametersAreRopeScalingAndTheta) {
   EXPECT_EQ(before->model, after->model);
 }
 
-TEST_F(HuggingFace, RopeScalingSaysAllOfIt) {
+TEST_F(HuggingFace, RopeScalingMustBeComplete) {
   const auto error_with = [this](const nlohmann::json& scaling) {
     copy("llama_gqa");
     change("rope_scaling", scaling);
@@ -227,8 +229,8 @@ TEST_F(HuggingFace, DefaultsAreEachFamilysOwn) {
   EXPECT_EQ(read_hugging_face_config(path())->model.sliding_window_size, 0);
 }
 
-// What a folder may hold beside what is read: buffers of other types, an index beside the single file.
-TEST_F(HuggingFace, ReadsOnlyWhatItAsksFor) {
+// A folder may contain other data: buffers of other types, an index beside the single file.
+TEST_F(HuggingFace, ReadsOnlyRequestedTensors) {
   copy("gpt2");
   const auto file = SafetensorsFile::open(path() + "/model.safetensors");
   ASSERT_TRUE(file.ok());
@@ -271,7 +273,7 @@ TEST_F(HuggingFace, NamesTheTensorThatDoesNotFit) {
               HasSubstr("\"../secret.safetensors\" for tensor \"model.norm.weight\""));
 }
 
-// Whatever config.json says: a model or an error that names the file.
+// Any config.json yields a model or an error that names the file.
 TEST_F(HuggingFace, SurvivesMutatedConfigs) {
   for (const char* family : kHuggingFaceGoldens) {
     copy(family);

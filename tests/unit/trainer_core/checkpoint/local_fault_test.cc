@@ -1,5 +1,5 @@
-// A process that is killed, or whose storage fails, at any file system call of a local save: on its own node and on its keeper's a
-// whole save is left, the one before or the new one, bit for bit.
+// Kills a process, or fails its storage, at every file system call of a local save: on its own node
+// and on its keeper's a complete save remains, the previous or the new one, bit for bit.
 #include <gmock/gmock.h>
 
 #include <cerrno>
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As a keeper gets it: file by file, then the part.
+// Copies like a keeper: file by file, then the part.
 absl::Status copy(const LocalStore& from, const LocalStore& to, const std::string& text) {
   const auto part = parse_local_part(text);
   if (!part.ok()) return part.status();
@@ -94,17 +94,17 @@ class LocalFaults : public testing::Test {
   std::unique_ptr<LocalStore> own_, keeper_;
 };
 
-TEST_F(LocalFaults, AKillAtEveryCallLeavesAWholeSaveOnBothNodes) {
-  const TracedEnd whole = run([](size_t, const FileCall&) { return Decision{}; });
-  ASSERT_EQ(whole.exit_code, 0);
+TEST_F(LocalFaults, AKillAtEveryCallLeavesACompleteSaveOnBothNodes) {
+  const TracedEnd complete = run([](size_t, const FileCall&) { return Decision{}; });
+  ASSERT_EQ(complete.exit_code, 0);
   EXPECT_EQ(newest_on(*own_), 2);
   EXPECT_EQ(newest_on(*keeper_), 2);
-  ASSERT_GT(whole.calls.size(), 30U);
-  ASSERT_LT(whole.calls.size(), 400U) << "a run of this test for each";
+  ASSERT_GT(complete.calls.size(), 30U);
+  ASSERT_LT(complete.calls.size(), 400U) << "a run of this test for each";
   int found_new = 0;
-  for (size_t at = 0; at < whole.calls.size(); ++at) {
+  for (size_t at = 0; at < complete.calls.size(); ++at) {
     for (const Fate fate : {Fate::kKill, Fate::kTear}) {
-      if (fate == Fate::kTear && whole.calls[at].name != "write") continue;
+      if (fate == Fate::kTear && complete.calls[at].name != "write") continue;
       const TracedEnd end = run([&](size_t number, const FileCall&) {
         return number == at ? Decision{fate, 0} : Decision{};
       });

@@ -30,7 +30,7 @@ Json good_manifest() {
        "boxes": [{"tensor": "w", "begin": [3, 0], "extent": [1, 3], "at": 88}]}]})");
 }
 
-// With the checksum that its writer would have given it.
+// Adds the checksum that the manifest's writer would have added.
 std::string signed_text(Json manifest) {
   const std::string text = manifest.dump();
   manifest["checksum"] = checksum_text(checksum({text.data(), text.size()}));
@@ -43,7 +43,7 @@ std::string problem_of(const std::function<void(Json&)>& change) {
   return std::string(parse_manifest(signed_text(manifest)).status().message());
 }
 
-TEST(Manifest, SaysWhatItWasToldAndItsOwnTextIsTheSame) {
+TEST(Manifest, RoundTrips) {
   const auto manifest = parse_manifest(signed_text(good_manifest()));
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->info.step, 5);
@@ -134,8 +134,9 @@ TEST(Manifest, AnyFlipIsSeen) {
             "manifest.json is damaged: its checksum differs");
 }
 
-// Damage with a checksum that is right for it, which only an adversary makes, is refused or is a whole checkpoint.
-TEST(Manifest, MutatedOnesAreRefusedOrWhole) {
+// Damage with a checksum that is right for it, which only an adversary makes, is refused or is a
+// whole checkpoint.
+TEST(Manifest, MutatedOnesAreRefusedOrComplete) {
   const std::string good = good_manifest().dump();
   Mutator mutator(3);
   int understood = 0;

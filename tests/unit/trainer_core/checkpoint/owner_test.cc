@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr CheckpointOwner kFirst{7, 1, 100};
 constexpr CheckpointOwner kSecond{7, 2, 200};
 
-TEST(Owner, AnAttemptLeftBehindSavesNothingMore) {
+TEST(Owner, AnOrphanedAttemptCannotSave) {
   TempFolder folder;
   CheckpointStore zombie(folder.path(), 1);
   ASSERT_TRUE(zombie.open(kFirst).ok());
@@ -35,8 +35,9 @@ TEST(Owner, AnAttemptLeftBehindSavesNothingMore) {
   EXPECT_EQ(names_in(folder.path()), (Names{"6", "OWNER"}));
 }
 
-// Two of one process id, as ranks of different containers may be, and of one job and attempt, as coordinators count anew.
-TEST(Owner, WhoOpensTheDirectoryAtTheSameMomentIsNoError) {
+// Two of one process id, as ranks of different containers may be, and of one job and attempt, as
+// coordinators count anew.
+TEST(Owner, ConcurrentOpensSucceed) {
   TempFolder folder;
   std::vector<std::thread> threads;
   std::vector<absl::Status> failures(4);
@@ -72,7 +73,7 @@ TEST(Owner, ACoordinatorThatCountsAnewMayGoOnAfterAnEndedRun) {
   EXPECT_TRUE(save_state(store, 5, State(1)).ok());
 }
 
-// Two runs by hand have no incarnation of their own: OWNER, and the names of what they write, tell them apart all the same.
+// Two manual runs have no incarnations; OWNER and the names of their files still distinguish them.
 TEST(Owner, TwoRunsByHandAreTwoOwners) {
   TempFolder folder;
   const auto first = DirectoryFence::take(folder.path(), {});
@@ -112,7 +113,7 @@ TEST(Owner, ADeletedOrOvertakenFileIsTakenBackByTheHigherAttempt) {
   EXPECT_TRUE(save_state(live, 3, State(1)).ok());
 }
 
-TEST(Owner, WhateverStandsInTheFileIsNoCrash) {
+TEST(Owner, ArbitraryFileContentsDoNotCrash) {
   for (const std::string text : {"", "{", "[]", "7", R"({"job":"x"})", R"({"job":-1})"}) {
     TempFolder folder;
     write_file(folder.file("OWNER"), text);

@@ -1,4 +1,5 @@
-// Files of several writers make one checkpoint, which readers with any other boxes restore; what they do not want they do not read.
+// Files of several writers form one checkpoint, which readers with any other boxes restore without
+// reading other data.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ const std::vector<TensorRow> kRows = {
     {"embed", {12, 10}, 0}, {"norm", {24}, 120}, {"experts", {4, 6, 5}, 144}, {"scale", {}, 264}};
 constexpr int64_t kElements = 265;
 
-// What one of `ranks` has when every tensor that can be is cut along dimension `dim`; the others are rank 0's.
+// One of `ranks` shards if every tensor that allows it is split along dimension `dim`; rank 0 has
+// the others.
 struct Shard {
   Shard(int rank, int ranks, size_t dim) {
     for (const TensorRow& row : kRows) {
@@ -45,7 +47,7 @@ struct Shard {
   int64_t elements = 0;
 };
 
-// The numbers of the whole model at the shard's indices.
+// Fills the shard with the model's elements at its indices.
 void fill(Shard& shard, std::span<const float> model) {
   for (const TensorBox& box : shard.boxes) {
     const auto row = std::ranges::find(kRows, box.tensor, &TensorRow::name);
@@ -62,7 +64,7 @@ class Reshard : public testing::Test {
  protected:
   void SetUp() override { std::iota(model_.begin(), model_.end(), 1.0F); }
 
-  // In files of at most `file_bytes`, in the place of what was there; the manifest as its file has it.
+  // Replaces the checkpoint, with files of at most `file_bytes`; returns the manifest as stored.
   Manifest write(int writers, size_t dim, int64_t file_bytes) {
     for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
       std::filesystem::remove_all(entry.path());
@@ -132,7 +134,7 @@ TEST_F(Reshard, FilesAreAsLargeAsAskedAndAnyLibraryReadsThem) {
 }
 
 // A reader of one tensor opens the files that have a part of it, and reads the blocks that hold it.
-TEST_F(Reshard, WhatIsNotWantedIsNotRead) {
+TEST_F(Reshard, UnrequestedDataIsNotRead) {
   const Manifest manifest = write(1, 0, 100);
   for (const StoredFile& file : manifest.files) {
     const bool has_norm = std::ranges::any_of(
@@ -148,7 +150,8 @@ TEST_F(Reshard, WhatIsNotWantedIsNotRead) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("it has no model-00000-00000.safetensors"));
 }
 
-// Tensors of several blocks: damage in one block is found by who wants something of it, and named with bytes and tensor.
+// Tensors of several blocks: only readers of a damaged block notice the damage; the error names
+// bytes and tensor.
 TEST(ReshardBlocks, DamageIsFoundWhereItIsRead) {
   constexpr int64_t kRowsOfLarge = 3'000, kColumns = 1'000;  // 12 MB: three blocks
   const TensorRow large{"large", {kRowsOfLarge, kColumns}, 0};
@@ -186,9 +189,9 @@ TEST(ReshardBlocks, DamageIsFoundWhereItIsRead) {
   EXPECT_FALSE(read_boxes(manifest, CheckpointPart::kModel, {column}, got).ok());
 }
 
-// A moment that is kept in bf16, beside one in fp32, of more than a block of the file: read as it was written, and by who keeps each of
-// them as the other's type.
-TEST(ReshardTypes, NumbersBecomeThoseOfTheTypeThatIsWanted) {
+// A bf16 moment beside an fp32 one, each larger than a block of the file: read in the stored type,
+// and converted by readers with the other type.
+TEST(ReshardTypes, ElementsConvertToTheRequestedType) {
   constexpr int64_t kHeight = 3, kWidth = 700'003;  // odd: fp32 behind it would lie across blocks
   const auto number = [](int64_t i) { return static_cast<float>(i * 7 % 256); };  // bf16 has each
   // Columns [begin, begin + width) of both tensors, one after the other.
@@ -217,7 +220,7 @@ TEST(ReshardTypes, NumbersBecomeThoseOfTheTypeThatIsWanted) {
     std::vector<TensorBox> boxes;
     std::vector<float> block;
   };
-  // Of an element of a box, in the whole tensor.
+  // Maps an element of a box to its index in the full tensor.
   const auto in_whole = [](const TensorBox& box, int64_t i) {
     return i / box.extent[1] * kWidth + box.begin[1] + i % box.extent[1];
   };

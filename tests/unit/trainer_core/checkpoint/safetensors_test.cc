@@ -180,7 +180,7 @@ TEST(Safetensors, DamageNeverCrashes) {
   }
 }
 
-// What is accepted can be read: the sanitizer build sees every byte that is touched.
+// Accepted files can be read: the sanitizer build checks every access.
 TEST(Safetensors, MutatedFilesAreRefusedOrRead) {
   TempFolder folder;
   const std::vector<float> numbers(6, 1.0F);

@@ -1,4 +1,4 @@
-// Ranks of a checkpoint that are threads, and talk through memory alone.
+// CheckpointPeers for ranks that are threads and exchange messages through memory.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@ namespace muster::trainer {
 
 class ThreadPeers : public CheckpointPeers {
  public:
-  // What they share; outlives them.
+  // The state shared by the peers; must outlive them.
   class Meeting {
    public:
     explicit Meeting(int size) : texts_(static_cast<size_t>(size)) {}

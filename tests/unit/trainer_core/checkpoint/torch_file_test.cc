@@ -54,7 +54,7 @@ TEST(TorchFile, ReadsWhatTorchSaved) {
   EXPECT_EQ(numbers, (std::vector<float>{1, 1, 1, 1}));
 }
 
-TEST(TorchFile, RunsNothing) {
+TEST(TorchFile, ExecutesNoCode) {
   const std::pair<const char*, const char*> calls[] = {{"system.pth", "posix system"},
                                                        {"eval.pth", "__builtin__ eval"},
                                                        {"import.pth", "__builtin__ __import__"},
@@ -66,7 +66,7 @@ TEST(TorchFile, RunsNothing) {
   EXPECT_FALSE(std::filesystem::exists("pwned"));
 }
 
-TEST(TorchFile, NamesWhatIsWrongAndWhere) {
+TEST(TorchFile, ErrorsNameDefectAndLocation) {
   EXPECT_THAT(error_of("legacy.pth"), HasSubstr("byte 0: this is torch.save's format of before"));
   EXPECT_THAT(error_of("compressed.pth"), HasSubstr("entry archive/data.pkl is compressed"));
   EXPECT_THAT(error_of("missing.pth"), HasSubstr("tensor b lies in archive/data/1, which is not"));
@@ -92,7 +92,8 @@ TEST(TorchFile, EveryTruncationIsAnError) {
   }
 }
 
-// Sizes and an offset that lie in a zip64 field and an end of its own, as in files of more than 4 GB.
+// Sizes and an offset that lie in a zip64 field and an end of its own, as in files of more than 4
+// GB.
 TEST(TorchFile, ReadsZip64) {
   const TempFolder folder;
   std::string bytes = read_file(golden("good.pth"));

@@ -30,7 +30,7 @@ struct KnownCall {
   int flags = kNone;  // open's
 };
 
-// Those by which files are written, looked at and moved. Not all exist on every processor.
+// The calls that write, inspect and move files. Not all exist on every processor.
 constexpr KnownCall kCalls[] = {
     {SYS_openat, "openat", kNone, 1, kNone, 2},
     {SYS_read, "read", 0},
@@ -68,7 +68,7 @@ constexpr KnownCall kCalls[] = {
 bool is_write(const FileCall& call) { return call.name == "write" || call.name == "pwrite64"; }
 
 // Registers: what a call's third argument, number and result are
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 #if defined(__x86_64__)
 constexpr bool kKnownProcessor = true;
@@ -109,7 +109,7 @@ void change_registers(pid_t thread, const Change& change) {
 }
 
 // The call that a thread is about to make
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 std::string text_at(pid_t thread, uint64_t address) {
   std::string text;
@@ -190,7 +190,8 @@ class Tracer {
       ptrace(PTRACE_SYSCALL, thread, nullptr, 0);
       return;
     }
-    // New threads begin with a stop, and clone() tells of them by a trap; other signals are the process's own.
+    // New threads begin with a stop, and a trap reports clone(); other signals belong to the
+    // process.
     const bool is_ours = signal == SIGTRAP || signal == SIGSTOP;
     ptrace(PTRACE_SYSCALL, thread, nullptr, is_ours ? 0 : signal);
   }

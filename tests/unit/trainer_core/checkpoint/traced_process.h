@@ -1,6 +1,6 @@
-// Runs a function in a process of its own and stops it at each of its file system calls, whichever of its threads makes it:
-// the test decides what becomes of the call. By ptrace, so that nothing between the code and the kernel is another one than in
-// production.
+// Runs a function in a process of its own and stops it at each of its file system calls, whichever
+// of its threads makes it: the test decides what becomes of the call. By ptrace, so that nothing
+// between the code and the kernel is another one than in production.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,12 @@ struct TracedEnd {
   std::vector<FileCall> calls;  // those that were seen, in order
 };
 
-// False where the kernel or a sandbox refuses ptrace, and on other processors than x86-64 and arm64.
+// False where the kernel or a sandbox refuses ptrace, and on other processors than x86-64 and
+// arm64.
 bool can_trace();
 
-// `body`'s result is the process's exit code. `decide` has the number of the call (from 0) and the call. The calling process has
-// no other children and one thread.
+// `body`'s result is the process's exit code. `decide` has the number of the call (from 0) and the
+// call. The calling process has no other children and one thread.
 TracedEnd run_traced(const std::function<int()>& body,
                      const std::function<Decision(size_t number, const FileCall& call)>& decide);
 

@@ -9,7 +9,7 @@
 namespace muster::trainer {
 namespace {
 
-TEST(Visible, WhatBecomesVisibleIsRead) {
+TEST(Visible, WaitsUntilVisible) {
   int reads = 0;
   const absl::Status status = when_visible([&] {
     return ++reads < 4 ? not_visible_yet(absl::DataLossError("it has no a")) : absl::OkStatus();
@@ -18,7 +18,7 @@ TEST(Visible, WhatBecomesVisibleIsRead) {
   EXPECT_EQ(reads, 4);
 }
 
-TEST(Visible, WhatDoesNotIsDamageThatWasWaitedFor) {
+TEST(Visible, ReportsDamageAfterTheWait) {
   int reads = 0;
   const absl::Status status = when_visible(
       [&] {

@@ -1,4 +1,5 @@
-// Every collective against a naive reference, for any backend: ranks are threads that each hold one group.
+// Every collective against a naive reference, for any backend: ranks are threads that each hold one
+// group.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +35,7 @@ inline void on_ranks(int size, const GroupMaker& make,
   for (std::thread& thread : threads) thread.join();
 }
 
-// A failure says why.
+// Prints the status if it is an error.
 inline testing::AssertionResult succeeds(const absl::Status& status) {
   if (status.ok()) return testing::AssertionSuccess();
   return testing::AssertionFailure() << status;
@@ -52,13 +53,14 @@ inline void wait_for_collective(const std::string& page_path, uint64_t count) {
   FAIL() << "no collective has begun";
 }
 
-// Rank 0 waits for what never comes, until another of its threads aborts; rank 1 waits for rank 0. What rank 1 is told.
+// Rank 0 waits for a message that never comes until another of its threads aborts; rank 1 waits for
+// rank 0. Returns rank 1's error.
 inline std::string abort_from_another_thread(
     const std::function<std::unique_ptr<ProcessGroup>(int rank, ProgressWriter* page)>& make) {
   const TempFolder folder;
   const auto page = ProgressWriter::create(folder.file("page"), {});
   EXPECT_TRUE(page.ok()) << page.status();
-  std::string told;
+  std::string error;
   on_ranks(
       2, [&](int rank, int) { return make(rank, rank == 0 ? page->get() : nullptr); },
       [&](ProcessGroup& group) {
@@ -66,7 +68,7 @@ inline std::string abort_from_another_thread(
         if (group.rank() == 1) {
           const absl::Status status = group.recv(data, 0, "never");
           EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-          told = std::string(status.message());
+          error = std::string(status.message());
           return;
         }
         std::thread aborter([&] {
@@ -76,10 +78,10 @@ inline std::string abort_from_another_thread(
         EXPECT_EQ(group.recv(data, 1, "never").code(), absl::StatusCode::kUnavailable);
         aborter.join();
       });
-  return told;
+  return error;
 }
 
-// What rank `rank` brings as element `i`: sums of these round differently in different orders.
+// Element `i` of rank `rank`'s input: sums of these round differently in different orders.
 inline float element(int rank, size_t i) {
   return 1.0F / static_cast<float>(1 + rank * 7 + static_cast<int>(i % 101)) +
          static_cast<float>(rank);
@@ -194,7 +196,8 @@ inline void check_types(ProcessGroup& group, size_t count) {
   EXPECT_TRUE(std::isnan(largest.back()));
 }
 
-// Rank r sends (r + 2 j) % 5 times `unit` elements to rank j: some send nothing, and none the same to all.
+// Rank r sends (r + 2 j) % 5 times `unit` elements to rank j: some send nothing, and none the same
+// to all.
 inline void check_unequal(ProcessGroup& group, size_t unit) {
   const int me = group.rank();
   const auto count = [&](int from, int to) {
@@ -213,7 +216,7 @@ inline void check_unequal(ProcessGroup& group, size_t unit) {
   EXPECT_EQ(output, expected);
 }
 
-// Everyone passes something on at once, twice around a ring: nobody waits for who waits for him.
+// All ranks pass data on at once, twice around a ring, without deadlock.
 inline void check_ring(ProcessGroup& group, size_t count) {
   const int next = (group.rank() + 1) % group.size();
   const int previous = (group.rank() + group.size() - 1) % group.size();
@@ -225,7 +228,7 @@ inline void check_ring(ProcessGroup& group, size_t count) {
   EXPECT_EQ(held, input_of(group.rank(), count));
 }
 
-// In place, as sharded buckets are gathered and scattered.
+// Works in place, as sharded buckets are gathered and scattered.
 inline void check_in_place(ProcessGroup& group, size_t count) {
   const auto size = static_cast<size_t>(group.size());
   const size_t own = static_cast<size_t>(group.rank()) * count;
@@ -260,7 +263,8 @@ inline void check_large(ProcessGroup& group) {
   ASSERT_TRUE(succeeds(group.broadcast(data, group.size() - 1, "large")));
 }
 
-// What each collective sends, by the formulas of comm.h. `n` divides nothing here but what must be divisible.
+// Checks each collective's sent bytes against the formulas of comm.h. `n` divides only the sizes
+// that must be divisible.
 inline void check_sent_bytes(ProcessGroup& group) {
   const auto n = static_cast<size_t>(group.size());
   const auto rank = static_cast<size_t>(group.rank());

@@ -52,7 +52,7 @@ TEST(CommStream, TheFirstFailureIsKeptAndNothingRunsAfterIt) {
   EXPECT_FALSE(ran);
 }
 
-TEST(CommStream, HasRoomForAsManyAsItIsTold) {
+TEST(CommStream, BlocksWhenTheQueueIsFull) {
   const auto stream = CommStream::start(nullptr, 2);
   std::binary_semaphore begun(0), go_on(0);
   stream->enqueue([&] {
@@ -73,7 +73,7 @@ TEST(CommStream, HasRoomForAsManyAsItIsTold) {
   EXPECT_TRUE(stream->status().ok());
 }
 
-// A stream whose time goes on when a test says so.
+// A stream whose clock advances only when a test advances it.
 class TimedStream : public testing::Test {
  private:
   const std::thread::id tests_ = std::this_thread::get_id();
@@ -82,7 +82,8 @@ class TimedStream : public testing::Test {
 
  protected:
   void pass(milliseconds time) { now_ns_ += Duration(time).count(); }
-  // Until the test's thread waits for what is not done: it asks for the time then. One wait of a test may be waited for.
+  // Blocks until the test's thread waits for unfinished work, which reads the clock. Can be used
+  // once per wait.
   void until_waited_for() { waits_.acquire(); }
 
   const std::unique_ptr<CommStream> stream_ = CommStream::start(nullptr, 10, [this] {
@@ -91,7 +92,7 @@ class TimedStream : public testing::Test {
   });
 };
 
-TEST_F(TimedStream, BlockedIsWhatTheWaiterWaitedAndNotWhatTheWorkTook) {
+TEST_F(TimedStream, BlockedIsTheWaitersTimeNotTheWorks) {
   EXPECT_EQ(stream_->times().hidden(), 1);
   const CommTicket hidden = stream_->enqueue([&] {
     pass(milliseconds(30));
@@ -117,8 +118,8 @@ TEST_F(TimedStream, BlockedIsWhatTheWaiterWaitedAndNotWhatTheWorkTook) {
   EXPECT_LT(second.hidden(), 0.3);
 }
 
-// The computation that a collective needs: who waits for it is not waiting for peers.
-TEST_F(TimedStream, WhatIsWaitedForToBeReadyIsNobodysTime) {
+// Waiting for the computation that a collective needs is not waiting for peers.
+TEST_F(TimedStream, TimeUntilReadyCountsAsNeither) {
   std::vector<int> order;
   const CommTicket ticket = stream_->enqueue(
       [&] {
@@ -137,7 +138,7 @@ TEST_F(TimedStream, WhatIsWaitedForToBeReadyIsNobodysTime) {
   EXPECT_EQ(stream_->times().blocked, Duration::zero());
 }
 
-TEST(CommStream, TheEndDropsWhatHasNotBegunAndWaitsForWhatHas) {
+TEST(CommStream, DestructionDropsPendingWorkAndWaitsForTheRest) {
   std::binary_semaphore begun(0), go_on(0);
   bool first_ended = false;
   std::atomic<int> ran{0};
@@ -162,7 +163,8 @@ TEST(CommStream, TheEndDropsWhatHasNotBegunAndWaitsForWhatHas) {
   EXPECT_EQ(ran, 0);
 }
 
-// Its owner goes after an error of its own, while a peer hangs: neither waits for the other's timeout.
+// A stream is destroyed after a local error while a peer hangs: neither rank waits for the other's
+// timeout.
 TEST(CommStream, AnEndInTheMiddleOfACollectiveAbortsIt) {
   const LocalWorld world(2, std::chrono::minutes(10));
   const auto group = world.join(0, nullptr, "data");
@@ -181,7 +183,7 @@ TEST(CommStream, AnEndInTheMiddleOfACollectiveAbortsIt) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("rank 0 aborted"));
 }
 
-TEST(CommStream, AnEndWithNothingLeftAbortsNothing) {
+TEST(CommStream, DestructionWithoutPendingWorkDoesNotAbort) {
   bool aborted = false;
   auto stream = CommStream::start([&] { aborted = true; });
   ASSERT_TRUE(stream->wait(stream->enqueue([] { return absl::OkStatus(); })).ok());

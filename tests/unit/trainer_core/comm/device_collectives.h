@@ -1,4 +1,4 @@
-// Collectives of fp32 numbers in a device's memory, on three ranks: what each of them leaves.
+// Collectives of fp32 buffers in device memory on three ranks, and the results on each of them.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace muster::trainer {
 
 constexpr int kDeviceRanks = 3;
 
-// fp32 numbers of the device, or of the host.
+// An fp32 vector in device or host memory.
 class Vector {
  public:
   Vector(const DeviceMemory& memory, std::vector<float> values)
@@ -76,11 +76,11 @@ inline void run_collectives(ProcessGroup& group, const DeviceMemory& memory,
         succeeds(group.all_to_all_v(outgoing.all(), sends, incoming.all(), counts, "uneven swap")));
     keep(incoming);
 
-    Vector told(memory, input_of(rank, count));
-    EXPECT_TRUE(succeeds(group.broadcast(told.all(), 2, "tell")));
-    keep(told);
+    Vector sent(memory, input_of(rank, count));
+    EXPECT_TRUE(succeeds(group.broadcast(sent.all(), 2, "tell")));
+    keep(sent);
     Vector passed(memory, count);
-    EXPECT_TRUE(succeeds(group.send_recv(told.all(), next, passed.all(), before, "pass")));
+    EXPECT_TRUE(succeeds(group.send_recv(sent.all(), next, passed.all(), before, "pass")));
     keep(passed);
     absl::Status alone;
     if (rank == 0) alone = group.send(own.all(), 1, "send");

@@ -23,7 +23,7 @@ struct World {
   std::mutex mutex;
   std::condition_variable changed;
   int ranks = 0;
-  int connected = 0;  // ranks whose communicator is not held up
+  int connected = 0;  // ranks whose communicator is not delayed
   uint64_t round = 0;
   std::vector<Bytes> brought;  // to the round that runs
   std::vector<Bytes> all;      // of the round before
@@ -47,7 +47,7 @@ struct Worlds {
   int next_id = 1;
   FakeNccl* fake = nullptr;
   const DeviceMemory* memory = nullptr;
-  FakeNccl::Tell tell;
+  FakeNccl::Enqueue enqueue;
 };
 Worlds& worlds() {
   static Worlds all;
@@ -63,7 +63,7 @@ Bytes fetched(const void* from, size_t bytes) {
 }
 void stored(const Bytes& host, void* to) { worlds().memory->upload(host.data(), to, host.size()); }
 
-// What all ranks bring, when all have; none after an abort.
+// Returns all ranks' inputs once all have arrived; none after an abort.
 std::vector<Bytes> bring(Communicator& me, Bytes mine) {
   World& world = *me.world;
   std::unique_lock lock(world.mutex);
@@ -92,7 +92,7 @@ Bytes sum(const std::vector<Bytes>& all, int type) {
   return result;
 }
 
-// What a group's calls do on one stream: their sends first, because receives wait for them.
+// Calls of a group run on one stream: sends first, because receives wait for them.
 thread_local bool grouped = false;
 thread_local std::vector<std::function<void()>> sends, receives;
 thread_local void* stream_of_group = nullptr;
@@ -114,8 +114,8 @@ std::function<void()> work_of(NcclCommunicator communicator, Work work) {
     me->world->changed.notify_all();
   };
 }
-NcclResult told(NcclCommunicator communicator, void* stream, Work work) {
-  worlds().tell(stream, work_of(communicator, std::move(work)));
+NcclResult enqueue_work(NcclCommunicator communicator, void* stream, Work work) {
+  worlds().enqueue(stream, work_of(communicator, std::move(work)));
   return kNcclSuccess;
 }
 
@@ -188,11 +188,11 @@ NcclResult abort(NcclCommunicator communicator) {
   }
   return destroy(communicator);
 }
-// What all have brought, made into what this rank gets of it.
+// Combines all inputs into this rank's output.
 template <class Make>
 NcclResult together(NcclCommunicator communicator, void* stream, const void* from, void* to,
                     size_t bytes, const Make& make) {
-  return told(communicator, stream, [=](Communicator& me) {
+  return enqueue_work(communicator, stream, [=](Communicator& me) {
     const std::vector<Bytes> all = bring(me, fetched(from, bytes));
     if (!all.empty()) stored(make(me, all), to);
   });
@@ -238,7 +238,7 @@ NcclResult send(const void* from, size_t count, int type, int to, NcclCommunicat
     me.world->mail[{me.rank, to}].push_back(std::move(bytes));
     me.world->changed.notify_all();
   };
-  if (!grouped) return told(communicator, stream, work);
+  if (!grouped) return enqueue_work(communicator, stream, work);
   stream_of_group = stream;
   sends.push_back(work_of(communicator, work));
   return kNcclSuccess;
@@ -256,7 +256,7 @@ NcclResult recv(void* to, size_t count, int type, int from, NcclCommunicator com
     lock.unlock();
     stored(message, to);
   };
-  if (!grouped) return told(communicator, stream, work);
+  if (!grouped) return enqueue_work(communicator, stream, work);
   stream_of_group = stream;
   receives.push_back(work_of(communicator, work));
   return kNcclSuccess;
@@ -267,7 +267,7 @@ NcclResult group_end() {
   auto all = std::exchange(sends, {});
   for (auto& receive : std::exchange(receives, {})) all.push_back(std::move(receive));
   if (all.empty()) return kNcclSuccess;
-  worlds().tell(stream_of_group, [all = std::move(all)] {
+  worlds().enqueue(stream_of_group, [all = std::move(all)] {
     for (const auto& work : all) work();
   });
   return kNcclSuccess;
@@ -275,9 +275,9 @@ NcclResult group_end() {
 
 }  // namespace
 
-FakeNccl::FakeNccl(const DeviceMemory& memory, Tell tell) {
+FakeNccl::FakeNccl(const DeviceMemory& memory, Enqueue enqueue) {
   const std::lock_guard lock(worlds().mutex);
-  worlds().tell = std::move(tell);
+  worlds().enqueue = std::move(enqueue);
   worlds().fake = this;
   worlds().memory = &memory;
 }

@@ -14,7 +14,8 @@
 
 namespace muster::trainer {
 
-// Ranks 1 and up are processes, forked while there is one thread; each ends with what `body` returns. Rank 0 is the test.
+// Ranks 1 and up are processes, forked while there is one thread; each ends with what `body`
+// returns. Rank 0 is the test.
 class ForkedRanks {
  public:
   using Body = std::function<int(int rank, const std::string& store)>;

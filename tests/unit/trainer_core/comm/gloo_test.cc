@@ -114,7 +114,7 @@ TEST_F(Gloo, RanksThatDoNotComeAreNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("waited 200 ms for these ranks: 0, 2, 3"));
 }
 
-TEST_F(Gloo, AnotherScopeMeetsNobody) {
+TEST_F(Gloo, ScopesDoNotMeet) {
   GlooOptions stale = options(0, 2);
   stale.scope = "7/2/";
   GlooOptions fresh = options(1, 2);

@@ -23,7 +23,7 @@ TEST_P(LocalGroups, EveryCollectiveMatchesTheReference) {
       GetParam(), [&](int rank, int) { return world.join(rank, nullptr, "data"); },
       check_everything);
 }
-TEST_P(LocalGroups, EachSendsWhatTheFormulasSay) {
+TEST_P(LocalGroups, SentBytesMatchTheFormulas) {
   if (GetParam() == 1) return;
   LocalWorld world(GetParam(), milliseconds(20'000));
   on_ranks(

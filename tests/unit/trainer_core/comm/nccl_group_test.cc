@@ -39,7 +39,7 @@ class NcclGroups : public testing::Test {
         },
         body);
   }
-  // What an all-reduce says on each rank.
+  // Returns each rank's status of an all-reduce.
   std::vector<absl::Status> statuses(const OptionsOf& options = nullptr) {
     std::vector<absl::Status> all(kDeviceRanks);
     on_groups(
@@ -63,7 +63,7 @@ class NcclGroups : public testing::Test {
                  }};
 };
 
-TEST_F(NcclGroups, ComeToWhatOtherGroupsComeTo) {
+TEST_F(NcclGroups, MatchOtherGroups) {
   std::vector<std::vector<float>> expected, ours;
   {
     LocalWorld world(kDeviceRanks, std::chrono::milliseconds(20'000));
@@ -79,14 +79,14 @@ TEST_F(NcclGroups, ComeToWhatOtherGroupsComeTo) {
   EXPECT_EQ(nccl_.aborted, 0);
 }
 
-TEST_F(NcclGroups, TellNcclHowManyBlocksAKernelMayHave) {
+TEST_F(NcclGroups, LimitNcclsBlocksPerKernel) {
   statuses();
   EXPECT_EQ(nccl_.max_ctas, NcclConfig::kUndefined);
   statuses([&](int) { return NcclOptions{.api = nccl_.api(), .blocks_max = 22}; });
   EXPECT_EQ(nccl_.max_ctas, 22);
 }
 
-// As nccl.h of 2.14 and of 2.17 have it.
+// The layouts of nccl.h in versions 2.14 and 2.17.
 TEST(NcclConfig, IsAsTheLibrarysVersionHasIt) {
   const NcclConfig old = NcclConfig::of(21'605), now = NcclConfig::of(22'809);
   EXPECT_EQ(old.size, 24U);
@@ -95,7 +95,7 @@ TEST(NcclConfig, IsAsTheLibrarysVersionHasIt) {
   EXPECT_EQ(now.version, 21'700U);
 }
 
-// The host's numbers need no communicator.
+// Collectives of host buffers need no communicator.
 TEST_F(NcclGroups, LeaveTheHostsNumbersToOthers) {
   on_groups([&](ProcessGroup& group) {
     std::vector<float> sum = input_of(group.rank(), 10);
@@ -128,8 +128,8 @@ class Environment {
   const char* name_;
 };
 
-// With the interfaces that there are: whoever set it has meant one of them.
-TEST_F(NcclGroups, SayWhatTheNetworkIsTakenFrom) {
+// The error lists the existing interfaces: the setting must have meant one of them.
+TEST_F(NcclGroups, NameTheNetworkSettings) {
   nccl_.failing_id = true;
   const Environment interface("NCCL_SOCKET_IFNAME", "nosuch0");
   const auto all = statuses();
@@ -158,7 +158,7 @@ TEST_F(NcclGroups, RefuseAnOrderOfLaunches) {
   for (const absl::Status& status : statuses()) EXPECT_TRUE(status.ok()) << status;
 }
 
-// The others wait for it until their time is over, and NCCL does not tell them for whom.
+// The others wait for the rank until their timeout, and NCCL does not name it.
 TEST_F(NcclGroups, NameARankWithoutACommunicator) {
   nccl_.failing_init = 1;
   const auto all = statuses(connecting_for_50_ms());
@@ -174,7 +174,7 @@ TEST_F(NcclGroups, NameARankWithoutACommunicator) {
   EXPECT_EQ(nccl_.communicators, 0);
 }
 
-// A peer that has gone meanwhile: nobody here is why.
+// A peer has left meanwhile: no rank of the group is the cause.
 TEST_F(NcclGroups, ARankThatHasLostAnotherIsNotTheOneThatFailed) {
   nccl_.failing_init = 1;
   nccl_.init_error = 6;
@@ -211,7 +211,7 @@ TEST_F(NcclGroups, AnErrorThatNcclFindsLaterEndsTheCollective) {
   EXPECT_EQ(nccl_.aborted, kDeviceRanks);
 }
 
-// A device that does not get on: the rank waits until it is told.
+// A stuck device: the rank waits until abort().
 TEST_F(NcclGroups, AbortEndsACollectiveThatWaits) {
   on_groups([&](ProcessGroup& group) {
     Vector data(memory_, input_of(group.rank(), 10));
@@ -238,7 +238,7 @@ TEST_F(NcclGroups, ACollectiveTakesABoundedTime) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
 }
 
-TEST(OpenNccl, SaysWhatIsMissing) {
+TEST(OpenNccl, NamesTheMissingPart) {
   const absl::Status none = open_nccl("libnccl-that-nobody-has.so").status();
   EXPECT_EQ(none.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(none.message()), HasSubstr("libnccl-that-nobody-has.so is not found"));

@@ -1,5 +1,5 @@
-// Groups over a NCCL that tests have (fake_nccl.h), in the order of a computation: who is ahead of whom, what the page says of it, and how
-// faults end what is outstanding.
+// Groups over a fake NCCL (fake_nccl.h) in a computation's order: which work runs ahead, what the
+// page shows, and how faults end outstanding collectives.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -35,7 +35,7 @@ class NcclInOrder : public testing::Test {
     ThreadQueue& computation;
     std::string page;
 
-    // The device's numbers become these when it comes to it.
+    // Makes the device write these values when it reaches this call.
     void write(Vector& vector, float value) const {
       computation.call([&vector, value] { vector.set(value); });
     }
@@ -80,8 +80,9 @@ class NcclInOrder : public testing::Test {
     }
     for (std::thread& thread : threads) thread.join();
   }
-  // What is said of a second of three collectives for which rank 2 is not there, once `and_then` has happened on the other ranks: at
-  // the end, and by the next call. Whatever became of it, the device goes on.
+  // Expects the error of the second of three collectives in which rank 2 does not take part, once
+  // `and_then` has happened on the other ranks: from finish(), and from the next call. The device
+  // continues in any case.
   void expect_second_fails(absl::StatusCode code, const std::string& text,
                            const std::function<void(ProcessGroup&)>& and_then,
                            std::chrono::milliseconds timeout = kRoundTimeout) {
@@ -127,7 +128,7 @@ class NcclInOrder : public testing::Test {
                  }};
 };
 
-TEST_F(NcclInOrder, ComeToWhatOtherGroupsComeTo) {
+TEST_F(NcclInOrder, MatchOtherGroups) {
   std::vector<std::vector<float>> expected, ours;
   on_ranks_in_order([&](const Rank& rank) { run_collectives(rank.group, memory_, expected); },
                     kRoundTimeout, /*follows=*/false);
@@ -181,8 +182,9 @@ TEST_F(NcclInOrder, ButNotFarAhead) {
   });
 }
 
-// What a rank computes is no time of its collectives, what it waits for peers is. The devices' clock goes on while rank 0 alone computes.
-TEST_F(NcclInOrder, BusyIsWhatTheDeviceWaitsForPeers) {
+// A rank's computation is not collective time, but waiting for peers is. The devices' clock
+// advances while only rank 0 computes.
+TEST_F(NcclInOrder, BusyIsTheDevicesWaitForPeers) {
   constexpr auto kLate = std::chrono::milliseconds(200);
   std::atomic<Instant> now = Instant();
   memory_.now = [&] { return now.load(); };
@@ -211,12 +213,12 @@ TEST_F(NcclInOrder, BusyIsWhatTheDeviceWaitsForPeers) {
   });
 }
 
-TEST_F(NcclInOrder, WhatNcclFindsOutEndsWhatIsOutstanding) {
+TEST_F(NcclInOrder, NcclErrorsEndOutstandingCollectives) {
   expect_second_fails(absl::StatusCode::kUnavailable, "remote process exited",
                       [&](ProcessGroup&) { nccl_.remote_error = true; });
 }
 
-TEST_F(NcclInOrder, AbortEndsWhatIsOutstanding) {
+TEST_F(NcclInOrder, AbortEndsOutstandingCollectives) {
   expect_second_fails(absl::StatusCode::kUnavailable, "aborted", [](ProcessGroup& group) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     std::thread([&] { group.abort(); }).join();
@@ -229,8 +231,8 @@ TEST_F(NcclInOrder, ACollectiveTakesABoundedTimeOnceItHasStarted) {
       std::chrono::milliseconds(2'000));
 }
 
-// A rank that leaves has nobody wait for what it has called.
-TEST_F(NcclInOrder, WhoLeavesAborts) {
+// When a rank leaves, no peer waits for its outstanding calls.
+TEST_F(NcclInOrder, LeavingAborts) {
   std::vector<Vector> all;  // outlive what is outstanding
   for (int rank = 0; rank < kDeviceRanks; ++rank) all.emplace_back(memory_, 10);
   on_ranks_in_order([&](const Rank& rank) {
@@ -245,15 +247,17 @@ TEST_F(NcclInOrder, WhoLeavesAborts) {
   EXPECT_EQ(nccl_.communicators, 0);
 }
 
-// All groups of a rank, of which two are on its device at one time: those of "tensor" have two ranks, and the world's has four.
+// All groups of a rank, of which two are on its device at one time: those of "tensor" have two
+// ranks, and the world's has four.
 class GroupsOfARank : public NcclInOrder {
  protected:
-  // What finish() says on rank 0, which has called collectives of both for which nobody else is there, once `and_then` has happened.
+  // Returns the status of finish() on rank 0 after it has called collectives of both groups in
+  // which no other rank takes part, once `and_then` has happened.
   absl::Status finish_of_rank_0(const std::function<void(ProcessGroups&)>& and_then) {
     constexpr int kRanks = 4;
     const Mesh mesh = Mesh::resolve({.ici = {2, 1, 1, 1, 1, 1, 2}}, 1, kRanks).value();
     const LocalWorld world(kRanks, std::chrono::milliseconds(20'000));
-    absl::Status said;
+    absl::Status status;
     std::barrier all_have_both(kRanks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {
@@ -272,15 +276,15 @@ class GroupsOfARank : public NcclInOrder {
         for (ProcessGroup* const group : {&tensor, &groups.world()})
           EXPECT_TRUE(succeeds(group->all_reduce(x.all(), "alone")));
         and_then(groups);
-        said = groups.finish();
-        EXPECT_EQ(groups.world().all_reduce(x.all(), "later"), said);
-        EXPECT_EQ(tensor.all_reduce(x.all(), "later"), said);
+        status = groups.finish();
+        EXPECT_EQ(groups.world().all_reduce(x.all(), "later"), status);
+        EXPECT_EQ(tensor.all_reduce(x.all(), "later"), status);
         computation->mark()->wait();
       });
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(nccl_.communicators, 0);
-    return said;
+    return status;
   }
 };
 
@@ -288,28 +292,28 @@ class GroupsOfARank : public NcclInOrder {
 TEST_F(GroupsOfARank, TheFirstFailureEndsTheOthers) {
   for (const auto& [ranks, group] :
        {std::pair(2, "tensor nccl"), std::pair(4, "data+tensor nccl")}) {
-    const absl::Status said =
+    const absl::Status status =
         finish_of_rank_0([&](ProcessGroups&) { nccl_.remote_error_of = ranks; });
-    EXPECT_EQ(said.code(), absl::StatusCode::kUnavailable) << said;
-    EXPECT_THAT(std::string(said.message()),
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("of group \"" + std::string(group) + "\") failed"),
                       HasSubstr("remote process exited")));
     nccl_.remote_error_of = 0;
   }
 }
 
-// NCCL knows nothing of it.
+// NCCL is not aware of it.
 TEST_F(GroupsOfARank, SoDoesAFailureOfTheHostsNumbers) {
-  const absl::Status said = finish_of_rank_0([&](ProcessGroups& groups) {
+  const absl::Status status = finish_of_rank_0([&](ProcessGroups& groups) {
     EXPECT_TRUE(absl::IsUnavailable(groups.world().barrier("who is there")));
   });
-  EXPECT_EQ(said.code(), absl::StatusCode::kUnavailable) << said;
-  EXPECT_THAT(std::string(said.message()),
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("barrier \"who is there\""), HasSubstr("is gone")));
 }
 
-// What NCCL has not waits for the computation where it is called.
-TEST_F(NcclInOrder, StagedCollectivesFindWhatIsComputed) {
+// Collectives that NCCL lacks wait for the computation when they are called.
+TEST_F(NcclInOrder, StagedCollectivesWaitForTheComputation) {
   on_ranks_in_order([&](const Rank& rank) {
     Vector x(memory_, 10);
     rank.computation.call([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });

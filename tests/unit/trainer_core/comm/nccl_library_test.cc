@@ -1,4 +1,5 @@
-// NCCL itself, as far as it goes without a GPU: that the library has what we call, and what it says of the network. Skipped where there is none.
+// Tests the real NCCL as far as possible without a GPU: that it has the functions that we call, and
+// its network errors. Skipped if it is not installed.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@
 namespace muster::trainer {
 namespace {
 
-// Where deploy/install-cuda.sh puts it, or the system's.
+// Opens the library installed by deploy/install-cuda.sh, or the system's.
 absl::StatusOr<std::shared_ptr<const NcclApi>> installed() {
   const char* const root = std::getenv("MUSTER_CUDA_ROOT");
   if (root == nullptr) return open_nccl();
@@ -35,7 +36,8 @@ class NcclLibrary : public testing::Test {
     nccl_ = *found;
   }
 
-  // It looks at the network once in a process: each of these is a process of its own, which ends with the result.
+  // It looks at the network once in a process: each of these is a process of its own, which ends
+  // with the result.
   [[noreturn]] void ask_for_an_id(const char* interface) const {
     setenv("NCCL_SOCKET_IFNAME", interface, 1);
     NcclUniqueId id;
@@ -43,12 +45,12 @@ class NcclLibrary : public testing::Test {
     std::cerr << nccl_->error_text(result) << std::endl;
     _exit(result);
   }
-  // What rank 0 of two says of a collective.
+  // Prints the result of a collective on rank 0 of two.
   [[noreturn]] void meet(const char* interface) const {
     setenv("NCCL_SOCKET_IFNAME", interface, 1);
     const LockedMemory memory;
     LocalWorld world(2, std::chrono::milliseconds(20'000));
-    std::string said;
+    std::string result;
     on_ranks(
         2,
         [&](int rank, int) {
@@ -58,9 +60,9 @@ class NcclLibrary : public testing::Test {
         [&](ProcessGroup& group) {
           Vector data(memory, input_of(group.rank(), 10));
           const absl::Status status = group.all_reduce(data.all(), "gradients");
-          if (group.rank() == 0) said = std::string(status.message());
+          if (group.rank() == 0) result = std::string(status.message());
         });
-    std::cerr << said << std::endl;
+    std::cerr << result << std::endl;
     _exit(0);
   }
 

@@ -29,7 +29,7 @@ Mesh mesh_of(MeshShape shape, int32_t nodes, int32_t ranks_per_node) {
 // data=2 fsdp=2 tensor=2 on one node.
 Mesh cube() { return mesh_of({.ici = {2, 1, 2, 1, 1, 1, 2}}, 1, 8); }
 
-TEST(ProcessGroups, EachGroupHasTheRanksThatTheMeshSays) {
+TEST(ProcessGroups, EachGroupHasTheMeshsRanks) {
   const Mesh mesh = cube();
   const std::vector<AxisSet> sets = {{kData},          {kFsdp},          {kTensor},
                                      {kData, kTensor}, {kFsdp, kTensor}, {kData, kFsdp, kTensor}};
@@ -50,7 +50,8 @@ TEST(ProcessGroups, EachGroupHasTheRanksThatTheMeshSays) {
 TEST(ProcessGroups, NcclsKernelsHaveRoomOnADeviceTogether) {
   struct Case {
     Mesh mesh;
-    int kernels;  // the computation's, the stream's, the ring's, a message to and one from the neighbours
+    // the computation's, the stream's, the ring's, a message to and one from the neighbours
+    int kernels;
     int blocks_h100;  // which has 132 multiprocessors
   };
   const Case cases[] = {{cube(), 2, 32},
@@ -105,8 +106,8 @@ TEST(ProcessGroups, NeighboursOfTheTensorAxis) {
   });
 }
 
-// Two threads of each rank run long series through groups that cross each other, and one group on two lanes, without a common
-// order between the threads.
+// Two threads of each rank run long series through groups that cross each other, and one group on
+// two channels, without a common order between the threads.
 TEST(ProcessGroups, SeveralThreadsUseSeveralGroupsAtOnce) {
   constexpr int kRounds = 300;
   on_mesh(cube(), [&](ProcessGroups& groups) {
@@ -130,7 +131,8 @@ TEST(ProcessGroups, SeveralThreadsUseSeveralGroupsAtOnce) {
   });
 }
 
-// Two nodes of four ranks: the same numbers to the last bit in each rank, what crosses nodes is a quarter.
+// Two nodes of four ranks: all ranks get bit-identical results, and a quarter of the bytes crosses
+// nodes.
 TEST(ProcessGroups, AGroupOverNodesReducesInsideThemFirst) {
   const Mesh mesh = mesh_of({.ici = {1, 1, 4, 1, 1, 1, 1}, .dcn = {2, 1, 1, 1, 1, 1, 1}}, 2, 4);
   constexpr size_t kCount = 1000;  // 4 slices of 250, each of 2 x 125
@@ -183,7 +185,7 @@ TEST(ProcessGroups, AGroupOverNodesReducesInsideThemFirst) {
   });
 }
 
-TEST(ProcessGroups, TheTimeInCollectivesIsThatOfTheirLane) {
+TEST(ProcessGroups, BusyTimeIsPerChannel) {
   on_mesh(mesh_of({.ici = {1, 1, 2, 1, 1, 1, 1}}, 1, 2), [&](ProcessGroups& groups) {
     groups.of({.axes = {kFsdp}}, kOverlapChannel);
     EXPECT_EQ(groups.busy(kComputeChannel) + groups.busy(kOverlapChannel), Duration::zero());
@@ -209,7 +211,7 @@ TEST(ProcessGroups, GroupsThatCommunicateHavePlacesOnThePage) {
       ProcessGroups groups(world.join(rank), mesh, page.get());
       groups.of({.axes = {kTensor}});  // made, not used
       ASSERT_TRUE(groups.of({}).barrier("alone").ok());
-      // More than there are places.
+      // More groups than the page has entries.
       for (int channel = 0; channel < kProgressGroupsMax + 4; ++channel)
         ASSERT_TRUE(groups.of({.axes = {kFsdp}}, channel).barrier("used").ok());
       EXPECT_EQ(page->page().group_count, static_cast<uint32_t>(kProgressGroupsMax));
@@ -224,7 +226,8 @@ TEST(ProcessGroups, GroupsThatCommunicateHavePlacesOnThePage) {
 TEST(ProcessGroups, ALostRankEndsTheGroupsOfEveryThread) {
   on_mesh(cube(), [&](ProcessGroups& groups) {
     if (groups.rank() == 6) return;
-    // Rank 6 is in each rank's world, and only in some ranks' other groups: those learn of it from a rank that does.
+    // Rank 6 is in each rank's world, and only in some ranks' other groups: those learn of it from
+    // a rank that does.
     std::thread second([&] {
       ProcessGroup& pair = groups.of({.axes = {kTensor}});
       absl::Status status;
@@ -238,10 +241,12 @@ TEST(ProcessGroups, ALostRankEndsTheGroupsOfEveryThread) {
   });
 }
 
-// Where a mesh has one axis, groups of all axes have the same members: lanes alone keep apart what threads say at once.
-TEST(ProcessGroups, LanesAreApart) {
-  const std::set<int> channels = {kComputeChannel,   kOverlapChannel,    kRingChannel,       kStageChannel,
-                               kStageChannel + 1, kStageChannel + 2, kCheckpointChannel, kLeaveChannel};
+// On a mesh of one axis all groups have the same members: only channels separate the threads'
+// messages.
+TEST(ProcessGroups, ChannelsAreIndependent) {
+  const std::set<int> channels = {kComputeChannel,    kOverlapChannel,   kRingChannel,
+                                  kStageChannel,      kStageChannel + 1, kStageChannel + 2,
+                                  kCheckpointChannel, kLeaveChannel};
   EXPECT_EQ(channels.size(), 8U);
 }
 

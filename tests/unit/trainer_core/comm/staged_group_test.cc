@@ -1,4 +1,4 @@
-// Collectives of a device's numbers come to what those of the host's come to.
+// Collectives of device buffers give the same results as those of host buffers.
 #include "trainer_core/comm/staged_group.h"
 
 #include "tests/unit/trainer_core/comm/device_collectives.h"
@@ -19,7 +19,7 @@ void on_groups(const DeviceMemory& memory, const std::function<void(ProcessGroup
       body);
 }
 
-TEST(StagedGroup, ComesToWhatTheHostComesTo) {
+TEST(StagedGroup, MatchesHostGroups) {
   const LockedMemory device;
   std::vector<std::vector<float>> expected, staged;
   on_groups(host_memory(),
@@ -29,7 +29,7 @@ TEST(StagedGroup, ComesToWhatTheHostComesTo) {
   EXPECT_EQ(staged, expected);
 }
 
-// Ranks tell each other things that are not tensors.
+// Ranks also exchange data that is not in tensors.
 TEST(StagedGroup, LeavesTheHostsNumbersWhereTheyAre) {
   const LockedMemory device;
   on_groups(device, [&](ProcessGroup& group) {
@@ -42,7 +42,7 @@ TEST(StagedGroup, LeavesTheHostsNumbersWhereTheyAre) {
   });
 }
 
-// What was not received is not stored.
+// Data that was not received is not stored.
 TEST(StagedGroup, AnErrorIsTheGroups) {
   const LockedMemory device;
   on_groups(device, [&](ProcessGroup& group) {

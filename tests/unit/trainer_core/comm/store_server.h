@@ -1,4 +1,5 @@
-// A rendezvous store for tests, on a free port of the loopback: one thread per connection, all joined at the end.
+// A rendezvous store for tests, on a free port of the loopback: one thread per connection, all
+// joined at the end.
 #pragma once
 
 #include <condition_variable>

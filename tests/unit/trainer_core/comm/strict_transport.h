@@ -1,8 +1,10 @@
-// A transport on which a message is over for its sender when it is over for its receiver, and which remembers what was said.
+// A transport on which a send ends only when its receiver has the message, and which records all
+// messages.
 //
-// What the passes' and the streams' threads exchange is fixed by the config and not by timing, and a round ends when those that take
-// part in it have come to it. So a run that ends here, where nothing is ever under way between two ranks, ends whatever transport
-// carries it and however its threads are scheduled: there is no deadlock to be found by bad luck.
+// The config, not timing, determines the messages of the passes' and the streams' threads, and a
+// round ends once its participants have reached it. A run that completes on this transport, where
+// no message is ever in transit, therefore completes on any transport and with any thread schedule:
+// it has no hidden deadlock.
 #pragma once
 
 #include <algorithm>
@@ -24,10 +26,10 @@
 
 namespace muster::trainer {
 
-// What the ranks of a world have sent to each other, and what they have expected. Any thread.
+// The messages that the ranks of a world have sent to each other and expected. Thread-safe.
 class MessageLog {
  public:
-  // Of one channel, between two members, in the order in which they were sent: how many bytes.
+  // The bytes of the messages of one channel between two members, in order.
   using Sizes = std::vector<size_t>;
 
   void add(const std::string& channel, int from, int to, bool sent, size_t bytes) {
@@ -36,7 +38,8 @@ class MessageLog {
     (sent ? pair.sent : pair.expected).push_back(bytes);
   }
 
-  // Members of a group have made the same calls: each has been sent what it waited for, and has waited for all that it was sent.
+  // Members of a group have made the same calls: each has been sent what it waited for, and has
+  // waited for all that it was sent.
   void expect_that_all_is_met() const {
     const std::lock_guard lock(mutex_);
     EXPECT_FALSE(pairs_.empty());
@@ -92,7 +95,7 @@ class StrictChannel : public Channel {
     return to;
   }
 
-  // Those that have sent are told, and those that were sent to say so.
+  // Notifies the senders, and waits for the notice of the receivers.
   absl::Status acknowledge(std::span<const int> to, std::span<const int> from) {
     std::vector<Outgoing> out;
     for (const int member : from) out.push_back({member, std::as_bytes(std::span(kWord))});

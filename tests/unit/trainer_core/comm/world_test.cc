@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-// Which host each rank says that it is on.
+// The host that each rank reports.
 using Hosts = std::function<std::string(int rank)>;
 
 class World : public testing::TestWithParam<int> {
@@ -73,14 +73,14 @@ class World : public testing::TestWithParam<int> {
 TEST_P(World, EveryCollectiveMatchesTheReferenceOnOneHost) {
   on_ranks(GetParam(), one_host(), check_everything);
 }
-TEST_P(World, EachSendsWhatTheFormulasSay) {
+TEST_P(World, SentBytesMatchTheFormulas) {
   if (GetParam() > 1) on_ranks(GetParam(), one_host(), check_sent_bytes);
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, World, testing::Values(1, 2, 3, 4, 8));
 
 TEST_F(World, MoreThanARoundTakes) { on_ranks(4, one_host(), check_large); }
 
-// Ranks 3 and 6 share memory with nobody.
+// Ranks 3 and 6 share memory with no other rank.
 TEST_F(World, HostsOfUnequalSizeAndRanksWithoutOne) {
   const auto host = [](int rank) {
     return std::vector<std::string>{"a", "b", "a", "", "a", "b", ""}[static_cast<size_t>(rank)];
@@ -92,7 +92,7 @@ TEST_F(World, MoreThanARoundTakesOverHosts) {
   on_ranks(4, on_hosts([](int rank) { return rank < 3 ? "a" : "b"; }), check_large);
 }
 
-// Two hosts of two ranks as the mesh says, too: each phase goes one way.
+// Two hosts of two ranks, as in the mesh: each phase uses one transport.
 TEST_F(World, ReductionByLevelsOverHosts) {
   const auto mesh =
       Mesh::resolve({.ici = {1, 1, 2, 1, 1, 1, 1}, .dcn = {2, 1, 1, 1, 1, 1, 1}}, 2, 2);
@@ -205,8 +205,9 @@ class Meeting : public testing::Test {
   std::map<int, std::string> names_;
 };
 
-// Strangers connect before any rank does: some say nothing, some go, some lie. More than are kept.
-TEST_F(Meeting, StrangersKeepNobodyFromMeeting) {
+// Unknown clients connect before any rank does: some send nothing, some disconnect, some send
+// invalid messages. There are more than the listener keeps.
+TEST_F(Meeting, UnknownClientsDoNotBlockTheMeeting) {
   std::vector<Descriptor> strangers;
   for (int rank = 0; rank < kRanks; ++rank) {
     for (int i = 0; i < 100; ++i) strangers.push_back(call(rank));
@@ -230,7 +231,7 @@ TEST_F(Meeting, StrangersKeepNobodyFromMeeting) {
 }
 
 // Whatever keeps coming, the deadline is one.
-TEST_F(Meeting, WhoDoesNotComeIsNamedInTime) {
+TEST_F(Meeting, MissingRanksAreNamedInTime) {
   std::atomic<bool> done{false};
   std::thread strangers([&] {
     std::vector<Descriptor> open;
@@ -265,7 +266,8 @@ WorldOptions process_options(int rank, int size, const std::string& store) {
   return options;
 }
 
-// A process that is killed says nothing. The peers know in a moment what the timeout would tell in a minute.
+// A killed process sends no message. Its peers notice within a moment, long before the timeout of a
+// minute.
 TEST(Processes, AKilledRankIsNamedByItsPeers) {
   const auto reduce_until_it_fails = [](ProcessGroup& group, absl::Status status) {
     std::vector<float> data(300'000);
@@ -294,7 +296,8 @@ TEST(Processes, AKilledRankIsNamedByItsPeers) {
   EXPECT_TRUE(WIFSIGNALED(ranks.wait_for(2)));
 }
 
-// One rank may not make a file of the size: no one shares memory then, the job runs all the same, and a line says why.
+// One rank cannot create a file of the size: no rank then shares memory, the job still runs, and a
+// line gives the reason.
 TEST(Processes, ARankThatCannotShareMemoryTakesItsHostToGloo) {
   const auto sum_is_right = [](Transport& transport) {
     std::vector<float> data(1000, 1);

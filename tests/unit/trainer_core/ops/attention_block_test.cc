@@ -1,4 +1,5 @@
-// Attention over keys that come in blocks, as a ring of ranks sees them, against attention over all of them.
+// Attention over keys that come in blocks, as a ring of ranks sees them, against attention over all
+// of them.
 #include <limits>
 #include <ostream>
 
@@ -10,7 +11,7 @@ namespace {
 
 struct BlockCase {
   AttentionShape shape;            // of the whole sequences
-  std::vector<Positions> ranks;    // who has which positions
+  std::vector<Positions> ranks;    // the positions of each rank
   std::vector<int32_t> documents;  // where those behind the first begin in every sequence
 
   friend std::ostream& operator<<(std::ostream& out, const BlockCase& c) {
@@ -22,7 +23,7 @@ struct BlockCase {
   }
 };
 
-// Of `chunks` chunks of `count` positions each rank has one and its mirror image.
+// Gives each rank one of `chunks` chunks of `count` positions and its mirror image.
 std::vector<Positions> mirrored(int64_t chunks, int64_t count) {
   std::vector<Positions> ranks;
   for (int64_t c = 0; c < chunks / 2; ++c)
@@ -67,11 +68,11 @@ class AttentionBlocks : public testing::TestWithParam<BlockCase> {
     return rank_rows(of_qkv, whole_.batch, whole_.seq_len, positions, whole_.out_width(),
                      whole_.kv_width());
   }
-  // Of all of the bias's gradient that this rank's queries add.
+  // The contribution of this rank's queries to the bias's gradient.
   Values dq_of(const Positions& positions) const {
     return rank_rows(dqkv_, whole_.batch, whole_.seq_len, positions, 0, whole_.out_width());
   }
-  // Not a number where no query of `shape` sees the key.
+  // Sets keys that no query of `shape` sees to NaN.
   void spoil_unseen(const AttentionShape& shape, const Positions& positions, Values& keys) const {
     const int64_t width = whole_.kv_width();
     for (int64_t row = 0; row < shape.batch * positions.count(); ++row) {
@@ -105,7 +106,7 @@ class AttentionBlocks : public testing::TestWithParam<BlockCase> {
   Values dbias_{{whole_.heads, whole_.buckets.count}};
 };
 
-// In any order of blocks: each rank begins with its own and goes round.
+// Merges blocks in any order: each rank begins with its own and continues round the ring.
 TEST_P(AttentionBlocks, MergeToTheWhole) {
   const auto& ranks = GetParam().ranks;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -154,7 +155,8 @@ TEST_P(AttentionBlocks, GradientsAddUpToTheWhole) {
   if (whole_.buckets.exist()) expect_near(dbias, as_double(dbias_), 5e-6);
 }
 
-// attention() itself, of a rank that has a part of the positions and whose queries see the keys of that part alone.
+// attention() itself on a rank with a part of the positions, whose queries see only the keys of
+// that part.
 TEST_P(AttentionBlocks, OwnKeysAreAttentionOfThePart) {
   for (const Positions& positions : GetParam().ranks) {
     const AttentionShape shape = rank_shape(positions);
@@ -186,7 +188,8 @@ TEST_P(AttentionBlocks, OwnKeysAreAttentionOfThePart) {
   }
 }
 
-// bf16 differs from fp32 of the same rounded numbers by what its products round, however many blocks there are.
+// bf16 differs from fp32 on the same rounded inputs only by the rounding in its GEMMs, for any
+// number of blocks.
 TEST_P(AttentionBlocks, Bf16) {
   const auto& ranks = GetParam().ranks;
   for (const Positions& queries : ranks) {
@@ -208,8 +211,8 @@ TEST_P(AttentionBlocks, Bf16) {
   }
 }
 
-// A row that has seen nothing yet says so, and is taken over by the first block that it sees.
-TEST(AttentionBlock, OfKeysThatNobodySees) {
+// A row without visible keys is marked as such, and the first block that it sees replaces it.
+TEST(AttentionBlock, OfKeysThatNoQuerySees) {
   const auto ops = cpu_ops(1);
   AttentionShape shape{.batch = 1, .seq_len = 3, .heads = 1, .kv_heads = 1, .head_dim = 2};
   shape.positions = Positions(PositionRun{4, 3});

@@ -33,7 +33,7 @@ class Reference {
   struct Gradients {
     std::vector<double> dqkv, dbias;
   };
-  // Of sum(dout out), by the chain rule.
+  // Gradients of sum(dout out), by the chain rule.
   Gradients gradients(const std::vector<double>& dout) const {
     Gradients d{std::vector<double>(qkv_.size()), std::vector<double>(bias_.size())};
     each_row([&](const Place& at) {
@@ -64,7 +64,7 @@ class Reference {
   struct Place {
     int64_t sequence, head, position;
   };
-  // The positions that a place sees, from the oldest on.
+  // The positions that a position sees, from the oldest on.
   struct Row {
     int64_t oldest;
     std::vector<double> scores = {}, weights = {};
@@ -151,7 +151,7 @@ class Attention : public testing::TestWithParam<AttentionCase> {
     if (GetParam().documents.empty()) return;
     for (int64_t row = 0; row < shape_.rows(); ++row) {
       int32_t start = 0;
-      // A sequence's documents begin one place later than those of the sequence before.
+      // A sequence's documents begin one position later than those of the previous sequence.
       for (const int32_t document : GetParam().documents) {
         const auto begin = document + static_cast<int32_t>(row / shape_.seq_len);
         if (begin <= row % shape_.seq_len) start = begin;
@@ -184,10 +184,10 @@ TEST_P(Attention, Forward) {
   expect_near(lse_, expected.lse, 3e-6);
 }
 
-// The same numbers, whatever the pieces in which a sequence arrives.
+// The results are the same for any pieces in which a sequence arrives.
 TEST_P(CachedAttention, InPieces) {
   const AttentionShape& whole = shape();
-  constexpr int64_t kSpare = 3;  // positions of the cache that nobody may look at
+  constexpr int64_t kSpare = 3;  // positions of the cache that must not be read
   const int64_t capacity = whole.seq_len + kSpare;
   const float nan = std::nanf("");
   Values keys({whole.batch, whole.kv_heads, capacity, whole.head_dim}, nan), values = keys;
@@ -231,7 +231,7 @@ TEST_P(Attention, Backward) {
   if (shape().buckets.exist()) expect_near(dbias, expected.dbias, 2e-5);
 }
 
-// What the gradients above are held against, where differences are quickly made.
+// Validates the reference of the gradients above by finite differences.
 TEST_P(SmallAttention, TheReferencesGradientsAreItsDerivatives) {
   const std::vector<double> dout =
       as_double(Values::random({shape().rows(), shape().out_width()}, 2));
@@ -254,7 +254,8 @@ TEST_P(SmallAttention, TheReferencesGradientsAreItsDerivatives) {
                     }));
 }
 
-// Sums over sequences are made in an order of their own, so the bits do not depend on threads; and a second batch's are added.
+// Sums over sequences are made in an order of their own, so the bits do not depend on threads; and
+// a second batch's are added.
 TEST_P(RelativeAttention, BiasGradientsOfAnyThreadsAreTheSame) {
   Values dout = Values::random({shape().rows(), shape().out_width()}, 2);
   const auto gradient = [&](int threads, Values dbias, Accumulate accumulate) {

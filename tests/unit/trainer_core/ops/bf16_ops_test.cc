@@ -1,5 +1,6 @@
-// Every operation on bf16 activations does what it does on fp32 ones of the same values, which other tests hold to fp64
-// references, and then rounds: to the bit. Widths leave tails on every instruction set.
+// Every operation on bf16 activations does what it does on fp32 ones of the same values, which
+// other tests hold to fp64 references, and then rounds: to the bit. Widths leave tails on every
+// instruction set.
 #include <bit>
 #include <limits>
 
@@ -33,11 +34,12 @@ TEST(Bf16, RoundsToTheNearestAndEven) {
   EXPECT_EQ(round(0x7f7fffff), 0x7f80);  // the largest fp32 number is nearer to infinity
   EXPECT_EQ(round(0x7f7f7fff), 0x7f7f);
   EXPECT_EQ(round(0xff800000), 0xff80);
-  EXPECT_EQ(round(0x7f800001), 0x7fc0);  // a NaN whose payload lies in the lost half
+  EXPECT_EQ(round(0x7f800001), 0x7fc0);  // a NaN whose payload is in the discarded half
   EXPECT_EQ(round(0xffffffff), 0xffff);
 }
 
-// The kernels' rounding, in whole vectors and in the rest of a row, is Bf16::round. Scaling by 1 only loads and stores.
+// The kernels' rounding, in whole vectors and in the rest of a row, is Bf16::round. Scaling by 1
+// only loads and stores.
 TEST(Bf16, KernelsLoadAndStoreEveryNumber) {
   constexpr int64_t kNumbers = 1 << 16;
   const auto ops = cpu_ops(2);
@@ -206,8 +208,9 @@ TEST_F(Bf16Ops, Rope) {
   }
 }
 
-// Where the processor multiplies pairs of bf16, probabilities and the gradients of scores are rounded, too: each by at most
-// 2^-9 of itself, and many are summed. Elsewhere only results are. Odd sizes leave half a pair.
+// If the processor multiplies pairs of bf16, probabilities and the gradients of scores are rounded,
+// too: each by at most 2^-9 relative, and many are summed. Elsewhere only results are. Odd sizes
+// leave half a pair.
 TEST_F(Bf16Ops, Attention) {
   for (const auto& [seq_len, head_dim] : {std::pair{130, 10}, {131, 64}, {65, 7}, {1, 3}}) {
     const AttentionShape shape{.batch = 2,

@@ -35,7 +35,8 @@ TEST(Dropout, DropsAtItsRateAndKeepsTheMean) {
 TEST(Dropout, ElementsAreIndependent) {
   constexpr double kRate = 0.3;
   const Values mask = mask_of({.rate = kRate, .key = 3}, 1'000'000);
-  // Of elements that lie so far apart: neighbours, Philox's blocks of four, chunks of words, rows.
+  // Pairs of elements at these distances: neighbours, Philox's blocks of four, chunks of words,
+  // rows.
   for (const int64_t distance : {1, 2, 3, 4, 255, 256, 1000}) {
     int64_t both = 0;
     const int64_t n = mask.size() - distance;
@@ -62,7 +63,8 @@ TEST(Dropout, EachSourceHasAMaskOfItsOwn) {
   }
 }
 
-// As the op table says it, with Philox itself: word i of the sample's stream, from the place's position on.
+// Recomputes the mask with Philox as the op table defines it: word i of the sample's stream, from
+// the location's position on.
 TEST(Dropout, ComparesPhiloxsWords) {
   const DropoutMask mask{
       .rate = 0.25, .key = 0xABCDEF0123456789, .place = 77, .elements = {uint64_t{5} << 33}};
@@ -89,14 +91,15 @@ TEST(Dropout, DoesNotDependOnThreadsOrOnTheBatch) {
   }
 }
 
-// Nor on who has which positions, rows and columns.
+// The mask does not depend on the distribution of positions, rows and columns either.
 TEST(Dropout, DoesNotDependOnTheMesh) {
   constexpr int64_t kSamples = 3, kLength = 24, kWidth = 37, kColumns = 19;
   const DropoutMask all{.rate = 0.4, .key = 9, .elements = {7, {Positions::first(kLength)}}};
   Values whole({kSamples * kLength, kWidth}, 1);
   cpu_ops(1)->dropout(all, whole);
 
-  // A context rank's chunks, of which the sequence axis takes rows 3 … 9 and tensor parallelism rows 5 … 16 of all sequences.
+  // A context rank's chunks, of which the sequence axis takes rows 3 … 9 and tensor parallelism
+  // rows 5 … 16 of all sequences.
   const Positions chunks({6, 6}, {18, 6});
   const Positions part = chunks.slice(3, 7);
   EXPECT_EQ(part, Positions({9, 3}, {18, 4}));
@@ -121,8 +124,8 @@ TEST(Dropout, DoesNotDependOnTheMesh) {
   }
 }
 
-// What is dropped is gone, also where it was not finite.
-TEST(Dropout, DropsWhatIsNotANumber) {
+// Dropped elements become 0 even if they were not finite.
+TEST(Dropout, DropsNan) {
   const DropoutMask mask{.rate = 0.5, .key = 1};
   const Values factors = mask_of(mask, 64);
   Values x({1, 64}, NAN);

@@ -1,5 +1,5 @@
-// The ops of mixtures of experts: routing against a direct simulation of it, gradients against differences in fp64, products
-// against sums.
+// The operations of mixtures of experts: routing against a direct simulation, gradients against
+// finite differences in fp64, GEMMs against sums.
 #include <algorithm>
 #include <map>
 #include <ostream>
@@ -37,8 +37,8 @@ struct RoutingValues {
   std::vector<int32_t> experts, slots, offsets;
 };
 
-// What a router must decide, in fp64 and in the words of the papers. `given` has the choices where they are not to be made
-// again.
+// The required decisions of a router, in fp64 and as the papers define them. `given`: the choices,
+// if they are not recomputed.
 struct RoutingReference {
   RoutingReference(const RoutingShape& s, const std::vector<double>& logits, const Values& weights,
                    const RoutingReference* given = nullptr) {
@@ -113,7 +113,8 @@ TEST(Routing, ChoosesAndBalances) {
   }
 }
 
-// Each expert's rows are a run of their own; it takes the earliest choices of each group up to its capacity.
+// Each expert's rows are a run of their own; it takes the earliest choices of each group up to its
+// capacity.
 TEST(Routing, GivesRowsUpToCapacity) {
   for (const RoutingShape& shape : shapes()) {
     RoutingValues values(shape);
@@ -242,7 +243,8 @@ TEST(ExpertRows, CombineBackward) {
 
 TEST(ExpertMatmul, EachExpertsRows) {
   constexpr int64_t kExperts = 4, kIn = 19, kOut = 33, kRows = 60;
-  std::vector<int32_t> offsets = {0, 7, 7, 40, 52};  // one expert has none; rows 52… are nobody's
+  // one expert has no rows; rows 52… belong to no expert
+  std::vector<int32_t> offsets = {0, 7, 7, 40, 52};
   const Tensor offset = Tensor::i32(offsets.data(), {kExperts + 1});
   Values x = Values::random({kRows, kIn}, 1), w = Values::random({kExperts, kOut, kIn}, 2);
   Values dy = Values::random({kRows, kOut}, 3);

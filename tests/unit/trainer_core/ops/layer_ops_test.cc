@@ -1,4 +1,5 @@
-// Norms, RoPE, activations, biases and the embeddings against fp64 references and their differences.
+// Norms, RoPE, activations, biases and the embeddings against fp64 references and their
+// differences.
 #include "tests/unit/trainer_core/ops/ops_fixture.h"
 #include "trainer_core/ops/workspace.h"
 
@@ -58,7 +59,7 @@ TEST_P(LayerOps, Norm) {
     ops_->norm(shape, x, weights, y, stats);
     expect_near(y, norm_reference(shape, as_double(x), as_double(both)), 2e-6);
 
-    // Adding first gives the bits of the norm of the stored sum, in place, too.
+    // Adding first gives the same bits as the norm of the stored sum, also in place.
     Values delta = Values::random({kRows, width()}, 3), sum({kRows, width()}), y2({kRows, width()});
     ops_->add_norm(shape, x, delta, weights, sum, y2, stats);
     ops_->norm(shape, sum, weights, y, stats);
@@ -97,7 +98,8 @@ TEST_P(LayerOps, NormBackward) {
       std::vector<double> expected =
           derivative(x64, [&](const auto& v) { return dot(norm_reference(shape, v, both64), dy); });
       for (double& value : expected) value += 1;  // dx is added to
-      // Two numbers of nearly one value make LayerNorm steep: the gradient is then larger than its inputs are exact.
+      // Two nearly equal elements make LayerNorm steep: the gradient exceeds the precision of its
+      // inputs.
       expect_near(dx, expected, width() > 2 ? 5e-5 : 1e-3);
     }
   }
@@ -304,7 +306,7 @@ TEST(EmbeddingDeathTest, IdOutsideTheTable) {
   const auto ops = cpu_ops(1);
   Ids tokens(3, 100, 1);
   Values table({2, 4}), out({3, 4});
-  // A device may say so when it is waited for, and without the numbers.
+  // A device may report the error at the next wait, and without the values.
   EXPECT_DEATH((ops->embedding(tokens, table, {}, 1, out), ops->synchronize()), "token .* of ");
 }
 

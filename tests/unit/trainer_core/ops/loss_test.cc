@@ -21,7 +21,7 @@ TEST_P(CrossEntropy, LossesAndGradients) {
     const auto capped = [&](double x) {
       return shape.soft_cap > 0 ? shape.soft_cap * std::tanh(x / shape.soft_cap) : x;
     };
-    // Of one row; its logits are x.
+    // Returns the loss of one row with logits x.
     const auto row_loss = [&](int64_t row, const std::vector<double>& x) {
       double total = 0;
       for (const double logit : x) total += std::exp(capped(logit));

@@ -65,7 +65,7 @@ TEST(GemmPeak, IsPlausible) {
   const auto ops = cpu_ops(1);
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     const double peak = measure_gemm_peak_tflops(*ops, dtype);
-    EXPECT_GT(peak, 1e-8);  // products of 16 x 16 x 16 on the emulated device take milliseconds
+    EXPECT_GT(peak, 1e-8);  // GEMMs of 16 x 16 x 16 take milliseconds on the emulated device
     EXPECT_LT(peak, 100);
   }
 }

@@ -1,4 +1,5 @@
-// Tensors with their own memory, random values, and derivatives by central differences in fp64 references.
+// Tensors with their own memory, random values, and derivatives by central differences in fp64
+// references.
 #pragma once
 
 #include <cmath>
@@ -63,7 +64,7 @@ class HalfValues {
     tensor.data = data_.data();
     return tensor;
   }
-  // What the numbers are now.
+  // Returns the current elements as fp32.
   Values widened() const {
     Values values = wide_;
     for (size_t i = 0; i < data_.size(); ++i) values[static_cast<int64_t>(i)] = data_[i].value();

@@ -1,4 +1,5 @@
-// Rounding to grids of numbers against the tables and casts of ml_dtypes (tests/golden/make_quantization.py), and scales.
+// Rounding to grids against the tables and casts of ml_dtypes (tests/golden/make_quantization.py),
+// and scales.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -52,7 +53,7 @@ struct FloatGrid {
   NumberGrid grid;
   const char* name;
 
-  // Its finite numbers from 0 on, whose codes are their places.
+  // Returns the grid's finite values from 0 on, indexed by their codes.
   std::vector<float> numbers() const {
     const auto all =
         GoldenFile("quantization.safetensors").tensor<float>(std::string("grid/") + name);
@@ -65,7 +66,8 @@ struct FloatGrid {
 
 class Fp8 : public testing::TestWithParam<FloatGrid> {};
 
-// Where the function steps, and that it steps nowhere else: each number, and the middle of two with its neighbours.
+// Tests where the function steps, and that it steps nowhere else: each value, and the midpoint of
+// two with its neighbours.
 TEST_P(Fp8, RoundsToTheNearestOfItsNumbers) {
   const std::vector<float> numbers = GetParam().numbers();
   EXPECT_EQ(numbers.back(), grid_limit(GetParam().grid));
@@ -220,7 +222,7 @@ TEST(CurrentScale, MapsTheLargestToTheLimit) {
   EXPECT_EQ(amax[1], 1 / 127.5F);
 }
 
-// One product: input, kernel, gradient.
+// One GEMM: input, kernel, gradient.
 TEST(DelayedScale, IsOfTheLargestInTheHistory) {
   const auto ops = cpu_ops(1);
   Values history({3, 3}), scale({3}, 1);
@@ -228,7 +230,7 @@ TEST(DelayedScale, IsOfTheLargestInTheHistory) {
     Values amax = values_of({input, kernel, gradient});
     ops->delayed_scale(amax, history, scale);
   };
-  advance(0, 2, 4);  // nothing is known of the input: its scale stays
+  advance(0, 2, 4);  // the input has no magnitude: its scale is unchanged
   EXPECT_EQ(scale.data(), (std::vector<float>{1, 1 / (448 / 2.0F), 1 / (57'344 / 4.0F)}));
   advance(7, 1, 8);
   advance(5, 1, 1);

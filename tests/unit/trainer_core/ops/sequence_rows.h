@@ -17,7 +17,8 @@ void for_rank_rows(int64_t batch, int64_t seq_len, const Positions& positions, c
     body(row, rows.sequence(row) * seq_len + rows.position(row));
 }
 
-// (batch * positions, columns) of columns [first, first + columns) of `whole` (batch * seq_len, width).
+// (batch * positions, columns) of columns [first, first + columns) of `whole` (batch * seq_len,
+// width).
 inline Values rank_rows(const Values& whole, int64_t batch, int64_t seq_len,
                         const Positions& positions, int64_t first, int64_t columns) {
   const int64_t width = whole.size() / (batch * seq_len);
@@ -32,7 +33,7 @@ inline Values rank_rows(const Values& whole, int64_t batch, int64_t seq_len,
   return rank_rows(whole, batch, seq_len, positions, 0, whole.size() / (batch * seq_len));
 }
 
-// Its lse (batch, heads, positions) of `whole` (batch, heads, seq_len).
+// Returns a rank's lse from `whole` (batch, heads, seq_len): (batch, heads, positions).
 inline Values rank_lse(const Values& whole, int64_t batch, int64_t heads, int64_t seq_len,
                        const Positions& positions) {
   Values part({batch, heads, positions.count()});

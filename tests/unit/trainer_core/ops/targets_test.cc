@@ -1,4 +1,4 @@
-// Every instruction set that this machine has gives the same numbers, within rounding.
+// Every instruction set of this machine gives the same results, up to rounding.
 #include <hwy/targets.h>
 
 #include "tests/unit/trainer_core/ops/ops_fixture.h"

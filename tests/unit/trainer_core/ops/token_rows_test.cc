@@ -11,7 +11,7 @@ const std::vector<Positions> kRanks = {Positions::first(kLength), Positions({6, 
                                        Positions({0, 5}, {19, 5}), Positions(PositionRun{7, 3}),
                                        Positions({20, 4}, {2, 1})};
 
-// Two documents in each sequence, which begin one place later than in the sequence before.
+// Two documents in each sequence, which begin one position later than in the previous sequence.
 std::vector<int32_t> starts_of(const Positions& positions) {
   std::vector<int32_t> starts;
   for_rank_rows(kBatch, kLength, positions, [&](int64_t, int64_t token) {
@@ -21,7 +21,7 @@ std::vector<int32_t> starts_of(const Positions& positions) {
   return starts;
 }
 
-TEST(Positions, AreRunsThatKnowTheirRows) {
+TEST(Positions, RunsMapRowsToPositions) {
   const Positions positions({6, 6}, {18, 4});
   EXPECT_EQ(positions.count(), 10);
   EXPECT_EQ(positions.end(), 22);
@@ -62,7 +62,7 @@ TEST(TokenRows, Rope) {
   }
 }
 
-// Of all rows of a rank and of a part of them, as tensor parallelism has it.
+// Covers all rows of a rank and a part of them, as in tensor parallelism.
 TEST(TokenRows, LearnedPositions) {
   const auto ops = cpu_ops(2);
   for (const bool packed : {false, true}) {

@@ -70,7 +70,7 @@ OptimizerConfig of_type(OptimizerType type) {
   return config;
 }
 
-TEST(OptimizerState, EachKeepsWhatItNeeds) {
+TEST(OptimizerState, EachStoresItsState) {
   const auto table = table_of({{"a", {2, 3}}, {"b", {4}}});
   EXPECT_THAT(state_of(of_type(OptimizerType::kAdamW), table),
               ElementsAre("m.a@0 2 3", "m.b@6 4", "v.a@10 2 3", "v.b@16 4"));
@@ -200,7 +200,8 @@ TEST(AdamW, RateZeroStillMovesMoments) {
   EXPECT_GT(model.state[0], 0);
 }
 
-// p -= s (peak * u + wd p), s the schedule's share of the peak: AXLearn's adamw_decoupled_optimizer.
+// p -= s (peak * u + wd p), s the schedule's share of the peak: AXLearn's
+// adamw_decoupled_optimizer.
 TEST(AdamW, AxlearnsDecayIsNotMultipliedByTheRate) {
   OptimizerConfig config;
   config.learning_rate = 2e-3;
@@ -272,7 +273,7 @@ std::vector<float> first_moments(const Model& model) {
   return numbers;
 }
 
-// The same as of an optimizer that keeps fp32, and whose m is rounded after each update.
+// Equal to an optimizer with fp32 moments whose m is rounded after each update.
 TEST(FirstMoments, InBf16AreRoundedOnceAnUpdateIsMade) {
   const auto table = table_of({{"a", {33, 7}}, {"b", {5}}, {"c", {201}}});
   for (const OptimizerConfig& config : with_rounded_moments()) {
@@ -297,7 +298,7 @@ TEST(FirstMoments, InBf16AreRoundedOnceAnUpdateIsMade) {
   }
 }
 
-// Rounded by chance they are one of the two numbers around what fp32 has, and on the average that.
+// Stochastic rounding gives one of the two values around the fp32 one, and its mean.
 TEST(FirstMoments, RoundedByChanceHaveTheRightMean) {
   constexpr int64_t kWidth = 40'000;
   const auto table = table_of({{"a", {kWidth}}, {"b", {kWidth}}, {"c", {kWidth + 1}}});
@@ -324,7 +325,7 @@ TEST(FirstMoments, RoundedByChanceHaveTheRightMean) {
       nearest += Bf16::round(whole.state[i]).value() == m[i] ? 1 : 0;
     }
     const auto n = static_cast<double>(m.size());
-    EXPECT_LT(std::abs(sum), 5 * std::sqrt(n / 6));  // the variance is p (1 - p), whose mean is 1/6
+    EXPECT_LT(std::abs(sum), 5 * std::sqrt(n / 6));  // the variance is p (1 - p), with mean 1/6
     EXPECT_NEAR(squares / n, 1.0 / 6, 0.01);
     EXPECT_NEAR(nearest / n, 3.0 / 4, 0.01);
     // Neighbours have words of their own, and so have updates and seeds; threads have not.

@@ -85,8 +85,9 @@ TEST(Schedule, CosineExtremes) {
   EXPECT_EQ(learning_rate(cosine(10, 20), 10), 0);  // T ends the warm-up, too
 }
 
-// The tables below were computed in Python from pieces as optax has them (linear_schedule, constant_schedule, a cosine,
-// an exponential), joined at their boundaries as optax.join_schedules does.
+// The tables below were computed in Python from pieces as optax has them (linear_schedule,
+// constant_schedule, a cosine, an exponential), joined at their boundaries as optax.join_schedules
+// does.
 TEST(Schedule, Constant) {
   expect_points(config_of(ScheduleType::kConstant, 1000, 100), {{0, 0},
                                                                 {1, 2e-05},
@@ -171,7 +172,8 @@ TEST(Schedule, PaxsRampUpAndExponential) {
                                        {400'000, 0.0001}});
 }
 
-// No step's rate differs from its neighbour's by more than the steepest piece's slope, and none leaves [0, lr].
+// No step's rate differs from its neighbour's by more than the steepest piece's slope, and none
+// leaves [0, lr].
 TEST(Schedule, NothingJumpsBeforeTheEnd) {
   for (const OptimizerConfig& config :
        {cosine(1000, 100), wsd(DecayStyle::kLinear), wsd(DecayStyle::kCosine), rampup_cosine(),

@@ -20,7 +20,7 @@ namespace {
 
 using enum MeshAxis;
 
-// With KV heads for two ranks of sequence beside two of tensor.
+// Enough KV heads for two sequence ranks beside two tensor ranks.
 TrainConfig small_config(const ModelConfig& model, const MeshShape& shape) {
   TrainConfig config = config_of(model, shape);
   config.model.num_layers = 2;
@@ -107,7 +107,8 @@ TEST_P(ContextTraining, IsThatOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Models, ContextTraining, testing::ValuesIn(kContextCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Blocks of keys are summed in fp32, so that the order of ranks adds no more than bf16 does on one rank.
+// Blocks of keys are summed in fp32, so that the order of ranks adds no more than bf16 does on one
+// rank.
 TEST(ContextTraining, Bfloat16StaysWithinItsBand) {
   TrainConfig config = small_config(sharded_llama(), {});
   const MeshRun exact = MeshTrainer::run(config);
@@ -141,7 +142,7 @@ TEST(ContextTraining, DelayedScaling) {
   expect_same_training(MeshTrainer::run(config), alone, "sequence=2 context=2");
 }
 
-// What is computed between steps: an evaluation, and a search for what is not finite.
+// The computations between steps: an evaluation, and a search for values that are not finite.
 TEST(ContextTraining, OtherPasses) {
   TrainConfig config = small_config(sharded_llama(), {});
   config.dataset_type = DatasetType::kShards;
@@ -175,7 +176,7 @@ TEST(ContextTraining, OtherPasses) {
 }
 
 // mesh_attention.h's formulas.
-TEST(ContextTraining, SendsWhatTheFormulasSay) {
+TEST(ContextTraining, SentBytesMatchTheFormulas) {
   constexpr uint64_t kQ = 2, kC = 2, kT = 2, kMicroBatches = 2;
   for (const RematPolicy policy : {RematPolicy::kNone, RematPolicy::kFull}) {
     for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
@@ -207,7 +208,7 @@ TEST(ContextTraining, SendsWhatTheFormulasSay) {
 }
 
 // mesh_exchange.h's.
-TEST(ContextTraining, RoutersSendWhatTheFormulasSay) {
+TEST(ContextTraining, RouterBytesMatchTheFormulas) {
   TrainConfig config = small_config(sharded_glam(), mesh({{kContext, 2}, {kTensor, 2}}));
   config.model.experts.balance_weight = 0.1;
   config.steps = 1;
@@ -220,7 +221,7 @@ TEST(ContextTraining, RoutersSendWhatTheFormulasSay) {
             4 * 3 * own_rows * (experts + 1));
 }
 
-// The first failed exchange ends the pass, on every rank, and is what the step's caller is told.
+// The first failed exchange ends the pass on every rank, and the step returns it.
 TEST(ContextTraining, ALostRankEndsTheStep) {
   const TrainConfig config =
       small_config(sharded_glam(), mesh({{kSequence, 2}, {kContext, 2}, {kTensor, 2}}));

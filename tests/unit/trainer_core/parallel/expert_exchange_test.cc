@@ -1,4 +1,5 @@
-// A layer of experts whose experts, and whose groups' tokens, are on several ranks, against one rank that has all.
+// A layer of experts distributed over several ranks, as are its groups' tokens, against one rank
+// that has all.
 #include "trainer_core/parallel/expert_exchange.h"
 
 #include <algorithm>
@@ -81,7 +82,7 @@ class Experts : public testing::TestWithParam<ExpertCase> {
  protected:
   Experts() : one_rank_(routing_shape(GetParam(), sequences_), logits_), whole_(on_one_rank()) {}
 
-  // As the transformer does it.
+  // Computes like the transformer.
   Results on_one_rank() {
     const auto ops = cpu_ops(2);
     const RoutingShape shape = one_rank_.shape;
@@ -111,7 +112,7 @@ class Experts : public testing::TestWithParam<ExpertCase> {
     return r;
   }
 
-  // Of the batch that expert rank `expert` has, the rows of `positions`.
+  // Returns the rows of `positions` in expert rank `expert`'s batch.
   Values part(const Values& whole, int expert, const Positions& positions) const {
     const int64_t width = whole.size() / tokens_, batch = kSequences * kLength * width;
     Values of_batch({kSequences * kLength, width});
@@ -220,7 +221,7 @@ TEST_P(Experts, OnSeveralRanksAreThoseOfOne) {
         const auto group = rank.subgroup(expert_ranks, [&, context_ranks = context_ranks](int i) {
           return i * context_ranks + context;
         });
-        // What the ranks that share the sequences have gathered.
+        // The gathered rows of the ranks that share the sequences.
         std::vector<TokenRows> sharing;
         for (int i = 0; i < context_ranks; ++i)
           sharing.push_back({context_positions(kLength, {i, context_ranks})});

@@ -29,7 +29,8 @@ TrainConfig with_balance(const ModelConfig& model) {
   return config;
 }
 
-// GLaM's router and experts: two of them, with a capacity that drops, first choices before second ones.
+// GLaM's router and experts: two of them, with a capacity that drops, first choices before second
+// ones.
 TrainConfig glam() {
   TrainConfig config = with_balance(sharded_glam());
   ExpertConfig& experts = config.model.experts;
@@ -63,7 +64,7 @@ TrainConfig mixtral() {
   return config;
 }
 
-// Sequences are groups, of whom some are left out.
+// Groups are sequences, and some of their tokens are dropped.
 TrainConfig capped() {
   TrainConfig config = mixtral();
   config.model.experts.capacity_factor = 1;
@@ -125,7 +126,7 @@ TEST_P(ExpertTraining, IsThatOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Models, ExpertTraining, testing::ValuesIn(kExpertCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Without num_groups a micro-batch is a group: then who is dropped does depend on the mesh.
+// Without num_groups a micro-batch is a group: drops then depend on the mesh.
 TEST(ExpertTraining, GroupsOfMicroBatchesAreTheMeshs) {
   TrainConfig config = glam();
   config.steps = 2;
@@ -136,7 +137,7 @@ TEST(ExpertTraining, GroupsOfMicroBatchesAreTheMeshs) {
   ASSERT_TRUE(split.status.ok()) << split.status;
   EXPECT_NE(alone.steps[0].experts->dropped_fraction, split.steps[0].experts->dropped_fraction);
   EXPECT_NE(alone.steps[0].experts->dropped_fraction, fixed.steps[0].experts->dropped_fraction);
-  // As many groups as there are micro-batches.
+  // As many groups as micro-batches.
   config.model.experts.num_groups = 2;
   const MeshRun same = MeshTrainer::run(config);
   EXPECT_EQ(same.losses(), alone.losses());
@@ -144,7 +145,7 @@ TEST(ExpertTraining, GroupsOfMicroBatchesAreTheMeshs) {
 }
 
 // Two tokens a rank for eight experts, each of a rank's own: some ranks' experts get nothing.
-TEST(ExpertTraining, ExpertsThatNobodyChooses) {
+TEST(ExpertTraining, ExpertsWithoutTokens) {
   TrainConfig config = dropless();
   config.model.experts.per_token = 1;
   config.model.dropout_rate = 0;
@@ -154,7 +155,8 @@ TEST(ExpertTraining, ExpertsThatNobodyChooses) {
   expect_same_training(MeshTrainer::run(on(config, mesh({{kExpert, 8}}))), alone, "expert=8");
 }
 
-// Rows are rounded on their way as they are when they stay; what is left is the order of sums over ranks.
+// Rows are rounded on their way as they are when they stay; what is left is the order of sums over
+// ranks.
 TEST(ExpertTraining, Bfloat16StaysWithinItsBand) {
   TrainConfig config = mixtral();
   const MeshRun exact = MeshTrainer::run(config);
@@ -173,7 +175,7 @@ TEST(ExpertTraining, Bfloat16StaysWithinItsBand) {
 }
 
 // mesh_exchange.h's formulas, where every token chooses every expert.
-TEST(ExpertTraining, SendsWhatTheFormulasSay) {
+TEST(ExpertTraining, SentBytesMatchTheFormulas) {
   constexpr uint64_t kRanks = 4, kMicroBatches = 2, kChosen = 4;
   for (const RematPolicy policy : {RematPolicy::kNone, RematPolicy::kFull}) {
     for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
@@ -196,7 +198,8 @@ TEST(ExpertTraining, SendsWhatTheFormulasSay) {
       EXPECT_EQ(run.sent.at("expert").at(CollectiveKind::kAllToAll),
                 passes * (layers * (forward + backward) + again * sent * d));
       EXPECT_EQ(run.sent.at("expert").size(), 1U) << "other collectives in the pass";
-      // What is no expert's is gathered and scattered; experts' gradients are summed over replicas alone.
+      // Parameters outside experts are gathered and scattered; experts' gradients are summed only
+      // over replicas.
       EXPECT_EQ(run.sent.at("expert#1").size(), 2U);
       EXPECT_EQ(run.sent.at("data#1").size(), 1U);
       EXPECT_THAT(run.sent, testing::SizeIs(4)) << "groups beside these and the step's sums";
@@ -204,7 +207,7 @@ TEST(ExpertTraining, SendsWhatTheFormulasSay) {
   }
 }
 
-// The first failed collective ends the pass, on every rank, and is what the step's caller is told.
+// The first failed collective ends the pass on every rank, and the step returns it.
 TEST(ExpertTraining, ALostRankEndsTheStep) {
   const TrainConfig config = on(glam(), mesh({{kFsdp, 2}, {kExpert, 2}, {kTensor, 2}}));
   const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, RankModel&, int64_t step) {

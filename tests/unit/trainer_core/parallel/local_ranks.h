@@ -21,7 +21,7 @@ struct LocalRank {
   const std::shared_ptr<Transport>& transport;
 
   size_t index() const { return static_cast<size_t>(group.rank()); }
-  // The group whose i-th member is member(i).
+  // Returns the group whose i-th member is member(i).
   std::unique_ptr<ProcessGroup> subgroup(int size, const std::function<int(int)>& member) const {
     GroupSpec spec{.name = "part", .members = {}, .nodes = {}};
     for (int i = 0; i < size; ++i) spec.members.push_back(member(i));

@@ -31,7 +31,8 @@ struct Model {
   TrainConfig (*config)(const MeshShape& shape);
 };
 
-// GQA with fewer KV heads than some meshes have tensor ranks, masks that depend on where a number is, and two micro-batches.
+// GQA with fewer KV heads than some meshes have tensor ranks, masks that depend on where a number
+// is, and two micro-batches.
 TrainConfig dense(const MeshShape& shape) {
   TrainConfig config = config_of(sharded_llama(), shape);
   config.model.dropout_rate = 0.1;
@@ -101,7 +102,7 @@ TEST_P(MeshMatrix, IsTheTrainingOfOneRank) {
   }
 }
 
-// What the matrix relies on: two ranks that send to each other before either receives do not get away with it.
+// The matrix relies on this: two ranks that both send before either receives must deadlock.
 TEST(StrictTransport, MessagesThatCrossAreADeadlock) {
   const LocalWorld world(2, std::chrono::milliseconds(300));
   MessageLog log;

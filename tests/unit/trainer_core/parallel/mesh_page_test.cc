@@ -1,4 +1,4 @@
-// What a mesh of nearly all axes leaves on progress pages.
+// The groups on the progress pages of a mesh of nearly all axes.
 #include <set>
 #include <string>
 #include <thread>
@@ -12,11 +12,12 @@
 namespace muster::trainer {
 namespace {
 
-// With data, sequence and context, which this mesh has no threads for, more groups communicate: data, data#1, sequence and context#2.
+// Groups of data, sequence and context, for which this mesh has no threads: data, data#1, sequence
+// and context#2.
 constexpr int kGroupsOfOtherAxes = 4;
 
-// Experts, a tied embedding on both ends of a ring of three stages, KV heads on runs of tensor ranks, sums over whole tensors, and those
-// who save and leave.
+// Covers experts, a tied embedding on both ends of a ring of three stages, KV heads on runs of
+// tensor ranks, sums over tensors, and the groups of saving and leaving.
 TEST(MeshPage, EveryGroupHasAPlaceAndANameOfItsOwn) {
   TrainConfig config = config_of(sharded_glam(), mesh({{MeshAxis::kPipeline, 3},
                                                        {MeshAxis::kFsdp, 2},

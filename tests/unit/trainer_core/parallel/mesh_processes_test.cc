@@ -1,4 +1,4 @@
-// Ranks that are processes and talk over TCP train as one rank does.
+// Ranks that are processes and communicate over TCP train like one rank.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -46,7 +46,7 @@ MeshRun run_rank(const TrainConfig& config, int rank, const std::string& store,
   return MeshTrainer::run_rank(config, groups, params);
 }
 
-// As MeshTrainer::run, but this process is rank 0 alone.
+// Like MeshTrainer::run, but this process is only rank 0.
 MeshRun run_processes(const TrainConfig& config) {
   const SharedFloats params(MeshTrainer::parameters_of(config));
   const ForkedRanks others(kMeshRanks, [&](int rank, const std::string& store) {

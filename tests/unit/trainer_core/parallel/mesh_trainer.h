@@ -1,4 +1,5 @@
-// A training without its loop: each rank of a mesh, as a thread, makes the same steps; what they end with is put together.
+// A training without its loop: each rank of a mesh, as a thread, makes the same steps; what they
+// end with is put together.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@
 
 namespace muster::trainer {
 
-// By the group's name, then by kind.
+// Sent bytes by the group's name, then by kind.
 using SentByGroup = std::map<std::string, std::map<CollectiveKind, uint64_t>>;
 
 struct MeshRun {
@@ -63,12 +64,14 @@ inline void expect_same_training(const MeshRun& run, const MeshRun& alone,
     ASSERT_EQ(ours.experts->dropped_fraction, theirs.experts->dropped_fraction)
         << what << ", step " << i;
   }
-  // Later norms of models this small grow apart by a thousand times the differences of their parameters.
+  // Later norms of models this small grow apart by a thousand times the differences of their
+  // parameters.
   ASSERT_NEAR(run.steps[0].raw_grad_norm / alone.steps[0].raw_grad_norm, 1, 1e-6) << what;
   ASSERT_LT(largest_difference(run.params, alone.params), 1e-4) << what;
 }
 
-// Sequences of documents of any length, from one token on, whose last token predicts nothing: all of it by the sequence's number.
+// Sequences of documents of any length, from one token on, whose last token predicts nothing; all
+// of it follows from the sequence's number.
 class PackedDocuments final : public Samples {
  public:
   explicit PackedDocuments(int32_t vocabulary) : vocabulary_(static_cast<uint32_t>(vocabulary)) {}
@@ -101,7 +104,7 @@ inline TrainingData packed_documents(const TrainConfig& config) {
 
 using EachStep = std::function<void(ProcessGroups& groups, RankModel& rank_model, int64_t step)>;
 
-// Of a rank whose page and lines nobody reads.
+// The context of a rank whose page and log lines are not read.
 class QuietContext {
  public:
   explicit QuietContext(ProcessGroups& groups) : groups_(groups) {}
@@ -123,7 +126,8 @@ class QuietContext {
 
 class MeshTrainer {
  public:
-  // `each_step` is called before every step, on every rank; `transport_of` may put something between a rank and its transport.
+  // `each_step` is called before every step, on every rank; `transport_of` may put something
+  // between a rank and its transport.
   static MeshRun run(const TrainConfig& config, const EachStep& each_step = nullptr,
                      const TransportOf& transport_of = nullptr) {
     MeshRun all;
@@ -147,7 +151,8 @@ class MeshTrainer {
     return all;
   }
 
-  // One rank's part: its steps, what it sent, its error. What it stores of the parameters goes to `params`, of the whole table.
+  // One rank's part: its steps, what it sent, its error. What it stores of the parameters goes to
+  // `params`, of the whole table.
   static MeshRun run_rank(const TrainConfig& config, ProcessGroups& groups, std::span<float> params,
                           const EachStep& each_step = nullptr) {
     QuietContext rank(groups);
@@ -199,7 +204,7 @@ class MeshTrainer {
     }
   }
 
-  // Of the box's element: its number in the tensor.
+  // Maps the box's element to its index in the tensor.
   static int64_t in_tensor(const ParamSpec& spec, const TensorBox& box, int64_t element) {
     int64_t number = 0, stride = 1;
     for (size_t dim = spec.shape.size(); dim-- > 0;) {
@@ -210,7 +215,7 @@ class MeshTrainer {
     return number;
   }
 
-  // As train.cc's loop.
+  // Like the loop in train.cc.
   static absl::Status make_step(const TrainConfig& config, GradientStep& gradients,
                                 RankModel& rank_model, StepData& data, int64_t step,
                                 std::vector<StepRecord>& records) {

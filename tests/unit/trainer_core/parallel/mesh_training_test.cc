@@ -96,7 +96,8 @@ TEST_P(MeshTraining, AtEveryZeroStage) {
 INSTANTIATE_TEST_SUITE_P(Models, MeshTraining, testing::ValuesIn(kMeshCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Roundings of partial sums come on top of those that one rank makes; their sum stays within what bf16 is off fp32.
+// Roundings of partial sums come on top of those that one rank makes; their sum stays within what
+// bf16 is off fp32.
 TEST(MeshTraining, Bfloat16StaysWithinItsBand) {
   const TrainConfig config = config_of(sharded_llama(), {});
   const Bf16Band band = bf16_band(config);
@@ -112,7 +113,7 @@ TEST(MeshTraining, Bfloat16StaysWithinItsBand) {
 }
 
 // mesh_exchange.h's formulas.
-TEST(MeshTraining, SendsWhatTheFormulasSay) {
+TEST(MeshTraining, SentBytesMatchTheFormulas) {
   constexpr int32_t kTensor = 4, kMicroBatches = 2;
   for (const RematPolicy policy : {RematPolicy::kNone, RematPolicy::kFull}) {
     for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
@@ -137,7 +138,7 @@ TEST(MeshTraining, SendsWhatTheFormulasSay) {
   }
 }
 
-// What needs whole tensors has them, too.
+// Includes optimizers that need sums over tensors.
 TEST(MeshTraining, EveryOptimizer) {
   for (size_t type = 0; type < kOptimizerNames.size(); ++type) {
     TrainConfig config = config_of(sharded_llama(), {});
@@ -151,7 +152,7 @@ TEST(MeshTraining, EveryOptimizer) {
   }
 }
 
-// The first failed collective ends the pass, on every rank, and is what the step's caller is told.
+// The first failed collective ends the pass on every rank, and the step returns it.
 TEST(MeshTraining, ALostRankEndsTheStep) {
   const TrainConfig config =
       config_of(sharded_glam(), mesh({{MeshAxis::kFsdp, 2}, {MeshAxis::kTensor, 4}}));

@@ -35,9 +35,10 @@ std::string name(const PipelineShape& shape) {
 // A micro-batch's activations on their way to a virtual stage, or its gradient.
 using Message = std::tuple<PassKind, int32_t, int32_t>;
 
-// All stages at work: a stage runs one pass after the other and waits for what the next one reads; its messages leave one after the
-// other, each only when its receiver asks for it. Passes take 1 forward and 2 backward. With `one_buffer` a pass cannot end before
-// the last message of its kind has left.
+// Simulates all stages: a stage runs one pass after the other and waits for the messages that the
+// next one reads. Its messages leave one after the other, each only when its receiver requests it.
+// Passes take 1 forward and 2 backward. With `one_buffer` a pass cannot end before the previous
+// message of its kind has left.
 class Pipeline {
  public:
   using Schedule = std::function<std::vector<PipelinePass>(const PipelineShape&, int32_t)>;
@@ -49,7 +50,7 @@ class Pipeline {
       stages_.push_back({.passes = schedule(shape, stage)});
   }
 
-  // When the last pass ends; none when all stages wait for each other.
+  // Returns when the last pass ends; none if all stages wait for each other.
   std::optional<int64_t> run() {
     for (bool moved = true; moved;) {
       moved = false;
@@ -129,18 +130,18 @@ TEST(PipelineSchedule, EveryPassComesOnce) {
   }
 }
 
-TEST(PipelineSchedule, NobodyWaitsForever) {
+TEST(PipelineSchedule, NeverDeadlocks) {
   for (const PipelineShape& shape : shapes())
     EXPECT_TRUE(Pipeline(shape, /*one_buffer=*/true).run()) << name(shape);
 }
 
-TEST(PipelineSchedule, ForwardPassesAloneWaitForNobodyForever) {
+TEST(PipelineSchedule, ForwardPassesAloneNeverDeadlock) {
   const auto schedule = [](const PipelineShape& shape, int32_t) { return forward_schedule(shape); };
   for (PipelineShape shape : shapes()) {
     ++shape.micro_batches;  // any number will do
     EXPECT_TRUE(Pipeline(shape, /*one_buffer=*/true, schedule).run()) << name(shape);
     std::set<std::pair<int32_t, int32_t>> seen;
-    std::map<int32_t, int32_t> held;  // micro-batches by place
+    std::map<int32_t, int32_t> held;  // micro-batches by buffer
     for (const PipelinePass& pass : forward_schedule(shape)) {
       EXPECT_TRUE(seen.insert({pass.chunk, pass.micro_batch}).second) << name(shape);
       if (pass.chunk == 0) held[pass.batch] = pass.micro_batch;
@@ -165,7 +166,7 @@ TEST(PipelineSchedule, TokensAreHeldFromTheFirstPassToTheLast) {
   }
 }
 
-TEST(PipelineSchedule, TheBubbleIsWhatIsIdle) {
+TEST(PipelineSchedule, TheBubbleIsTheIdleFraction) {
   for (const PipelineShape& shape : shapes()) {
     const auto end = Pipeline(shape).run();
     ASSERT_TRUE(end) << name(shape);
@@ -175,7 +176,7 @@ TEST(PipelineSchedule, TheBubbleIsWhatIsIdle) {
   }
 }
 
-TEST(PipelineSchedule, WhatIsKeptIsBoundedByTheStages) {
+TEST(PipelineSchedule, SavedActivationsAreBoundedByTheStages) {
   for (const PipelineShape& shape : shapes()) {
     for (int32_t stage = 0; stage < shape.stages; ++stage) {
       const int32_t behind = shape.stages - 1 - stage;
@@ -199,7 +200,8 @@ TEST(PipelineSchedule, WhatIsKeptIsBoundedByTheStages) {
 }
 
 TEST(PipelineSchedule, IsMegatronsOrder) {
-  // Stage 0 of 2 with 2 chunks and 4 micro-batches: four forward passes ahead, as in the paper's figure 4.
+  // Stage 0 of 2 with 2 chunks and 4 micro-batches: four forward passes ahead, as in the paper's
+  // figure 4.
   using enum PassKind;
   using Pass = std::tuple<PassKind, int32_t, int32_t>;
   const std::vector<Pass> expected = {

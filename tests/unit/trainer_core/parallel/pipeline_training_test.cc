@@ -108,7 +108,7 @@ TEST_P(PipelineTraining, IsThatOfOneRank) {
   EXPECT_GE(meshes, std::size(kShapes) - 2);
 }
 
-// In a ring of an odd number, whose chunks take turns with layers of both kinds.
+// A ring of an odd number of stages, whose chunks alternate between layers of both kinds.
 TEST_P(PipelineTraining, OfThreeStages) {
   const auto with_layers = [](TrainConfig config) {
     config.model.num_layers = 6;
@@ -124,7 +124,8 @@ TEST_P(PipelineTraining, OfThreeStages) {
 INSTANTIATE_TEST_SUITE_P(Models, PipelineTraining, testing::ValuesIn(kPipelineCases),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Accumulation steps go through the pipeline as one, with as many micro-batches as any number of stages leaves.
+// Accumulation steps go through the pipeline as one, with as many micro-batches as any number of
+// stages leaves.
 TEST(PipelineTraining, Accumulates) {
   TrainConfig config = staged_config(sharded_llama(), {});
   config.gradient_accumulation_steps = 3;
@@ -137,7 +138,8 @@ TEST(PipelineTraining, Accumulates) {
   expect_same_training(MeshTrainer::run(staged), alone, "interleaved");
 }
 
-// Masks and sums over whole tensors, of which a stage has some; the largest magnitudes of all stages are everybody's.
+// Masks and sums over whole tensors, of which a stage has some; the largest magnitudes of all
+// stages are everybody's.
 TEST(PipelineTraining, EveryOptimizerAndDelayedScaling) {
   TrainConfig config = staged_config(sharded_llama(), {});
   config.model.logits_via_embedding = true;
@@ -162,9 +164,10 @@ TEST(PipelineTraining, EveryOptimizerAndDelayedScaling) {
   expect_same("delayed scaling");
 }
 
-// The gradient of a key's bias is nothing but what rounding leaves: softmax does not see what all keys have in common. However small,
-// Adafactor divides it by itself, so that these biases go their own ways wherever sums are made in another order.
-TEST(PipelineTraining, AdafactorTellsNoiseFromNothing) {
+// The gradient of a key's bias is nothing but what rounding leaves: softmax does not see what all
+// keys have in common. However small, Adafactor divides it by itself, so that these biases go their
+// own ways wherever sums are made in another order.
+TEST(PipelineTraining, AdafactorDistinguishesNoiseFromZero) {
   TrainConfig config = staged_config(sharded_gpt(), {});
   config.optimizer.type = OptimizerType::kAdafactor;
   const MeshRun alone = MeshTrainer::run(config);
@@ -186,7 +189,7 @@ TEST(PipelineTraining, AdafactorTellsNoiseFromNothing) {
 }
 
 // stage_messages.h's formulas.
-TEST(PipelineTraining, SendsWhatTheFormulasSay) {
+TEST(PipelineTraining, SentBytesMatchTheFormulas) {
   for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
     for (const Shape& shape :
          {Shape{4, 1, 2}, Shape{2, 2, 4}, Shape{2, 1, 4, {{MeshAxis::kTensor, 2}}}}) {
@@ -201,7 +204,7 @@ TEST(PipelineTraining, SendsWhatTheFormulasSay) {
                               static_cast<uint64_t>(config.model.emb_dim) *
                               dtype_bytes(config.activation_type());
       EXPECT_EQ(run.messages_sent, static_cast<uint64_t>(config.steps) * 2 * (runs - 1) * stream);
-      // Rank 0's: of the first stage, whose first chunk's gradients end there.
+      // Rank 0 has the first stage, whose first chunk's gradients end there.
       const auto chunks = static_cast<uint64_t>(shape.chunks);
       const auto tensor = static_cast<uint64_t>(mesh_of(config.mesh).degree(MeshAxis::kTensor));
       EXPECT_EQ(run.sent.at("pipeline#3").at(CollectiveKind::kSend),
@@ -210,7 +213,7 @@ TEST(PipelineTraining, SendsWhatTheFormulasSay) {
   }
 }
 
-// What passes ask for: "+3" a block is acquired, "-3" released, "?3" expected.
+// Records the pass's calls: "+3" a block is acquired, "-3" released, "?3" expected.
 class AskedBlocks final : public ParameterBlocks {
  public:
   void prefetch(size_t) override {}
@@ -247,11 +250,11 @@ TEST(PipelineTraining, TheNextPassIsExpectedBesideTheLastLayer) {
   EXPECT_EQ(blocks.asked, (std::vector<std::string>{"+2", "-2", "+1", "?2", "-1"}));
 }
 
-// Where nothing else goes on beside the passes, messages are all that their communication is.
+// Without other exchanges beside the passes, messages are all of their communication.
 TEST(PipelineTraining, MessagesAreCommunication) {
   TrainConfig config = staged_config(sharded_llama(), {2, 1, 4});
   config.steps = 2;
-  // A step whose messages were all there in time has waited for none: not so each of these.
+  // A step whose messages all arrived in time waits for none, so some of these runs must wait.
   constexpr int kRuns = 20;
   double waited = 0;
   for (int i = 0; i < kRuns && waited == 0; ++i) {
@@ -280,8 +283,8 @@ TEST(PipelineTraining, Bfloat16GivesTheBitsOfOneRank) {
   EXPECT_EQ(run.losses(), alone.losses());
 }
 
-// Slots for the micro-batches that are under way, each with what one rank would keep of a run's layers, and the four buffers of a
-// stage that is neither the first nor the last.
+// Slots for the micro-batches that are under way, each with what one rank would keep of a run's
+// layers, and the four buffers of a stage that is neither the first nor the last.
 TEST(PipelineTraining, KeepsActivationsInSlots) {
   TrainConfig config = staged_config(sharded_llama(), {4, 1, 8});
   config.model.num_layers = 8;
@@ -330,7 +333,7 @@ TEST(PipelineTraining, UsesAllThatIsPlanned) {
   }
 }
 
-// The first failed message ends the passes of all stages, and is what the step's caller is told.
+// The first failed message ends the passes of all stages, and the step returns it.
 TEST(PipelineTraining, ALostRankEndsTheStep) {
   for (const int lost : {0, 2, 3}) {
     const TrainConfig config = staged_config(sharded_gpt(), {4, 1, 4});

@@ -1,4 +1,4 @@
-// Quantized products of which ranks have parts are those of one rank.
+// Quantized GEMMs split over ranks equal those of one rank.
 #include <string>
 
 #include <absl/strings/str_cat.h>
@@ -34,7 +34,7 @@ void expect_that_of_one_rank(QuantizationType type, const MeshShape& shape) {
 
 class QuantizedTraining : public testing::TestWithParam<QuantizationType> {};
 
-// Of one slice, whose MLP's columns do not come out even.
+// One slice of the batch, with MLP columns that do not divide evenly.
 TEST_P(QuantizedTraining, OnTensorRanks) {
   for (const int32_t degree : {2, 4})
     expect_that_of_one_rank(GetParam(), mesh({{MeshAxis::kTensor, degree}}));

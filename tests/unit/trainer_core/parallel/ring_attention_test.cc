@@ -108,7 +108,7 @@ TEST_P(Ring, IsAttentionOfTheWholeSequence) {
       ASSERT_TRUE(ring.backward(layer, dout, dqkv, dbias[rank.index()], accumulate).ok());
     expect_near(dqkv, as_double(part(dqkv_, shape.positions)), 1e-5);
 
-    // What the header says that it sends.
+    // The sent bytes by the header's formula.
     const auto ranks = static_cast<uint64_t>(rank.group.size());
     const uint64_t block = 4 * static_cast<uint64_t>(shape.rows() * shape.kv_width());
     EXPECT_EQ(rank.group.sent(CollectiveKind::kSendRecv).total,

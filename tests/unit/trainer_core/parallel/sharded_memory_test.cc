@@ -44,7 +44,7 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
   Transformer model(plan.model, arena, *ops, &parameters, exchange ? &*exchange : nullptr);
   const std::span<float> state = {arena.f32(plan.model.optimizer_state),
                                   static_cast<size_t>(plan.optimizer->state_elements())};
-  // With which a training's memory begins; the numbers do not matter.
+  // Initialises the parameters; their values do not matter.
   std::ranges::fill(model.params(), 0.0F);
   std::ranges::fill(state, 0.0F);
   TrainingData read = config.packed() ? packed_documents(config) : TrainingData();
@@ -61,7 +61,7 @@ void run_step(const TrainConfig& config, ProcessGroups& groups) {
       plan.optimizer
           ->update(*ops, {.learning_rate = 1e-3}, {model.params(), model.grads(), state}, &sums)
           .ok());
-  // Of bf16 a tile takes less than its slots.
+  // A bf16 tile takes less than its slots.
   if (config.dtype == ComputeType::kBfloat16) {
     std::span<float> workspace = {arena.f32(plan.model.workspace),
                                   static_cast<size_t>(plan.model.workspace_elements)};
@@ -82,8 +82,8 @@ TEST(ShardedMemory, IsThePlansToTheByte) {
   }
 }
 
-// With a KV head on two ranks, and ranks that have more ids than others. Buckets are multiples of a cache line: nothing lies between
-// them.
+// A KV head on two ranks, and ranks with more ids than others. Buckets are multiples of a cache
+// line, without gaps between them.
 TEST(ShardedMemory, IsThePlansToTheByteWhereRanksSplitRows) {
   for (ModelConfig model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
     for (const RematPolicy policy : {RematPolicy::kFull, RematPolicy::kNone}) {
@@ -100,7 +100,7 @@ TEST(ShardedMemory, IsThePlansToTheByteWhereRanksSplitRows) {
   }
 }
 
-// With sequences of which attention's tiles are as many on each rank.
+// Sequences with equally many attention tiles on each rank.
 TEST(ShardedMemory, IsThePlansToTheByteWhereRanksSplitSequences) {
   using enum MeshAxis;
   using Degrees = std::vector<std::pair<MeshAxis, int32_t>>;
@@ -154,8 +154,8 @@ size_t category(const TrainConfig& config, MemoryCategory category) {
   return plan_training(config, 1, Staging::kNo).memory().category_bytes(category);
 }
 
-// What each stage shares out, of a model large enough that padding and alignment do not matter.
-TEST(ShardedMemory, StagesShareOutWhatTheySay) {
+// Each stage's share, for a model large enough that padding and alignment do not matter.
+TEST(ShardedMemory, StagesStoreTheirShares) {
   ModelConfig model = sharded_llama();
   model.emb_dim = 96;
   const TrainConfig alone = config_of(model, 1, 3);
@@ -171,7 +171,7 @@ TEST(ShardedMemory, StagesShareOutWhatTheySay) {
   EXPECT_NEAR(share(1, MemoryCategory::kGradients), 1 + 1.0 / 8, 1e-2);
   EXPECT_NEAR(share(1, MemoryCategory::kGathered), 1, 1e-2);
   EXPECT_NEAR(share(2, MemoryCategory::kGathered), 1, 1e-2);
-  // Of the embedding or the end, and two of four layers.
+  // The embedding or the end, and two of four layers.
   EXPECT_LT(share(3, MemoryCategory::kGathered), 0.6);
   EXPECT_LT(share(2, MemoryCategory::kGradients), 0.7);
   EXPECT_EQ(share(2, MemoryCategory::kGradients), share(3, MemoryCategory::kGradients));

@@ -33,7 +33,7 @@ TrainConfig sharded_config(const ModelConfig& model, int32_t data, int32_t fsdp)
   return config;
 }
 
-// Of each model: what makes its step special.
+// The special property of each model's step.
 struct ShardedCase {
   const char* name;
   void (*change)(TrainConfig& config);
@@ -113,7 +113,7 @@ TEST(ShardedTraining, AMeshGivesTheSameBitsAgain) {
   const MeshRun first = MeshTrainer::run(config), second = MeshTrainer::run(config);
   EXPECT_EQ(first.losses(), second.losses());
   EXPECT_EQ(first.params, second.params);
-  // What is kept whole for a step is what is gathered for a use.
+  // Stages below 3 keep full parameters for a step instead of gathering them for each use.
   for (config.zero_stage = 1; config.zero_stage < 3; ++config.zero_stage) {
     const MeshRun kept = MeshTrainer::run(config);
     EXPECT_EQ(kept.losses()[0], first.losses()[0]);
@@ -153,7 +153,8 @@ TEST(ShardedTraining, Bfloat16StaysWithinItsBand) {
       sharded.dtype = ComputeType::kBfloat16;
       const MeshRun run = MeshTrainer::run(sharded);
       ASSERT_TRUE(run.status.ok()) << run.status;
-      // Gathered weights are what packing rounds: the first step is the same but for the order of sums.
+      // Gathered weights are what packing rounds: the first step is the same but for the order of
+      // sums.
       EXPECT_NEAR(run.steps[0].loss, alone.steps[0].loss, 1e-6 * alone.steps[0].loss);
       EXPECT_LT(largest_loss_difference(run, alone), band.losses);
       EXPECT_LT(largest_difference(run.params, alone.params), 2 * band.params);
@@ -162,9 +163,10 @@ TEST(ShardedTraining, Bfloat16StaysWithinItsBand) {
 }
 
 // sharded_parameters.h's formulas, from the layout's sizes.
-TEST(ShardedTraining, SendsWhatTheFormulasSay) {
+TEST(ShardedTraining, SentBytesMatchTheFormulas) {
   constexpr int32_t kFsdpRanks = 4, kMicroBatches = 3;
-  // Layers 0 and 2 take turns in a slot, and stay there when passes turn; layer 1 has one.
+  // Layers 0 and 2 alternate in a slot, and remain there when passes change direction; layer 1 has
+  // a slot.
   constexpr std::array kGathersOfLayer = {kMicroBatches + 1, 1, kMicroBatches};
   for (const bool tied : {false, true}) {
     for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBfloat16}) {
@@ -179,7 +181,7 @@ TEST(ShardedTraining, SendsWhatTheFormulasSay) {
       for (const ParamBucket& bucket : layout.buckets()) {
         const ParamBlock& block = layout.blocks()[bucket.block];
         const auto shard = static_cast<uint64_t>(bucket.shard_elements);
-        // Embedding and end take turns, unless the head is the embedding.
+        // Embedding and end alternate in a slot, unless the head is the embedding.
         int gathers = tied ? 1 : kMicroBatches;
         if (block.kind == BlockKind::kLayer)
           gathers = kGathersOfLayer[static_cast<size_t>(block.layer)];
@@ -201,7 +203,7 @@ TEST(ShardedTraining, SendsWhatTheFormulasSay) {
   }
 }
 
-// What needs whole tensors has them, too.
+// Includes optimizers that need sums over tensors.
 TEST(ShardedTraining, EveryOptimizer) {
   for (size_t type = 0; type < kOptimizerNames.size(); ++type) {
     TrainConfig config = sharded_config(sharded_llama(), 1, 1);
@@ -216,7 +218,8 @@ TEST(ShardedTraining, EveryOptimizer) {
   }
 }
 
-// The largest magnitudes of all ranks are everybody's, and the state lies whole behind each rank's shards.
+// The largest magnitudes of all ranks are everybody's, and the state lies whole behind each rank's
+// shards.
 TEST(ShardedTraining, DelayedScaling) {
   TrainConfig config = sharded_config(sharded_llama(), 1, 1);
   config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};
@@ -229,7 +232,8 @@ TEST(ShardedTraining, DelayedScaling) {
   expect_same_training(MeshTrainer::run(config), alone, "fsdp=4");
 }
 
-// As after an error of its own, of its data for example: what it has begun is not waited for, and the peers are told.
+// After a local error, for example in its data: the rank does not wait for what it has begun, and
+// its peers fail.
 TEST(ShardedTraining, ARankThatEndsInAPassDoesNotWaitForAHungPeer) {
   const TrainConfig config = sharded_config(sharded_llama(), 1, 2);
   std::latch gone(1);
@@ -248,7 +252,7 @@ TEST(ShardedTraining, ARankThatEndsInAPassDoesNotWaitForAHungPeer) {
   });
 }
 
-// The first failed collective ends the pass, on every rank, and is what the step's caller is told.
+// The first failed collective ends the pass on every rank, and the step returns it.
 TEST(ShardedTraining, ALostRankEndsTheStep) {
   TrainConfig config = sharded_config(sharded_llama(), 2, 4);
   const MeshRun run = MeshTrainer::run(config, [](ProcessGroups& groups, RankModel&, int64_t step) {

@@ -10,7 +10,7 @@ namespace muster::trainer {
 namespace {
 
 constexpr int64_t kRows = 23, kVocab = 101;
-// Where slices begin that are not of one size.
+// First ids of slices of unequal sizes.
 const std::vector<std::vector<int64_t>> kSlices = {{0}, {0, 1}, {0, 40, 99}, {0, 16, 32, 80}};
 
 struct Slice {

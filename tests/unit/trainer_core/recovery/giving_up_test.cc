@@ -82,7 +82,7 @@ TEST_F(GivingUp, NoRankGivesUpDuringASave) {
     };
     ranks.hooks[0].before = [&](std::string_view channel) {
       if (is_on_channel(channel, kLeaveChannel)) shared.happen();
-      // Opening the folder uses the same lane.
+      // Opening the folder uses the same channel.
       if (!is_on_channel(channel, kCheckpointChannel) || completed < kCompleted)
         return absl::OkStatus();
       saves.happen();
@@ -123,7 +123,7 @@ TEST_F(GivingUp, ARankWithNothingToSaveStaysForTheCommitInProgress) {
   const auto computes = [](std::string_view channel) { return channel.find('#') == channel.npos; };
   struct Rounds {
     int64_t completed = 0;
-    int of_step = 0;    // rounds of the lane with the sums, in the current step
+    int of_step = 0;    // rounds of the channel with the sums, in the current step
     int in_a_step = 0;  // rounds in the step before: sums, and as many for the norm
   };
   std::vector<Rounds> rounds(4);

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 // Holds one rank's messages of step `long_step` until release(), after which the peers are lost.
-// Holds only the lane of passes: saves on any thread are not held. Thread-safe.
+// Holds only the channel of passes: saves on any thread are not held. Thread-safe.
 class LongStep {
  public:
   explicit LongStep(int64_t long_step) : long_step_(long_step) {}

@@ -113,7 +113,7 @@ class LeaveTogether : public testing::Test {
       ASSERT_EQ(saved.size(), 1U) << name;
       const int64_t step = std::stoll(saved[0]);
       // Others may be a step ahead, and another one may end for them. The number of rounds of a
-      // step depends on which lanes are ahead.
+      // step depends on which channels are ahead.
       ASSERT_GE(step, outcome.at) << name;
       ASSERT_LE(step, outcome.at + 2) << name;
       ASSERT_EQ(checkpoint_bytes(folder_.file(name + "/" + saved[0])),
@@ -151,7 +151,7 @@ TEST_F(LeaveTogether, WithReplicas) {
   expect_one_state_everywhere(same, {2, 1, 2, 1, 1, 1, 1}, 2, /*stride=*/2);
 }
 
-// The passes of stages have lanes of their own: on a mesh of one axis all groups have the same
+// The passes of stages have channels of their own: on a mesh of one axis all groups have the same
 // members.
 TEST_F(LeaveTogether, WithStages) {
   const auto two_layers = [](TrainConfig config) {

@@ -97,7 +97,7 @@ TEST_F(CoreTest, ARefusalDoesNotStopARegisteredWorker) {
     const ActionList actions = step(Disconnected{StreamEnd::kRefused, "its version is 2"});
     EXPECT_THAT(only<SignalRank>(actions), SizeIs(0));
     EXPECT_THAT(only<Exit>(actions), SizeIs(0));
-    ASSERT_THAT(only<Note>(actions), SizeIs(i == 0 ? 1 : 0)) << "told once";
+    ASSERT_THAT(only<Note>(actions), SizeIs(i == 0 ? 1 : 0)) << "logged once";
     if (i == 0) {
       EXPECT_THAT(only<Note>(actions)[0].text, HasSubstr("run on: 2): its version is 2"));
     }

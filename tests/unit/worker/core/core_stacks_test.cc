@@ -69,7 +69,7 @@ TEST_F(CoreStacks, AbsentRanksAreReported) {
   EXPECT_EQ(report[0].ranks[1].rank, 5);
   EXPECT_FALSE(report[0].ranks[1].stack_problem.empty());
   const auto none = only<SendStackReport>(step(dump(8, 1, {9})));
-  ASSERT_EQ(none.size(), 1U) << "nothing to read, and told at once";
+  ASSERT_EQ(none.size(), 1U) << "nothing to read, and reported at once";
   EXPECT_EQ(none[0].ranks.size(), 1U);
 }
 
@@ -144,7 +144,7 @@ TEST_F(CoreStacks, HeartbeatsComeFourTimesAsOftenWhileThereAreRanks) {
 // A process that computes and waits changes its state many times a second: that alone is no change
 // to report.
 TEST_F(CoreStacks, AFlickeringStateIsNotReported) {
-  const auto told = [&](char state) {
+  const auto is_reported = [&](char state) {
     PagesRead pages;
     RankFigures figures;
     figures.last_progress = now;
@@ -155,11 +155,11 @@ TEST_F(CoreStacks, AFlickeringStateIsNotReported) {
     return std::any_of(heartbeats.at(0).ranks.begin(), heartbeats.at(0).ranks.end(),
                        [](const RankProgress& rank) { return rank.key == key(1, 1, 0); });
   };
-  told('S');
-  EXPECT_FALSE(told('R'));
-  EXPECT_TRUE(told('T'));
-  EXPECT_FALSE(told('T'));
-  EXPECT_TRUE(told('D'));
+  is_reported('S');
+  EXPECT_FALSE(is_reported('R'));
+  EXPECT_TRUE(is_reported('T'));
+  EXPECT_FALSE(is_reported('T'));
+  EXPECT_TRUE(is_reported('D'));
 }
 
 }  // namespace

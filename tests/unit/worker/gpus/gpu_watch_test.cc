@@ -169,7 +169,8 @@ TEST_F(GpuWatchTest, WithoutEventsAMeasurementFindsALostGpu) {
   const GpuWatch watch(slow);
   EXPECT_EQ(watch.measure(seconds(20)).gpus.at(0).problem, "");
   gpus("no_events\ngpu bus=16 lost=1\n");
-  EXPECT_EQ(watch.measure(seconds(20)).gpus.at(0).problem, "GPU 0 is lost (NVML finds it no more)");
+  EXPECT_EQ(watch.measure(seconds(20)).gpus.at(0).problem,
+            "GPU 0 is lost (NVML no longer finds it)");
 }
 
 TEST_F(GpuWatchTest, NewErrorsOfTheMemoryExplainAnEndAndThoseOfBeforeDoNot) {

@@ -136,12 +136,12 @@ TEST_F(EndReaderGpuTest, AnErrorOfItsGpuIsWhyARankEnded) {
   EXPECT_EQ(events[0].cause, ExitCause::kUnknown) << "31 is the program's own fault";
   EXPECT_EQ(events[0].detail, "line 49");
   EXPECT_EQ(events[1].cause, ExitCause::kGpuFault);
-  EXPECT_EQ(events[1].detail, "GPU 1 is lost (NVML finds it no more); line 49");
+  EXPECT_EQ(events[1].detail, "GPU 1 is lost (NVML no longer finds it); line 49");
   EXPECT_THAT(events[1].evidence->kernel_messages,
               ElementsAre(testing::HasSubstr("GPU 1 is lost")));
   EXPECT_EQ(events[2].cause, ExitCause::kGpuFault);
   EXPECT_EQ(events[3].cause, ExitCause::kUnknown) << "it says what was wrong";
-  EXPECT_EQ(events[4].cause, ExitCause::kGpuFault) << "it was told that it has no GPU";
+  EXPECT_EQ(events[4].cause, ExitCause::kGpuFault) << "CUDA reported no GPU";
   EXPECT_EQ(events[5].cause, ExitCause::kUnknown);
 }
 

@@ -141,7 +141,7 @@ TEST_F(SelfStacksTest, OtherProcessesAreDescribedByKernelData) {
       .rank = 1, .pid = other.pid(), .pidfd = -1, .self_stacks = path_};  // not its own
   const StackSample sample = sample_restricted(&forbid_tracing, target);
   EXPECT_EQ(sample.ranks[0].problem, "");
-  EXPECT_THAT(sample.ranks[0].note, HasSubstr("what the kernel tells is all"));
+  EXPECT_THAT(sample.ranks[0].note, HasSubstr("only kernel data is available"));
   ASSERT_EQ(sample.ranks[0].threads.size(), 21);
   EXPECT_THAT(sample.ranks[0].threads[0].frames.back().text, StartsWith("[kernel] "));
   EXPECT_TRUE(eventually([&] { return other.state() == 'S'; }));

@@ -269,8 +269,7 @@ TEST(StackSamplerTest, CodeOfNoFileIsNamedAndPassedThrough) {
       << ::testing::PrintToString(functions);
 }
 
-// Without symbols and frame pointers there is .eh_frame; without that, our functions have frame
-// pointers.
+// Unwinds by .eh_frame, or, in files without it, by frame pointers.
 TEST(StackSamplerTest, StrippedBinariesUnwind) {
   for (const std::string program : {"stack_subject_stripped", "stack_subject_no_tables"}) {
     const Subject subject("nested", subject_program(program));

@@ -1,4 +1,5 @@
-// Our own product on every instruction set that this machine has, and both libraries beside a reference in fp64.
+// The built-in GEMM on every instruction set of this machine, and both libraries, against a
+// reference in fp64.
 #include "trainer_core/ops/cpu/gemm.h"
 
 #include <cmath>
@@ -23,7 +24,7 @@ std::ostream& operator<<(std::ostream& out, const MatmulShape& s) {
 
 namespace {
 
-constexpr int64_t kGuard = 64;  // elements before and behind a matrix that nobody may touch
+constexpr int64_t kGuard = 64;  // elements before and after a matrix that must not be accessed
 constexpr float kUntouched = -12345.0F;
 
 // Draws from [0, limit).
@@ -38,8 +39,8 @@ class Draws {
   uint64_t index_ = 0;
 };
 
-// A matrix of fp32 or bf16 between guards: of NaN, which would show in any sum that reads them, or of a value that must
-// stay.
+// A matrix of fp32 or bf16 between guards: of NaN, which would show in any sum that reads them, or
+// of a value that must stay.
 class Guarded {
  public:
   Guarded(DType dtype, int64_t elements, uint64_t stream, float guard)
@@ -59,7 +60,7 @@ class Guarded {
     if (dtype_ == DType::kBf16) return static_cast<const Bf16*>(data())[i].value();
     return static_cast<const float*>(data())[i];
   }
-  // As a bf16 product sees it.
+  // Returns the element as a bf16 GEMM reads it.
   float rounded(int64_t i) const { return Bf16::round((*this)[i]).value(); }
 
   bool guards_hold() const {
@@ -123,7 +124,8 @@ struct Problem {
   Guarded a, b, c;
 };
 
-// What is left is the error of fp32 sums, and of rounding the result to bf16 (half a unit in 8 bits).
+// The remaining error is that of fp32 sums, and of rounding the result to bf16 (half a unit in 8
+// bits).
 void expect_sums(const Problem& problem, const Guarded& c, const std::vector<double>& sums) {
   const double absolute = 1e-6 * static_cast<double>(problem.shape.k + 1);
   const double relative = problem.types.c == DType::kBf16 ? 1.0 / 256 : 0;
@@ -134,7 +136,7 @@ void expect_sums(const Problem& problem, const Guarded& c, const std::vector<dou
   ASSERT_TRUE(c.guards_hold()) << problem.shape << ": written outside c";
 }
 
-// Tails of every tile, and in one dimension now and then more than a block of the packed product.
+// Covers tails of every tile, and sometimes more than a block of the packed GEMM in one dimension.
 MatmulShape random_shape(Draws& draws) {
   constexpr int64_t kSmall[] = {3, 20, 70};
   constexpr int64_t kAroundBlocks[] = {95, 97, 200, 511, 513, 1023, 1030};
@@ -200,8 +202,8 @@ TEST(Gemm, SumsRandomBf16ShapesOnEveryTarget) {
   }
 }
 
-// Sums that wait for the next block of the depth lie beside a bf16 result, for 960 rows of 1024 columns at a time; an fp32
-// result holds the same sums itself.
+// Sums that wait for the next block of the depth lie beside a bf16 result, for 960 rows of 1024
+// columns at a time; an fp32 result holds the same sums itself.
 TEST(Gemm, ABf16ResultIsTheFp32ResultRounded) {
   const MatmulShape shape{1000, 1025, 1030, false, true, false};
   const Problem problem(shape, {DType::kBf16, DType::kF32, DType::kBf16});
@@ -220,7 +222,8 @@ constexpr int kThreadCounts[] = {2, 3, 4};
 #endif
 
 TEST(Gemm, GivesTheSameBitsWithAnyNumberOfThreads) {
-  // Large enough for all threads to work, with few and many rows and columns, and more than one block of each.
+  // Large enough for all threads to work, with few and many rows and columns, and more than one
+  // block of each.
   const MatmulShape shapes[] = {
       {350, 90, 1100, false, true, false}, {50, 1300, 200, true, false, true},
       {7, 2000, 301, false, true, true},   {3, 1999, 517, true, false, false},
@@ -245,8 +248,8 @@ TEST(Gemm, GivesTheSameBitsWithAnyNumberOfThreads) {
   }
 }
 
-// What bf16 holds exactly comes through exactly, whichever way an operand is packed; what lies between two numbers goes
-// to the even one; NaN and infinity stay.
+// Values that bf16 represents exactly are unchanged, however an operand is packed; others round to
+// nearest even; NaN and infinity stay.
 TEST(Gemm, RoundsOperandsToTheNearestEvenBf16) {
   constexpr int64_t kSize = 40;
   const float inf = std::numeric_limits<float>::infinity();
@@ -255,7 +258,8 @@ TEST(Gemm, RoundsOperandsToTheNearestEvenBf16) {
                           inf,        1e-30F,      std::nanf("7"), 0.0F};
   for (const bool transposed : {false, true}) {
     std::vector<float> a(kSize * kSize), identity(kSize * kSize), c(kSize * kSize);
-    // A row of a has one value, and meets one column of the identity; 0 times infinity would be NaN.
+    // A row of a has one value, and meets one column of the identity; 0 times infinity would be
+    // NaN.
     for (int64_t i = 0; i < kSize; ++i) {
       a[static_cast<size_t>(i * kSize + i)] = values[static_cast<size_t>(i) % std::size(values)];
       identity[static_cast<size_t>(i * kSize + i)] = 1;

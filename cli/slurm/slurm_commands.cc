@@ -1,4 +1,4 @@
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 
 #include <unistd.h>
 
@@ -25,22 +25,22 @@ absl::StatusOr<std::string> worker_step_of(const SlurmJob& job) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<SlurmNode>> ask_slurm_nodes(const std::string& names) {
+absl::StatusOr<std::vector<SlurmNode>> query_slurm_nodes(const std::string& names) {
   const auto text = output_of({"scontrol", "show", "node", "-o", names}, kSlurmDeadline);
   if (!text.ok()) return text.status();
   return parse_slurm_nodes(*text);
 }
 
-SlurmJobState ask_slurm_job(const SlurmJob& job) {
+SlurmJobState query_slurm_job(const SlurmJob& job) {
   const auto text = output_of({"scontrol", "show", "job", "-o", job.id}, kSlurmDeadline);
   return text.ok() ? parse_slurm_job(*text) : SlurmJobState{};
 }
 
-std::string ask_slurm_script(const SlurmJob& job) {
+std::string query_slurm_script(const SlurmJob& job) {
   return output_of({"scontrol", "write", "batch_script", job.id, "-"}, kSlurmDeadline).value_or("");
 }
 
-absl::StatusOr<std::set<std::string>> ask_started_jobs() {
+absl::StatusOr<std::set<std::string>> query_started_jobs() {
   const auto text =
       output_of({"squeue", "-h", "-u", absl::StrCat(geteuid()), "-o", "%T %i %A"}, kSlurmDeadline);
   if (!text.ok()) return text.status();
@@ -55,7 +55,7 @@ absl::Status requeue_slurm_job(const SlurmJob& job) {
   for (int i = 0; i < kTries; ++i) {
     status = output_of({"scontrol", "requeue", job.id}, kSlurmDeadline).status();
     if (status.ok()) return status;
-    if (ask_slurm_job(job).restarts > job.restarts) return absl::OkStatus();
+    if (query_slurm_job(job).restarts > job.restarts) return absl::OkStatus();
     if (!absl::IsAborted(status)) return status;
   }
   return status;
@@ -75,9 +75,9 @@ void end_worker_step(const SlurmJob& job, Duration wait) {
   const auto step = worker_step_of(job);
   if (!step.ok() || step->empty()) return;
   (void)run_command({"scancel", "--signal=TERM", *step}, kSlurmDeadline);
-  constexpr useconds_t kAskAgainUs = 500'000;
+  constexpr useconds_t kPollUs = 500'000;
   const Instant until = monotonic_now() + wait;
-  while (monotonic_now() < until && !workers_have_ended(job)) usleep(kAskAgainUs);
+  while (monotonic_now() < until && !workers_have_ended(job)) usleep(kPollUs);
 }
 
 }  // namespace muster::cli

@@ -1,4 +1,4 @@
-#include "cli/jobs/job_news.h"
+#include "cli/jobs/job_updates.h"
 
 #include <utility>
 
@@ -17,7 +17,7 @@ constexpr char kFaultAbove[] = "the fault above";
 
 }  // namespace
 
-std::vector<std::string> JobNews::update(const v1::Job& job) {
+std::vector<std::string> JobUpdates::update(const v1::Job& job) {
   std::vector<std::string> news;
   // The sentence about a new incident, until it is printed.
   std::string where, sentence;

@@ -11,6 +11,6 @@ namespace muster::cli {
 
 // FailedPrecondition names the GPUs present, if the job's ranks need more exclusive GPUs than the
 // worker of `muster run` has: the job would wait forever.
-absl::Status check_machine_gpus(const v1::JobSpec& spec);
+absl::Status check_local_gpus(const v1::JobSpec& spec);
 
 }  // namespace muster::cli

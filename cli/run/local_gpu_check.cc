@@ -1,4 +1,4 @@
-#include "cli/run/machine_gpus.h"
+#include "cli/run/local_gpu_check.h"
 
 #include <string>
 
@@ -19,7 +19,7 @@ constexpr size_t kSentenceBytesMax = 300;
 
 }  // namespace
 
-absl::Status check_machine_gpus(const v1::JobSpec& spec) {
+absl::Status check_local_gpus(const v1::JobSpec& spec) {
   if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
   const auto worker = sibling_program("muster-worker");
   if (!worker.ok()) return worker.status();

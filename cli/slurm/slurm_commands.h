@@ -18,14 +18,14 @@ namespace muster::cli {
 constexpr Duration kSlurmDeadline = std::chrono::seconds(20);
 
 // Runs scontrol show node. `names` in Slurm's form: "node1,node2".
-absl::StatusOr<std::vector<SlurmNode>> ask_slurm_nodes(const std::string& names);
+absl::StatusOr<std::vector<SlurmNode>> query_slurm_nodes(const std::string& names);
 
 // Runs scontrol show job. All fields are unknown if Slurm does not answer.
-SlurmJobState ask_slurm_job(const SlurmJob& job);
+SlurmJobState query_slurm_job(const SlurmJob& job);
 // Returns the batch script as sbatch received it; empty if Slurm does not answer.
-std::string ask_slurm_script(const SlurmJob& job);
+std::string query_slurm_script(const SlurmJob& job);
 // Returns this user's jobs that have nodes (slurm_queue.h).
-absl::StatusOr<std::set<std::string>> ask_started_jobs();
+absl::StatusOr<std::set<std::string>> query_started_jobs();
 // Works also for a job that Slurm is ending, which then starts again when its nodes are free.
 absl::Status requeue_slurm_job(const SlurmJob& job);
 

@@ -1,4 +1,4 @@
-#include "cli/run/pasted.h"
+#include "cli/run/pasted_command.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -96,8 +96,8 @@ std::optional<size_t> begin_of_program(const CLI::App& command, const Separated&
   return is_config ? std::nullopt : std::optional(at);
 }
 
-absl::StatusOr<Arranged> arrange_program(std::vector<std::string> words, const Separated& separated,
-                                         size_t begin) {
+absl::StatusOr<ArrangedCommand> arrange_program(std::vector<std::string> words,
+                                                const Separated& separated, size_t begin) {
   const auto& foreign = separated.foreign;
   words.insert(words.end(), separated.own.begin(), separated.own.end());
   for (size_t i = 0; i < begin; ++i) words.insert(words.end(), {"--env", foreign[i]});
@@ -108,14 +108,15 @@ absl::StatusOr<Arranged> arrange_program(std::vector<std::string> words, const S
   } catch (const nlohmann::json::type_error&) {
     return absl::InvalidArgumentError("the program's command line must be UTF-8");
   }
-  return Arranged{std::move(words), {}};
+  return ArrangedCommand{std::move(words), {}};
 }
 
 }  // namespace
 
-absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::string> words) {
+absl::StatusOr<ArrangedCommand> arrange_pasted_command(const CLI::App& app,
+                                                       std::vector<std::string> words) {
   const Command command = command_of(app, words);
-  if (command.app == nullptr) return Arranged{std::move(words), {}};
+  if (command.app == nullptr) return ArrangedCommand{std::move(words), {}};
   const auto begin = words.begin() + static_cast<std::ptrdiff_t>(command.words);
   Separated separated = separate(*command.app, {begin, words.end()});
   if (separated.is_by_user && separated.foreign.empty() &&
@@ -130,8 +131,8 @@ absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::st
   const auto launch = jobspec::skip_launcher(separated.foreign);
   if (!launch.ok()) return launch.status();
   const bool is_foreign = jobspec::dialect_of(separated.foreign) != jobspec::Dialect::kMaxText;
-  if (!launch->has_program && !is_foreign) return Arranged{std::move(words), {}};
-  Arranged arranged;
+  if (!launch->has_program && !is_foreign) return ArrangedCommand{std::move(words), {}};
+  ArrangedCommand arranged;
   words.erase(begin, words.end());
   words.insert(words.end(), separated.own.begin(), separated.own.end());
   for (const std::string& assignment : launch->environment) {

@@ -1,4 +1,4 @@
-#include "cli/run/leave_time.h"
+#include "cli/run/shutdown_deadline.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@ using std::chrono::milliseconds;
 
 const Instant kStart = Instant() + std::chrono::hours(1);
 
-TEST(LeaveTime, WithoutAWishToLeaveOnlyTheLogsAreBounded) {
-  LeaveTime time;
+TEST(ShutdownDeadline, WithoutARequestOnlyTheLogsHaveADeadline) {
+  ShutdownDeadline time;
   EXPECT_FALSE(time.wait_until());
   EXPECT_FALSE(time.is_up(kStart));
   EXPECT_EQ(time.stop_grace(kStart), kStopGrace);
@@ -22,18 +22,18 @@ TEST(LeaveTime, WithoutAWishToLeaveOnlyTheLogsAreBounded) {
 
 // One deadline covers a job that ends just in time, logs that never end, and daemons that do not
 // stop.
-TEST(LeaveTime, IsAsLongAsSomebodyHasAskedFor) {
-  LeaveTime time(std::chrono::seconds(30));
+TEST(ShutdownDeadline, HasTheRequestedLength) {
+  ShutdownDeadline time(std::chrono::seconds(30));
   time.leave(kStart);
   EXPECT_FALSE(time.is_up(kStart + std::chrono::seconds(29)));
   EXPECT_TRUE(time.is_up(kStart + std::chrono::seconds(30)));
 }
 
-TEST(LeaveTime, OneDeadlineHoldsForEverything) {
-  LeaveTime time;
+TEST(ShutdownDeadline, OneDeadlineCoversEverything) {
+  ShutdownDeadline time;
   time.leave(kStart);
-  const Instant deadline = kStart + kLeaveTime;
-  EXPECT_LT(kLeaveTime, std::chrono::seconds(5));
+  const Instant deadline = kStart + kShutdownTime;
+  EXPECT_LT(kShutdownTime, std::chrono::seconds(5));
   EXPECT_EQ(time.wait_until(), deadline);
   time.leave(kStart + milliseconds(3000));
   EXPECT_EQ(time.wait_until(), deadline) << "a repeated wish moves nothing";
@@ -47,8 +47,8 @@ TEST(LeaveTime, OneDeadlineHoldsForEverything) {
 
 // `muster run | less`: the end of the logs is not lost while the reader still reads their
 // beginning.
-TEST(LeaveTime, AReaderThatTakesItsTimeGetsIt) {
-  LeaveTime time;
+TEST(ShutdownDeadline, ASlowReaderExtendsTheLogDeadline) {
+  ShutdownDeadline time;
   time.job_ended(kStart, true);
   time.job_ended(kStart + kLogTail, true);
   EXPECT_FALSE(time.is_up(kStart + kLogTail));
@@ -56,8 +56,8 @@ TEST(LeaveTime, AReaderThatTakesItsTimeGetsIt) {
   EXPECT_EQ(time.wait_until(), kStart + 2 * kLogTail);
 }
 
-TEST(LeaveTime, AWishToLeaveDuringTheLogsShortensThem) {
-  LeaveTime time;
+TEST(ShutdownDeadline, ARequestDuringTheLogsShortensThem) {
+  ShutdownDeadline time;
   time.job_ended(kStart, false);
   time.leave(kStart + milliseconds(100));
   EXPECT_EQ(time.wait_until(), kStart + kLogTail) << "nothing grows longer";

@@ -1,4 +1,4 @@
-#include "cli/run/embedded.h"
+#include "cli/run/embedded_fleet.h"
 
 #include <signal.h>
 #include <sys/inotify.h>
@@ -53,7 +53,7 @@ absl::Status EmbeddedFleet::start_coordinator(const std::string& listen) {
       "--listen",
       listen,
       "--http",
-      absl::StrCat(shown_host(), ":", options_.keeps_http_port ? http_port_ : 0),
+      absl::StrCat(shown_host(), ":", options_.reuses_http_port ? http_port_ : 0),
       "--state-dir",
       folder_,
       "--port-file",

@@ -12,6 +12,6 @@ namespace muster::cli {
 absl::StatusOr<std::string> in_memory_file(const std::string& content);
 
 // Executes the muster-trainer beside this program. Returns only on failure.
-absl::Status become_trainer(std::vector<std::string> arguments);
+absl::Status exec_trainer(std::vector<std::string> arguments);
 
 }  // namespace muster::cli

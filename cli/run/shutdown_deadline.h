@@ -12,16 +12,17 @@ namespace muster::cli {
 
 // Time from the first Ctrl-C until the rest is killed, which takes the remainder of the 5 s on a
 // loaded machine.
-constexpr auto kLeaveTime = std::chrono::milliseconds(4500);
+constexpr auto kShutdownTime = std::chrono::milliseconds(4500);
 // A daemon without ranks stops in milliseconds.
 constexpr auto kStopGrace = std::chrono::milliseconds(1500);
 // The worker ships the last log bytes before it reports a rank's end, so this is rarely used up.
 constexpr auto kLogTail = std::chrono::milliseconds(2000);
 
 // Not thread-safe. The caller supplies the clock.
-class LeaveTime {
+class ShutdownDeadline {
  public:
-  explicit LeaveTime(std::chrono::milliseconds leave_time = kLeaveTime) : leave_time_(leave_time) {}
+  explicit ShutdownDeadline(std::chrono::milliseconds leave_time = kShutdownTime)
+      : leave_time_(leave_time) {}
   // A request to leave. Repeated requests do not move the deadline.
   void leave(Instant now);
   // Ends all waiting.

@@ -1,4 +1,4 @@
-#include "cli/jobs/job_news.h"
+#include "cli/jobs/job_updates.h"
 
 #include <gmock/gmock.h>
 
@@ -21,15 +21,15 @@ v1::Job job(v1::JobState state, const std::string& reason, uint32_t attempt = 1)
   return job;
 }
 
-TEST(JobNews, EachChangeOnce) {
-  JobNews news;
+TEST(JobUpdates, EachChangeOnce) {
+  JobUpdates news;
   EXPECT_THAT(news.update(job(v1::RUNNING, "up")), ElementsAre("job 7 (first) RUNNING: up"));
   EXPECT_THAT(news.update(job(v1::RUNNING, "up")), IsEmpty());
   EXPECT_THAT(news.update(job(v1::RUNNING, "up", 2)), ElementsAre(HasSubstr("attempt 2")));
 }
 
-TEST(JobNews, FaultsComeFirstAndOnce) {
-  JobNews news;
+TEST(JobUpdates, FaultsComeFirstAndOnce) {
+  JobUpdates news;
   v1::Job faulty = job(v1::RESTARTING, "restarting");
   v1::Fault* fault = faulty.add_faults();
   fault->set_rank(2);
@@ -45,8 +45,8 @@ TEST(JobNews, FaultsComeFirstAndOnce) {
   EXPECT_THAT(news.update(faulty), IsEmpty());
 }
 
-TEST(JobNews, AnIncidentIsSaidOnceWithWhereToLook) {
-  JobNews news(" --coordinator h:1");
+TEST(JobUpdates, AnIncidentIsReportedOnceWithItsCommand) {
+  JobUpdates news(" --coordinator h:1");
   v1::Job slow = job(v1::RUNNING, "up");
   slow.mutable_incident()->set_id(3);
   slow.mutable_incident()->set_sentence("rank 2 is\x1b slow");
@@ -71,8 +71,8 @@ TEST(JobNews, AnIncidentIsSaidOnceWithWhereToLook) {
                           "job 7 (first) RESTARTING: restart 1 of 3: the fault above"));
 }
 
-TEST(JobNews, AFaultsTextIsSaidOnce) {
-  JobNews news;
+TEST(JobUpdates, TheTextOfAFaultAppearsOnce) {
+  JobUpdates news;
   v1::Job faulty = job(v1::RESTARTING, "attempt 1 ended: the loss is nan");
   v1::Fault* fault = faulty.add_faults();
   fault->set_last_step(-1);

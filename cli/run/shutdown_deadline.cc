@@ -1,28 +1,28 @@
-#include "cli/run/leave_time.h"
+#include "cli/run/shutdown_deadline.h"
 
 #include <algorithm>
 
 namespace muster::cli {
 
-void LeaveTime::leave(Instant now) {
+void ShutdownDeadline::leave(Instant now) {
   if (!leave_by_) leave_by_ = now + leave_time_;
 }
 
-void LeaveTime::job_ended(Instant now, bool is_behind) {
+void ShutdownDeadline::job_ended(Instant now, bool is_behind) {
   if (!logs_by_ || is_behind) logs_by_ = now + kLogTail;
 }
 
-std::optional<Instant> LeaveTime::wait_until() const {
+std::optional<Instant> ShutdownDeadline::wait_until() const {
   if (!leave_by_ || !logs_by_) return leave_by_ ? leave_by_ : logs_by_;
   return std::min(*leave_by_, *logs_by_);
 }
 
-bool LeaveTime::is_up(Instant now) const {
+bool ShutdownDeadline::is_up(Instant now) const {
   const auto until = wait_until();
   return until && now >= *until;
 }
 
-std::chrono::milliseconds LeaveTime::stop_grace(Instant now) const {
+std::chrono::milliseconds ShutdownDeadline::stop_grace(Instant now) const {
   if (!leave_by_) return kStopGrace;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(*leave_by_ - now);
   return std::clamp(left, std::chrono::milliseconds(0), kStopGrace);

@@ -1,4 +1,4 @@
-#include "cli/mistakes.h"
+#include "cli/parse_errors.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "cli/slurm/slurm_turns.h"
+#include "cli/slurm/slurm_allocations.h"
 
 #include <algorithm>
 #include <fstream>
@@ -7,7 +7,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "cli/slurm/slurm_ask.h"
+#include "cli/slurm/slurm_commands.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
 
@@ -15,12 +15,12 @@ namespace muster::cli {
 namespace {
 
 // A program that ran this long may have made progress that it does not report.
-constexpr Duration kTurnWorthHaving = std::chrono::minutes(10);
+constexpr Duration kWorthwhileAllocation = std::chrono::minutes(10);
 constexpr int64_t kSignalSecondsMax = 65'535;  // sbatch's limit
 constexpr int64_t kMinute = 60;
 
 // An unreadable file counts as no record: the job then gets all its allocations again.
-TurnRecord read_record(const std::string& path) {
+AllocationRecord read_record(const std::string& path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -30,30 +30,32 @@ TurnRecord read_record(const std::string& path) {
                                                                  : otherwise;
   };
   const int64_t fruitless =
-      std::clamp<int64_t>(number("fruitless_turns", 0), 0, kFruitlessTurnsMax);
-  const int64_t turns = std::clamp<int64_t>(number("turns", 0), 0, kTurnsMax);
+      std::clamp<int64_t>(number("fruitless_turns", 0), 0, kFruitlessAllocationsMax);
+  const int64_t allocations = std::clamp<int64_t>(number("turns", 0), 0, kAllocationsMax);
   return {json["job"].get<std::string>(), number("step", -1), static_cast<int32_t>(fruitless),
-          static_cast<int32_t>(turns)};
+          static_cast<int32_t>(allocations)};
 }
 
-std::string text_of(const TurnRecord& record) {
+std::string text_of(const AllocationRecord& record) {
   return nlohmann::json{{"job", record.job},
                         {"step", record.step},
                         {"fruitless_turns", record.fruitless},
-                        {"turns", record.turns}}
+                        {"turns", record.allocations}}
              .dump() +
          "\n";
 }
 
 }  // namespace
 
-TurnRecord with_turn(const TurnRecord& before, const Turn& turn) {
-  const TurnRecord last = before.job == turn.job ? before : TurnRecord{.job = turn.job};
-  const bool tells_steps = turn.counts || turn.step >= 0 || last.step >= 0;
+AllocationRecord with_allocation(const AllocationRecord& before, const Allocation& allocation) {
+  const AllocationRecord last =
+      before.job == allocation.job ? before : AllocationRecord{.job = allocation.job};
+  const bool reports_steps = allocation.counts || allocation.step >= 0 || last.step >= 0;
   const bool is_fruitful =
-      turn.step > last.step || (!tells_steps && turn.lasted >= kTurnWorthHaving);
-  return {turn.job, std::max(turn.step, last.step), is_fruitful ? 0 : last.fruitless + 1,
-          std::min(last.turns, kTurnsMax - 1) + 1};
+      allocation.step > last.step || (!reports_steps && allocation.lasted >= kWorthwhileAllocation);
+  return {allocation.job, std::max(allocation.step, last.step),
+          is_fruitful ? 0 : last.fruitless + 1,
+          std::min(last.allocations, kAllocationsMax - 1) + 1};
 }
 
 std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved) {
@@ -69,14 +71,14 @@ std::string lead_advice(int64_t lead_seconds, int64_t took_seconds, bool saved) 
                       " of muster slurm submit) gives them enough time");
 }
 
-bool ends_chain(const TurnEnd& end) {
+bool ends_chain(const AllocationEnd& end) {
   switch (end.verdict) {
     case Verdict::kNone:
       return false;
-    case Verdict::kOfTheInput:
-    case Verdict::kOfItsTurns:
+    case Verdict::kInput:
+    case Verdict::kAllocations:
       return true;
-    case Verdict::kOfTheJob:
+    case Verdict::kJob:
       return end.exit_code == to_int(ExitCode::kOk) ||
              end.exit_code == to_int(ExitCode::kBadInput) ||
              end.exit_code == to_int(ExitCode::kNotFinite);
@@ -84,16 +86,16 @@ bool ends_chain(const TurnEnd& end) {
   return false;
 }
 
-void NextTurn::ask(const Turn& turn) {
+void NextAllocation::request(const Allocation& allocation) {
   if (is_settled_) return;
   is_settled_ = true;
-  if (by_ == TurnsBy::kNobody) {
+  if (by_ == AllocationSource::kNone) {
     outcome_ = "is not queued again: --no-requeue";
     return;
   }
-  if (outcome_.empty()) count(turn);
+  if (outcome_.empty()) count(allocation);
   if (was_last_) return;
-  if (by_ == TurnsBy::kChain) {
+  if (by_ == AllocationSource::kChain) {
     outcome_ = absl::StrCat("is not queued again: the next task of its chain continues", remark_);
     return;
   }
@@ -104,22 +106,23 @@ void NextTurn::ask(const Turn& turn) {
                  : absl::StrCat("cannot be queued again: ", std::string(status.message()));
 }
 
-void NextTurn::count(Turn turn) {
-  turn.job = by_ == TurnsBy::kChain ? job_.array : job_.id;
-  const TurnRecord record = with_turn(read_record(record_path_), turn);
+void NextAllocation::count(Allocation allocation) {
+  allocation.job = by_ == AllocationSource::kChain ? job_.array : job_.id;
+  const AllocationRecord record = with_allocation(read_record(record_path_), allocation);
   // without the record the bound is missed
   (void)write_file_atomically(record_path_, text_of(record));
-  was_last_ = record.fruitless >= kFruitlessTurnsMax || record.turns >= turns_max_;
-  if (record.fruitless >= kFruitlessTurnsMax) {
+  was_last_ =
+      record.fruitless >= kFruitlessAllocationsMax || record.allocations >= allocations_max_;
+  if (record.fruitless >= kFruitlessAllocationsMax) {
     outcome_ = absl::StrCat("is not queued again: ", record.fruitless,
                             " allocations in a row made no progress beyond ",
                             record.step < 0 ? "the beginning" : absl::StrCat("step ", record.step));
   } else if (was_last_) {
-    outcome_ = absl::StrCat("is not queued again: it has had ", record.turns,
-                            " allocations, the limit of --max-turns ", turns_max_);
+    outcome_ = absl::StrCat("is not queued again: it has had ", record.allocations,
+                            " allocations, the limit of --max-turns ", allocations_max_);
   } else if (record.fruitless > 0) {
     remark_ = absl::StrCat("; ", record.fruitless, " allocations in a row made no progress; after ",
-                           kFruitlessTurnsMax, " it is not queued again");
+                           kFruitlessAllocationsMax, " it is not queued again");
   }
 }
 

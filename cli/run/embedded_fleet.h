@@ -21,7 +21,7 @@ struct CoordinatorOptions {
   std::vector<std::string> flags = {"--die-with-parent"};
   // The port of the HTTP pages was published: a restarted coordinator reuses it, and cannot start
   // if another process has taken it.
-  bool keeps_http_port = false;
+  bool reuses_http_port = false;
 };
 
 // Called on one thread only, which must outlive the object: the kernel kills both daemons when that
@@ -43,7 +43,7 @@ class EmbeddedFleet {
   const std::string& address() const { return address_; }
   int http_port() const {
     return http_port_;
-  }  // Port of the first coordinator's pages; with keeps_http_port also of later ones.
+  }  // Port of the first coordinator's pages; with reuses_http_port also of later ones.
   std::string shown_host() const;  // the host as written in an address
 
   // Starts the worker without waiting for it. Requires a ready coordinator. Without this call no

@@ -1,4 +1,4 @@
-#include "cli/run/become_trainer.h"
+#include "cli/run/exec_trainer.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ absl::StatusOr<std::string> in_memory_file(const std::string& content) {
   return absl::StrCat("/proc/self/fd/", fd);
 }
 
-absl::Status become_trainer(std::vector<std::string> arguments) {
+absl::Status exec_trainer(std::vector<std::string> arguments) {
   auto trainer = sibling_program("muster-trainer");
   if (!trainer.ok()) return trainer.status();
   std::vector<char*> argv = {trainer->data()};

@@ -9,11 +9,11 @@
 
 namespace muster::cli {
 
-class JobNews {
+class JobUpdates {
  public:
   // `coordinator`: the option that follow-up commands need, " --coordinator 127.0.0.1:4711"; "" if
   // they find it without.
-  explicit JobNews(std::string coordinator = "") : coordinator_(std::move(coordinator)) {}
+  explicit JobUpdates(std::string coordinator = "") : coordinator_(std::move(coordinator)) {}
 
   // Returns the sentences for what is new in `job`: a new incident and new faults first, then a new
   // attempt, state or reason. The text of a fault appears once, not again in the next fault, the

@@ -12,7 +12,7 @@
 
 namespace muster::cli {
 
-struct Arranged {
+struct ArrangedCommand {
   std::vector<std::string> words;  // the words for CLI11
   // M_NAME=VALUE words in front of python, for this process's environment.
   std::vector<std::string> key_variables;
@@ -20,7 +20,8 @@ struct Arranged {
 
 // Options of the command itself may stand anywhere before the user's `--`. InvalidArgument for the
 // command line of an unknown program.
-absl::StatusOr<Arranged> arrange_pasted(const CLI::App& app, std::vector<std::string> words);
+absl::StatusOr<ArrangedCommand> arrange_pasted_command(const CLI::App& app,
+                                                       std::vector<std::string> words);
 
 // Returns the base.yml that we ship: from this program's source tree or installation, else
 // configs/base.yml here. NotFound when there is none.
