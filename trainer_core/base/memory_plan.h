@@ -82,6 +82,9 @@ class MemoryPlan {
 
   // What is added from here on lies in the host's memory, which on the CPU is that of all others.
   void begin_host() { device_bytes_ = total_bytes_; }
+  // Begins the buffers of the host that a device reserves alone (DeviceMemory::reserve_host), after begin_host().
+  void begin_reserved() { reserved_begin_ = total_bytes_; }
+  size_t reserved_begin() const { return std::min(reserved_begin_, total_bytes_); }
   // Of the buffers before it.
   size_t device_bytes() const { return std::min(device_bytes_, total_bytes_); }
 
@@ -95,6 +98,7 @@ class MemoryPlan {
   std::vector<PlannedBuffer> buffers_;
   size_t total_bytes_ = 0;
   size_t device_bytes_ = std::numeric_limits<size_t>::max();
+  size_t reserved_begin_ = std::numeric_limits<size_t>::max();
 };
 
 // Owns a plan's memory: one zeroed allocation of a backend's for its whole life, and where that is not the host's a second one for what
@@ -115,9 +119,11 @@ class Arena {
  private:
   std::vector<size_t> offsets_;
   size_t bytes_;
-  size_t device_bytes_;  // from here on buffers lie in host_
+  size_t device_bytes_;    // from here on buffers lie in host_
+  size_t reserved_begin_;  // from here on buffers lie in reserved_
   std::shared_ptr<void> memory_;
-  std::shared_ptr<void> host_;  // null: all is in memory_
+  std::shared_ptr<void> host_;      // null: there are none
+  std::shared_ptr<void> reserved_;  // null: there are none
 };
 
 }  // namespace muster::trainer

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer_core/base/dtype.h"
+#include "trainer_core/base/normal_fill.h"
 #include "trainer_core/base/tensor_box.h"
 #include "trainer_core/base/tensor_row.h"
 #include "trainer_core/base/train_config.h"
@@ -71,6 +72,8 @@ void round_in_place(const std::vector<ParamSpec>& table, float* block);
 // MaxText's rule: matrices normal with std 1/sqrt(fan_in) or init_std (embeddings: embedding_init_std), learned positions with std 1 or init_std, norms so
 // that they multiply by one, biases zero. praxis's for GLaM: relative biases with std 1 / sqrt(H buckets), and where a
 // query_scale takes the place of 1 / sqrt(h), queries with a std that makes up for it.
+// Returns the stream of a kNormal parameter's values: value i is the tensor's element i.
+NormalStream initial_values(const ParamSpec& spec, uint64_t seed);
 void init_part(const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out);  // dense
 void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block);      // all
 

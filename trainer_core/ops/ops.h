@@ -34,6 +34,7 @@
 
 #include "trainer_core/base/device_memory.h"
 #include "trainer_core/base/model_config.h"
+#include "trainer_core/base/normal_fill.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/ops/attention_shape.h"
 #include "trainer_core/ops/epilogue.h"
@@ -138,6 +139,9 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // --------------------------------------------------------------------------
 
   virtual void fill(const Tensor& x, float value) = 0;
+  // x (R, C) fp32: element (r, c) is value first + r pitch + c of the stream. Every backend writes the same bits.
+  virtual void fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                           const Tensor& x) = 0;
   // Either tensor may lie in the host's memory that the backend has mapped for offloaded buffers. From fp32 to bf16 it rounds.
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   // sum (T, d) = x + delta; it may be either of them.

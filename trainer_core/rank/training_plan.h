@@ -30,7 +30,8 @@ CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& 
 
 // Ranks along data have the same numbers: the first of them write.
 bool writes_checkpoints(const Mesh& mesh, int rank);
-// Whether a rank has a copy of its state on the host: one that saves in the background (background_saver.h), and any on a GPU.
+// Whether a rank has a copy of its state on the host: one that saves in the background (background_saver.h), and on a
+// GPU any that saves, restores or loads.
 enum class Staging { kNo, kYes };
 Staging staging_of(const TrainConfig& config, int rank);
 

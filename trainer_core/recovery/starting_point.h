@@ -11,7 +11,7 @@
 namespace muster::trainer {
 
 // Brings parameters and state to those of the newest checkpoint, or of the beginning, on all ranks. Errors are Checkpointing::restore's
-// and begin_parameters'.
+// and load_parameters'.
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,
                                             RestoreFrom from);

@@ -14,6 +14,7 @@
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/model/shard_layout.h"
+#include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
 
@@ -23,11 +24,16 @@ namespace muster::trainer {
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes, Verify verify = Verify::kChecksums);
 
-// Fills a rank's flat block of shards: it makes, or reads, what it stores, and no more. All ranks call it. What the path means is rank
-// 0's to find out: others read that very checkpoint, or none, whatever is saved or removed there meanwhile. What a rank reads is
-// verified; where one cannot read all fail alike, and the sentence names it. Rank 0 mentions in `out` whose parameters they are, with
-// what is to be said of them.
-absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layout,
-                              std::span<float> params, ProcessGroups& groups, std::ostream& out);
+// Draws the parameters of a rank's flat block of shards from init_weights_seed, in the memory of `ops`. Value i of a
+// tensor has the same bits on every mesh and every backend (base/normal_fill.h). Returns before a device is done.
+void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
+                     std::span<float> params);
+
+// Reads a rank's flat block of shards, in host memory, from load_parameters_path. All ranks call it. Rank 0 resolves the
+// path; the others read that very checkpoint or fail, whatever is saved or removed there meanwhile. What a rank reads is
+// verified; where one rank cannot read, all fail alike, and the message names it. Rank 0 writes to `out` whose parameters
+// they are, and the notes about them.
+absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
+                             std::span<float> params, ProcessGroups& groups, std::ostream& out);
 
 }  // namespace muster::trainer
