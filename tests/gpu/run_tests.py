@@ -22,8 +22,8 @@ import time
 
 OF_GTEST = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "failures", "skipped", "value_param", "type_param"}
 NO_GPU = 77
-# Programs whose tests start ranks, or measure memory that other tests may not take meanwhile.
-ALONE = {"gpu_training_test"}
+# Tests that measure the device's free memory, which no other test may take meanwhile.
+ALONE = ("MemoryOfATraining.",)
 # A process takes half a second to begin; a chunk that dies repeats what is left of it.
 CHUNK_TESTS_MAX = 16
 GRACE_SECONDS = 5
@@ -133,8 +133,13 @@ class Runner:
         return self.until - time.monotonic()
 
     def run_program(self, path, tests):
+        alone = [test for test in tests if test.startswith(ALONE)]
+        self.run_side_by_side(path, alone, 1)
+        self.run_side_by_side(path, [test for test in tests if test not in alone], self.options.jobs)
+
+    def run_side_by_side(self, path, tests, jobs):
         name = os.path.basename(path)
-        workers = 1 if name in ALONE else max(1, min(self.options.jobs, len(tests)))
+        workers = max(1, min(jobs, len(tests)))
         chunks = Chunks(tests, workers)
         threads = [threading.Thread(target=self.work, args=(path, name, chunks, number)) for number in range(workers)]
         for thread in threads:
