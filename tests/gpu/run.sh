@@ -22,7 +22,7 @@ cd "$(dirname "$0")/../.." || exit 1
 programs=(gpu_ops_test gpu_model_test gpu_training_test)
 bench=gpu_bench
 measured=(training products attention collectives) # its parts, and what each may take, in seconds
-measured_seconds=(150 40 40 30)
+measured_seconds=(110 30 30 20)
 trainer=muster-trainer # a process of its own in some tests
 mode=build file='' out=build/gpu-results seconds=570 own_kernels=0 part=tests
 while [ $# -gt 0 ]; do
@@ -175,7 +175,7 @@ fi
 rm -f "$out"/*_test.*.json "$out"/*_test.log "$out/tests.jsonl" "$out/results.json"
 test_seconds=$(left)
 # The sanitizers have a third of it, or in --all what the other parts leave.
-[ "$part" = all ] && test_seconds=$(at_most 150)
+[ "$part" = all ] && test_seconds=$(at_most 120)
 [ "$part" = all ] || test_seconds=$((test_seconds * 2 / 3 + 1))
 python3 tests/gpu/run_tests.py "${programs[@]/#/$bin/}" --out "$out" --seconds "$test_seconds" --first tests/gpu/failed.txt
 status=$?
@@ -186,7 +186,7 @@ peers() {
   if [ "$(left)" -lt "$shortest" ]; then echo "PyTorch: skipped: no time is left"; return; fi
   echo "== PyTorch, $(left) s are left"
   # Its own libraries, not those that the programs were packed with.
-  LD_LIBRARY_PATH='' timeout -k 20 "$(at_most 150)" python3 bench/gpu/peers/torch_train.py --seconds "$(at_most 145)" 2> "$out/peers.log" | tee "$out/peers.jsonl"
+  LD_LIBRARY_PATH='' timeout -k 20 "$(at_most 110)" python3 bench/gpu/peers/torch_train.py --seconds "$(at_most 105)" 2> "$out/peers.log" | tee "$out/peers.jsonl"
   [ "${PIPESTATUS[0]}" -ne 77 ] || echo "PyTorch: skipped: python3 has none with a GPU"
 }
 
@@ -195,7 +195,7 @@ kernels() {
   if ! command -v ncu > /dev/null; then echo "kernels: skipped: no ncu in PATH"; return; fi
   if [ "$(left)" -lt "$shortest" ]; then echo "kernels: skipped: no time is left"; return; fi
   echo "== kernels, $(left) s are left"
-  timeout -k 20 "$(at_most 90)" ncu --profile-from-start off --metrics gpu__time_duration.sum --clock-control none --cache-control none --csv \
+  timeout -k 20 "$(at_most 50)" ncu --profile-from-start off --metrics gpu__time_duration.sum --clock-control none --cache-control none --csv \
     --log-file "$out/ncu.csv" "$bin/$bench" profile > "$out/profile.jsonl" 2> "$out/ncu.log"
   python3 bench/gpu/kernel_table.py "$out/ncu.csv" --workload "$out/profile.jsonl" --json "$out/kernels.json" > "$out/kernels.md" && cat "$out/kernels.md"
 }
