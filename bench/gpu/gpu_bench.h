@@ -25,7 +25,7 @@ struct Bench {
   trainer::Backend& device;
   Specification spec;
   bool small = false;  // shapes that a processor emulates in seconds
-  std::function<void(Json row)> report;
+  std::function<void(Json row)> report = nullptr;
 };
 
 // Numbers as a training has them: a device that multiplies constants takes less power, and its clocks are higher.
