@@ -9,17 +9,39 @@
 #include <cmath>
 #include <cstdint>
 
+// CUDA's compiler compiles the functions for both processors; with -fmad=false devices have the same bits.
+#ifdef __CUDACC__
+#define MUSTER_HOST_DEVICE __host__ __device__
+#else
+#define MUSTER_HOST_DEVICE
+#endif
+
 namespace muster {
 namespace internal {
 
+MUSTER_HOST_DEVICE inline uint32_t word_of_float(float x) {
+#ifdef __CUDA_ARCH__
+  return __float_as_uint(x);
+#else
+  return std::bit_cast<uint32_t>(x);
+#endif
+}
+MUSTER_HOST_DEVICE inline float float_of_word(uint32_t word) {
+#ifdef __CUDA_ARCH__
+  return __uint_as_float(word);
+#else
+  return std::bit_cast<float>(word);
+#endif
+}
+
 // Natural logarithm of a positive normal number, absolute error below 1e-7 near 1 (Cephes' logf
 // polynomial).
-inline float log_of_positive(float x) {
+MUSTER_HOST_DEVICE inline float log_of_positive(float x) {
   // scales the mantissa into [sqrt(1/2), sqrt(2))
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
-  const uint32_t shifted = std::bit_cast<uint32_t>(x) - kSqrtHalf;
+  const uint32_t shifted = word_of_float(x) - kSqrtHalf;
   const int32_t exponent = static_cast<int32_t>(shifted) >> 23;
-  const float f = std::bit_cast<float>((shifted & 0x007FFFFFU) + kSqrtHalf) - 1.0F;
+  const float f = float_of_word((shifted & 0x007FFFFFU) + kSqrtHalf) - 1.0F;
   float p = 7.0376836292e-2F;
   p = p * f - 1.1514610310e-1F;
   p = p * f + 1.1676998740e-1F;
@@ -39,7 +61,7 @@ inline float log_of_positive(float x) {
 // in units of the distribution function: sqrt(2) erfinv(2u - 1) by Giles, "Approximating the erfinv
 // function" (GPU Computing Gems, 2010), single precision. Finite for every word; at most 5.3 in
 // magnitude.
-inline float normal_from_bits(uint32_t bits) {
+MUSTER_HOST_DEVICE inline float normal_from_bits(uint32_t bits) {
   const float x = (static_cast<float>(static_cast<int32_t>(bits >> 9)) + 0.5F) * 0x1p-22F - 1.0F;
   const float w = -internal::log_of_positive((1.0F - x) * (1.0F + x));
   const float a = w - 2.5F;  // centre

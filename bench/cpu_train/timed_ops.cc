@@ -37,6 +37,10 @@ void TimedOps::download(const Tensor& from, void* to) {
 void TimedOps::fill(const Tensor& x, float value) {
   timed("fill", [&] { inner_.fill(x, value); });
 }
+void TimedOps::fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                           const Tensor& x) {
+  timed("fill_normal", [&] { inner_.fill_normal(values, first, pitch, x); });
+}
 void TimedOps::copy(const Tensor& from, const Tensor& to) {
   timed("copy", [&] { inner_.copy(from, to); });
 }

@@ -31,6 +31,8 @@ class TimedOps : public Ops {
   void download(const Tensor& from, void* to) override;
   void synchronize() override { inner_.synchronize(); }
   void fill(const Tensor& x, float value) override;
+  void fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                   const Tensor& x) override;
   void copy(const Tensor& from, const Tensor& to) override;
   void add(const Tensor& x, const Tensor& delta, const Tensor& sum) override;
   void scale(double factor, const Tensor& x) override;

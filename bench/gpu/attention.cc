@@ -42,10 +42,9 @@ double scores(const Layer& layer) {
 
 }  // namespace
 
-Json measure_attention(const Bench& bench) {
+void measure_attention(const Bench& bench) {
   trainer::Ops& ops = bench.device.ops();
   const auto own = trainer::cuda_ops({.algorithms_path = {}, .use_libraries = false});
-  Json rows = Json::array();
   for (Layer layer : kLayers) {
     AttentionShape& shape = layer.shape;
     if (bench.small) {
@@ -105,9 +104,8 @@ Json measure_attention(const Bench& bench) {
     };
     measure(ops, "");
     measure(*own, "own_kernels_");
-    rows.push_back(std::move(row));
+    bench.report(std::move(row));
   }
-  return rows;
 }
 
 }  // namespace muster::bench

@@ -49,7 +49,7 @@ absl::Status measure(trainer::ProcessGroup& group, const trainer::Backend& devic
 
 }  // namespace
 
-Json measure_collectives(const Bench& bench) {
+void measure_collectives(const Bench& bench) {
   const int ranks = std::max(2, trainer::gpu_count());
   trainer::TrainConfig config;  // of which the mesh alone, and next to no plan
   config.hardware = trainer::Hardware::kGpu;
@@ -93,10 +93,14 @@ Json measure_collectives(const Bench& bench) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const Measured& of : measured)
-    if (!of.error.empty()) return {{"error", of.error}};
+    if (!of.error.empty()) return bench.report({{"error", of.error}});
   std::string how = measured[0].how;
   if (!how.empty()) how.pop_back();  // the end of its line
-  return {{"ranks", ranks}, {"how", how}, {"all_reduce", measured[0].rows}};
+  for (const Json& row : measured[0].rows) {
+    Json reported = {{"ranks", ranks}, {"how", how}};
+    reported.update(row);
+    bench.report(std::move(reported));
+  }
 }
 
 }  // namespace muster::bench

@@ -56,7 +56,7 @@ struct Experts {
 };
 constexpr Experts kExperts = {.count = 8, .rows = 8192, .in = 4096, .out = 28'672};
 
-void measure_experts(const Bench& bench, Json& rows) {
+void measure_experts(const Bench& bench) {
   auto [count, all, in, out] = kExperts;
   if (bench.small) all /= 128, in /= 128, out /= 128;
   const auto room = [&](DType dtype, int64_t elements) {
@@ -84,7 +84,7 @@ void measure_experts(const Bench& bench, Json& rows) {
     Json row = {{"product", what}, {"dtype", "bfloat16"}, {"experts", count}, {"rows", all},
                 {"in", in},        {"out", out},          {"tflops", tflops}};
     if (bench.spec.bf16_tflops > 0) row["of_specification"] = tflops / bench.spec.bf16_tflops;
-    rows.push_back(std::move(row));
+    bench.report(std::move(row));
   };
   measure("experts forward", [&] { ops.expert_matmul(offsets, x, w, y); });
   measure("experts input gradient", [&] { ops.expert_matmul_dx(offsets, y, w, x); });
@@ -94,9 +94,8 @@ void measure_experts(const Bench& bench, Json& rows) {
 
 }  // namespace
 
-Json measure_products(const Bench& bench) {
+void measure_products(const Bench& bench) {
   const auto own = trainer::cuda_ops({.algorithms_path = {}, .use_libraries = false});
-  Json rows = Json::array();
   for (const DType dtype : {DType::kBf16, DType::kF32}) {
     for (Product product : kProducts) {
       if (bench.small) product.m /= 512, product.n /= 512, product.k /= 512;
@@ -131,11 +130,10 @@ Json measure_products(const Bench& bench) {
           dtype == DType::kBf16 ? bench.spec.bf16_tflops : bench.spec.fp32_tflops;
       if (specified > 0) row["of_specification"] = tflops / specified;
       row["own_kernels_tflops"] = measure(*own);
-      rows.push_back(std::move(row));
+      bench.report(std::move(row));
     }
   }
-  measure_experts(bench, rows);
-  return rows;
+  measure_experts(bench);
 }
 
 }  // namespace muster::bench

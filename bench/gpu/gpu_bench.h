@@ -1,5 +1,5 @@
-// What a GPU's backend takes for a product, for attention, for training steps and for collectives. Each function measures one of them and
-// returns its rows; README's figures are made of these alone.
+// Times of a GPU backend: matrix products, attention, training steps and collectives. Each function measures one of
+// them and reports every row as soon as it is measured, so that a run that is cut off leaves what it has.
 #pragma once
 
 #include <functional>
@@ -25,6 +25,7 @@ struct Bench {
   trainer::Backend& device;
   Specification spec;
   bool small = false;  // shapes that a processor emulates in seconds
+  std::function<void(Json row)> report = nullptr;
 };
 
 // Numbers as a training has them: a device that multiplies constants takes less power, and its clocks are higher.
@@ -34,11 +35,14 @@ void fill_random(trainer::Backend& device, const trainer::Tensor& x);
 // called is done.
 double seconds_of(const std::function<void()>& call, const std::function<void()>& wait);
 
-Json measure_products(const Bench& bench);
-Json measure_attention(const Bench& bench);
+void measure_products(const Bench& bench);
+void measure_attention(const Bench& bench);
 // Whole training steps of one rank; their own backend each.
-Json measure_training(const Bench& bench);
+void measure_training(const Bench& bench);
+// One step of the 125M row between cudaProfilerStart and cudaProfilerStop, without CUDA graphs: for ncu, which
+// bench/gpu/kernel_table.py reads. Reports the workload.
+void record_step(const Bench& bench);
 // All-reduces between ranks, one for each GPU; where there is one GPU, two that share it, through the host's memory.
-Json measure_collectives(const Bench& bench);
+void measure_collectives(const Bench& bench);
 
 }  // namespace muster::bench

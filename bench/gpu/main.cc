@@ -1,6 +1,8 @@
-// Times the CUDA backend on this machine's GPUs, and prints one JSON object.
+// Times the CUDA backend on this machine's GPUs. Prints JSON lines: the device, then each row as it is measured, with its
+// part.
 //
 //   gpu_bench [products] [attention] [training] [collectives]     without a name: all of them
+//   gpu_bench profile                                              one step under ncu --profile-from-start off
 //
 // Exit status 77, with a sentence, where there is no GPU: nothing was measured. tests/gpu/run.sh --bench adds driver, clocks and commit.
 #include <algorithm>
@@ -20,13 +22,16 @@ namespace {
 
 constexpr int kNoGpu = 77;
 
+constexpr std::string_view kProfile = "profile";
+
 struct Part {
   std::string_view name;
-  Json (*measure)(const Bench&);
+  void (*measure)(const Bench&);
 };
 constexpr std::array kParts = {
     Part{"products", measure_products}, Part{"attention", measure_attention},
-    Part{"training", measure_training}, Part{"collectives", measure_collectives}};
+    Part{"training", measure_training}, Part{"collectives", measure_collectives},
+    Part{kProfile, record_step}};
 
 struct Device {
   std::string_view name;  // what the driver's name of it contains
@@ -39,11 +44,14 @@ constexpr std::array kDevices = {
     Device{"B200", {2250, 80}},
 };
 
+// Flushed: whoever ends the process has the rows before.
+void print(const Json& row) { std::cout << row.dump() << std::endl; }
+
 int run(const std::vector<std::string_view>& names) {
   for (const std::string_view name : names) {
     if (std::ranges::find(kParts, name, &Part::name) != kParts.end()) continue;
     std::cerr << "gpu_bench: there is no part '" << name
-              << "'; there are products attention training collectives" << std::endl;
+              << "'; there are products attention training collectives profile" << std::endl;
     return 2;
   }
   const auto found = trainer::find_cuda_device(0);
@@ -54,21 +62,25 @@ int run(const std::vector<std::string_view>& names) {
     std::cerr << "no GPU to measure: " << device.status().message() << std::endl;
     return kNoGpu;
   }
-  const Bench bench{**device, specification_of(found->name), found->name == "emulated GPU"};
-  Json result = {{"device", found->name},
-                 {"gpus", trainer::gpu_count()},
-                 {"compute_capability", found->capability / 10.0},
-                 {"multiprocessors", found->multiprocessors},
-                 {"driver_knows_cuda", found->driver_version / 1000.0},
-                 {"backend", (*device)->ops().name()},
-                 {"specified_bf16_tflops", bench.spec.bf16_tflops},
-                 {"specified_fp32_tflops", bench.spec.fp32_tflops}};
+  Bench bench{**device, specification_of(found->name), found->name == "emulated GPU"};
+  print({{"device", found->name},
+         {"gpus", trainer::gpu_count()},
+         {"compute_capability", found->capability / 10.0},
+         {"multiprocessors", found->multiprocessors},
+         {"driver_knows_cuda", found->driver_version / 1000.0},
+         {"backend", (*device)->ops().name()},
+         {"specified_bf16_tflops", bench.spec.bf16_tflops},
+         {"specified_fp32_tflops", bench.spec.fp32_tflops}});
   for (const Part& part : kParts) {
-    if (!names.empty() && std::ranges::find(names, part.name) == names.end()) continue;
-    std::cerr << part.name << " …" << std::endl;
-    result[std::string(part.name)] = part.measure(bench);
+    const bool asked = std::ranges::find(names, part.name) != names.end();
+    if (!asked && (!names.empty() || part.name == kProfile)) continue;
+    bench.report = [&part](const Json& measured) {
+      Json row = {{"part", part.name}};
+      row.update(measured);
+      print(row);
+    };
+    part.measure(bench);
   }
-  std::cout << result.dump(1) << std::endl;
   return 0;
 }
 

@@ -2,13 +2,15 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <absl/status/statusor.h>
+
 #include "bench/gpu/gpu_bench.h"
+#include "common/time.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/comm/local.h"
 #include "trainer_core/loop/train.h"
@@ -25,13 +27,19 @@ struct Job {
   const char* what;
   int32_t layers, width, heads, kv_heads, mlp, vocab, seq_len, batch;
   RematPolicy remat;
+  int64_t steps;
+  bool gpt2 = false;            // learned positions, layer norms with biases, GELU, a tied head
+  bool without_graphs = false;  // also: each kernel started by itself, without CUDA graphs
 };
+// bench/gpu/peers has the same workloads under the same names.
 constexpr std::array kJobs = {
-    Job{"125M", 12, 768, 12, 12, 2048, 32'000, 1024, 16, RematPolicy::kNone},
-    Job{"1.1B", 22, 2048, 32, 4, 5632, 32'000, 2048, 4, RematPolicy::kNone},
-    Job{"1.1B, remat full", 22, 2048, 32, 4, 5632, 32'000, 2048, 16, RematPolicy::kFull},
+    Job{"125M", 12, 768, 12, 12, 2048, 32'000, 1024, 16, RematPolicy::kNone, 40, false, true},
+    Job{"1.1B", 22, 2048, 32, 4, 5632, 32'000, 2048, 4, RematPolicy::kNone, 24},
+    Job{"GPT-2 124M", 12, 768, 12, 12, 3072, 50'304, 1024, 16, RematPolicy::kNone, 40, true},
+    Job{"1.1B, remat full", 22, 2048, 32, 4, 5632, 32'000, 2048, 16, RematPolicy::kFull, 8},
+    Job{"7B", 32, 4096, 32, 32, 11'008, 32'000, 4096, 2, RematPolicy::kMinimalWithContext, 8},
 };
-constexpr int64_t kSteps = 8, kWarmUp = 3;
+constexpr int64_t kWarmUp = 3;
 
 TrainConfig config_of(const Job& job, bool small) {
   TrainConfig config;
@@ -45,6 +53,15 @@ TrainConfig config_of(const Job& job, bool small) {
   config.model.num_kv_heads = job.kv_heads;
   config.model.head_dim = job.width / job.heads;
   config.model.mlp_dim = job.mlp;
+  if (job.gpt2) {
+    config.model.norm_type = trainer::NormType::kLayer;
+    config.model.position_type = trainer::PositionType::kLearned;
+    config.model.trainable_position_size = job.seq_len;
+    config.model.activation = trainer::Activation::kGelu;
+    config.model.gated_mlp = false;
+    config.model.qkv_bias = config.model.out_bias = config.model.mlp_bias = true;
+    config.model.logits_via_embedding = true;
+  }
   config.remat_policy = job.remat;
   config.per_device_batch_size = job.batch;
   config.max_target_length = job.seq_len;
@@ -56,74 +73,126 @@ TrainConfig config_of(const Job& job, bool small) {
     config.model.head_dim = 16;
     config.per_device_batch_size = 1;
     config.max_target_length = 8;
+    if (job.gpt2) config.model.trainable_position_size = config.max_target_length;
   }
-  config.steps = kSteps;
-  config.optimizer.schedule_steps = kSteps;
-  config.log_period = kSteps;
+  config.steps = small ? kWarmUp + 2 : job.steps;
+  config.optimizer.schedule_steps = config.steps;
+  config.log_period = config.steps;
   config.enable_checkpointing = false;
   return config;
 }
 
-// The median step; none after an error, which `error` then is.
-std::optional<StepRecord> median_step(const TrainConfig& config,
-                                      const std::shared_ptr<trainer::Backend>& device,
-                                      std::string& error) {
+struct Run {
+  StepRecord median;
+  double seconds_to_first_step = 0;  // from the call of train() to the first completed step
+  std::vector<double> step_seconds;
+};
+
+// Returns the run's times, or the rank's error.
+absl::StatusOr<Run> run_of(const TrainConfig& config,
+                           const std::shared_ptr<trainer::Backend>& device) {
   const auto page = ProgressWriter::anonymous({.rank = 0, .world_size = 1});
   trainer::ProcessGroups groups(trainer::LocalWorld(1, trainer::kRoundTimeout).join(0),
                                 trainer::mesh_of(config.mesh), page.get(), device->memory());
   trainer::StopSignals signals;
   std::ostringstream out, err;
   std::vector<StepRecord> steps;
-  const ExitCode code =
-      trainer::train(config, {.groups = groups,
-                              .page = *page,
-                              .out = out,
-                              .err = err,
-                              .signals = signals,
-                              .on_step = [&](const StepRecord& step) { steps.push_back(step); },
-                              .backend = device});
-  if (code != ExitCode::kOk) {
-    error = err.str();
-    return std::nullopt;
-  }
+  Run run;
+  const Instant began = monotonic_now();
+  const ExitCode code = trainer::train(config, {.groups = groups,
+                                                .page = *page,
+                                                .out = out,
+                                                .err = err,
+                                                .signals = signals,
+                                                .on_step =
+                                                    [&](const StepRecord& step) {
+                                                      if (steps.empty())
+                                                        run.seconds_to_first_step =
+                                                            to_seconds(monotonic_now() - began);
+                                                      steps.push_back(step);
+                                                    },
+                                                .backend = device});
+  if (code != ExitCode::kOk) return absl::InternalError(err.str());
+  for (const StepRecord& step : steps) run.step_seconds.push_back(step.seconds);
   steps.erase(steps.begin(), steps.begin() + kWarmUp);
   std::ranges::sort(steps, {}, &StepRecord::seconds);
-  return steps[steps.size() / 2];
+  run.median = steps[steps.size() / 2];
+  return run;
+}
+
+// A row without times: what the card has no room for is no error.
+Json row_without(const Job& job, const std::string& error) {
+  const bool no_room = error.find("out of memory:") != std::string::npos;
+  return {{"model", job.what}, {no_room ? "skipped" : "error", error}};
 }
 
 }  // namespace
 
-// Layers as CUDA graphs, as they are by default; and beside it what a step takes where each kernel is called.
-Json measure_training(const Bench& bench) {
-  Json rows = Json::array();
+// Layers as CUDA graphs, as they are by default; of one job also the step whose kernels are started one by one.
+void measure_training(const Bench& bench) {
   for (const Job& job : kJobs) {
     TrainConfig config = config_of(job, bench.small);
     const auto device = trainer::gpu_backend(trainer::gpu_options(config, {}));
-    if (!device.ok()) return {{"error", std::string(device.status().message())}};
-    std::string error;
-    const auto step = median_step(config, *device, error);
-    config.cuda_graphs = false;
-    const auto without = step ? median_step(config, *device, error) : std::nullopt;
-    if (!without) {
-      rows.push_back({{"model", job.what}, {"error", error}});
+    if (!device.ok()) {
+      bench.report(row_without(job, std::string(device.status().message())));
       continue;
     }
+    const auto run = run_of(config, *device);
+    if (!run.ok()) {
+      bench.report(row_without(job, std::string(run.status().message())));
+      continue;
+    }
+    const StepRecord& step = run->median;
     Json row = {{"model", job.what},
                 {"dtype", "bfloat16"},
                 {"sequences", config.per_device_batch_size},
                 {"seq_len", config.max_target_length},
                 {"remat_policy", trainer::name_of(trainer::kRematPolicyNames, job.remat)},
-                {"median_step_seconds", step->seconds},
-                {"median_step_seconds_without_graphs", without->seconds},
-                {"speedup_by_graphs", without->seconds / step->seconds},
-                {"tokens_per_second", step->tokens_per_device / step->seconds},
-                {"tflops_per_second", step->tflops_causal_per_device / step->seconds},
+                {"median_step_seconds", step.seconds},
+                {"tokens_per_second", step.tokens_per_device / step.seconds},
+                {"tflops_per_second", step.tflops_causal_per_device / step.seconds},
+                {"seconds_to_first_step", run->seconds_to_first_step},
                 {"peak_device_mib", static_cast<double>((*device)->peak_bytes()) / (1 << 20)}};
     if (bench.spec.bf16_tflops > 0)
-      row["mfu"] = step->tflops_causal_per_device / step->seconds / bench.spec.bf16_tflops;
-    rows.push_back(std::move(row));
+      row["mfu"] = step.tflops_causal_per_device / step.seconds / bench.spec.bf16_tflops;
+    row["step_seconds"] = run->step_seconds;
+    bench.report(std::move(row));
+    if (!job.without_graphs) continue;
+    config.cuda_graphs = false;
+    const auto without = run_of(config, *device);
+    if (!without.ok()) {
+      bench.report(row_without(job, std::string(without.status().message())));
+      continue;
+    }
+    bench.report({{"model", job.what},
+                  {"cuda_graphs", false},
+                  {"median_step_seconds", without->median.seconds},
+                  {"speedup_by_graphs", without->median.seconds / step.seconds}});
   }
-  return rows;
+}
+
+void record_step(const Bench& bench) {
+  const Job& job = kJobs[0];
+  TrainConfig config = config_of(job, bench.small);
+  config.cuda_graphs = false;
+  config.profile.profiler = trainer::Profiler::kNsys;
+  config.profile.skip_first_steps = kWarmUp;
+  config.profile.steps = 1;
+  config.steps = config.optimizer.schedule_steps = config.log_period = kWarmUp + 2;
+  const auto device = trainer::gpu_backend(trainer::gpu_options(config, {}));
+  const auto run = device.ok() ? run_of(config, *device) : absl::StatusOr<Run>(device.status());
+  if (!run.ok()) return bench.report(row_without(job, std::string(run.status().message())));
+  const trainer::ModelConfig& model = config.model;
+  bench.report({{"model", job.what},
+                {"layers", model.num_layers},
+                {"width", model.emb_dim},
+                {"heads", model.num_query_heads},
+                {"kv_heads", model.num_kv_heads},
+                {"head_dim", model.head_dim},
+                {"mlp", model.mlp_dim},
+                {"vocab", model.vocab_size},
+                {"seq_len", config.max_target_length},
+                {"sequences", config.per_device_batch_size}});
 }
 
 }  // namespace muster::bench

@@ -27,6 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LibrarysAttention,
 
 TEST_P(LibrarysAttention, ForwardAndBackward) {
   const auto& [s, in_parts] = GetParam();
+  if (is_sanitized() && in_parts) GTEST_SKIP() << "built-in kernels compute no parts";
   // Of one key head's queries in one sequence, or of whatever the backends' scratch holds.
   const size_t part = cudnn_attention_backward_bytes(smallest_attention_part(s));
   const auto own = in_parts ? cuda_ops({.scratch_bytes = part, .algorithms_path = {}}) : nullptr;

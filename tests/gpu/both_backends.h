@@ -32,6 +32,8 @@ struct Backends {
   Ops* gpu;  // the device's
 };
 Backends& backends();
+// Whether a sanitizer runs the tests, by built-in kernels alone: it reports hazards within libraries' kernels, too.
+bool is_sanitized();
 // Larger shapes, which take too long where kernels are emulated.
 bool large_shapes();
 

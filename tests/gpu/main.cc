@@ -22,8 +22,6 @@ std::string& gpu_name() {
 }
 
 bool is_emulated() { return gpu_name() == "emulated GPU"; }
-// By run.sh, which says so: everything takes many times longer.
-bool is_sanitized() { return std::getenv("MUSTER_GPU_TESTS_SANITIZED") != nullptr; }
 
 struct Library {
   const char* name;
@@ -90,6 +88,8 @@ Backends& backends() {
   return both;
 }
 
+// run.sh sets it: everything takes many times longer.
+bool is_sanitized() { return std::getenv("MUSTER_GPU_TESTS_SANITIZED") != nullptr; }
 bool large_shapes() { return !is_emulated() && !is_sanitized(); }
 
 int run(int argc, char** argv) {

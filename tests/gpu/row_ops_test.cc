@@ -21,6 +21,18 @@ TEST_P(RowOps, FillScaleAdd) {
   expect_equal(delta, "fill");
 }
 
+TEST_P(RowOps, NormalValuesOfAStream) {
+  if (dtype() != DType::kF32) GTEST_SKIP() << "parameters are fp32";
+  Both x(DType::kF32, {rows(), width()}, GetParam().skewed);
+  for (const int64_t first : {int64_t{0}, int64_t{3}, (int64_t{1} << 34) + 1}) {
+    on_both([&](Ops& ops, Side side) {
+      ops.fill_normal({.key = 5, .stream = uint64_t{7} << 40, .std = 0.02}, first, width() + 5,
+                      x.on(side));
+    });
+    expect_equal(x, "normal values");
+  }
+}
+
 TEST_P(RowOps, CopyAndRound) {
   Both x = activations(1), same(dtype(), {rows(), width()}, true);
   Both wide = Both::random(DType::kF32, {rows(), width()}, 2),

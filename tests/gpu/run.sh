@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
-# Tests the CUDA backend on this machine's GPU. Needs no network. The last line is `N passed, N failed` (`, N skipped` may follow); FOLDER/results.json
-# has the device, the driver, the libraries and every test. Exit status: 0 when nothing failed, 77 where there is no GPU, else 1.
-# The op tests run once more by own kernels under compute-sanitizer (memcheck, racecheck, initcheck) where that is in PATH, for as long as there is time.
-# Or measures: with --bench nothing is tested, and FOLDER/bench.json has what products, attention, steps and all-reduces take.
+# Tests and measures the CUDA backend on this machine's GPU. Needs no network. The last line is `N passed, N failed` (`, N skipped` may follow).
+# Exit status: 0 when nothing failed, 77 where there is no GPU, else 1. Results come back however the script ends: in FOLDER are
+#   results.json   device, driver, libraries and every test; tests.jsonl has each test as soon as it is over
+#   bench.jsonl    --bench, --all: products, attention, training steps and all-reduces, a row as soon as it is measured; machine.json is the machine
+#   peers.jsonl    --all: the training rows in PyTorch, where the machine has it
+#   kernels.md, kernels.json  --all: the kernels of one training step beside what their bytes and FLOPs need, where ncu is in PATH
+# A part of the op tests runs once more by built-in kernels under compute-sanitizer (memcheck, initcheck, racecheck), for as long as there is time.
 #
 #   tests/gpu/run.sh                    builds in build/gpu (nvcc, and what deploy/install-deps.sh installs), then tests
 #   tests/gpu/run.sh --pack FILE        builds, and packs the programs and their libraries into FILE, a .tar.xz to be carried
 #   tests/gpu/run.sh --carried FILE     tests what --pack has packed; builds nothing
 #   … --out FOLDER                      results go there (default: build/gpu-results)
-#   … --bench                           runs bench/gpu in place of the tests
+#   … --bench                           measures in place of the tests
+#   … --all                             the failed tests of last time (tests/gpu/failed.txt), all tests, speeds, PyTorch, kernels, sanitizers; each
+#                                       part within its own time, and those behind are left out when the time is over
 #   … --seconds N                       that all of it may take (default: 570; machines with GPUs are lent for minutes)
 #   … --own-kernels                     cuBLASLt, cuDNN or NCCL may be missing: own kernels and the host's memory are tested in their place
 set -uo pipefail
@@ -16,17 +21,19 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 programs=(gpu_ops_test gpu_model_test gpu_training_test)
 bench=gpu_bench
-measured=(products attention training collectives) # its parts
+measured=(training products attention collectives) # its parts, and what each may take, in seconds
+measured_seconds=(110 30 30 20)
 trainer=muster-trainer # a process of its own in some tests
-mode=build file='' out=build/gpu-results seconds=570 own_kernels=0 measure=0
+mode=build file='' out=build/gpu-results seconds=570 own_kernels=0 part=tests
 while [ $# -gt 0 ]; do
   case $1 in
     --pack | --carried) mode=${1#--}; file=${2:?"$1 needs a file"}; shift 2 ;;
     --out) out=${2:?"--out needs a folder"}; shift 2 ;;
     --seconds) seconds=${2:?"--seconds needs a number"}; shift 2 ;;
     --own-kernels) own_kernels=1; shift ;;
-    --bench) measure=1; shift ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --bench) part=bench; shift ;;
+    --all) part=all; shift ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "tests/gpu/run.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
   esac
 done
@@ -133,135 +140,130 @@ PY
 began=$SECONDS
 # Seconds, at least one: timeout takes 0 for none.
 left() { local rest=$((seconds - SECONDS + began)); echo $((rest > 0 ? rest : 1)); }
+# at_most SECONDS: that, or what is left.
+at_most() { local rest; rest=$(left); echo $((rest < $1 ? rest : $1)); }
+shortest=10 # a part with less time than this is not begun
 
-if [ "$measure" -eq 1 ]; then
-  reports=() missing=()
-  # By parts: what one of them ends with takes nothing from the others.
-  for part in "${measured[@]}"; do
-    report=$out/$part.json
-    timeout -k 20 "$(left)" "$bin/$bench" "$part" > "$report"
-    status=$?
-    if [ "$status" -eq 77 ]; then rm "$report"; echo "no GPU here: nothing was measured"; exit 77; fi
-    if [ "$status" -eq 0 ]; then reports+=("$report"); else rm "$report"; missing+=("$part (status $status)"); fi
-    # At once: the clocks are still those of the work.
-    [ ${#reports[@]} -eq 0 ] || describe "$out/bench.json" "${reports[@]}" || exit 1
+# measure SECONDS…: of each part. By parts: the end of one takes nothing from the others.
+measure() {
+  local i name status missing=()
+  rm -f "$out/bench.jsonl"
+  describe "$out/machine.json" || return 1
+  for i in "${!measured[@]}"; do
+    name=${measured[i]}
+    if [ "$(left)" -lt "$shortest" ]; then missing+=("$name (no time is left)"); continue; fi
+    echo "== $name, $(left) s are left"
+    timeout -k 20 "$(at_most "${1:-${measured_seconds[i]}}")" "$bin/$bench" "$name" 2>> "$out/bench.log" | tee -a "$out/bench.jsonl"
+    status=${PIPESTATUS[0]}
+    if [ "$status" -eq 77 ]; then return 77; fi
+    [ "$status" -eq 0 ] || missing+=("$name (status $status)")
   done
-  [ ${#reports[@]} -eq 0 ] || { rm "${reports[@]}"; echo "results: $out/bench.json"; }
-  [ ${#missing[@]} -eq 0 ] || echo "tests/gpu/run.sh: $bench has not measured: ${missing[*]}" >&2
+  # Once more: the clocks are still those of the work.
+  describe "$out/machine.json" || return 1
+  echo "results: $out/bench.jsonl"
+  [ ${#missing[@]} -eq 0 ] || echo "tests/gpu/run.sh: $bench has not measured all of: ${missing[*]}" >&2
   [ ${#missing[@]} -eq 0 ]
-  exit
+}
+
+if [ "$part" = bench ]; then
+  measure "$seconds"
+  status=$?
+  if [ "$status" -eq 77 ]; then rm -f "$out/bench.jsonl" "$out/bench.log"; echo "no GPU here: nothing was measured"; fi
+  exit "$status"
 fi
 
-# is_late STATUS SINCE LIMIT: whether timeout has ended it, by the second signal, too.
-is_late() { [ "$1" -eq 124 ] || { [ "$1" -eq 137 ] && [ $((SECONDS - $2)) -ge "$3" ]; }; }
-ended=() # PROGRAM=STATUS
-rm -f "$out"/*_test.json "$out"/*_test.log "$out/results.json"
-for program in "${programs[@]}"; do
-  log=$out/$program.log had='' status=0
-  stop=$((SECONDS + $(left)))
-  # What hangs leaves half of the time to the others.
-  [ "$program" = "${programs[-1]}" ] || stop=$(((SECONDS + stop) / 2 + 1))
-  # An error of the device's ends the program: its other tests are run without those that it has had.
-  while [ ! -e "$out/$program.json" ] && [ "$SECONDS" -lt "$stop" ]; do
-    since=$SECONDS limit=$((stop - SECONDS))
-    timeout -k 20 "$limit" "$bin/$program" --gtest_output="json:$out/$program.json" --gtest_filter="*$had" >> "$log" 2>&1
-    status=$?
-    if [ "$status" -eq 77 ]; then cat "$log"; echo "no GPU here: nothing was tested"; exit 77; fi
-    if is_late "$status" "$since" "$limit"; then echo "$program was not over after $limit s"; fi
-    begun=$(sed -n 's/^\[ RUN      \] /:/p' "$log" | tr -d '\n')
-    if [ -z "$begun" ] || [ "-${begun#:}" = "$had" ]; then break; fi
-    had=-${begun#:}
-  done
-  grep -vE '^\[( RUN  |       OK |  SKIPPED |---|===)' "$log" | tail -n 100
-  ended+=("$program=$status")
-done
+rm -f "$out"/*_test.*.json "$out"/*_test.log "$out/tests.jsonl" "$out/results.json"
+test_seconds=$(left)
+# The sanitizers have a third of it, or in --all what the other parts leave.
+[ "$part" = all ] && test_seconds=$(at_most 120)
+[ "$part" = all ] || test_seconds=$((test_seconds * 2 / 3 + 1))
+python3 tests/gpu/run_tests.py "${programs[@]/#/$bin/}" --out "$out" --seconds "$test_seconds" --first tests/gpu/failed.txt
+status=$?
+if [ "$status" -eq 77 ]; then echo "no GPU here: nothing was tested"; exit 77; fi
 
+# peers: of the training rows.
+peers() {
+  if [ "$(left)" -lt "$shortest" ]; then echo "PyTorch: skipped: no time is left"; return; fi
+  echo "== PyTorch, $(left) s are left"
+  # Its own libraries, not those that the programs were packed with.
+  LD_LIBRARY_PATH='' timeout -k 20 "$(at_most 110)" python3 bench/gpu/peers/torch_train.py --seconds "$(at_most 105)" 2> "$out/peers.log" | tee "$out/peers.jsonl"
+  [ "${PIPESTATUS[0]}" -ne 77 ] || echo "PyTorch: skipped: python3 has none with a GPU"
+}
+
+# kernels: of one step. The caches and clocks stay as a training has them.
+kernels() {
+  if ! command -v ncu > /dev/null; then echo "kernels: skipped: no ncu in PATH"; return; fi
+  if [ "$(left)" -lt "$shortest" ]; then echo "kernels: skipped: no time is left"; return; fi
+  echo "== kernels, $(left) s are left"
+  timeout -k 20 "$(at_most 50)" ncu --profile-from-start off --metrics gpu__time_duration.sum --clock-control none --cache-control none --csv \
+    --log-file "$out/ncu.csv" "$bin/$bench" profile > "$out/profile.jsonl" 2> "$out/ncu.log"
+  python3 bench/gpu/kernel_table.py "$out/ncu.csv" --workload "$out/profile.jsonl" --json "$out/kernels.json" > "$out/kernels.md" && cat "$out/kernels.md"
+}
+
+if [ "$part" = all ]; then
+  measure || true
+  peers
+  kernels
+fi
+
+# Tests of each kind of kernel on its smallest shapes: a sanitized process takes many times as long, and libraries' kernels are not ours to check.
+sanitized_tests='-*DeathTest*:*Large*:*/1?:*/2?:*/3?:*/4?:*/5?:*/6?:*/7?:*/8?:*/9?:*/1??'
 # sanitize TOOL SECONDS: says what became of it. What it has not found when the time is over says nothing.
 sanitize() {
   local log=$out/$1.log since=$SECONDS status
   if ! command -v compute-sanitizer > /dev/null; then echo "skipped: no compute-sanitizer in PATH"; return; fi
-  if [ "$2" -lt 10 ]; then echo "skipped: no time is left"; return; fi
+  if [ "$2" -lt "$shortest" ]; then echo "skipped: no time is left"; return; fi
   # Calls that fail end the program, if they are its own; libraries ask the driver for what it may not have. Processes that are to die are errors.
   MUSTER_GPU_TESTS_SANITIZED=1 timeout -k 20 "$2" compute-sanitizer --tool "$1" --report-api-errors no --error-exitcode 1 \
-    "$bin/gpu_ops_test" --gtest_brief=1 --gtest_filter='-*DeathTest*' > "$log" 2>&1
+    "$bin/gpu_ops_test" --gtest_brief=1 --gtest_filter="$sanitized_tests" > "$log" 2>&1
   status=$?
   if [ "$status" -eq 0 ]; then echo "passed"
   elif is_late "$status" "$since" "$2" && ! grep '^=========' "$log" | grep -qv 'COMPUTE-SANITIZER'; then echo "skipped: it was not over after $2 s"
   else echo "failed: see $log"; fi
 }
+# is_late STATUS SINCE LIMIT: whether timeout has ended it, by the second signal, too.
+is_late() { [ "$1" -eq 124 ] || { [ "$1" -eq 137 ] && [ $((SECONDS - $2)) -ge "$3" ]; }; }
 tools=(memcheck racecheck initcheck)
 sanitized=() # TOOL=WHAT
-for i in "${!tools[@]}"; do
-  what=$(sanitize "${tools[i]}" $(($(left) / (${#tools[@]} - i))))
-  echo "compute-sanitizer ${tools[i]}: $what"
-  case $what in failed*) tail -n 20 "$out/${tools[i]}.log" ;; esac
-  sanitized+=("${tools[i]}=$what")
+# Side by side: a sanitized process leaves most of a GPU idle.
+time_left=$(left)
+for tool in "${tools[@]}"; do
+  sanitize "$tool" "$time_left" > "$out/$tool.what" &
+done
+wait
+for tool in "${tools[@]}"; do
+  what=$(cat "$out/$tool.what") && rm "$out/$tool.what"
+  echo "compute-sanitizer $tool: $what"
+  case $what in failed*) tail -n 20 "$out/$tool.log" ;; esac
+  sanitized+=("$tool=$what")
 done
 
-# Counts what the programs have written: `N passed, N failed`, and all of it into tested.json, in place of their reports. A library that is missing where it was to be tested is a failure.
-python3 - "$out" "$own_kernels" "${ended[@]}" "${sanitized[@]}" <<'PY'
-import json, os, re, sys
+# Counts the results into tested.json: `N passed, N failed`. A library that is missing where it was to be tested is a failure.
+python3 - "$out" "$own_kernels" "${sanitized[@]}" <<'PY'
+import json, os, sys
 
-OF_GTEST = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "failures", "skipped", "value_param", "type_param"}
 LIBRARIES = ("cuBLASLt", "cuDNN", "NCCL")
 out, own_kernels, ends = sys.argv[1], sys.argv[2] == "1", [word.split("=", 1) for word in sys.argv[3:]]
 count = {"passed": 0, "failed": 0, "skipped": 0}
-results = {"device": "", "libraries": {}, "notes": [], "programs": {}, "measured": {}, "compute-sanitizer": {}}
-
-def outcome(test):
-    if "failures" in test:
-        return "failed"
-    return "skipped" if test["result"] in ("SKIPPED", "SUPPRESSED") or test["status"] == "NOTRUN" else "passed"
-
-def add(program, suite, test, what):
-    results["programs"].setdefault(program, {}).setdefault(suite, {})[test] = what
-    count[what] += 1
-
-def of_log(path):
-    """What became of the tests that a log tells of: of one that ended its program, nothing more than that it began."""
-    ends = {"       OK": "passed", "  FAILED ": "failed", "  SKIPPED": "skipped"}
-    tests = {}
-    with open(path, errors="replace") as log:
-        for said in re.findall(r"^\[( RUN     |       OK|  FAILED |  SKIPPED) \] ([^\s,.]+)\.([^\s,]+)", log.read(), re.MULTILINE):
-            if said[0] == " RUN     ":
-                tests[said[1:]] = "failed"
-            elif said[1:] in tests:
-                tests[said[1:]] = ends[said[0]]
-    return tests
-
-for name, end in ends:
-    if not name.endswith("_test"):
-        count[end.split(":")[0]] += 1
-        results["compute-sanitizer"][name] = end
+results = {"device": "", "libraries": {name: "" for name in LIBRARIES}, "notes": [], "programs": {}, "measured": {}, "compute-sanitizer": {}}
+with open(os.path.join(out, "tests.jsonl")) as file:
+    rows = [json.loads(line) for line in file]
+for row in rows:
+    said = row.get("properties")
+    if said is not None:
+        results["device"] = results["device"] or said.get("device", "")
+        results["notes"] += [note for note in said.get("notes", "").splitlines() if note not in results["notes"]]
+        for library in LIBRARIES:
+            results["libraries"][library] = results["libraries"][library] or said.get(library, "")
         continue
-    path = os.path.join(out, name + ".json")
-    try:
-        with open(path) as file:
-            report = json.load(file)
-        os.remove(path)
-    except (OSError, ValueError):
-        report = {"testsuites": []}
-        print(f"{name} ended with status {end} before its tests were over")
-        count["failed"] += 1
-    results["device"] = results["device"] or report.get("device", "")
-    results["notes"] += report.get("notes", "").splitlines()
-    for library in LIBRARIES:
-        results["libraries"][library] = results["libraries"].get(library) or report.get(library, "")
-    failed = 0
-    for suite in report["testsuites"]:
-        for test in suite["testsuite"]:
-            add(name, suite["name"], test["name"], outcome(test))
-            failed += outcome(test) == "failed"
-            measured = {key: value for key, value in test.items() if key not in OF_GTEST}
-            if measured:
-                results["measured"][f"{suite['name']}.{test['name']}"] = measured
-    # Before the program was begun anew.
-    for (suite, test), what in of_log(os.path.join(out, name + ".log")).items():
-        if test not in results["programs"].get(name, {}).get(suite, {}):
-            add(name, suite, test, what)
-    if report["testsuites"] and end != "0" and failed == 0:
-        print(f"{name} ended with status {end}, which no test has counted")
-        count["failed"] += 1
+    suite, _, test = row["test"].partition(".")
+    results["programs"].setdefault(row["program"], {}).setdefault(suite, {})[test] = row["outcome"]
+    count[row["outcome"]] += 1
+    if "measured" in row:
+        results["measured"][row["test"]] = row["measured"]
+for name, end in ends:
+    count[end.split(":")[0]] += 1
+    results["compute-sanitizer"][name] = end
 
 # The backend names those that it uses; one that is found may be too old.
 missing = [library for library in LIBRARIES if not results["libraries"].get(library) or library != "NCCL" and library not in results["device"]]

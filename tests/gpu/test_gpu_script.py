@@ -5,8 +5,10 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
+import time
 import unittest
 
 SCRIPT = pathlib.Path(os.environ["MUSTER_SOURCE_DIR"]) / "tests/gpu/run.sh"
@@ -31,7 +33,7 @@ class GpuScript(unittest.TestCase):
         (self.dir / "carried" / "lib").mkdir(parents=True)
         (self.dir / "carried" / "commit").write_text("c0ffee\n")
         (self.dir / "path").mkdir()  # without what a toolkit of this machine's may have
-        for tool in ("bash", "cat", "dirname", "git", "grep", "mkdir", "mktemp", "python3", "rm", "sed", "sleep", "tail", "timeout", "tr"):
+        for tool in ("bash", "cat", "dirname", "git", "grep", "mkdir", "mktemp", "python3", "rm", "sed", "sleep", "tail", "tee", "timeout"):
             (self.dir / "path" / tool).symlink_to(shutil.which(tool))
         self.program("gpu_ops_test", report(test("Adds"), test("Large", "SKIPPED", skipped=[{"message": "no room"}]), **LIBRARIES,
                                             notes="own kernels compute this\nand that\n"))
@@ -42,10 +44,37 @@ class GpuScript(unittest.TestCase):
         path.write_text("#!/bin/bash\n" + text)
         path.chmod(0o755)
 
-    def program(self, name, said, status=0, first=""):
-        """One that writes this report and ends with the status; without a report it only ends."""
-        write = "" if said is None else f"cat > \"${{1#--gtest_output=json:}}\" <<'END'\n{json.dumps(said)}\nEND\n"
-        self.executable(self.dir / "carried" / name, f"{first}\n[[ $1 == --gtest_output=json:* ]] || exit 0\n{write}exit {status}\n")
+    def program(self, name, said, status=0, dies=(), hangs=(), after=0):
+        """One that has the report's tests, and writes a report of those that its filter names. In a test of `dies` it ends with `status`, in one of `hangs` it
+        sleeps; `after` its report it ends with that."""
+        path = self.dir / "carried" / name
+        path.write_text(f"#!{sys.executable}\nimport json, sys, time\nREPORT, STATUS, DIES, HANGS, AFTER = {said!r}, {status}, {list(dies)}, {list(hangs)}, {after}\n" + '''
+if STATUS == 77:
+    sys.exit(77)
+flags = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
+if "--gtest_list_tests" in sys.argv:
+    for suite in REPORT["testsuites"]:
+        print(suite["name"] + ".")
+        for test in suite["testsuite"]:
+            print("  " + test["name"])
+    sys.exit(0)
+if "gtest_flagfile" not in flags:
+    sys.exit(0)
+wanted = open(flags["gtest_flagfile"]).read().strip().split("=", 1)[1].split(":")
+for suite in REPORT["testsuites"]:
+    suite["testsuite"] = [test for test in suite["testsuite"] if f"{suite['name']}.{test['name']}" in wanted]
+    for test in suite["testsuite"]:
+        name = f"{suite['name']}.{test['name']}"
+        print(f"[ RUN      ] {name}", flush=True)
+        if name in DIES:
+            sys.exit(STATUS)
+        if name in HANGS:
+            time.sleep(60)
+        print(f"[       OK ] {name} (1 ms)", flush=True)
+json.dump(REPORT, open(flags["gtest_output"].removeprefix("json:"), "w"))
+sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"] for test in suite["testsuite"]) else 0))
+''')
+        path.chmod(0o755)
 
     def sanitizer(self, text):
         self.executable(self.dir / "path" / "compute-sanitizer", text)
@@ -72,7 +101,7 @@ class GpuScript(unittest.TestCase):
         self.assertEqual(results["compute-sanitizer"], {"memcheck": "passed", "racecheck": "passed", "initcheck": "passed"})
         self.assertEqual(results["measured"], {"Suite.Fits": {"planned_bytes": "100"}})
         # A lent machine sends few files back.
-        self.assertEqual(sorted(path.suffix for path in (self.dir / "out").iterdir()), [".json"] + 6 * [".log"])
+        self.assertEqual(sorted(path.suffix for path in (self.dir / "out").iterdir()), [".json", ".jsonl"] + 6 * [".log"])
         self.assertEqual((results["commit"], results["device"]), ("c0ffee", LIBRARIES["device"]))
         self.assertEqual(results["notes"], ["own kernels compute this", "and that"])
         self.assertEqual(results["libraries"], {name: LIBRARIES[name] for name in ("cuBLASLt", "cuDNN", "NCCL")})
@@ -95,21 +124,33 @@ class GpuScript(unittest.TestCase):
         self.assertIn("not found or not used, and so not tested: cuBLASLt, cuDNN; install them", "\n".join(said))
 
     def test_failures_are_counted_however_a_program_ends(self):
-        self.program("gpu_ops_test", report(test("Adds", failures=[{"failure": "1 is not 2"}]), **LIBRARIES), status=1)
-        self.program("gpu_model_test", report(test("Learns")), status=134)  # after its tests
-        self.program("gpu_training_test", None, status=139)
+        self.program("gpu_ops_test", report(test("Adds", failures=[{"failure": "1 is not 2"}]), **LIBRARIES))
+        self.program("gpu_model_test", report(test("Learns")), after=134)
+        self.program("gpu_training_test", report(test("Fits")), status=139, dies=["Suite.Fits"])
         said, results = self.run_script(check=1)
         self.assertEqual(said[-1], "1 passed, 3 failed, 3 skipped")
-        self.assertIn("gpu_model_test ended with status 134, which no test has counted", said)
-        self.assertIn("gpu_training_test ended with status 139 before its tests were over", said)
+        self.assertIn("FAILED gpu_ops_test Suite.Adds: 1 is not 2", said)
+        self.assertIn("FAILED gpu_model_test at the end of Suite.Learns: the process ended with status 134 after its tests", said)
+        self.assertTrue(any(line.startswith("FAILED gpu_training_test Suite.Fits: ended the process with status 139") for line in said), said)
         self.assertEqual(results["programs"]["gpu_ops_test"]["Suite"], {"Adds": "failed"})
 
     def test_what_ends_a_program_leaves_its_other_tests(self):
-        self.program("gpu_model_test", report(test("Learns")), first='[[ $2 == *Suite.Dies* ]] || {\n'
-                     'printf "[ RUN      ] Suite.Lives\n[       OK ] Suite.Lives (1 ms)\n[ RUN      ] Suite.Dies\n"; exit 134; }')
+        names = [f"Test{i:02}" for i in range(40)]
+        self.program("gpu_model_test", report(*map(test, names)), status=134, dies=["Suite.Test07", "Suite.Test08", "Suite.Test39"])
         said, results = self.run_script(check=1)
-        self.assertEqual(said[-1], "4 passed, 1 failed, 4 skipped")
-        self.assertEqual(results["programs"]["gpu_model_test"]["Suite"], {"Learns": "passed", "Lives": "passed", "Dies": "failed"})
+        self.assertEqual(said[-1], "39 passed, 3 failed, 4 skipped")
+        outcomes = results["programs"]["gpu_model_test"]["Suite"]
+        self.assertEqual(sorted(outcomes), names)
+        self.assertEqual([name for name, what in outcomes.items() if what == "failed"], ["Test07", "Test08", "Test39"])
+
+    def test_what_failed_the_last_time_comes_first(self):
+        # failed.txt names a Losses.OfSlices/15.
+        suite = {"name": "Shapes/Losses", "testsuite": [{**test(f"OfSlices/{i}"), "classname": "Losses"} for i in range(17)]}
+        self.program("gpu_ops_test", {**report(test("Adds"), **LIBRARIES), "testsuites": [suite]})
+        self.run_script()
+        rows = [json.loads(line) for line in (self.dir / "out" / "tests.jsonl").read_text().splitlines()]
+        self.assertEqual([row["test"] for row in rows if "test" in row][0], "Shapes/Losses.OfSlices/15")
+        self.assertEqual(sum("test" in row for row in rows), 17 + 2)
 
     def test_what_the_sanitizer_finds_is_a_failure(self):
         self.sanitizer('echo "========= COMPUTE-SANITIZER"; [ "$2" != racecheck ] || { echo "========= Error: a race"; exit 1; }\n')
@@ -119,26 +160,50 @@ class GpuScript(unittest.TestCase):
 
     def test_the_time_is_bounded(self):
         self.sanitizer('echo "========= COMPUTE-SANITIZER"; [ "$2" != memcheck ] || echo "========= Invalid read"; [ "$2" = initcheck ] || sleep 60\n')
-        said, results = self.run_script("--seconds", 32, check=1)
+        said, results = self.run_script("--seconds", 12, check=1)
         self.assertRegex(results["compute-sanitizer"]["memcheck"], "^failed: see ")  # before its time was over
         self.assertRegex(results["compute-sanitizer"]["racecheck"], r"^skipped: it was not over after 1\d s$")
         self.assertEqual(said[-1], "4 passed, 1 failed, 2 skipped")
-        self.program("gpu_model_test", report(test("Learns")), first="sleep 60")
-        said, _ = self.run_script("--seconds", 6, check=1)
-        self.assertTrue(any(line.startswith("gpu_model_test was not over after ") for line in said), said)
-        self.assertEqual(said[-1], "2 passed, 1 failed, 4 skipped")
+        self.program("gpu_model_test", report(test("Learns"), test("Sleeps"), test("Waits")), hangs=["Suite.Sleeps"])
+        began = time.monotonic()
+        said, results = self.run_script("--seconds", 9, check=1)
+        self.assertLess(time.monotonic() - began, 20)
+        self.assertTrue(any(line.startswith("FAILED gpu_model_test Suite.Sleeps: was not over when the time was") for line in said), said)
+        self.assertEqual(results["programs"]["gpu_model_test"]["Suite"]["Learns"], "passed")
 
-    def test_a_part_that_is_not_measured_takes_nothing_from_the_others(self):
-        self.executable(self.dir / "carried" / "gpu_bench", 'echo "{\\"device\\": \\"a GPU\\", \\"$1\\": [1]}"\n[ "$1" != attention ]\n')
-        with self.assertRaisesRegex(AssertionError, r"gpu_bench has not measured: attention \(status 1\)"):
-            self.run_script("--bench")
-        bench = json.loads((self.dir / "out" / "bench.json").read_text())
-        self.assertEqual({name: bench.get(name) for name in ("device", "commit", "products", "attention", "training", "collectives")},
-                         {"device": "a GPU", "commit": "c0ffee", "products": [1], "attention": None, "training": [1], "collectives": [1]})
-        self.assertEqual([path.name for path in (self.dir / "out").iterdir()], ["bench.json"])
+    BENCH = 'echo "{\\"device\\": \\"NVIDIA H200\\"}"; echo "{\\"part\\": \\"$1\\", \\"row\\": 1}"\n'
+
+    def rows(self, name):
+        return [json.loads(line) for line in (self.dir / "out" / name).read_text().splitlines()]
+
+    def test_rows_are_there_however_a_part_ends(self):
+        self.executable(self.dir / "carried" / "gpu_bench", self.BENCH + '[ "$1" != attention ] || sleep 60\n[ "$1" != products ]\n')
+        with self.assertRaisesRegex(AssertionError, r"gpu_bench has not measured all of: products \(status 1\) attention \(status 124\) collectives \(no time is left\)"):
+            self.run_script("--bench", "--seconds", 14)
+        self.assertEqual([row["part"] for row in self.rows("bench.jsonl") if "part" in row], ["training", "products", "attention"])
+        self.assertEqual(json.loads((self.dir / "out" / "machine.json").read_text())["commit"], "c0ffee")
         self.executable(self.dir / "carried" / "gpu_bench", 'exit 77\n')
         said, _ = self.run_script("--bench", check=77)
-        self.assertEqual(said, ["no GPU here: nothing was measured"])
+        self.assertEqual(said[-1], "no GPU here: nothing was measured")
+
+    def test_all_is_one_run(self):
+        self.executable(self.dir / "carried" / "gpu_bench", self.BENCH)
+        kernels = [("adam_kernel<float>(int)", 1), ("nvjet_a(int)", 2000), ("rope_kernel<Bf16>(Rope)", 500), ("adam_kernel<float>(int)", 1000)]
+        csv = "".join(f'"{name}","ns","{ns},000"\n' for name, ns in kernels)
+        self.executable(self.dir / "path" / "ncu", 'log=\n'
+                        'while [ $# -gt 0 ]; do case $1 in --log-file) log=$2; shift ;; */gpu_bench) break ;; esac; shift; done\n'
+                        f"cat > \"$log\" <<'END'\n==PROF== text\n\"Kernel Name\",\"Metric Unit\",\"Metric Value\"\n{csv}END\nexec \"$@\"\n")
+        self.sanitizer('echo "========= COMPUTE-SANITIZER"\n')
+        said, results = self.run_script("--all", "--seconds", 120)
+        self.assertEqual(said[-1], "6 passed, 0 failed, 1 skipped")
+        self.assertEqual([row["part"] for row in self.rows("bench.jsonl") if "part" in row], ["training", "products", "attention", "collectives"])
+        self.assertIn("PyTorch: skipped: python3 has none with a GPU", said)
+        table = json.loads((self.dir / "out" / "kernels.json").read_text())
+        self.assertEqual([(row["kind"], row["calls"], round(row["ms"], 6)) for row in table["kernels"]], [("products", 1, 2.0), ("optimizer", 1, 1.0), ("RoPE", 1, 0.5)])
+        self.assertEqual(table["device"], "NVIDIA H200")
+        # 16,384 tokens of 24 heads of 64, in and out, in both directions of 12 layers, at 4.8 TB/s.
+        self.assertAlmostEqual(table["kernels"][2]["floor_ms"], 2 * 12 * 16384 * 2 * 12 * 64 * 4 / 4.8e9)
+        self.assertIn("3.50 ms of kernels in a step, 3 calls", "\n".join(said))
 
     def test_what_was_not_packed_is_said(self):
         (self.dir / "carried" / "gpu_ops_test").unlink()
@@ -146,7 +211,7 @@ class GpuScript(unittest.TestCase):
             self.run_script()
 
     def test_without_a_gpu_nothing_is_tested(self):
-        self.program("gpu_ops_test", None, status=77)
+        self.program("gpu_ops_test", report(), status=77)
         said, results = self.run_script(check=77)
         self.assertEqual(said[-1], "no GPU here: nothing was tested")
         self.assertIsNone(results)

@@ -34,6 +34,10 @@ class HostMemory final : public DeviceMemory {
 
 }  // namespace
 
+std::shared_ptr<void> DeviceMemory::reserve_host(size_t bytes) const {
+  return host_memory().allocate(bytes);
+}
+
 const DeviceMemory& host_memory() {
   static const HostMemory memory;
   return memory;

@@ -54,6 +54,12 @@ class DeviceMemory {
   virtual std::shared_ptr<void> try_allocate(size_t bytes) const { return allocate(bytes); }
   // Allocates host memory that suits copies and Ops::copy.
   virtual std::shared_ptr<void> allocate_host(size_t bytes) const = 0;
+  // Returns zeroed host memory that costs nothing until it is written. Copies from and to it are
+  // slow before pin_host(); operations may not use it.
+  virtual std::shared_ptr<void> reserve_host(size_t bytes) const;
+  // Page-locks a part of reserve_host()'s memory that is not pinned yet, which makes copies of it
+  // fast. Blocks for some 0.1 s per GiB. Where the system refuses, copies stay slow.
+  virtual void pin_host(void* /*begin*/, size_t /*bytes*/) const {}
   // Returns whether `address` belongs to an allocation that the host cannot access.
   virtual bool holds(const void* address) const = 0;
   // Copy to the host and from it; return when the copy is complete.

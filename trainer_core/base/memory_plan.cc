@@ -38,8 +38,12 @@ size_t MemoryPlan::category_bytes(MemoryCategory category) const {
 Arena::Arena(const MemoryPlan& plan, const DeviceMemory& memory, std::shared_ptr<void> device)
     : bytes_(plan.total_bytes()),
       device_bytes_(memory.is_host() ? bytes_ : plan.device_bytes()),
+      reserved_begin_(memory.is_host() ? bytes_ : std::max(plan.reserved_begin(), device_bytes_)),
       memory_(device != nullptr ? std::move(device) : memory.allocate(device_bytes_)),
-      host_(device_bytes_ < bytes_ ? memory.allocate_host(bytes_ - device_bytes_) : nullptr) {
+      host_(device_bytes_ < reserved_begin_ ? memory.allocate_host(reserved_begin_ - device_bytes_)
+                                            : nullptr),
+      reserved_(reserved_begin_ < bytes_ ? memory.reserve_host(bytes_ - reserved_begin_)
+                                         : nullptr) {
   offsets_.reserve(plan.buffers().size());
   for (const PlannedBuffer& buffer : plan.buffers()) offsets_.push_back(buffer.offset);
 }
@@ -47,9 +51,12 @@ Arena::Arena(const MemoryPlan& plan, const DeviceMemory& memory, std::shared_ptr
 void* Arena::buffer(BufferId id) const {
   MUSTER_CHECK(id.index_ < offsets_.size()) << "no buffer of " << offsets_.size();
   const size_t offset = offsets_[id.index_];
-  if (host_ != nullptr && offset >= device_bytes_)
-    return static_cast<std::byte*>(host_.get()) + (offset - device_bytes_);
-  return static_cast<std::byte*>(memory_.get()) + offset;
+  const auto in = [offset](const std::shared_ptr<void>& memory, size_t begin) {
+    return static_cast<std::byte*>(memory.get()) + (offset - begin);
+  };
+  if (reserved_ != nullptr && offset >= reserved_begin_) return in(reserved_, reserved_begin_);
+  if (host_ != nullptr && offset >= device_bytes_) return in(host_, device_bytes_);
+  return in(memory_, 0);
 }
 
 }  // namespace muster::trainer

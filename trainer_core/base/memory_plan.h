@@ -84,6 +84,10 @@ class MemoryPlan {
 
   // Places all later buffers in host memory, which on the CPU is the same memory as the others.
   void begin_host() { device_bytes_ = total_bytes_; }
+  // Starts the host buffers that a device only reserves (DeviceMemory::reserve_host). Requires an
+  // earlier begin_host().
+  void begin_reserved() { reserved_begin_ = total_bytes_; }
+  size_t reserved_begin() const { return std::min(reserved_begin_, total_bytes_); }
   // Returns the bytes of the buffers before begin_host().
   size_t device_bytes() const { return std::min(device_bytes_, total_bytes_); }
 
@@ -97,6 +101,7 @@ class MemoryPlan {
   std::vector<PlannedBuffer> buffers_;
   size_t total_bytes_ = 0;
   size_t device_bytes_ = std::numeric_limits<size_t>::max();
+  size_t reserved_begin_ = std::numeric_limits<size_t>::max();
 };
 
 // Owns a plan's memory: one zeroed allocation of a backend for its whole life, and a second one for
@@ -118,9 +123,11 @@ class Arena {
  private:
   std::vector<size_t> offsets_;
   size_t bytes_;
-  size_t device_bytes_;  // from here on buffers lie in host_
+  size_t device_bytes_;    // from here on buffers lie in host_
+  size_t reserved_begin_;  // from here on buffers lie in reserved_
   std::shared_ptr<void> memory_;
-  std::shared_ptr<void> host_;  // null: all is in memory_
+  std::shared_ptr<void> host_;      // null: there are none
+  std::shared_ptr<void> reserved_;  // null: there are none
 };
 
 }  // namespace muster::trainer

@@ -83,11 +83,38 @@ void BackgroundSaver::run() {
   while (true) {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return state_ == State::kStaging || leaving_; });
-      if (state_ != State::kStaging) return;
+      changed_.wait(lock,
+                    [this] { return state_ == State::kStaging || leaving_ || has_unpinned(); });
+      if (state_ != State::kStaging && leaving_) return;
     }
-    save();
+    if (is_staging()) {
+      save();
+    } else {
+      pin_piece();
+    }
   }
+}
+
+bool BackgroundSaver::is_staging() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kStaging;
+}
+
+bool BackgroundSaver::has_unpinned() const {
+  return !memory_.is_host() &&
+         pinned_bytes_ < staging_.params.size_bytes() + staging_.state.size_bytes();
+}
+
+// A save that begins waits for one piece at most, and copies the rest as it is.
+void BackgroundSaver::pin_piece() {
+  constexpr size_t kPieceBytes = size_t{256} << 20;
+  const size_t params = staging_.params.size_bytes();
+  const bool of_params = pinned_bytes_ < params;
+  const std::span<float> block = of_params ? staging_.params : staging_.state;
+  const size_t at = of_params ? pinned_bytes_ : pinned_bytes_ - params;
+  const size_t bytes = std::min(kPieceBytes, block.size_bytes() - at);
+  memory_.pin_host(reinterpret_cast<std::byte*>(block.data()) + at, bytes);
+  pinned_bytes_ += bytes;
 }
 
 void BackgroundSaver::save() {

@@ -71,6 +71,10 @@ class BackgroundSaver {
 
   void run();
   void save();
+  bool is_staging() const;
+  // On the saver's thread, between saves: pins a device's staging piece by piece.
+  bool has_unpinned() const;
+  void pin_piece();
   void enter(State state);
 
   const CheckpointStore& store_;
@@ -90,6 +94,8 @@ class BackgroundSaver {
   CheckpointBlocks source_;
   SaveCopy elsewhere_;
   SaveOutcome outcome_;
+
+  size_t pinned_bytes_ = 0;  // of the parameters, then of the state; the saver's thread's
 
   std::thread thread_;
 };

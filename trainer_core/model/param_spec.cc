@@ -1,16 +1,12 @@
 #include "trainer_core/model/param_spec.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
-#include "common/normal.h"
-#include "common/philox.h"
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/base/fnv.h"
 
@@ -155,26 +151,6 @@ void add_layer(const ModelConfig& config, int32_t layer, TableBuilder& table) {
   }
 }
 
-// Computes values first, first + 1, … of a parameter: value i comes from word i of the stream.
-void fill_normal(const Philox& philox, double std, int64_t first, std::span<float> out) {
-  constexpr size_t kChunk = 256;  // words computed together: they stay in the L1 cache
-  constexpr size_t kWords = std::tuple_size_v<Philox::Block>;
-  const auto factor = static_cast<float>(std);
-  std::array<uint32_t, kChunk> words{};
-  std::array<float, kChunk> values{};
-  size_t before = static_cast<size_t>(first) % kWords;  // unused words at the chunk's beginning
-  auto position = static_cast<uint64_t>(first) / kWords;
-  while (!out.empty()) {
-    philox.fill(position, std::span(words));
-    for (size_t j = 0; j < values.size(); ++j) values[j] = factor * normal_from_bits(words[j]);
-    const size_t count = std::min(kChunk - before, out.size());
-    std::copy_n(values.begin() + static_cast<ptrdiff_t>(before), count, out.begin());
-    out = out.subspan(count);
-    position += kChunk / kWords;
-    before = 0;
-  }
-}
-
 }  // namespace
 
 std::vector<ParamSpec> model_params(const ModelConfig& config) {
@@ -224,6 +200,10 @@ void round_in_place(const std::vector<ParamSpec>& table, float* block) {
   }
 }
 
+NormalStream initial_values(const ParamSpec& spec, uint64_t seed) {
+  return {.key = seed, .stream = stream_of(spec.name), .std = spec.init_std};
+}
+
 void init_part(const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out) {
   const std::span<float> all(out, static_cast<size_t>(box.elements()));
   switch (spec.init) {
@@ -235,11 +215,11 @@ void init_part(const ParamSpec& spec, uint64_t seed, const TensorBox& box, float
       break;
     case InitKind::kNormal: {
       if (all.empty()) break;
-      const Philox philox{.key = seed, .stream = stream_of(spec.name)};
+      const NormalStream values = initial_values(spec, seed);
       const CommonRuns runs(whole_box(spec), box);
       for (int64_t i = 0; i < runs.count(); ++i) {
         const auto [from, to] = runs.at(i);
-        fill_normal(philox, spec.init_std, from,
+        fill_normal(values, from,
                     all.subspan(static_cast<size_t>(to), static_cast<size_t>(runs.length())));
       }
       break;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer_core/base/dtype.h"
+#include "trainer_core/base/normal_fill.h"
 #include "trainer_core/base/tensor_box.h"
 #include "trainer_core/base/tensor_row.h"
 #include "trainer_core/base/train_config.h"
@@ -79,6 +80,8 @@ void round_in_place(const std::vector<ParamSpec>& table, float* block);
 // multiply by one, biases are zero. praxis's rules for GLaM: relative biases have std 1 / sqrt(H
 // buckets); if query_scale replaces 1 / sqrt(h), the std of the queries compensates for it.
 // init_part() writes the elements of `box` densely; init_params() writes the whole block.
+// Returns the stream of a kNormal parameter: value i is the tensor's element i.
+NormalStream initial_values(const ParamSpec& spec, uint64_t seed);
 void init_part(const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out);
 void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block);
 

@@ -38,6 +38,7 @@
 
 #include "trainer_core/base/device_memory.h"
 #include "trainer_core/base/model_config.h"
+#include "trainer_core/base/normal_fill.h"
 #include "trainer_core/base/tensor.h"
 #include "trainer_core/ops/attention_shape.h"
 #include "trainer_core/ops/epilogue.h"
@@ -148,6 +149,10 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // --------------------------------------------------------------------------
 
   virtual void fill(const Tensor& x, float value) = 0;
+  // Writes x (R, C) fp32: element (r, c) is value first + r pitch + c of the stream. Every backend
+  // writes the same bits.
+  virtual void fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                           const Tensor& x) = 0;
   // Either tensor may be in host memory that the backend has mapped for offloaded buffers. Rounds
   // from fp32 to bf16.
   virtual void copy(const Tensor& from, const Tensor& to) = 0;

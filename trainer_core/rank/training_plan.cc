@@ -28,8 +28,9 @@ bool writes_checkpoints(const Mesh& mesh, int rank) {
 Staging staging_of(const TrainConfig& config, int rank) {
   const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
                              writes_checkpoints(mesh_of(config.mesh), rank);
-  // The initial or restored state of a GPU passes through such a copy, too.
-  const bool apart = config.hardware == Hardware::kGpu;
+  // A device receives restored or loaded parameters through such a copy, too.
+  const bool apart = config.hardware == Hardware::kGpu &&
+                     (config.enable_checkpointing || !config.load_parameters_path.empty());
   return in_background || apart ? Staging::kYes : Staging::kNo;
 }
 
@@ -125,6 +126,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
   if (staging == Staging::kYes) {
     const int64_t numbers = plan.model.stored_parameters() + scaling_elements(config.model) +
                             plan.optimizer->state_elements();
+    plan.model.memory.begin_reserved();
     plan.staging = plan.model.memory.add("checkpoint staging", MemoryCategory::kCheckpoint,
                                          static_cast<size_t>(numbers) * sizeof(float));
   }

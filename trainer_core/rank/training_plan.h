@@ -33,7 +33,7 @@ CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& 
 // it.
 bool writes_checkpoints(const Mesh& mesh, int rank);
 // Whether a rank has a copy of its state on the host: ranks that save in the background
-// (background_saver.h), and all ranks on a GPU.
+// (background_saver.h), and on a GPU all ranks that save, restore or load.
 enum class Staging { kNo, kYes };
 Staging staging_of(const TrainConfig& config, int rank);
 

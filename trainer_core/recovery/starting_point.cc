@@ -5,6 +5,28 @@
 #include "trainer_core/startup/initial_parameters.h"
 
 namespace muster::trainer {
+namespace {
+
+// Writes the initial parameters and an empty optimizer state, in the backend's memory.
+absl::Status begin(const TrainConfig& config, const TrainContext& context, RankModel& rank_model) {
+  const ShardLayout& layout = rank_model.plan().model.sharding.layout;
+  Ops& ops = rank_model.ops();
+  if (config.load_parameters_path.empty()) {
+    const CheckpointBlocks live = rank_model.state();
+    ops.fill(RankModel::flat(live.state), 0);
+    draw_parameters(ops, config, layout, rank_model.model().params());
+    ops.synchronize();
+    return absl::OkStatus();
+  }
+  const CheckpointBlocks state = rank_model.host_state();
+  std::ranges::fill(state.state, 0.0F);
+  const auto params = state.params.first(rank_model.model().params().size());
+  const absl::Status status = load_parameters(config, layout, params, context.groups, context.out);
+  if (status.ok()) rank_model.store_state();
+  return status;
+}
+
+}  // namespace
 
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,
@@ -18,13 +40,7 @@ absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const Tra
     rank_model.store_state();
     return **newest;
   }
-  const CheckpointBlocks state = rank_model.host_state();
-  std::ranges::fill(state.state, 0.0F);
-  const auto params = state.params.first(rank_model.model().params().size());
-  const absl::Status status = begin_parameters(config, rank_model.plan().model.sharding.layout,
-                                               params, context.groups, context.out);
-  if (!status.ok()) return status;
-  rank_model.store_state();
+  if (const absl::Status status = begin(config, context, rank_model); !status.ok()) return status;
   rank_model.model().reset_scaling();
   return RestoredAt{};
 }

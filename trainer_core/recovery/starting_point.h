@@ -11,7 +11,7 @@
 namespace muster::trainer {
 
 // Sets parameters and optimizer state on all ranks to those of the newest checkpoint, or to the
-// initial ones. Errors are those of Checkpointing::restore() and begin_parameters().
+// initial ones. Errors are those of Checkpointing::restore() and load_parameters().
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,
                                             RestoreFrom from);

@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
+#include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
 #include "trainer_core/rank/group_peers.h"
 
@@ -76,6 +77,30 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_found(const TrainConfig& c
   return source;
 }
 
+// Elements of the tensor that a box has: rows of equal length, evenly apart.
+struct BoxRows {
+  int64_t first, pitch, count, length;
+};
+BoxRows rows_of(const ParamSpec& spec, const TensorBox& box) {
+  const CommonRuns runs(whole_box(spec), box);
+  const CommonRuns::Run first = runs.at(0);
+  const int64_t pitch = runs.count() > 1 ? runs.at(1).from - first.from : 0;
+  MUSTER_CHECK(runs.at(runs.count() - 1).from == first.from + (runs.count() - 1) * pitch)
+      << spec.name << " has more than two dimensions";
+  return {first.from, pitch, runs.count(), runs.length()};
+}
+
+void draw_box(Ops& ops, const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out) {
+  if (box.elements() == 0) return;
+  if (spec.init != InitKind::kNormal) {
+    ops.fill(Tensor::f32(out, {box.elements()}), spec.init == InitKind::kOnes ? 1.0F : 0.0F);
+    return;
+  }
+  const BoxRows rows = rows_of(spec, box);
+  ops.fill_normal(initial_values(spec, seed), rows.first, rows.pitch,
+                  Tensor::f32(out, {rows.count, rows.length}));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
@@ -92,17 +117,17 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
   return source;
 }
 
-absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layout,
-                              std::span<float> params, ProcessGroups& groups, std::ostream& out) {
-  if (config.load_parameters_path.empty()) {
-    for (const ShardPiece& piece : layout.pieces()) {
-      for (const TensorBox& box : layout.boxes(piece)) {
-        init_part(layout.table()[piece.param], config.init_weights_seed, box,
-                  params.data() + box.offset);
-      }
-    }
-    return absl::OkStatus();
+void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
+                     std::span<float> params) {
+  for (const ShardPiece& piece : layout.pieces()) {
+    const ParamSpec& spec = layout.table()[piece.param];
+    for (const TensorBox& box : layout.boxes(piece))
+      draw_box(ops, spec, config.init_weights_seed, box, params.data() + box.offset);
   }
+}
+
+absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
+                             std::span<float> params, ProcessGroups& groups, std::ostream& out) {
   GroupPeers peers = GroupPeers::of_all(groups, kCheckpointChannel, "load parameters");
   const bool leads = peers.rank() == 0;
   std::vector<std::string> notes;

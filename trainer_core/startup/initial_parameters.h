@@ -14,6 +14,7 @@
 #include "trainer_core/checkpoint/parameter_source.h"
 #include "trainer_core/comm/process_groups.h"
 #include "trainer_core/model/shard_layout.h"
+#include "trainer_core/ops/ops.h"
 
 namespace muster::trainer {
 
@@ -24,12 +25,18 @@ namespace muster::trainer {
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes, Verify verify = Verify::kChecksums);
 
-// Fills a rank's flat block of shards. Called by all ranks; each draws or reads only the shards
-// that it stores. Rank 0 resolves the path; the other ranks read that very checkpoint or fail,
-// whatever is saved or removed there meanwhile. Ranks verify what they read; if one fails, all fail
-// with the same error, which names it. Rank 0 writes the source of the parameters and its notes to
-// `out`.
-absl::Status begin_parameters(const TrainConfig& config, const ShardLayout& layout,
-                              std::span<float> params, ProcessGroups& groups, std::ostream& out);
+// Draws a rank's flat block of shards from init_weights_seed, in the memory of `ops`. Value i of a
+// tensor has the same bits on every mesh and every backend (base/normal_fill.h). Does not wait for
+// the device.
+void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
+                     std::span<float> params);
+
+// Reads a rank's flat block of shards, in host memory, from load_parameters_path. Called by all
+// ranks; each reads only the shards that it stores. Rank 0 resolves the path; the other ranks read
+// that very checkpoint or fail, whatever is saved or removed there meanwhile. Ranks verify what they
+// read; if one fails, all fail with the same error, which names it. Rank 0 writes the source of the
+// parameters and its notes to `out`.
+absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
+                             std::span<float> params, ProcessGroups& groups, std::ostream& out);
 
 }  // namespace muster::trainer

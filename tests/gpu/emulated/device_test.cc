@@ -224,6 +224,45 @@ TEST(Train, AllocatesNothingInAStep) {
   }
 }
 
+// A copy meets pieces that are pinned and pieces that are not, and crosses the bounds of none.
+TEST(ReservedMemory, IsCopiedHoweverMuchOfItIsPinned) {
+  constexpr size_t kPage = 4096, kBytes = 10 * kPage + 12;
+  const auto gpu = gpu_backend({.scratch_bytes = size_t{1} << 20}).value();
+  const DeviceMemory& memory = gpu->memory();
+  const auto device = memory.allocate(kBytes), host = memory.reserve_host(kBytes);
+  const std::span<char> numbers(static_cast<char*>(host.get()), kBytes);
+  const auto copy_both_ways = [&](char first) {
+    for (size_t i = 0; i < kBytes; ++i) numbers[i] = static_cast<char>(first + i % 101);
+    memory.upload(numbers.data(), device.get(), kBytes);
+    std::ranges::fill(numbers, char{0});
+    memory.download(device.get(), numbers.data(), kBytes);
+    for (size_t i = 0; i < kBytes; ++i)
+      ASSERT_EQ(numbers[i], static_cast<char>(first + i % 101)) << i;
+  };
+  copy_both_ways(1);
+  // Parts as the saver pins them: one behind the other, of any size.
+  size_t at = 0;
+  for (const size_t bytes : {2 * kPage, size_t{100}, 3 * kPage + 7, kPage}) {
+    memory.pin_host(numbers.data() + at, bytes);
+    at += bytes;
+    copy_both_ways(static_cast<char>(at % 7));
+  }
+  memory.pin_host(numbers.data() + at, kBytes - at);
+  copy_both_ways(3);
+}
+
+TEST(Staging, IsReservedOnlyWhereSomethingIsSavedOrLoaded) {
+  TrainConfig config = tiny_config(1);
+  config.hardware = Hardware::kGpu;
+  config.enable_checkpointing = false;
+  EXPECT_EQ(staging_of(config, 0), Staging::kNo);
+  config.load_parameters_path = "elsewhere";
+  EXPECT_EQ(staging_of(config, 0), Staging::kYes);
+  config.load_parameters_path.clear();
+  config.enable_checkpointing = true;
+  EXPECT_EQ(staging_of(config, 0), Staging::kYes);
+}
+
 // Products of own kernels alone take several times as long: somebody wonders about it.
 TEST(CudaOps, SaysOnceWhichLibraryIsMissingAndWhy) {
   const auto ops = cuda_ops({});

@@ -16,6 +16,7 @@
 #include "cuda_runtime.h"
 #include "device_memory.h"
 #include "graphs.h"
+#include "locked_memory.h"
 #include "nvtx3/nvToolsExt.h"
 #include "stream.h"
 
@@ -55,29 +56,12 @@ void wait_for_all() {
   for (const auto& stream : all_streams()) stream->run_until(stream->told());
 }
 
-// Page-locked memory, by its beginning.
-struct Locked {
-  std::mutex mutex;
-  std::map<const char*, size_t> all;
-};
-Locked& locked() {
-  static auto* const all = new Locked;
-  return *all;
-}
-// Whether all of it is page-locked.
-bool is_locked(const void* data, size_t bytes) {
-  const std::lock_guard lock(locked().mutex);
-  const auto behind = locked().all.upper_bound(static_cast<const char*>(data));
-  if (behind == locked().all.begin()) return false;
-  const auto& [begin, size] = *std::prev(behind);
-  return static_cast<const char*>(data) + bytes <= begin + size;
-}
 bool is_devices(const void* data, size_t bytes) {
   return memory().device_of(data, bytes).has_value();
 }
 // What a copy in a graph may read or write.
 bool is_known(const void* data, size_t bytes) {
-  return is_devices(data, bytes) || is_locked(data, bytes);
+  return is_devices(data, bytes) || locked().hold(data, bytes);
 }
 // Whether the copy's ends lie where it says.
 bool is_copy(cudaMemcpyKind kind, const void* to, const void* from, size_t bytes) {
@@ -359,6 +343,8 @@ cudaError_t cudaMemset(void* data, int value, size_t bytes) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   if (!emulated::is_copy(kind, to, from, bytes)) return cudaErrorInvalidValue;
+  if (emulated::registered().cross(to, bytes) || emulated::registered().cross(from, bytes))
+    return cudaErrorInvalidValue;
   if (kind == cudaMemcpyDeviceToHost) emulated::listener().hear("download");
   emulated::Work work{[=] {
     const emulated::DeviceMemory::Open open(emulated::memory());
@@ -379,15 +365,16 @@ cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
   ++allocated;
   *data = std::malloc(bytes);
   if (*data == nullptr) return cudaErrorInvalidConfiguration;
-  const std::lock_guard lock(emulated::locked().mutex);
-  emulated::locked().all[static_cast<const char*>(*data)] = bytes;
-  return cudaSuccess;
+  return emulated::locked().add(*data, bytes) ? cudaSuccess : cudaErrorInvalidValue;
+}
+cudaError_t cudaHostRegister(void* data, size_t bytes, unsigned) {
+  return emulated::registered().add(data, bytes) ? cudaSuccess : cudaErrorInvalidValue;
+}
+cudaError_t cudaHostUnregister(void* data) {
+  return emulated::registered().remove(data) ? cudaSuccess : cudaErrorInvalidValue;
 }
 cudaError_t cudaFreeHost(void* data) {
   if (const cudaError_t error = emulated::outside_of_captures()) return error;
-  {
-    const std::lock_guard lock(emulated::locked().mutex);
-    emulated::locked().all.erase(static_cast<const char*>(data));
-  }
+  (void)emulated::locked().remove(data);
   return std::free(data), cudaSuccess;
 }

@@ -41,6 +41,19 @@ class CpuOps : public cpu::CpuLossOps {
       cpu::fill_range(x.dtype, end - begin, value, at(x, begin));
     });
   }
+  void fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                   const Tensor& x) override {
+    const int64_t width = x.dim(1);
+    elementwise(x, [&](int64_t begin, int64_t end) {
+      while (begin < end) {
+        const int64_t row = begin / width, column = begin % width;
+        const int64_t count = std::min(end - begin, width - column);
+        trainer::fill_normal(values, first + row * pitch + column,
+                             {x.f32() + begin, static_cast<size_t>(count)});
+        begin += count;
+      }
+    });
+  }
   void copy(const Tensor& from, const Tensor& to) override {
     check_size(to, from.elements(), "copy's target");
     if (from.dtype == DType::kF32 && to.dtype == DType::kBf16) return round(from, to);

@@ -12,6 +12,7 @@
 #include "trainer_core/ops/backend.h"
 #include "trainer_core/ops/cuda/cuda.h"
 #include "trainer_core/ops/cuda/cuda_check.h"
+#include "trainer_core/ops/cuda/pinned_host.h"
 #include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
 
@@ -77,12 +78,28 @@ class GpuMemory final : public DeviceMemory {
     auto memory = std::make_shared<cuda::HostMemory>(bytes);
     return {memory, memory->data()};
   }
+  std::shared_ptr<void> reserve_host(size_t bytes) const override {
+    auto memory = host_memory().allocate(bytes);
+    void* const begin = memory.get();
+    return {begin, [memory = std::move(memory), pinned = pinned_, bytes](void* address) mutable {
+              pinned->unpin(address, bytes);
+              memory.reset();
+            }};
+  }
+  void pin_host(void* begin, size_t bytes) const override {
+    select();
+    pinned_->pin(begin, bytes);
+  }
   bool holds(const void* address) const override { return allocations_->hold(address); }
   void download(const void* from, void* to, size_t bytes) const override {
-    copy(from, to, bytes, cudaMemcpyDeviceToHost);
+    pinned_->for_parts(to, bytes, [&](size_t offset, size_t part) {
+      copy(at(from, offset), static_cast<char*>(to) + offset, part, cudaMemcpyDeviceToHost);
+    });
   }
   void upload(const void* from, void* to, size_t bytes) const override {
-    copy(from, to, bytes, cudaMemcpyHostToDevice);
+    pinned_->for_parts(from, bytes, [&](size_t offset, size_t part) {
+      copy(at(from, offset), static_cast<char*>(to) + offset, part, cudaMemcpyHostToDevice);
+    });
   }
 
   std::unique_ptr<DeviceQueue> open_queue() const override {
@@ -114,6 +131,9 @@ class GpuMemory final : public DeviceMemory {
               memory.reset();
             }};
   }
+  static const void* at(const void* from, size_t offset) {
+    return static_cast<const char*>(from) + offset;
+  }
   void copy(const void* from, void* to, size_t bytes, cudaMemcpyKind kind) const {
     if (bytes == 0) return;
     select();
@@ -123,6 +143,7 @@ class GpuMemory final : public DeviceMemory {
 
   const int device_;
   const std::shared_ptr<Allocations> allocations_ = std::make_shared<Allocations>();
+  const std::shared_ptr<cuda::PinnedHost> pinned_ = std::make_shared<cuda::PinnedHost>();
 };
 
 class GpuBackend final : public Backend {

@@ -98,6 +98,17 @@ void CudaOps::synchronize() {
 void CudaOps::fill(const Tensor& x, float value) {
   cuda::fill(stream_, x.dtype, x.elements(), value, x.numbers());
 }
+void CudaOps::fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                          const Tensor& x) {
+  cuda::fill_normal(stream_, {.key = values.key,
+                              .stream = values.stream,
+                              .factor = static_cast<float>(values.std),
+                              .first = first,
+                              .pitch = pitch,
+                              .rows = x.dim(0),
+                              .width = x.dim(1),
+                              .x = x.f32()});
+}
 void CudaOps::copy(const Tensor& from, const Tensor& to) {
   check_size(to, from.elements(), "copy's target");
   if (from.dtype == DType::kF32 && to.dtype == DType::kBf16)

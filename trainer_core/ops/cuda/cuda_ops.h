@@ -47,6 +47,8 @@ class CudaOps final : public Ops {
   std::vector<std::string> take_notes() override { return notes_.take(); }
 
   void fill(const Tensor& x, float value) override;
+  void fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                   const Tensor& x) override;
   void copy(const Tensor& from, const Tensor& to) override;
   void add(const Tensor& x, const Tensor& delta, const Tensor& sum) override;
   void scale(double factor, const Tensor& x) override;

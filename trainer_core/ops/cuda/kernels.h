@@ -35,6 +35,17 @@ struct Columns {
 };
 void copy_columns(cudaStream_t, const Columns&);
 
+// normal_fill.cu
+// Rows of values of a Philox stream (base/normal_fill.h).
+struct NormalFill {
+  uint64_t key, stream;
+  float factor;  // NormalStream::std
+  int64_t first, pitch;
+  int64_t rows, width;
+  float* x;  // (rows, width)
+};
+void fill_normal(cudaStream_t, const NormalFill&);
+
 // reduction.cu
 // A reduction leaves this many sums, in fp64.
 constexpr int64_t kReductionBlocks = 256;

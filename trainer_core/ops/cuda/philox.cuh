@@ -11,12 +11,11 @@ namespace muster::trainer::cuda {
 // Positions of one place in the model: as ops/cpu/philox.inc has it.
 constexpr int kPlaceShift = 46;
 
-// The word of element `element` of a sample: four neighbours share a position of the stream.
-__device__ inline uint32_t random_word(uint64_t key, uint64_t place, uint64_t sample,
-                                       int64_t element) {
-  const uint64_t index = (place << kPlaceShift) + static_cast<uint64_t>(element / 4);
+// The four words at position `index` of a stream: Philox::operator().
+__device__ inline void random_words(uint64_t key, uint64_t index, uint64_t stream,
+                                    uint32_t (&words)[4]) {
   uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
-  uint32_t c2 = static_cast<uint32_t>(sample), c3 = static_cast<uint32_t>(sample >> 32);
+  uint32_t c2 = static_cast<uint32_t>(stream), c3 = static_cast<uint32_t>(stream >> 32);
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < Philox::kRounds; ++round) {
     const uint64_t p0 = uint64_t{Philox::kM0} * c0, p1 = uint64_t{Philox::kM1} * c2;
@@ -27,16 +26,19 @@ __device__ inline uint32_t random_word(uint64_t key, uint64_t place, uint64_t sa
     k0 += Philox::kW0;
     k1 += Philox::kW1;
   }
-  switch (element % 4) {
-    case 0:
-      return c0;
-    case 1:
-      return c1;
-    case 2:
-      return c2;
-    default:
-      return c3;
-  }
+  words[0] = c0;
+  words[1] = c1;
+  words[2] = c2;
+  words[3] = c3;
+}
+
+// The word of element `element` of a sample: four neighbours share a position of the stream.
+__device__ inline uint32_t random_word(uint64_t key, uint64_t place, uint64_t sample,
+                                       int64_t element) {
+  uint32_t words[4];
+  random_words(key, (place << kPlaceShift) + static_cast<uint64_t>(element / 4), sample, words);
+  const auto word = element % 4;
+  return word == 0 ? words[0] : word == 1 ? words[1] : word == 2 ? words[2] : words[3];
 }
 
 }  // namespace muster::trainer::cuda

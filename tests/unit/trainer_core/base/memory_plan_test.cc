@@ -73,6 +73,55 @@ TEST(Arena, OfADevice) {
   EXPECT_EQ(arena.f32(d)[0], 0.0F);
 }
 
+// A device's memory that counts what is allocated of the host's at once.
+class CountingMemory final : public DeviceMemory {
+ public:
+  mutable size_t allocated_host = 0;
+  mutable size_t reserved_host = 0;
+
+  bool is_host() const override { return device_.is_host(); }
+  std::shared_ptr<void> allocate(size_t bytes) const override { return device_.allocate(bytes); }
+  std::shared_ptr<void> allocate_host(size_t bytes) const override {
+    allocated_host += bytes;
+    return device_.allocate_host(bytes);
+  }
+  std::shared_ptr<void> reserve_host(size_t bytes) const override {
+    reserved_host += bytes;
+    return device_.reserve_host(bytes);
+  }
+  bool holds(const void* address) const override { return device_.holds(address); }
+  void download(const void* from, void* to, size_t bytes) const override {
+    device_.download(from, to, bytes);
+  }
+  void upload(const void* from, void* to, size_t bytes) const override {
+    device_.upload(from, to, bytes);
+  }
+
+ private:
+  LockedMemory device_;
+};
+
+TEST(Arena, ReservesWhatADeviceDoesNotComputeWith) {
+  MemoryPlan plan;
+  const BufferId a = plan.add("a", MemoryCategory::kWorkspace, 64);
+  plan.begin_host();
+  const BufferId b = plan.add("b", MemoryCategory::kOffloaded, 128);
+  plan.begin_reserved();
+  const BufferId c = plan.add("c", MemoryCategory::kCheckpoint, 192);
+  const BufferId d = plan.add("d", MemoryCategory::kCheckpoint, 64);
+  const CountingMemory device;
+  const Arena arena(plan, device);
+  EXPECT_EQ(device.allocated_host, 128U);
+  EXPECT_EQ(device.reserved_host, 256U);
+  EXPECT_TRUE(device.holds(arena.buffer(a)));
+  EXPECT_EQ(arena.f32(b)[0], 0.0F);
+  EXPECT_EQ(arena.f32(c)[0], 0.0F);
+  EXPECT_EQ(arena.f32(d) - arena.f32(c), 48);
+  // In the host's own memory all of it is one allocation.
+  const Arena whole(plan);
+  EXPECT_EQ(whole.f32(d) - whole.f32(a), 96);
+}
+
 TEST(Arena, OfAnEmptyPlan) { EXPECT_EQ(Arena(MemoryPlan()).bytes(), 0U); }
 
 TEST(ArenaDeathTest, UnknownBuffer) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/philox.h"
 #include "tests/unit/trainer_core/golden_file.h"
 #include "tests/unit/trainer_core/ops/ops_fixture.h"
 
@@ -156,6 +157,40 @@ TEST(StochasticRounding, IsRightOnAverage) {
   }
   EXPECT_EQ(rounded(NumberGrid::kInt8, {2, -7, 0}, 1, RoundingNoise{.key = 9}),
             (std::vector<float>{2, -7, 0}));
+}
+
+// x / scale is rounded before noise is added to it: an FMA of both would make another integer of these numbers.
+TEST(StochasticRounding, RoundsTheQuotientFirst) {
+  constexpr uint64_t kKey = 9;
+  constexpr uint32_t kPlace = 3;
+  constexpr float kScale = 3;
+  const volatile float inverse = 1 / kScale;
+  const Philox philox{.key = kKey, .stream = 0};
+  std::vector<float> from, to;
+  for (uint64_t element = 0; from.size() < 4096; ++element) {
+    const uint32_t word = philox((uint64_t{kPlace} << 46) + element / 4)[element % 4];
+    const float noise = uniform_from_bits(word) - 0.5F;
+    const float middle = static_cast<float>(element % 120) + 0.5F;
+    float x = (middle - noise) * kScale;
+    float expected = 0;
+    for (int step = 0; step < 16; ++step) {
+      const volatile float quotient = x * inverse;
+      expected = std::rint(quotient + noise);
+      if (expected != std::rint(std::fma(x, inverse, noise))) break;
+      x = std::nextafter(x, kInfinity);
+    }
+    from.push_back(x);
+    to.push_back(expected);
+  }
+  int told_apart = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    const uint32_t word = philox((uint64_t{kPlace} << 46) + i / 4)[i % 4];
+    told_apart += std::rint(std::fma(from[i], inverse, uniform_from_bits(word) - 0.5F)) != to[i];
+  }
+  EXPECT_GT(told_apart, 100);
+  const auto draws =
+      rounded(NumberGrid::kInt8, from, kScale, RoundingNoise{.key = kKey, .place = kPlace});
+  for (size_t i = 0; i < draws.size(); ++i) ASSERT_EQ(draws[i], to[i]) << i << ": " << from[i];
 }
 
 // However sequences are spread over batches and threads.

@@ -65,8 +65,7 @@ TEST(Agreement, TheFirstParameterIsNamed) {
     on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) {
       RankModel rank_model(config, 1, Staging::kNo, groups);
       const ShardLayout& layout = rank_model.plan().model.sharding.layout;
-      std::ostringstream out;
-      ASSERT_TRUE(begin_parameters(config, layout, rank_model.model().params(), groups, out).ok());
+      draw_parameters(rank_model.ops(), config, layout, rank_model.model().params());
       if (disturbed && groups.rank() == 3) {
         const ShardPiece& piece = layout.pieces()[layout.pieces().size() / 2];
         rank_model.model().params()[static_cast<size_t>(piece.offset)] += 1;

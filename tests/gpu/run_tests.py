@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""Runs GoogleTest programs on a GPU, several tests side by side, and keeps every result as soon as there is one.
+
+An error of a device ends the process that has it. So tests run in chunks, each chunk in a process of its own: when a process ends within a test, that
+test has failed and the rest of its chunk goes back into the queue. Whenever this script ends, the results so far are in FILE, one JSON object a line:
+
+  {"program": …, "test": "Suite.Name", "outcome": "passed" | "failed" | "skipped", "seconds": …, "measured": {…}, "message": …}
+  {"program": …, "properties": {"device": …, "cuBLASLt": …, …}}        what a program reports of itself
+
+Exit status: 0, or 77 where the programs find no GPU."""
+import argparse
+import collections
+import fnmatch
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+OF_GTEST = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "failures", "skipped", "value_param", "type_param"}
+NO_GPU = 77
+# Tests that measure the device's free memory, which no other test may take meanwhile.
+ALONE = ("MemoryOfATraining.",)
+# A process takes half a second to begin; a chunk that dies repeats what is left of it.
+CHUNK_TESTS_MAX = 16
+GRACE_SECONDS = 5
+
+
+def listed(program):
+    """Names of the program's tests: its own list, without what parameters look like."""
+    said = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
+    if said.returncode == NO_GPU:
+        sys.exit(NO_GPU)
+    names, suite = [], ""
+    for line in said.stdout.splitlines():
+        word = line.split("#")[0].rstrip()
+        if re.match(r"^\S+\.$", word):
+            suite = word
+        elif line.startswith("  ") and word:
+            names.append(suite + word.strip())
+    return names
+
+
+class Results:
+    """Appends to FILE at once. Thread-safe."""
+
+    def __init__(self, path):
+        self.file = open(path, "a", encoding="utf-8")
+        self.lock = threading.Lock()
+        self.failed = []
+        self.done = set()
+
+    def write(self, row):
+        with self.lock:
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
+            if row.get("test"):
+                self.done.add((row["program"], row["test"]))
+            if row.get("outcome") == "failed":
+                self.failed.append(row)
+                print(f"FAILED {row['program']} {row['test']}: {row.get('message', '')[:400]}", flush=True)
+
+
+class Chunks:
+    """A queue of chunks of one program's tests."""
+
+    def __init__(self, tests, workers):
+        size = max(1, min(CHUNK_TESTS_MAX, len(tests) // (2 * workers) or 1))
+        self.waiting = collections.deque(tests[i:i + size] for i in range(0, len(tests), size))
+        self.lock = threading.Lock()
+
+    def take(self):
+        with self.lock:
+            return self.waiting.popleft() if self.waiting else None
+
+    def put_back(self, tests):
+        with self.lock:
+            if tests:
+                self.waiting.appendleft(tests)
+
+
+def outcome(test):
+    if "failures" in test:
+        return "failed"
+    return "skipped" if test["result"] in ("SKIPPED", "SUPPRESSED") or test["status"] == "NOTRUN" else "passed"
+
+
+def of_report(path):
+    """(results by test, the program's properties) of a report that a process has finished; nothing where it has not."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        os.remove(path)
+    except (OSError, ValueError):
+        return {}, {}
+    tests = {}
+    for suite in report["testsuites"]:
+        for test in suite["testsuite"]:
+            row = {"outcome": outcome(test), "seconds": float(str(test.get("time", "0")).rstrip("s") or 0)}
+            measured = {key: value for key, value in test.items() if key not in OF_GTEST}
+            if measured:
+                row["measured"] = measured
+            if "failures" in test:
+                row["message"] = test["failures"][0].get("failure", "")
+            tests[f"{suite['name']}.{test['name']}"] = row
+    properties = {key: report[key] for key in ("device", "cuBLASLt", "cuDNN", "NCCL", "notes") if key in report}
+    return tests, properties
+
+
+def of_log(text):
+    """(results by test, the test that had begun and not ended) of what a process printed."""
+    ends = {"       OK": "passed", "  FAILED ": "failed", "  SKIPPED": "skipped"}
+    tests, begun = {}, None
+    for what, name in re.findall(r"^\[( RUN     |       OK|  FAILED |  SKIPPED) \] ([^\s,]+)", text, re.MULTILINE):
+        if what == " RUN     ":
+            begun = name
+        elif name == begun:
+            tests[name] = {"outcome": ends[what]}
+            begun = None
+    return tests, begun
+
+
+class Runner:
+    def __init__(self, options, results):
+        self.options = options
+        self.results = results
+        self.until = time.monotonic() + options.seconds
+
+    def left(self):
+        return self.until - time.monotonic()
+
+    def run_program(self, path, tests):
+        alone = [test for test in tests if test.startswith(ALONE)]
+        self.run_side_by_side(path, alone, 1)
+        self.run_side_by_side(path, [test for test in tests if test not in alone], self.options.jobs)
+
+    def run_side_by_side(self, path, tests, jobs):
+        name = os.path.basename(path)
+        workers = max(1, min(jobs, len(tests)))
+        chunks = Chunks(tests, workers)
+        threads = [threading.Thread(target=self.work, args=(path, name, chunks, number)) for number in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def work(self, path, name, chunks, number):
+        while self.left() > 1:
+            tests = chunks.take()
+            if tests is None:
+                return
+            chunks.put_back(self.run_chunk(path, name, tests, number))
+
+    def run_chunk(self, path, name, tests, number):
+        """Runs the tests in a process; returns those that have no result because it ended before."""
+        stem = os.path.join(self.options.out, f"{name}.{number}")
+        flags = stem + ".flags"
+        with open(flags, "w", encoding="utf-8") as file:
+            file.write("--gtest_filter=" + ":".join(tests) + "\n")
+        said, status, late = self.started([path, f"--gtest_output=json:{stem}.json", f"--gtest_flagfile={flags}"])
+        os.remove(flags)
+        finished, properties = of_report(stem + ".json")
+        logged, begun = of_log(said)
+        rows = finished or logged
+        for test, row in rows.items():
+            self.results.write({"program": name, "test": test, **row})
+        if properties:
+            self.results.write({"program": name, "properties": properties})
+        interesting = [line for line in said.splitlines() if not re.match(r"^\[( RUN  |       OK |  SKIPPED |---|===)", line)]
+        with open(os.path.join(self.options.out, name + ".log"), "a", encoding="utf-8") as log:
+            log.write("\n".join(interesting[-200:]) + "\n")
+        rest = [test for test in tests if test not in rows]
+        if finished and status != 0 and not any(row["outcome"] == "failed" for row in finished.values()):
+            self.results.write({"program": name, "test": "at the end of " + tests[-1], "outcome": "failed",
+                                "message": f"the process ended with status {status} after its tests"})
+        if finished:
+            return []
+        # A process that died in a test, or that says of no test that it ran, must not be begun for ever.
+        blamed = begun or (rest[0] if rest else None)
+        if blamed is not None:
+            why = "was not over when the time was" if late else f"ended the process with status {status}"
+            tail = " | ".join(said.strip().splitlines()[-3:])
+            self.results.write({"program": name, "test": blamed, "outcome": "failed", "message": f"{why}: {tail[-600:]}"})
+        return [test for test in rest if test != blamed]
+
+    def started(self, command):
+        """(output, status, whether it was ended because of the time)"""
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+        late = False
+        try:
+            said, _ = process.communicate(timeout=max(1.0, min(self.left(), self.options.test_seconds)))
+        except subprocess.TimeoutExpired:
+            late = True
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                said, _ = process.communicate(timeout=GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                said, _ = process.communicate()
+        status = process.returncode
+        return said, 128 - status if status < 0 else status, late
+
+
+def first_of(path):
+    """Patterns of tests to be run before all others, by program: lines `PROGRAM PATTERN`."""
+    first = collections.defaultdict(list)
+    if path and os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                words = line.split("#")[0].split()
+                if len(words) == 2:
+                    first[words[0]].append(words[1])
+    return first
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", nargs="+")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--test-seconds", type=float, default=90, help="that a chunk of tests may take")
+    parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)))
+    parser.add_argument("--first", help="a file of tests that run before all others")
+    options = parser.parse_args()
+    results = Results(os.path.join(options.out, "tests.jsonl"))
+    runner = Runner(options, results)
+    first = first_of(options.first)
+    all_tests = {path: listed(path) for path in options.programs}
+    for early in (True, False):
+        for path, names in all_tests.items():
+            name = os.path.basename(path)
+            tests = [test for test in names if any(fnmatch.fnmatchcase(test, pattern) for pattern in first[name]) == early]
+            if tests:
+                runner.run_program(path, tests)
+    for path, names in all_tests.items():
+        name = os.path.basename(path)
+        missing = [test for test in names if (name, test) not in results.done]
+        for test in missing:
+            results.write({"program": name, "test": test, "outcome": "failed", "message": "not run: the time was over"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+// Normal values of a Philox stream: initial parameters. Compiled without contraction into FMAs (CMakeLists.txt),
+// so that every operation of common/normal.h is rounded once and the bits are the CPU's.
+#include "common/normal.h"
+#include "trainer_core/ops/cuda/device.cuh"
+#include "trainer_core/ops/cuda/kernels.h"
+#include "trainer_core/ops/cuda/philox.cuh"
+
+namespace muster::trainer::cuda {
+namespace {
+
+// A stream's position has the words of so many values.
+constexpr int64_t kWords = 4;
+
+// A thread takes one position of the stream at a time, of those that a row of x meets: up to four neighbours of x.
+__global__ void fill_normal_kernel(NormalFill args) {
+  const int64_t positions = args.width / kWords + 2;
+  for (int64_t i = global_index(); i < args.rows * positions; i += global_count()) {
+    const int64_t row = i / positions, from = args.first + row * args.pitch;
+    const int64_t value = (from / kWords + i % positions) * kWords;
+    uint32_t words[kWords];
+    random_words(args.key, static_cast<uint64_t>(value / kWords), args.stream, words);
+    float* const x = args.x + row * args.width;
+#pragma unroll
+    for (int64_t j = 0; j < kWords; ++j) {
+      const int64_t column = value + j - from;
+      if (column >= 0 && column < args.width) x[column] = args.factor * normal_from_bits(words[j]);
+    }
+  }
+}
+
+}  // namespace
+
+void fill_normal(cudaStream_t stream, const NormalFill& args) {
+  launch(stream, blocks_for(args.rows * (args.width / kWords + 2)), kThreads, fill_normal_kernel,
+         args);
+}
+
+}  // namespace muster::trainer::cuda

@@ -1,0 +1,78 @@
+// Host memory that is page-locked piece by piece, beside copies of it. One call for all of 77 GB would block for a
+// minute, before anything needs it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+
+#include "trainer_core/ops/cuda/cuda_check.h"
+
+namespace muster::trainer::cuda {
+
+// Thread-safe. The calling thread has selected the device.
+class PinnedHost {
+ public:
+  // Pins the pages that begin within [begin, begin + bytes): calls for consecutive parts of a page-aligned block pin
+  // each page once. A piece that the driver refuses stays pageable.
+  void pin(void* begin, size_t bytes) {
+    const uintptr_t first = next_page(begin);
+    const uintptr_t end = next_page(static_cast<std::byte*>(begin) + bytes);
+    if (first == end) return;
+    const std::unique_lock lock(mutex_);
+    if (cudaHostRegister(reinterpret_cast<void*>(first), end - first, cudaHostRegisterDefault) ==
+        cudaSuccess) {
+      pieces_[first] = end;
+    } else {
+      (void)cudaGetLastError();
+    }
+  }
+  // Unpins the pieces of a block that is about to be released.
+  void unpin(void* begin, size_t bytes) {
+    const std::unique_lock lock(mutex_);
+    const auto first = reinterpret_cast<uintptr_t>(begin);
+    auto piece = pieces_.lower_bound(first);
+    while (piece != pieces_.end() && piece->first < first + bytes) {
+      MUSTER_CUDA_CHECK(cudaHostUnregister(reinterpret_cast<void*>(piece->first)));
+      piece = pieces_.erase(piece);
+    }
+  }
+
+  // Calls body(offset, bytes) for consecutive parts of [host, host + bytes), each pinned as a whole or not at all: a copy
+  // across the end of a pinned piece is an error. No piece is pinned meanwhile.
+  template <class Body>
+  void for_parts(const void* host, size_t bytes, const Body& body) const {
+    const std::shared_lock lock(mutex_);
+    const auto begin = reinterpret_cast<uintptr_t>(host);
+    for (size_t offset = 0; offset < bytes;) {
+      const size_t part = std::min(bytes - offset, next_bound(begin + offset) - (begin + offset));
+      body(offset, part);
+      offset += part;
+    }
+  }
+
+ private:
+  static constexpr uintptr_t kPage = 4096;
+
+  static uintptr_t next_page(const void* address) {
+    return (reinterpret_cast<uintptr_t>(address) + kPage - 1) / kPage * kPage;
+  }
+  // The first begin or end of a piece behind `address`.
+  uintptr_t next_bound(uintptr_t address) const {
+    const auto next = pieces_.upper_bound(address);
+    if (next != pieces_.begin() && std::prev(next)->second > address)
+      return std::prev(next)->second;
+    return next == pieces_.end() ? UINTPTR_MAX : next->first;
+  }
+
+  mutable std::shared_mutex mutex_;
+  std::map<uintptr_t, uintptr_t> pieces_;  // ends by begins
+};
+
+}  // namespace muster::trainer::cuda
