@@ -40,7 +40,7 @@ struct RowPacks {
 };
 
 template <class T, bool kLayer>
-__global__ void norm_packs_kernel(NormForward args) {
+__global__ void __launch_bounds__(kThreadsMax) norm_packs_kernel(NormForward args) {
   const int64_t row = blockIdx.x, first = row * args.width;
   constexpr int kCount = RowPacks<T>::kCount;
   const RowPacks<T> packs{args.width};
@@ -102,7 +102,7 @@ __global__ void norm_packs_kernel(NormForward args) {
 // As the kernels below, with n = (x - mean) rstd, g = dy (gain + offset):
 // dx += rstd (g - mean(g) - n mean(g n)), without mean(g) in RMSNorm.
 template <class T, bool kLayer>
-__global__ void norm_backward_packs_kernel(NormBackward args) {
+__global__ void __launch_bounds__(kThreadsMax) norm_backward_packs_kernel(NormBackward args) {
   const int64_t row = blockIdx.x, first = row * args.width;
   constexpr int kCount = RowPacks<T>::kCount;
   const RowPacks<T> packs{args.width};
