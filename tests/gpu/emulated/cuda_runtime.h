@@ -33,10 +33,10 @@ struct dim3 {
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 // Kernels read and write other types' memory through them.
-struct alignas(8) __attribute__((__may_alias__)) uint2 {
+struct [[gnu::may_alias]] alignas(8) uint2 {
   unsigned x, y;
 };
-struct alignas(16) __attribute__((__may_alias__)) uint4 {
+struct [[gnu::may_alias]] alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
