@@ -206,6 +206,9 @@ inline std::vector<RowCase> row_cases(bool with_empty = true) {
     cases.push_back({dtype, 70, 64, false});
     cases.push_back({dtype, 5, 1001, true});
     cases.push_back({dtype, 129, 40, true});
+    // Whole 16-byte packs: of rows that take several warps, and of rows beyond a block's registers.
+    cases.push_back({dtype, 67, 1048, false});
+    cases.push_back({dtype, 2, 16'392, false});
     if (large_shapes()) cases.push_back({dtype, 2048, 4096, false});
   }
   return cases;

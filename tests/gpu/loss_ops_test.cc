@@ -17,6 +17,7 @@ std::vector<LossCase> loss_cases() {
     cases.push_back({1, 1, shape});
     cases.push_back({3, 33, shape});
     cases.push_back({7, 1000, shape});
+    cases.push_back({2, 9001, shape});
     if (large_shapes()) cases.push_back({128, 128'256, shape});
   }
   return cases;

@@ -57,12 +57,20 @@ TEST_P(TokenOps, Positions) {
   }
 }
 
-TEST(Rope, OfBothKinds) {
+// Head dimensions of single pairs and of whole 16-byte packs, each with more heads than a thread
+// rotates.
+class Rope : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(HeadDims, Rope, testing::Values(10, 32, 64));
+
+TEST_P(Rope, OfBothKinds) {
+  const int64_t head_dim = GetParam(), half = head_dim / 2;
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     for (const bool documents : {false, true}) {
-      AttentionShape shape{.batch = 2, .seq_len = 13, .heads = 3, .kv_heads = 1, .head_dim = 10};
+      AttentionShape shape{
+          .batch = 2, .seq_len = 13, .heads = 5, .kv_heads = 1, .head_dim = head_dim};
       shape.positions = Positions({4, 6}, {30, 7});
-      Both cos = Both::random(DType::kF32, {40, 5}, 1), sin = Both::random(DType::kF32, {40, 5}, 2);
+      Both cos = Both::random(DType::kF32, {40, half}, 1);
+      Both sin = Both::random(DType::kF32, {40, half}, 2);
       Both starts(DType::kI32, {2, 13});
       std::vector<int32_t> begins;
       for (int64_t row = 0; row < 26; ++row)

@@ -32,7 +32,11 @@ struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
-struct alignas(16) uint4 {
+// Kernels read and write other types' memory through them.
+struct [[gnu::may_alias]] alignas(8) uint2 {
+  unsigned x, y;
+};
+struct [[gnu::may_alias]] alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -74,6 +78,7 @@ inline float __uint_as_float(unsigned word) {
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdividef(float a, float b) { return a / b; }
 inline unsigned atomicMax(unsigned* at, unsigned value) {
   const unsigned before = *at;
   if (value > before) *at = value;

@@ -1,8 +1,9 @@
-// Rows of the embedding tables by token id and by position.
+// Gathers rows of the embedding tables by token id and by position, and adds their gradients.
 //
-// Gradients: rows of one id are added in the order of rows, as on the processor, and without atomic additions. The block of the first row
-// with an id looks for the others from there on; blocks of later ones find that they are not the first, mostly soon, and end. That reads
-// ids R times in the worst case, out of a cache.
+// Gradients: the rows of one id are added in the order of rows, as on the processor, without atomic
+// additions. The block of the first row with an id searches for the others from there on; blocks of
+// later rows find that they are not the first, mostly soon, and end. That reads ids R times in the
+// worst case, from a cache.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 
@@ -22,7 +23,7 @@ __global__ void gather_kernel(Embedding args) {
   }
 }
 
-// Which row of the table a row's gradient is for; -1: of none here.
+// Returns the row of the table that a row's gradient is for; -1 for none here.
 struct TokenOf {
   int64_t first, ids, limit;
   const int32_t* tokens;
@@ -47,34 +48,45 @@ struct PositionOf {
   }
 };
 
+// Rows that a thread compares at a time: the loads are in flight together, and barriers are few.
+constexpr int kCompared = 4;
+constexpr int kChunk = kCompared * kThreads;
+
 // table[id(row)] += scale x[row]: a block has a row, whose id is its own if no earlier row has it.
 template <class T, class IdOf>
 __global__ void scatter_kernel(int64_t rows, int64_t width, float scale, IdOf id_of, const T* x,
                                float* table) {
-  __shared__ unsigned found[kThreads / kWarp];
+  // Word w has a bit for each of rows [chunk + 32 w, chunk + 32 (w + 1)) that has the id.
+  __shared__ unsigned found[kChunk / kWarp];
   const int64_t own = blockIdx.x, id = id_of(own);
   if (id < 0) return;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  // Rows [chunk, chunk + threads) with the id: a bit each in `found`.
-  const auto look = [&](int64_t chunk, int64_t begin, int64_t end) {
-    const int64_t row = chunk + threadIdx.x;
-    const bool same = row >= begin && row < end && id_of(row) == id;
-    const unsigned bits = __ballot_sync(kAllLanes, same);
-    __syncthreads();  // whoever still reads the last chunk's
-    if (lane == 0) found[warp] = bits;
+  const auto find = [&](int64_t chunk, int64_t begin, int64_t end) {
+    unsigned bits[kCompared];
+#pragma unroll
+    for (int i = 0; i < kCompared; ++i) {
+      const int64_t row = chunk + i * kThreads + threadIdx.x;
+      bits[i] = __ballot_sync(kAllLanes, row >= begin && row < end && id_of(row) == id);
+    }
+    // Other threads may still read the words of the last chunk.
+    __syncthreads();
+    if (lane == 0)
+      for (int i = 0; i < kCompared; ++i) found[i * (kThreads / kWarp) + warp] = bits[i];
     __syncthreads();
   };
-  for (int64_t chunk = 0; chunk < own; chunk += kThreads) {
-    look(chunk, 0, own);
+  for (int64_t chunk = 0; chunk < own; chunk += kChunk) {
+    find(chunk, 0, own);
     unsigned any = 0;
-    for (int i = 0; i < kThreads / kWarp; ++i) any |= found[i];
-    if (any != 0) return;  // the same in all threads
+#pragma unroll
+    for (int i = 0; i < kChunk / kWarp; ++i) any |= found[i];
+    // All threads see the same words.
+    if (any != 0) return;
   }
   float* const to = table + id * width;
-  for (int64_t chunk = own / kThreads * kThreads; chunk < rows; chunk += kThreads) {
-    look(chunk, own, rows);
-    for (int i = 0; i < kThreads / kWarp; ++i) {
+  for (int64_t chunk = own / kChunk * kChunk; chunk < rows; chunk += kChunk) {
+    find(chunk, own, rows);
+    for (int i = 0; i < kChunk / kWarp; ++i) {
       for (unsigned bits = found[i]; bits != 0; bits &= bits - 1) {
         const T* from = x + (chunk + i * kWarp + __ffs(static_cast<int>(bits)) - 1) * width;
         for (int64_t column = threadIdx.x; column < width; column += kThreads)

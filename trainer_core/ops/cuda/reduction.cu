@@ -25,13 +25,27 @@ __global__ void reduce_kernel(int64_t n, const T* x, double* partial) {
   if (threadIdx.x == 0) partial[block] = total;
 }
 
+// Groups of a block of the kernel below: a warp has a group of rows, a lane a column.
+constexpr int kGroups = 8;
+
+// Group g adds rows g, g + kGroups, …; the first group adds the groups' sums in their order.
 __global__ void add_blocks_kernel(const float* from, int64_t blocks, int64_t stride, int64_t width,
                                   bool accumulate, float* to) {
-  for (int64_t i = global_index(); i < width; i += global_count()) {
-    float total = 0;
-    for (int64_t block = 0; block < blocks; ++block) total += from[block * stride + i];
-    to[i] = accumulate ? to[i] + total : total;
+  __shared__ float parts[kGroups][kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int group = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + lane;
+  float total = 0;
+  if (column < width) {
+#pragma unroll 8
+    for (int64_t block = group; block < blocks; block += kGroups)
+      total += from[block * stride + column];
   }
+  parts[group][lane] = total;
+  __syncthreads();
+  if (group > 0 || column >= width) return;
+  for (int i = 1; i < kGroups; ++i) total += parts[i][lane];
+  to[column] = accumulate ? to[column] + total : total;
 }
 
 // grid (columns / threads, blocks of rows): a thread has a column.
@@ -87,8 +101,8 @@ void sum_of_squares(cudaStream_t stream, DType dtype, int64_t n, const void* x, 
 
 void add_blocks(cudaStream_t stream, const float* from, int64_t blocks, int64_t stride,
                 int64_t width, Accumulate accumulate, float* to) {
-  launch(stream, blocks_for(width), kThreads, add_blocks_kernel, from, blocks, stride, width,
-         accumulate == Accumulate::kYes, to);
+  launch(stream, one_block_each(ceil_div(width, kWarp)), kGroups * kWarp, add_blocks_kernel, from,
+         blocks, stride, width, accumulate == Accumulate::kYes, to);
 }
 
 void sum_rows(cudaStream_t stream, DType dtype, int64_t rows, int64_t width, const void* dx,
