@@ -84,9 +84,9 @@ class ProcessGroup {
   // that slice of `input`. A bf16 input may have an fp32 output: the sum is then not rounded.
   virtual absl::Status reduce_scatter(ConstBufferView input, BufferView output,
                                       std::string_view name) = 0;
-  // Sends slice i of `input` to rank i and receives slice j of `output` from rank j.
-  virtual absl::Status all_to_all(ConstBufferView input, BufferView output,
-                                  std::string_view name) = 0;
+  // Sends slice i of `input` to rank i and receives slice j of `output` from rank j. Requires equal
+  // element counts that size() divides.
+  absl::Status all_to_all(ConstBufferView input, BufferView output, std::string_view name);
   // Like all_to_all, with slices of `send_counts[i]` and `receive_counts[j]` elements, in rank
   // order. Requires that rank i's send count for j equals j's receive count for i.
   virtual absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
@@ -122,6 +122,11 @@ class ProcessGroup {
   // Makes the current and every later call of this rank, in all groups of its transport, fail with
   // Unavailable. Any thread.
   virtual void abort() = 0;
+
+ protected:
+  // Ends the process unless the slices of an all_to_all_v() cover both buffers.
+  void check_slices(ConstBufferView input, std::span<const size_t> send_counts,
+                    ConstBufferView output, std::span<const size_t> receive_counts) const;
 };
 
 }  // namespace muster::trainer

@@ -69,16 +69,12 @@ class NcclGroup final : public ProcessGroup {
                                              type_of(input.dtype), kNcclSum, end, stream);
                });
   }
-  absl::Status all_to_all(ConstBufferView input, BufferView output,
-                          std::string_view name) override {
-    const std::vector<size_t> counts(ranks(), input.count / ranks());
-    return all_to_all_v(input, counts, output, counts, name);
-  }
   absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
                             BufferView output, std::span<const size_t> receive_counts,
                             std::string_view name) override {
     if (!is_ours(input, output))
       return record_failure(group_->all_to_all_v(input, send_counts, output, receive_counts, name));
+    check_slices(input, send_counts, output, receive_counts);
     const uint64_t sent =
         input.bytes() - send_counts[static_cast<size_t>(rank())] * dtype_bytes(input.dtype);
     return run(CollectiveKind::kAllToAll, name, input, sent,

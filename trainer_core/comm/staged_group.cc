@@ -44,12 +44,6 @@ class StagedGroup final : public ProcessGroup {
       return group_->reduce_scatter(in, out, name);
     });
   }
-  absl::Status all_to_all(ConstBufferView input, BufferView output,
-                          std::string_view name) override {
-    return apart(input, output, [&](ConstBufferView in, BufferView out) {
-      return group_->all_to_all(in, out, name);
-    });
-  }
   absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
                             BufferView output, std::span<const size_t> receive_counts,
                             std::string_view name) override {

@@ -101,24 +101,12 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  absl::Status all_to_all(ConstBufferView input, BufferView output,
-                          std::string_view name) override {
-    MUSTER_CHECK(input.count == output.count && input.count % ranks() == 0)
-        << "all_to_all of " << input.count << " into " << output.count;
-    const std::vector<size_t> counts(ranks(), input.count / ranks());
-    return all_to_all_v(input, counts, output, counts, name);
-  }
-
   absl::Status all_to_all_v(ConstBufferView input, std::span<const size_t> send_counts,
                             BufferView output, std::span<const size_t> receive_counts,
                             std::string_view name) override {
+    check_slices(input, send_counts, output, receive_counts);
     const std::vector<size_t> sends = offsets_of(send_counts);
     const std::vector<size_t> receives = offsets_of(receive_counts);
-    const auto own = static_cast<size_t>(rank());
-    MUSTER_CHECK(send_counts.size() == ranks() && receive_counts.size() == ranks() &&
-                 sends.back() == input.count && receives.back() == output.count &&
-                 send_counts[own] == receive_counts[own] && input.dtype == output.dtype)
-        << "all_to_all of " << input.count << " into " << output.count;
     const auto outgoing = [&](int to) {
       const auto i = static_cast<size_t>(to);
       return input.part(sends[i], send_counts[i]);

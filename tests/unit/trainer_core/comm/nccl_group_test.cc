@@ -79,6 +79,27 @@ TEST_F(NcclGroups, MatchOtherGroups) {
   EXPECT_EQ(nccl_.aborted, 0);
 }
 
+// NCCL itself would read and write behind the buffers.
+TEST_F(NcclGroups, RefuseSlicesThatDoNotCoverTheBuffers) {
+  const auto group_of_one = [&](LocalWorld& world) {
+    auto staged = staged_group(make_world_group(world.join(0), "world", nullptr), memory_);
+    return nccl_group(std::move(staged), {.api = nccl_.api()}, memory_, nullptr, 0);
+  };
+  const auto exchange = [&](size_t sent, size_t slice, bool with_counts) {
+    LocalWorld world(1, std::chrono::milliseconds(20'000));
+    const auto group = group_of_one(world);
+    Vector from(memory_, input_of(0, 3)), to(memory_, input_of(0, 3));
+    const std::vector<size_t> counts{slice};
+    if (with_counts) {
+      (void)group->all_to_all_v(from.all().part(0, sent), counts, to.all(), counts, "swap");
+    } else {
+      (void)group->all_to_all(from.all().part(0, sent), to.all(), "swap");
+    }
+  };
+  EXPECT_DEATH(exchange(2, 0, false), "all_to_all of 2 into 3 elements among 1 ranks");
+  EXPECT_DEATH(exchange(3, 2, true), "all_to_all of 3 into 3 elements among 1 ranks");
+}
+
 TEST_F(NcclGroups, LimitNcclsBlocksPerKernel) {
   statuses();
   EXPECT_EQ(nccl_.max_ctas, NcclConfig::kUndefined);
