@@ -60,28 +60,31 @@ std::string as_text() {
 constexpr std::string_view kPageHead =
     "# Metrics\n"
     "\n"
-    "Made by `muster metrics --markdown` from the table that the programs' metrics are made from "
-    "(`daemon/metric_table.h`); a test compares\n"
-    "the two, and what a real run serves with both. How to scrape, rules, alerts and dashboards: "
+    "`muster metrics --markdown` makes this page from `daemon/metric_table.h`, the table from "
+    "which the programs create their\n"
+    "metrics. Tests compare the page, the table and the metrics of a real run. How to scrape, "
+    "rules, alerts and dashboards:\n"
     "[monitoring.md](monitoring.md).\n";
 
 constexpr std::string_view kCoordinatorHead =
     "\n"
-    "## Of the coordinator\n"
+    "## Coordinator\n"
     "\n"
-    "`http://127.0.0.1:7071/metrics`, or what `--http` says. The page has a bound: 96 jobs have "
-    "series (`--job-series`), of a job its 16 slowest ranks, and of the\n"
-    "workers 64 that are spread evenly (`--worker-series`) beside 64 that are silent; the 512 "
-    "newest incidents have one each. Totals\n"
-    "count all. Series of a job go five minutes after its end.\n";
+    "Address: `http://127.0.0.1:7071/metrics`, or that of `--http`. The page is bounded: 96 jobs "
+    "have series (`--job-series`),\n"
+    "each with its 16 slowest ranks. So have 64 workers, spread evenly (`--worker-series`), 64 "
+    "more that are silent, and the 512\n"
+    "newest incidents. Totals count all jobs, workers and incidents. The series of a job end "
+    "five minutes after the job.\n";
 
 constexpr std::string_view kWorkerHead =
     "\n"
-    "## Of a worker\n"
+    "## Worker\n"
     "\n"
-    "`--http` of muster-worker. `muster_rank_…` have 64 ranks of a job, spread evenly over all of "
-    "its nodes (`--rank-series`); the others\n"
-    "are in the histograms, counters and maxima of `muster_worker_…`. A figure of training has no "
+    "Address: that of muster-worker's `--http`. 64 ranks of a job have series `muster_rank_…`, "
+    "spread evenly over all of its\n"
+    "nodes (`--rank-series`). Histograms, counters and maxima `muster_worker_…` include the "
+    "other ranks. Training metrics have no\n"
     "series before the first step.\n";
 
 std::string as_markdown() {
@@ -89,8 +92,7 @@ std::string as_markdown() {
   for (const auto& [source, head] :
        {std::pair(daemon::MetricSource::kCoordinator, kCoordinatorHead),
         std::pair(daemon::MetricSource::kWorker, kWorkerHead)}) {
-    absl::StrAppend(&text, av(head),
-                    "\n| metric | type | labels | what it says |\n|---|---|---|---|\n");
+    absl::StrAppend(&text, av(head), "\n| metric | type | labels | meaning |\n|---|---|---|---|\n");
     for (const daemon::Metric& metric : daemon::kMetrics) {
       if (metric.source != source) continue;
       absl::StrAppend(&text, "| `", av(metric.name), "` | ", av(type_of(metric)), " | ",

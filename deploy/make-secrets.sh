@@ -1,21 +1,24 @@
 #!/usr/bin/env bash
-# Makes Secrets for a chart that is told of them (tls.mode=secret, tokens.secretName), for rendered JobSets, and renews the chart's own: a certificate for the coordinator, signed by an authority of its own, and a token for each role.
-# What is there already stays as it is, so a second run changes nothing.
+# Creates Secrets for rendered JobSets and for a chart with tls.mode=secret and tokens.secretName, and renews those that the
+# chart created: a certificate for the coordinator, signed by its own authority, and a token for each role. Existing Secrets
+# stay unchanged, so a second run changes nothing.
 #
 #   deploy/make-secrets.sh [-n NAMESPACE] [--coordinator NAME] [--tls NAME] [--tokens NAME] [--days N] [--tokens-only] [NAME-OR-ADDRESS …]
 #   deploy/make-secrets.sh … --renew certificate|worker|viewer|submitter|admin
 #
-# NAMESPACE is kubectl's. --coordinator is the coordinator's Service (muster-coordinator, which the release `muster` has), --tls and --tokens
-# are the Secrets' names (muster-tls, muster-tokens), and further names are those by which people reach a LoadBalancer. --tokens-only leaves the
-# certificate to others (cert-manager). --renew replaces one thing in Secrets that are there, and nothing has to be restarted: a certificate comes with an authority of
-# its own, and ca.crt has the one before, too; a role has the new token in its first line, and the one before in its second, until it is renewed again.
+# NAMESPACE is kubectl's. --coordinator is the coordinator's Service (default: muster-coordinator, that of the release
+# `muster`); --tls and --tokens are the names of the Secrets (muster-tls, muster-tokens). Further names are those by which
+# clients reach a LoadBalancer. --tokens-only creates no certificate, for instance because cert-manager issues it. --renew
+# replaces one certificate or token in existing Secrets; nothing has to restart. A new certificate has a new authority, and
+# ca.crt also has the previous one. A role has the new token in its first line and the previous one in its second line, until
+# the next renewal.
 set -euo pipefail
 
 namespace=() coordinator=muster-coordinator tls=muster-tls tokens=muster-tokens days=825 names=() tokens_only='' renew=''
 fail() { echo "deploy/make-secrets.sh: $1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --tokens-only) tokens_only=yes; shift ;;
     -n | --namespace | --coordinator | --tls | --tokens | --days | --renew)
       [ $# -gt 1 ] || fail "$1 needs a value"
@@ -39,7 +42,7 @@ case $renew in
 esac
 for program in kubectl openssl; do command -v "$program" > /dev/null || fail "no $program here"; done
 
-# kubectl in the namespace.
+# Runs kubectl in the namespace.
 k() { kubectl ${namespace[@]+"${namespace[@]}"} "$@"; }
 is_there() { [ -n "$(k get secret "$1" --ignore-not-found -o name)" ]; }
 value_of() { k get secret "$1" -o "go-template={{with index .data \"$2\"}}{{.}}{{end}}" | base64 -d; }
@@ -49,7 +52,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 umask 077
 
-# ca.crt, tls.crt and tls.key in the folder. The authority's key is kept nowhere: the next certificate has another authority, which workers take up by themselves.
+# Creates ca.crt, tls.crt and tls.key in the folder. The authority's key is not stored: the next certificate has another
+# authority, which workers adopt without a restart.
 make_certificate() {
   local also=DNS:$coordinator,DNS:$coordinator.$in_namespace,DNS:$coordinator.$in_namespace.svc,DNS:$coordinator.$in_namespace.svc.cluster.local
   also+=,DNS:localhost,IP:127.0.0.1
@@ -58,14 +62,14 @@ make_certificate() {
     if [[ $name =~ ^[0-9.]+$ || $name == *:* ]]; then also+=,IP:$name; else also+=,DNS:$name; fi
   done
   curve=(-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes)
-  # A common name has 64 characters at most; the names that count are below.
+  # A common name has at most 64 characters; clients check the alternative names below.
   openssl req -x509 "${curve[@]}" -days "$days" -subj "/CN=${coordinator:0:50} authority" -keyout "$folder/ca.key" -out "$folder/ca.crt" 2> /dev/null
   openssl req "${curve[@]}" -subj "/CN=${coordinator:0:64}" -keyout "$folder/tls.key" -out "$folder/tls.csr" 2> /dev/null
   openssl x509 -req -in "$folder/tls.csr" -CA "$folder/ca.crt" -CAkey "$folder/ca.key" -CAcreateserial -days "$days" \
     -extfile <(echo "subjectAltName=$also") -out "$folder/tls.crt" 2> /dev/null
 }
 
-# Puts files of the folder into a Secret that is there, all at once; its other keys stay.
+# Writes files of the folder into an existing Secret in one request; its other keys stay.
 replace() {
   local secret=$1 key data=''
   shift
@@ -76,14 +80,14 @@ replace() {
 
 renew_certificate() {
   is_there "$tls" || fail "there is no secret $tls to renew: leave --renew out"
-  # Names beyond the coordinator's own are those that it had.
+  # Additional names are taken from the present certificate.
   if [ ${#names[@]} -eq 0 ]; then
     value_of "$tls" tls.crt > "$folder/before"
     mapfile -t names < <(openssl x509 -in "$folder/before" -noout -ext subjectAltName | tail -n +2 | tr ',' '\n' |
       sed -E 's/^ *(DNS|IP Address)://' | grep -vxE "localhost|127\.0\.0\.1|${coordinator}(\.${in_namespace}(\.svc(\.cluster\.local)?)?)?" || true)
   fi
   make_certificate
-  # Connections are made with either until all have the new one. Of the authorities the newest two.
+  # ca.crt has the two newest authorities, so that both certificates are accepted until every process has the new one.
   value_of "$tls" ca.crt | openssl x509 >> "$folder/ca.crt"
   replace "$tls" tls.crt tls.key ca.crt
 }

@@ -5,7 +5,7 @@
 #   tests/run.sh                 what CI runs
 #   tests/run.sh PHASE …         only these: style build unit cuda asan tsan kubernetes, and tidy and image, which CI omits
 #   tests/run.sh --no-install …  installs nothing
-#   tests/run.sh --within MINUTES …  skips asan, tsan and kubernetes if they would take longer than that on two cores with an empty compiler cache
+#   tests/run.sh --within MINUTES …  skips asan, tsan and kubernetes if the time left is too short for two cores and an empty compiler cache
 set -uo pipefail
 
 cd "$(dirname "$0")/.." || exit 1
@@ -46,7 +46,7 @@ check() {
   fi
 }
 
-# has_time_for MINUTES NAME: returns whether that much of --within is left; if not, skips the phase.
+# has_time_for MINUTES NAME: returns whether that many minutes of --within are left; if not, counts NAME as skipped.
 has_time_for() {
   local left
   [ -n "$within" ] || return 0
@@ -67,7 +67,7 @@ configure_and_build() {
   [ "$failed" -eq "$before" ]
 }
 
-# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's own report. Runs one test more than processors, because many wait.
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's report. Runs one more test than there are processors, because many tests wait.
 run_ctest() {
   local preset=$1; shift
   local report=$results/$preset.xml
@@ -102,14 +102,14 @@ PY
 
 sources() { git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.inc' '*.cu' '*.cuh' | while read -r f; do [ -f "$f" ] && echo "$f"; done; }
 
-# Versions of clang-format format some lines differently; this one is in Debian 12 and Ubuntu 22.04.
+# Versions of clang-format format some lines differently; Debian 12 and Ubuntu 22.04 have this one.
 clang_format_version=14
 check_format() {
   local tool version
   tool=$(command -v "clang-format-$clang_format_version" || echo clang-format)
   version=$("$tool" --version 2> /dev/null | sed -n 's/.*version \([0-9]*\).*/\1/p')
   if [ -n "$version" ] && [ "$version" != "$clang_format_version" ]; then
-    skip "clang-format" "the layout is version $clang_format_version's, and $version is installed"
+    skip "clang-format" "the layout is that of version $clang_format_version, but version $version is installed"
   else
     check "clang-format" bash -c "$(declare -f sources); sources | xargs $tool --dry-run --Werror"
   fi
@@ -119,6 +119,8 @@ phase_style() {
   heading "style"
   check "tidy self-test" tests/tidy/tidy.py --self-test
   check "tidy" tests/tidy/tidy.py
+  check "links self-test" tests/tidy/links.py --self-test
+  check "links" tests/tidy/links.py
   check_format
   check "shellcheck" bash -c "git ls-files -co --exclude-standard -- '*.sh' '*.sub' .ci/run | xargs shellcheck"
 }
@@ -140,7 +142,7 @@ phase_unit() {
   run_ctest ci -E '^test_kubernetes'
 }
 
-# Runs on its own control plane, which is built once, in two to five minutes.
+# Runs on its own control plane, which is built once in two to five minutes.
 phase_kubernetes() {
   phase_build || return
   heading "Kubernetes"
@@ -148,7 +150,7 @@ phase_kubernetes() {
     run_ctest ci -R '^test_kubernetes_render\.Render\.'
     return
   fi
-  # Tests that need it and do not find it are skipped with a message.
+  # Tests that need a missing tool are skipped with a message.
   if [ "$install" -eq 1 ]; then
     timeout -k 10 600 tests/e2e/kube_build.py > "$results/kube.log" 2>&1
     case $? in
@@ -161,7 +163,7 @@ phase_kubernetes() {
   run_ctest ci -R '^test_kubernetes'
 }
 
-# Builds the whole image on its own Debian: compiles Muster again, half an hour on two cores.
+# Builds the whole image on its own Debian. It compiles Muster again, which takes half an hour on two cores.
 phase_image() {
   heading "image"
   check "the image, from its first stage" tests/image.sh cpu
@@ -181,12 +183,12 @@ phase_tsan() {
   configure_and_build tsan muster_tsan_tests && run_ctest tsan -L tsan
 }
 
-# run_clang_tidy FILE-LISTING-COMMAND: fails when clang-tidy finds anything in any of the files.
+# run_clang_tidy FILE-LISTING-COMMAND: fails if clang-tidy reports anything in any of the files.
 run_clang_tidy() {
   set -o pipefail
   "$@" | xargs -P "$(nproc)" -n 1 clang-tidy -p build/tidy --config-file=.clang-tidy --quiet 2> /dev/null
 }
-# Lists the compiled units of the product: single files, or unity files.
+# Lists the product's compiled units: single files or unity files.
 product_units() {
   sed -n 's/^  "file": "\(.*\)",\{0,1\}$/\1/p' build/tidy/compile_commands.json | grep -v '/tests/\|/bench/\|/proto/'
 }
@@ -201,12 +203,12 @@ phase_tidy() {
   check "clang-tidy" bash -c "$(declare -f run_clang_tidy product_units); run_clang_tidy product_units"
 }
 
-# The CUDA backend for one architecture, with CUDA's compiler and libraries' headers from Python wheels: 0.9 GB of download if they are missing.
+# Builds the CUDA backend for one architecture. CUDA's compiler and the libraries' headers come from Python wheels, a download of 0.9 GB if they are missing.
 phase_cuda() {
   heading "CUDA, compiled for sm_90a"
   local folder=${MUSTER_CUDA_ROOT:-$HOME/.cache/muster/cuda-13.0}
   if [ "$install" -eq 0 ] && [ ! -d "$folder" ]; then
-    skip "CUDA" "its compiler is not there: deploy/install-cuda.sh --compile $folder"
+    skip "CUDA" "its compiler is not installed: deploy/install-cuda.sh --compile $folder"
     return
   fi
   if ! timeout -k 10 300 deploy/install-cuda.sh --compile "$folder" > "$results/cuda.log" 2>&1; then
@@ -217,7 +219,7 @@ phase_cuda() {
     -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=10 -DMUSTER_CUDA=ON "-DMUSTER_CUDA_ROOT=$folder" -DMUSTER_CUDA_ARCHITECTURES=90a-real
   check "attention by cuDNN is compiled" grep -q '/cudnn_attention\.cc\.o' build/cuda/build.ninja
   check "build cuda" cmake --build build/cuda -j "$jobs" --target gpu_ops_test gpu_model_test gpu_training_test gpu_bench muster-trainer
-  # Without a GPU it links, starts and exits with its own status.
+  # Without a GPU each program links, starts and exits with its status for a missing GPU.
   check "gpu_ops_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_ops_test; [ $? -eq 77 ]'
   check "gpu_training_test without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_training_test; [ $? -eq 77 ]'
   check "gpu_bench without a GPU" bash -c 'CUDA_VISIBLE_DEVICES= build/cuda/bin/gpu_bench; [ $? -eq 77 ]'
@@ -226,7 +228,7 @@ phase_cuda() {
 if [ "$install" -eq 1 ]; then
   heading "packages"
   check "install packages" deploy/install-deps.sh --tests
-  # Tests that need it and do not find it are skipped with a message.
+  # Tests that need a missing tool are skipped with a message.
   timeout -k 10 400 tests/e2e/kube_tools.py > "$results/kube.log" 2>&1 || skip "helm" "$(tail -n 1 "$results/kube.log")"
   timeout -k 10 900 tests/e2e/python_tools.py > "$results/python.log" 2>&1 || skip "Python packages" "$(tail -n 1 "$results/python.log")"
 fi

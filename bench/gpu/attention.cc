@@ -1,5 +1,6 @@
-// Causal attention, forward and backward, of whole sequences, of windows and of packed documents: the backend's own way (cuDNN where it is
-// found and has it) beside its own kernels. FLOPs are those of the scores that a position sees.
+// Measures causal attention, forward and backward, over whole sequences, with windows and over
+// packed documents: by the backend's default path (cuDNN if it is found and supports the shape) and
+// by built-in kernels. FLOPs count only the scores of positions that attend to each other.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -18,7 +19,7 @@ using trainer::Tensor;
 
 struct Layer {
   AttentionShape shape;
-  int64_t document = 0;  // positions of each that a sequence is packed of; 0: it is one
+  int64_t document = 0;  // length of packed documents; 0: whole sequences
 };
 constexpr std::array kLayers = {
     Layer{{.batch = 4, .seq_len = 2048, .heads = 32, .kv_heads = 32, .head_dim = 128}},
@@ -31,7 +32,8 @@ constexpr std::array kLayers = {
     Layer{{.batch = 2, .seq_len = 4096, .heads = 8, .kv_heads = 4, .head_dim = 256}, 1024},
 };
 
-// Scores of a head and sequence: of each position those in its document and window.
+// Returns the number of scores per head and sequence: for each position, those in its document and
+// window.
 double scores(const Layer& layer) {
   const int64_t length = layer.document > 0 ? layer.document : layer.shape.seq_len;
   const int64_t seen = layer.shape.window > 0 ? std::min(layer.shape.window, length) : length;
@@ -79,7 +81,7 @@ void measure_attention(const Bench& bench) {
     const trainer::Workspace place{static_cast<float*>(scratch.get()), workspace};
     fill_random(bench.device, in);
     fill_random(bench.device, wide(dout, shape.out_width()));
-    // Two products forward; backward four, and that of the scores once more.
+    // The forward pass has two GEMMs; the backward pass four, plus the recomputed scores.
     const double product =
         2 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) * scores(layer) * 1e-12;
     Json row = {{"dtype", "bfloat16"},        {"batch", shape.batch},

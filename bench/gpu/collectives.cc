@@ -1,5 +1,5 @@
-// All-reduces of fp32 between ranks of this process. A bus bandwidth is what each rank would have to send and get in the time (NCCL-tests'
-// PERFORMANCE.md): bytes · 2 (n - 1) / n.
+// Measures all-reduces of fp32 between ranks of this process. The bus bandwidth is what each rank
+// must send and receive in the time (NCCL-tests' PERFORMANCE.md): bytes · 2 (n - 1) / n.
 #include <algorithm>
 #include <limits>
 #include <sstream>
@@ -17,26 +17,28 @@ namespace {
 
 using trainer::DType;
 
-// What one rank has measured, the first one's being that of all: a turn ends with a barrier.
+// One rank's measurements. The first rank's times hold for all, because each iteration ends with a
+// barrier.
 struct Measured {
   Json rows = Json::array();
   std::string how;    // "collectives: NCCL"
-  std::string error;  // empty: none
+  std::string error;  // empty if none
 };
 
 absl::Status measure(trainer::ProcessGroup& group, const trainer::Backend& device, bool small,
                      Json& rows) {
-  constexpr int kTurns = 5;
+  constexpr int kIterations = 5;
   for (size_t bytes = size_t{1} << 20; bytes <= (size_t{1} << (small ? 20 : 29)); bytes *= 8) {
     const auto room = device.memory().allocate(bytes);
     const trainer::BufferView numbers{room.get(), bytes / sizeof(float), DType::kF32};
     double best = std::numeric_limits<double>::infinity();
-    for (int turn = 0; turn <= kTurns; ++turn) {  // the first connects
+    for (int iteration = 0; iteration <= kIterations;
+         ++iteration) {  // the first iteration connects
       if (auto status = group.barrier("turn"); !status.ok()) return status;
       const Instant began = monotonic_now();
       if (auto status = group.all_reduce(numbers, "bench"); !status.ok()) return status;
       if (auto status = group.barrier("turn's end"); !status.ok()) return status;
-      if (turn > 0) best = std::min(best, to_seconds(monotonic_now() - began));
+      if (iteration > 0) best = std::min(best, to_seconds(monotonic_now() - began));
     }
     const auto ranks = static_cast<double>(group.size());
     rows.push_back({{"mib", bytes >> 20},
@@ -51,7 +53,8 @@ absl::Status measure(trainer::ProcessGroup& group, const trainer::Backend& devic
 
 void measure_collectives(const Bench& bench) {
   const int ranks = std::max(2, trainer::gpu_count());
-  trainer::TrainConfig config;  // of which the mesh alone, and next to no plan
+  // Only the mesh matters; the model is minimal.
+  trainer::TrainConfig config;
   config.hardware = trainer::Hardware::kGpu;
   config.mesh.ici[static_cast<size_t>(MeshAxis::kData)] = ranks;
   config.model.vocab_size = 8;
@@ -67,7 +70,9 @@ void measure_collectives(const Bench& bench) {
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       Measured& mine = measured[static_cast<size_t>(rank)];
-      auto transport = world.join(rank);  // who leaves without a device is not waited for
+      // Joins before it opens the device: a rank that finds none leaves the world on return, so
+      // that the others do not wait for it.
+      auto transport = world.join(rank);
       const auto device = trainer::gpu_backend({.rank_of_node = rank});
       if (!device.ok()) {
         mine.error = std::string(device.status().message());
@@ -95,7 +100,7 @@ void measure_collectives(const Bench& bench) {
   for (const Measured& of : measured)
     if (!of.error.empty()) return bench.report({{"error", of.error}});
   std::string how = measured[0].how;
-  if (!how.empty()) how.pop_back();  // the end of its line
+  if (!how.empty()) how.pop_back();  // removes the newline
   for (const Json& row : measured[0].rows) {
     Json reported = {{"ranks", ranks}, {"how", how}};
     reported.update(row);

@@ -1,5 +1,5 @@
-// Matrix products of training steps: the backend's own way (cuBLASLt where it is found) beside its own kernels, and those of experts, which
-// are always its own.
+// Measures GEMMs of training steps: by the backend's default path (cuBLASLt if it is found) and by
+// built-in kernels; and GEMMs of experts, which built-in kernels always compute.
 #include <array>
 #include <functional>
 #include <memory>
@@ -21,11 +21,12 @@ struct Product {
   const char* what;
   int64_t m, n, k;
   Transpose a, b;
-  DType result;  // of bf16 products
+  DType result;  // type of bf16 GEMMs' results
   Accumulate accumulate;
 };
 
-// Of Llama 2 7B with 4,096 tokens: forward (x·Wᵀ), input gradient (dy·W), weight gradient (dyᵀ·x) into fp32; and a square one.
+// Llama 2 7B with 4,096 tokens: forward (x·Wᵀ), input gradient (dy·W), weight gradient (dyᵀ·x) into
+// fp32; and a square GEMM.
 constexpr std::array kProducts = {
     Product{"square", 8192, 8192, 8192, Transpose::kNo, Transpose::kNo, DType::kBf16,
             Accumulate::kNo},
@@ -50,7 +51,7 @@ Tensor matrix(DType dtype, void* data, int64_t rows, int64_t columns, Transpose 
                                       : Tensor::of(dtype, data, {rows, columns});
 }
 
-// Of Mixtral 8x7B with 4,096 tokens and two experts for each: gate and up.
+// Mixtral 8x7B with 4,096 tokens, two experts per token: gate and up projection.
 struct Experts {
   int64_t count, rows, in, out;
 };

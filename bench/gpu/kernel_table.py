@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Turns ncu's times of one training step into a table: what its kernels take, and what their bytes and FLOPs would.
+"""Converts ncu's times of one training step into a table: the times of its kernels, and the minimum times for their bytes and FLOPs.
 
   ncu --profile-from-start off --metrics gpu__time_duration.sum --clock-control none --csv --log-file ncu.csv gpu_bench profile > profile.jsonl
   bench/gpu/kernel_table.py ncu.csv --workload profile.jsonl [--device "NVIDIA H200"] [--json table.json]
 
-Without --profile-from-start a CSV has several steps: the last whole one between two of the optimizer's kernels is taken."""
+Without --profile-from-start a CSV has several steps: the table covers the last complete one, between two of the optimizer's kernels."""
 import argparse
 import collections
 import csv
@@ -13,11 +13,11 @@ import json
 import re
 import sys
 
-# The issue's 125M: 12 layers, 768 wide, 16 sequences of 1,024 tokens.
+# The default, the 125M model: 12 layers, 768 wide, 16 sequences of 1,024 tokens.
 WORKLOAD_125M = {"layers": 12, "width": 768, "heads": 12, "kv_heads": 12, "head_dim": 64, "mlp": 2048, "vocab": 32000, "seq_len": 1024, "sequences": 16}
-# NVIDIA's data sheets: dense bf16 TFLOP/s, TB/s. The more precise name comes first.
+# NVIDIA's data sheets: dense bf16 TFLOP/s, TB/s. More specific names come first.
 DEVICES = (("H100 PCIe", 756, 2.0), ("H100 NVL", 835, 3.9), ("H100", 989, 3.35), ("H200 NVL", 835, 4.8), ("H200", 989, 4.8), ("A100", 312, 2.0), ("B200", 2250, 8.0))
-# What a kernel is, by its name; the first that fits.
+# Kinds of kernels, with patterns of their names; the first match counts.
 KINDS = (
     ("attention backward", r"bprop|matmul_dq|compute_dot_do_o|attention.*(d_keys|d_query|backward)|d_(keys|query)_kernel"),
     ("attention forward", r"fprop|attention.*forward|sdpa"),
@@ -42,7 +42,7 @@ def kind_of(name):
 
 
 def needed(w):
-    """(FLOPs, bytes) of a step by kind, with bf16 activations, fp32 weights, gradients and moments, and no remat."""
+    """Returns (FLOPs, bytes) of a step by kind, with bf16 activations, fp32 weights, gradients and moments, and no remat."""
     tokens, d, layers, vocab, m = w["sequences"] * w["seq_len"], w["width"], w["layers"], w["vocab"], w["mlp"]
     q, kv = w["heads"] * w["head_dim"], w["kv_heads"] * w["head_dim"]
     weights = layers * (d * (q + 2 * kv) + q * d + 3 * d * m)
@@ -53,7 +53,7 @@ def needed(w):
         "products": (6 * tokens * (weights + vocab * d), 0),
         "attention forward": (4 * scores * layers, 0),
         "attention backward": (10 * scores * layers, 0),
-        "casts": (0, 6 * (weights + vocab * d)),  # each weight once a step
+        "casts": (0, 6 * (weights + vocab * d)),  # each weight once per step
         "activation forward": (0, layers * tokens * 3 * m * 2),
         "activation backward": (0, layers * tokens * 5 * m * 2),
         "cross-entropy": (0, tokens * vocab * 8),  # fp32 logits once in, gradients once out
@@ -86,20 +86,20 @@ def one_step(rows):
 
 
 def workload_of(path):
-    """(workload, device) as `gpu_bench profile` has printed them."""
+    """Returns (workload, device) from the output of `gpu_bench profile`."""
     workload, device = dict(WORKLOAD_125M), ""
     for line in open(path, encoding="utf-8") if path else ():
         try:
             row = json.loads(line)
         except ValueError:
-            continue  # ncu prints there, too
+            continue  # a line printed by ncu
         device = row.get("device", device)
         workload.update({key: row[key] for key in WORKLOAD_125M if key in row})
     return workload, device
 
 
 def table_of(rows, workload, device):
-    """Rows by kind, the longest first. `floor_ms` is what bytes and FLOPs need at the data sheet's rates, `roofline` its share of the time."""
+    """Returns rows by kind, the longest first. `floor_ms` is the time for the bytes and FLOPs at the data sheet's rates, `roofline` its share of the time."""
     _, tflops, tbps = next((known for known in DEVICES if known[0] in device), ("", 0, 0))
     time, calls, longest = collections.Counter(), collections.Counter(), {}
     for name, seconds in rows:
@@ -137,9 +137,9 @@ def show(table, device, out=sys.stdout):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("csv")
-    parser.add_argument("--workload", help="what `gpu_bench profile` printed; without it the issue's 125M")
-    parser.add_argument("--device", default="", help="its name, where --workload does not have it")
-    parser.add_argument("--json", help="a file for the rows")
+    parser.add_argument("--workload", help="output of `gpu_bench profile` (default: the 125M model)")
+    parser.add_argument("--device", default="", help="the device's name, if --workload does not have it")
+    parser.add_argument("--json", help="file to write the rows to")
     options = parser.parse_args()
     workload, device = workload_of(options.workload)
     device = options.device or device

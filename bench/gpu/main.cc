@@ -1,10 +1,11 @@
-// Times the CUDA backend on this machine's GPUs. Prints JSON lines: the device, then each row as it is measured, with its
-// part.
+// Measures the CUDA backend on this machine's GPUs. Prints JSON lines: the device, then each row
+// with its part as soon as it is measured.
 //
-//   gpu_bench [products] [attention] [training] [collectives]     without a name: all of them
-//   gpu_bench profile                                              one step under ncu --profile-from-start off
+//   gpu_bench [products] [attention] [training] [collectives]     default: all of them
+//   gpu_bench profile                        one step under ncu --profile-from-start off
 //
-// Exit status 77, with a sentence, where there is no GPU: nothing was measured. tests/gpu/run.sh --bench adds driver, clocks and commit.
+// Exits with status 77 and a message if there is no GPU: nothing was measured. tests/gpu/run.sh
+// --bench adds driver, clocks and commit.
 #include <algorithm>
 #include <array>
 #include <iostream>
@@ -34,17 +35,17 @@ constexpr std::array kParts = {
     Part{kProfile, record_step}};
 
 struct Device {
-  std::string_view name;  // what the driver's name of it contains
+  std::string_view name;  // substring of the driver's name for the device
   Specification spec;
 };
-// NVIDIA's data sheets. The more precise name comes first.
+// NVIDIA's data sheets. More specific names come first.
 constexpr std::array kDevices = {
     Device{"H100 PCIe", {756, 51}}, Device{"H100 NVL", {835, 60}}, Device{"H100", {989, 67}},
     Device{"H200 NVL", {835, 60}},  Device{"H200", {989, 67}},     Device{"A100", {312, 19.5}},
     Device{"B200", {2250, 80}},
 };
 
-// Flushed: whoever ends the process has the rows before.
+// Flushes, so that a killed process leaves the rows before.
 void print(const Json& row) { std::cout << row.dump() << std::endl; }
 
 int run(const std::vector<std::string_view>& names) {
@@ -55,7 +56,7 @@ int run(const std::vector<std::string_view>& names) {
     return 2;
   }
   const auto found = trainer::find_cuda_device(0);
-  // Room for what the largest products and attentions here want beside their operands.
+  // Scratch for the workspaces of the largest GEMMs and attention shapes here.
   const auto device =
       found.ok() ? trainer::gpu_backend({.scratch_bytes = size_t{1} << 30}) : found.status();
   if (!device.ok()) {
@@ -72,8 +73,8 @@ int run(const std::vector<std::string_view>& names) {
          {"specified_bf16_tflops", bench.spec.bf16_tflops},
          {"specified_fp32_tflops", bench.spec.fp32_tflops}});
   for (const Part& part : kParts) {
-    const bool asked = std::ranges::find(names, part.name) != names.end();
-    if (!asked && (!names.empty() || part.name == kProfile)) continue;
+    const bool is_requested = std::ranges::find(names, part.name) != names.end();
+    if (!is_requested && (!names.empty() || part.name == kProfile)) continue;
     bench.report = [&part](const Json& measured) {
       Json row = {{"part", part.name}};
       row.update(measured);
@@ -93,12 +94,11 @@ Specification specification_of(const std::string& device) {
 }
 
 void fill_random(trainer::Backend& device, const trainer::Tensor& x) {
-  constexpr size_t kNumbers = 1 << 20;  // repeated behind them
+  constexpr size_t kValues = 1 << 20;  // the values repeat after these
   static const std::vector<float> fp32 = [] {
     std::vector<float> numbers;
     const Philox philox{.key = 1, .stream = 1};
-    for (size_t i = 0; i < kNumbers; ++i)
-      numbers.push_back(2 * uniform_from_bits(philox(i)[0]) - 1);
+    for (size_t i = 0; i < kValues; ++i) numbers.push_back(2 * uniform_from_bits(philox(i)[0]) - 1);
     return numbers;
   }();
   static const std::vector<trainer::Bf16> bf16 = [] {
@@ -108,28 +108,28 @@ void fill_random(trainer::Backend& device, const trainer::Tensor& x) {
   }();
   const void* const from =
       x.dtype == trainer::DType::kBf16 ? static_cast<const void*>(bf16.data()) : fp32.data();
-  const size_t all = x.bytes(), each = kNumbers * trainer::dtype_bytes(x.dtype);
+  const size_t all = x.bytes(), each = kValues * trainer::dtype_bytes(x.dtype);
   for (size_t at = 0; at < all; at += each)
     device.memory().upload(from, static_cast<char*>(x.data) + at, std::min(each, all - at));
 }
 
 double seconds_of(const std::function<void()>& call, const std::function<void()>& wait) {
-  constexpr int kTurns = 5;
-  constexpr double kTurnSeconds = 0.1, kTurnsSecondsMax = 2;
+  constexpr int kIterations = 5;
+  constexpr double kIterationSeconds = 0.1, kSecondsMax = 2;
   constexpr int kCallsMax = 1000;
   call();  // chooses algorithms, and loads kernels
   wait();
-  const auto turn = [&](int calls) {
+  const auto time_calls = [&](int calls) {
     const Instant began = monotonic_now();
     for (int i = 0; i < calls; ++i) call();
     wait();
     return to_seconds(monotonic_now() - began) / calls;
   };
-  const double once = turn(1);
-  const int calls = std::clamp(static_cast<int>(kTurnSeconds / once), 1, kCallsMax);
+  const double once = time_calls(1);
+  const int calls = std::clamp(static_cast<int>(kIterationSeconds / once), 1, kCallsMax);
   double best = once, spent = once;
-  for (int i = 0; i < kTurns && spent < kTurnsSecondsMax; ++i) {
-    const double each = turn(calls);
+  for (int i = 0; i < kIterations && spent < kSecondsMax; ++i) {
+    const double each = time_calls(calls);
     best = std::min(best, each);
     spent += each * calls;
   }

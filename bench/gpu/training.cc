@@ -1,4 +1,5 @@
-// Steps of the trainer itself, as `muster run` has them on one GPU: data, forward, backward, clipping, AdamW.
+// Measures steps of the trainer itself, as `muster run` executes them on one GPU: data, forward,
+// backward, clipping, AdamW.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -28,8 +29,9 @@ struct Job {
   int32_t layers, width, heads, kv_heads, mlp, vocab, seq_len, batch;
   RematPolicy remat;
   int64_t steps;
-  bool gpt2 = false;            // learned positions, layer norms with biases, GELU, a tied head
-  bool without_graphs = false;  // also: each kernel started by itself, without CUDA graphs
+  bool gpt2 = false;  // learned positions, layer norms with biases, GELU, a tied head
+  // Measure also without CUDA graphs, with each kernel launched separately.
+  bool without_graphs = false;
 };
 // bench/gpu/peers has the same workloads under the same names.
 constexpr std::array kJobs = {
@@ -120,7 +122,7 @@ absl::StatusOr<Run> run_of(const TrainConfig& config,
   return run;
 }
 
-// A row without times: what the card has no room for is no error.
+// Returns a row without times: insufficient memory on the card is no error.
 Json row_without(const Job& job, const std::string& error) {
   const bool no_room = error.find("out of memory:") != std::string::npos;
   return {{"model", job.what}, {no_room ? "skipped" : "error", error}};
@@ -128,7 +130,7 @@ Json row_without(const Job& job, const std::string& error) {
 
 }  // namespace
 
-// Layers as CUDA graphs, as they are by default; of one job also the step whose kernels are started one by one.
+// Measures with CUDA graphs, the default; one job also without them.
 void measure_training(const Bench& bench) {
   for (const Job& job : kJobs) {
     TrainConfig config = config_of(job, bench.small);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the contents of the image as SPDX 2.3: Muster, each package of the distribution that a library is from, and NVIDIA's wheels.
+"""Writes the contents of the image as SPDX 2.3: Muster, the distribution's packages that own its libraries, and NVIDIA's wheels.
 
-Usage: deploy/image/sbom.py ROOT OUTPUT LIBRARY…     ROOT is the image's folder; LIBRARY is where each one was copied from
+Usage: deploy/image/sbom.py ROOT OUTPUT LIBRARY…     ROOT is the image's folder; LIBRARY is the path that each was copied from
 """
 import hashlib
 import json
@@ -20,22 +20,22 @@ def muster_version():
 
 
 def distribution():
-    """"debian" or "ubuntu"."""
+    """Returns "debian" or "ubuntu"."""
     return re.search(r'^ID="?([a-z]+)', pathlib.Path("/etc/os-release").read_text(), re.M).group(1)
 
 
 def names_of(path):
-    """Folders are links since /usr was merged, and packages know the file by either name."""
+    """Returns the paths by which a package may list the file: with a merged /usr, /lib is a link to /usr/lib."""
     real = os.path.realpath(path)
     return (real, re.sub("^/usr/", "/", real), path)
 
 
 def owners_of(paths):
-    """By path, the package that has installed it, and its version; without those that none has. In two questions, because each reads dpkg's whole database."""
+    """Returns {path: (package, version)} of the paths that a package has installed. Uses two queries, because each reads dpkg's whole database."""
     if not paths:
         return {}
     asked = sorted({name for path in paths for name in names_of(path)})
-    found = subprocess.run(["dpkg-query", "-S", *asked], capture_output=True, text=True).stdout  # fails where it does not know one of them
+    found = subprocess.run(["dpkg-query", "-S", *asked], capture_output=True, text=True).stdout  # fails if any path belongs to no package
     packages = {name: line.split(",")[0] for line, name in (line.rsplit(": ", 1) for line in found.splitlines() if ": " in line)}
     known = sorted(set(packages.values()))
     listed = subprocess.run(["dpkg-query", "-W", "-f", "${binary:Package} ${Version}\n", *known], capture_output=True, text=True, check=True).stdout if known else ""
@@ -45,7 +45,7 @@ def owners_of(paths):
 
 
 def wheel_of(path):
-    """Of .../nvidia/PACKAGE/lib/libname.so: the wheel whose list of files has it."""
+    """Returns (name, version) of the wheel whose list of files has .../nvidia/PACKAGE/lib/libname.so; None if no wheel has it."""
     parts = pathlib.Path(path).parts
     if "nvidia" not in parts:
         return None
@@ -54,7 +54,7 @@ def wheel_of(path):
     for record in folder.glob("nvidia*.dist-info/RECORD"):
         if any(line.split(",")[0] == relative for line in record.read_text().splitlines()):
             name, version = record.parent.name.removesuffix(".dist-info").split("-", 1)
-            return name.replace("_", "-").lower(), version  # as PyPI and purls have it
+            return name.replace("_", "-").lower(), version  # the form of PyPI and of purls
     return None
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a dashboard's panels, with the data that a Prometheus has now, as one SVG: for viewing a dashboard without Grafana.
+"""Draws a dashboard's panels as one SVG, with a Prometheus' present data: shows a dashboard without Grafana.
 
   deploy/monitoring/draw_dashboard.py deploy/monitoring/dashboards/job.json --prometheus http://127.0.0.1:9090 --job 7 --out job.svg
 
@@ -54,7 +54,7 @@ def label(series, legend):
 
 
 def ticks(low, high):
-    """Round numbers from at most `low` to at least `high`."""
+    """Returns round numbers from at most `low` to at least `high`."""
     rough = (high - low) / TICKS
     size = 10 ** math.floor(math.log10(rough))
     step = next(size * part for part in (1, 2, 2.5, 5, 10) if size * part >= rough)
@@ -186,7 +186,7 @@ class Picture:
         return f"rgb({int(40 + 210 * part)},{int(90 + 80 * (1 - abs(2 * part - 1)))},{int(220 - 190 * part)})"
 
     def cell(self, at, x, width, y, height, part):
-        """Of what was sampled at that time, for the time since the sample before."""
+        """Returns the values sampled at that time, which apply to the time since the previous sample."""
         right = x + width * (at - self.start) / (self.end - self.start)
         left = max(x, right - width * self.step / (self.end - self.start) - 0.3)
         self.box(left, y, right - left, height, self.heat(part))
@@ -228,7 +228,7 @@ class Picture:
 
     def table(self, panel, area):
         x, y, width, _ = area
-        rows, renamed = [], {}  # rows: labels, and what is shown
+        rows, renamed = [], {}  # rows: (labels, shown values)
         excluded = {"Time", "__name__", "job"}
         for step in panel.get("transformations", []):
             if step["id"] == "organize":

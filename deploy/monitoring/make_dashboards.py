@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the Grafana dashboards in deploy/monitoring/dashboards: rows of panels here, Grafana's JSON there.
+"""Makes the Grafana dashboards in deploy/monitoring/dashboards from the rows of panels in this file.
 
   deploy/monitoring/make_dashboards.py [--out FOLDER]
 
@@ -167,9 +167,9 @@ def ranks():
         rank_rows("Time of the last step, by rank", f"max by (rank, job_id) (muster_rank_last_step_seconds{{{RANKS}}})", "s", links=RANK_LINK,
                   description="A sample of the ranks (--rank-series). All of them wait for the slowest: see the score."),
         rank_rows("Time since the last progress, by rank", f"max by (rank, job_id) (muster_rank_progress_age_seconds{{{RANKS}}})", "s",
-                  description="In a hang all ranks stand still; who began it says the incident."),
+                  description="In a hang all ranks stand still; the incident names the cause."),
         rank_rows("Own time for a step, over the median rank's", f"max by (rank, job_id) (muster_job_straggler_score{{{JOB}}})", "none",
-                  description="Of the slowest ranks of all."),
+                  description="The slowest ranks of the whole job."),
         lines("Waiting for data, by rank", query(f"sum by (rank) (rate(muster_rank_data_wait_seconds_total{{{RANKS}}}[$__rate_interval]))", "{{rank}}"),
               unit="percentunit"),
         lines("Tokens per second, by rank", query(f"sum by (rank) (muster_rank_tokens_per_second{{{RANKS}}})", "{{rank}}")),
@@ -218,21 +218,21 @@ def gpus():
         stat("GPUs", f"sum(muster_worker_gpus{{{CLUSTER}}})"),
         stat("Given to ranks", f"sum(muster_worker_gpus_used{{{CLUSTER}}})"),
         stat("To be repaired", f"count(muster_gpu_healthy{{{CLUSTER}}} == 0) or vector(0)", thresholds=ALARM,
-             description="Lost, or with an error that wants a reset: nothing is started on them."),
+             description="Lost, or with an error that requires a reset: nothing is started on them."),
         stat("Slowed down", f'count(count by (instance, gpu) (muster_gpu_throttled{{{CLUSTER}, reason!="power_cap"}} > 0)) or vector(0)', thresholds=ALARM,
-             description="By heat or by the power supply. To be held at the power limit is usual under load, and not counted."),
+             description="By heat or by the power supply. Clocks at the power limit are normal under load and do not count."),
         stat("Hottest", f"max(muster_gpu_temperature_celsius{{{CLUSTER}}})", unit="celsius"),
         stat("Power", f"sum(muster_gpu_power_watts{{{CLUSTER}}})", unit="watt"),
         lines("Part of the time in which a kernel ran", query(f"muster_gpu_utilization_ratio{{{CLUSTER}}}", one), unit="percentunit", min=0, max=1,
-              description="Says nothing of how well kernels use the GPU: that is MFU. Little of it is time that nobody computes."),
+              description="The share of time with a running kernel. Low values are idle time. MFU shows how well kernels use the GPU."),
         lines("Memory in use", query(f"muster_gpu_memory_used_bytes{{{CLUSTER}}} / muster_gpu_memory_bytes{{{CLUSTER}}}", one), unit="percentunit", min=0, max=1),
         lines("Temperature", query(f"muster_gpu_temperature_celsius{{{CLUSTER}}}", one), unit="celsius"),
         lines("Power, by GPU", query(f"muster_gpu_power_watts{{{CLUSTER}}}", one), unit="watt", min=0),
         lines("Clock of the multiprocessors", query(f'muster_gpu_clock_hertz{{{CLUSTER}, clock="sm"}}', one), unit="hertz", min=0,
-              description="One that is lower than the others' makes its rank a straggler, and all others wait."),
+              description="A clock below the others makes its rank a straggler, and all other ranks wait."),
         lines("Slowed down, by reason", query(f"sum by (reason) (muster_gpu_throttled{{{CLUSTER}}})", "{{reason}}"), min=0, stacked=True),
         lines("Memory errors", query(f"sum by (instance, gpu, type) (muster_gpu_ecc_errors_total{{{CLUSTER}}})", one + " {{type}}"),
-              description="Since the driver was loaded. ECC has corrected most; uncorrected ones end what computes there."),
+              description="Since the driver was loaded. ECC has corrected most errors; an uncorrected error ends the program on the GPU."),
         lines("Xids, since the worker was started", query(f"sum by (instance, gpu, xid) (muster_gpu_xid_errors_total{{{CLUSTER}}})", one + " Xid {{xid}}")),
         lines("Since NVML answered", query(f"muster_worker_gpu_answer_age_seconds{{{CLUSTER}}}", "{{instance}}"), unit="s", min=0),
         table("GPUs", described("muster_gpu_healthy"), described("muster_gpu_row_remap_failed"),

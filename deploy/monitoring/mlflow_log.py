@@ -82,14 +82,14 @@ class Logger:
         return self.state["runs"][name]
 
     def log_new_lines(self):
-        """Returns how many lines were logged."""
+        """Returns the number of logged lines."""
         lines = 0
         with open(self.path, "rb") as file:
             file.seek(self.state["offset"])
             pending, owner = [], None
             for raw in file:
                 if not raw.endswith(b"\n"):
-                    break  # is still being written
+                    break  # the line is still being written
                 try:
                     row = json.loads(raw)
                     row["run_name"], row["step"]

@@ -1,7 +1,7 @@
-"""Real programs in a temporary folder: start, watch and reap them.
+"""Starts, watches and reaps real programs in a temporary folder.
 
-Every process is started in its own session under one subreaper-free parent and is ended by pid in tearDown;
-`leftovers()` finds any process that still carries the test's mark in its environment.
+Each process gets its own session and is ended by pid in tearDown. `leftovers()` finds any process that still has the
+test's mark in its environment.
 """
 import ctypes
 import errno
@@ -125,7 +125,7 @@ class MusterTest(unittest.TestCase):
     # ------------------------------------------------------------------ commands
 
     def muster(self, *args, check=None, timeout=120, env=None, cwd=None):
-        """Runs the CLI to its end. `check`: the exit code that is expected."""
+        """Runs the CLI to its end. `check`: the expected exit code."""
         result = subprocess.run([str(BIN / "muster"), *map(str, args)], capture_output=True, text=True,
                                 timeout=timeout, env={**self.env, **(env or {})}, cwd=cwd or self.dir)
         if check is not None:
@@ -134,7 +134,7 @@ class MusterTest(unittest.TestCase):
         return result
 
     def on_terminal(self, *command, columns=80, seconds=120):
-        """Runs a program to its end on a terminal of that width: (exit code, the bytes that it wrote)."""
+        """Runs a program to its end on a terminal of that width. Returns (exit code, bytes written)."""
         reader, terminal = os.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen(list(map(str, command)), stdin=terminal, stdout=terminal, stderr=terminal, cwd=self.dir,
@@ -146,7 +146,7 @@ class MusterTest(unittest.TestCase):
             while select.select([reader], [], [], max(0, deadline - time.monotonic()))[0]:
                 try:
                     chunk = os.read(reader, 65536)
-                except OSError:  # what the terminal's last user leaves behind
+                except OSError:  # the terminal's last user has closed it
                     chunk = b""
                 if not chunk:
                     return process.wait(timeout=30), written
@@ -180,11 +180,11 @@ class MusterTest(unittest.TestCase):
                 "dataset_type=synthetic", *TINY, *overrides, "--ranks", str(ranks)]
 
     def start_run(self, name, *overrides, ranks=4, **kwargs):
-        """Starts `muster run` with these arguments; more are start()'s."""
+        """Starts `muster run` with these arguments; keyword arguments are those of start()."""
         return self.start(BIN / "muster", *self.run_args(name, *overrides, ranks=ranks), **kwargs)
 
     def wait_for_step(self, process, step):
-        """Until that run has printed the step."""
+        """Waits until that run has printed the step."""
         def reached():
             self.assertIsNone(process.poll(), self.output(process))
             lines = step_lines(process.out_path.read_text())
@@ -219,7 +219,7 @@ class MusterTest(unittest.TestCase):
         return path.read_text()
 
     def ranks_of_test(self):
-        """{rank: pid} of the live trainer processes of this test."""
+        """Returns {rank: pid} of the live trainer processes of this test."""
         found = {}
         for pid in processes_with_mark(self.mark):
             if "muster-trainer train" not in command_line(pid):
@@ -234,12 +234,12 @@ class MusterTest(unittest.TestCase):
         return found
 
     def page(self, process, path):
-        """(status, text) of a page of a daemon's HTTP server."""
+        """Returns (status, text) of a page of a daemon's HTTP server."""
         with urllib.request.urlopen(f"http://127.0.0.1:{process.ports['http_port']}{path}", timeout=5) as response:
             return response.status, response.read().decode()
 
     def samples(self, process):
-        """{series: value} of a daemon's /metrics, a series written as on the page."""
+        """Returns {series: value} of a daemon's /metrics; a series is written as on the page."""
         lines = [line for line in self.page(process, "/metrics")[1].splitlines() if not line.startswith("#")]
         return {series: float(value) for series, value in (line.rsplit(" ", 1) for line in lines)}
 
@@ -257,17 +257,17 @@ def wait_gone(mark, seconds):
 
 
 def step_lines(text):
-    """[(step, loss as printed)] of every step line."""
+    """Returns [(step, loss as printed)] of every step line."""
     return [(int(m.group(1)), m.group(6)) for m in STEP_LINE.finditer(text)]
 
 
 def drawn_bars(written):
-    """The states of the progress bar in a terminal's bytes: what was drawn and then cleared without a line's end."""
+    """Returns the states of the progress bar in a terminal's bytes: texts that were drawn and then cleared without a newline."""
     parts = written.decode(errors="replace").split("\r\x1b[2K")[1:-1]
     return [part for part in parts if part and "\n" not in part]
 
 
 def metrics(path):
-    """Rows of a metrics_file, the last one of each step."""
+    """Returns the rows of a metrics_file: the last row of each step."""
     rows = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
     return {row["step"]: row for row in rows}

@@ -1,4 +1,4 @@
-"""The chart, rendered and refused by helm, for tests."""
+"""Common parts of tests that render the chart with helm, or expect helm to refuse it."""
 import json
 import os
 import re
@@ -15,7 +15,7 @@ except ImportError:
     yaml = None
 
 CHART = SOURCE / "helm/muster"
-# Kinds that a plain control plane does not have.
+# Kinds that a control plane without extensions does not have.
 OTHERS = re.compile(r"^(cert-manager\.io|monitoring\.coreos\.com|jobset\.x-k8s\.io)/")
 IMAGE = {"image": {"repository": "registry.example/muster"}}
 TLS_SECRET, TOKENS_SECRET = "muster-tls", "muster-tokens"
@@ -84,7 +84,7 @@ class HelmCase(MusterTest):
                               env={**os.environ, "HELM_CACHE_HOME": f"{self.dir}/helm", "HELM_CONFIG_HOME": f"{self.dir}/helm"})
 
     def with_secrets(self, values):
-        """Values for rendering without a cluster: the release creates no Secrets, so that existing ones are named."""
+        """Returns values for rendering without a cluster: they name existing Secrets, because the release cannot create them."""
         mode = values.get("tls", {}).get("mode")
         given = {} if mode == "off" else {"tokens": {"secretName": TOKENS_SECRET}}
         if mode is None:
@@ -98,7 +98,7 @@ class HelmCase(MusterTest):
         return [document for document in yaml.safe_load_all(result.stdout) if document]
 
     def schemas(self):
-        """Returns the schemas of all kinds that we write; skips the test if they are unavailable."""
+        """Returns the schemas of all kinds that Muster writes; skips the test if they are unavailable."""
         try:
             schemas = kube_schema.Schemas(kube_tools.swagger())
             for path in sorted(kube_tools.custom_kinds().glob("*.yaml")):

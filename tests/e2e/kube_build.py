@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Kubernetes' control plane, built from its Go modules: minutes once, so tests find it and do not build it.
+"""Builds Kubernetes' control plane from its Go modules. That takes minutes, so tests use it and never build it.
 
-`tests/e2e/kube_build.py` builds what is missing and says what there is; its status is 77 where it cannot be had.
+`tests/e2e/kube_build.py` builds what is missing and prints what there is; its exit status is 77 if a part cannot be built.
 """
 import json
 import pathlib
@@ -16,7 +16,7 @@ ETCD_VERSION = "3.6.8"
 
 
 def write_kubernetes_module(folder):
-    """A module beside Kubernetes', with its own versions: its packages are then built from published modules."""
+    """Writes a module with its own versions beside Kubernetes' module, so that published modules provide its packages."""
     module = json.loads(kube_tools.go("mod", "download", "-json", f"k8s.io/kubernetes@v{kube_tools.KUBERNETES_VERSION}"))
     text = (pathlib.Path(module["Dir"]) / "go.mod").read_text()
     published = f"v0.{kube_tools.KUBERNETES_VERSION.split('.', 1)[1]}"
@@ -27,14 +27,14 @@ def write_kubernetes_module(folder):
 
 
 def built(target):
-    """Builds programs that take minutes; tests do not build them."""
+    """Returns `target`. Raises Missing if it does not exist: tests do not build what takes minutes."""
     if target.exists():
         return target
     raise kube_tools.Missing(f"no {target.name} here: tests/e2e/kube_build.py builds it")
 
 
 def kubernetes_path(program):
-    """kube-apiserver, kube-controller-manager or kube-scheduler."""
+    """Returns the path of kube-apiserver, kube-controller-manager or kube-scheduler."""
     return kube_tools.CACHE / f"bin-{kube_tools.KUBERNETES_VERSION}" / program
 
 
@@ -61,7 +61,7 @@ def build_etcd():
     def build():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:
-            # `go install` refuses a module that replaces others by folders; one that requires it may.
+            # `go install` refuses a module that replaces others by folders. A module that requires it may do so.
             (pathlib.Path(folder) / "go.mod").write_text(f"module example.invalid/build\ngo 1.24\nrequire go.etcd.io/etcd/server/v3 v{ETCD_VERSION}\n")
             kube_tools.go("build", "-mod=mod", "-ldflags", "-s -w", "-o", str(target), "go.etcd.io/etcd/server/v3", cwd=folder)
     return kube_tools.once("etcd", target, build)
@@ -77,14 +77,14 @@ JOBSET_WEBHOOKS = JOBSET_PATH.parent / f"{JOBSET_PATH.name}.webhooks.yaml"
 
 
 def build_jobset():
-    """The controller of JobSets, with the webhooks' description beside it."""
+    """Builds the controller of JobSets and puts the description of its webhooks beside it."""
     target = JOBSET_PATH
 
     def build():
         target.parent.mkdir(parents=True, exist_ok=True)
         module = jobset_module()
         with tempfile.TemporaryDirectory() as folder:
-            # A copy, because Go writes into a module that it builds.
+            # Use a copy, because Go writes into a module that it builds.
             shutil.copytree(module, f"{folder}/jobset", copy_function=shutil.copyfile)
             kube_tools.go("build", "-ldflags", "-s -w", "-o", str(target), ".", cwd=f"{folder}/jobset")
         shutil.copyfile(module / "config/components/webhook/manifests.yaml", JOBSET_WEBHOOKS)
@@ -113,7 +113,7 @@ def main():
             print(f"{name}: {make()}", flush=True)
         except kube_tools.Missing as missing:
             print(missing, file=sys.stderr)
-            return 77  # what CTest and tests/run.sh take for skipped
+            return 77  # CTest and tests/run.sh count it as skipped
     return 0
 
 

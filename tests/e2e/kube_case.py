@@ -1,4 +1,4 @@
-"""A control plane for each test, and the chart on it."""
+"""Starts a control plane for each test and installs the chart on it."""
 import json
 import subprocess
 
@@ -20,15 +20,15 @@ class ClusterCase(HelmCase):
         self.addCleanup(self.cluster.stop)
         self.cluster.start()
         self.env["KUBECONFIG"] = str(self.cluster.kubeconfig)
-        # The usual policy of a hardened cluster: nothing as root, no capabilities, no host access.
+        # The usual policy of a hardened cluster: no root, no capabilities, no access to the host.
         self.cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {
             "pod-security.kubernetes.io/enforce": "restricted"}}})
 
     def prepare(self):
-        """Before anything is started."""
+        """Runs before the control plane starts."""
 
     def tearDown(self):
-        # The daemons have the test's mark, too: they go before the harness looks for what is left.
+        # The daemons have the test's mark, too, so they must end before the harness searches for leftovers.
         if hasattr(self, "cluster"):
             self.cluster.stop()
         super().tearDown()

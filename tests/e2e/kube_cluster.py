@@ -1,7 +1,7 @@
-"""A real control plane on loopback: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, in a folder of the test's own.
+"""A real control plane on loopback, in the test's own folder: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
 
-Nodes are objects that are called ready: pods are admitted, placed, evicted and deleted by the real programs, and none of them runs. Every daemon ends with
-the test's process, also when that is killed.
+Nodes are objects with the condition Ready. The real programs admit, place, evict and delete pods, but no pod runs. Every
+daemon ends with the test's process, even if that process is killed.
 """
 import ctypes
 import json
@@ -22,7 +22,7 @@ KUBECTL_MINOR_MIN = 27  # --subresource, --validate=strict
 
 
 def why_not():
-    """Why there can be no control plane here; empty when there can."""
+    """Returns why no control plane can run here; empty if one can."""
     for program in ("kubectl", "openssl"):
         if shutil.which(program) is None:
             return f"no {program} here"
@@ -54,7 +54,7 @@ class KubeCluster:
         self.etcd_port, self.peer_port, self.port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
 
-    # ------------------------------------------------------------------ its daemons
+    # ------------------------------------------------------------------ daemons
 
     def start(self):
         for name in ("log", "certificates"):
@@ -71,7 +71,7 @@ class KubeCluster:
         no_ports = ("--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0", f"--kubeconfig={self.kubeconfig}")
         self.run_daemon("controller-manager", kube_build.kubernetes("kube-controller-manager"), *no_ports,
                         f"--service-account-private-key-file={self.dir}/accounts.key",
-                        "--node-monitor-grace-period=1h",  # nobody is there to say that a node lives
+                        "--node-monitor-grace-period=1h",  # no kubelet reports that a node lives
                         "--controllers=*,-node-ipam-controller,-node-route-controller,-service-lb-controller",
                         f"--root-ca-file={self.dir}/certificates/apiserver.crt")
         self.run_daemon("scheduler", kube_build.kubernetes("kube-scheduler"), *no_ports)
@@ -81,7 +81,7 @@ class KubeCluster:
         return self
 
     def add_node(self, name, **more):
-        """A ready node with 8 CPUs; `more` as in its allocatable, dots and slashes by **{"nvidia.com/gpu": 8}."""
+        """Creates a ready node with 8 CPUs. `more` adds allocatable resources; names with dots or slashes: **{"nvidia.com/gpu": 8}."""
         has = {"cpu": "8", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti", **more}
         self.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
         status = {"status": {"allocatable": has, "capacity": has, "conditions": [{"type": "Ready", "status": "True", "reason": "Said"}]}}
@@ -124,7 +124,7 @@ class KubeCluster:
         with open(os.open(self.dir / name, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             file.write(text)
 
-    # ------------------------------------------------------------------ what people do
+    # ------------------------------------------------------------------ actions of users
 
     def kubectl(self, *arguments, check=True, stdin=None):
         return subprocess.run(["kubectl", *map(str, arguments)], input=stdin, capture_output=True, text=True, timeout=60, env=self.env,

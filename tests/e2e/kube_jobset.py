@@ -1,4 +1,4 @@
-"""The controller of JobSets on a test's control plane, with its webhooks: they fill in and refuse what the API alone would take as it is."""
+"""The controller of JobSets on a test's control plane, with its webhooks, which set defaults and refuse invalid objects that the API alone accepts."""
 import base64
 import subprocess
 
@@ -9,7 +9,7 @@ from slurm_cluster import free_ports
 
 
 def why_not():
-    """Why it cannot be had here; empty when it can."""
+    """Returns why the controller cannot run here; empty if it can."""
     try:
         kube_build.jobset()
         kube_tools.custom_kinds()
@@ -19,7 +19,7 @@ def why_not():
 
 
 def start(cluster, yaml):
-    """`cluster` runs. Its webhooks are reached by URL, as no Service leads out of a control plane without nodes."""
+    """Starts the controller on a running `cluster`. Webhooks are called by URL, because a control plane without nodes routes no Service."""
     folder = cluster.dir / "jobset"
     folder.mkdir()
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(folder / "tls.key"),
@@ -41,6 +41,6 @@ def start(cluster, yaml):
         document["metadata"]["name"] = f"jobset-{document['metadata']['name']}"
         for hook in document["webhooks"]:
             hook["clientConfig"] = {"url": f"https://127.0.0.1:{webhook}{hook['clientConfig']['service']['path']}", "caBundle": authority}
-            if hook["name"].endswith("pod.kb.io"):  # as its own kustomization has it
+            if hook["name"].endswith("pod.kb.io"):  # as in the controller's kustomization
                 hook["objectSelector"] = {"matchExpressions": [{"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}]}
     cluster.apply(*documents)

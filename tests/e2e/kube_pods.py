@@ -1,8 +1,9 @@
-"""The parts of a kubelet that our pods need: runs their containers as processes of this machine.
+"""Runs the containers of Muster's pods as processes of this machine: the parts of a kubelet that these pods need.
 
-The test has a network and an /etc/hosts of its own, so each pod has an address that only it binds, and Services are names for their pods. What a
-container would see at its mount points, at 0.0.0.0 and at the pod's own loopback is put into its arguments and variables in place of them. Init containers run
-first, until each has ended well; sidecars run before the container that has the pod's work, and end after it; a pod of a Job says how it has ended.
+The test has its own network and its own /etc/hosts. So only one pod binds each address, and a Service is a name for its
+pods. In arguments and variables of a container, mount points, 0.0.0.0 and the pod's loopback are replaced by folders and
+addresses of this machine. Init containers run first, one after another, until each has exited with 0. Sidecars start
+before the main container and end after it. A pod of a Job reports how it ended.
 """
 import base64
 import ctypes
@@ -25,7 +26,7 @@ POLL_SECONDS = 0.3
 
 
 def own_network(folder, names):
-    """Gives this process, and those that it starts, a loopback with an address for each of `names`, and a hosts file with them. {name: address}."""
+    """Gives this process and its children a loopback device with an address for each of `names`, and a hosts file with them. Returns {name: address}."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
@@ -37,14 +38,14 @@ def own_network(folder, names):
     hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in addresses.items()))
     for source, target, flags in ((None, "/", MS_REC | MS_PRIVATE), (str(hosts).encode(), "/etc/hosts", MS_BIND)):
         if flags == MS_BIND and os.stat(target).st_nlink == 0:
-            libc.umount2(target.encode(), MNT_DETACH)  # the file of this process's test before, which has gone
+            libc.umount2(target.encode(), MNT_DETACH)  # the deleted file of the previous test of this process
         if libc.mount(source, target.encode(), None, flags, None) != 0:
             raise OSError(ctypes.get_errno(), f"mount {target}")
     return addresses
 
 
 class Container:
-    """One container of a pod. start(), and poll() until it has ended."""
+    """One container of a pod. Usage: start(), then poll() until it has ended."""
 
     def __init__(self, pod, spec):
         self.pod, self.spec, self.name = pod, spec, spec["name"]
@@ -54,7 +55,7 @@ class Container:
         for name, value in environment.items():
             text = text.replace(f"$({name})", value)
         flag, equals, path = text.partition("=") if "=" in text else ("", "", text)
-        # The checkout stands for the image's files, wherever it is.
+        # The checkout, in any folder, replaces the image's files.
         in_image = pathlib.Path(path).is_relative_to(SOURCE)
         inside = [mount for mount in self.spec.get("volumeMounts", []) if path.startswith(mount["mountPath"]) and not in_image]
         if inside:
@@ -81,7 +82,7 @@ class Container:
         return code if code >= 0 else 128 - code
 
     def passes(self, probe):
-        """Its startup or readiness probe; a container without one passes."""
+        """Returns whether the startup or readiness probe passes; a running container without that probe passes."""
         if probe not in self.spec:
             return self.runs()
         page = self.spec[probe]["httpGet"]
@@ -136,7 +137,7 @@ class Pod:
         return self.dir / volume["name"]
 
     def write_volumes(self):
-        """Empty folders, and Secrets and ConfigMaps as they are now, also while the container runs."""
+        """Returns the volume's folder: an empty one, or the current content of a Secret or ConfigMap, which follows changes while the container runs."""
         for volume in self.spec.get("volumes", []):
             folder = self.volumes[volume["name"]]
             folder.mkdir(parents=True, exist_ok=True)
@@ -160,13 +161,13 @@ class Pod:
                     beside.rename(target)
 
     def write_account(self, folder):
-        """The token of the pod's account and who signs for the API, which is all that ours project."""
+        """Writes the token of the pod's account and the API's authority: Muster's pods project nothing else."""
         if not (folder / "token").exists():
             (folder / "ca.crt").write_text(self.runner.data("configmap", "kube-root-ca.crt")["ca.crt"])
             (folder / "token").write_text(self.runner.token(self.spec["serviceAccountName"]))
 
     def is_prepared(self):
-        """Whether each init container has ended well; starts the one whose turn it is."""
+        """Returns whether each init container has exited with 0; starts the next one if none runs."""
         for container in self.first:
             if container.runs():
                 return False
@@ -176,7 +177,7 @@ class Pod:
         return True
 
     def look(self, record):
-        """Returns whether it is over and has to be taken away."""
+        """Returns whether the pod has ended and must be removed."""
         self.record = record
         if "deletionTimestamp" in record["metadata"]:
             return self.end(record["metadata"].get("deletionGracePeriodSeconds", 30))
@@ -199,7 +200,7 @@ class Pod:
 
     def phase(self):
         if self.main.process is None and "deletionTimestamp" in self.record["metadata"] and self.spec["restartPolicy"] == "Never":
-            return "Failed"  # before its work began
+            return "Failed"  # before the main container started
         if self.main.process is None or self.main.runs() or self.spec["restartPolicy"] == "Always":
             return "Running"
         return "Succeeded" if self.main.exit_code() == 0 else "Failed"
@@ -243,7 +244,7 @@ class Pod:
 
 
 class PodRunner:
-    """Runs the pods of one namespace, of all nodes. start() … stop()."""
+    """Runs the pods of one namespace on all nodes, from start() to stop()."""
 
     def __init__(self, cluster, folder, env, addresses, namespace):
         self.cluster, self.addresses, self.namespace = cluster, addresses, namespace
@@ -272,7 +273,7 @@ class PodRunner:
             try:
                 self.look()
             except (subprocess.SubprocessError, OSError, KeyError) as error:
-                self.trouble = error  # the API may be slow for once; a test that fails shows it
+                self.trouble = error  # the API may be slow once; a failing test prints the error
 
     def look(self):
         records = self.cluster.get("-n", self.namespace, "pods")["items"]

@@ -1,4 +1,4 @@
-"""Strict validation of objects by Kubernetes' own API description: no unknown fields, no missing ones, the right types."""
+"""Strict validation of objects against Kubernetes' own API description: no unknown fields, no missing fields, correct types."""
 import json
 import re
 
@@ -17,7 +17,7 @@ class Schemas:
                     self.kinds[version, kind["kind"]] = name
 
     def add_custom(self, description):
-        """A CustomResourceDefinition's kinds."""
+        """Adds the kinds of a CustomResourceDefinition."""
         spec = description["spec"]
         for version in spec["versions"]:
             name = f"{spec['group']}/{version['name']}/{spec['names']['kind']}"
@@ -28,7 +28,7 @@ class Schemas:
         return (document.get("apiVersion"), document.get("kind")) in self.kinds
 
     def errors(self, document):
-        """Yields the errors, a line each."""
+        """Returns the errors, one line each."""
         name = self.kinds[document["apiVersion"], document["kind"]]
         return list(self.check(document, self.definitions[name], document["kind"]))
 

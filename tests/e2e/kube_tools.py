@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Kubernetes' tools for tests: found on this machine, or built from their Go modules into a folder that later runs find.
+"""Kubernetes' tools for tests: found on this machine, or built from their Go modules into a folder that later runs use.
 
-`python3 tests/e2e/kube_tools.py` builds what is missing and says what there is.
+`python3 tests/e2e/kube_tools.py` builds what is missing and prints what there is.
 """
 import contextlib
 import fcntl
@@ -24,13 +24,13 @@ CUSTOM_KINDS = [
     ("github.com/cert-manager/cert-manager", "v1.21.2", "deploy/crds",
      ["cert-manager.io_certificates", "cert-manager.io_issuers"]),
 ]
-BUILD_SECONDS = 540  # helm takes a hundred on two cores
-# A tool that could not be had is not tried again by each test of a run.
+BUILD_SECONDS = 540  # helm takes 100 s on two cores
+# After a failed build, later tests of the same run do not try again.
 FAILURE_SECONDS = 3600
 
 
 class Missing(Exception):
-    """A tool that cannot be had here, and why."""
+    """A tool that is unavailable here, with the reason."""
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def only_one():
 
 
 def once(name, target, make):
-    """`target`, made by `make` unless it is there. A failure is kept for an hour."""
+    """Returns `target`; `make` creates it if it does not exist. A failure is remembered for an hour."""
     if target.exists():
         return target
     with only_one():
@@ -63,7 +63,7 @@ def once(name, target, make):
 
 
 def go(*arguments, cwd=None, **environment):
-    """Runs Go's tool within the time for a build, and gives what it prints."""
+    """Runs the `go` command within the time for a build. Returns its output."""
     if shutil.which("go") is None:
         raise OSError("Go, which builds it, is not installed")
     return subprocess.run(["go", *arguments], check=True, capture_output=True, text=True, timeout=BUILD_SECONDS, cwd=cwd,
@@ -87,7 +87,7 @@ def swagger():
 
 
 def custom_kinds():
-    """The folder with the description of each kind that is not Kubernetes' own."""
+    """Returns the folder with the schemas of the kinds that are not part of Kubernetes."""
     marker = "-".join(version for _, version, _, _ in CUSTOM_KINDS)
     target = CACHE / f"kinds-{marker}"
 
@@ -104,7 +104,7 @@ def custom_kinds():
 
 
 def report(tools):
-    """Says where each of them is, by name and what finds it, or why it is missing. The exit status: 1 where any is."""
+    """Prints where each tool is, or why it is missing. `tools`: (name, function that finds it). Returns the exit status: 1 if any is missing."""
     status = 0
     for name, find in tools:
         try:

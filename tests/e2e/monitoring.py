@@ -1,4 +1,4 @@
-"""Prometheus and Alertmanager of the distribution, with the configuration that deploy/monitoring ships, in a test's folder."""
+"""Runs the distribution's Prometheus and Alertmanager in a test's folder, with the configuration of deploy/monitoring."""
 import http.server
 import json
 import pathlib
@@ -20,7 +20,7 @@ LABEL = re.compile(r'([a-z_A-Z0-9]+)="((?:[^"\\]|\\.)*)"')
 
 
 def missing_tool():
-    """The first of the tools that is not installed, or None."""
+    """Returns the first tool that is not installed, or None."""
     return next((tool for tool in TOOLS if shutil.which(tool) is None), None)
 
 
@@ -74,7 +74,7 @@ def listening_port(test, process):
 
 
 def start_alertmanager(test, receiver):
-    """The URL of one that notifies the receiver."""
+    """Starts an Alertmanager that notifies the receiver. Returns its URL."""
     folder = test.dir / "alertmanager"
     folder.mkdir()
     (folder / "alertmanager.yml").write_text(replaced((SHIPPED / "alertmanager.yml").read_text(), ("http://127.0.0.1:8080/alerts", receiver.url)))
@@ -84,7 +84,7 @@ def start_alertmanager(test, receiver):
 
 
 def start_prometheus(test, coordinator=None, workers=(), alertmanager="http://127.0.0.1:1"):
-    """The URL of one that scrapes these daemons each second, with the shipped rules, and whatever has a file in the folder prometheus/slurm."""
+    """Starts a Prometheus with the shipped rules that scrapes these daemons, and the targets of files in prometheus/slurm, each second. Returns its URL."""
     folder = test.dir / "prometheus"
     shutil.copytree(SHIPPED, folder)
     (folder / "slurm").mkdir()
@@ -102,7 +102,7 @@ def declared_metrics(test):
 
 
 def undeclared(page, declared):
-    """Samples of a page whose name or labels are not in the table of metrics: (series, why)."""
+    """Returns (series, reason) for samples of a page whose name or labels are not in the table of metrics."""
     found = []
     for line in page.splitlines():
         if not line or line.startswith("#"):
@@ -119,7 +119,7 @@ def undeclared(page, declared):
 
 
 def panel_queries(dashboard, job):
-    """[(panel's title, its type, query)] with the variables filled in."""
+    """Returns [(panel's title, panel's type, query)] with the variables filled in."""
     def filled(expr):
         expr = expr.replace("$cluster", ".*").replace("$instance", ".*")
         return expr.replace("$job_id", str(job)).replace("$__rate_interval", "10s").replace("$__range", "5m")
@@ -127,7 +127,7 @@ def panel_queries(dashboard, job):
 
 
 def query_range(prometheus, expr, seconds=120, step=1):
-    """Returns the series of the last seconds, as a panel would draw them."""
+    """Returns the series of the last seconds, as a panel draws them."""
     now = time.time()
     answer = get_json(f"{prometheus}/api/v1/query_range", query=expr, start=now - seconds, end=now, step=step)
     return [series for series in answer["data"]["result"] if any(value not in ("NaN", "+Inf", "-Inf") for _, value in series["values"])]

@@ -24,13 +24,13 @@ class ProgramTest(MusterTest):
         return os.path.join(os.environ["MUSTER_BIN_DIR"], name)
 
     def pid_of_daemon(self, name):
-        """The one that runs for this test."""
+        """Returns the pid of this test's only process of that program."""
         found = [pid for pid in processes_with_mark(self.mark) if pathlib.Path(command_line(pid).split(" ")[0]).name == name]
         self.assertEqual(len(found), 1, name)
         return found[0]
 
     def pids_of_ranks(self):
-        """{rank: pid} of the live processes that were started as ranks: the oldest, whose children have its environment, too."""
+        """Returns {rank: pid} of the live processes that were started as ranks. Of the processes with a rank's environment the oldest counts: its children inherit it."""
         found = {}
         for pid in sorted(processes_with_mark(self.mark), reverse=True):
             try:

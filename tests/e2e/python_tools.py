@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Python packages for tests: found in a Python of this machine, or installed into an environment of their own that later runs find.
+"""Python packages for tests: found in a Python of this machine, or installed into a separate environment that later runs use.
 
-`python3 tests/e2e/python_tools.py` installs what is missing and says what there is. PyTorch is not among them, because its wheels have several
-gigabytes: the distribution's package is taken, for the distribution's Python.
+`python3 tests/e2e/python_tools.py` installs what is missing and prints what there is. PyTorch is not among them, because
+its wheels take several gigabytes: tests use the distribution's package with the distribution's Python.
 """
 import functools
 import os
@@ -21,7 +21,7 @@ INSTALL_SECONDS = 540
 
 
 def named_python(module):
-    """The Python that MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON names, or else this one or the distribution's, where it has the module; None: none has."""
+    """Returns a Python that has the module, or None: that of MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON, else this one or the distribution's."""
     found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     for name in (os.environ.get(f"MUSTER_{module.upper()}_PYTHON"), os.environ.get("MUSTER_PEERS_PYTHON"), sys.executable, DISTRIBUTION_PYTHON):
         if name and shutil.which(name) and subprocess.run([name, "-c", found]).returncode == 0:
@@ -30,7 +30,7 @@ def named_python(module):
 
 
 def python_with(module):
-    """A Python that has it. Raises Missing."""
+    """Returns a Python that has the module, after installing it if necessary. Raises Missing."""
     named = named_python(module)
     if named:
         return named
@@ -43,7 +43,7 @@ def python_with(module):
         shutil.rmtree(beside, ignore_errors=True)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--target"]
         subprocess.run([*command, str(beside), *PACKAGES[module]], check=True, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-        # Installed packages are found at their final place.
+        # The launcher names the final path, because the folder is renamed after the installation.
         launcher = beside / "bin" / "python"
         launcher.parent.mkdir(exist_ok=True)
         launcher.write_text(f'#!/bin/sh\nPYTHONPATH="{target}" exec "{sys.executable}" "$@"\n')
@@ -53,7 +53,7 @@ def python_with(module):
 
 
 def python_or_skip(module):
-    """For tests, and for their setUpClass: they are skipped where it cannot be had, and say why."""
+    """Returns a Python that has the module; skips the test, or the class from its setUpClass, with the reason if there is none."""
     try:
         return python_with(module)
     except Missing as missing:

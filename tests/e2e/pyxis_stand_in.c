@@ -1,6 +1,6 @@
-/* A SPANK plugin with pyxis' options that starts no container: tasks find in their environment what they would have been in.
+/* A SPANK plugin with pyxis' options that starts no container. It puts the options' values into the tasks' environment.
  *
- * Built by the tests against Slurm's own header (libslurm-dev). Environment of a task: STAND_IN_IMAGE, STAND_IN_MOUNTS, STAND_IN_WORKDIR.
+ * The tests build it with Slurm's header (libslurm-dev). Variables of a task: STAND_IN_IMAGE, STAND_IN_MOUNTS, STAND_IN_WORKDIR.
  */
 #include <slurm/spank.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-"""Common parts of the tests on a real Slurm: a cluster of four nodes, and wrappers that train a model of milliseconds."""
+"""Common parts of the tests on a real Slurm: a cluster of four nodes, and wrappers that train a model with steps of milliseconds."""
 import pathlib
 import re
 import shlex
@@ -11,7 +11,7 @@ from harness import BIN, MusterTest, SOURCE, TINY, metrics, wait_until
 from slurm_cluster import SlurmCluster
 
 WRAPPERS = SOURCE / "slurm"
-# Without an end of its own, and with checkpoints that are worth something.
+# A training that never ends by itself, with regular checkpoints.
 ENDLESS = ["steps=1000000", "learning_rate_schedule_steps=100000", "checkpoint_period=20", "max_num_checkpoints_to_keep=3",
            "log_period=50"]
 
@@ -39,17 +39,17 @@ class SlurmTest(MusterTest):
     # ------------------------------------------------------------------ jobs
 
     def tiny(self, *more):
-        """Keys of a model of milliseconds, behind those of a wrapper."""
+        """Returns keys of a model with steps of milliseconds, which follow a wrapper's keys."""
         return [*TINY, "scan_layers=true", *more]
 
     def train(self, name, *keys, nodes=2, sbatch=(), options=(), env=None):
-        """The number of a job of example_slurm.sub that trains run `name` with one rank on each of its nodes."""
+        """Submits a job of example_slurm.sub that trains run `name` with one rank on each node. Returns its number."""
         return self.cluster.sbatch("-N", nodes, "-J", name, *sbatch, WRAPPERS / "example_slurm.sub", *self.tiny(
             f"metrics_file={self.dir}/{name}.jsonl", *keys), *options, cwd=self.dir, env={
                 "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir), "LOG_DIR_LOCAL": "runs", "RUN_NAME": name, **(env or {})})
 
     def output_of(self, name, job):
-        """Returns the output of the ranks of train(), over all allocations of the job."""
+        """Returns the output of the ranks of train() in all allocations of the job."""
         path = self.dir / "outputs" / name / f"output-{job}-0-0.txt"
         return path.read_text() if path.exists() else ""
 
@@ -68,7 +68,7 @@ class SlurmTest(MusterTest):
             raise AssertionError(f"{error}\n{self.all_said(name, job)}") from None
 
     def wait_for_steps(self, name, job, above=0, seconds=60):
-        """Until the run has recorded more than that many steps; how many it has."""
+        """Waits until the run has recorded more than that many steps. Returns their number."""
         path = self.dir / f"{name}.jsonl"
 
         def done():
@@ -93,13 +93,13 @@ class SlurmTest(MusterTest):
         return left + 1
 
     def run_program(self, *options, nodes=1, sbatch=(), program="sleep 1000", env=None):
-        """The number of a job whose only rank, or one on each node, runs a line of shell."""
+        """Submits a job with one rank on each node, which runs a line of shell. Returns its number."""
         words = " ".join(map(str, options))
         return self.cluster.sbatch("-N", nodes, "--requeue", "--open-mode=append", *sbatch, "--wrap",
                                    f"exec {BIN}/muster slurm run {words} -- bash -c {shlex.quote('echo begins; ' + program)}", cwd=self.dir, env=env)
 
     def wait_for_words(self, job, pattern, times=1, seconds=60):
-        """Until the job has written so many of them."""
+        """Waits until the job has written the words that many times."""
         try:
             wait_until(lambda: len(re.findall(pattern, self.cluster.said(job))) >= times, seconds, f"{times} times {pattern!r}")
         except AssertionError as error:

@@ -1,7 +1,7 @@
-"""A real Slurm on this machine: munged, slurmctld and some slurmd's on loopback, in a folder of the test's own.
+"""A real Slurm on this machine: munged, slurmctld and several slurmd on loopback, in the test's own folder.
 
-Nodes are `node1` … `nodeN`, each a slurmd with a port and a spool folder of its own; they share the machine's processors. All of
-them have the machine's host name, so who wants to know where it runs asks SLURMD_NODENAME.
+Nodes are `node1` … `nodeN`. Each is a slurmd with its own port and spool folder; all share the machine's processors and
+host name, so a process learns its node from SLURMD_NODENAME.
 """
 import getpass
 import os
@@ -16,13 +16,13 @@ import time
 from harness import is_zombie, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
-NODE_CPUS = 8  # as many as the wrappers have tasks; the machine has fewer, which Slurm believes
-# A slurmd restarts itself by this path, and Debian installs it outside of a user's PATH.
+NODE_CPUS = 8  # the number of a wrapper's tasks; Slurm accepts it although the machine may have fewer
+# slurmd restarts itself by this path, which on Debian is outside of a user's PATH.
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
 
 def why_not():
-    """Why Slurm cannot be had here; empty when it can."""
+    """Returns why Slurm cannot run here; empty if it can."""
     missing = [program for program in PROGRAMS if shutil.which(program, path=PATH) is None]
     if missing:
         return f"no {', '.join(missing)} here: deploy/install-deps.sh --tests installs slurm-wlm and munge"
@@ -32,7 +32,7 @@ def why_not():
 
 
 def free_ports(count):
-    """Returns free ports. Each is held until all are found."""
+    """Returns free ports. Each stays bound until all are found."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -86,20 +86,20 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=NO Priori
 
 
 class SlurmCluster:
-    """start() … stop(). `folder` is short: a socket's path has room for some 100 letters."""
+    """A cluster, from start() to stop(). `folder` must be short: a socket's path has at most some 100 characters."""
 
     def __init__(self, folder, env, nodes=4, topology=None, gpus=0, plugin=None):
         self.dir = pathlib.Path(folder)
         self.nodes = [f"node{n}" for n in range(1, nodes + 1)]
         self.gpus = gpus
         self.topology = topology
-        self.plugin = plugin  # SPANK's, a file
+        self.plugin = plugin  # the file of a SPANK plugin
         self.env = {**env, "PATH": PATH, "SLURM_CONF": str(self.dir / "etc" / "slurm.conf")}
         for name in [name for name in self.env if re.match(r"(SLURM_(?!CONF$)|SLURMD_|SBATCH_|SRUN_)", name)]:
             del self.env[name]
         self.daemons = {}  # name: Popen
 
-    # ------------------------------------------------------------------ its daemons
+    # ------------------------------------------------------------------ daemons
 
     def start(self):
         for name in ("ctld", "log", "pid", "etc", "dev", *(f"spool.{node}" for node in self.nodes)):
@@ -145,7 +145,7 @@ class SlurmCluster:
         if self.topology:
             (etc / "topology.conf").write_text(self.topology)
         if self.gpus:
-            # Existing files that stand for GPUs.
+            # Existing files that represent GPUs.
             for gpu in range(self.gpus):
                 os.mknod(self.dir / "dev" / f"nvidia{gpu}", 0o20666, os.makedev(1, 3))
             (etc / "gres.conf").write_text("AutoDetect=off\n" + "".join(
@@ -180,21 +180,21 @@ class SlurmCluster:
                 daemon.kill()
                 daemon.wait()
         self.daemons = {}
-        # Ends what the node ran, as a slurmd that comes back does; no other process would.
+        # Ends the node's processes, as a restarted slurmd does; no other process would end them.
         for _ in range(20):
             left = self.kill_processes()
             if not left:
                 break
             time.sleep(0.1)
 
-    # ------------------------------------------------------------------ its commands
+    # ------------------------------------------------------------------ commands
 
     def run(self, *command, env=None, cwd=None, timeout=60):
         return subprocess.run([str(word) for word in command], env={**self.env, **(env or {})}, cwd=cwd or self.dir, capture_output=True,
                               text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
     def ask(self, *command):
-        """Its output; empty when it fails."""
+        """Returns the command's output; empty if it fails."""
         result = self.run(*command)
         return result.stdout.strip() if result.returncode == 0 else ""
 
@@ -205,7 +205,7 @@ class SlurmCluster:
         return result.stdout.strip()
 
     def sbatch(self, *arguments, env=None, cwd=None):
-        """The number of the job."""
+        """Submits a job. Returns its number."""
         return int(self.must("sbatch", "--parsable", *arguments, env=env, cwd=cwd).split(";")[0])
 
     def job(self, job):
@@ -216,7 +216,7 @@ class SlurmCluster:
         return self.job(job).get("JobState", "")
 
     def wait_for_state(self, job, *states, seconds=60):
-        """The job, once it is in one of these states and nothing of it is left on a node."""
+        """Waits until the job is in one of these states and has no process on any node. Returns its fields."""
         def there():
             found = self.job(job)
             return found if found.get("JobState") in states else None
@@ -227,12 +227,12 @@ class SlurmCluster:
                                  f"{self.log('slurmctld')[-3000:]}") from None
 
     def start_again(self, job):
-        """Starts a requeued job's next allocation soon, where Slurm takes two minutes; not within the second in which the
-        nodes revoked the credential of the last one, because credentials know whole seconds and a batch script that then starts is killed."""
+        """Starts a requeued job's next allocation soon; Slurm alone takes two minutes. Waits until the second in which the nodes
+        revoked the last credential is over: credentials count whole seconds, and a batch script that starts within it is killed."""
         self.must("scontrol", "update", f"jobid={job}", "StartTime=now+2")
 
     def wait_for_end(self, job, seconds=90):
-        """(state, exit code) of a job that has ended and left its nodes."""
+        """Waits until a job has ended and left its nodes. Returns (state, exit code)."""
         found = self.wait_for_state(job, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "DEADLINE", "OUT_OF_MEMORY",
                                     seconds=seconds)
         return found["JobState"], int(found["ExitCode"].split(":")[0])
@@ -253,7 +253,7 @@ class SlurmCluster:
         self.must("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
     def processes_on(self, node=None):
-        """Pids of everything that a job has there; without a node, of everything that has this cluster's slurm.conf, its daemons too."""
+        """Returns the pids of all job processes on the node; without a node, of all processes with this cluster's slurm.conf, daemons included."""
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             try:
@@ -272,9 +272,9 @@ class SlurmCluster:
         self.kill_processes(node)
 
     def kill_processes(self, node=None):
-        """How many there were."""
+        """Kills the processes. Returns their number."""
         found = self.processes_on(node)
-        # Stopped first, so that no process observes another one's end.
+        # Stop all first, so that no process observes the end of another.
         for signo in (signal.SIGSTOP, signal.SIGKILL):
             for pid in found:
                 try:

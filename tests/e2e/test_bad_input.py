@@ -1,4 +1,4 @@
-"""Bad input ends with exit 2 and one sentence; nothing is started, nothing is lost."""
+"""Bad input ends with exit code 2 and one sentence; nothing is started and nothing is lost."""
 import json
 import os
 import random
@@ -49,7 +49,7 @@ class BadConfig(MusterTest):
     def test_key_without_value(self):
         self.refused("steps", says=["steps"])
 
-    def test_flags_of_pax_and_axlearn_that_are_unknown_or_cannot_be(self):
+    def test_unknown_or_impossible_flags_of_pax_and_axlearn(self):
         for words, says in ((["CONFIG=GPT126M", "--fdl.NUM_LAYER=2"], "did you mean --fdl.NUM_LAYERS?"),
                             (["CONFIG=GPT126M", "--fdl.MODEL_DTYPE=bfloat16"], "weight_dtype=bfloat16 (--fdl.MODEL_DTYPE)"),
                             (["--fdl_config=configs.LambadaGLaM126M64E"], "it evaluates a checkpoint"),
@@ -60,16 +60,16 @@ class BadConfig(MusterTest):
             self.assertIn(says, result.stderr)
             self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
 
-    def test_metrics_file_that_cannot_be_written_leaves_nothing_behind(self):
+    def test_unwritable_metrics_file_leaves_nothing_behind(self):
         self.refused("metrics_file=/proc/no/metrics", says=["metrics_file", "/proc/no/metrics"])
         self.assertFalse((self.dir / "out").exists(), list(self.dir.rglob("*")))
 
-    def test_environment_name_that_no_program_can_read(self):
+    def test_invalid_environment_variable_name(self):
         self.refused("--env", "A B=1", says=["--env A B=…: ", "letters, digits and _"])
         self.refused("--env", "A B", says=["--env A B: ", "letters, digits and _"])
         self.refused("--env", "=1", says=["expected NAME or NAME=VALUE"])
 
-    def test_environment_that_is_not_there(self):
+    def test_missing_environment_variable(self):
         self.refused("--env", "MUSTER_TEST_UNSET", says=["your environment has no MUSTER_TEST_UNSET; set it"])
 
 
@@ -153,7 +153,7 @@ class BadFiles(MusterTest):
                 wait_until(lambda: subprocess.run(["umount", str(mount)], capture_output=True).returncode == 0, 30, "unmount")
 
     @unittest.skipUnless(os.geteuid() == 0, "mounting a file system needs root")
-    def test_disk_that_fills_up_in_a_save_keeps_the_last_checkpoint(self):
+    def test_disk_that_fills_up_during_a_save_keeps_the_last_checkpoint(self):
         mount = self.dir / "mount"
         mount.mkdir()
         made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True)
@@ -186,7 +186,7 @@ class BadPeers(MusterTest):
                 self.assertEqual(result.returncode, 2, result.stderr)
                 self.assertIn(str(port), result.stderr)
 
-    def test_listener_for_others_needs_insecure(self):
+    def test_listener_beyond_loopback_requires_insecure(self):
         result = subprocess.run([str(BIN / "muster-coordinator"), "--listen", "0.0.0.0:0", "--state-dir", str(self.dir / "s")],
                                 capture_output=True, text=True, timeout=20, env=self.env)
         self.assertEqual(result.returncode, 2)

@@ -1,4 +1,4 @@
-"""`muster checkpoint`: from the command line through both daemons to all ranks, and back."""
+"""`muster checkpoint`: the request from the command line through both daemons to all ranks, and the answer."""
 import json
 import os
 import pathlib
@@ -21,7 +21,7 @@ class Checkpoint(MusterTest):
     def steps_saved(self, name):
         return sorted(int(p.name) for p in (self.dir / "out" / name / "checkpoints").iterdir() if p.name.isdigit())
 
-    def test_on_request(self):
+    def test_checkpoint_on_request(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         refused = self.muster("checkpoint", 1, check=2)
@@ -55,13 +55,13 @@ class Checkpoint(MusterTest):
         wait_until(lambda: "CANCELLED" in self.muster("status", 1).stdout, 30, "the end")
         self.assertIn("has already ended", self.muster("checkpoint", 1).stderr)
 
-    def test_of_a_job_that_saves_none(self):
+    def test_job_without_checkpoints_refuses_the_request(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
         self.submit("none", "enable_checkpointing=false", ranks=1)
         wait_until(lambda: self.first_rank(1)["step"] > 0, 60, "a step")
         self.assertIn("enable_checkpointing=False", self.muster("checkpoint", 1).stderr)
-        # A rank that is asked without the coordinator reports it and continues to train.
+        # A rank that receives the signal without a request of the coordinator reports it and continues to train.
         pid = next(iter(self.ranks_of_test().values()))
         os.kill(pid, signal.SIGUSR2)
         wait_until(lambda: "no checkpoint is saved on request" in self.muster("logs", 1).stdout, 30, "its line")

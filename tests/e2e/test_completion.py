@@ -1,4 +1,4 @@
-"""Completion as people meet it: keys typed into a shell on a terminal."""
+"""Completion in a shell on a terminal, by typed keys."""
 import os
 import select
 import subprocess
@@ -11,7 +11,7 @@ PROMPT = b"READY> "
 
 
 class Bash(MusterTest):
-    """An interactive bash in whose place of `muster` stands a function that writes its arguments down."""
+    """An interactive bash in which `muster` is a function that records its arguments."""
 
     def setUp(self):
         super().setUp()

@@ -1,4 +1,4 @@
-"""muster convert through the command line; with MUSTER_PEERS_PYTHON, beside transformers and torch, too."""
+"""`muster convert` through the command line; with MUSTER_PEERS_PYTHON also compared with transformers and torch."""
 import json
 import os
 import pathlib
@@ -11,7 +11,7 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 HUGGING_FACE = GOLDEN / "hugging_face"
 PEERS_PYTHON = os.environ.get("MUSTER_PEERS_PYTHON")
 
-# Loads each folder as anybody would, and compares its logits with a golden's.
+# Loads each folder as a user of transformers does, and compares its logits with a golden.
 LOAD_IN_TRANSFORMERS = """
 import json, sys, torch
 from safetensors.torch import load_file
@@ -38,7 +38,7 @@ class Convert(MusterTest):
     def convert(self, *words, check=0):
         return self.muster("convert", *words, check=check)
 
-    def test_there_and_back(self):
+    def test_round_trip(self):
         ours, theirs = self.dir / "ours", self.dir / "theirs"
         said = json.loads(self.convert(HUGGING_FACE / "mistral", ours, "--json").stdout)
         self.assertEqual((said["from_format"], said["to_format"], said["parameters"]), ("hf", "muster", 7024))
@@ -50,8 +50,8 @@ class Convert(MusterTest):
         self.assertEqual(config["architectures"], ["MistralForCausalLM"])
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ["ours", "theirs"])
 
-    def test_a_run_begins_with_given_parameters(self):
-        # The golden's model by MaxText's keys.
+    def test_run_starts_from_loaded_parameters(self):
+        # The golden's model in MaxText's keys.
         model = ["override_model_config=true", "base_emb_dim=16", "base_num_decoder_layers=2", "base_num_query_heads=4",
                  "base_num_kv_heads=4", "head_dim=8", "base_mlp_dim=28", "vocab_size=37", "normalization_layer_epsilon=0.01",
                  "logits_via_embedding=false", "learning_rate=0", "steps=2"]
@@ -64,7 +64,7 @@ class Convert(MusterTest):
             back = self.dir / f"{name}-hf"
             self.convert(self.dir / "out" / name, back)
             losses.add((back / "model.safetensors").read_bytes())
-        self.assertEqual(len(losses), 2)  # a rate of 0 leaves them as they were given, but for those that were drawn
+        self.assertEqual(len(losses), 2)  # one result for loaded and one for drawn parameters, which a learning rate of 0 leaves unchanged
         again = self.muster(*self.run_args("d", *model, "base_mlp_dim=32", f"load_parameters_path={ours}", ranks=1), check=2)
         self.assertIn("tensor model.layers.0.mlp.gate_proj.weight has the shape [28, 16] there and [32, 16]", again.stderr)
 
@@ -82,10 +82,10 @@ class Convert(MusterTest):
             self.assertIn(complaint, self.convert(*words, check=2).stderr)
             self.assertEqual([p.name for p in self.dir.iterdir()], ["something"])
 
-    def test_a_full_disk(self):
+    def test_output_disk_is_full(self):
         small = self.dir / "small"
         small.mkdir()
-        # A write fails as on a full disk, except for the error's name.
+        # Writes fail as on a full disk, but with another error.
         result = subprocess.run(["bash", "-c", f"ulimit -f 8; exec {BIN}/muster convert {HUGGING_FACE}/llama_mha {small}/out"],
                                 capture_output=True, text=True, env=self.env)
         self.assertIn(result.returncode, (1, 2), result.stderr)
@@ -99,7 +99,7 @@ class Convert(MusterTest):
         return result.stdout
 
     @unittest.skipUnless(PEERS_PYTHON, "MUSTER_PEERS_PYTHON is not set")
-    def test_transformers_computes_the_same(self):
+    def test_transformers_computes_the_same_logits(self):
         given = []
         for golden in sorted(HUGGING_FACE.iterdir()):
             self.convert(golden, self.dir / f"{golden.name}-ours")

@@ -1,4 +1,4 @@
-"""muster debug step: the trainer's numbers beside transformers', through the command line."""
+"""`muster debug step` through the command line: the trainer's tensors, compared with those of transformers."""
 import json
 import math
 import pathlib
@@ -20,7 +20,7 @@ class DebugStep(MusterTest):
     def step(self, *words, check=0):
         return self.muster("debug", "step", *words, check=check)
 
-    def test_writes_what_a_step_computes(self):
+    def test_writes_the_tensors_of_a_step(self):
         for family in ("llama_gqa", "gpt2"):
             folder, out = GOLDEN / family, self.dir / f"{family}.safetensors"
             result = self.step(folder, "--tokens", folder / "tokens.json", "--out", out, "--json", "learning_rate=1e-3")
@@ -38,7 +38,7 @@ class DebugStep(MusterTest):
         self.assertNotEqual(*losses)
         self.assertAlmostEqual(*losses, delta=0.02)
 
-    def test_takes_a_checkpoint_of_a_run(self):
+    def test_accepts_the_checkpoint_of_a_run(self):
         self.muster(*self.run_args("debugged", "steps=2", ranks=1), check=0)
         tokens, out = self.dir / "tokens.json", self.dir / "step.safetensors"
         tokens.write_text("[[1, 2, 3], [4, 5, 6]]")

@@ -1,4 +1,4 @@
-"""A job that is submitted and followed, one that comes as a file, and where a job begins on machines that are not this one."""
+"""Jobs that are submitted and followed, jobs from a file, and the working directory of jobs on other machines."""
 import ctypes
 import json
 import os
@@ -14,7 +14,7 @@ CLONE_NEWUTS = 0x04000000
 
 
 def on_another_machine():
-    """Completes as far as the name is unique."""
+    """Completes the name as far as it is unique."""
     if ctypes.CDLL(None).unshare(CLONE_NEWUTS) == 0:
         socket.sethostname("another-machine")
 
@@ -28,7 +28,7 @@ class Follow(ProgramTest):
     def follow(self, *words):
         return self.start(self.bin("muster"), "submit", "--follow", "--", *words)
 
-    def test_it_shows_the_output_and_ends_with_the_jobs_code(self):
+    def test_follow_shows_output_and_returns_the_jobs_exit_code(self):
         self.start_fleet()
         for code, words in ((0, "echo done"), (7, "echo broken; exit 7")):
             result = self.muster("submit", "--follow", "--restarts", "0", "--", "sh", "-c", words)
@@ -37,7 +37,7 @@ class Follow(ProgramTest):
         self.assertIn("SUCCEEDED", self.muster("submit", "-f", "--", "true", check=0).stderr)
         self.assertEqual(self.muster("submit", "--follow", "--json", "--", "true").returncode, 2)
 
-    def test_who_leaves_leaves_the_job_alone(self):
+    def test_interrupted_follow_leaves_the_job_running(self):
         self.start_fleet()
         go = self.dir / "go"
         process = self.follow("sh", "-c", f"echo here; while [ ! -e {go} ]; do sleep 0.1; done")
@@ -49,7 +49,7 @@ class Follow(ProgramTest):
         go.touch()
         wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "its end")
 
-    def test_output_that_cannot_be_written_is_named_and_the_job_goes_on(self):
+    def test_unwritable_output_is_reported_and_the_job_continues(self):
         self.start_fleet()
         go = self.dir / "go"
         with open("/dev/full", "w") as full:
@@ -61,19 +61,19 @@ class Follow(ProgramTest):
         go.touch()
         wait_until(lambda: self.job(1)["state"] == "SUCCEEDED", 30, "its end")
 
-    def test_two_that_follow_have_two_jobs(self):
+    def test_two_followers_submit_two_jobs(self):
         self.start_fleet()
         for number in (1, 2):
             self.assertIn(f"job {number} ", self.muster("submit", "--follow", "--", "true", check=0).stderr)
 
-    def test_a_wait_for_workers_is_told(self):
+    def test_waiting_for_workers_is_reported(self):
         coordinator = self.start_coordinator()
         process = self.follow("true")
         wait_until(lambda: "QUEUED" in self.output(process), 30, "the news")
         self.start_worker(coordinator)
         self.assertEqual(process.wait(timeout=30), 0)
 
-    def test_a_rendered_job_is_submitted_as_it_is(self):
+    def test_job_file_is_submitted_unchanged(self):
         self.start_fleet()
         rendered = self.muster("k8s", "render", "--image", "r", "--insecure", "--json", "--working-directory", self.dir, "--name", "there", "--",
                                "sh", "-c", "pwd", check=0)
@@ -85,7 +85,7 @@ class Follow(ProgramTest):
         both = self.muster("submit", "--job-file", self.dir / "job.json", "--", "true")
         self.assertIn("omit the config and the program", both.stderr)
 
-    def test_a_folder_of_this_machine_is_pointed_out_where_no_worker_is(self):
+    def test_local_folder_causes_a_warning_without_a_local_worker(self):
         if os.geteuid() != 0:
             self.skipTest("another host name is root's to have")
         self.start_fleet(preexec_fn=on_another_machine)
@@ -95,13 +95,13 @@ class Follow(ProgramTest):
         self.start_worker(self.processes[0], "node1")
         self.assertEqual(self.muster("submit", "--", "true", check=0).stderr, "")
 
-    def test_a_worker_that_leaves_ends_with_the_code_that_it_was_given(self):
+    def test_leaving_worker_ends_with_its_leave_exit_code(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator, extra=("--leave-exit-code", "75"))
         worker.send_signal(signal.SIGTERM)
         self.assertEqual(worker.wait(timeout=20), 75)
 
-    def test_ranks_have_as_long_to_save_as_they_are_given(self):
+    def test_ranks_get_the_configured_grace_to_save(self):
         script = self.script("saves.sh", "trap 'sleep 6; echo saved; exit 0' TERM\necho here\nwhile :; do sleep 0.1; done\n")
         process = self.start_program("sh", script, options=("--leave-seconds", "30"))
         wait_until(lambda: "here" in self.output(process), 30, "its output")

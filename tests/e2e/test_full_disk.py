@@ -1,4 +1,4 @@
-"""A disk that is full for a while, under everything that a run writes: checkpoints, logs and the coordinator's state."""
+"""A disk that is full for a while, with everything that a run writes on it: checkpoints, logs and the coordinator's state."""
 import os
 import shutil
 import signal
@@ -15,7 +15,7 @@ class FullDisk(MusterTest):
         super().setUp()
         self.small = self.dir / "out"
         self.small.mkdir()
-        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # once it is nobody's mount point
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)  # after it is unmounted
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", self.small], capture_output=True, text=True)
         if mounted.returncode != 0:
             self.skipTest(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
@@ -36,17 +36,17 @@ class FullDisk(MusterTest):
     def coordinator_log(self):
         return "".join(log.read_text() for log in self.small.glob("full/muster/*/coordinator.log"))
 
-    def test_a_run_waits_for_room_and_goes_on(self):
+    def test_run_waits_for_space_and_resumes(self):
         run = self.start_run("full", "steps=1000000", "learning_rate_schedule_steps=1000", "checkpoint_period=50", "log_period=50",
                              "max_num_checkpoints_to_keep=2", ranks=2)
         self.wait_for_step(run, 100)
         self.fill(self.small / "filler")
-        # That there is no room it can say nowhere: its log is on the same disk.
+        # The run cannot report the full disk, because its log is on the same disk.
         time.sleep(10)
         self.assertIsNone(run.poll(), self.output(run))
         (self.small / "filler").unlink()
         wait_until(lambda: "the state is stored again" in self.coordinator_log(), 60, "a state that is stored")
-        # In the same attempt or in the next one: a rank without room for a checkpoint ends, and one that had none to write continues.
+        # The same attempt or the next one: a rank without space for its checkpoint ends; one without a checkpoint to write continues.
         before = self.newest_step(run)
         wait_until(lambda: self.newest_step(run) >= before + 200 or run.poll() is not None, 120, "steps that follow")
         self.assertIsNone(run.poll(), self.output(run))

@@ -1,4 +1,4 @@
-"""The cost of a fault: the times of its recovery, and the job's lost time."""
+"""The cost of a fault: the phases of its recovery and the job's lost time."""
 import json
 import os
 import signal
@@ -56,7 +56,7 @@ class Goodput(MusterTest):
         self.assertGreater(samples['muster_job_productive_seconds_total{job_id="1",name="killed"}'], 0)
         self.assertTrue(0 < samples['muster_job_goodput_ratio{job_id="1",name="killed"}'] < 1)
 
-    def test_a_coordinator_that_was_away_counts_its_absence(self):
+    def test_coordinator_downtime_is_accounted_for(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
         self.submit("going-on", "restarts_max=3")

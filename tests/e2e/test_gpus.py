@@ -1,4 +1,4 @@
-"""GPUs of nodes, by an NVML of the tests' own (tests/fake_nvml): who gets which, and what becomes of a job and a node whose GPU is lost."""
+"""GPUs of nodes, with a fake NVML (tests/fake_nvml): which rank gets which GPU, and the treatment of jobs and nodes whose GPU is lost."""
 import json
 import os
 import pathlib
@@ -65,17 +65,17 @@ class Gpus(MusterTest):
         self.assertIn("waits for 1 worker with 1 free slot and 1 free GPU: they are busy", self.job(waits)["reason"])
         self.muster("cancel", first, check=0)
         self.assertEqual(self.seen_by(waits, 1), [uuid_of(0)])
-        # One that has taken more than its slots' share keeps the next one's, whose slot is free.
+        # A job that takes more GPUs than its slot's share leaves a free slot without GPUs.
         self.muster("cancel", waits, check=0)
         self.muster("cancel", second, check=0)
         greedy = self.submit("greedy", "--gpus-per-rank", 2)
         self.assertEqual(self.seen_by(greedy, 1), [",".join((uuid_of(0), uuid_of(1)))])
         self.assertIn("waits for 1 worker with 1 free slot and its share of free GPUs: they are busy", self.job(self.submit("modest"))["reason"])
         self.muster("cancel", greedy, check=0)
-        # Those that share are asked for: they see what the worker sees.
+        # With 0 GPUs per rank, ranks share GPUs: they see all GPUs of the worker.
         self.assertEqual(self.seen_by(self.submit("shares", "--gpus-per-rank", 0), 1), ["None"])
 
-    def test_a_worker_has_what_its_own_variable_leaves(self):
+    def test_worker_offers_only_its_visible_devices(self):
         self.env["CUDA_VISIBLE_DEVICES"] = "1"
         coordinator = self.start_coordinator()
         self.start_gpu_worker(coordinator)
@@ -102,13 +102,13 @@ class Gpus(MusterTest):
         self.wait_for_state(job, "SUCCEEDED")
         self.assertRegex(self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout, r"rank 1 on \[0, 1")
 
-    def test_a_lost_gpu_is_the_cause_and_its_node_is_left_out(self):
+    def test_lost_gpu_is_the_cause_and_its_node_is_excluded(self):
         coordinator = self.start_coordinator()
         self.start_gpu_worker(coordinator, "node1")
         job = self.submit("loses", "--ranks", 2, "--restarts", 3)
         self.wait_for_state(job, "RUNNING")
         self.seen_by(job, 2)
-        # Its own file from now on, because node1's GPUs are about to go.
+        # From now on node2 has its own file, because node1's GPUs are about to disappear.
         self.env["MUSTER_FAKE_NVML"] = str(self.dir / "others")
         (self.dir / "others").write_text("gpu bus=16\ngpu bus=32\n")
         self.start_gpu_worker(coordinator, "node2")
@@ -122,11 +122,11 @@ class Gpus(MusterTest):
         shown = self.muster("incident", "show", record["incident"]["id"], check=0).stdout
         self.assertRegex(shown, r"NVML: GPU 1 is lost \(Xid 79: fallen off the bus\)")
         node = wait_until(lambda: (lambda n: n if n and n.get("last_check") else None)(self.node("node1")), 30, "node1's check")
-        self.assertEqual((node["exclusion"]["cause"], node["exclusion"]["times"]), ("check failed", 1), node)  # as the GPU fault that it was left out for
+        self.assertEqual((node["exclusion"]["cause"], node["exclusion"]["times"]), ("check failed", 1), node)  # the GPU fault that excluded it
         self.assertFalse(node["last_check"]["passed"], node)
         self.assertIn("GPU 1 is lost (Xid 79: fallen off the bus)", node["last_check"]["sentence"])
 
-    def test_without_a_driver_there_are_none(self):
+    def test_no_gpus_without_a_driver(self):
         self.gpus("init 9")
         coordinator = self.start_coordinator()
         worker = self.start_gpu_worker(coordinator)
@@ -139,8 +139,8 @@ class Gpus(MusterTest):
         self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
     def submit_to_emulated_trainer(self, *options, gpus=0):
-        """A small training with hardware=gpu that no preflight has looked at on its machine, on a worker whose GPU is the emulated device, which sanitizers'
-        builds do not have."""
+        """Submits a small training with hardware=gpu, without a preflight check on its machine, to a worker whose GPU is the emulated
+        device. Builds with sanitizers do not have that device."""
         trainer = BIN / "emulated_muster_trainer"
         if not trainer.exists():
             self.skipTest(f"this build has no {trainer.name}")
@@ -149,20 +149,20 @@ class Gpus(MusterTest):
                            "enable_checkpointing=false", "hardware=gpu", "--gpus-per-rank", gpus, *options, "--json", check=0)
         return json.loads(made.stdout)["id"]
 
-    def test_a_trainer_without_a_driver_is_not_tried_again(self):
+    def test_trainer_without_a_driver_is_not_restarted(self):
         self.env["MUSTER_EMULATED_DRIVER"] = "0"
         record = self.wait_for_state(self.submit_to_emulated_trainer("restarts_max=5"), "FAILED")
         self.assertEqual(record["attempt"], 1, record)
         self.assertIn("(bad input) before its first step: rank 0: hardware=gpu: no NVIDIA driver is loaded here: install one, or train with hardware=cpu",
                       record["reason"])
 
-    def test_a_trainer_whose_node_lacks_what_it_was_given_is_tried_again(self):
+    def test_trainer_that_lacks_its_assigned_gpu_is_restarted(self):
         self.env["MUSTER_EMULATED_DRIVER"] = "0"
         record = self.wait_for_state(self.submit_to_emulated_trainer("restarts_max=1", gpus=1), "FAILED")
         self.assertEqual(record["attempt"], 2, record)
         self.assertIn("exited with code 1 before its first step: rank 0: hardware=gpu: no NVIDIA driver is loaded here", record["reason"])
 
-    def test_a_plan_without_room_says_what_would_fit(self):
+    def test_plan_that_exceeds_memory_reports_what_would_fit(self):
         job = self.submit_to_emulated_trainer("per_device_batch_size=1048576", "restarts_max=5")
         record = self.wait_for_state(job, "FAILED")
         self.assertEqual(record["faults"][0]["kind"], "out of memory", record)
@@ -176,12 +176,12 @@ class Gpus(MusterTest):
         for row in ("activations", "optimizer", "together"):
             self.assertRegex(told, rf"{row} +\d+\.\d MiB")
 
-    def test_a_run_on_this_machine(self):
+    def test_embedded_run_assigns_gpus(self):
         program = ["--", "python3", "-c", SAYS.replace("time.sleep(1000)", "0")]
         alone = self.muster("run", "--name", "alone", *program, check=0).stdout
-        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", alone)  # one slot has all of them
+        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", alone)  # one slot has all GPUs
         both = self.muster("run", "--name", "both", "--ranks", 2, *program, check=0).stdout
-        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", both)  # LOCAL_RANK says which; what ranks say alike is one line
+        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", both)  # LOCAL_RANK selects the GPU; equal lines of ranks are printed once
         self.assertEqual(both.count("sees"), 1, both)
         own = self.muster("run", "--name", "own", "--ranks", 1, "--gpus-per-rank", 2, *program, check=0).stdout
         self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", own)

@@ -1,4 +1,4 @@
-"""The chart without a cluster: what it renders, what it refuses, and each rendered object by Kubernetes' own description."""
+"""The chart without a cluster: rendered objects, checked against Kubernetes' own schemas, and refused values."""
 import json
 import re
 import shlex
@@ -17,7 +17,7 @@ class Objects(HelmCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertNotIn("[WARNING]", result.stdout)
 
-    def test_every_variant_is_what_kubernetes_takes(self):
+    def test_every_variant_matches_kubernetes_schemas(self):
         schemas = self.schemas()
         wrong = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": 5}, "spec": {"prots": []}}
         self.assertEqual(len(schemas.errors(wrong)), 2, schemas.errors(wrong))
@@ -34,11 +34,11 @@ class Objects(HelmCase):
                 self.assertEqual(len(names), len(set(names)))
                 self.assertTrue(all(d["metadata"]["labels"]["app.kubernetes.io/instance"] == "demo" for d in documents))
 
-    def test_two_renders_are_the_same(self):
+    def test_two_renders_are_equal(self):
         for values in VARIANTS.values():
             self.assertEqual(self.render(values), self.render(values), "an upgrade would restart pods for nothing")
 
-    def test_another_version_of_the_chart_restarts_nobody(self):
+    def test_another_chart_version_restarts_no_pod(self):
         def workloads(chart):
             result = self.run_helm("template", "demo", chart, "--kube-version", kube_tools.KUBERNETES_VERSION,
                                    values=self.with_secrets({"image": {"repository": "r", "tag": "1"}, "pools": {"each": {"kind": "DaemonSet"}}}))
@@ -54,14 +54,14 @@ class Objects(HelmCase):
             self.assertNotEqual(workload["metadata"]["labels"], after[name]["metadata"]["labels"])
             self.assertEqual(workload["spec"], after[name]["spec"])
 
-    def test_a_chart_without_its_rules_says_so(self):
+    def test_chart_without_its_rules_is_refused(self):
         bare = self.dir / "muster"
         shutil.copytree(CHART, bare, ignore=lambda folder, names: {"rules", "dashboards"} & set(names))
         for values, said in (({"prometheusRule": {"enabled": True}}, "has no rules/*.yml"), ({"dashboards": {"enabled": True}}, "has no dashboards/*.json")):
             result = self.run_helm("template", "demo", bare, "--kube-version", kube_tools.KUBERNETES_VERSION, values=self.with_secrets({"monitoring": values}))
             self.assertIn(said, result.stderr)
 
-    def test_the_daemons_take_the_flags_that_they_are_given(self):
+    def test_daemons_accept_their_flags(self):
         for name in ("default", "inside alone", "switches from nodes", "everything of a pod", "everything of the coordinator"):
             for workload in self.render(VARIANTS[name]):
                 if workload["kind"] not in ("StatefulSet", "DaemonSet"):
@@ -74,18 +74,18 @@ class Objects(HelmCase):
                 for flag in flags:
                     self.assertIn(flag.split("=")[0], result.stdout)
 
-    def test_the_readme_is_what_the_values_say(self):
+    def test_readme_matches_the_values(self):
         result = subprocess.run([str(SOURCE / "helm/make_readme.py"), "--check"], capture_output=True, text=True, timeout=20)
         self.assertEqual(result.returncode, 0, result.stdout)
 
-    def test_the_chart_has_the_programs_version(self):
+    def test_chart_version_equals_the_programs_version(self):
         chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
         version = json.loads(self.muster("version", "--json", check=0).stdout)["version"]
         self.assertEqual(chart["appVersion"], version)
 
 
 class Choices(HelmCase):
-    def test_the_api_is_served_by_tls_to_who_has_a_token(self):
+    def test_api_requires_tls_and_a_token(self):
         args = self.container(self.one(self.render({}), "StatefulSet", "demo-muster-coordinator"))["args"]
         self.assertIn("--tls-cert=/etc/muster/tls/tls.crt", args)
         self.assertIn("--token-dir=/etc/muster/tokens", args)
@@ -94,20 +94,20 @@ class Choices(HelmCase):
         self.assertIn("--tls-ca=/etc/muster/ca/ca.crt", worker["args"])
         self.assertNotIn("--insecure", worker["args"])
 
-    def test_a_values_file_says_off_as_people_write_it(self):
+    def test_unquoted_off_disables_tls(self):
         (self.dir / "off.yaml").write_text("image: {repository: r}\ntls:\n  mode: off\n")
         result = self.run_helm("template", "demo", CHART, "--namespace", "training", "--kube-version", kube_tools.KUBERNETES_VERSION, "-f", self.dir / "off.yaml")
         self.assertEqual(result.returncode, 0, result.stderr)
         inside = self.render(merged(VARIANTS["inside alone"], {"image": {"repository": "r"}}))
         self.assertEqual([document for document in yaml.safe_load_all(result.stdout) if document], inside)
 
-    def test_secrets_are_mounted_so_that_they_change_in_running_pods(self):
+    def test_mounted_secrets_update_in_running_pods(self):
         for workload in self.render(VARIANTS["gpu"]):
             if workload["kind"] == "StatefulSet":
                 self.assertFalse([m for m in self.container(workload)["volumeMounts"] if "subPath" in m])
                 self.assertNotIn("secretKeyRef", yaml.dump(workload))
 
-    def test_a_worker_sees_its_own_token_alone(self):
+    def test_worker_mounts_only_its_own_token(self):
         volumes = self.one(self.render({}), "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]["volumes"]
         secrets = {v["name"]: [item["key"] for item in v["secret"]["items"]] for v in volumes if "secret" in v}
         self.assertEqual(secrets, {"ca": ["ca.crt"], "token": ["worker"]})
@@ -122,14 +122,14 @@ class Choices(HelmCase):
         open_to_all = [rule["ports"] for rule in policy["spec"]["ingress"] if "from" not in rule]
         self.assertEqual(open_to_all, [[{"port": "grpc"}]])
 
-    def test_within_the_cluster_the_policy_names_who_may_call(self):
+    def test_network_policy_names_the_allowed_callers(self):
         policy = self.one(self.render({"networkPolicy": {"clients": [{"namespaceSelector": {}}]}}), "NetworkPolicy", "demo-muster-coordinator")
         grpc = next(rule for rule in policy["spec"]["ingress"] if rule["ports"] == [{"port": "grpc"}])
         self.assertEqual(len(grpc["from"]), 3)
         workers = self.one(self.render({}), "NetworkPolicy", "demo-muster-worker")
         self.assertTrue(all("from" in rule for rule in workers["spec"]["ingress"]))
 
-    def test_every_probe_outwaits_the_pages_own_bound(self):
+    def test_every_probe_waits_longer_than_the_page_bound(self):
         bound = int(re.search(r"kAnswerBudget\{(\d+)\}", (SOURCE / "daemon/http_server.cc").read_text()).group(1))
         for given, expected in (({}, 5), ({"probes": {"timeoutSeconds": 8}}, 8)):
             workloads = [d for d in self.render(merged(VARIANTS["gpu"], given)) if d["kind"] in ("StatefulSet", "DaemonSet")]
@@ -143,7 +143,7 @@ class Choices(HelmCase):
         for wrong in (bound, 0, "5"):
             self.assertIn("timeoutSeconds", self.refusal({"probes": {"timeoutSeconds": wrong}}))
 
-    def test_devices_are_asked_for_as_requests_and_limits(self):
+    def test_devices_are_requests_and_limits(self):
         resources = self.container(self.one(self.render(VARIANTS["efa"]), "StatefulSet", "demo-muster-efa"))["resources"]
         for kind in ("requests", "limits"):
             self.assertEqual(resources[kind]["nvidia.com/gpu"], 8)
@@ -158,7 +158,7 @@ class Choices(HelmCase):
         self.assertEqual(slots(GPU_POOL), "--slots=8")
         self.assertEqual(slots({"slots": 4}), "--slots=4")
 
-    def test_switches_are_the_pools_or_each_pods_label(self):
+    def test_switches_come_from_the_pool_or_each_pods_label(self):
         def switches(pool):
             env = self.container(self.one(self.render({"pools": {"p": pool}}), "StatefulSet", "demo-muster-p"))["env"]
             return next((entry for entry in env if entry["name"] == "MUSTER_WORKER_SWITCHES"), None)
@@ -168,7 +168,7 @@ class Choices(HelmCase):
         self.assertEqual(switches({"switches": "spine.leaf3"})["value"], "spine.leaf3")
         self.assertEqual(switches({"switchesLabel": "rack"})["valueFrom"], {"fieldRef": {"fieldPath": "metadata.labels['rack']"}})
 
-    def test_switches_from_nodes_are_read_by_a_container_that_alone_has_the_token(self):
+    def test_only_the_switch_reader_mounts_the_api_token(self):
         documents = self.render(VARIANTS["switches from nodes"])
         spec = self.one(documents, "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
         self.assertFalse(spec["automountServiceAccountToken"])
@@ -188,7 +188,7 @@ class Choices(HelmCase):
         subjects = self.one(documents, "ClusterRoleBinding", "training-demo-muster-topology")["subjects"]
         self.assertEqual([subject["name"] for subject in subjects], ["demo-muster-topology"])
 
-    def test_p5_nodes_say_their_switches_unless_told_otherwise(self):
+    def test_p5_pools_read_switches_by_default(self):
         def spec(*more):
             return self.one(self.render({}, "-f", CHART / "values-eks-p5.yaml", *more), "StatefulSet", "demo-muster-p5")["spec"]["template"]["spec"]
         labels = [argument for argument in spec()["initContainers"][0]["args"] if argument.startswith("--label=")]
@@ -197,7 +197,7 @@ class Choices(HelmCase):
         self.assertNotIn("initContainers", without)
         self.assertIn("MUSTER_WORKER_SWITCHES", [entry["name"] for entry in without["containers"][0]["env"]])
 
-    def test_storage_is_in_all_workers_and_not_in_the_coordinator(self):
+    def test_storage_is_mounted_in_workers_only(self):
         documents = self.render(merged(VARIANTS["a claim of its own"], {"pools": {"each": {"kind": "DaemonSet"}}}))
         for kind, name in (("StatefulSet", "demo-muster-cpu"), ("DaemonSet", "demo-muster-each")):
             workload = self.one(documents, kind, name)
@@ -210,7 +210,7 @@ class Choices(HelmCase):
         self.assertEqual(claim["metadata"]["annotations"], {"helm.sh/resource-policy": "keep"})
         self.assertNotIn("annotations", self.one(self.render(VARIANTS["claims that go with it"]), "PersistentVolumeClaim", "demo-muster-storage")["metadata"])
 
-    def test_what_a_pool_says_of_pods_is_in_its_pods(self):
+    def test_pool_settings_reach_its_pods(self):
         said = VARIANTS["everything of a pod"]["pools"]["cpu"]
         workload = self.one(self.render(merged(VARIANTS["everything of a pod"], {"pools": {"cpu": {"sharedMemory": "7Gi"}}})), "StatefulSet", "demo-muster-cpu")
         template = workload["spec"]["template"]
@@ -230,7 +230,7 @@ class Choices(HelmCase):
         gpu = self.one(self.render(VARIANTS["gpu"]), "StatefulSet", "demo-muster-gpu")
         self.assertEqual(gpu["spec"]["template"]["spec"]["nodeSelector"], GPU_POOL["nodeSelector"])
 
-    def test_monitors_find_the_pods_that_they_are_for(self):
+    def test_monitors_select_their_pods(self):
         documents = self.render(VARIANTS["monitoring"])
 
         def finds(selector, labels):
@@ -246,13 +246,13 @@ class Choices(HelmCase):
         self.assertTrue(finds(monitor["selector"], workers["spec"]["template"]["metadata"]["labels"]))
         self.assertFalse(finds(monitor["selector"], coordinator["spec"]["template"]["metadata"]["labels"]))
         self.assertIn(monitor["podMetricsEndpoints"][0]["port"], [port["name"] for port in self.container(workers)["ports"]])
-        # The names by which rules and dashboards know both daemons.
+        # The names by which rules and dashboards identify both daemons.
         scraped = {job["job_name"] for job in yaml.safe_load((SOURCE / "deploy/monitoring/prometheus.yml").read_text())["scrape_configs"]}
         for kind, name in (("ServiceMonitor", "demo-muster-coordinator"), ("PodMonitor", "demo-muster-worker")):
             spec = self.one(documents, kind, name)["spec"]
             self.assertIn((spec.get("endpoints") or spec["podMetricsEndpoints"])[0]["relabelings"][0]["replacement"], scraped)
 
-    def test_a_pod_that_ends_has_time_for_a_checkpoint(self):
+    def test_ending_pods_have_time_for_a_checkpoint(self):
         spec = self.one(self.render({"pools": {"cpu": {"leaveGraceSeconds": 100}}}), "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
         self.assertIn("--leave-grace=100", spec["containers"][0]["args"])
         self.assertGreater(spec["terminationGracePeriodSeconds"], 100)
@@ -266,12 +266,12 @@ class Choices(HelmCase):
             self.assertTrue(spec["securityContext"]["runAsNonRoot"])
             self.assertEqual(spec["containers"][0]["securityContext"]["capabilities"], {"drop": ["ALL"]})
 
-    def test_a_budget_is_a_stateful_sets(self):
+    def test_stateful_set_pools_have_a_disruption_budget(self):
         values = {"pools": {"each": {"kind": "DaemonSet"}, "gpu": GPU_POOL, "free": {"maxUnavailable": ""}}}
         budgets = [d["metadata"]["name"] for d in self.render(values) if d["kind"] == "PodDisruptionBudget"]
         self.assertEqual(budgets, ["demo-muster-cpu", "demo-muster-gpu"])
 
-    def test_cert_manager_signs_the_names_that_are_asked_for(self):
+    def test_cert_manager_signs_the_requested_names(self):
         documents = self.render(VARIANTS["cert-manager"])
         certificate = self.one(documents, "Certificate", "demo-muster-coordinator")
         self.assertIn("muster.example.com", certificate["spec"]["dnsNames"])
@@ -282,7 +282,7 @@ class Choices(HelmCase):
         other = self.render(VARIANTS["cert-manager's issuer"])
         self.assertEqual([d["metadata"]["name"] for d in other if d["kind"] in ("Issuer", "Certificate")], ["demo-muster-coordinator"])
 
-    def test_rules_and_dashboards_are_those_of_deploy(self):
+    def test_rules_and_dashboards_equal_those_of_deploy(self):
         documents = self.render(VARIANTS["monitoring"])
         groups = {g["name"]: g for g in self.one(documents, "PrometheusRule", "demo-muster")["spec"]["groups"]}
         for path in (SOURCE / "deploy/monitoring/rules").glob("*.yml"):
@@ -294,13 +294,13 @@ class Choices(HelmCase):
 
 
 class Commands(HelmCase):
-    """The first ones of docs/kubernetes.md, as they are written there."""
+    """The first commands of docs/kubernetes.md, run as they are written there."""
 
     def commands(self):
         block = (SOURCE / "docs/kubernetes.md").read_text().split("```bash\n", 1)[1].split("```", 1)[0]
         return [shlex.split(line, comments=True) for line in block.replace("\\\n", " ").splitlines()]
 
-    def test_the_jobs_have_room_in_the_pool_and_write_where_all_workers_see_it(self):
+    def test_jobs_fit_the_pool_and_write_to_shared_storage(self):
         install = next(words for words in self.commands() if words[:2] == ["helm", "install"])
         workload = self.one(self.render({}, *install[install.index("--set"):]), "StatefulSet", "demo-muster-cpu")
         worker = self.container(workload)
@@ -321,7 +321,7 @@ class Commands(HelmCase):
 
 class Notes(HelmCase):
     def notes(self, values):
-        """The notes of helm install, rendered into an object because `helm template` omits them."""
+        """Returns the notes of `helm install`, rendered into an object because `helm template` omits them."""
         chart = self.dir / "muster"
         if not chart.exists():
             shutil.copytree(CHART, chart)
@@ -333,19 +333,19 @@ class Notes(HelmCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return yaml.safe_load(result.stdout)["data"]["notes"]
 
-    def test_they_name_the_secrets_that_are_others_to_make(self):
+    def test_notes_name_the_secrets_to_create(self):
         self.assertIn("wait for the Secrets muster-tls and muster-tokens; deploy/make-secrets.sh makes them.", self.notes({}))
         notes = self.notes(VARIANTS["cert-manager"])
         self.assertIn("wait for the Secret muster-tokens;", notes)
         self.assertIn("get secret demo-muster-tls -o", notes)
-        self.assertIn("cert-manager leaves its Secrets behind, unless it was told to own them: demo-muster-tls and demo-muster-ca.", notes)
-        self.assertIn("told to own them: demo-muster-tls.", self.notes(VARIANTS["cert-manager's issuer"]))
+        self.assertIn("cert-manager leaves its Secrets behind, unless it is configured to own them: demo-muster-tls and demo-muster-ca.", notes)
+        self.assertIn("configured to own them: demo-muster-tls.", self.notes(VARIANTS["cert-manager's issuer"]))
         notes = self.notes(VARIANTS["inside alone"])
         self.assertNotIn("ecret", notes)
         self.assertIn("port-forward service/demo-muster-coordinator 7070", notes)
 
-    def test_they_name_what_an_uninstall_leaves(self):
-        self.assertIn("leaves the claim state-demo-muster-coordinator-0 (jobs and incidents) behind. What is in it goes with", self.notes({}))
+    def test_notes_name_what_an_uninstall_leaves(self):
+        self.assertIn("leaves the claim state-demo-muster-coordinator-0 (jobs and incidents) behind. To delete it with all data:", self.notes({}))
         both = self.notes(VARIANTS["a claim of its own"])
         self.assertIn("leaves the claims state-demo-muster-coordinator-0 (jobs and incidents) and demo-muster-storage (data and checkpoints) behind", both)
         self.assertIn("delete pvc -l app.kubernetes.io/name=muster,app.kubernetes.io/instance=demo", both)
@@ -355,7 +355,7 @@ class Notes(HelmCase):
 
 
 class Refusals(HelmCase):
-    def test_values_that_contradict_each_other_end_in_a_sentence(self):
+    def test_contradictory_values_are_refused_with_a_reason(self):
         pool = {"pools": {"p": {}}}
         cases = [
             ({"coordinator": {"replicas": 3}}, "needs the etcd store, which this version does not have"),
@@ -413,7 +413,7 @@ class Refusals(HelmCase):
             with self.subTest(said):
                 self.assertIn(said, self.refusal(values))
 
-    def test_what_keeps_apart_is_of_the_pools_own_pods(self):
+    def test_spread_and_anti_affinity_must_select_the_pools_pods(self):
         def constraint(selector):
             return {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "topologyKey": "kubernetes.io/hostname",
                     **({} if selector is None else {"labelSelector": selector})}
@@ -436,7 +436,7 @@ class Refusals(HelmCase):
         self.assertIn("and nothing keeps two of them from one node", self.refusal({"pools": {"p": {"nameBy": "node", "replicas": 2, "affinity": {
             "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}}}))
 
-    def test_what_only_looks_like_a_contradiction_is_taken(self):
+    def test_apparent_contradictions_are_accepted(self):
         apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"muster-pool": "p"}}}
         by_node = {"nameBy": "node", "replicas": 3}
         for pool in ({**by_node, "replicas": 1}, {"kind": "DaemonSet", "nameBy": "node"},
@@ -448,7 +448,7 @@ class Refusals(HelmCase):
                 self.render({"pools": {"p": pool}})
         self.render({"storage": {"claimName": "fsx", "mountPath": "/optional"}})
 
-    def test_what_is_null_is_not_given(self):
+    def test_null_values_count_as_absent(self):
         for values in ({"pools": {"p": {"nameBy": "node", "affinity": {"podAntiAffinity": None}}}},
                        *({"poolDefaults": {key: None}} for key in ("affinity", "topologySpreadConstraints", "resources", "env")),
                        {"poolDefaults": {"resources": {"limits": None, "requests": None}}},
@@ -457,7 +457,7 @@ class Refusals(HelmCase):
             with self.subTest(values):
                 self.render(values)
 
-    def test_unknown_names_and_wrong_types_are_named_by_the_schema(self):
+    def test_schema_names_unknown_keys_and_wrong_types(self):
         for values, said in [
                 ({"coordinater": {}}, "coordinater"), ({"coordinator": {"replica": 1}}, "replica"), ({"pools": {"p": {"gpu": 8}}}, "gpu"),
                 ({"pools": {"p": {"gpus": "eight"}}}, "/pools/p/gpus"), ({"pools": {"P": {}}}, "'P'"),
@@ -469,7 +469,7 @@ class Refusals(HelmCase):
 
 
 class Files(HelmCase):
-    def test_the_fuji_job_is_what_kubernetes_and_the_seed_say(self):
+    def test_fuji_job_matches_kubernetes_schemas_and_the_original(self):
         documents = list(yaml.safe_load_all((SOURCE / "deploy/eks-fuji.yaml").read_text()))
         schemas = self.schemas()
         for document in documents:
@@ -478,7 +478,7 @@ class Files(HelmCase):
         self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], 8)
         self.assertIn("axlearn.common.launch_trainer_main", container["args"])
         self.assertIn({"name": "CONFIG", "value": "fuji-3B-v3-flash-single-host"}, container["env"])
-        # The seed's own words: its folder, its command and its flags.
+        # The folder, command and flags of the original job.
         self.assertEqual(container["workingDir"], "/opt/axlearn")
         flags = next(entry["value"] for entry in container["env"] if entry["name"] == "XLA_FLAGS").split(" ")
         self.assertEqual(len(flags), 13)
@@ -491,7 +491,7 @@ class Files(HelmCase):
         result = self.muster(*options, "--help")
         self.assertEqual(result.returncode, 0, result.stderr)
 
-    def test_fuji_on_the_p5_pool_is_the_same_program_with_all_gpus_of_a_node(self):
+    def test_fuji_on_the_p5_pool_runs_the_same_program_on_all_gpus(self):
         text = (SOURCE / "docs/kubernetes.md").read_text().replace("\\\n", " ")
         words = next(shlex.split(line) for line in text.splitlines() if line.startswith("muster submit") and "fuji" in line)
         objects = json.loads(self.muster("k8s", "render", "--image", "r", "--insecure", "--json", "--mount", "fsx:/fsx",

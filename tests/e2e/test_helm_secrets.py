@@ -1,6 +1,6 @@
-"""The certificate and the tokens that a release creates: created once, kept from then on, and never created without access to the cluster.
+"""The certificate and the tokens that a release creates: created once, kept by upgrades, and never created without access to the cluster.
 
-helm asks a stand-in for Kubernetes' API here; on a real one: test_kubernetes.py.
+Here a stand-in for Kubernetes' API answers helm; test_kubernetes.py uses a real API.
 """
 import base64
 import contextlib
@@ -20,7 +20,7 @@ NAMES = ["demo-muster-coordinator", "demo-muster-coordinator.training", "demo-mu
 
 @contextlib.contextmanager
 def api(objects):
-    """The address of an API that has these and no more: {(kind's plural, namespace or "", name): object}."""
+    """Yields the address of an API that has only these objects: {(kind's plural, namespace or "", name): object}."""
     kinds = [{"name": "secrets", "kind": "Secret", "namespaced": True}, {"name": "serviceaccounts", "kind": "ServiceAccount", "namespaced": True},
              {"name": "namespaces", "kind": "Namespace", "namespaced": False}]
 
@@ -74,7 +74,7 @@ class Secrets(HelmCase):
                                  "--dry-run=server", "--kubeconfig", config, *more, values=merged(self.values, values or {}))
 
     def made(self, objects, values=None):
-        """The release's Secrets by name."""
+        """Returns the release's Secrets by name."""
         result = self.ask(objects, values)
         self.assertEqual(result.returncode, 0, result.stderr)
         return {document["metadata"]["name"]: document for document in yaml.safe_load_all(result.stdout) if document and document["kind"] == "Secret"}
@@ -98,7 +98,7 @@ class Secrets(HelmCase):
         self.assertIn("OK", self.openssl("verify", "-purpose", "sslserver", "-x509_strict", "-CAfile", self.dir / "authorities",
                                          self.dir / "certificate", text=""))
 
-    def test_a_release_has_a_certificate_of_its_own_and_a_token_for_each_role(self):
+    def test_release_creates_a_certificate_and_a_token_for_each_role(self):
         secrets = self.made(THERE)
         self.assertEqual(sorted(secrets), ["demo-muster-tls", "demo-muster-tokens"])
         schemas = self.schemas()
@@ -117,10 +117,10 @@ class Secrets(HelmCase):
             self.assertRegex(token, r"^[A-Za-z0-9]{48}$")
         self.assertNotEqual(self.made(THERE), secrets, "two clusters with one key")
 
-    def test_an_upgrade_keeps_what_is_there_and_makes_what_is_missing(self):
+    def test_upgrade_keeps_existing_and_creates_missing_secrets(self):
         before = self.made(THERE)
         self.assertEqual(self.made(self.with_these(before)), before)
-        # A token that was renewed has two lines, and a role that somebody took out is there again.
+        # A renewed token has two lines, and a deleted role is created again.
         renewed = json.loads(json.dumps(before))
         tokens = renewed["demo-muster-tokens"]["data"]
         tokens["submitter"] = base64.b64encode(b"new-one-0123456789\nold-one-0123456789\n").decode()
@@ -129,7 +129,7 @@ class Secrets(HelmCase):
         self.assertEqual({role: after[role] for role in ROLES if role != "viewer"}, tokens)
         self.assertNotIn(after["viewer"], before["demo-muster-tokens"]["data"].values())
 
-    def test_other_names_are_another_certificate_which_either_authority_vouches_for_meanwhile(self):
+    def test_changed_names_create_a_certificate_that_both_authorities_verify(self):
         first = self.made(THERE)["demo-muster-tls"]
         values = {"tls": {"extraNames": ["muster.example.com", "10.1.2.3"]}}
         second = self.made(self.with_these({"demo-muster-tls": first}), values)["demo-muster-tls"]
@@ -142,12 +142,12 @@ class Secrets(HelmCase):
         third = self.made(self.with_these({"demo-muster-tls": second}))["demo-muster-tls"]
         self.assertEqual(self.value(third, "ca.crt").count("BEGIN CERTIFICATE"), 2, "the newest two")
 
-    def test_a_namespace_that_helm_is_yet_to_make_is_no_reason_to_refuse(self):
+    def test_namespace_may_be_created_by_the_same_install(self):
         other = {("namespaces", "", "default"): {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}}
         self.assertEqual(len(self.made(other)), 2)
 
-    def test_where_no_cluster_can_be_asked_nothing_is_made(self):
-        # Each sync of Argo CD is such a render, with the cluster's kinds in --api-versions.
+    def test_nothing_is_created_without_access_to_a_cluster(self):
+        # Each sync of Argo CD renders like this, with the cluster's kinds in --api-versions.
         for values, more in (({}, ()), ({}, ("--api-versions", "v1/Secret")), ({"tls": {"mode": "certManager"}}, ()),
                              ({"tls": {"mode": "chart"}, "tokens": {"secretName": "mine"}}, ()),
                              ({"tls": {"mode": "secret", "secretName": "mine"}}, ())):
@@ -157,7 +157,7 @@ class Secrets(HelmCase):
                 self.assertIn("set tls.mode to secret or certManager and name tokens.secretName, or ask the cluster with --dry-run=server", result.stderr)
         self.assertIn("no cluster can be asked", self.ask({}).stderr)
 
-    def test_secrets_of_others_are_taken_as_they_are(self):
+    def test_named_secrets_are_used_unchanged(self):
         values = {"tls": {"mode": "secret", "secretName": "mine"}, "tokens": {"secretName": "theirs"}}
         self.assertEqual(self.made({}, values), {})
         self.assertEqual(list(self.made(THERE, {"tls": {"mode": "certManager"}})), ["demo-muster-tokens"])

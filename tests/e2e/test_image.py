@@ -1,5 +1,6 @@
-"""The image: its folder collected from the programs that were built here, its last stages made by buildah without a daemon, and the programs run in it.
-The stages before those: tests/image.sh."""
+"""The image: collects its folder from the programs of this build, makes its last stages with buildah, without a daemon, and runs the programs in it.
+
+tests/image.sh tests the stages before."""
 import json
 import os
 import pathlib
@@ -32,12 +33,12 @@ class Image(MusterTest):
     def collect(self, *cuda):
         root, result = self.try_to_collect(*cuda)
         if "no package has" in result.stderr:
-            self.skipTest(f"libraries here are from no package: {result.stderr}")  # of a build with Arrow's wheel
+            self.skipTest(f"libraries here are from no package: {result.stderr}")  # in a build with Arrow's wheel
         self.assertEqual(result.returncode, 0, result.stderr)
         return root
 
     def cuda(self, *listed):
-        """A folder as deploy/install-cuda.sh leaves it, with libraries that are none; `listed` are those that the wheel says it has."""
+        """Makes a folder as deploy/install-cuda.sh does, with stand-ins for libraries. `listed`: the files in the wheel's record."""
         folder = self.dir / "cuda"
         libraries = folder / "nvidia/cu13/lib"
         libraries.mkdir(parents=True)
@@ -48,7 +49,7 @@ class Image(MusterTest):
         record.write_text("".join(f"nvidia/cu13/lib/{name},sha256=x,5\n" for name in listed))
         return folder
 
-    def test_the_gpus_libraries_are_beside_the_programs_and_in_the_bill(self):
+    def test_gpu_libraries_are_installed_and_in_the_bill_of_materials(self):
         root = self.collect(self.cuda("libcublasLt.so.13"))
         libraries = root / "opt/muster/lib"
         self.assertEqual((libraries / "libcublasLt.so.13").read_text(), "libcublasLt.so.13")
@@ -57,8 +58,8 @@ class Image(MusterTest):
         purls = [package["externalRefs"][0]["referenceLocator"] for package in bill["packages"] if package["name"] == "nvidia-cublas"]
         self.assertEqual(purls, ["pkg:pypi/nvidia-cublas@13.1.0.3"])
 
-    def test_a_gpus_library_of_unknown_origin_and_a_folder_without_any_are_refused(self):
-        self.collect()  # skips where libraries of programs are from no package
+    def test_unknown_gpu_libraries_and_empty_folders_are_refused(self):
+        self.collect()  # skips the test if libraries of the programs belong to no package
         shutil.rmtree(self.dir / "built")
         cuda = self.cuda()
         _, result = self.try_to_collect(cuda)
@@ -70,13 +71,13 @@ class Image(MusterTest):
         self.assertEqual(result.returncode, 2)
         self.assertIn("has no libraries", result.stderr)
 
-    def test_the_nccl_profiler_is_where_the_documents_say_and_wants_none_of_our_libraries(self):
+    def test_nccl_profiler_is_at_its_documented_path_and_self_contained(self):
         root = self.collect()
         path = "/opt/muster/lib/libmuster-nccl-profiler.so"
         self.assertIn(f"NCCL_PROFILER_PLUGIN={path}", (SOURCE / "docs/kubernetes.md").read_text())
         plugin = root / path.lstrip("/")
         self.assertEqual(subprocess.run(["patchelf", "--print-rpath", str(plugin)], capture_output=True, text=True, check=True).stdout.strip(), "")
-        # Opened as by NCCL, in a process of the user's.
+        # Opened as NCCL does, in a user's process.
         loaded = subprocess.run(["python3", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]).ncclProfiler_v4", str(plugin)], capture_output=True, text=True, timeout=20)
         self.assertEqual(loaded.returncode, 0, loaded.stderr)
 
@@ -92,7 +93,7 @@ class Image(MusterTest):
     def run_in(self, container, *command):
         return self.buildah("run", container, "--", *command, check=False)
 
-    def test_the_image_has_the_programs_and_nothing_that_they_do_not_want(self):
+    def test_image_contains_the_programs_and_only_what_they_need(self):
         root = self.collect()
         self.assertEqual(sorted(path.name for path in (root / "opt/muster/bin").iterdir()), sorted(PROGRAMS))
         files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
@@ -119,7 +120,7 @@ class Image(MusterTest):
 
     def test_both_variants_are_built_and_run_as_nobody(self):
         self.collect()
-        for target in ("cuda", "cpu"):  # buildah 1.28 drops the cpu stage's image, which is the same, behind the cuda one's build
+        for target in ("cuda", "cpu"):  # buildah 1.28 drops the cpu stage's equal image after the build of the cuda stage
             self.build(target)
             config = json.loads(self.buildah("inspect", "--type", "image", f"muster:{target}").stdout)["OCIv1"]["config"]
             self.assertEqual(config["User"], f"{USER}:{USER}")
@@ -136,7 +137,7 @@ class Image(MusterTest):
         for program in PROGRAMS:
             self.assertEqual(self.run_in(container, f"/opt/muster/bin/{program}", "--help").returncode, 0, program)
         self.assertNotEqual(self.run_in(container, "/bin/sh", "-c", "true").returncode, 0)
-        # The trainer's own config, a rank, a checkpoint: all of it from the image alone, as its user.
+        # The image alone provides the config, a rank and a checkpoint, and runs as its own user.
         job = self.run_in(container, "/opt/muster/bin/muster", "run", "/opt/muster/share/muster/configs/base.yml", "model_name=llama2-tiny",
                           "run_name=first", "steps=2", "dataset_type=synthetic", "per_device_batch_size=1", "max_target_length=32",
                           "base_output_directory=/var/lib/muster/out", "--ranks", "1")
@@ -145,7 +146,7 @@ class Image(MusterTest):
         made = pathlib.Path(self.buildah("mount", container).stdout.strip()) / "var/lib/muster/out/first"
         self.assertEqual(made.stat().st_uid, USER)
 
-    def test_the_stages_are_those_that_the_documents_name(self):
+    def test_documents_name_the_stages(self):
         lines = CONTAINERFILE.read_text().splitlines()
         self.assertEqual([line for line in lines if line.startswith("FROM ")], ["FROM ${BASE} AS configured", "FROM configured AS build", "FROM scratch AS cpu", "FROM cpu AS cuda"])
         version = json.loads(self.muster("version", "--json", check=0).stdout)["version"]

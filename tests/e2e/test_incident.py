@@ -1,4 +1,4 @@
-"""A hang from the first silence to what people see of it, and stacks on demand and by the clock."""
+"""A hang from the first silence to its report, and stacks on demand and at intervals."""
 import json
 import os
 import pathlib
@@ -34,7 +34,7 @@ class Incident(MusterTest):
         os.kill(self.ranks_of_test()[2], signal.SIGSTOP)
         wait_until(lambda: self.incidents(1), 60, "an incident")
         self.assertEqual(self.incidents(2), [])
-        # Names may come a little later than the verdict.
+        # Function names may arrive a little later than the verdict.
         shown = wait_until(lambda: (lambda i: i if " in " in i["suspects"][0]["source"] else None)(
             json.loads(self.muster("incident", "show", 1, "--json", check=0).stdout)), 60, "names of places")
         self.assertEqual((shown["kind"], shown["job"], shown["attempt"]), ("hang", 1, 1))
@@ -47,9 +47,9 @@ class Incident(MusterTest):
             self.assertIn(expected, text)
         _, drawn = self.on_terminal(BIN / "muster", "incident", "show", 1)
         widest = max(len(line) for line in drawn.decode().replace("\x1b[31m", "").replace("\x1b[0m", "").splitlines())
-        self.assertLessEqual(widest, 90, drawn.decode())  # what is left are other colours
+        self.assertLessEqual(widest, 90, drawn.decode())  # the rest are other colours
         self.assertIn("muster incident show 1", self.output(coordinator))
-        # Once, however often its record is written.
+        # Once, even if its record is written several times.
         self.assertEqual(self.output(coordinator).count("incident 1: "), 1)
         self.assertEqual(self.samples(coordinator)['muster_job_incidents_total{job_id="1",kind="hang",name="hung"}'], 1)
         # The job continues in another attempt and retains the incident.
@@ -75,7 +75,7 @@ class Incident(MusterTest):
             self.assertEqual(rank["page_problem"], "")
             self.assertGreaterEqual(rank["step"], 5)
             self.assertTrue(rank["groups"], rank)
-        # It may have reported the loss of its peer before it was stopped.
+        # The rank may have reported the loss of its peer before it was stopped.
         self.assertIn("completed step: ", "\n".join(json.loads(before)["ranks"][1]["last_lines"]))
         self.assertRegex(self.muster("incident", "show", 1).stdout, r"rank 1, pid \d+: (STEP|DATA) after step \d+")
         for process in (worker, coordinator):
@@ -105,7 +105,7 @@ class Incident(MusterTest):
         before = max(self.steps_of(1))
         wait_until(lambda: max(self.steps_of(1)) > before, 30, "it trains on")
         self.assertEqual(self.job(1)["attempt"], 1)
-        # A busy machine may be late with heartbeats, which is reported.
+        # On a busy machine heartbeats may be late, which is reported.
         self.assertEqual([i for i in self.incidents() if i["kind"] != "worker lost"], [], "to be looked at is no incident")
         self.muster("cancel", 1, "--force", check=0)
         self.assertEqual(watching.wait(timeout=60), 0, self.output(watching))
@@ -114,7 +114,7 @@ class Incident(MusterTest):
         self.assertIn("already ended", self.muster("stacks", 1, check=2).stderr)
 
     def test_dumps_of_programs_on_demand(self):
-        # Does what CUDA's driver is documented to: a pipe that is written to asks for a core file.
+        # Acts as CUDA's driver is documented to: a write to its pipe requests a core file.
         script = self.dir / "train.py"
         script.write_text(
             "import os\n"
@@ -145,13 +145,13 @@ class Incident(MusterTest):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
         self.muster("submit", "--ranks", 2, "--", sys.executable, script, check=0)
-        # Once both are asleep, they are in one place.
+        # When both sleep, their stacks are equal.
         text = wait_until(lambda: (lambda shown: shown if "2 ranks: 0-1" in shown and "load" in shown else None)(
             self.muster("stacks", 1).stdout), 60, "Python's frames")
         for frame in ("train.py:3 load", "train.py:5 step", "train.py:6 <module>"):
             self.assertIn(frame, text)
 
-    def test_ranks_tell_their_stacks_where_ptrace_is_refused(self):
+    def test_ranks_report_their_stacks_if_ptrace_is_refused(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator, preexec_fn=forbid_tracing)
         self.submit("untraceable")
@@ -171,7 +171,7 @@ class Incident(MusterTest):
         self.assertEqual(self.job(1)["attempt"], 1)
         self.muster("cancel", 1, "--force", check=0)
 
-    def test_run_tells_of_a_hang_and_keeps_it(self):
+    def test_run_reports_a_hang_and_stores_its_incident(self):
         run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false", "restarts_max=0")
         self.wait_for_step(run, 5)
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)
@@ -183,8 +183,8 @@ class Incident(MusterTest):
         self.assertIn("rank 1 on local", (kept / "incident-1.txt").read_text())
         self.assertEqual(json.loads((kept / "incident-1.json").read_text())["suspects"][0]["rank"], 1)
 
-    def test_who_kills_a_hung_run_keeps_what_was_known(self):
-        """A rank that does not wait for others is reported at once and stopped later: the report does not wait for that."""
+    def test_incident_survives_a_killed_run(self):
+        """A rank that does not wait for others is reported at once and stopped later. The report does not wait for the stop."""
         run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false")
         self.wait_for_step(run, 5)
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)
@@ -195,7 +195,7 @@ class Incident(MusterTest):
         self.assertIn("rank 1 on local", (folder / "incident-1.txt").read_text())
         self.assertIn("incident 1 is in", self.output(run))
 
-    def test_traces_by_the_clock(self):
+    def test_periodic_traces(self):
         traces = ["steps=1000000", "enable_checkpointing=false", "collect_stack_trace=True", "stack_trace_interval_seconds=1"]
         run = self.start_run("console", *traces, ranks=2)
         wait_until(lambda: "muster: stacks of rank 0, pid" in self.output(run), 60, "a trace of rank 0")

@@ -1,4 +1,4 @@
-"""The chart on a real control plane: admitted, placed, upgraded, evicted and removed. Pods are not run."""
+"""The chart on a real control plane, which admits, places, upgrades, evicts and removes its objects. Pods do not run."""
 import base64
 import json
 import re
@@ -12,14 +12,14 @@ from helm_case import CHART, GPU_POOL, OTHERS, VARIANTS, merged
 from kube_case import NAMESPACE, ClusterCase
 
 
-# Objects that every namespace has.
+# Objects that exist in every namespace.
 BEFORE = ["ConfigMap kube-root-ca.crt", "ServiceAccount default"]
 STATE = "state-demo-muster-coordinator-0"
 
 
 class ControlPlane(ClusterCase):
     def left(self):
-        """Returns the objects in the namespace that a release may have created, except pods, which are not removed here."""
+        """Returns the namespace's objects that a release may have created, except pods, which nothing removes here."""
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
         kinds = ("statefulsets,daemonsets,services,networkpolicies,poddisruptionbudgets,configmaps,persistentvolumeclaims,serviceaccounts,secrets,"
                  "roles,rolebindings,controllerrevisions,endpointslices,leases")
@@ -48,12 +48,12 @@ class ControlPlane(ClusterCase):
         wait_until(lambda: self.left() == BEFORE, 60, "what was there before, and nothing else")
 
     def run_what_is_said(self, notes):
-        """The command by which NOTES let the volumes go."""
+        """Returns the command in NOTES that deletes the volumes."""
         command = next(line for line in notes.splitlines() if " delete pvc " in line).split()
         self.assertEqual(command[0], "kubectl")
         self.cluster.kubectl(*command[1:], "--wait=false")
 
-    def test_volumes_go_with_a_release_that_says_so(self):
+    def test_volumes_are_deleted_if_the_release_requests_it(self):
         values = {"storage": {"mountPath": "/shared", "create": {"size": "1Gi", "storageClassName": "nowhere"}},
                   "coordinator": {"persistence": {"storageClassName": "nowhere"}}}
         notes = self.helm_do("install", values)
@@ -69,13 +69,13 @@ class ControlPlane(ClusterCase):
         self.helm_do("uninstall")
         wait_until(lambda: self.left() == BEFORE, 60, "what was there before, and nothing else")
 
-    def test_a_release_makes_its_own_secrets_in_a_namespace_that_helm_makes(self):
+    def test_release_creates_its_secrets_in_a_new_namespace(self):
         result = self.run_helm("install", "demo", CHART, "--namespace", "fresh", "--create-namespace", "--kubeconfig", self.cluster.kubeconfig, values={})
         self.assertEqual(result.returncode, 0, result.stderr)
         names = [item["metadata"]["name"] for item in self.cluster.get("-n", "fresh", "secrets", "-l", "app.kubernetes.io/name=muster")["items"]]
         self.assertEqual(names, ["demo-muster-tls", "demo-muster-tokens"])
 
-    def test_the_releases_own_secrets_are_renewed_by_the_script_and_kept_by_an_upgrade(self):
+    def test_script_renews_the_releases_secrets_and_an_upgrade_keeps_them(self):
         self.helm_do("install", {})
         own = ("--tls", "demo-muster-tls", "--tokens", "demo-muster-tokens")
         first = self.value_of("demo-muster-tls", "ca.crt").strip()
@@ -86,7 +86,7 @@ class ControlPlane(ClusterCase):
         self.helm_do("upgrade", {"pools": {"cpu": {"replicas": 2}}})
         self.assertEqual([self.cluster.get("-n", NAMESPACE, "secret", name)["data"] for name in ("demo-muster-tls", "demo-muster-tokens")], renewed)
 
-    def test_a_person_of_the_namespace_installs_it_and_cannot_give_rights_over_nodes(self):
+    def test_namespace_admin_installs_it_but_cannot_grant_access_to_nodes(self):
         self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "person", "namespace": NAMESPACE}},
                            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "person", "namespace": NAMESPACE},
                             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
@@ -101,7 +101,7 @@ class ControlPlane(ClusterCase):
             self.assertEqual(result.returncode, code, result.stderr)
             self.assertEqual("clusterroles" in result.stderr, code == 1, result.stderr)
 
-    def test_the_account_that_reads_nodes_reads_them_and_nothing_else(self):
+    def test_node_reader_account_reads_only_nodes(self):
         layers = [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2)]
         self.cluster.kubectl("label", "node", "node1", *(f"{layer}=nn-{layer[-1]}" for layer in layers))
         self.helm_do("install", {"pools": {"cpu": {"switchesFromNode": layers}}})
@@ -131,10 +131,10 @@ class ControlPlane(ClusterCase):
                 built_in = [d for d in documents if not OTHERS.match(d["apiVersion"])]
                 result = self.cluster.apply(*built_in, options=("-n", NAMESPACE, "--dry-run=server", "--validate=strict"), check=False)
                 self.assertEqual(result.returncode, 0, result.stderr)
-                if name not in ("daemon set", "a shared folder of the nodes"):  # a folder of the host is what "restricted" forbids
+                if name not in ("daemon set", "a shared folder of the nodes"):  # "restricted" forbids folders of the host
                     self.assertNotIn("PodSecurity", result.stderr)
 
-    def test_the_accounts_may_do_nothing(self):
+    def test_accounts_have_no_permissions(self):
         self.helm_do("install", {})
         for account in ("demo-muster-coordinator", "demo-muster-worker"):
             for verb, what in (("get", "pods"), ("list", "secrets"), ("create", "pods"), ("get", "nodes"), ("*", "*")):
@@ -142,7 +142,7 @@ class ControlPlane(ClusterCase):
                                              *("--as", f"system:serviceaccount:{NAMESPACE}:{account}"))
                 self.assertEqual(asked.stdout.strip(), "no", (account, verb, what))
 
-    def test_a_pool_of_gpus_waits_for_nodes_that_have_them(self):
+    def test_gpu_pool_waits_for_nodes_with_gpus(self):
         self.helm_do("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})
 
         def why():
@@ -153,7 +153,7 @@ class ControlPlane(ClusterCase):
         self.cluster.kubectl("label", "node", "gpu1", "pool=gpu")
         self.assertEqual(self.wait_for_places(1, "gpu")[0]["spec"]["nodeName"], "gpu1")
 
-    def test_a_drain_takes_one_worker_at_a_time_and_daemon_sets_hold_nobody_up(self):
+    def test_drain_evicts_one_worker_at_a_time_and_daemon_sets_do_not_block_it(self):
         self.helm_do("install", {"pools": {"cpu": {"replicas": 3}, "each": {"kind": "DaemonSet"}}})
         for pool in ("cpu", "each"):
             for pod in self.wait_for_places(3, pool):
@@ -169,7 +169,7 @@ class ControlPlane(ClusterCase):
         for pod in self.pods("each"):
             self.assertEqual(self.evict(pod["metadata"]["name"]).returncode, 0)
 
-    def test_workers_without_ranks_hold_no_drain_up_while_the_coordinator_is_away(self):
+    def test_idle_workers_do_not_block_a_drain_while_the_coordinator_is_down(self):
         self.helm_do("install", {"pools": {"cpu": {"replicas": 3}}})
         for pod in self.wait_for_places(3, "cpu"):
             self.cluster.say_runs(pod["metadata"]["name"], NAMESPACE, ready=False)
@@ -181,7 +181,7 @@ class ControlPlane(ClusterCase):
         for n in range(3):
             self.assertEqual(self.evict(f"demo-muster-cpu-{n}").returncode, 0)
 
-    def test_a_coordinator_that_never_came_up_is_replaced_by_an_upgrade(self):
+    def test_upgrade_replaces_a_coordinator_that_never_started(self):
         self.helm_do("install", {"image": {"tag": "wrong"}})
 
         def image():
@@ -208,7 +208,7 @@ class ControlPlane(ClusterCase):
     def why(self):
         return self.muster("status", "--why", "-n", NAMESPACE, env=self.cluster.env, check=0).stdout
 
-    def test_status_says_why_pods_do_not_run(self):
+    def test_status_reports_why_pods_do_not_run(self):
         self.assertIn("0 of 0 pods", self.why())
         self.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE},
                             "spec": {"hard": {"pods": "4"}}})
@@ -231,21 +231,21 @@ class ControlPlane(ClusterCase):
             self.cluster.say_runs(pod["metadata"]["name"], NAMESPACE)
         told = json.loads(self.muster("status", "--why", "-n", NAMESPACE, "--json", env=self.cluster.env, check=0).stdout)["kubernetes"]
         self.assertEqual(told["ready"], 2)
-        # An unknown job is a failure, but Kubernetes' report is still printed.
+        # An unknown job fails the command, but the report on pods is still printed.
         both = self.muster("status", "1", "--why", "-n", NAMESPACE, "--coordinator", "127.0.0.1:9", env=self.cluster.env)
         self.assertNotEqual(both.returncode, 0)
         self.assertIn("demo-muster-gpu-0 has no place", both.stdout)
         self.assertIn("no coordinator answers", both.stderr)
 
-    def test_the_fuji_job_is_admitted_and_status_says_why_it_does_not_run(self):
-        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")  # its image is root's, which NAMESPACE forbids
+    def test_fuji_job_is_admitted_and_status_reports_why_it_does_not_run(self):
+        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")  # NAMESPACE forbids its image, which runs as root
 
         def why():
             return self.muster("status", "--why", "-n", "default", env=self.cluster.env, check=0).stdout
         wait_until(lambda: re.search(r"pod fuji-3b-\w+ has no place", why()), 60, "the scheduler's reason")
         self.assertIn("claim fuji-checkpoints has no volume", why())
 
-    def test_who_may_see_pods_alone_is_told_of_them(self):
+    def test_status_with_access_to_pods_only(self):
         self.helm_do("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})
         self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "person", "namespace": NAMESPACE}},
                            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "sees", "namespace": NAMESPACE}, "rules": [
@@ -266,7 +266,7 @@ class ControlPlane(ClusterCase):
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("cannot query Kubernetes", result.stderr)
 
-    def test_secrets_that_are_there_stay_as_they_are(self):
+    def test_existing_secrets_stay_unchanged(self):
         self.make_secrets()
         before = self.cluster.get("-n", NAMESPACE, "secrets", "muster-tls", "muster-tokens")
         self.assertEqual(sorted(before["items"][0]["data"]), ["ca.crt", "tls.crt", "tls.key"])
@@ -280,7 +280,7 @@ class ControlPlane(ClusterCase):
     def openssl(self, *arguments, text=None):
         return subprocess.run(["openssl", *map(str, arguments)], input=text, capture_output=True, text=True, timeout=20, check=True).stdout
 
-    def test_a_certificate_and_a_token_are_renewed_beside_the_ones_before(self):
+    def test_renewed_certificate_and_token_are_valid_beside_the_previous_ones(self):
         self.make_secrets("muster.example.com", "10.1.2.3")
         names = self.openssl("x509", "-noout", "-ext", "subjectAltName", text=self.value_of("muster-tls", "tls.crt"))
         for name in ("DNS:demo-muster-coordinator.training.svc.cluster.local", "DNS:muster.example.com", "IP Address:10.1.2.3", "DNS:localhost"):
@@ -306,12 +306,12 @@ class ControlPlane(ClusterCase):
         self.make_secrets("--renew", "submitter")
         self.assertNotIn(token, self.value_of("muster-tokens", "submitter"), "two tokens, not three")
 
-    def test_tokens_alone_are_made_beside_a_certificate_of_others(self):
+    def test_only_tokens_are_created_beside_an_existing_certificate(self):
         self.make_secrets("--tokens-only")
         names = [item["metadata"]["name"] for item in self.cluster.get("-n", NAMESPACE, "secrets")["items"]]
         self.assertEqual(names, ["muster-tokens"])
 
-    def test_another_version_of_the_chart_leaves_the_pods_alone(self):
+    def test_another_chart_version_keeps_the_pods(self):
         values = {"image": {"tag": "1"}, "coordinator": {"persistence": {"enabled": False}}, "pools": {"cpu": {"replicas": 2}}}
         self.helm_do("install", values)
         self.wait_for_places(2, "cpu")
@@ -329,7 +329,7 @@ class ControlPlane(ClusterCase):
         wait_until(looked_at, 60, "the controller's look at both sets")
         self.assertEqual({pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]}, before)
 
-    def test_the_coordinators_volume_outlives_the_release_and_is_taken_up_again(self):
+    def test_coordinators_volume_outlives_the_release_and_is_reused(self):
         values = {"coordinator": {"persistence": {"storageClassName": "manual"}},
                   "storage": {"mountPath": "/shared", "create": {"size": "1Gi", "storageClassName": "manual"}}}
         self.cluster.apply(*({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {
@@ -351,7 +351,7 @@ class ControlPlane(ClusterCase):
         self.wait_for_places(1, "cpu")
         self.assertEqual(claims(), before)
 
-    def test_a_smaller_pool_gives_its_claims_back(self):
+    def test_shrunk_pool_releases_its_claims(self):
         self.cluster.apply(*({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"work{n}"}, "spec": {
             "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "hostPath": {"path": f"/tmp/work{n}"}}}
             for n in range(2)))
@@ -365,7 +365,7 @@ class ControlPlane(ClusterCase):
         def is_leaving():
             return any(pod["metadata"]["name"] == leaving and "deletionTimestamp" in pod["metadata"] for pod in self.pods("cpu"))
         wait_until(is_leaving, 60, "the last worker's turn")
-        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", leaving, "--force", "--grace-period=0")  # as its kubelet would say
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", leaving, "--force", "--grace-period=0")  # as its kubelet would report
 
         def claims():
             return [item["metadata"]["name"] for item in self.cluster.get("-n", NAMESPACE, "persistentvolumeclaims")["items"]

@@ -1,4 +1,4 @@
-"""The chart's pods as processes on a real control plane: a job through the Service, a pod that is deleted, a token that changes."""
+"""The chart's pods as processes on a real control plane: jobs through the Service, deleted pods, changed tokens, drained nodes."""
 import base64
 import json
 import os
@@ -22,7 +22,7 @@ class Jobs(ClusterCase):
         super().setUp()
 
     def prepare(self):
-        """The daemons that come later are in this process's network."""
+        """Creates the network that daemons started later share with this process."""
         folder = self.dir / "pods"
         folder.mkdir()
         try:
@@ -33,7 +33,7 @@ class Jobs(ClusterCase):
             hosts.write(f"{self.addresses[COORDINATOR + '-0']} {COORDINATOR}\n")
 
     def start_pods(self, replicas, before=lambda: None, **pool):
-        """`before`: what else is to be so once pods have their nodes and before any container runs."""
+        """Installs the release and runs its pods. `before` is called once pods have their nodes and before any container runs."""
         volume = self.dir / "volume"
         volume.mkdir()
         self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "state"}, "spec": {
@@ -72,7 +72,7 @@ class Jobs(ClusterCase):
             raise AssertionError(f"{error}\n{self.logs()}") from error
 
     def nodes(self):
-        """The node of each worker's pod."""
+        """Returns the node of each worker's pod."""
         return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in self.pods("cpu")}
 
     def submit(self, name, *overrides, nodes):
@@ -88,7 +88,7 @@ class Jobs(ClusterCase):
         return wait_until(there, 90, f"job {job} {state}")
 
     def restored(self, job, attempt):
-        """The steps that the checkpoints had from which its ranks went on."""
+        """Returns the steps of the checkpoints from which the job's ranks resumed."""
         return [int(step) for step in re.findall(r"restored checkpoint \S+: (\d+) steps", self.muster("logs", job, "--attempt", attempt).stdout)]
 
     def image_of(self, name):
@@ -99,18 +99,18 @@ class Jobs(ClusterCase):
     def step_of(self, job):
         return max((rank["step"] for rank in self.job(job)["ranks"]), default=-1)
 
-    def test_a_job_runs_through_the_service_and_outlives_a_pod_a_token_and_an_upgrade(self):
+    def test_job_survives_a_deleted_pod_a_new_token_and_an_upgrade(self):
         for node, zone in zip(self.cluster.nodes, "cba"):
             self.cluster.kubectl("label", "node", node, f"topology.kubernetes.io/zone=zone-{zone}")
         self.start_pods(2)
         slices = self.cluster.get("-n", NAMESPACE, "endpointslices", "-l", f"kubernetes.io/service-name={COORDINATOR}")["items"]
         self.assertEqual([(s["endpoints"][0]["addresses"], s["ports"][0]["port"]) for s in slices], [([self.addresses[COORDINATOR + "-0"]], 7070)])
         record = self.wait_for_state(self.submit("short", "steps=5", nodes=2), "SUCCEEDED")
-        # Kubernetes gives each pod its node's zone; no right is needed for it.
+        # Kubernetes gives each pod its node's zone; that needs no permission.
         zones = {pod["metadata"]["name"]: pod["metadata"]["labels"]["topology.kubernetes.io/zone"] for pod in self.pods("cpu")}
         self.assertEqual([place["worker"] for place in record["placement"]], sorted(zones, key=lambda worker: (zones[worker], worker)))
 
-        # A restart, if one were counted, would be its end.
+        # A counted restart would end the job.
         job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", "restarts_max=0", nodes=2)
         wait_until(lambda: self.step_of(job) > 2, 60, "steps")
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", WORKERS[0], "--wait=false")
@@ -126,7 +126,7 @@ class Jobs(ClusterCase):
         self.wait_for_workers(2)
         self.assertEqual(len(self.wait_for_state(job, "RUNNING")["faults"]), 1, self.logs())
 
-        # Another image: the coordinator's pod is another one, too, while the first worker leaves for its own.
+        # Another image replaces the coordinator's pod, too, while the first worker drains for its replacement.
         before, record = self.step_of(job), self.job(job)
         self.assertGreater(before, 0)
         self.helm_do("upgrade", merged(self.values, {"image": {"tag": "new"}, "pools": {"cpu": {"replicas": 3}}}))
@@ -139,7 +139,7 @@ class Jobs(ClusterCase):
         self.assertEqual(left, [f"worker {worker} is leaving" for worker in WORKERS[1::-1]], self.logs())
         attempts = range(record["attempt"] + 1, after["attempt"] + 1)
         self.assertEqual(len(attempts), 2)
-        # A pod that is asked to leave again before it has started has restored nothing.
+        # A pod that is terminated before its container starts has restored nothing.
         restored = [step for attempt in attempts for step in self.restored(job, attempt)]
         self.assertGreaterEqual(min(restored), before)
         wait_until(lambda: self.step_of(job) > max(restored), 90, "more steps")
@@ -151,9 +151,9 @@ class Jobs(ClusterCase):
     def worker_of(self, job):
         return {place["worker"] for place in self.job(job)["placement"]}
 
-    def test_a_drained_node_and_a_smaller_pool_cost_the_job_no_restart(self):
+    def test_drained_node_and_shrunk_pool_cost_the_job_no_restart(self):
         def label_nodes():
-            """So that the order of the switches is not the order of the names."""
+            """Labels nodes so that the order of the switches differs from the order of the names."""
             nodes = self.nodes()
             self.assertEqual(len(set(nodes.values())), len(WORKERS), nodes)
             for worker, switch in zip(WORKERS, "cba"):

@@ -1,4 +1,4 @@
-"""`muster k8s render`: what it prints by Kubernetes' and JobSet's own descriptions, and a whole job by JobSet's own controller."""
+"""`muster k8s render`: its output against the schemas of Kubernetes and JobSet, and whole jobs under JobSet's own controller."""
 import base64
 import json
 import os
@@ -40,7 +40,7 @@ class RenderCase(HelmCase):
 
 
 class Render(RenderCase):
-    def test_it_is_what_kubernetes_and_jobset_take(self):
+    def test_output_matches_kubernetes_and_jobset_schemas(self):
         schemas = self.schemas()
         for name, more in VARIANTS.items():
             with self.subTest(name):
@@ -51,7 +51,7 @@ class Render(RenderCase):
                 for document in documents:
                     self.assertEqual(schemas.errors(document), [])
 
-    def test_efa_comes_with_the_variables_of_the_charts_pool(self):
+    def test_efa_sets_the_variables_of_the_charts_pool(self):
         pool = yaml.safe_load((CHART / "values-eks-p5.yaml").read_text())["pools"]["p5"]
         chart = {entry["name"]: entry["value"] for entry in pool["env"]}
 
@@ -67,7 +67,7 @@ class Render(RenderCase):
         self.assertEqual(variables("--efa", "32", "--huge-pages", "5120Mi"), {name: value for name, value in chart.items() if name != "FI_EFA_USE_HUGE_PAGE"})
         self.assertEqual(variables(), {})
 
-    def test_the_daemons_take_the_flags_that_they_are_given(self):
+    def test_daemons_accept_their_flags(self):
         for more in (("--insecure",), ("--tls-secret", "a", "--token-secret", "b"), ("--insecure", "--switches-from-node", "a", "--service-account", "b")):
             job_set = self.trainer(*more)[-1]
             for job in job_set["spec"]["replicatedJobs"]:
@@ -78,20 +78,20 @@ class Render(RenderCase):
                     result = subprocess.run([program, *words, "--help"], capture_output=True, text=True, timeout=20)
                     self.assertEqual(result.returncode, 0, result.stderr)
 
-    def test_the_job_is_resolved_where_it_is_rendered(self):
+    def test_render_resolves_the_job(self):
         spec = json.loads(self.trainer("--insecure", "--env", "A=b")[0]["data"]["job.json"])
         self.assertEqual((spec["name"], spec["nodes"], spec["ranks_per_node"], spec["environment"]), ("First.run", 2, 2, {"A": "b"}))
         self.assertEqual(spec["output_directory"], "/shared/out/First.run")
         self.assertEqual(json.loads(spec["train_config_json"])["model_name"], "llama2-tiny")
 
-    def test_a_program_starts_where_it_is_told_to(self):
+    def test_program_starts_in_its_working_directory(self):
         documents = self.objects("--insecure", "--nodes", "3", "--gpus", "4", "--mount", "shared:/shared", "--working-directory", "/shared/me",
                                  "--name", "mine", "--", "python3", "train.py", "--lr", "1e-3")
         spec = json.loads(documents[0]["data"]["job.json"])
         self.assertEqual((spec["command"], spec["working_directory"], spec["output_directory"], spec["ranks_per_node"]),
                          (["python3", "train.py", "--lr", "1e-3"], "/shared/me", "/shared/me/mine", 4))
 
-    def test_what_cannot_work_is_refused_with_what_would(self):
+    def test_impossible_options_are_refused_with_an_alternative(self):
         trainer = (self.base_yml(), "model_name=llama2-tiny", "run_name=a", "dataset_type=synthetic")
         cases = [
             (("--insecure", *trainer), "is in no --mount"),
@@ -121,7 +121,7 @@ class Render(RenderCase):
                 self.assertIn(said, result.stderr)
         self.assertNotEqual(self.render("--mount", "shared:/shared", *trainer, "base_output_directory=/shared", check=None).returncode, 0)
 
-    def test_a_job_file_that_is_none_is_named(self):
+    def test_invalid_job_file_is_named(self):
         for text, said in (("", "is no job"), ("{", "is no job"), ('{"nodez": 1}', "nodez"), ('{"nodes": "x"}', "is no job"), ("[]", "is no job")):
             (self.dir / "job.json").write_text(text)
             result = self.muster("submit", "--job-file", self.dir / "job.json", check=2)
@@ -142,7 +142,7 @@ class JobSets(ClusterCase, RenderCase):
             self.skipTest("a network of its own is root's to make")
         super().setUp()
         kube_jobset.start(self.cluster, yaml)
-        # The namespace is "restricted", which forbids folders of the host; the test has nothing else to share.
+        # The namespace must not be "restricted", which forbids folders of the host: the test has no other shared storage.
         self.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
 
     def prepare(self):
@@ -161,7 +161,7 @@ class JobSets(ClusterCase, RenderCase):
         super().tearDown()
 
     def start_job(self, *overrides, options=("--insecure",), before=lambda: None):
-        """`before`: what else is to be so once the objects are there and before any container runs."""
+        """Applies the objects and runs their pods. `before` is called once the objects exist and before any container runs."""
         out = self.dir / "out"
         out.mkdir()
         objects = self.muster("k8s", "render", "--image", "r", "--bin-dir", BIN, *options, "--mount", f"{out}:{out}", "-n", NAMESPACE, "--nodes", "2",
@@ -196,9 +196,9 @@ class JobSets(ClusterCase, RenderCase):
         self.assertIn("completed step: 4", self.output())
         self.wait_for(lambda: not self.pods_of("workers"), 60, "the end of the workers")
 
-    def test_with_tls_a_worker_has_a_successor_and_who_has_no_token_is_refused(self):
+    def test_tls_job_set_replaces_a_worker_and_refuses_callers_without_a_token(self):
         leader = "first-leader-0-0.first"
-        # Here a pod's loopback is the pod's address, so the certificate is for that, too.
+        # A pod's loopback is its address in this test, so the certificate includes that address.
         subprocess.run([str(SOURCE / "deploy/make-secrets.sh"), "-n", NAMESPACE, "--coordinator", leader, "--tls", "first-tls", "--tokens", "first-tokens",
                         self.addresses["first-leader-0-0"]], capture_output=True, text=True, timeout=60, env=self.cluster.env, check=True)
         self.start_job("steps=100000", options=("--tls-secret", "first-tls", "--token-secret", "first-tokens"))
@@ -226,11 +226,11 @@ class JobSets(ClusterCase, RenderCase):
             return found if len(found) == 2 and all(found.values()) else None
 
         def label_nodes():
-            """So that the order of the switches is not the order of the names."""
+            """Labels nodes so that the order of the switches differs from the order of the names."""
             for index, (_, node) in enumerate(sorted(wait_until(places, 60, "places").items())):
                 self.cluster.kubectl("label", "node", node, f"{LAYER}1=spine", f"{LAYER}2=leaf-{9 - index}")
         layers = [word for layer in (1, 2) for word in ("--switches-from-node", f"{LAYER}{layer}")]
-        # On a node of 8 processors there is one of them.
+        # A node of 8 processors has room for one such pod.
         self.start_job("steps=1000000", options=("--insecure", "--cpu", "5", *layers, "--service-account", "topology"), before=label_nodes)
         self.wait_for(lambda: "completed step" in self.output(), 120, "steps")
         self.env["MUSTER_COORDINATOR"] = "first-leader-0-0.first:7070"
@@ -245,14 +245,14 @@ class JobSets(ClusterCase, RenderCase):
     def why(self):
         return self.muster("status", "--why", "-n", NAMESPACE, env=self.cluster.env, check=0).stdout
 
-    def test_status_says_why_a_job_set_does_not_run(self):
+    def test_status_reports_why_a_job_set_does_not_run(self):
         self.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE},
                             "spec": {"hard": {"pods": "1"}}})
         self.start_job("steps=1000000")
         self.wait_for(lambda: "exceeded quota" in self.why(), 60, "the quota")
         self.assertRegex(self.why(), r"Job first-(leader|workers)-0 has \d of \d pods: .*exceeded quota: small")
         self.cluster.kubectl("-n", NAMESPACE, "delete", "resourcequota", "small")
-        # The same as Kueue.
+        # The same with Kueue.
         self.cluster.kubectl("-n", NAMESPACE, "patch", "jobset", "first", "--type=merge", "-p", json.dumps({"spec": {"suspend": True}}))
         for job in ("first-leader-0", "first-workers-0"):
             self.wait_for(lambda job=job: f"Job {job} is suspended: it waits for its queue" in self.why(), 60, "the suspended job")
@@ -262,7 +262,7 @@ class JobSets(ClusterCase, RenderCase):
         self.wait_for(lambda: "Failed" in self.conditions(), 120, "the end")
         self.assertIn("missing", self.output())
 
-    def test_it_outlives_a_worker_and_its_leader(self):
+    def test_job_set_survives_the_loss_of_a_worker_and_of_its_leader(self):
         self.start_job("steps=1000000", "checkpoint_period=1000000")
         self.wait_for(lambda: self.output().count("completed step") > 3, 120, "steps")
         self.evict(self.pods_of("workers")[0]["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a step that does not end: what the completed steps have made is saved all the same."""
+"""Ctrl-C in the middle of a step that never ends: the result of the completed steps is still saved."""
 import hashlib
 import os
 import signal
@@ -13,8 +13,8 @@ class LateStop(MusterTest):
         folder = self.dir / "out" / name / "checkpoints" / str(step)
         return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted(folder.glob("*.safetensors"))}
 
-    def test_ctrl_c_in_a_step_that_hangs_saves_the_completed_ones(self):
-        # Each rank has all that is saved: ranks that share parameters need each other.
+    def test_ctrl_c_during_a_hanging_step_saves_the_completed_steps(self):
+        # Each rank has all saved tensors: ranks with sharded parameters would need each other.
         settings = ["learning_rate_schedule_steps=1000000", "log_period=10", "ici_data_parallelism=-1"]
         run = self.start_run("parts", "steps=1000000", *settings, ranks=2)
         wait_until(lambda: len(step_lines(run.out_path.read_text())) > 3, 60, "some steps")

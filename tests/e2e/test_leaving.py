@@ -1,4 +1,4 @@
-"""How `muster run` leaves: Ctrl-C, a second one, its own end, and a reader of its output that does not read."""
+"""How `muster run` ends: by Ctrl-C, a second Ctrl-C, the end of its job, and with a reader that does not read its output."""
 import fcntl
 import os
 import select
@@ -9,20 +9,20 @@ import unittest
 
 from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
-LEAVE_SECONDS_MAX = 15  # from Ctrl-C until the command has ended: the 5 s of ShutdownDeadline, and what a machine that does other things adds
+LEAVE_SECONDS_MAX = 15  # from Ctrl-C to the command's end: the 5 s of ShutdownDeadline, and a reserve for a busy machine
 
 
 class Leaving(MusterTest):
     def checkpoints(self, name):
-        """The numbers of that run's checkpoints."""
+        """Returns the numbers of that run's checkpoints."""
         return [int(p.name) for p in (self.dir / "out" / name / "checkpoints").iterdir() if p.name.isdigit()]
 
     def pid_of(self, program):
-        """The process of this test that runs that program, or None."""
+        """Returns the pid of this test's process of that program, or None."""
         return next((pid for pid in processes_with_mark(self.mark) if f"/{program} " in command_line(pid)), None)
 
     def leave(self, run):
-        """Ctrl-C: the seconds until the command has ended, with nothing running any more."""
+        """Sends Ctrl-C. Returns the seconds until the command has ended; expects that no process is left."""
         started = time.monotonic()
         os.kill(run.pid, signal.SIGINT)
         self.assertEqual(run.wait(timeout=60), 130, self.output(run))
@@ -31,7 +31,7 @@ class Leaving(MusterTest):
         return seconds
 
     def leave_at_the_second_wish(self, run):
-        """A first Ctrl-C that is received but cannot be obeyed, then a second one, which kills."""
+        """Sends a first Ctrl-C that is received but cannot be followed, then a second one, which kills."""
         os.kill(run.pid, signal.SIGINT)
         wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
@@ -50,7 +50,7 @@ class Leaving(MusterTest):
         self.wait_for_step(run, 20)
         for pid in self.ranks_of_test().values():
             os.kill(pid, signal.SIGSTOP)  # ranks that cannot leave by themselves
-        # The coordinator does not answer either: the first Ctrl-C must not delay the second one.
+        # The coordinator does not answer either. The first Ctrl-C must not delay the second one.
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
         self.leave_at_the_second_wish(run)
 
@@ -62,7 +62,7 @@ class Leaving(MusterTest):
         self.assertIn("no checkpoint in time", self.output(run))
 
     def test_ctrl_c_before_the_job_is_accepted_leaves(self):
-        # The check opens the metrics file, and waits in that until the test reads.
+        # The check opens the metrics file, a pipe, and waits until the test reads.
         gate = self.dir / "gate"
         os.mkfifo(gate)
         run = self.start_run("early", "steps=1000000", f"metrics_file={gate}")
@@ -75,14 +75,14 @@ class Leaving(MusterTest):
         self.leave(run)
 
     def start_unread(self, name):
-        """A run whose output fills a pipe without a reader, as with a pager on its first page."""
+        """Starts a run whose output fills a pipe without a reader, as with a pager on its first page."""
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         self.addCleanup(os.close, writer)
         fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
         run = self.start_run(name, "steps=1000000", "log_period=1", "checkpoint_period=10", stdout=writer)
         wait_until(lambda: not select.select([], [writer], [], 0)[1], 60, "a full pipe")
-        # The ranks go on, and more of their lines are on the way than the pipe has room for.
+        # The ranks continue, and write more lines than the pipe has room for.
         full_at = max(self.checkpoints(name), default=0)
         wait_until(lambda: max(self.checkpoints(name), default=0) > full_at + 200, 60, "further steps")
         self.assertIsNone(run.poll())
@@ -121,19 +121,19 @@ class Leaving(MusterTest):
         self.assertEqual(wait_gone(self.mark, 30), [])
         return result
 
-    def test_output_that_cannot_be_written_ends_it_and_is_named(self):
+    def test_unwritable_output_ends_the_run_with_an_error(self):
         for name, redirection, why in (("full", "> /dev/full", "No space left on device"), ("closed", ">&-", "Bad file descriptor")):
             result = self.redirected(name, redirection, "steps=1000000", "log_period=1")
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn("the output was closed: asking the ranks to save a checkpoint", result.stderr)
             self.assertIn(f"muster: error: cannot write to standard output: {why}\n", result.stderr)
 
-    def test_an_object_that_cannot_be_written_is_an_error(self):
+    def test_unwritable_json_object_is_an_error(self):
         result = self.redirected("object", "--json > /dev/full", "steps=2")
         self.assertEqual(result.returncode, 2, result.stderr)
         self.assertIn("muster: error: cannot write to standard output: No space left on device\n", result.stderr)
 
-    def test_streams_that_are_closed_are_not_taken_for_files(self):
+    def test_closed_standard_streams_are_not_reused_as_files(self):
         self.assertEqual(self.redirected("blind", "<&- >&- 2>&-", "steps=1000000").returncode, 2)
         self.assertEqual((self.dir / "out/blind/muster/lock").read_text(), "")
         self.assertEqual(self.redirected("mute", "<&- 2>&-", "steps=3").returncode, 0)

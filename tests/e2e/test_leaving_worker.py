@@ -1,4 +1,4 @@
-"""A worker that is asked to end stops its job in order: all ranks save the same step, and the job continues without a restart."""
+"""A draining worker stops its job in order: all ranks save the same step, and the job continues without a counted restart."""
 import json
 import os
 import signal
@@ -6,7 +6,7 @@ import unittest
 
 from harness import MusterTest, wait_until
 
-# Steps that take seconds: no rank learns by the vote at a step's end, in time, that another one was asked to leave.
+# Steps that take seconds, so that the vote at a step's end is too late to stop the other ranks.
 LONG_STEPS = ["override_model_config=true", "base_emb_dim=256", "base_num_decoder_layers=4", "base_num_query_heads=4",
               "base_num_kv_heads=4", "head_dim=64", "base_mlp_dim=1024", "vocab_size=512", "max_target_length=512",
               "gradient_accumulation_steps=6", "per_device_batch_size=2", "learning_rate=1e-3"]
@@ -14,14 +14,14 @@ LONG_STEPS = ["override_model_config=true", "base_emb_dim=256", "base_num_decode
 
 class LeavingWorker(MusterTest):
     def submit(self, name, *overrides):
-        """The number of a job of two nodes that share a model, which may not be restarted."""
+        """Submits a job on two nodes that shard a model and may not be restarted. Returns its number."""
         result = self.muster("submit", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out",
                              "dataset_type=synthetic", "log_period=1", "restarts_max=0", "ici_fsdp_parallelism=1", "dcn_fsdp_parallelism=2",
                              *overrides, "--nodes", "2", "--ranks-per-node", "1", "--json", check=0)
         return json.loads(result.stdout)["id"]
 
     def state(self, job, *states):
-        """The job, once it is in one of these states."""
+        """Waits until the job is in one of these states. Returns it."""
         def there():
             record = self.job(job)
             return record if record["state"] in states else None
@@ -33,7 +33,7 @@ class LeavingWorker(MusterTest):
     def checkpoints(self, name):
         return sorted(int(p.name) for p in (self.dir / "out" / name / "checkpoints").iterdir() if p.name.isdigit())
 
-    def test_all_ranks_save_one_step_and_the_job_goes_on_when_another_worker_comes(self):
+    def test_ranks_save_the_same_step_and_the_job_resumes_on_another_worker(self):
         coordinator = self.start_coordinator()
         leaver = self.start_worker(coordinator, "node1", 1)
         self.start_worker(coordinator, "node2", 1)
@@ -58,12 +58,12 @@ class LeavingWorker(MusterTest):
         self.muster("cancel", job, "--force", check=0)
         self.state(job, "CANCELLED")
 
-    def test_a_file_that_does_not_answer_keeps_no_worker(self):
+    def test_unresponsive_file_does_not_hold_up_a_leaving_worker(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator, "node1", 1)
         self.muster("submit", "--restarts", 0, "--", "sleep", 1000, check=0)
         self.state(1, "RUNNING")
-        # To open a pipe lasts until somebody writes to it.
+        # Opening a pipe blocks until it has a writer.
         log = next((self.dir / "work/node1").rglob("rank-0.log"))
         log.unlink()
         os.mkfifo(log)

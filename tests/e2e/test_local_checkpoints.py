@@ -1,4 +1,4 @@
-"""A node that is lost with all that it had: its ranks go on elsewhere from the copies that another node kept in memory."""
+"""A node is lost with its files: its ranks resume elsewhere from the copies in another node's memory."""
 import json
 import os
 import pathlib
@@ -32,14 +32,14 @@ class LocalCheckpoints(MusterTest):
         return json.loads(result.stdout)["id"]
 
     def saves(self, name):
-        """The steps that a node has whole: of both ranks."""
+        """Returns the steps of which a node has the copies of both ranks."""
         return sorted(int(save.name.split("-")[0]) for save in (self.memory / name).glob("muster-*/*")
                       if len(list(save.glob("part-*.json"))) == 2)
 
     def log(self, job):
         return self.muster("logs", job, check=0).stdout
 
-    def test_a_lost_node_is_restored_from_its_keeper(self):
+    def test_lost_node_is_restored_from_another_nodes_copies(self):
         coordinator = self.start_coordinator()
         workers = {name: self.start_node(coordinator, name) for name in ("node1", "node2")}
         job = self.submit("steps=1000000")
@@ -58,7 +58,7 @@ class LocalCheckpoints(MusterTest):
         self.muster("cancel", job, "--force", check=0)
         wait_until(lambda: not [*self.memory.glob("node*/muster-*")], 30, "folders that are removed")
 
-    def test_a_worker_that_is_killed_keeps_them_and_a_job_that_completes_leaves_none(self):
+    def test_copies_survive_a_killed_worker_and_end_with_the_job(self):
         coordinator = self.start_coordinator()
         for name in ("node1", "node2"):
             worker = self.start_node(coordinator, name)
@@ -71,7 +71,7 @@ class LocalCheckpoints(MusterTest):
         self.assertRegex(self.log(job), r"restored local checkpoint of step \d+ \(own copies\) in ")
         self.assertEqual([*self.memory.glob("node*/muster-*")], [])
 
-    def test_a_run_leaves_nothing_in_memory(self):
+    def test_embedded_run_leaves_no_copies_in_memory(self):
         process = self.start_run("run", "enable_emergency_checkpoint=True", "local_checkpoint_period=1", "steps=1000000", ranks=2)
         self.wait_for_step(process, 5)
         [folder] = pathlib.Path("/dev/shm").glob(f"muster-run-{os.geteuid()}-{process.pid}-*")

@@ -1,4 +1,4 @@
-"""muster logs of many ranks: by time, with one line for what they say together; and what agents on the nodes find."""
+"""`muster logs` of many ranks, by time, with one line for equal lines; and the log files that agents on the nodes read."""
 import datetime
 import json
 import re
@@ -9,10 +9,10 @@ from programs import ProgramTest
 
 
 class Logs(ProgramTest):
-    def test_ranks_are_merged_by_time_and_what_they_say_together_is_said_once(self):
+    def test_lines_are_merged_by_time_and_equal_lines_are_printed_once(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
-        # The last rank writes first, with a second between the ranks' own lines.
+        # The last rank writes first; the lines of the ranks are a second apart.
         words = 'echo all of us; sleep $((3 - RANK)); echo "I am $RANK"; echo and again'
         self.muster("submit", "--name", "talk", "--ranks", 4, "--", "sh", "-c", words, check=0)
         following = self.start(self.bin("muster"), "logs", "-f", 1, "--rank", "all")
@@ -34,7 +34,7 @@ class Logs(ProgramTest):
         self.assertGreater(times[-1] - times[0], 2.5e9)
         self.assertEqual(self.muster("logs", 1, "--rank", 2, check=0).stdout, "all of us\nI am 2\nand again\n")
 
-    def test_the_examples_for_agents_fit_what_is_written(self):
+    def test_agent_examples_match_the_log_files(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator, extra=("--log-format", "json"))
         self.muster("submit", "--name", "talk", "--ranks", 2, "--", "sh", "-c", "echo hello; exec sleep 1000", check=0)

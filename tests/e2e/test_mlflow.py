@@ -1,4 +1,4 @@
-"""deploy/monitoring/mlflow_log.py against a server that answers as MLflow's REST API does, and against MLflow's own."""
+"""deploy/monitoring/mlflow_log.py with a stand-in for MLflow's REST API, and with MLflow's own server."""
 import http.server
 import json
 import os
@@ -24,7 +24,7 @@ print(json.dumps({"name": run.info.run_name, "status": run.info.status, "losses"
 
 
 class Mlflow:
-    """Experiments, runs and what was logged to each."""
+    """A stand-in that stores experiments, runs and logged figures."""
 
     def __init__(self):
         self.experiments, self.runs, self.ended, self.failures = {}, {}, [], 0
@@ -85,7 +85,7 @@ class MlflowLog(MusterTest):
     def train(self, steps):
         self.muster(*self.run_args("logged", f"steps={steps}", f"metrics_file={self.dir}/metrics.jsonl", ranks=1), check=0)
 
-    def test_a_run_is_logged_once_and_goes_on(self):
+    def test_run_is_logged_once_and_resumed(self):
         server = Mlflow()
         self.addCleanup(server.stop)
         uri = f"http://127.0.0.1:{server.server.server_port}"
@@ -107,7 +107,7 @@ class MlflowLog(MusterTest):
         self.assertIn("left out", self.log(uri))
         self.assertEqual((server.runs["run0"][2][-1]["step"], server.runs["run0"][2][-1]["value"]), (63, 1.5))
 
-    def test_the_real_server_has_what_was_logged(self):
+    def test_real_server_has_the_logged_figures(self):
         python = python_or_skip("mlflow")
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Prometheus, Alertmanager and Grafana on a real run: metrics, rules, dashboards, a notification."""
+"""Prometheus, Alertmanager and Grafana's dashboards on a real run: metrics, rules, queries and a notification."""
 import json
 import os
 import pathlib
@@ -12,8 +12,8 @@ import monitoring
 from harness import SOURCE, TINY, MusterTest, wait_until
 from monitoring import SHIPPED
 
-PICTURES = os.environ.get("MUSTER_DASHBOARD_PICTURES")  # a folder for them
-DRAWN_SECONDS = 90  # losses are shown a minute after they began
+PICTURES = os.environ.get("MUSTER_DASHBOARD_PICTURES")  # a folder for pictures
+DRAWN_SECONDS = 90  # panels show losses a minute after their start
 TOOLS_MISSING = monitoring.missing_tool()
 
 
@@ -22,19 +22,19 @@ class Monitoring(MusterTest):
         result = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
-    def test_the_page_of_metrics_is_made_from_the_table(self):
+    def test_metrics_page_matches_the_table(self):
         made = self.muster("metrics", "--markdown", check=0).stdout
         self.assertEqual((SOURCE / "docs/metrics.md").read_text(), made, "make it again: muster metrics --markdown > docs/metrics.md")
         plain = self.muster("metrics", check=0).stdout
         for name in monitoring.declared_metrics(self):
             self.assertIn(name, plain)
 
-    def test_dashboards_are_as_their_script_makes_them(self):
+    def test_dashboards_match_their_script(self):
         self.run_tool(SHIPPED / "make_dashboards.py", "--out", self.dir)
         for path in (SHIPPED / "dashboards").iterdir():
             self.assertEqual(path.read_text(), (self.dir / path.name).read_text(), f"make them again: {SHIPPED}/make_dashboards.py")
 
-    def test_links_between_dashboards_lead_somewhere(self):
+    def test_dashboard_links_resolve(self):
         known = {dashboard["uid"]: {variable["name"] for variable in dashboard["templating"]["list"]}
                  for dashboard in monitoring.dashboards().values()}
         for name, dashboard in monitoring.dashboards().items():
@@ -44,14 +44,14 @@ class Monitoring(MusterTest):
                 names = re.findall(r"var-(\w+)=", query) + re.findall(r"\$\{(\w+):queryparam\}", query)
                 self.assertLessEqual(set(names), known[uid], uid)
 
-    def test_each_query_is_of_the_chosen_clusters(self):
+    def test_each_query_selects_the_chosen_clusters(self):
         for name, dashboard in monitoring.dashboards().items():
             for title, _, expr in monitoring.panel_queries(dashboard, 1):
                 read = re.findall(r"((?:\b\w+:)?\bmuster_\w+(?::\w+)?|ALERTS)(\{[^}]*\})?", expr)
                 self.assertTrue(read, expr)
                 self.assertEqual([metric for metric, labels in read if 'cluster=~".*"' not in labels], [], f"{name}, {title}")
 
-    def test_each_alert_has_a_page_and_cases_that_fire_and_that_do_not(self):
+    def test_each_alert_has_a_runbook_and_both_kinds_of_cases(self):
         rules = "".join(path.read_text() for path in sorted((SHIPPED / "rules").iterdir()))
         cases = "".join(path.read_text() for path in sorted((SOURCE / "tests/monitoring").iterdir()))
         alerts = re.findall(r"- alert: (\w+)(.*?)(?=- alert:|- name:|\Z)", rules, re.S)
@@ -67,14 +67,14 @@ class Monitoring(MusterTest):
                 self.assertTrue(metric in monitoring.declared_metrics(self) or f":{metric}:" in rules, metric)
 
     @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
-    def test_rules_and_configurations_are_sound(self):
+    def test_rules_and_configurations_are_valid(self):
         self.run_tool("promtool", "check", "rules", *sorted((SHIPPED / "rules").iterdir()))
         self.run_tool("promtool", "check", "config", SHIPPED / "prometheus.yml")
         self.run_tool("promtool", "test", "rules", *sorted((SOURCE / "tests/monitoring").iterdir()))
         self.run_tool("amtool", "check-config", SHIPPED / "alertmanager.yml")
 
     @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
-    def test_a_hang_is_scraped_drawn_and_told(self):
+    def test_hang_is_scraped_drawn_and_notified(self):
         coordinator = self.start_coordinator()
         self.gpus("gpu bus=16 temperature=61 utilization=97 power=412000 sm=1755 used=52000000000 corrected=2 remap_failed=0", "gpu bus=32 temperature=84 utilization=93 power=380000 sm=1230 throttle=64 used=51000000000 remap_failed=0", "xid 1 31")
         workers = [self.start_worker(coordinator, name=name) for name in ("node0", "node1")]
@@ -108,7 +108,7 @@ class Monitoring(MusterTest):
 
     @staticmethod
     def draw_for(seconds):
-        """A picture shows what was before a fault, and after it."""
+        """Waits, so that a picture shows the time before and after a fault. Without pictures, returns at once."""
         if PICTURES:
             time.sleep(seconds)
 
@@ -118,7 +118,7 @@ class Monitoring(MusterTest):
                           "--job", 1, "--seconds", 2 * DRAWN_SECONDS, "--out", pathlib.Path(PICTURES) / f"{name}.svg")
 
     def check_panels(self, prometheus):
-        """Each query of each panel, as Grafana sends it; some wait for two scrapes of the second attempt."""
+        """Sends each query of each panel, as Grafana does. Some need two scrapes of the second attempt."""
         for name, dashboard in monitoring.dashboards().items():
             for title, _, expr in monitoring.panel_queries(dashboard, 1):
                 wait_until(lambda: monitoring.query_range(prometheus, expr), 30, f"data of {name}, {title}: {expr}")

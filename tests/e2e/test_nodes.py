@@ -1,4 +1,4 @@
-"""Nodes that are lost are left out until they pass a check; people may exclude and admit them."""
+"""Lost nodes are excluded until they pass a check; users exclude and admit nodes."""
 import json
 import signal
 import unittest
@@ -17,7 +17,10 @@ class Nodes(MusterTest):
         return json.loads(self.muster(*args, "--json", check=0).stdout)["id"]
 
     def running_on(self, job, worker, faults=0):
-        """Once it has had so many: before the coordinator knows of one, the job runs where it ran."""
+        """Waits until the job runs on that worker after at least that many faults. Returns it.
+
+        The number is needed because the job counts as running on a lost node until the coordinator observes the loss.
+        """
         def there():
             record = self.job(job)
             self.assertNotEqual(record["state"], "FAILED", record["reason"])
@@ -30,12 +33,12 @@ class Nodes(MusterTest):
         worker.wait(timeout=30)
         return self.start_worker(coordinator, name, 1)
 
-    def test_a_worker_that_is_killed_is_left_out_until_somebody_admits_it(self):
+    def test_killed_worker_is_excluded_until_it_is_admitted(self):
         coordinator = self.start_coordinator()
         first = self.start_worker(coordinator, "node1", 1)
         job = self.submit("moves")
         self.running_on(job, "node1")
-        # There is no other node: it is used once its check has passed, and the reason states that.
+        # No other node exists, so this one is used once its check has passed, and the reason states that.
         first = self.kill_and_start_again(coordinator, first, "node1")
         self.running_on(job, "node1", faults=1)
         node = self.node("node1")
@@ -44,7 +47,7 @@ class Nodes(MusterTest):
         self.assertGreater(node["last_check"]["seconds"], 0, node)
         self.assertIn("GFLOP/s", node["last_check"]["details"])
         self.assertIn("there is no other place than node1 (worker lost: ", self.output(coordinator))
-        # It is not used if there is another one.
+        # It is not used while another node is available.
         self.start_worker(coordinator, "node2", 1)
         wait_until(lambda: self.node("node2"), 30, "node2")
         self.kill_and_start_again(coordinator, first, "node1")
@@ -57,7 +60,7 @@ class Nodes(MusterTest):
         waiting = self.submit("second")
         self.running_on(waiting, "node1")
 
-    def test_what_a_person_excludes_outlives_the_coordinator(self):
+    def test_manual_exclusion_survives_a_coordinator_restart(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator, "node1", 1)
         unknown = self.muster("node", "exclude", "node9", "--reason", "a typing mistake")

@@ -1,4 +1,4 @@
-"""`muster run -- COMMAND`: programs that are not ours, as torchrun would start them."""
+"""`muster run -- COMMAND`: foreign programs, started as by torchrun."""
 import json
 import os
 import re
@@ -8,7 +8,7 @@ import unittest
 from harness import SOURCE, wait_until
 from programs import ProgramTest
 
-# A short form of init_process_group("gloo"): rank 0 listens on MASTER_PORT, the others find it there.
+# A short form of init_process_group("gloo"): rank 0 listens on MASTER_PORT, and the others connect to it.
 PEERS_PY = '''
 import os, signal, socket, sys, time
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -32,7 +32,7 @@ else:
     peers = [connect()]
 
 def all_reduce(value):
-    """The sum over the ranks. Who lost a peer fails, as Gloo does."""
+    """Returns the sum over the ranks. Fails if a peer is lost, as Gloo does."""
     def get(peer):
         data = b""
         while not data.endswith(b"\\n"):
@@ -66,13 +66,13 @@ print("total", total, "of", world, [os.environ[name] for name in names], flush=T
         self.assertIn("python3: 4 ranks\n", result.stderr)
         self.assertIn("SUCCEEDED", result.stderr)
 
-    def test_words_environment_and_folder_arrive_unchanged(self):
+    def test_arguments_environment_and_folder_arrive_unchanged(self):
         script = self.script("words.sh", '#!/bin/sh\nprintf "<%s>" "$@"; echo; pwd; echo "$GREETING"\n')
         script.chmod(0o755)
         result = self.run_program("GREETING=good day", "./words.sh", "--ranks", "a b", "[1,2]", "", "x=1", "--", "ü*")
         self.assertEqual(result.stdout, f"<--ranks><a b><[1,2]><><x=1><--><ü*>\n{self.dir}\ngood day\n")
 
-    def test_a_program_s_path_may_look_like_a_key(self):
+    def test_program_path_may_look_like_a_key(self):
         (self.dir / "lr=1").mkdir()
         for path in ("./lr=1/steps=3", "./steps=3", f"{self.dir}/lr=1/run"):
             script = self.script(path, '#!/bin/sh\necho "<$GREETING>" "$@"\n')
@@ -80,7 +80,7 @@ print("total", total, "of", world, [os.environ[name] for name in names], flush=T
             self.assertEqual(self.run_program("GREETING=x=y", path, "steps=4").stdout, "<x=y> steps=4\n")
             self.assertEqual(self.run_program(path).stdout, "<>\n")
 
-    def test_what_is_no_program_says_so(self):
+    def test_invalid_programs_are_refused(self):
         result = self.run_program("nosuchprogram", "-v", check=2)
         self.assertRegex(result.stderr, r"there is no program nosuchprogram in PATH=\S")
         self.script("plain.sh", "echo")
@@ -96,13 +96,13 @@ print("total", total, "of", world, [os.environ[name] for name in names], flush=T
 
     # ------------------------------------------------------------------ ends
 
-    def test_codes_of_programs_mean_nothing_but_success(self):
-        for code in (3, 75, 76):  # not finite, preempted, peer lost: of our trainer
+    def test_exit_codes_of_programs_have_no_special_meaning(self):
+        for code in (3, 75, 76):  # Muster's trainer: not finite, preempted, peer lost
             result = self.run_program("sh", "-c", f"exit {code}", options=["--restarts", "1"], check=code)
             self.assertIn(f"exited with code {code} before its first step", result.stderr)
             self.assertIn("the one restart is used up", result.stderr)
 
-    def test_a_killed_rank_is_started_again_on_another_port(self):
+    def test_killed_rank_is_restarted_on_another_port(self):
         script = self.script("again.py", PEERS_PY + '''
 print("attempt", attempt, "port", address[1], "total", all_reduce(rank), flush=True)
 while attempt == 0:
@@ -118,7 +118,7 @@ while attempt == 0:
         self.assertNotEqual(ports[0][1], ports[1][1])
         self.assertIn("rank 2 on ", self.output(run))
 
-    def test_a_program_that_hangs_is_noticed_and_started_again(self):
+    def test_hanging_program_is_detected_and_restarted(self):
         script = self.script("hangs.py", PEERS_PY + '''
 import muster_progress as progress
 progress.begin()
@@ -140,7 +140,7 @@ print("attempt", attempt, "ends", flush=True)
 
     # ------------------------------------------------------------------ a fleet
 
-    def test_a_fleet_runs_programs_on_several_nodes_and_its_coordinator_may_die(self):
+    def test_fleet_runs_programs_on_several_nodes_and_survives_its_coordinator(self):
         coordinator = self.start_coordinator(listen="127.0.0.1:0")
         port = coordinator.address.rsplit(":", 1)[1]
         for name in ("node0", "node1"):
@@ -168,7 +168,7 @@ all_reduce(1)
         ended = wait_until(lambda: (j := self.job(job["id"]))["state"] == "SUCCEEDED" and j, 30, "the end")
         self.assertEqual(ended["attempt"], 1)
 
-    def test_a_program_that_answers_sigterm_with_code_0_goes_on_elsewhere(self):
+    def test_program_that_exits_0_on_sigterm_resumes_elsewhere(self):
         attempts = self.dir / "attempts"
         script = self.script("saves.sh", f"""
 echo $MUSTER_ATTEMPT >> {attempts}
@@ -185,7 +185,7 @@ while :; do sleep 0.1; done
         wait_until(lambda: self.job(job)["state"] == "SUCCEEDED", 60, "the job's end")
         self.assertEqual(attempts.read_text().split(), ["1", "2"])
 
-    def test_a_worker_without_the_program_says_so_once(self):
+    def test_missing_program_is_reported_once(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
         job = json.loads(self.muster("submit", "--json", "--", "nosuchprogram", check=0).stdout)

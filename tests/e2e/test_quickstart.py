@@ -1,4 +1,4 @@
-"""deploy/quickstart.sh with the programs of this build: the whole way, again, with other wishes, and Ctrl-C."""
+"""deploy/quickstart.sh with the programs of this build: a full run, a second run, other options, and Ctrl-C."""
 import os
 import random
 import re
@@ -8,7 +8,7 @@ import unittest
 
 from harness import BIN, SOURCE, MusterTest, step_lines, wait_gone, wait_until
 
-# Varied enough that a small vocabulary does not swallow whole lines, and far too small for one of 4096 pieces.
+# Varied enough that pieces of a small vocabulary do not cover whole lines, and far too small for 4096 pieces.
 NAMES = ["Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Frances", "Niklaus"]
 VERBS = ["waits for", "answers", "writes to", "forgets", "finds", "teaches"]
 TEXT_LINES = 400
@@ -37,7 +37,7 @@ class Quickstart(MusterTest):
         self.assertEqual(code, check, output)
         return output
 
-    def test_trains_resumes_and_speaks_and_a_second_call_has_nothing_to_do(self):
+    def test_trains_resumes_and_decodes_and_a_second_call_has_nothing_to_do(self):
         first = self.quickstart(check=0)
         entropy = float(re.search(r"^unigram entropy of the corpus: (\d+\.\d+) nats", first, re.M)[1])
         loss = float(re.search(r"^training loss at step 32: +(\d+\.\d+) nats", first, re.M)[1])
@@ -54,12 +54,12 @@ class Quickstart(MusterTest):
         self.assertIn("made with --ranks 2", self.quickstart("--ranks", 4, check=2))
         self.assertIn("made with --steps 30", self.quickstart("--steps", 40, check=2))
 
-    def test_a_text_below_one_sample_says_so(self):
+    def test_text_shorter_than_one_sample_is_refused(self):
         tiny = self.dir / "tiny.txt"
         tiny.write_text("One line.\n")
         self.assertRegex(self.quickstart(text=tiny, check=2), r"tiny.txt is too small: it has \d+ tokens")
 
-    def test_ctrl_c_leaves_a_checkpoint_and_nothing_running_and_the_next_call_goes_on(self):
+    def test_ctrl_c_leaves_a_checkpoint_and_no_process_and_the_next_call_resumes(self):
         process = self.start(*self.words(steps=100_000))
 
         def training():
@@ -77,14 +77,14 @@ class Quickstart(MusterTest):
         os.killpg(again.pid, signal.SIGINT)
         again.wait(timeout=20)
 
-    def test_progress_survives_a_line_that_comes_in_two_parts(self):
+    def test_progress_reads_a_line_that_is_written_in_two_parts(self):
         said = "printf '10 181 a\\n1'; sleep 2.5; printf '08 181 b\\n'; sleep 9; printf '109 181 c\\n'"
         shown = subprocess.run(["bash", "-c", f"set -euo pipefail; . {SOURCE}/deploy/progress.sh; ({said}) | progress build"],
                                capture_output=True, text=True, timeout=60)
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
         self.assertRegex(shown.stdout, r"^build: (59|60)%  1\ds, \ds left  [bc]\n")
 
-    def test_mistakes_are_named(self):
+    def test_bad_options_are_named(self):
         for args, words in ((["--rank", 2], "unknown argument '--rank'"), (["--steps", "many"], "--steps many"),
                             (["--bin", self.dir], "no program muster"), (["--text", self.dir / "none"], "none: there is no such file")):
             self.assertIn(words, self.quickstart(*args, check=2))

@@ -1,4 +1,4 @@
-"""`muster run`: the embedded mode, with real coordinator, worker and ranks."""
+"""`muster run`, the embedded mode, and a fleet, each with real coordinator, workers and ranks."""
 import hashlib
 import json
 import os
@@ -27,7 +27,7 @@ class EmbeddedRun(MusterTest):
         self.assertTrue((self.checkpoints("lines") / "5" / "model-00000-00000.safetensors").exists())
         self.assertEqual(wait_gone(self.mark, 30), [], "something is still running")
 
-    def test_a_profiler_is_put_in_front(self):
+    def test_profiler_wraps_the_ranks(self):
         nsys = self.dir / "bin" / "nsys"
         nsys.parent.mkdir()
         nsys.write_text(f'#!/bin/bash\necho "$@" > {self.dir}/nsys\nshift; while [ "${{1#--}}" != "$1" ]; do shift 2; done\n'
@@ -67,7 +67,7 @@ class EmbeddedRun(MusterTest):
                                             *settings, ranks=ranks), check=0)
         return [json.loads(line)["learning/loss"] for line in metrics.read_text().splitlines()], result.stdout
 
-    def test_ranks_that_share_parameters_train_as_one_does(self):
+    def test_sharded_parameters_train_as_one_rank_does(self):
         one, _ = self.losses("one", 1, 8)
         shared, said = self.losses("shared", 2, 6, "ici_fsdp_parallelism=2")
         self.assertRegex(said, r"memory: .*gathered \d")
@@ -77,14 +77,14 @@ class EmbeddedRun(MusterTest):
             self.assertEqual(len(other), 6)
             for ours, theirs in zip(other, one):
                 self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
-        # Another number of ranks resumes where these stopped.
+        # Another number of ranks resumes at the step at which these stopped.
         again, said = self.losses("shared", 1, 8)
         self.assertRegex(said, re.compile(RESTORED, re.M))
         self.assertEqual(len(again), 2)
         for ours, theirs in zip(again, one[6:]):
             self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
 
-    def test_ranks_that_share_experts_out_train_as_one_does(self):
+    def test_sharded_experts_train_as_one_rank_does(self):
         experts = ("num_experts=4", "num_experts_per_tok=2", "capacity_factor=1")
         one, _ = self.losses("routed", 1, 6, *experts)
         spread, _ = self.losses("spread", 2, 4, "ici_expert_parallelism=2", *experts)
@@ -94,7 +94,7 @@ class EmbeddedRun(MusterTest):
         for ours, theirs in zip(spread + again, one):
             self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
 
-    def test_killed_rank_is_reported_and_the_job_goes_on_as_if_undisturbed(self):
+    def test_killed_rank_is_reported_and_the_job_resumes_as_if_undisturbed(self):
         settings = ["learning_rate_schedule_steps=1000000", "checkpoint_period=50", "log_period=10"]
         run = self.start_run("disturbed", "steps=1000000", *settings)
         self.wait_for_step(run, 120)
@@ -110,7 +110,7 @@ class EmbeddedRun(MusterTest):
         restored = int(restored[1])
         self.assertGreaterEqual(restored, 100, "not the newest checkpoint")
         self.assertEqual(self.steps_after(RESTORED, run)[0], restored, "attempt 2 began elsewhere")
-        # Wherever it was stopped: steps that nothing disturbed lead to the same bits.
+        # Independent of the step of the kill: the bits equal those of an undisturbed run.
         last = max(int(p.name) for p in self.checkpoints("disturbed").iterdir() if p.name.isdigit())
         self.assertGreater(last, restored)
         self.muster(*self.run_args("undisturbed", f"steps={last}", *settings), check=0)
@@ -118,16 +118,16 @@ class EmbeddedRun(MusterTest):
                          checkpoint_hashes(self.checkpoints("undisturbed") / str(last)))
 
     def steps_after(self, pattern, run):
-        """The steps whose lines came behind the line that matches."""
+        """Returns the steps whose lines follow the matching line."""
         parts = re.split(pattern, run.out_path.read_text(), maxsplit=1, flags=re.M)
         return [step for step, _ in step_lines(parts[-1])] if len(parts) > 1 else []
 
-    def test_two_jobs_in_one_output_directory_keep_apart(self):
+    def test_two_jobs_in_one_output_directory_stay_separate(self):
         first = self.start_run("one", "steps=50", ranks=2)
         second = self.start_run("two", "steps=50", ranks=2)
         self.assertEqual((first.wait(60), second.wait(60)), (0, 0), self.output(first) + self.output(second))
 
-    def test_killed_again_and_again_gives_up(self):
+    def test_repeated_kills_exhaust_the_restarts(self):
         run = self.start_run("hopeless", "steps=1000000", "log_period=1", "restarts_max=1", "enable_checkpointing=false")
         for _ in range(2):
             ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 30, "four ranks")
@@ -184,7 +184,7 @@ class Fleet(MusterTest):
         self.assertLessEqual({b"TOKEN=hush", b"EMPTY=", b"PLAIN=a=b"}, set(environ))
         self.muster("cancel", job["id"], check=0)
 
-    def test_submission_outlasts_a_restart_of_the_coordinator(self):
+    def test_submission_survives_a_restart_of_the_coordinator(self):
         coordinator = self.start_coordinator()
         coordinator.kill()
         coordinator.wait()
@@ -210,7 +210,7 @@ class Fleet(MusterTest):
         args = ["submit", *args[1:-2], "--nodes", nodes, "--ranks-per-node", ranks_per_node, "--json"]
         return json.loads(self.muster(*args, check=0).stdout)
 
-    def test_coordinator_killed_and_started_again_finds_its_jobs_and_workers(self):
+    def test_restarted_coordinator_recovers_its_jobs_and_workers(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         job = self.submit("lasting", "steps=1000000", "log_period=100")
@@ -218,7 +218,7 @@ class Fleet(MusterTest):
         ranks = wait_until(lambda: len(r := self.ranks_of_test()) == 4 and r, 20, "four ranks")
         os.kill(coordinator.pid, signal.SIGKILL)
         coordinator.wait()
-        # Its worker has noticed: now a rank could have.
+        # The worker has noticed the loss, so a rank could have noticed it, too.
         wait_until(lambda: "lost the coordinator" in self.output(worker), 20, "the worker to notice")
         self.assertEqual(self.ranks_of_test(), ranks, "a rank noticed")
         again = self.start_coordinator(listen=coordinator.address)
@@ -234,7 +234,7 @@ class Fleet(MusterTest):
         self.assertEqual(steps, list(range(0, 100 * len(steps), 100)), "a line of the logs is missing")
         self.assertIsNone(again.poll())
 
-    def test_a_coordinator_with_another_state_gets_the_worker_without_the_earlier_ones_ranks(self):
+    def test_coordinator_with_another_state_receives_the_worker_without_old_ranks(self):
         coordinator = self.start_coordinator(state="first")
         worker = self.start_worker(coordinator)
         job = self.submit("old", "steps=1000000")
@@ -250,7 +250,7 @@ class Fleet(MusterTest):
         self.assertFalse(old & set(processes_with_mark(self.mark)), "a rank of the earlier state still runs")
         self.assertIsNone(worker.poll())
 
-    def test_a_coordinator_that_stood_still_blames_nobody(self):
+    def test_paused_coordinator_blames_nobody(self):
         lease_seconds = 2
         coordinator = self.start_coordinator(extra=["--worker-lease-ms", lease_seconds * 1000,
                                                     "--heartbeat-interval-ms", 200])
@@ -266,10 +266,10 @@ class Fleet(MusterTest):
         self.assertEqual((after["state"], int(after["attempt"])), ("RUNNING", 1), after["reason"])
         self.assertEqual(self.ranks_of_test(), ranks)
 
-    def test_ranks_that_end_while_the_coordinator_is_away_are_reported_later(self):
+    def test_ranks_that_end_while_the_coordinator_is_down_are_reported_later(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
-        # Rank 0 opens its metrics file before the first step, and waits in that until the test reads.
+        # Rank 0 opens its metrics file, a pipe, before the first step, and waits until the test reads.
         gate = self.dir / "gate"
         os.mkfifo(gate)
         job = self.submit("short", "steps=10", f"metrics_file={gate}", extra=["--no-check"])
@@ -282,7 +282,7 @@ class Fleet(MusterTest):
         self.start_coordinator(listen=coordinator.address)
         self.wait_for_state(job["id"], "SUCCEEDED", seconds=20)
 
-    def test_final_figures_of_a_job_that_is_shorter_than_a_heartbeat(self):
+    def test_final_figures_of_a_job_shorter_than_a_heartbeat(self):
         coordinator = self.start_coordinator(extra=["--heartbeat-interval-ms", 60000, "--worker-lease-ms", 200000])
         worker = self.start_worker(coordinator)
         job = self.submit("short", "steps=7", "log_period=1")

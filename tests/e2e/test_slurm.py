@@ -1,4 +1,4 @@
-"""Jobs on a real Slurm, from sbatch to their exit code: each wrapper, muster slurm submit, and what people mistype."""
+"""Jobs on a real Slurm, from sbatch to their exit code: each wrapper, `muster slurm submit`, and bad options."""
 import contextlib
 import json
 import os
@@ -21,7 +21,7 @@ TEXT = "In the beginning God created the heaven and the earth. And the earth was
 
 class SlurmWrappers(SlurmTest):
     def make_shards(self):
-        """(folder of shards, tokenizer) of a small text."""
+        """Returns (folder of shards, tokenizer) of a small text."""
         (self.dir / "text.txt").write_text(TEXT)
         self.muster("train-tokenizer", "--text", "text.txt", "--vocab-size", 290, "--out", "tokenizer", check=0)
         self.muster("tokenize", "--text", "text.txt", "--tokenizer", "tokenizer.model", "--out", "shards", check=0)
@@ -46,7 +46,7 @@ class SlurmWrappers(SlurmTest):
         self.assertEqual([step for step, _ in step_lines(output)][-1:], [steps - 1], output)
         return output
 
-    def test_maxtext_with_two_ranks_on_each_of_two_nodes_and_names_that_need_quotes(self):
+    def test_maxtext_with_two_ranks_per_node_and_names_that_need_quotes(self):
         space = self.dir / "it's a \"work\" space 100%"
         job = self.cluster.sbatch(
             "-N", 2, "-J", "a \"quoted\" job's name", WRAPPERS / "example_slurm.sub", *self.tiny("steps=8", "log_period=1"), cwd=self.dir, env={
@@ -85,7 +85,7 @@ class SlurmWrappers(SlurmTest):
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"
         self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={"STAGE_PATH": str(stage)}), "COMPLETED", 0)
-        # The command of the recipe's page, without a profiler, which is optional.
+        # The command of the recipe's page, without the optional profiler.
         job = self.cluster.sbatch("-N2", "--ntasks-per-node=1", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir, env={"DTYPE": "bf16"})
         self.assert_ends(job, "COMPLETED", 0)
         self.assertIn("completed step: 49, seconds: ", (stage / f"results/25.02/bf16/70b/2/log-maxtext-2_70b_{job}.out").read_text())
@@ -120,7 +120,7 @@ class SlurmWrappers(SlurmTest):
         (self.dir / "go").touch()
         self.assert_ends(job, "FAILED", 75)
 
-    def test_an_image_is_imported_from_its_own_registry(self):
+    def test_image_is_imported_from_its_registry(self):
         enroot = self.dir / "bin" / "enroot"
         enroot.parent.mkdir()
         enroot.write_text('#!/bin/bash\necho "$4" >> "$ASKED"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
@@ -138,24 +138,24 @@ class SlurmWrappers(SlurmTest):
         self.assertEqual((stage / "muster.sqsh").read_text(), before, "the image that was there stays")
         self.assertEqual([path.name for path in stage.glob("muster.sqsh*")], ["muster.sqsh"])
 
-    def test_every_task_of_an_array_finds_what_the_scripts_share(self):
+    def test_every_array_task_finds_the_shared_scripts(self):
         def train(tasks):
             return self.cluster.sbatch("-N", 1, f"--array={tasks}", "-J", "an:array", "-o", "%a.out", WRAPPERS / "example_slurm.sub",
                                        *self.tiny("steps=8", "log_period=1"), cwd=self.dir,
                                        env={"GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir)})
-        # They would train one run at once.
+        # Otherwise the tasks would train one run at the same time.
         array = train("1-2")
         self.cluster.wait_for_state(f"{array}_1", "FAILED")
         self.cluster.wait_for_state(f"{array}_2", "FAILED", "CANCELLED")
         output = (self.dir / f"outputs/an-array-{array}/output-{array + 1}-0-0.txt").read_text()
         self.assertIn(f"the tasks of {array} continue one run but may run at the same time: use sbatch --array=1-2%1", output)
-        # The first one that is through is the last.
+        # The first completed task ends the array.
         array = train("1-2%1")
         self.cluster.wait_for_state(f"{array}_1", "COMPLETED")
         self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
         run = f"an-array-{array}"
         self.assertTrue((self.dir / "local_train" / run / "checkpoints/8").is_dir())
-        # Alone: the last task has the array's own number.
+        # A single task, which has the array's own number.
         array = self.cluster.sbatch("-N", 1, "--array=1-3", "-o", "%a.out", WRAPPERS / "launch_base_script.sub", cwd=self.dir)
         for task in (1, 2, 3):
             self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
@@ -172,7 +172,7 @@ class SlurmPlaces(SlurmTest):
     TOPOLOGY = "SwitchName=leaf1 Nodes=node[1,4]\nSwitchName=leaf2 Nodes=node[2-3]\nSwitchName=top Switches=leaf[1-2]\n"
     GPUS = 2
 
-    def test_ranks_go_by_switches_and_a_program_finds_the_gpus_of_its_node(self):
+    def test_ranks_are_ordered_by_switches_and_programs_find_their_gpus(self):
         job = self.cluster.sbatch("-N4", "--gpus-per-node=2", "--wrap", f"exec {BIN}/muster slurm run -- sh -c "
                                   "'echo rank $RANK of $WORLD_SIZE $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
@@ -182,15 +182,15 @@ class SlurmPlaces(SlurmTest):
 
 
 class SlurmDefaults(SlurmTest):
-    def test_a_site_s_defaults_of_srun_are_not_for_the_workers(self):
+    def test_srun_defaults_of_a_site_do_not_reach_the_workers(self):
         job = self.cluster.sbatch("-N2", "--export=NONE", "--wrap", "export FROM_SCRIPT=seen SLURM_MPI_TYPE=nonsense; "
                                   f"exec {BIN}/muster slurm run -- sh -c 'echo $SLURMD_NODENAME has $FROM_SCRIPT'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
         for node in ("node1", "node2"):
             self.assertIn(f"{node} has seen", self.cluster.said(job))
 
-    def test_no_signal_is_kept_from_ranks_and_none_of_slurm_s_from_their_worker(self):
-        # The script itself may have been started with some ignored.
+    def test_ranks_ignore_no_signal_and_workers_none_of_slurms(self):
+        # The script itself may start with ignored signals.
         job = self.cluster.sbatch("-N1", "--wrap", f"trap '' TERM USR1; exec {BIN}/muster slurm run -- sh -c "
                                   "'for of in self $PPID; do echo $of $(grep -E \"^Sig(Blk|Ign)\" /proc/$of/status); done'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
@@ -211,13 +211,13 @@ class SlurmContainer(SlurmTest):
             self.skipTest(f"no plugin for Slurm can be built (libslurm-dev): {built.stderr[-200:]}")
         super().setUp()
 
-    def test_an_image_is_for_workers_and_ranks(self):
+    def test_image_applies_to_workers_and_ranks(self):
         space = self.dir / "a space"
         job = self.cluster.sbatch("-N2", WRAPPERS / "example_slurm.sub", *self.tiny("steps=3"), cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(space), "RUN_NAME": "boxed", "CONTAINER": "image.sqsh"})
         self.assert_ends(job, "COMPLETED", 0)
         self.assertNotIn("has no effect: this Slurm", (space / f"outputs/boxed/output-{job}-0-0.txt").read_text())
-        # The initial parameters are also visible, by a path that is valid in the container.
+        # The initial parameters are mounted, too, at a path that is valid in the container.
         shows = self.dir / "shows"
         shows.mkdir()
         (shows / "muster").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
@@ -231,7 +231,7 @@ class SlurmContainer(SlurmTest):
             path = f"{self.dir}/pretrained"
             self.assertIn(f"load_parameters_path={path}", words)
             self.assertEqual(words[words.index(f"{path}:{path}") - 1], "--container-mounts")
-        # A fleet's folder has a whole path.
+        # The folder of a fleet has an absolute path.
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": "127.0.0.1:1", "CONTAINER": "image.sqsh"})
         worker = wait_until(lambda: [pid for pid in self.cluster.processes_on("node1") if "/muster-worker --coordinator" in command_line(pid)], 30,
@@ -251,7 +251,7 @@ class SlurmSubmit(SlurmTest):
     def submit(self, *arguments, check=0, insecure=True, env=None):
         return self.muster("slurm", "submit", *(["--insecure"] if insecure else []), *arguments, check=check, env=env)
 
-    def test_what_could_not_start_is_refused_before_it_waits(self):
+    def test_impossible_jobs_are_refused_before_they_wait(self):
         program = ["--output", self.dir / "out", "--", "true"]
         for more in ([], ["--dry-run"], ["--address", "192.0.2.1"]):
             refused = self.submit("-N", 2, *more, *program, check=2, insecure=False).stderr
@@ -261,13 +261,13 @@ class SlurmSubmit(SlurmTest):
         self.submit("-N", 2, "--address", "127.0.0.1", "--dry-run", *program, insecure=False)
         self.submit("--dry-run", *program, insecure=False)
 
-    def test_what_is_said_beats_sbatch_s_variables(self):
+    def test_options_override_sbatchs_variables(self):
         env = {**self.env, "SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "1", "SBATCH_JOB_NAME": "other"}
         answer = json.loads(self.submit("-p", "main", "-t", "20", "-J", "mine", "--output", self.dir / "out", "--json", "--", "true", env=env).stdout)
         job = self.cluster.job(answer["slurm_job"])
         self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:20:00", "mine"))
         self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
-        # sbatch's own options override that.
+        # Options of sbatch override that.
         answer = json.loads(self.submit("-p", "urgent", "-t", "20", "-J", "mine", "--sbatch=--partition=main", "--sbatch", "-t 30 --comment='a b'",
                                         "--output", self.dir / "out", "--json", "--", "true", env=env).stdout)
         job = self.cluster.job(answer["slurm_job"])
@@ -277,14 +277,14 @@ class SlurmSubmit(SlurmTest):
         self.assertIn("unclosed quote", self.submit("--sbatch=--comment='a", "--dry-run", "--output", self.dir / "out", "--", "true", check=2).stderr)
         self.assertIn("#SBATCH --signal=B:USR1@75\n", self.submit("-t", "5", "--output", self.dir / "out", "--dry-run", "--", "true").stdout)
 
-    def test_ranks_that_share_a_node_have_a_processor_each(self):
+    def test_ranks_that_share_a_node_get_a_processor_each(self):
         answer = json.loads(self.submit("--share-nodes", "--ranks-per-node", 3, "--output", self.dir / "out", "--json", "--", "sh", "-c",
                                         "echo the number $RANK").stdout)
         self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
         self.assertEqual(self.cluster.job(answer["slurm_job"])["NumCPUs"], "3")
         self.assertEqual(len(re.findall(r"the number \d", self.cluster.said(answer["slurm_job"]))), 3)
 
-    def test_a_job_with_everything_and_one_that_slurm_refuses(self):
+    def test_job_with_every_option_and_one_that_slurm_refuses(self):
         folder = self.dir / "it's \"here\" 100%"
         config = [self.base_yml(), *self.tiny("steps=4", "log_period=1"), "run_name=first", f"base_output_directory={folder}"]
         options = ["-N", 2, "-p", "main", "-J", "the \"first\" one's", "-t", "10", "--ranks-per-node", 2, "--spares", 1]
@@ -309,7 +309,7 @@ class SlurmSubmit(SlurmTest):
         self.assert_ends(too_few, "FAILED", 2)
         self.assertIn("request -N 2", self.cluster.said(too_few))
 
-    def test_who_submits_is_told_why_a_job_waits(self):
+    def test_submit_reports_why_a_job_waits(self):
         self.cluster.must("scontrol", "update", "partitionname=urgent", "MaxNodes=1")
         told = self.submit("-N", 2, "-p", "urgent", "--output", self.dir / "out", "--", "true").stdout
         self.assertRegex(told, r"cannot start until something is changed \(Partition\w+: more .*than the partition lets one job have")
@@ -317,11 +317,11 @@ class SlurmSubmit(SlurmTest):
         self.assertEqual(later["waits"], "it waits (BeginTime)")
         self.cluster.must("scancel", later["slurm_job"], re.search(r"Slurm job (\d+)", told)[1])
 
-    def test_a_program_in_a_chain_of_jobs_and_its_exit_code(self):
+    def test_program_in_a_chain_of_jobs_and_its_exit_code(self):
         turns = self.dir / "turns"
         answer = json.loads(self.submit("--chain", 3, "--restarts", 0, "--output", self.dir / "out", "--json", "--", "bash", "-c",
                                         f"echo \"$0\" >> {turns}; [ $(wc -l < {turns}) = 2 ]", "it's \"one\" turn").stdout)
-        # One that fails leaves it to the next; one that is through is the last.
+        # After a failed job the next one continues; a completed job ends the chain.
         for task, state in ((1, "FAILED"), (2, "COMPLETED"), (3, "CANCELLED")):
             self.cluster.wait_for_state(f"{answer['slurm_job']}_{task}", state)
         self.assertEqual(turns.read_text(), "it's \"one\" turn\n" * 2)
@@ -331,12 +331,12 @@ class SlurmSubmit(SlurmTest):
 
 class SlurmPages(SlurmTest):
     def submit(self, name, *options):
-        """A job of two nodes that serves its pages."""
+        """Submits a job on two nodes that serves its pages."""
         return json.loads(self.muster("slurm", "submit", "--insecure", "-N", 2, "--ranks-per-node", 1, "--metrics-port", 0, *options, "--json",
                                       self.base_yml(), *self.tiny(*ENDLESS), f"run_name={name}", f"base_output_directory={self.dir}/runs",
                                       f"metrics_file={self.dir}/{name}.jsonl", check=0).stdout)["slurm_job"]
 
-    def test_addresses_lie_in_the_output_as_long_as_the_job_runs(self):
+    def test_target_files_exist_while_the_job_runs(self):
         job = self.submit("seen")
         self.wait_for_steps("seen", job, 5)
         files = lambda: sorted((self.dir / "runs/seen/prometheus").glob("*.json"))  # noqa: E731
@@ -351,18 +351,18 @@ class SlurmPages(SlurmTest):
         self.cancel(job)
         wait_until(lambda: not files(), 30, "the end of the addresses")
 
-    def test_addresses_of_who_was_killed_go_when_the_next_job_comes(self):
+    def test_next_job_removes_target_files_of_killed_jobs(self):
         folder = self.dir / "prometheus"
 
         def wait_for(*jobs):
-            """Until the folder has the addresses of these jobs, of a coordinator and two workers each, and no others."""
+            """Waits until the folder has the target files of exactly these jobs: a coordinator and two workers each."""
             def there():
                 return sorted(re.match(r"test-(\d+)-(coordinator|worker-node\d).json", path.name)[1] for path in folder.glob("test-*"))
             wait_until(lambda: there() == sorted(3 * [str(job) for job in jobs]), 60, f"addresses of {jobs} alone")
         killed = self.submit("killed", "--metrics-folder", folder)
         wait_for(killed)
         (folder / "notes.json").touch()
-        # At one moment: who sees another's end takes its own address away.
+        # All at once: a process that observes another one's end would remove its own target file.
         pids = [pid for node in self.cluster.nodes for pid in self.cluster.processes_on(node) if str(BIN) in command_line(pid)]
         for signo in (signal.SIGSTOP, signal.SIGKILL):
             for pid in pids:
@@ -373,7 +373,7 @@ class SlurmPages(SlurmTest):
         after = self.submit("after", "--metrics-folder", folder)
         wait_for(after)
         self.assertRegex((self.dir / f"runs/after/slurm-{after}.out").read_text(), f"3 addresses in {folder} of killed jobs or .* removed")
-        # Files of running jobs stay, and so do other files.
+        # Files of running jobs and other files stay.
         other = self.submit("other", "--metrics-folder", folder)
         wait_for(after, other)
         self.assertTrue((folder / "notes.json").exists())
@@ -381,7 +381,7 @@ class SlurmPages(SlurmTest):
             self.cancel(job)
 
     @unittest.skipIf(TOOLS_MISSING, f"{TOOLS_MISSING} is not installed: {monitoring.PACKAGES}")
-    def test_a_prometheus_finds_the_jobs_that_come_and_loses_those_that_end(self):
+    def test_prometheus_discovers_new_jobs_and_drops_ended_ones(self):
         folder = self.dir / "prometheus/slurm"
         prometheus = monitoring.start_prometheus(self)
         jobs = [self.submit(name, "--metrics-folder", folder) for name in ("one", "two")]
@@ -396,7 +396,7 @@ class SlurmPages(SlurmTest):
             found = wait_until(lambda: ups(job) if len(ups(job)) == 3 else None, 60, f"three targets of job {job}")  # noqa: B023
             self.assertEqual(sorted(who for _, who, _ in found), ["muster-coordinator", "muster-worker", "muster-worker"])
             self.assertEqual(len({node for _, who, node in found if who == "muster-worker"}), 2)
-        # Both have a job 1, and nothing of theirs is mixed up: each has two ranks, trains, and is led.
+        # Both coordinators have a job 1, and their series stay separate: each has two ranks, trains, and has a leader.
         for expr, expected in (("sum by (cluster) (muster_worker_ranks_running)", 2), ("sum by (cluster) (muster_workers)", 2),
                                ("sum by (cluster) (muster_coordinator_leader)", 1), ('sum by (cluster) (job_id:muster_running:max{job_id="1"})', 1)):
             def each(expr=expr, expected=expected):
@@ -410,17 +410,17 @@ class SlurmPages(SlurmTest):
 
 
 class SlurmChain(SlurmTest):
-    def test_the_next_task_goes_on_at_the_step_of_the_last_one(self):
+    def test_next_task_resumes_at_the_step_of_the_last_one(self):
         config = [self.base_yml(), *self.tiny(*ENDLESS), "run_name=long", f"base_output_directory={self.dir}/runs",
                   f"metrics_file={self.dir}/long.jsonl"]
         array = json.loads(self.muster("slurm", "submit", "--insecure", "--chain", 3, "-N", 2, "--ranks-per-node", 1, "--json", *config,
                                        check=0).stdout)["slurm_job"]
         self.wait_for_steps("long", f"{array}_1", 30)
-        # As Slurm's own --signal=B:; scancel of this version signals no batch script of an array whose other tasks wait.
+        # As with --signal=B:. This version's scancel does not signal the batch script of an array whose other tasks wait.
         script = [pid for pid in self.cluster.processes_on("node1") if "muster slurm run" in command_line(pid)]
         os.kill(script[0], signal.SIGUSR1)
         self.cluster.wait_for_state(f"{array}_1", "FAILED")
-        # The next one may have begun already. No step is missing, and none was made again.
+        # The next task may have started already. No step is missing, and none was repeated.
         wait_until(lambda: (self.dir / f"runs/long/slurm-{array}_2.out").exists(), 60, "the second task")
         restored = wait_until(lambda: re.search(r"restored checkpoint \S+: (\d+) step", (
             self.dir / f"runs/long/slurm-{array}_2.out").read_text() + self.logs("long")), 60, "a restored checkpoint")
@@ -432,9 +432,9 @@ class SlurmChain(SlurmTest):
         self.assertEqual(steps, list(range(len(steps))), "a step is missing")
         self.assertEqual(path.read_text().count("\n"), len(steps), "a step was made again")
 
-    def test_jobs_that_wait_for_each_other_train_one_run(self):
+    def test_singleton_jobs_train_one_run(self):
         keys = ["learning_rate_schedule_steps=600", "log_period=50", "checkpoint_period=50"]
-        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]  # the wrapper's --dependency=singleton
+        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]  # the wrapper sets --dependency=singleton
         third = json.loads(self.muster("slurm", "submit", "--insecure", "-d", f"afterany:{jobs[1]}", "-N", 2, "--ranks-per-node", 1, "--json", self.base_yml(),
                                        *self.tiny("steps=600", *keys), "run_name=long", f"base_output_directory={self.dir}/runs",
                                        f"metrics_file={self.dir}/long.jsonl", check=0).stdout)
@@ -446,7 +446,7 @@ class SlurmChain(SlurmTest):
         self.assertEqual(sorted(metrics(path)), list(range(600)))
         self.assertEqual(path.read_text().count("\n"), 600, "a step was made again")
 
-    def test_turns_that_bring_nothing_and_too_many_of_them_end_it(self):
+    def test_chain_ends_after_allocations_without_progress_or_too_many(self):
         def submit(name, *options):
             return json.loads(self.muster("slurm", "submit", "--chain", 9, "--restarts", 0, *options, "--output", self.dir / name, "--json", "--",
                                           "false", check=0).stdout)["slurm_job"]
@@ -461,7 +461,7 @@ class SlurmChain(SlurmTest):
             self.assertIn("the chain ends here", said)
             self.assertIn("the next task of its chain continues", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())
 
-    def test_bad_input_ends_it(self):
+    def test_bad_input_ends_the_chain(self):
         array = self.cluster.sbatch("-N1", "--array=1-2%1", "-o", "%a.out", "--wrap", f"exec {BIN}/muster slurm run --chain {self.base_yml()} stpes=3",
                                     cwd=self.dir)
         self.cluster.wait_for_state(f"{array}_1", "FAILED")

@@ -1,4 +1,4 @@
-"""A job's treatment by a real Slurm: time limits, preemption, cancelling, nodes that are drained or die; and a fleet's workers."""
+"""Faults of jobs on a real Slurm: time limits, preemption, cancellation, drained and dead nodes; and the workers of a fleet."""
 import json
 import os
 import re
@@ -13,7 +13,7 @@ from slurm_case import ENDLESS, SlurmTest, WRAPPERS
 
 
 class SlurmSignals(SlurmTest):
-    def test_usr1_saves_and_the_job_goes_on_at_the_same_step_in_its_next_turn(self):
+    def test_usr1_saves_and_the_next_allocation_resumes_at_the_same_step(self):
         job = self.train("usr1", *ENDLESS)
         self.wait_for_steps("usr1", job, 30)
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
@@ -22,13 +22,13 @@ class SlurmSignals(SlurmTest):
         self.assertIn("SIGUSR1: its time limit is near", output)
         self.assertIn("is queued again and resumes from its newest checkpoint", output)
 
-        # A cancelled job gets no third allocation, but saves its progress.
+        # A cancelled job saves its progress, and gets no third allocation.
         self.assertEqual(self.cancel(job)[0], "CANCELLED")
         self.assertIn("is not queued again: Slurm ends it", self.output_of("usr1", job))
         newest = max(int(path.name) for path in (self.dir / "runs/usr1/checkpoints").iterdir() if path.name.isdigit())
         self.assertEqual(newest, max(metrics(self.dir / "usr1.jsonl")) + 1, self.all_said("usr1", job))
 
-    def test_who_queues_a_job_again_by_hand_loses_no_step(self):
+    def test_manual_requeue_loses_no_step(self):
         job = self.train("by_hand", *ENDLESS)
         self.wait_for_steps("by_hand", job, 30)
         self.cluster.must("scontrol", "requeue", job)
@@ -36,15 +36,15 @@ class SlurmSignals(SlurmTest):
         self.assertIn(f"Slurm job {job} was requeued by somebody else", self.output_of("by_hand", job))
         self.cancel(job)
 
-    def test_a_time_limit_is_another_turn(self):
+    def test_time_limit_requeues_the_job(self):
         job = self.train("limit", *ENDLESS, sbatch=["--signal=B:CONT@1"])
         self.wait_for_steps("limit", job, 20)
-        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")  # slurmctld looks every 30 s
+        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")  # slurmctld checks every 30 s
         self.wait_for_second_turn("limit", job)
         self.assertIn("its time limit is reached", self.output_of("limit", job))
         self.cancel(job)
 
-    def test_a_save_that_is_longer_than_the_time_gets_another_turn_all_the_same(self):
+    def test_save_beyond_the_time_limit_still_requeues(self):
         job = self.run_program(program="trap '' TERM; while :; do sleep 1; done", sbatch=["-t", "10"])
         self.wait_for_words(job, "begins")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
@@ -55,19 +55,19 @@ class SlurmSignals(SlurmTest):
         self.assertRegex(self.cluster.said(job), r"the time limit was reached \d+ s after SIGUSR1, before the ranks had saved.*--signal=B:USR1@\d+ ")
         self.cancel(job)
 
-    def test_a_signal_that_comes_too_early_is_put_off(self):
-        # The script's own --signal leads by as long as the limit is: Slurm sends it as soon as it looks.
+    def test_early_signal_is_deferred(self):
+        # The script's --signal leads by the whole limit, so Slurm sends it at its first check.
         job = self.train("early", *ENDLESS, sbatch=["-t", "2"])
         self.wait_for_output("early", job, r"SIGUSR1 arrived \d+ s before the time limit of 120 s, .* until a quarter of the limit is left", seconds=90)
         self.wait_for_steps("early", job, max(metrics(self.dir / "early.jsonl")) + 20)
         self.assertNotIn("is to leave", self.output_of("early", job))
         self.assertEqual(self.cluster.state(job), "RUNNING")
-        self.cluster.must("scancel", "--batch", "--signal=USR1", job)  # somebody's own
+        self.cluster.must("scancel", "--batch", "--signal=USR1", job)  # sent by a user
         self.wait_for_second_turn("early", job)
         self.assertIn("SIGUSR1: its time limit is near", self.output_of("early", job))
         self.cancel(job)
 
-    def test_turns_that_bring_nothing_have_an_end(self):
+    def test_allocations_without_progress_are_bounded(self):
         job = self.run_program()
         for turn in range(1, 6):
             self.wait_for_words(job, "begins", turn)
@@ -80,12 +80,12 @@ class SlurmSignals(SlurmTest):
         self.assert_ends(job, "FAILED", 75)
         self.assertIn("is not queued again: 5 allocations in a row made no progress beyond the beginning", self.cluster.said(job))
 
-    def test_a_task_of_an_array_speaks_for_itself_alone(self):
+    def test_array_task_requeues_only_itself(self):
         array = self.run_program(sbatch=["--array=1-2", "-J", "tasks", "-o", "%A_%a.out"])
         outputs = {task: self.dir / f"{array}_{task}.out" for task in (1, 2)}
         for task, path in outputs.items():
             wait_until(lambda: path.exists() and "begins" in path.read_text(), 60, f"task {task}")  # noqa: B023
-        # The last task has the array's own number, which scontrol takes for all of them.
+        # The last task has the array's own number, which scontrol would apply to all tasks.
         self.assertEqual(self.cluster.job(f"{array}_2")["JobId"], str(array))
         self.cluster.must("scancel", "--batch", "--signal=USR1", f"{array}_2")
         self.cluster.wait_for_state(f"{array}_2", "PENDING")
@@ -98,7 +98,7 @@ class SlurmSignals(SlurmTest):
         self.cluster.must("scancel", array)
         self.cluster.wait_for_state(f"{array}_1", "CANCELLED")
 
-    def test_a_preempted_job_saves_makes_room_and_comes_back(self):
+    def test_preempted_job_saves_releases_its_nodes_and_resumes(self):
         job = self.train("preempted", *ENDLESS, nodes=4)
         self.wait_for_steps("preempted", job, 20)
         urgent = self.cluster.sbatch("-N4", "-p", "urgent", "--exclusive", "--wrap", "true", cwd=self.dir)
@@ -108,7 +108,7 @@ class SlurmSignals(SlurmTest):
         print(f"preempted to the end of who wanted the nodes: {time.monotonic() - before:.1f} s of 30 s grace")
         self.cancel(job)
 
-    def test_without_checkpoints_there_is_no_other_turn(self):
+    def test_job_without_checkpoints_is_not_requeued(self):
         job = self.train("unsaved", *ENDLESS, "enable_checkpointing=false")
         self.wait_for_steps("unsaved", job, 5)
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
@@ -117,7 +117,7 @@ class SlurmSignals(SlurmTest):
 
 
 class SlurmNodes(SlurmTest):
-    def test_a_node_that_dies_and_one_that_loses_its_slurmd_cost_two_spares(self):
+    def test_dead_node_and_dead_slurmd_use_two_spares(self):
         job = self.train("spared", *ENDLESS, nodes=4, sbatch=["--no-kill"], options=["--spares", "2"])
         self.wait_for_steps("spared", job, 30)
         victim = self.node_with_ranks()
@@ -126,13 +126,13 @@ class SlurmNodes(SlurmTest):
         self.wait_for_output("spared", job, f"in place of {victim}")
         self.wait_for_steps("spared", job, max(metrics(self.dir / "spared.jsonl")) + 5)
         print(f"a node's death to new steps on the spare: {time.monotonic() - died:.1f} s")
-        # Slurm detects it later. The job loses the node and continues.
+        # Slurm detects the loss later. The job loses the node and continues.
         self.cluster.down(victim)
 
         victim = self.node_with_ranks()
         self.addCleanup(self.cluster.kill_processes, victim)
-        self.cluster.kill_slurmd(victim)  # its processes go on
-        # An answer on its way may take that back, and Slurm finds out for itself, in half a minute.
+        self.cluster.kill_slurmd(victim)  # the node's processes continue
+        # An answer that is still on its way may revert the state; Slurm detects the loss itself within half a minute.
         self.cluster.down(victim, "slurmd is gone")
         self.wait_for_output("spared", job, victim + r" gets no more ranks \(Slurm: DOWN.*its jobs move to other nodes", seconds=90)
         self.wait_for_output("spared", job, f"in place of {victim}")
@@ -143,11 +143,11 @@ class SlurmNodes(SlurmTest):
         self.cancel(job)
 
     def node_with_ranks(self):
-        """The first workers to register get the ranks. Omits the first node, whose death ends the job."""
+        """Returns a node with ranks, which the workers that registered first get. Omits the first node, whose death ends the job."""
         return next(node for node in self.cluster.nodes[1:] if any(
             "muster-trainer train" in command_line(pid) for pid in self.cluster.processes_on(node)))
 
-    def test_a_drained_node_is_left_for_fewer_and_without_them_the_job_is_queued_again(self):
+    def test_job_continues_on_fewer_nodes_after_a_drain(self):
         job = self.train("fewer", *ENDLESS, nodes=2, sbatch=["--no-kill"], options=["--min-nodes", "1"])
         self.wait_for_steps("fewer", job, 30)
         self.cluster.drain("node2", "a fan is loud")
@@ -159,7 +159,7 @@ class SlurmNodes(SlurmTest):
         self.assertEqual(steps, list(range(len(steps))), "it saved before it moved")
         self.cancel(job)
 
-    def test_a_node_that_never_reports_in_is_not_waited_for(self):
+    def test_job_does_not_wait_for_a_node_that_never_reports(self):
         programs = self.dir / "programs"
         programs.mkdir()
         for program in BIN.iterdir():
@@ -190,7 +190,7 @@ class SlurmNodes(SlurmTest):
 
 
 class SlurmFleet(SlurmTest):
-    def test_an_allocation_of_workers_for_a_coordinator_elsewhere(self):
+    def test_allocation_of_workers_for_a_remote_coordinator(self):
         coordinator = self.start_coordinator()
         fleet = self.cluster.sbatch("-N2", WRAPPERS / "fleet.sub", cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
@@ -223,7 +223,7 @@ class SlurmFleet(SlurmTest):
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address, "MUSTER_TLS_CA": os.path.relpath(authority.certificate, self.dir),
             "MUSTER_TOKEN_FILE": "tokens/admin", "MUSTER_WORKER_TOKEN_FILE": "tokens/worker"})
         self.wait_for_words(fleet, "every worker is connected to the coordinator")
-        # Its own token leaves nodes out.
+        # Its own token may exclude nodes.
         self.cluster.drain("node2", "a fan is loud")
         self.wait_for_words(fleet, "node2 gets no more ranks")
         for node in ("node1", "node2"):
@@ -236,7 +236,7 @@ class SlurmFleet(SlurmTest):
         self.cancel(fleet)
         wait_until(lambda: not list((self.dir / "muster-fleet/prometheus").iterdir()), 30, "the end of the addresses")
 
-    def test_who_has_no_coordinator_for_too_long_saves_and_leaves(self):
+    def test_fleet_without_a_coordinator_saves_and_ends(self):
         coordinator = self.start_coordinator()
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--patience-minutes", 1, cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
@@ -251,7 +251,7 @@ class SlurmFleet(SlurmTest):
         saved = [path.name for path in (self.dir / "out/left/checkpoints").iterdir() if path.name.isdigit()]
         self.assertTrue(saved, "what ran there has saved before it went")
 
-    def test_workers_that_crash_are_no_turn_and_turns_have_an_end(self):
+    def test_fleet_ends_after_max_turns_or_when_its_workers_crash(self):
         coordinator = self.start_coordinator()
         env = {"GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address}
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--max-turns", 2, cwd=self.dir, env=env)
@@ -276,7 +276,7 @@ class SlurmFleet(SlurmTest):
         self.assertIn("every worker has ended, although Slurm neither ends nor preempts the job", self.cluster.said(fleet))
         self.assertEqual(self.cluster.job(fleet)["Restarts"], "0")
 
-    def test_a_coordinator_that_is_started_again_finds_its_workers(self):
+    def test_restarted_coordinator_finds_its_workers(self):
         coordinator = self.start_coordinator()
         fleet = self.cluster.sbatch("-N2", WRAPPERS / "fleet.sub", cwd=self.dir, env={
             "GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address})
@@ -284,7 +284,7 @@ class SlurmFleet(SlurmTest):
         coordinator.kill()
         coordinator.wait()
         self.wait_for_words(fleet, "no worker is connected to the coordinator .*; waiting for at most 30 minutes")
-        # Without what it had: it knows of no workers.
+        # Without its earlier state the coordinator has no record of workers.
         self.start_coordinator(state="another", listen=coordinator.address)
         self.wait_for_words(fleet, "workers are connected to the coordinator again")
         workers = json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]

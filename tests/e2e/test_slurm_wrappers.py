@@ -1,6 +1,6 @@
-"""The wrappers' handling of variables for MaxText, Pax and the Llama recipe: each has its effect, or one warning.
+"""The wrappers' variables for MaxText, Pax and the Llama recipe: each has its effect, or causes one warning.
 
-No Slurm is needed: a wrapper is a shell script that becomes `muster slurm run`, in whose place `muster slurm submit --dry-run` judges the same words.
+No Slurm is needed: a wrapper is a shell script that executes `muster slurm run`. Here `muster slurm submit --dry-run` checks the same arguments.
 """
 import os
 import shlex
@@ -16,7 +16,7 @@ shift 2
 printf '%s\\n' "$@" > "$WORDS"
 exec {shlex.quote(str(BIN / "muster"))} slurm submit --dry-run "$@"
 """
-# Variables of XLA and Transformer Engine, and of fine-tuning in a run without it.
+# Variables without effect: those of XLA, of Transformer Engine, and of fine-tuning in a run without it.
 NO_EFFECT = {"NVTE_FUSED_ATTN": "1", "XLA_FLAGS": "--xla_gpu_graph_level=0", "BASE_XLA_FLAGS": "--xla_x", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9",
              "LORA_RANK": "32", "LORA_TARGET_LAYERS": "all"}
 PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "run.sh", "MODEL": "llama2-7b", "RUN_NAME": "first", "MAXTEXT_DIR": "/opt/maxtext"}
@@ -24,7 +24,7 @@ PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "ru
 
 class SlurmWrapperVariables(MusterTest):
     def run_wrapper(self, name, variables, *arguments, env=None):
-        """Returns (exit code, output, the words behind `muster slurm run`), with nothing else of a job in the environment."""
+        """Runs a wrapper without other variables of a job. Returns (exit code, output, the arguments of `muster slurm run`)."""
         programs = self.dir / "programs"
         programs.mkdir(exist_ok=True)
         (programs / "muster").write_text(STAND_IN)
@@ -40,7 +40,7 @@ class SlurmWrapperVariables(MusterTest):
         return result.returncode, said, words.read_text().splitlines() if words.exists() else []
 
     def check(self, name, works, no_effect, *arguments):
-        """`works`: {variable: (value, the words that it becomes)}."""
+        """Checks each variable. `works`: {variable: (value, the arguments that it becomes)}."""
         variables = {**{variable: value for variable, (value, _) in works.items()}, **no_effect}
         code, said, words = self.run_wrapper(name, variables, *arguments)
         self.assertEqual(code, 0, said)
@@ -55,14 +55,14 @@ class SlurmWrapperVariables(MusterTest):
         code, said, _ = self.run_wrapper(name, {variable: works[variable][0] for variable in ("CONFIG", "STAGE_PATH", "DTYPE") if variable in works}, *arguments)
         self.assertEqual(code, 0, said)
         self.assertEqual([variable for variable in variables if f"warning: {variable}=" in said], [], said)
-        # The kinds of jobs that are not built.
+        # The kinds of jobs that Muster does not have.
         for variable, value, what in (("EVAL_ONLY", "1", "evaluation"), ("USE_LORA", "true", "LoRA")):
             code, said, words = self.run_wrapper(name, {**variables, variable: value}, *arguments)
             self.assertEqual((code, words), (3, []), said)
             self.assertRegex(said, f"not built yet: {variable}={value}: .*{what}")
 
     def places(self):
-        """Those of the variables that all of JAX-Toolbox' scripts have."""
+        """Returns the variables that all scripts of JAX-Toolbox have."""
         work, data, vocabulary = self.dir / "the work", self.dir / "the pile", self.dir / "a vocabulary"
         data.mkdir()
         (data / "index.json").touch()
@@ -114,7 +114,7 @@ class SlurmWrapperVariables(MusterTest):
         self.check("launch.sh", recipe, {**NO_EFFECT, **others})
         self.run_wrapper("launch.sh", {name: value for name, (value, _) in recipe.items()})
         self.assertTrue((stage / "results/25.05/fp8/70b/32/log-maxtext-32_70b_7.out").exists())
-        # Exactly the variables of the recipe's page.
+        # Exactly the variables on the recipe's page.
         code, said, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16"})
         self.assertEqual(code, 0, said)
         self.assertTrue((stage / "results/25.02/bf16/70b/32/log-maxtext-32_70b_7.out").exists())

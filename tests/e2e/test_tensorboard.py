@@ -1,4 +1,4 @@
-"""Event files, read by the real TensorBoard."""
+"""Event files, read with TensorBoard's own reader."""
 import json
 import subprocess
 import unittest
@@ -20,11 +20,11 @@ class TensorBoard(MusterTest):
         self.muster(*self.run_args("board", f"steps={steps}", "checkpoint_period=3", "enable_tensorboard=True",
                                    f"metrics_file={self.dir}/metrics.jsonl", ranks=2), check=0)
 
-    def test_files_are_written_only_when_they_are_wanted(self):
+    def test_files_are_written_only_on_request(self):
         self.muster(*self.run_args("plain", "steps=1", "enable_checkpointing=False", ranks=1), check=0)
         self.assertFalse((self.dir / "out/plain/tensorboard").exists())
 
-    def test_tensorboard_reads_a_run_that_went_on(self):
+    def test_tensorboard_reads_a_resumed_run(self):
         python = python_or_skip("tensorboard")
         self.run_until(6)
         self.run_until(11)

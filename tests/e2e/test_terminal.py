@@ -1,4 +1,4 @@
-"""The output on a terminal, and its absence on a pipe."""
+"""Progress bars and escapes on a terminal, and their absence on a pipe."""
 import random
 import unittest
 
@@ -45,7 +45,7 @@ class ProgressBars(MusterTest):
             bars = self.assert_fit(written, columns)
             if columns >= 60:
                 self.assertRegex("\n".join(bars), r"(?m)^step \d+/300 .*\d+%  \d+s, \d+s left")
-            # Every line of the ranks stands alone, whatever was drawn between them.
+            # Every line of the ranks stands alone, regardless of the bars drawn between them.
             lines = written.decode().replace("\r\x1b[2K", "\n").replace("\r\n", "\n")
             self.assertEqual([step for step, _ in step_lines(lines)], [*range(0, 300, 10), 299])
 

@@ -1,17 +1,17 @@
-"""From a text to a model that speaks: train-tokenizer, tokenize, run on shards, decode; and what programs read."""
+"""From a text to decoding: train-tokenizer, tokenize, run on shards, decode; and output for programs."""
 import json
 import re
 import subprocess
 
 from harness import BIN, MusterTest, metrics
 
-# Repetitive: a model that looks one token back beats the unigram entropy by far.
+# Repetitive, so that a model that attends to one previous token is far better than the unigram entropy.
 TEXT = "".join(f"rank {i % 10} waits for rank {(i + 1) % 10} and then goes on.\n" for i in range(3000))
 STEPS = 200
 
 
 class Text(MusterTest):
-    def test_a_text_becomes_a_model_that_speaks(self):
+    def test_text_becomes_a_model_that_decodes(self):
         text = self.dir / "text.txt"
         text.write_text(TEXT)
         report = json.loads(self.muster("train-tokenizer", "--text", text, "--vocab-size", "320", "--out",
@@ -41,14 +41,14 @@ class Text(MusterTest):
         self.assertEqual(f"Input `{parsed['prompt']}` -> `{parsed['text']}`\n", said)
         self.assertEqual(parsed["checkpoint"], f"{self.dir}/out/speaks/checkpoints/{STEPS}")
 
-        # A flag overrides the config: with only the most likely token there is one text.
+        # A flag overrides the config. With only the most likely token allowed, there is one possible text.
         config = ["decode", *args[1:-2], "prompt=rank 3 waits", "decode_sampling_strategy=topk", "--max-tokens", "12"]
         self.assertEqual(self.muster(*config, "decode_sampling_top_k=40", "--top-k", "1", check=0).stdout, said)
         self.assertEqual(self.muster(*config, "--temperature", "0", check=0).stdout, said)
 
 
 class ForPrograms(MusterTest):
-    def test_a_result_that_cannot_be_written_is_an_error(self):
+    def test_unwritable_result_is_an_error(self):
         text = self.dir / "text.txt"
         text.write_text(TEXT)
         tokenizer = ["train-tokenizer", "--text", text, "--vocab-size", "320", "--out", self.dir / "tok"]
@@ -69,12 +69,12 @@ class ForPrograms(MusterTest):
                               capture_output=True, text=True, env=self.env, timeout=60)
         self.assertEqual((head.returncode, head.stderr), (0, ""))
 
-    def test_bash_takes_the_completion_script(self):
+    def test_bash_accepts_the_completion_script(self):
         script = self.muster("completion", "bash", check=0).stdout
         checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, timeout=20)
         self.assertEqual((checked.returncode, checked.stderr), (0, ""))
 
-    def test_config_show_says_value_and_origin(self):
+    def test_config_show_prints_value_and_origin(self):
         args = ["config", "show", self.base_yml(), "model_name=llama2-tiny", "max_target_length=128"]
         shown = self.muster(*args, check=0).stdout
         self.assertRegex(shown, r"(?m)^max_target_length: 128 +# command line$")
@@ -95,7 +95,7 @@ class ForPrograms(MusterTest):
         self.assertNotIn("adam_b1", parsed["settings"])
         self.assertEqual(parsed["train_config"]["norm_gain_offset"], 1)
 
-    def test_config_show_takes_the_flags_of_pax_and_axlearn(self):
+    def test_config_show_accepts_flags_of_pax_and_axlearn(self):
         pax = ["config", "show", "python3", "-m", "paxml.main", "--fdl_config=paxml.contrib.gpu.scripts_gpu.configs.Synthetic126M",
                "--fdl.MAX_STEPS=7", "--ranks", "2", "--fdl.PERCORE_BATCH_SIZE=2", "--multiprocess_gpu", "--json"]
         shown = self.muster(*pax, check=0)
@@ -110,7 +110,7 @@ class ForPrograms(MusterTest):
         self.assertRegex(shown, r"(?m)^run_name: \"fuji\" +# --trainer_dir$")
         self.assertIn("6,610,489,344 parameters", shown)
 
-    def test_config_show_takes_our_base_yml_for_maxtexts(self):
+    def test_config_show_accepts_our_base_yml_as_maxtexts(self):
         shown = self.muster("config", "show", "python3", "MaxText/train.py", "MaxText/configs/base.yml", "model_name=llama2-7b", check=0)
         self.assertIn("6,738,415,616 parameters", shown.stdout)
         self.assertIn("MaxText/configs/base.yml does not exist; using ", shown.stderr)

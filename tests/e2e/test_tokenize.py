@@ -1,4 +1,4 @@
-"""muster tokenize on real files: what it reports, and that kill -9 at any moment changes nothing but the time it takes."""
+"""`muster tokenize` on real files: its report, and equal shards after kill -9 at any moment."""
 import gzip
 import json
 import random
@@ -39,20 +39,20 @@ class Tokenize(MusterTest):
     def files(self, out):
         return {path.name: path.read_bytes() for path in (self.dir / out).iterdir()}
 
-    def test_a_limit_on_files_is_an_error_like_a_full_disk(self):
+    def test_file_size_limit_is_an_error_like_a_full_disk(self):
         limited = subprocess.run(["bash", "-c", 'ulimit -f 8; exec "$0" "$@"', BIN / "muster", *self.command("small")],
                                  capture_output=True, text=True, timeout=60)
         self.assertEqual(limited.returncode, 2, limited.stderr)
         self.assertIn("File too large", limited.stderr)
 
-    def test_kills_change_nothing(self):
+    def test_killed_runs_resume_to_the_same_shards(self):
         self.muster(*self.command("whole", "--threads", "1"), check=0)
         expected = self.files("whole")
         self.assertGreater(len(expected), 10)
         moments = random.Random(5)
         killed = 0
         for _ in range(KILLS):
-            # Some shards behind where the run before was killed, whatever time that takes here.
+            # Kill it some shards after the previous kill, independent of this machine's speed.
             before = self.shards("killed")
             wanted = before + moments.randrange(max(1, len(expected) - before))
             process = subprocess.Popen([BIN / "muster", *map(str, self.command("killed"))], stdout=subprocess.DEVNULL,
@@ -64,7 +64,7 @@ class Tokenize(MusterTest):
                 process.send_signal(signal.SIGKILL)
                 killed += 1
             process.wait()
-            # It was quicker than the kill: another run from the beginning.
+            # The run ended before the kill: repeat from the beginning.
             if (self.dir / "killed/index.json").exists() and not (self.dir / "killed/.tokenize.journal").exists():
                 shutil.rmtree(self.dir / "killed")
         self.assertGreater(killed, 0, "nothing was killed; the runs are too short")
@@ -75,9 +75,9 @@ class Tokenize(MusterTest):
             self.assertTrue(content == expected[name], f"{name} differs")
         self.assertEqual(report["tokens"], json.loads(expected["index.json"])["tokens"])
 
-    def test_ctrl_c_says_where_it_stopped_and_how_to_go_on(self):
+    def test_ctrl_c_prints_where_it_stopped_and_how_to_resume(self):
         more = corpus(20_000, 3)
-        for index in range(8):  # a second of work and more behind the first shards
+        for index in range(8):  # more than a second of work after the first shards
             (self.text / f"part-{3 + index}.txt").write_text(more)
         process = self.start(BIN / "muster", *self.command("stopped", "--threads", "1"))
         wait_until(lambda: self.shards("stopped") > 3, what="a shard")
@@ -87,7 +87,7 @@ class Tokenize(MusterTest):
                                                r"\(\d+ shards are finished and kept: the same command resumes after them\)")
         self.assertRegex(self.muster(*self.command("stopped"), check=0).stdout, r"resumed: \d+ shards of an interrupted run kept")
 
-    def test_the_report_names_what_is_wrong(self):
+    def test_report_names_bad_documents(self):
         (self.text / "part-3.jsonl").write_bytes(b'{"text": "fine"}\n{"text": \n{"text": "caf\xe9"}\n')
         (self.text / "README.md").write_text("not a part of it")
         refused = self.muster(*self.command("bad"), check=2)
@@ -101,7 +101,7 @@ class Tokenize(MusterTest):
         self.assertEqual((report["files"], report["files_ignored"], report["documents_skipped"]), (3, 1, 2))
         self.assertEqual(report["documents"], 40_001)
 
-    def test_parquet_says_what_to_install(self):
+    def test_parquet_without_arrow_names_the_packages(self):
         path = self.dir / "a.parquet"
         path.write_bytes(b"PAR1 and no more")
         refused = self.muster("tokenize", "--text", path, "--tokenizer", self.dir / "tok.model", "--out", self.dir / "p", check=2)

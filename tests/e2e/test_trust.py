@@ -1,4 +1,4 @@
-"""A fleet whose coordinator requires TLS and tokens, and the rotation of both during a job."""
+"""A fleet whose coordinator requires TLS and tokens, and the rotation of both while a job runs."""
 import json
 import signal
 import unittest
@@ -25,7 +25,7 @@ class Trust(MusterTest):
             trust.replace(self.dir / "tls" / name, source.read_text())
 
     def give(self, role, *tokens):
-        """Writes the tokens of a role for the coordinator, and the first of them for its owner."""
+        """Writes the tokens of a role for the coordinator, and the first of them for the role's client."""
         trust.replace(self.dir / "tokens" / role, "\n".join(tokens) + "\n")
         trust.replace(self.dir / "mine" / role, tokens[0] + "\n")
 
@@ -52,7 +52,7 @@ class Trust(MusterTest):
         workers = json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]
         return [worker["name"] for worker in workers if worker.get("connected")]
 
-    def test_a_job_runs_to_its_end_for_who_may_submit_it(self):
+    def test_job_completes_for_a_role_that_may_submit(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         self.act_as("submitter")
@@ -67,7 +67,7 @@ class Trust(MusterTest):
         for token in TOKENS.values():
             self.assertNotIn(token, self.output(coordinator) + self.output(worker))
 
-    def test_who_has_no_token_or_other_certificates_is_told_what_to_give(self):
+    def test_missing_token_or_wrong_certificate_names_the_option(self):
         self.start_coordinator()
         del self.env["MUSTER_TOKEN_FILE"]
         self.assertIn("wants a token: give its file with --token-file", self.muster("list").stderr)
@@ -80,12 +80,12 @@ class Trust(MusterTest):
         self.env["MUSTER_TOKEN_FILE"] = str(self.dir / "mine/admin")
         self.assertIn("--token-file needs --tls-ca", self.muster("list").stderr)
 
-    def test_a_token_that_changes_while_a_job_runs_strands_nobody(self):
+    def test_token_rotation_interrupts_no_job(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         job = self.submit("rotated", 1_000_000)
         self.wait_for_step(job, 2)
-        # The worker has the new one first, and the coordinator is away meanwhile.
+        # The worker gets the new token first, while the coordinator is down.
         trust.replace(self.dir / "mine/worker", "another-worker-token-0123456789\n")
         coordinator.send_signal(signal.SIGKILL)
         coordinator.wait(timeout=10)
@@ -99,13 +99,13 @@ class Trust(MusterTest):
         self.assertEqual((record["state"], record.get("faults", [])), ("RUNNING", []), record)
         self.muster("cancel", job, "--force", check=0)
 
-    def test_certificates_of_another_authority_are_taken_up_by_all_without_a_restart(self):
+    def test_new_authority_is_adopted_without_a_restart(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
         self.install(trust.Authority(self.dir, "second"))
         wait_until(lambda: self.muster("list").returncode == 0, 30, "the new certificate")
-        # A worker that comes now, and one that comes back because its connection broke.
+        # A new worker, and one that reconnects after its connection broke.
         self.start_worker(coordinator, "node1")
         wait_until(lambda: "node1" in self.connected(), 30, "another worker")
         worker.send_signal(signal.SIGSTOP)
@@ -113,7 +113,7 @@ class Trust(MusterTest):
         worker.send_signal(signal.SIGCONT)
         wait_until(lambda: "node0" in self.connected(), 30, "the worker again")
 
-    def test_a_worker_waits_for_files_that_are_half_of_a_renewal(self):
+    def test_worker_waits_for_a_half_finished_rotation(self):
         coordinator = self.start_coordinator()
         worker = self.start_worker(coordinator)
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
@@ -127,7 +127,7 @@ class Trust(MusterTest):
         trust.replace(ca, kept)
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
 
-    def test_a_certificate_of_its_own_is_wanted_of_who_connects(self):
+    def test_clients_need_a_certificate_with_tls_client_ca(self):
         certificate, key = self.authority.sign("client", "DNS:client")
         coordinator = self.start_coordinator(extra=("--tls-client-ca", self.authority.certificate))
         self.assertNotEqual(self.muster("list").returncode, 0)
@@ -136,7 +136,7 @@ class Trust(MusterTest):
         self.start_worker(coordinator, extra=("--tls-cert", certificate, "--tls-key", key))
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
 
-    def test_flags_and_files_that_contradict_each_other_are_refused_by_the_coordinator(self):
+    def test_coordinator_refuses_contradictory_flags_and_files(self):
         other = trust.Authority(self.dir, "other").sign("other")
         tls = ["--tls-cert", self.dir / "tls/tls.crt", "--tls-key", self.dir / "tls/tls.key"]
         tokens = ["--token-dir", self.dir / "tokens"]

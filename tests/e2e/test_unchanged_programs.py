@@ -1,4 +1,4 @@
-"""Programs that know nothing of Muster survive a killed rank, a hang and a killed coordinator under `muster run --`."""
+"""Programs without any call to Muster survive a killed rank, a hang and a killed coordinator under `muster run --`."""
 import os
 import re
 import signal
@@ -21,7 +21,7 @@ done
 echo "rank $RANK ends"
 '''
 
-# Its state is what rank 0 has saved; a step takes some time, so that there is one to be disturbed.
+# The state is what rank 0 has saved. A step takes some time, so that a fault can interrupt it.
 DDP = '''
 import os, sys, time, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -79,14 +79,14 @@ print(f"rank {rank} ends", flush=True)
 
 
 class Survives:
-    """For a subclass that names `words` and `options`: what is run, and how."""
+    """Tests for subclasses, which set `words`, the command, and `options`."""
     options = ()
 
     def words(self):
         raise NotImplementedError
 
     def started(self):
-        """A run of two ranks that has come some way."""
+        """Starts a run of two ranks. Returns it after some steps."""
         run = self.start_program(*self.words(), ranks=2, options=["--hang-after", "3", *self.options])
         wait_until(lambda: self.lines(run) >= 5 or run.poll() is not None, 90, "five lines of rank 0")
         self.assertIsNone(run.poll(), self.output(run))
@@ -132,7 +132,7 @@ class Survives:
             self.assertEqual(self.output(run).count(f"rank 0 line {line}\n"), 1, "each line is told once")
 
     def assert_same_as_undisturbed(self, run):
-        """Overridden where a program has a result."""
+        """Checks the result; a subclass whose program has one overrides this."""
 
 
 class Shell(Survives, ProgramTest):
@@ -150,7 +150,7 @@ class Shell(Survives, ProgramTest):
     def test_survives_a_killed_coordinator(self):
         self.survive_a_killed_coordinator()
 
-    def test_what_loads_in_silence_is_no_hang(self):
+    def test_silent_loading_is_not_a_hang(self):
         script = self.script("loads.sh", "#!/bin/sh\nsleep 5\necho loaded\n")
         script.chmod(0o755)
         result = self.run_program(script, ranks=2, options=["--hang-after", "2"])
@@ -164,7 +164,7 @@ class Shell(Survives, ProgramTest):
 
 
 class WithAResult(Survives):
-    """Whatever happened, it has computed the same."""
+    """Expects the result of an undisturbed run after each fault."""
     MODULE = ""
 
     @classmethod

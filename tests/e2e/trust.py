@@ -1,4 +1,4 @@
-"""Certificates and tokens of a test's own, made by the openssl program."""
+"""A test's own certificates and tokens, made with the openssl program."""
 import os
 import pathlib
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 
 
 def why_not():
-    """Why certificates cannot be made here; empty when they can."""
+    """Returns why certificates cannot be made here; empty if they can."""
     return "" if shutil.which("openssl") else "no openssl program here"
 
 
@@ -15,7 +15,7 @@ def run_openssl(*arguments):
 
 
 class Authority:
-    """Signs certificates for `hosts`, in OpenSSL's words."""
+    """Signs certificates. `hosts` are in OpenSSL's syntax."""
 
     def __init__(self, folder, name):
         self.dir = pathlib.Path(folder) / name
@@ -25,7 +25,7 @@ class Authority:
                     "-keyout", self.key, "-out", self.certificate)
 
     def sign(self, name, hosts="IP:127.0.0.1,DNS:localhost"):
-        """(certificate, key): paths."""
+        """Returns the paths (certificate, key)."""
         certificate, key, request = (self.dir / f"{name}.{kind}" for kind in ("crt", "key", "csr"))
         run_openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out",
                     request)

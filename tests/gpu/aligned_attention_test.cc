@@ -1,5 +1,6 @@
-// Attention of whole sequences whose rows lie as cuDNN wants them, which is what trainings have: on a device with cuDNN it is cuDNN's, whole
-// and in parts. What own kernels have computed in its place is printed.
+// Attention over whole sequences whose rows have the alignment that cuDNN requires, as in
+// trainings. On a device with cuDNN, cuDNN computes it, whole and in parts. Prints notes on what
+// built-in kernels computed instead.
 #include <iostream>
 
 #include "tests/gpu/both_backends.h"
@@ -28,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LibrarysAttention,
 TEST_P(LibrarysAttention, ForwardAndBackward) {
   const auto& [s, in_parts] = GetParam();
   if (is_sanitized() && in_parts) GTEST_SKIP() << "built-in kernels compute no parts";
-  // Of one key head's queries in one sequence, or of whatever the backends' scratch holds.
+  // In parts: with scratch for the smallest part, the queries of one key head in one sequence.
   const size_t part = cudnn_attention_backward_bytes(smallest_attention_part(s));
   const auto own = in_parts ? cuda_ops({.scratch_bytes = part, .algorithms_path = {}}) : nullptr;
   Both qkv = Both::random(DType::kBf16, {s.rows(), s.qkv_width()}, 1, 2);
@@ -47,7 +48,7 @@ TEST_P(LibrarysAttention, ForwardAndBackward) {
     ops.synchronize();
     for (const std::string& note : ops.take_notes()) std::cout << note << std::endl;
   });
-  // The processor rounds probabilities and dS where it has instructions for that.
+  // The CPU rounds probabilities and dS to bf16 if it has instructions for that.
   expect_same(out, 2e-2, "out");
   expect_same(lse, 1e-3, "lse");
   expect_same(dqkv, 4e-2, "dqkv");

@@ -1,14 +1,15 @@
-// Attention in all its forms.
+// All variants of attention on both backends.
 #include "tests/gpu/both_backends.h"
 
 namespace muster::trainer {
 namespace {
 
-constexpr int kCpuThreads = 2;  // as backends() has
+constexpr int kCpuThreads = 2;  // the number of threads in backends()
 
 struct AttentionCase {
   AttentionShape shape;
-  std::vector<int32_t> documents;  // where those behind the first begin in every sequence
+  // First positions of the documents after the first, in every sequence.
+  std::vector<int32_t> documents;
 };
 std::vector<AttentionCase> attention_cases() {
   std::vector<AttentionCase> cases = {
@@ -39,8 +40,9 @@ std::vector<AttentionCase> attention_cases() {
         .extra_zero = true,
         .buckets = {32, 128}},
        {}},
-      // Around the tiles of the bf16 kernels: 64 queries, 64, 32 or 16 keys, heads padded to 64, 128 or 256 columns; with borders of documents
-      // and windows at their edges and within them.
+      // Shapes around the tiles of the bf16 kernels: 64 queries, 64, 32 or 16 keys, heads padded to
+      // 64, 128 or 256 columns; with borders of documents and windows at their edges and within
+      // them.
       {{.batch = 1, .seq_len = 64, .heads = 4, .kv_heads = 1, .head_dim = 40}, {}},
       {{.batch = 2, .seq_len = 65, .heads = 2, .kv_heads = 2, .head_dim = 80, .window = 17},
        {15, 16, 17, 63}},
@@ -100,7 +102,7 @@ class Attention : public testing::TestWithParam<std::tuple<AttentionCase, DType>
     return shape;
   }
   Tensor bias(Side side) { return c().shape.buckets.exist() ? bias_.on(side) : Tensor(); }
-  // The processor rounds probabilities and dS of bf16 where it has instructions for that.
+  // The CPU rounds probabilities and dS to bf16 if it has instructions for that.
   double bound() const { return dtype() == DType::kBf16 ? 2e-2 : 2e-5; }
   void forward_and_backward(bool skewed);
 
@@ -145,13 +147,14 @@ void Attention::forward_and_backward(bool skewed) {
 }
 
 TEST_P(Attention, ForwardAndBackward) { forward_and_backward(/*skewed=*/true); }
-// Rows on 16 bytes are copied another way.
+// Rows aligned to 16 bytes are copied by another path.
 TEST_P(AlignedAttention, ForwardAndBackward) { forward_and_backward(/*skewed=*/false); }
 
 TEST_P(Attention, OfBlocks) {
   AttentionShape s = c().shape;
   if (s.seq_len < 4) GTEST_SKIP() << "too short for blocks";
-  // This rank has the first and the last quarter; the others' positions come as a block behind its own.
+  // This rank has the first and the last quarter; the positions of other ranks arrive as a block
+  // behind its own.
   const int64_t quarter = s.seq_len / 4, rest = s.seq_len - 2 * quarter;
   const Positions own({0, quarter}, {s.seq_len - quarter, quarter}), others({quarter, rest});
   s.seq_len = 2 * quarter;
@@ -222,12 +225,14 @@ TEST_P(Attention, Cached) {
   expect_same(out, bound(), "out");
 }
 
-// Other keys of a tile that somebody sees may not be numbers at all: what was never written, or diverged on another rank.
-class UnseenKeys : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Types, UnseenKeys, testing::Values(DType::kF32, DType::kBf16));
+// Masked keys of a tile may hold NaN: memory that was never written, or values that diverged on
+// another rank.
+class MaskedKeys : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, MaskedKeys, testing::Values(DType::kF32, DType::kBf16));
 
-TEST_P(UnseenKeys, MayBeAnything) {
-  // Queries of two chunks; of the keys before each the first are too old. Documents begin at 0 and 120.
+TEST_P(MaskedKeys, MayBeNaN) {
+  // Queries of two chunks; the first keys before each chunk are outside the window. Documents begin
+  // at 0 and 120.
   AttentionShape s = {.batch = 1, .seq_len = 48, .heads = 2, .kv_heads = 1, .head_dim = 72};
   s.window = 20;
   s.positions = Positions({100, 37}, {160, 11});

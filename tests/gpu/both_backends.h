@@ -1,7 +1,9 @@
-// Every operation on the CPU's backend and on CUDA's with the same numbers, and how far the results are apart.
+// Runs every operation on the CPU's and on the CUDA backend with the same values, and compares the
+// results.
 //
-// A tensor lies on both sides; where a test asks for it, its first number lies one behind the alignment that allocations have. Errors are
-// normalised: the largest difference over the largest number that the CPU has computed.
+// A tensor exists on both sides; a test may move its first element one past the alignment that
+// allocations have. Errors are normalised: the largest difference divided by the largest magnitude
+// that the CPU has computed.
 #pragma once
 
 #include <algorithm>
@@ -25,16 +27,17 @@ namespace muster::trainer {
 
 enum class Side { kCpu, kGpu };
 
-// Both backends, for the whole program: making them takes longer than a test.
+// Both backends, shared by the whole program: creating them takes longer than a test.
 struct Backends {
   std::unique_ptr<Ops> cpu;
   Backend& device;
-  Ops* gpu;  // the device's
+  Ops* gpu;  // owned by `device`
 };
 Backends& backends();
-// Whether a sanitizer runs the tests, by built-in kernels alone: it reports hazards within libraries' kernels, too.
+// Returns whether the tests run under a sanitizer. They then use only built-in kernels, because the
+// sanitizer also reports hazards within libraries' kernels.
 bool is_sanitized();
-// Larger shapes, which take too long where kernels are emulated.
+// Returns whether to test the larger shapes, which take too long on the emulated device.
 bool large_shapes();
 
 class Both {
@@ -86,14 +89,14 @@ class Both {
         static_cast<float*>(cpu.data)[i] = values[static_cast<size_t>(i)];
       }
     }
-    send();
+    copy_to_gpu();
   }
   void set_ids(const std::vector<int32_t>& values) {
     std::copy(values.begin(), values.end(), on(Side::kCpu).i32());
-    send();
+    copy_to_gpu();
   }
-  // The GPU's numbers from the CPU's: after a test has computed them there.
-  void send() { backends().gpu->upload(on(Side::kCpu).data, on(Side::kGpu)); }
+  // Copies the CPU's values to the GPU, after a test has computed them on the CPU.
+  void copy_to_gpu() { backends().gpu->upload(on(Side::kCpu).data, on(Side::kGpu)); }
 
   Tensor on(Side side) {
     char* const base = side == Side::kCpu ? aligned() : static_cast<char*>(device_->data());
@@ -151,7 +154,7 @@ class Both {
   std::unique_ptr<CudaMemory> device_;
 };
 
-// body(ops, side) on both.
+// Calls body(ops, side) for both sides.
 template <class Body>
 void on_both(const Body& body) {
   body(*backends().cpu, Side::kCpu);
@@ -159,7 +162,8 @@ void on_both(const Body& body) {
   backends().gpu->synchronize();
 }
 
-// The largest difference over the CPU's largest number; not a number only where both have none.
+// Returns the largest difference divided by the CPU's largest magnitude. NaN is accepted only where
+// both sides have it.
 inline double normalised_error(Both& x) {
   const std::vector<double> expected = x.numbers(Side::kCpu), actual = x.numbers(Side::kGpu);
   double largest = 1e-12, difference = 0;
@@ -181,12 +185,13 @@ inline void expect_equal(Both& x, const char* what) {
   EXPECT_EQ(x.numbers(Side::kCpu), x.numbers(Side::kGpu)) << what;
 }
 
-// Of an operation's results: fp32 differs by the order of sums; a bf16 number by its last bit, where that decides how it is rounded.
+// The bound on an operation's error: in fp32 results differ by the order of sums; a bf16 result
+// differs by its last bit if that order decides how it is rounded.
 inline double bound_of(DType dtype, double of_fp32 = 4e-6) {
   return dtype == DType::kBf16 ? 1.0 / 128 : of_fp32;
 }
 
-// Shapes that rows of activations have in tests: (rows, width), of a type, aligned or one number off.
+// Shapes of rows of activations in tests: (rows, width), of a type, aligned or off by one element.
 struct RowCase {
   DType dtype;
   int64_t rows, width;
@@ -206,7 +211,7 @@ inline std::vector<RowCase> row_cases(bool with_empty = true) {
     cases.push_back({dtype, 70, 64, false});
     cases.push_back({dtype, 5, 1001, true});
     cases.push_back({dtype, 129, 40, true});
-    // Whole 16-byte packs: of rows that take several warps, and of rows beyond a block's registers.
+    // Whole 16-byte packs: rows that take several warps, and rows larger than a block's registers.
     cases.push_back({dtype, 67, 1048, false});
     cases.push_back({dtype, 2, 16'392, false});
     if (large_shapes()) cases.push_back({dtype, 2048, 4096, false});

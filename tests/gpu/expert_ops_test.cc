@@ -1,4 +1,4 @@
-// Routers, and rows on their way to experts and back; quantization.
+// Routers, moving rows to experts and back, and quantization.
 #include "tests/gpu/both_backends.h"
 
 namespace muster::trainer {
@@ -54,7 +54,7 @@ TEST_P(Routers, ForwardAndBackward) {
   std::vector<int32_t> backwards;
   for (int64_t i = s.tokens; i-- > 0;) backwards.push_back(static_cast<int32_t>(i));
   order.set_ids(backwards);
-  // Logits that are equal, too: the expert with the lower number is chosen.
+  // Includes equal logits: the expert with the lower number is chosen.
   std::vector<float> logits;
   for (const double value : probs.numbers(Side::kCpu))
     logits.push_back(static_cast<float>(std::round(4 * value) / 4));
@@ -152,7 +152,7 @@ TEST(DelayedScale, OfAStep) {
   std::vector<float> magnitudes;
   for (const double value : history.numbers(Side::kCpu))
     magnitudes.push_back(static_cast<float>(std::abs(value)));
-  magnitudes[3] = INFINITY;  // of a step that was not finite
+  magnitudes[3] = INFINITY;  // a step that was not finite
   history.set(magnitudes);
   magnitudes.assign(kProducts * 3, 0.0F);
   magnitudes[5] = 12;

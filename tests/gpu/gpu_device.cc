@@ -47,7 +47,7 @@ std::shared_ptr<Backend> device_of_tests() {
   auto device =
       gpu_backend({.rank_of_node = rank_of_node, .scratch_bytes = size_t{4} << 20}).value();
   lock.lock();
-  constexpr size_t kRanksMax = 8;  // of a run that somebody asks for
+  constexpr size_t kRanksMax = 8;  // maximum ranks of a test's run
   auto& made = devices().made;
   if (made.size() == kRanksMax) made.erase(made.begin());
   made.push_back(device);

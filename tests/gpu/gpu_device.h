@@ -1,5 +1,5 @@
-// What the runs of train_helpers.h compute with in a program of this folder: the GPU, or the emulated one, with a new backend for each
-// rank; the CPU while an OnCpu lives.
+// The device of the runs of train_helpers.h in programs of this folder: the GPU, or the emulated
+// one, with a new backend for each rank; the CPU during the life of an OnCpu.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct OnCpu {
   OnCpu& operator=(const OnCpu&) = delete;
 };
 
-// While it lives runs bring their numbers together by this NCCL.
+// During its life, runs use this NCCL for their collectives.
 struct OnNccl {
   explicit OnNccl(NcclOptions options);
   ~OnNccl();
@@ -25,7 +25,7 @@ struct OnNccl {
   OnNccl& operator=(const OnNccl&) = delete;
 };
 
-// While it lives each rank of a run has the next GPU; otherwise all share the first.
+// During its life, each rank of a run has the next GPU; otherwise all share the first.
 struct OnOwnGpus {
   OnOwnGpus();
   ~OnOwnGpus();
@@ -33,7 +33,7 @@ struct OnOwnGpus {
   OnOwnGpus& operator=(const OnOwnGpus&) = delete;
 };
 
-// The backends that were made since the last call.
+// Returns the backends created since the last call.
 std::vector<std::shared_ptr<Backend>> take_devices();
 
 }  // namespace muster::trainer

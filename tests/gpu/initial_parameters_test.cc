@@ -1,4 +1,5 @@
-// Initial parameters that a device draws: the CPU's bits, of every kind of parameter and on every kind of mesh.
+// Initial parameters drawn on a device have the CPU's bits, for every kind of parameter and every
+// kind of mesh.
 #include "trainer_core/startup/initial_parameters.h"
 
 #include <bit>
@@ -15,7 +16,8 @@
 namespace muster::trainer {
 namespace {
 
-// The bits of a rank's block of shards as init_part() makes them, box by box, and 0 in between.
+// Returns the values of a rank's block of shards, drawn by init_part() box by box, with 0 in
+// between.
 std::vector<float> drawn_by_host(const ShardLayout& layout, uint64_t seed) {
   std::vector<float> block(static_cast<size_t>(layout.elements()));
   for (const ShardPiece& piece : layout.pieces())
@@ -42,7 +44,7 @@ size_t different_bits(const std::vector<float>& a, const std::vector<float>& b) 
   return different;
 }
 
-TEST(InitialParameters, HaveTheHostsBitsOnEveryMesh) {
+TEST(InitialParameters, EqualTheHostsOnEveryMesh) {
   const auto gpu = gpu_backend({.scratch_bytes = size_t{4} << 20}).value();
   const auto cpu = cpu_backend(2);
   const std::initializer_list<MeshShape> meshes = {

@@ -1,4 +1,5 @@
-// muster-trainer itself with hardware=gpu, a process of its own beside this program: killed in its middle it goes on to the last bit.
+// The program muster-trainer with hardware=gpu, as a process of its own: after it is killed in the
+// middle, a restart reproduces the run bit by bit.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -26,12 +27,12 @@ namespace fs = std::filesystem;
 
 class Killed : public testing::Test {
  protected:
-  // A device makes hundreds of them while the test finds out that it has made some.
+  // A device makes hundreds of steps while the test polls for the first ones.
   static int64_t steps() { return large_shapes() ? 1200 : 24; }
   static std::string trainer() {
     return fs::read_symlink("/proc/self/exe").parent_path() / MUSTER_TRAINER_OF_TESTS;
   }
-  // The process that trains into `checkpoints`; what it says is in <checkpoints>.log.
+  // Starts the process that trains into `checkpoints`; its output goes to <checkpoints>.log.
   pid_t start(const std::string& checkpoints) {
     TrainConfig config = tiny_config(1);
     config.hardware = Hardware::kGpu;
@@ -66,7 +67,7 @@ class Killed : public testing::Test {
   TempFolder folder_;
 };
 
-TEST_F(Killed, GoesOnToTheLastBit) {
+TEST_F(Killed, ResumesBitwise) {
   const std::string quarter = std::to_string(steps() / 4), last = std::to_string(steps());
   const pid_t whole = start("whole");
   const pid_t first = start("parts");

@@ -22,11 +22,14 @@ std::vector<LossCase> loss_cases() {
   }
   return cases;
 }
-// The error of a softmax of `n` fp32 logits, and of its loss and gradient, over its largest term. u = 2^-24.
-//   sum of n positive terms    sqrt(n) u: roundings are as good as independent (Higham and Mary, "A new approach to
-//                              probabilistic rounding error analysis", 2019); twice that, for a probability near 1
-//   a term exp(x - peak)       relative error = absolute error of x - peak: 8 u |x|, of the cap's product and tanh (4 ulp
-//                              of x together) and the difference (1 ulp of it, at most twice as large as x)
+// The error of a softmax of `n` fp32 logits, and of its loss and gradient, over its largest term. u
+// = 2^-24.
+//   sum of n positive terms    sqrt(n) u: roundings behave as if independent (Higham and Mary,
+//                              "A new approach to probabilistic rounding error analysis", 2019);
+//                              twice that, for a probability near 1
+//   a term exp(x - peak)       relative error = absolute error of x - peak: 8 u |x|, from the cap's
+//                              product and tanh (4 ulp of x together) and the difference (1 ulp
+//                              of it, at most twice as large as x)
 //   exp, log, product, weight  8 u: 2 ulp, 2 ulp, and four single roundings
 double softmax_bound(const LossShape& shape, int64_t n) {
   constexpr double kRoundoff = 0x1p-24;
@@ -62,8 +65,8 @@ TEST_P(Losses, CrossEntropy) {
 // A slice's gradient in fp64, from its capped logits.
 struct ExactGradient {
   std::vector<double> numbers;
-  double largest_term =
-      0;  // a number is the difference of two such terms, which may be nearly the same
+  // The largest of the terms of which an element is the difference; they may nearly cancel.
+  double largest_term = 0;
 
   ExactGradient(const LossShape& shape, int64_t first, const std::vector<double>& logits,
                 const std::vector<double>& targets, const std::vector<double>& weights) {
@@ -120,7 +123,8 @@ TEST_P(Losses, OfSlices) {
     ops.sliced_cross_entropy_backward(shape, slice, logits.on(side), targets.on(side),
                                       sums.on(side), weights.on(side), losses.on(side));
   });
-  // Of a single logit nothing is left but rounding, or z-loss: there backends are not to be compared with each other.
+  // A row with a single logit leaves only rounding errors, or z-loss: the backends are compared
+  // with the exact gradient, not with each other.
   for (const Side side : {Side::kCpu, Side::kGpu})
     EXPECT_LE(exact.error(logits.numbers(side)), bound) << (side == Side::kCpu ? "CPU" : "GPU");
   expect_same(losses, bound, "losses of the gradient's pass");
@@ -153,7 +157,8 @@ TEST_P(Optimizers, Adam) {
   expect_same(params, 1e-6, "params");
 }
 
-// Rounded to the nearest, and by chance, for which both draw the same words: numbers that differ in their last bits may be rounded apart.
+// Rounding to nearest, and stochastic rounding, for which both draw the same words: values that
+// differ in their last bits may be rounded apart.
 TEST_P(Optimizers, AdamWithMomentsInBf16) {
   const int64_t n = GetParam();
   for (const bool by_chance : {false, true}) {

@@ -1,5 +1,6 @@
-// Runs the tests of this program on the GPU, or on the emulated one. Exit status 77, with a sentence, where there is none: nothing was tested.
-// What they ran on is in the report (--gtest_output): the device, and the libraries that the process has found.
+// Runs the tests of this program on the GPU, or on the emulated one. Exits with status 77 and a
+// message if there is none: nothing was tested. The report (--gtest_output) names the device and
+// the libraries that the process has found.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -26,13 +27,13 @@ bool is_emulated() { return gpu_name() == "emulated GPU"; }
 struct Library {
   const char* name;
   const char* file;     // without its version
-  const char* version;  // the function that tells it
+  const char* version;  // the function that returns its version
 };
 constexpr std::array kLibraries = {Library{"cuBLASLt", "/libcublasLt.so", "cublasLtGetVersion"},
                                    Library{"cuDNN", "/libcudnn.so", "cudnnGetVersion"},
                                    Library{"NCCL", "/libnccl.so", "ncclGetVersion"}};
 
-// Where the process has opened it; empty: it has not.
+// Returns the path from which the process has opened the library; empty if it has not.
 std::string path_of(const Library& library) {
   struct Search {
     const char* file;
@@ -50,7 +51,7 @@ std::string path_of(const Library& library) {
   return search.path;
 }
 
-// "9.19.0, /usr/lib/…"; empty where the process has none.
+// Returns, for example, "9.19.0, /usr/lib/…"; empty if the process has not opened the library.
 std::string description_of(const Library& library) {
   const std::string path = path_of(library);
   void* const handle = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
@@ -67,7 +68,8 @@ std::string description_of(const Library& library) {
   return text.str();
 }
 
-// What own kernels have computed in a library's place, and why: into the report, behind the last test.
+// Adds the notes on what built-in kernels computed instead of a library, and why, to the report,
+// after the last test.
 class NotesAtTheEnd : public testing::Environment {
   void TearDown() override {
     std::string notes;
@@ -81,14 +83,15 @@ class NotesAtTheEnd : public testing::Environment {
 Backends& backends() {
   constexpr int kThreads = 2;
   static const auto device = gpu_backend({}).value();
-  // What a sanitizer has to say of the libraries' kernels is not about ours.
+  // Under a sanitizer only built-in kernels run: its findings on libraries' kernels are irrelevant
+  // here.
   static const auto own =
       is_sanitized() ? cuda_ops({.algorithms_path = {}, .use_libraries = false}) : nullptr;
   static Backends both{cpu_ops(kThreads), *device, own != nullptr ? own.get() : &device->ops()};
   return both;
 }
 
-// run.sh sets it: everything takes many times longer.
+// Set by run.sh: everything takes many times longer.
 bool is_sanitized() { return std::getenv("MUSTER_GPU_TESTS_SANITIZED") != nullptr; }
 bool large_shapes() { return !is_emulated() && !is_sanitized(); }
 
@@ -103,11 +106,11 @@ int run(int argc, char** argv) {
   std::ostringstream line;
   line << device->name << ", compute capability " << device->capability / 10 << '.'
        << device->capability % 10 << ", " << (device->memory_bytes >> 20)
-       << " MiB; driver knows CUDA " << device->driver_version / 1000 << '.'
+       << " MiB; driver supports CUDA " << device->driver_version / 1000 << '.'
        << device->driver_version % 1000 / 10 << "; backend: " << backends().gpu->name();
   std::cout << "device: " << line.str() << std::endl;
   testing::Test::RecordProperty("device", line.str());
-  // The backend has opened the others.
+  // The backend has opened the other libraries.
   if (!is_emulated()) (void)dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   for (const Library& library : kLibraries)
     testing::Test::RecordProperty(library.name, description_of(library));

@@ -1,4 +1,4 @@
-// Matrix products, of one matrix and of experts.
+// GEMMs, of single matrices and of experts.
 #include "tests/gpu/both_backends.h"
 
 namespace muster::trainer {
@@ -16,7 +16,7 @@ std::vector<MatmulCase> matmul_cases() {
                                    {65, 130, 33},
                                    {128, 8, 200},
                                    {1, 100, 64},
-                                   // Around tiles of 128 x 128 and 64 deep.
+                                   // Sizes around the tiles of 128 x 128, 64 deep.
                                    {128, 128, 64},
                                    {129, 136, 72},
                                    {200, 24, 130}};
@@ -47,8 +47,9 @@ TEST_P(Matmul, OfAllTypes) {
         ops.matmul(a.on(side), ta, b.on(side), tb, c.on(side), Accumulate::kNo);
         ops.matmul(a.on(side), ta, b.on(side), tb, sum.on(side), Accumulate::kYes);
       });
-      // Products of bf16 numbers are exact in fp32: only sums differ, and the last bit of what is rounded. Tensor cores cut off what is below
-      // the last bit of a sum, each time that they add 16 products to it.
+      // Products of two bf16 values are exact in fp32: only sums differ, and the last bit of a
+      // rounded result. Tensor cores truncate below the last bit of a sum, each time that they add
+      // 16 products to it.
       const double cut = half ? static_cast<double>(k) / 16 * std::ldexp(1.0, -23) : 0;
       expect_same(c, bound_of(type_c, std::max(2e-6, cut)), "c");
       expect_same(sum, std::max(2e-6, cut), "c +=");
@@ -61,7 +62,7 @@ using Activate = Epilogue::Activate;
 struct EpilogueCase {
   Activate activate;
   Activation activation;
-  bool with_bias;  // of backward: its gradient
+  bool with_bias;  // for backward: the bias's gradient
 };
 std::vector<EpilogueCase> epilogue_cases() {
   return {{Activate::kNo, Activation::kGelu, true},
@@ -79,7 +80,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FusedMatmul,
                          testing::Combine(testing::ValuesIn(matmul_cases()),
                                           testing::ValuesIn(epilogue_cases())));
 
-// Products of activations by fp32 weights and of gradients by them, into activations of either type, as layers have them.
+// GEMMs of activations or gradients with fp32 weights, into activations of either type, as in
+// layers.
 TEST_P(FusedMatmul, OfBothTypes) {
   const auto& [shape, how] = GetParam();
   const auto [m, n, k] = shape;
@@ -107,7 +109,7 @@ TEST_P(FusedMatmul, OfBothTypes) {
         epilogue.accumulate = Accumulate::kYes;
         ops.fused_matmul(a.on(side), Transpose::kNo, b.on(side), tb, c.on(side), epilogue);
       });
-      // A bf16 result is rounded up to three times, or once.
+      // A bf16 result is rounded up to three times by one backend, and once by the other.
       const double bound = bound_of(type, 1e-5) * (type == DType::kBf16 ? 3 : 1);
       expect_same(c, bound, "c");
       expect_same(pre, bound, "what is activated");
@@ -120,7 +122,8 @@ TEST_P(FusedMatmul, OfBothTypes) {
 
 struct ExpertsCase {
   int64_t rows, in, out;
-  std::vector<int32_t> offsets;  // of experts with many rows, with none, and rows behind the last
+  // Experts with many rows, with none, and rows after the last expert's.
+  std::vector<int32_t> offsets;
   bool skewed;
 };
 class Experts : public testing::TestWithParam<std::tuple<ExpertsCase, DType>> {};
@@ -152,14 +155,15 @@ TEST_P(Experts, Matmuls) {
   });
   expect_same(y, bound_of(dtype), "y");
   expect_same(dx, bound_of(dtype), "dx");
-  // Of bf16, tensor cores cut the sum off at each step of 16 rows.
+  // In bf16, tensor cores truncate the sum at each step of 16 rows.
   const double cut = dtype == DType::kBf16 ? static_cast<double>(c.rows) / 16 * 0x1p-23 : 0;
   expect_same(dw, std::max(2e-6, cut), "dw");
   expect_same(more, std::max(2e-6, cut), "dw +=");
 }
 
-// Rows of another expert, and those behind the last, are no part of an expert's sums, whatever lies there.
-TEST(ExpertGradients, KnowNothingOfOtherRows) {
+// Rows of other experts, and those after the last, do not contribute to an expert's sums, whatever
+// they hold.
+TEST(ExpertGradients, IgnoreOtherRows) {
   constexpr int64_t kRows = 60, kWidth = 24;
   Both places(DType::kI32, {3});
   places.set_ids({0, 21, 40});

@@ -1,5 +1,6 @@
-// What a training takes of the device's memory as the driver counts it, whoever has allocated it: its plan, the backend's scratch and what is
-// said beside them (device_reserve.h). Others on the device disturb this.
+// The device memory that a training takes, as the driver counts it for all allocations: its plan,
+// the backend's scratch and the reserve (device_reserve.h). Other processes on the device disturb
+// this test.
 #include <gmock/gmock.h>
 
 #include <cstdint>
@@ -19,10 +20,10 @@ namespace {
 using testing::Each;
 
 constexpr double kBound = 0.02;
-// What a driver gives at once.
+// The driver's granularity of allocation.
 constexpr double kDriverPage = 2 << 20;
 
-// Of some gigabytes, beside which the pages that a driver gives are small.
+// A model of some gigabytes, beside which the driver's granularity is small.
 TrainConfig config_of_memory() {
   TrainConfig config = tiny_config(1);
   config.steps = 5;
@@ -39,7 +40,7 @@ TrainConfig config_of_memory() {
   return config;
 }
 
-// After each step of a run, on the whole device.
+// Returns the memory used on the whole device after each step of a run.
 std::vector<double> used_bytes(const TrainConfig& config, double free_before) {
   std::vector<double> used;
   const RunResult result = run(config, [&](int, const StepRecord&, std::atomic<bool>&) {
@@ -49,7 +50,7 @@ std::vector<double> used_bytes(const TrainConfig& config, double free_before) {
   return used;
 }
 
-TEST(MemoryOfATraining, IsItsPlanAndWhatIsSaidBeside) {
+TEST(MemoryOfATraining, EqualsPlanScratchAndReserve) {
   const TrainConfig config = config_of_memory();
   const auto planned = static_cast<double>(
       plan_training(config, 1, staging_of(config, 0), 0).memory().device_bytes());
@@ -58,7 +59,7 @@ TEST(MemoryOfATraining, IsItsPlanAndWhatIsSaidBeside) {
   const std::vector<double> first = used_bytes(config, before);
   ASSERT_EQ(first.size(), static_cast<size_t>(config.steps));
   const auto own = static_cast<double>(take_devices().at(0)->own_bytes());
-  // What the first run has left there is code, which is loaded once.
+  // The rest that the first run leaves on the device is code, which is loaded once.
   const double between = before - static_cast<double>(backends().device.free_bytes());
   const std::vector<double> second = used_bytes(config, before - between);
   ASSERT_EQ(second.size(), static_cast<size_t>(config.steps));
@@ -75,7 +76,7 @@ TEST(MemoryOfATraining, IsItsPlanAndWhatIsSaidBeside) {
   record("used_at_end_bytes", first.back());
   record("used_with_code_loaded_bytes", second.back());
   EXPECT_LE(between, kKernelCode.bytes);
-  const auto graphs = static_cast<double>(graph_bytes(config));  // that the second step captures
+  const auto graphs = static_cast<double>(graph_bytes(config));  // captured in the second step
   constexpr size_t kCaptured = 1;
   record("graph_reserve_bytes", graphs);
   record("graph_bytes", second[kCaptured] - second.front());

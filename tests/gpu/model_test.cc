@@ -1,4 +1,5 @@
-// Whole models on both backends: losses and gradients, training, and what must be the same to the last bit.
+// Whole models on both backends: losses and gradients, training, and results that must be identical
+// bit by bit.
 #include <string_view>
 
 #include "tests/gpu/both_backends.h"
@@ -7,7 +8,7 @@
 namespace muster::trainer {
 namespace {
 
-// A model in the GPU's memory, all of which its plan has.
+// A model in GPU memory, entirely within its plan.
 struct GpuModel {
   GpuModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
            RematPolicy remat = RematPolicy::kNone, DType dtype = DType::kF32)
@@ -44,7 +45,8 @@ double largest(std::span<const float> numbers) {
   return result;
 }
 
-// The largest difference over the largest number of `expected`, or over what those are sums of.
+// Returns the largest difference divided by the largest magnitude in `expected`, or by `terms`,
+// the magnitude of the terms that are summed, if that is larger.
 double normalised_error(std::span<const float> expected, std::span<const float> actual,
                         double terms = 0) {
   double difference = 0;
@@ -56,8 +58,9 @@ double normalised_error(std::span<const float> expected, std::span<const float> 
   return difference / std::max(largest(expected), terms);
 }
 
-// Whether a bias of keys changes nothing: where positions do not turn them it adds the same to all scores of a query, which the softmax
-// does not see. What backends have for its gradient is what rounding has left of terms that are as large as those of the queries' bias.
+// Returns whether a bias of keys has no effect. Without rotary positions it adds the same value to
+// all scores of a query, which the softmax cancels. The backends' gradients of it are then rounding
+// errors of terms as large as those of the queries' bias.
 bool ignores_bias_of_keys(const ModelConfig& config) {
   return !config.has_rope() && !config.attention_extra_zero && config.attn_logits_soft_cap == 0;
 }
@@ -81,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      ModelCase{"glam", small_glam}),
                      testing::Values(DType::kF32, DType::kBf16)));
 
-// Each parameter's gradient by itself, so that a small one does not hide behind large ones.
+// Compares each parameter's gradient separately, so that a small one does not hide behind large
+// ones.
 TEST_P(Models, LossAndGradients) {
   constexpr int32_t kBatch = 2, kSeqLen = 11;
   const auto& [model, dtype] = GetParam();
@@ -98,11 +102,12 @@ TEST_P(Models, LossAndGradients) {
     const bool half = dtype == DType::kBf16;
     EXPECT_NEAR(actual.loss, expected.loss, (half ? 2e-2 : 1e-5) * std::abs(expected.loss));
     EXPECT_EQ(actual.weight, expected.weight);
-    // Of bf16 a token may choose another expert, whose probability differs in the last bit.
+    // In bf16 a token may choose another expert, whose probability differs in the last bit.
     if (half && config.experts.count > 1) return;
     EXPECT_EQ(actual.dropped, expected.dropped);
     const std::vector<float> gradients = gpu.gradients();
-    double largest_of_queries = 0;  // of a layer's bias, which comes before that of its keys
+    // The bias of a layer's queries, which comes before that of its keys.
+    double largest_of_queries = 0;
     for (const ParamSpec& spec : cpu.plan.params) {
       const auto first = static_cast<size_t>(spec.offset);
       const auto count = static_cast<size_t>(spec.elements());
@@ -120,7 +125,7 @@ TEST_P(Models, LossAndGradients) {
   }
 }
 
-TEST(Model, ABiasOfKeysIsNothingToTheSoftmax) {
+TEST(Model, KeyBiasHasNoEffectOnTheSoftmax) {
   constexpr int32_t kBatch = 2, kSeqLen = 11;
   const ModelConfig config = small_gpt();
   ASSERT_TRUE(ignores_bias_of_keys(config));
@@ -145,7 +150,7 @@ TEST(Model, ABiasOfKeysIsNothingToTheSoftmax) {
   EXPECT_GT(std::abs(loss_without("q_proj.bias") - loss), 1e-4 * loss);
 }
 
-// Whatever layers keep, and however often they compute it.
+// Remat policies retain different tensors and recompute the others; the results are the same.
 TEST(Model, RematChangesNoBit) {
   constexpr int32_t kBatch = 2, kSeqLen = 13;
   const ModelConfig config = small_llama();
@@ -166,7 +171,7 @@ TEST(Model, RematChangesNoBit) {
   }
 }
 
-// Bytes of a text, predicted one after another.
+// Bytes of a text, to be predicted one after another.
 constexpr std::string_view kText =
     "In the beginning God created the heaven and the earth. And the earth was without form, and "
     "void; and darkness was upon the face of "
@@ -200,7 +205,7 @@ struct TextBatch {
   std::vector<float> weights;
 };
 
-// Adam's state of a model on one side.
+// Adam's state for a model on one side.
 template <class Allocate>
 void adam(Ops& ops, int64_t step, double weight, std::span<float> grads, std::span<float> params,
           const Allocate& moments) {
@@ -245,7 +250,7 @@ TEST(Model, TrainsAsOnTheCpu) {
          moments(Side::kGpu));
     last = actual.loss / actual.weight;
     if (step == 0) first = last;
-    // Rounding grows from step to step; a wrong gradient shows in the first few.
+    // Rounding errors grow from step to step; a wrong gradient shows in the first few.
     ASSERT_NEAR(last, expected.loss / expected.weight, step < 20 ? 1e-4 : 3e-2) << "step " << step;
   }
   EXPECT_LT(last, first);

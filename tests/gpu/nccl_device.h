@@ -1,4 +1,4 @@
-// The NCCL that brings together what lies on the device of this program: the library, or on the emulated device the tests' own.
+// The NCCL for collectives on this program's device: the library, or a fake on the emulated device.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,8 @@
 
 namespace muster::trainer {
 
-// open_nccl()'s errors. As long as somebody has it the emulated device is two; one at a time there.
+// Returns open_nccl()'s errors. On the emulated device, there are two devices during the life of
+// the result; at most one may exist at a time.
 absl::StatusOr<std::shared_ptr<const NcclApi>> nccl_of_device();
 
 }  // namespace muster::trainer

@@ -1,5 +1,6 @@
-// NCCL on GPUs: its functions as groups call them, on one GPU with a communicator of one rank; and, where there are two GPUs, trainings of ranks
-// that have one each, beside the same ranks on one GPU, whose numbers go through the host's memory.
+// NCCL on GPUs: its functions as process groups call them, on one GPU with a communicator of one
+// rank. With two GPUs, also trainings of ranks on a GPU each, compared with the same ranks on one
+// GPU, which communicate through host memory.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -37,18 +38,18 @@ class Nccl : public testing::Test {
     api_ = *found;
   }
 
-  // What a call that does not block comes to.
+  // Waits for a non-blocking call, and returns its result.
   NcclResult outcome_of(NcclResult called, NcclCommunicator communicator) const {
     if (called != kNcclInProgress) return called;
     const Instant deadline = monotonic_now() + kPatience;
     for (NcclResult found = kNcclInProgress;;) {
-      const NcclResult asked = api_->async_error(communicator, &found);
-      if (asked != kNcclSuccess) return asked;
+      const NcclResult queried = api_->async_error(communicator, &found);
+      if (queried != kNcclSuccess) return queried;
       if (found != kNcclInProgress || monotonic_now() > deadline) return found;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  // Of one rank, as NcclEnd makes it.
+  // Returns a communicator of one rank, created as in NcclEnd.
   NcclCommunicator connect() const {
     NcclUniqueId id;
     EXPECT_EQ(api_->unique_id(&id), kNcclSuccess);
@@ -64,7 +65,7 @@ class Nccl : public testing::Test {
   std::shared_ptr<const NcclApi> api_;
 };
 
-TEST_F(Nccl, ACommunicatorOfOneRank) {
+TEST_F(Nccl, CommunicatorOfOneRank) {
   const auto device = gpu_backend({}).value();
   const DeviceMemory& memory = device->memory();
   const NcclCommunicator communicator = connect();
@@ -100,7 +101,8 @@ TEST_F(Nccl, ACommunicatorOfOneRank) {
   EXPECT_EQ(api_->abort(other), kNcclSuccess);
 }
 
-// Counts the communicators that are made by its functions. One at a time: NCCL's have no place for a context.
+// Counts the communicators that its functions create. One instance at a time, because NCCL's
+// functions take no context.
 class CountedNccl {
  public:
   explicit CountedNccl(const NcclApi& api) : init_(api.init), counted_(api) {
@@ -144,8 +146,8 @@ INSTANTIATE_TEST_SUITE_P(All, NcclBetweenGpus,
                                          Job{"experts", sharded_glam, MeshAxis::kExpert}),
                          [](const auto& job) { return std::string(job.param.name); });
 
-TEST_P(NcclBetweenGpus, TheNumbersOfOneGpu) {
-  if (gpu_count() < 2) GTEST_SKIP() << "there is one GPU, and NCCL wants one for each rank";
+TEST_P(NcclBetweenGpus, EqualsOneGpu) {
+  if (gpu_count() < 2) GTEST_SKIP() << "there is one GPU, and NCCL requires one per rank";
   TrainConfig config = config_of(GetParam().model(), mesh({{GetParam().axis, 2}}), /*length=*/8);
   config.model.num_layers = 2;
   config.steps = 3;
@@ -162,7 +164,7 @@ TEST_P(NcclBetweenGpus, TheNumbersOfOneGpu) {
   EXPECT_TRUE(counted.communicators() > 0 || two.out.find("collectives: NCCL") != std::string::npos)
       << two.out;
   ASSERT_EQ(two.losses().size(), one.losses().size());
-  // Of two ranks' numbers there is one sum.
+  // The sum of two ranks' values does not depend on their order.
   for (size_t step = 0; step < one.losses().size(); ++step)
     EXPECT_EQ(two.losses()[step], one.losses()[step]) << step;
 }

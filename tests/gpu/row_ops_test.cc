@@ -86,7 +86,7 @@ TEST_P(RowOps, Bias) {
     ops.add_bias(bias.on(side), x.on(side));
   });
   expect_equal(x, "x + bias");
-  if (rows() == 0) return;  // no sums at all
+  if (rows() == 0) return;  // there are no sums
   expect_same(dbias, bound_of(DType::kF32), "dbias");
   expect_same(added, bound_of(DType::kF32), "dbias +=");
 }
@@ -106,7 +106,7 @@ TEST_P(RowOps, Norms) {
     expect_equal(sum, "x + delta");
     expect_same(y, bound_of(dtype()), "y");
     expect_same(stats, bound_of(DType::kF32), "stats");
-    // Remat relies on it: the bits of the norm of the stored sum.
+    // Remat relies on it: both have the bits of the norm of the stored sum.
     EXPECT_EQ(y.numbers(Side::kGpu), again.numbers(Side::kGpu));
     EXPECT_EQ(stats.numbers(Side::kGpu), more.numbers(Side::kGpu));
   }
@@ -121,14 +121,15 @@ TEST_P(RowOps, NormGradients) {
     Both workspace(DType::kF32, {cpu_norm_backward_elements(width())});
     backends().cpu->norm(shape, x.on(Side::kCpu), {gain.on(Side::kCpu), bias.on(Side::kCpu)},
                          y.on(Side::kCpu), stats.on(Side::kCpu));
-    stats.send();
+    stats.copy_to_gpu();
     const Accumulate accumulate = type == NormType::kRms ? Accumulate::kNo : Accumulate::kYes;
     on_both([&](Ops& ops, Side side) {
       ops.norm_backward(shape, dy.on(side), x.on(side), {gain.on(side), bias.on(side)},
                         stats.on(side), dx.on(side), {dgain.on(side), dbias.on(side)}, accumulate,
                         workspace.workspace(side));
     });
-    // One number's norm is 1 / sqrt(1 + eps) whatever it is: what is left of its gradient is rounding.
+    // The norm of a single element is 1 / sqrt(1 + eps) for any value: its gradient consists of
+    // rounding errors.
     const double bound = width() == 1 ? 1e-4 : bound_of(dtype(), 2e-5);
     expect_same(dx, std::max(bound, bound_of(dtype())), "dx");
     if (rows() == 0) return;

@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# Tests and measures the CUDA backend on this machine's GPU. Needs no network. The last line is `N passed, N failed` (`, N skipped` may follow).
-# Exit status: 0 when nothing failed, 77 where there is no GPU, else 1. Results come back however the script ends: in FOLDER are
-#   results.json   device, driver, libraries and every test; tests.jsonl has each test as soon as it is over
-#   bench.jsonl    --bench, --all: products, attention, training steps and all-reduces, a row as soon as it is measured; machine.json is the machine
-#   peers.jsonl    --all: the training rows in PyTorch, where the machine has it
-#   kernels.md, kernels.json  --all: the kernels of one training step beside what their bytes and FLOPs need, where ncu is in PATH
-# A part of the op tests runs once more by built-in kernels under compute-sanitizer (memcheck, initcheck, racecheck), for as long as there is time.
+# Tests and measures the CUDA backend on this machine's GPU; needs no network. The last line is `N passed, N failed[, N skipped]`.
+# Exit status: 0 if nothing failed, 77 if there is no GPU, else 1. Results in FOLDER, complete up to the point where the script ends:
+#   results.json   device, driver, libraries and every test; tests.jsonl has each test as soon as it ends
+#   bench.jsonl    --bench, --all: products, attention, training steps and all-reduces, row by row; machine.json is the machine
+#   peers.jsonl    --all: the training rows in PyTorch, if the machine has it
+#   kernels.md, kernels.json  --all: times of one training step's kernels, and the minimum for their bytes and FLOPs, if ncu is in PATH
+# Some of the op tests run again with built-in kernels under compute-sanitizer (memcheck, initcheck, racecheck), if time permits.
 #
-#   tests/gpu/run.sh                    builds in build/gpu (nvcc, and what deploy/install-deps.sh installs), then tests
-#   tests/gpu/run.sh --pack FILE        builds, and packs the programs and their libraries into FILE, a .tar.xz to be carried
-#   tests/gpu/run.sh --carried FILE     tests what --pack has packed; builds nothing
-#   … --out FOLDER                      results go there (default: build/gpu-results)
-#   … --bench                           measures in place of the tests
-#   … --all                             the failed tests of last time (tests/gpu/failed.txt), all tests, speeds, PyTorch, kernels, sanitizers; each
-#                                       part within its own time, and those behind are left out when the time is over
-#   … --seconds N                       that all of it may take (default: 570; machines with GPUs are lent for minutes)
-#   … --own-kernels                     cuBLASLt, cuDNN or NCCL may be missing: own kernels and the host's memory are tested in their place
+#   tests/gpu/run.sh                    builds in build/gpu (needs nvcc and deploy/install-deps.sh), then tests
+#   tests/gpu/run.sh --pack FILE        builds, and packs the programs and their libraries into FILE, a .tar.xz for another machine
+#   tests/gpu/run.sh --carried FILE     tests the programs in FILE, made by --pack; builds nothing
+#   … --out FOLDER                      folder for the results (default: build/gpu-results)
+#   … --bench                           measures instead of testing
+#   … --all                             last time's failed tests (tests/gpu/failed.txt), all tests, speeds, PyTorch, kernels, sanitizers;
+#                                       each part has a time limit, and parts that begin after --seconds are skipped
+#   … --seconds N                       time limit for everything (default: 570)
+#   … --own-kernels                     accepts missing cuBLASLt, cuDNN or NCCL: tests built-in kernels and host memory instead
 set -uo pipefail
 
 cd "$(dirname "$0")/../.." || exit 1
 programs=(gpu_ops_test gpu_model_test gpu_training_test)
 bench=gpu_bench
-measured=(training products attention collectives) # its parts, and what each may take, in seconds
+measured=(training products attention collectives) # its parts, and the time limit of each, in seconds
 measured_seconds=(110 30 30 20)
-trainer=muster-trainer # a process of its own in some tests
+trainer=muster-trainer # started as a separate process by some tests
 mode=build file='' out=build/gpu-results seconds=570 own_kernels=0 part=tests
 while [ $# -gt 0 ]; do
   case $1 in
@@ -47,9 +47,9 @@ build() {
     cmake --build build/gpu -j "$(nproc)" --target "${programs[@]}" "$bench" "$trainer"
 }
 
-# The programs, stripped, and those of their libraries that a bare machine does not have. The C library and what it brings stay behind: the
-# machine's own are as new or newer. Most of a program is what the others have, too, so that all of them take as much as one where the
-# packer remembers a program's length.
+# Packs the stripped programs and those of their libraries that a bare machine lacks. The C library and its parts are left out, because
+# the other machine's are as new or newer. The programs share most of their contents, so with a dictionary as large as a program the
+# archive of all of them is about as large as that of one.
 pack() {
   local folder program library
   folder=$(mktemp -d) && unpacked+=("$folder") && mkdir "$folder/lib" || return 1
@@ -72,11 +72,11 @@ PY
   du -h "$file"
 }
 
-# What was unpacked, or is packed, lies in folders of its own, which go with the script.
+# Temporary folders for packing and unpacking, removed when the script ends.
 unpacked=()
 trap '[ ${#unpacked[@]} -eq 0 ] || rm -rf "${unpacked[@]}"' EXIT
 
-# Folders of the libraries that programs open when they run: those of a toolkit, or of Python wheels.
+# Prints the folders of libraries that programs open at run time: those of a toolkit, or of Python wheels.
 library_folders() {
   local found
   found=$(python3 - 2> /dev/null <<'PY'
@@ -105,15 +105,15 @@ case $mode in
 esac
 mkdir -p "$out" || exit 1
 libraries=$(library_folders)
-# What a library of the packed ones needs itself is not looked for where the program says.
+# The program's RPATH does not apply to the dependencies of packed libraries, so their folder must be in LD_LIBRARY_PATH.
 [ "$mode" != carried ] || libraries=$bin/lib:$libraries
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
-# Of what was built, wherever it runs.
+# The commit of the build, also on a machine without the repository.
 MUSTER_COMMIT=$(cat "$bin/commit" 2> /dev/null || commit)
 export MUSTER_COMMIT
 
-# describe FILE JSON…: what these have, with the GPU as nvidia-smi has it and the commit in front, as FILE.
+# describe FILE JSON…: writes FILE with the GPU as nvidia-smi reports it, the commit, and the contents of the JSON files.
 describe() {
   python3 - "$@" <<'PY'
 import datetime, json, os, subprocess, sys
@@ -138,13 +138,13 @@ PY
 }
 
 began=$SECONDS
-# Seconds, at least one: timeout takes 0 for none.
+# Prints the seconds left, at least 1, because timeout treats 0 as no limit.
 left() { local rest=$((seconds - SECONDS + began)); echo $((rest > 0 ? rest : 1)); }
-# at_most SECONDS: that, or what is left.
+# at_most SECONDS: prints the smaller of SECONDS and the seconds left.
 at_most() { local rest; rest=$(left); echo $((rest < $1 ? rest : $1)); }
-shortest=10 # a part with less time than this is not begun
+shortest=10 # a part does not begin with fewer seconds than this
 
-# measure SECONDS…: of each part. By parts: the end of one takes nothing from the others.
+# measure [SECONDS]: measures each part, for at most SECONDS each. A process per part: if one crashes, the others still run.
 measure() {
   local i name status missing=()
   rm -f "$out/bench.jsonl"
@@ -158,7 +158,7 @@ measure() {
     if [ "$status" -eq 77 ]; then return 77; fi
     [ "$status" -eq 0 ] || missing+=("$name (status $status)")
   done
-  # Once more: the clocks are still those of the work.
+  # Once more, while the clocks are still those under load.
   describe "$out/machine.json" || return 1
   echo "results: $out/bench.jsonl"
   [ ${#missing[@]} -eq 0 ] || echo "tests/gpu/run.sh: $bench has not measured all of: ${missing[*]}" >&2
@@ -174,23 +174,23 @@ fi
 
 rm -f "$out"/*_test.*.json "$out"/*_test.log "$out/tests.jsonl" "$out/results.json"
 test_seconds=$(left)
-# The sanitizers have a third of it, or in --all what the other parts leave.
+# Leaves a third of the time to the sanitizers; with --all, they get the rest after the other parts.
 [ "$part" = all ] && test_seconds=$(at_most 120)
 [ "$part" = all ] || test_seconds=$((test_seconds * 2 / 3 + 1))
 python3 tests/gpu/run_tests.py "${programs[@]/#/$bin/}" --out "$out" --seconds "$test_seconds" --first tests/gpu/failed.txt
 status=$?
 if [ "$status" -eq 77 ]; then echo "no GPU here: nothing was tested"; exit 77; fi
 
-# peers: of the training rows.
+# peers: measures the training rows in PyTorch.
 peers() {
   if [ "$(left)" -lt "$shortest" ]; then echo "PyTorch: skipped: no time is left"; return; fi
   echo "== PyTorch, $(left) s are left"
-  # Its own libraries, not those that the programs were packed with.
+  # Uses PyTorch's own libraries, not the packed ones.
   LD_LIBRARY_PATH='' timeout -k 20 "$(at_most 110)" python3 bench/gpu/peers/torch_train.py --seconds "$(at_most 105)" 2> "$out/peers.log" | tee "$out/peers.jsonl"
   [ "${PIPESTATUS[0]}" -ne 77 ] || echo "PyTorch: skipped: python3 has none with a GPU"
 }
 
-# kernels: of one step. The caches and clocks stay as a training has them.
+# kernels: profiles one step, with caches and clocks as in a training.
 kernels() {
   if ! command -v ncu > /dev/null; then echo "kernels: skipped: no ncu in PATH"; return; fi
   if [ "$(left)" -lt "$shortest" ]; then echo "kernels: skipped: no time is left"; return; fi
@@ -206,14 +206,15 @@ if [ "$part" = all ]; then
   kernels
 fi
 
-# Tests of each kind of kernel on its smallest shapes: a sanitized process takes many times as long, and libraries' kernels are not ours to check.
+# Tests of each kind of kernel on its smallest shapes, because a sanitized process takes many times as long.
 sanitized_tests='-*DeathTest*:*Large*:*/1?:*/2?:*/3?:*/4?:*/5?:*/6?:*/7?:*/8?:*/9?:*/1??'
-# sanitize TOOL SECONDS: says what became of it. What it has not found when the time is over says nothing.
+# sanitize TOOL SECONDS: prints the outcome. A run that exceeds its time without a finding counts as skipped.
 sanitize() {
   local log=$out/$1.log since=$SECONDS status
   if ! command -v compute-sanitizer > /dev/null; then echo "skipped: no compute-sanitizer in PATH"; return; fi
   if [ "$2" -lt "$shortest" ]; then echo "skipped: no time is left"; return; fi
-  # Calls that fail end the program, if they are its own; libraries ask the driver for what it may not have. Processes that are to die are errors.
+  # API errors are not reported: the program checks its own calls, and libraries probe the driver for optional features. Death tests are
+  # excluded, because their processes would count as errors.
   MUSTER_GPU_TESTS_SANITIZED=1 timeout -k 20 "$2" compute-sanitizer --tool "$1" --report-api-errors no --error-exitcode 1 \
     "$bin/gpu_ops_test" --gtest_brief=1 --gtest_filter="$sanitized_tests" > "$log" 2>&1
   status=$?
@@ -221,11 +222,11 @@ sanitize() {
   elif is_late "$status" "$since" "$2" && ! grep '^=========' "$log" | grep -qv 'COMPUTE-SANITIZER'; then echo "skipped: it was not over after $2 s"
   else echo "failed: see $log"; fi
 }
-# is_late STATUS SINCE LIMIT: whether timeout has ended it, by the second signal, too.
+# is_late STATUS SINCE LIMIT: succeeds if timeout has ended the process, by its first signal or by SIGKILL.
 is_late() { [ "$1" -eq 124 ] || { [ "$1" -eq 137 ] && [ $((SECONDS - $2)) -ge "$3" ]; }; }
 tools=(memcheck racecheck initcheck)
-sanitized=() # TOOL=WHAT
-# Side by side: a sanitized process leaves most of a GPU idle.
+sanitized=() # TOOL=OUTCOME
+# In parallel, because a sanitized process leaves most of a GPU idle.
 time_left=$(left)
 for tool in "${tools[@]}"; do
   sanitize "$tool" "$time_left" > "$out/$tool.what" &
@@ -238,7 +239,7 @@ for tool in "${tools[@]}"; do
   sanitized+=("$tool=$what")
 done
 
-# Counts the results into tested.json: `N passed, N failed`. A library that is missing where it was to be tested is a failure.
+# Writes the results to tested.json, and `N passed, N failed` to counts. A missing library is a failure, except with --own-kernels.
 python3 - "$out" "$own_kernels" "${sanitized[@]}" <<'PY'
 import json, os, sys
 
@@ -265,7 +266,7 @@ for name, end in ends:
     count[end.split(":")[0]] += 1
     results["compute-sanitizer"][name] = end
 
-# The backend names those that it uses; one that is found may be too old.
+# The backend's name has the libraries that it uses; a library that is found may be too old.
 missing = [library for library in LIBRARIES if not results["libraries"].get(library) or library != "NCCL" and library not in results["device"]]
 if missing and not own_kernels:
     print(f"not found or not used, and so not tested: {', '.join(missing)}; install them (deploy/install-cuda.sh FOLDER, MUSTER_CUDA_ROOT=FOLDER), or say --own-kernels")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs GoogleTest programs on a GPU, several tests side by side, and keeps every result as soon as there is one.
+"""Runs GoogleTest programs on a GPU, several tests in parallel, and writes each result as soon as it is known.
 
-An error of a device ends the process that has it. So tests run in chunks, each chunk in a process of its own: when a process ends within a test, that
-test has failed and the rest of its chunk goes back into the queue. Whenever this script ends, the results so far are in FILE, one JSON object a line:
+A device error ends its process. Tests therefore run in chunks, each in a process of its own: if a process ends within a test, that test has failed, and
+the rest of its chunk returns to the queue. Whenever this script ends, FOLDER/tests.jsonl has the results so far, one JSON object per line:
 
   {"program": …, "test": "Suite.Name", "outcome": "passed" | "failed" | "skipped", "seconds": …, "measured": {…}, "message": …}
-  {"program": …, "properties": {"device": …, "cuBLASLt": …, …}}        what a program reports of itself
+  {"program": …, "properties": {"device": …, "cuBLASLt": …, …}}        a program's own properties
 
-Exit status: 0, or 77 where the programs find no GPU."""
+Exit status: 0, or 77 if the programs find no GPU."""
 import argparse
 import collections
 import fnmatch
@@ -22,15 +22,15 @@ import time
 
 OF_GTEST = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "failures", "skipped", "value_param", "type_param"}
 NO_GPU = 77
-# Tests that measure the device's free memory, which no other test may take meanwhile.
+# Tests that measure the device's free memory: no other test may run meanwhile.
 ALONE = ("MemoryOfATraining.",)
-# A process takes half a second to begin; a chunk that dies repeats what is left of it.
+# Bounds a chunk. Starting a process takes half a second, so chunks have several tests; after a crash the rest of a chunk runs again.
 CHUNK_TESTS_MAX = 16
 GRACE_SECONDS = 5
 
 
 def listed(program):
-    """Names of the program's tests: its own list, without what parameters look like."""
+    """Returns the names of the program's tests, without the values of their parameters."""
     said = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
     if said.returncode == NO_GPU:
         sys.exit(NO_GPU)
@@ -45,7 +45,7 @@ def listed(program):
 
 
 class Results:
-    """Appends to FILE at once. Thread-safe."""
+    """Appends each row to the file and flushes it. Thread-safe."""
 
     def __init__(self, path):
         self.file = open(path, "a", encoding="utf-8")
@@ -89,7 +89,7 @@ def outcome(test):
 
 
 def of_report(path):
-    """(results by test, the program's properties) of a report that a process has finished; nothing where it has not."""
+    """Returns (results by test, the program's properties) of a process's report; both empty if the report is missing or incomplete."""
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
@@ -111,7 +111,7 @@ def of_report(path):
 
 
 def of_log(text):
-    """(results by test, the test that had begun and not ended) of what a process printed."""
+    """Returns (results by test, the unfinished test or None) from a process's output."""
     ends = {"       OK": "passed", "  FAILED ": "failed", "  SKIPPED": "skipped"}
     tests, begun = {}, None
     for what, name in re.findall(r"^\[( RUN     |       OK|  FAILED |  SKIPPED) \] ([^\s,]+)", text, re.MULTILINE):
@@ -155,7 +155,7 @@ class Runner:
             chunks.put_back(self.run_chunk(path, name, tests, number))
 
     def run_chunk(self, path, name, tests, number):
-        """Runs the tests in a process; returns those that have no result because it ended before."""
+        """Runs the tests in a process; returns those without a result because the process ended earlier."""
         stem = os.path.join(self.options.out, f"{name}.{number}")
         flags = stem + ".flags"
         with open(flags, "w", encoding="utf-8") as file:
@@ -178,7 +178,7 @@ class Runner:
                                 "message": f"the process ended with status {status} after its tests"})
         if finished:
             return []
-        # A process that died in a test, or that says of no test that it ran, must not be begun for ever.
+        # Blames one test for a process that crashed, or that reported no test, so that the tests left get fewer and this ends.
         blamed = begun or (rest[0] if rest else None)
         if blamed is not None:
             why = "was not over when the time was" if late else f"ended the process with status {status}"
@@ -187,7 +187,7 @@ class Runner:
         return [test for test in rest if test != blamed]
 
     def started(self, command):
-        """(output, status, whether it was ended because of the time)"""
+        """Runs the command; returns (output, status, whether it exceeded its time limit)."""
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
         late = False
         try:
@@ -205,7 +205,7 @@ class Runner:
 
 
 def first_of(path):
-    """Patterns of tests to be run before all others, by program: lines `PROGRAM PATTERN`."""
+    """Returns, by program, patterns of the tests to run first, from a file with lines `PROGRAM PATTERN`."""
     first = collections.defaultdict(list)
     if path and os.path.exists(path):
         with open(path, encoding="utf-8") as file:
@@ -221,9 +221,9 @@ def main():
     parser.add_argument("programs", nargs="+")
     parser.add_argument("--out", required=True)
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--test-seconds", type=float, default=90, help="that a chunk of tests may take")
+    parser.add_argument("--test-seconds", type=float, default=90, help="time limit for a chunk of tests")
     parser.add_argument("--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 1) // 2)))
-    parser.add_argument("--first", help="a file of tests that run before all others")
+    parser.add_argument("--first", help="file with patterns of the tests to run first")
     options = parser.parse_args()
     results = Results(os.path.join(options.out, "tests.jsonl"))
     runner = Runner(options, results)

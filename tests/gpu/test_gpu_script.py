@@ -1,5 +1,5 @@
-"""tests/gpu/run.sh on what --pack would have carried: programs that only write a report, and a compute-sanitizer that only ends. And what cmake says where
-there is no CUDA."""
+"""Tests of tests/gpu/run.sh with a fake package: programs that only write a report, and a compute-sanitizer that only exits. Tests of CMake's messages
+without CUDA."""
 import json
 import os
 import pathlib
@@ -17,7 +17,7 @@ LIBRARIES = {"device": "a GPU; backend: cuda, cuBLASLt, cuDNN", "cuBLASLt": "13.
 
 
 def report(*tests, **properties):
-    """As GoogleTest writes it."""
+    """Returns a report in GoogleTest's format."""
     return {"tests": len(tests), "failures": sum("failures" in test for test in tests), "disabled": 0, **properties,
             "testsuites": [{"name": "Suite", "tests": len(tests), "testsuite": list(tests)}]}
 
@@ -32,11 +32,11 @@ class GpuScript(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dir)
         (self.dir / "carried" / "lib").mkdir(parents=True)
         (self.dir / "carried" / "commit").write_text("c0ffee\n")
-        (self.dir / "path").mkdir()  # without what a toolkit of this machine's may have
+        (self.dir / "path").mkdir()  # hides the tools of this machine's CUDA toolkit
         for tool in ("bash", "cat", "dirname", "git", "grep", "mkdir", "mktemp", "python3", "rm", "sed", "sleep", "tail", "tee", "timeout"):
             (self.dir / "path" / tool).symlink_to(shutil.which(tool))
         self.program("gpu_ops_test", report(test("Adds"), test("Large", "SKIPPED", skipped=[{"message": "no room"}]), **LIBRARIES,
-                                            notes="own kernels compute this\nand that\n"))
+                                            notes="built-in kernels compute this\nand that\n"))
         self.program("gpu_model_test", report(test("Learns")))
         self.program("gpu_training_test", report(test("Fits", planned_bytes="100")))
 
@@ -45,8 +45,8 @@ class GpuScript(unittest.TestCase):
         path.chmod(0o755)
 
     def program(self, name, said, status=0, dies=(), hangs=(), after=0):
-        """One that has the report's tests, and writes a report of those that its filter names. In a test of `dies` it ends with `status`, in one of `hangs` it
-        sleeps; `after` its report it ends with that."""
+        """Creates a program with the report's tests, which writes a report of those that its filter selects. It exits with `status` in a test of `dies`,
+        sleeps in one of `hangs`, and exits with `after` after its report."""
         path = self.dir / "carried" / name
         path.write_text(f"#!{sys.executable}\nimport json, sys, time\nREPORT, STATUS, DIES, HANGS, AFTER = {said!r}, {status}, {list(dies)}, {list(hangs)}, {after}\n" + '''
 if STATUS == 77:
@@ -80,7 +80,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.executable(self.dir / "path" / "compute-sanitizer", text)
 
     def run_script(self, *options, check=0):
-        """(the lines that it says, results.json)"""
+        """Returns (lines of its output, results.json)."""
         with tarfile.open(self.dir / "carried.tar.xz", "w:xz") as packed:
             packed.add(self.dir / "carried", arcname=".")
         unpacked = self.dir / "unpacked"
@@ -92,7 +92,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         results = self.dir / "out" / "results.json"
         return ended.stdout.splitlines(), json.loads(results.read_text()) if results.exists() else None
 
-    def test_counts_what_was_skipped_apart(self):
+    def test_counts_skipped_tests_separately(self):
         self.sanitizer('[ "$1" = --tool ] && echo "========= COMPUTE-SANITIZER"\n')
         said, results = self.run_script()
         self.assertEqual(said[-1], "6 passed, 0 failed, 1 skipped")
@@ -100,18 +100,18 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.assertEqual(results["programs"]["gpu_ops_test"]["Suite"], {"Adds": "passed", "Large": "skipped"})
         self.assertEqual(results["compute-sanitizer"], {"memcheck": "passed", "racecheck": "passed", "initcheck": "passed"})
         self.assertEqual(results["measured"], {"Suite.Fits": {"planned_bytes": "100"}})
-        # A lent machine sends few files back.
+        # Few files, so that results are easy to copy from another machine.
         self.assertEqual(sorted(path.suffix for path in (self.dir / "out").iterdir()), [".json", ".jsonl"] + 6 * [".log"])
         self.assertEqual((results["commit"], results["device"]), ("c0ffee", LIBRARIES["device"]))
-        self.assertEqual(results["notes"], ["own kernels compute this", "and that"])
+        self.assertEqual(results["notes"], ["built-in kernels compute this", "and that"])
         self.assertEqual(results["libraries"], {name: LIBRARIES[name] for name in ("cuBLASLt", "cuDNN", "NCCL")})
 
-    def test_a_machine_without_a_sanitizer_has_skipped_it(self):
+    def test_skips_a_missing_sanitizer(self):
         said, results = self.run_script()
         self.assertEqual(said[-1], "3 passed, 0 failed, 4 skipped")
         self.assertEqual(results["compute-sanitizer"]["memcheck"], "skipped: no compute-sanitizer in PATH")
 
-    def test_a_library_that_is_missing_is_a_failure(self):
+    def test_a_missing_library_is_a_failure(self):
         self.program("gpu_ops_test", report(test("Adds"), **{**LIBRARIES, "cuDNN": ""}))
         said, _ = self.run_script(check=1)
         self.assertEqual(said[-1], "3 passed, 1 failed, 3 skipped")
@@ -123,7 +123,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         said, _ = self.run_script(check=1)
         self.assertIn("not found or not used, and so not tested: cuBLASLt, cuDNN; install them", "\n".join(said))
 
-    def test_failures_are_counted_however_a_program_ends(self):
+    def test_counts_failures_however_a_program_ends(self):
         self.program("gpu_ops_test", report(test("Adds", failures=[{"failure": "1 is not 2"}]), **LIBRARIES))
         self.program("gpu_model_test", report(test("Learns")), after=134)
         self.program("gpu_training_test", report(test("Fits")), status=139, dies=["Suite.Fits"])
@@ -134,7 +134,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.assertTrue(any(line.startswith("FAILED gpu_training_test Suite.Fits: ended the process with status 139") for line in said), said)
         self.assertEqual(results["programs"]["gpu_ops_test"]["Suite"], {"Adds": "failed"})
 
-    def test_what_ends_a_program_leaves_its_other_tests(self):
+    def test_a_crash_leaves_the_other_tests(self):
         names = [f"Test{i:02}" for i in range(40)]
         self.program("gpu_model_test", report(*map(test, names)), status=134, dies=["Suite.Test07", "Suite.Test08", "Suite.Test39"])
         said, results = self.run_script(check=1)
@@ -143,7 +143,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.assertEqual(sorted(outcomes), names)
         self.assertEqual([name for name, what in outcomes.items() if what == "failed"], ["Test07", "Test08", "Test39"])
 
-    def test_what_failed_the_last_time_comes_first(self):
+    def test_runs_last_failures_first(self):
         # failed.txt names a Losses.OfSlices/15.
         suite = {"name": "Shapes/Losses", "testsuite": [{**test(f"OfSlices/{i}"), "classname": "Losses"} for i in range(17)]}
         self.program("gpu_ops_test", {**report(test("Adds"), **LIBRARIES), "testsuites": [suite]})
@@ -152,7 +152,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.assertEqual([row["test"] for row in rows if "test" in row][0], "Shapes/Losses.OfSlices/15")
         self.assertEqual(sum("test" in row for row in rows), 17 + 2)
 
-    def test_what_the_sanitizer_finds_is_a_failure(self):
+    def test_sanitizer_findings_are_failures(self):
         self.sanitizer('echo "========= COMPUTE-SANITIZER"; [ "$2" != racecheck ] || { echo "========= Error: a race"; exit 1; }\n')
         said, _ = self.run_script(check=1)
         self.assertEqual(said[-1], "5 passed, 1 failed, 1 skipped")
@@ -176,7 +176,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
     def rows(self, name):
         return [json.loads(line) for line in (self.dir / "out" / name).read_text().splitlines()]
 
-    def test_rows_are_there_however_a_part_ends(self):
+    def test_retains_rows_however_a_part_ends(self):
         self.executable(self.dir / "carried" / "gpu_bench", self.BENCH + '[ "$1" != attention ] || sleep 60\n[ "$1" != products ]\n')
         with self.assertRaisesRegex(AssertionError, r"gpu_bench has not measured all of: products \(status 1\) attention \(status 124\) collectives \(no time is left\)"):
             self.run_script("--bench", "--seconds", 14)
@@ -186,7 +186,7 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         said, _ = self.run_script("--bench", check=77)
         self.assertEqual(said[-1], "no GPU here: nothing was measured")
 
-    def test_all_is_one_run(self):
+    def test_all_runs_every_part(self):
         self.executable(self.dir / "carried" / "gpu_bench", self.BENCH)
         kernels = [("adam_kernel<float>(int)", 1), ("nvjet_a(int)", 2000), ("rope_kernel<Bf16>(Rope)", 500), ("adam_kernel<float>(int)", 1000)]
         csv = "".join(f'"{name}","ns","{ns},000"\n' for name, ns in kernels)
@@ -205,12 +205,12 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.assertAlmostEqual(table["kernels"][2]["floor_ms"], 2 * 12 * 16384 * 2 * 12 * 64 * 4 / 4.8e9)
         self.assertIn("3.50 ms of kernels in a step, 3 calls", "\n".join(said))
 
-    def test_what_was_not_packed_is_said(self):
+    def test_reports_an_incomplete_package(self):
         (self.dir / "carried" / "gpu_ops_test").unlink()
         with self.assertRaisesRegex(AssertionError, "carried.tar.xz has no gpu_ops_test: make it with --pack"):
             self.run_script()
 
-    def test_without_a_gpu_nothing_is_tested(self):
+    def test_without_a_gpu_exits_with_77(self):
         self.program("gpu_ops_test", report(), status=77)
         said, results = self.run_script(check=77)
         self.assertEqual(said[-1], "no GPU here: nothing was tested")
@@ -218,14 +218,14 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
 
 
 class CudaOption(unittest.TestCase):
-    """What cmake says of MUSTER_CUDA on a machine without a toolkit."""
+    """CMake's messages about MUSTER_CUDA on a machine without a CUDA toolkit."""
 
     def configure(self, *options):
         if pathlib.Path("/usr/local/cuda/bin/nvcc").exists():
             self.skipTest("this machine has CUDA in /usr/local/cuda")
         folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-cuda-option-"))
         self.addCleanup(shutil.rmtree, folder)
-        tools = folder / "path"  # without whatever nvcc the machine has
+        tools = folder / "path"  # hides the machine's nvcc
         tools.mkdir()
         for tool in ("make", "cc", "uname"):
             (tools / tool).symlink_to(shutil.which(tool))
@@ -236,7 +236,7 @@ class CudaOption(unittest.TestCase):
                                text=True, timeout=100, env={**environment, "PATH": str(tools)})
         return ended.returncode, " ".join((ended.stdout + ended.stderr).split())
 
-    def test_off_says_how_to_turn_it_on(self):
+    def test_off_explains_how_to_enable_it(self):
         status, said = self.configure()
         self.assertEqual(status, 0, said)
         self.assertIn("-- CUDA: off, trainings compute on CPUs; -DMUSTER_CUDA=ON builds the GPU backend", said)

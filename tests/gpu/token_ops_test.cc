@@ -28,7 +28,7 @@ TEST_P(TokenOps, Embedding) {
   }
 }
 
-// Rows of two sequences that have runs of positions, with documents or without.
+// Rows of two sequences that have runs of positions, with and without documents.
 TEST_P(TokenOps, Positions) {
   if (rows() < 4) GTEST_SKIP() << "too few rows for two sequences of runs";
   const int64_t each = rows() / 2;
@@ -57,12 +57,12 @@ TEST_P(TokenOps, Positions) {
   }
 }
 
-// Head dimensions of single pairs and of whole 16-byte packs, each with more heads than a thread
-// rotates.
+// Head dimensions with single pairs and with whole 16-byte packs, each with more heads than a
+// thread rotates.
 class Rope : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(HeadDims, Rope, testing::Values(10, 32, 64));
 
-TEST_P(Rope, OfBothKinds) {
+TEST_P(Rope, BothPairings) {
   const int64_t head_dim = GetParam(), half = head_dim / 2;
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     for (const bool documents : {false, true}) {
@@ -93,9 +93,10 @@ TEST_P(Rope, OfBothKinds) {
   }
 }
 
-// Kernels find what the CPU looks for first: the process ends at the next call that waits.
+// Kernels detect ids that the CPU checks beforehand: the process ends at the next call that waits.
 TEST(FaultsDeathTest, IdsOutsideTheirTables) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a device does not survive a fork
+  // A device does not survive a fork.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   Both ids(DType::kI32, {3}), table(DType::kF32, {4, 2}), out(DType::kF32, {3, 2});
   Both logits(DType::kF32, {3, 4}), weights(DType::kF32, {3}), losses(DType::kF32, {3});
   ids.set_ids({0, 4, 3});

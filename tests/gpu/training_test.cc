@@ -1,5 +1,6 @@
-// Whole trainings with hardware=gpu: the CPU's losses on any mesh, and what a restart must not change. The emulated device's memory the
-// host cannot touch, so nothing on the way from a batch to a checkpoint can have done it.
+// Whole trainings with hardware=gpu: the CPU's losses on any mesh, and results that a restart must
+// not change. The host cannot access the emulated device's memory, so no step from a batch to a
+// checkpoint can rely on host access.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -39,14 +40,15 @@ void expect_near(const RunResult& gpu, const RunResult& cpu, double bound,
   EXPECT_NEAR(gpu.records[0][0].raw_grad_norm, norm, 10 * bound * norm) << what;
 }
 
-// A run's plan is what its rank had allocated at most, and nothing of it is the host's.
+// Checks that a run's plan equals the peak of its rank's allocations, none of which is host memory.
 void expect_planned(const TrainConfig& config) {
   TrainConfig planned = config;
   planned.hardware = Hardware::kGpu;
   const auto devices = take_devices();
   const int32_t ranks = mesh_of(config.mesh).ranks();
   ASSERT_EQ(devices.size(), static_cast<size_t>(ranks));
-  size_t expected = 0, peak = 0;  // which rank a device was, nobody has written down
+  // The order of the devices is unknown, so the sums over all ranks are compared.
+  size_t expected = 0, peak = 0;
   for (int32_t rank = 0; rank < ranks; ++rank) {
     expected += plan_training(planned, 1, staging_of(planned, rank), rank).memory().device_bytes();
     peak += devices[static_cast<size_t>(rank)]->peak_bytes();
@@ -61,7 +63,7 @@ struct DeviceJob {
 };
 void PrintTo(const DeviceJob& job, std::ostream* out) { *out << job.name; }
 
-// Rows of tokens are what the emulated device takes its time for.
+// The emulated device's time is proportional to the rows of tokens.
 TrainConfig few_steps(TrainConfig config) {
   config.steps = 3;
   config.enable_checkpointing = false;
@@ -179,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
                   }}),
     [](const auto& job) { return std::string(job.param.name); });
 
-TEST_P(OnAnyMesh, TheCpusLosses) {
+TEST_P(OnAnyMesh, EqualsTheCpusLosses) {
   const TrainConfig config = GetParam().config();
   take_devices();
   const RunResult gpu = run(config);
@@ -207,8 +209,9 @@ class Restarts : public testing::Test {
   TempFolder folder_;
 };
 
-// Whatever the save waits for, and on however many ranks; asked to stop after the fifth step.
-TEST_F(Restarts, GoOnToTheLastBit) {
+// A restart repeats every bit, with asynchronous and synchronous saves, on one rank and on two. The
+// stop is requested during step 3, and step 4 is still completed.
+TEST_F(Restarts, ResumeBitwise) {
   for (const int ranks : {1, 2}) {
     for (const bool background : {true, false}) {
       const auto named = [&](const std::string& name) {
@@ -234,8 +237,8 @@ TEST_F(Restarts, GoOnToTheLastBit) {
   }
 }
 
-// Between backends, and from a mesh to another: a checkpoint does not know what made it.
-TEST_F(Restarts, GoOnOnTheOtherBackend) {
+// Restarts on the other backend, and on another mesh: a checkpoint does not depend on its writer.
+TEST_F(Restarts, ResumeOnTheOtherBackend) {
   TrainConfig half = config("both", 2);
   half.steps = 4;
   ASSERT_THAT(run(half).codes, Each(ExitCode::kOk));
@@ -252,13 +255,14 @@ TEST_F(Restarts, GoOnOnTheOtherBackend) {
   EXPECT_EQ(third.records[0].front().step, 8);
 }
 
-// Layers as CUDA graphs, on a rank alone and on two that gather them.
-TEST_F(Restarts, AreTheSameWithGraphsAndWithoutThem) {
+// CUDA graphs of layers change no bit, on a single rank and on two that gather the layers.
+TEST_F(Restarts, AreEqualWithAndWithoutGraphs) {
   for (const auto& [ranks, dtype] :
        {std::pair(1, ComputeType::kBfloat16), std::pair(2, ComputeType::kFloat32)}) {
     const auto named = [&, ranks = ranks, dtype = dtype](const std::string& name, bool graphs) {
       TrainConfig with = config(name + std::to_string(ranks), ranks);
-      with.model.dropout_rate = 0;  // whose layers are not captured
+      // Layers with dropout are not captured.
+      with.model.dropout_rate = 0;
       with.dtype = dtype;
       with.steps = 5;
       with.cuda_graphs = graphs;
@@ -271,8 +275,8 @@ TEST_F(Restarts, AreTheSameWithGraphsAndWithoutThem) {
   }
 }
 
-// Replicas get what the first of them has read.
-TEST_F(Restarts, GoOnAlongData) {
+// Data-parallel ranks receive the batches that the first of them has read.
+TEST_F(Restarts, ResumeOnDataParallelRanks) {
   const auto named = [&](const std::string& name, int64_t steps) {
     TrainConfig with = tiny_config(2);
     with.per_device_batch_size = 1;

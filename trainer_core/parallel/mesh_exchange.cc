@@ -9,6 +9,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/base/tensor_rows.h"
+#include "trainer_core/model/expert_memory.h"
 #include "trainer_core/model/stage_plan.h"
 
 namespace muster::trainer {

@@ -3,9 +3,9 @@
 
   bench/gpu/peers/torch_train.py [--jobs "125M,1.1B,GPT-2 124M,1.1B, remat full,7B"] [--seconds N]
 
-What a user of PyTorch would write: bf16 autocast over fp32 weights, fused AdamW, clipping, scaled_dot_product_attention by cuDNN or Flash Attention,
-each block compiled. `remat full` and 7B recompute blocks (checkpoint). Rows that do not fit the card are skipped with that word.
-Exit status 77 where there is no PyTorch with a GPU."""
+Follows common PyTorch practice: bf16 autocast over fp32 weights, fused AdamW, clipping, scaled_dot_product_attention by cuDNN or Flash Attention,
+each block compiled. `remat full` and 7B recompute blocks (checkpoint). Rows that do not fit the card have `skipped` instead of times.
+Exit status: 77 if there is no PyTorch with a GPU."""
 import argparse
 import json
 import statistics
@@ -125,9 +125,9 @@ def measure(name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--job", choices=JOBS, help="this one alone, in this process")
+    parser.add_argument("--job", choices=JOBS, help="run only this job, in this process")
     parser.add_argument("--jobs", nargs="*", choices=JOBS, default=list(JOBS))
-    parser.add_argument("--seconds", type=float, default=240, help="for all of them")
+    parser.add_argument("--seconds", type=float, default=240, help="time limit for all jobs")
     options = parser.parse_args()
     if options.job:
         measure(options.job)
@@ -138,7 +138,7 @@ def main():
         if left < 10:
             print(json.dumps({"peer": "torch", "model": job, "skipped": "no time is left"}), flush=True)
             continue
-        # A process each: what one has allocated or broken is no other's.
+        # One process per job: allocations and crashes do not affect other jobs.
         try:
             status = subprocess.run([sys.executable, __file__, "--job", job], timeout=left).returncode
         except subprocess.TimeoutExpired:

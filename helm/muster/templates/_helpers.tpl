@@ -20,7 +20,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | quote }}
 {{- end -}}
 
-{{- /* By which a pool's pods are found. */ -}}
+{{- /* The labels that select a pool's pods. */ -}}
 {{- define "muster.poolSelector" -}}
 {{ include "muster.selector" .root }}
 app.kubernetes.io/component: worker
@@ -35,7 +35,7 @@ muster-pool: {{ .name | quote }}
 {{- end -}}
 {{- end -}}
 
-{{- /* A values file's `off` is YAML's false. */ -}}
+{{- /* An unquoted `off` in a values file is YAML's false. */ -}}
 {{- define "muster.tlsMode" -}}
 {{- if eq (toString .Values.tls.mode) "false" -}}off{{- else -}}{{ .Values.tls.mode }}{{- end -}}
 {{- end -}}
@@ -49,7 +49,7 @@ muster-pool: {{ .name | quote }}
 {{- .Values.tokens.secretName | default (printf "%s-tokens" (include "muster.fullname" .)) -}}
 {{- end -}}
 
-{{- /* What the coordinator's certificate is for: {dns: […], ip: […]}. 127.0.0.1 is kubectl port-forward's. */ -}}
+{{- /* The names in the coordinator's certificate: {dns: […], ip: […]}. kubectl port-forward needs 127.0.0.1. */ -}}
 {{- define "muster.names" -}}
 {{- $c := include "muster.coordinator" . -}}
 {{- $within := printf "%s.%s" $c .Release.Namespace -}}
@@ -68,7 +68,7 @@ muster-pool: {{ .name | quote }}
 {{- mergeOverwrite (deepCopy .root.Values.poolDefaults) (deepCopy (.pool | default dict)) | toYaml -}}
 {{- end -}}
 
-{{- /* A quantity of Kubernetes as a number; 0 where it is none. */ -}}
+{{- /* A quantity of Kubernetes as a number; 0 if it is not a quantity. */ -}}
 {{- define "muster.quantity" -}}
 {{- $units := dict "" 1 "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 0x1p10 "Mi" 0x1p20 "Gi" 0x1p30 "Ti" 0x1p40 "Pi" 0x1p50 "Ei" 0x1p60 -}}
 {{- $unit := regexFind "[A-Za-z]*$" (toString .) -}}
@@ -97,7 +97,7 @@ livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 10, timeou
 readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 5, timeoutSeconds: {{ $timeout }}}
 {{- end -}}
 
-{{- /* What all workers share. */ -}}
+{{- /* The storage that all workers share. */ -}}
 {{- define "muster.storage" -}}
 {{- $s := .Values.storage -}}
 {{- if $s.claimName -}}
@@ -109,7 +109,7 @@ persistentVolumeClaim: {claimName: {{ include "muster.fullname" . }}-storage}
 {{- end -}}
 {{- end -}}
 
-{{- /* "yes" where a pool asks for its nodes' labels. */ -}}
+{{- /* "yes" if a pool reads labels of its nodes. */ -}}
 {{- define "muster.readsNodes" -}}
 {{- range $name, $given := .Values.pools -}}
 {{- if (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml).switchesFromNode -}}yes{{- end -}}

@@ -1,4 +1,4 @@
-{{- /* Values that contradict each other, each with what would be right. The schema has refused wrong types and unknown names before. */ -}}
+{{- /* Rejects values that contradict each other, and names allowed ones. The schema rejects wrong types and unknown names before. */ -}}
 {{- define "muster.validate" -}}
 {{- $v := .Values -}}
 {{- $mode := include "muster.tlsMode" . -}}
@@ -40,7 +40,7 @@
 {{- include "muster.validateStorage" . -}}
 {{- range $name, $given := $v.pools -}}
 {{- include "muster.validatePool" (dict "root" $ "name" $name "pool" (include "muster.pool" (dict "root" $ "pool" $given) | fromYaml)) -}}
-{{- /* The controller puts the name and a hash of 10 into a label of 63. */ -}}
+{{- /* The controller puts the name and a hash of 10 characters into a label, which has at most 63. */ -}}
 {{- $workload := printf "%s-%s" (include "muster.fullname" $) $name -}}
 {{- if gt (len $workload) 52 -}}
 {{- fail (printf "pools.%s: the pool's workload is called %s, which has %d characters, and it may have 52: shorten the pool's name, or set fullnameOverride" $name $workload (len $workload)) -}}
@@ -48,7 +48,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* "yes" where the label selector is one of pods with these labels. Without a selector Kubernetes means none. */ -}}
+{{- /* "yes" if the label selector matches pods with these labels. Without a selector Kubernetes matches no pod. */ -}}
 {{- define "muster.selects" -}}
 {{- $labels := .labels -}}
 {{- $selects := kindIs "map" .selector -}}
@@ -93,7 +93,7 @@
 {{- if and (gt $limit 0.0) (gt (include "muster.quantity" $p.sharedMemory | float64) $limit) -}}
 {{- fail (printf "%s has sharedMemory %v and resources.limits.memory %v: /dev/shm counts as the container's memory; increase the memory or reduce sharedMemory" $where $p.sharedMemory $memory) -}}
 {{- end -}}
-{{- /* Not by GPUs: a node may have those of two workers. */ -}}
+{{- /* GPUs do not separate workers: a node may have enough for two. */ -}}
 {{- $apart := false -}}
 {{- $labels := merge (include "muster.poolSelector" . | fromYaml) ($p.podLabels | default dict) -}}
 {{- range $index, $constraint := $p.topologySpreadConstraints -}}

@@ -1,4 +1,4 @@
-// The file of a matrix library's algorithms: what several processes add to it, and what is not a line of it.
+// The file of a matrix library's algorithms: entries of several processes, and malformed lines.
 #include <fstream>
 #include <string>
 
@@ -13,19 +13,19 @@ namespace {
 constexpr AlgorithmWords kOne = {1, 2, 3, 0xfedcba9876543210, 5, 6, 7, 8};
 constexpr AlgorithmWords kOther = {8, 7, 6, 5, 4, 3, 2, ~uint64_t{0}};
 
-TEST(AlgorithmFile, KeepsWhatTwoProcessesAdd) {
+TEST(AlgorithmFile, RetainsEntriesOfTwoProcesses) {
   const TempFolder folder;
   const std::string path = folder.path() + "/algorithms";
   AlgorithmFile first(path), second(path);
   first.add("cublasLt 1|GPU|a", kOne);
   second.add("cublasLt 1|GPU|b", kOther);
-  EXPECT_EQ(first.find("cublasLt 1|GPU|b"), std::nullopt);  // read when it was opened
+  EXPECT_EQ(first.find("cublasLt 1|GPU|b"), std::nullopt);  // the file is read when it is opened
   const AlgorithmFile third(path);
   EXPECT_EQ(third.find("cublasLt 1|GPU|a"), kOne);
   EXPECT_EQ(third.find("cublasLt 1|GPU|b"), kOther);
 }
 
-TEST(AlgorithmFile, PassesOverWhatIsNoLine) {
+TEST(AlgorithmFile, SkipsMalformedLines) {
   const TempFolder folder;
   const std::string path = folder.path() + "/algorithms";
   const std::string digits(128, '0');
@@ -41,7 +41,7 @@ TEST(AlgorithmFile, PassesOverWhatIsNoLine) {
     EXPECT_EQ(file.find(key), std::nullopt) << key;
 }
 
-TEST(AlgorithmFile, RemembersWithoutAFile) {
+TEST(AlgorithmFile, RemembersInMemoryWithoutAPath) {
   for (const char* path : {"", "/nowhere/at/all"}) {
     AlgorithmFile file(path);
     file.add("key", kOne);

@@ -1,11 +1,14 @@
-// What trainer_core/ops/cuda uses of CUDA's runtime, on a processor: found before the real header in builds of the emulated backend, which
-// run each kernel's own source where there is no GPU. A block's threads are fibers of one thread; blocks run one after the other.
+// The part of CUDA's runtime that trainer_core/ops/cuda uses, emulated on a CPU. Builds of the
+// emulated backend find this header before the real one, and run each kernel's own source without a
+// GPU. A block's threads are fibers of one thread; blocks run one after the other.
 //
-// It shows faults of indices, of sums and of the order of work, a barrier that is missing between warps (MUSTER_EMULATED_REVERSED=1 runs the last
-// thread and the last block first: one of the two orders shows it), and a host that reads or writes the device's memory. It refuses what a device refuses: launches on
-// another device's stream, and with more shared memory than the kernel has asked for; kernels' arguments with addresses of the host's memory or another
-// device's; copies the other way; numbers that lie on no multiple of their size (a trap, see CMakeLists.txt). It does not show what only a device has:
-// limits of registers, the arithmetic of its functions, races within a warp.
+// It detects wrong indices, sums and orders of work, missing barriers between warps
+// (MUSTER_EMULATED_REVERSED=1 runs the last thread and the last block first: one of the two orders
+// reveals them), and a host that reads or writes device memory. It refuses what a device refuses:
+// launches on another device's stream; launches with more shared memory than the kernel has
+// requested; kernel arguments with addresses of host memory or of another device; copies in the
+// wrong direction; misaligned accesses (a trap, see CMakeLists.txt). It does not detect what only a
+// device has: register limits, the precision of its functions, races within a warp.
 #pragma once
 
 #include <cmath>
@@ -25,14 +28,14 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __grid_constant__
-// One block runs at a time, in one thread of the process.
+// A static variable works, because one block runs at a time, in one thread of the process.
 #define __shared__ static
 
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
-// Kernels read and write other types' memory through them.
+// May alias, because kernels read and write memory of other types through these.
 struct [[gnu::may_alias]] alignas(8) uint2 {
   unsigned x, y;
 };
@@ -45,13 +48,16 @@ void __syncthreads();
 void __syncwarp(unsigned mask = 0xffffffffU);
 
 namespace emulated {
-// Shows a word of at most 24 bytes to the other lanes of the warp, which all come here, and says which turn of theirs that is (never 0).
+// Publishes a word of at most 24 bytes to the other lanes of the warp, all of which must call this.
+// Returns the number of the exchange (never 0).
 uint64_t share(const void* mine, size_t bytes);
-// Lane `lane`'s word of the last turn, until this lane shares again; ends the process where that lane has left the kernel.
+// Returns lane `lane`'s word of the last exchange; valid until this lane shares again. Ends the
+// process if that lane has left the kernel.
 const void* shared_by(int lane);
 int lane();
 unsigned ballot(bool flag);
-// Runs body for every thread of every block, each block with so many bytes of dynamic shared memory.
+// Runs body for every thread of every block, each block with `shared_bytes` of dynamic shared
+// memory.
 void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 }  // namespace emulated
 
@@ -117,18 +123,22 @@ const char* cudaGetErrorString(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 #define CUDART_VERSION 13000
-// What the runtime says of the device. Tests change it while nobody asks.
+// The device's properties, which the runtime reports. Tests change them only while no other thread
+// uses the runtime.
 namespace emulated {
 struct Properties {
   cudaError_t count_error = cudaSuccess;
-  int devices = 1;                      // each has what was allocated on it, out of one memory
-  int driver_version = CUDART_VERSION;  // 0, or MUSTER_EMULATED_DRIVER=0: there is none
+  // Number of devices; all allocate from one memory.
+  int devices = 1;
+  // 0, or MUSTER_EMULATED_DRIVER=0: there is no driver.
+  int driver_version = CUDART_VERSION;
   int major = 9, minor = 0;
-  cudaError_t code_error = cudaSuccess;  // of who looks for a kernel's code
-  size_t largest_allocation = SIZE_MAX;  // more is refused, as where memory is in pieces
+  cudaError_t code_error = cudaSuccess;  // result of looking up a kernel's code
+  // Larger allocations fail, as with fragmented memory.
+  size_t largest_allocation = SIZE_MAX;
 };
 Properties& properties();
-// That were made until now, in the device's memory and for it in the host's.
+// Returns the number of allocations so far, of device memory and of page-locked host memory.
 uint64_t allocations();
 }  // namespace emulated
 struct cudaDeviceProp {
@@ -152,14 +162,15 @@ inline cudaError_t cudaGetDevice(int* device) {
   return *device = emulated::current_device, cudaSuccess;
 }
 
-// A stream does nothing before somebody waits for it, for an event in it, or for the device, or has asked for an event for some
-// milliseconds: whoever does not wait finds what was there before. What goes to a thread's own stream is waited for at once by whoever copies there, and done at the call.
+// A stream executes nothing until a thread waits for it, for one of its events, or for the device,
+// or has queried an event for some milliseconds: a caller that forgets to wait finds the old memory
+// contents. Copies on a thread's own stream are complete when the call returns.
 namespace emulated {
 class Stream;
 struct Event;
 struct Graph;
 struct Executable;
-// A kernel, a copy, or what a library would do. Where it is captured `what` tells it from other work: which it is, and its arguments.
+// A kernel, a copy, or a library call. In a capture, `what` identifies it: its name and arguments.
 struct Work {
   std::function<void()> run;
   std::string what{};
@@ -178,12 +189,12 @@ std::string bytes_of(T value) {
   append_bytes(bytes, value);
   return bytes;
 }
-// Whether the stream records what it is told in place of doing it.
+// Returns whether the stream records work instead of executing it.
 bool captures(Stream* stream);
-// From here on streams do what they are told at the call, and in the host's memory, as a processor does.
+// From here on streams execute work at the call, in host memory, as the CPU backend does.
 void work_at_the_call();
 cudaError_t enqueue(Stream* stream, Work work);
-// The stream begins what it was told, though nobody waits.
+// Starts the work enqueued on the stream, although no thread waits for it.
 void begin(Stream* stream);
 }  // namespace emulated
 cudaError_t cudaDeviceSynchronize();
@@ -203,8 +214,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to);
 
-// What is captured from a stream becomes a graph (graphs.cc). As on a device, a thread that captures may do nothing that would not be a part of the
-// graph, nobody may wait for the stream or the device, and the host's memory that is copied must be page-locked.
+// Work captured from a stream becomes a graph (graphs.cc). As on a device, a thread that captures
+// must not make calls that would not become part of the graph, no thread may wait for the stream or
+// the device, and copied host memory must be page-locked.
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal,
   cudaStreamCaptureModeThreadLocal,
@@ -215,7 +227,7 @@ using cudaGraphExec_t = emulated::Executable*;
 using cudaGraphNode_t = void*;
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
-// How many there are.
+// Returns the number of nodes.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
                                           unsigned long long flags);
@@ -228,7 +240,7 @@ inline cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
   return std::snprintf(id, static_cast<size_t>(length), "emulated %d", device), cudaSuccess;
 }
 
-// What is allocated is rounded up to pages, as on a device.
+// Allocations are rounded up to pages, as on a device.
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
@@ -251,19 +263,21 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Function*) {
 }
 
 namespace emulated {
-inline int shared_bytes_max = 227 << 10;  // of sm_90; a test may have another device
-}
+// The value of sm_90; a test may emulate another device.
+inline int shared_bytes_max = 227 << 10;
+}  // namespace emulated
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = emulated::shared_bytes_max, cudaSuccess;
 }
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 namespace emulated {
-// What the kernel may ask for on the current device from here on.
+// Sets the shared memory that launches of the kernel may request on the current device.
 cudaError_t allow_shared_bytes(const void* kernel, int bytes);
-// What a launch by the calling thread ends with.
+// Returns the error of a launch by the calling thread.
 cudaError_t check_launch(Stream* stream, const void* kernel, dim3 grid, size_t shared_bytes);
-// Ends the process where a kernel's argument has the address of memory that the stream's device has not.
+// Ends the process if a kernel's argument holds the address of memory that the stream's device
+// cannot access.
 void check_argument(Stream* stream, const std::string& bytes);
 }  // namespace emulated
 template <class Function>

@@ -12,12 +12,13 @@ namespace emulated {
 
 constexpr size_t kMemoryBytes = size_t{1} << 34;
 
-// Ends the process, and says in which block.
+// Ends the process with a message that names the block.
 [[noreturn]] void fail(const char* what);
-// Ends it where the running thread leaves copies behind that it did not wait for.
+// Ends the process if the running thread has started copies that it did not wait for.
 void check_copies();
 
-// The device's memory: the host may touch it in kernels and copies alone, and behind each allocation nobody may.
+// The device's memory. The host may access it only in kernels and copies; a guard page follows each
+// allocation.
 class DeviceMemory {
  public:
   class Open {
@@ -47,8 +48,9 @@ class DeviceMemory {
     bytes_ += pages;
     return data;
   }
-  // Zeroes an allocation as the kernel does with new memory; false: it is not the whole of one.
-  bool forget(void* data, size_t bytes) {
+  // Zeroes an allocation by releasing its pages. Returns false unless [data, data + bytes) is an
+  // entire allocation.
+  bool zero_pages(void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto found = all_.find(static_cast<char*>(data));
     if (found == all_.end()) return false;
@@ -66,7 +68,8 @@ class DeviceMemory {
     all_.erase(found);
   }
 
-  // Whose allocation has so many bytes there, of which there may be none; none: nobody's.
+  // Returns the device that owns [address, address + bytes), which may be empty; nullopt if none
+  // does.
   std::optional<int> device_of(const void* address, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     auto found = all_.upper_bound(static_cast<char*>(const_cast<void*>(address)));
@@ -83,11 +86,11 @@ class DeviceMemory {
 
  private:
   static constexpr size_t kPage = 4096;
-  static constexpr size_t kAlignment = 256;  // as CUDA's
+  static constexpr size_t kAlignment = 256;  // as in CUDA
 
   struct Allocation {
     char* base;
-    size_t pages;  // their bytes
+    size_t pages;  // size in bytes, whole pages
     int device;
   };
 
@@ -101,7 +104,7 @@ class DeviceMemory {
 
   mutable std::mutex mutex_;
   std::map<char*, Allocation> all_;
-  size_t bytes_ = 0;  // of all_
+  size_t bytes_ = 0;  // sum over all_
   int open_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the trainer does with a device, and what only the emulated one shows: how much of its memory is free, that it works when it is waited
-// for, and what a profiler hears.
+// The trainer's use of a device, as far as only the emulated one can test it: free memory,
+// asynchronous work, and the ranges that a profiler receives.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ std::string last_line(const std::string& text) {
   return text.substr(text.rfind('\n', end) + 1, end - text.rfind('\n', end));
 }
 
-TEST(ChooseBackend, TakesTheGpuThatIsThere) {
+TEST(ChooseBackend, ChoosesTheAvailableGpu) {
   for (const Hardware wanted : {Hardware::kGpu, Hardware::kAuto}) {
     const auto chosen = choose_backend(wanted, 1, {});
     ASSERT_TRUE(chosen.ok()) << chosen.status();
@@ -56,29 +56,29 @@ struct Trouble {
   const char* name;
   emulated::Properties properties;
   const char* sentence;
-  // Of a rank with hardware=gpu: what stays as it is is not tried again.
+  // Exit code of a rank with hardware=gpu: a permanent cause is not retried.
   ExitCode code = ExitCode::kBadInput;
-  // Where a worker has given it a GPU: another node may have what this one lacks.
+  // Exit code when a worker has assigned the GPU: another node may have what this one lacks.
   ExitCode code_given = ExitCode::kFailure;
 };
 void PrintTo(const Trouble& trouble, std::ostream* out) { *out << trouble.name; }
 
-class ADeviceThatIsNone : public testing::TestWithParam<Trouble> {
+class UnusableDevice : public testing::TestWithParam<Trouble> {
  protected:
-  ADeviceThatIsNone() { emulated::properties() = GetParam().properties; }
-  ~ADeviceThatIsNone() override { emulated::properties() = {}; }
+  UnusableDevice() { emulated::properties() = GetParam().properties; }
+  ~UnusableDevice() override { emulated::properties() = {}; }
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    All, ADeviceThatIsNone,
+    All, UnusableDevice,
     testing::Values(
         Trouble{"no_driver",
                 {.count_error = cudaErrorInsufficientDriver, .driver_version = 0},
                 "no NVIDIA driver is loaded here: install one, or train with hardware=cpu"},
         Trouble{"old_driver",
                 {.count_error = cudaErrorInsufficientDriver, .driver_version = 12040},
-                "the NVIDIA driver knows CUDA up to 12.4, this build needs 13.0 or newer: update "
-                "the driver"},
+                "the NVIDIA driver supports CUDA up to 12.4, this build needs 13.0 or newer: "
+                "update the driver"},
         Trouble{"no_device",
                 {.count_error = cudaErrorNoDevice},
                 "this process sees no GPU: look at nvidia-smi and CUDA_VISIBLE_DEVICES, or train "
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
                 ExitCode::kFailure}),
     [](const auto& trouble) { return std::string(trouble.param.name); });
 
-TEST_P(ADeviceThatIsNone, SaysWhatToDo) {
+TEST_P(UnusableDevice, ReportsTheRemedy) {
   const auto gpu = choose_backend(Hardware::kGpu, 1, {});
   const bool is_builds = GetParam().code_given == ExitCode::kBadInput;
   EXPECT_EQ(std::string(gpu.status().message()),
@@ -126,8 +126,7 @@ TEST_P(ADeviceThatIsNone, SaysWhatToDo) {
   EXPECT_THAT(any->reason, HasSubstr(std::string("(hardware=auto: ") + GetParam().sentence));
 }
 
-// Which call it was, what CUDA says, and what to do.
-TEST(CudaCheck, EndsTheProcessWithASentence) {
+TEST(CudaCheck, EndsTheProcessWithCallErrorAndRemedy) {
   const auto checked = [](cudaError_t error) { cuda::check(error, "cudaStreamSynchronize(s)"); };
   EXPECT_DEATH(
       checked(cudaErrorECCUncorrectable),
@@ -136,13 +135,13 @@ TEST(CudaCheck, EndsTheProcessWithASentence) {
   EXPECT_DEATH(checked(cudaErrorUnknown), "the GPU may be lost: look for Xid in the kernel's log");
   EXPECT_DEATH(checked(cudaErrorIllegalAddress), "look for Xid .*, and run compute-sanitizer");
   EXPECT_DEATH(checked(cudaErrorMemoryAllocation),
-               "out of memory .*; NCCL, libraries or another process have taken");
-  EXPECT_DEATH(checked(cudaErrorDevicesUnavailable), "another process has the GPU for itself");
+               "out of memory .*; NCCL, libraries or other processes use the memory");
+  EXPECT_DEATH(checked(cudaErrorDevicesUnavailable), "has exclusive use of the GPU");
   checked(cudaSuccess);
 }
 
-// Two ranks have the one device; either of them would have room on it.
-TEST(Preflight, RanksThatShareAGpuNeedRoomTogether) {
+// Two ranks share the only device; each of them alone would fit.
+TEST(Preflight, AddsUpRanksThatShareAGpu) {
   TrainConfig config = tiny_config(2);
   config.hardware = Hardware::kGpu;
   EXPECT_TRUE(preflight(config, MachineRoots()).ok());
@@ -156,7 +155,7 @@ TEST(Preflight, RanksThatShareAGpuNeedRoomTogether) {
             HasSubstr("  optimizer "), HasSubstr("a GPU for each rank")));
 }
 
-TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
+TEST(Train, ExitsBeforeAllocatingIfThePlanDoesNotFit) {
   TrainConfig config = tiny_config(2);
   config.model.vocab_size = 300'000;
   config.model.emb_dim = 1'000;
@@ -168,8 +167,8 @@ TEST(Train, ARankWithoutRoomLeavesBeforeItAllocates) {
   for (const auto& device : take_devices()) EXPECT_EQ(device->peak_bytes(), 0);
 }
 
-// What the worker shows of an end is the last line. Another process may have given the memory back by the next attempt.
-TEST(Train, NoRoomIsSaidInOneLineBehindTheTable) {
+// The worker shows the last line. Another process may have freed the memory by the next attempt.
+TEST(Train, ReportsInsufficientMemoryInTheLastLine) {
   const auto other = gpu_backend({}).value();
   const auto taken = other->memory().allocate(other->free_bytes() - (size_t{1} << 30));
   TrainConfig config = tiny_config(1);
@@ -185,11 +184,11 @@ TEST(Train, NoRoomIsSaidInOneLineBehindTheTable) {
                            "hold some of it: see nvidia-smi"));
 }
 
-// It said that it had room.
-TEST(Train, ADeviceThatRefusesThePlanIsOutOfMemory) {
+// The device has reported enough free memory.
+TEST(Train, ReportsOutOfMemoryIfThePlanCannotBeAllocated) {
   TrainConfig config = tiny_config(1);
   config.model.vocab_size = 64'000;
-  emulated::properties().largest_allocation = size_t{8} << 20;  // the backend's own are smaller
+  emulated::properties().largest_allocation = size_t{8} << 20;  // enough for the backend
   const absl::Cleanup all_again = [] { emulated::properties() = {}; };
   const RunResult result = run(config);
   EXPECT_THAT(result.codes, Each(ExitCode::kFailure));
@@ -200,7 +199,7 @@ TEST(Train, ADeviceThatRefusesThePlanIsOutOfMemory) {
                    "[0-9]+ MiB are free; what would fit: .*see nvidia-smi"));
 }
 
-// Neither on the device nor for it in the host's memory, whatever is saved and evaluated beside steps.
+// Neither device memory nor page-locked host memory, during steps with saves and evaluations.
 TEST(Train, AllocatesNothingInAStep) {
   for (const int ranks : {1, 2}) {
     const TempFolder folder;
@@ -213,7 +212,7 @@ TEST(Train, AllocatesNothingInAStep) {
     config.checkpoint_period = 3;
     config.eval.interval = 4;
     config.eval.steps = 1;
-    std::vector<uint64_t> made;  // after each of rank 0's steps
+    std::vector<uint64_t> made;  // allocations after each of rank 0's steps
     const RunResult result = run(config, [&](int rank, const StepRecord&, std::atomic<bool>&) {
       if (rank == 0) made.push_back(emulated::allocations());
     });
@@ -224,8 +223,8 @@ TEST(Train, AllocatesNothingInAStep) {
   }
 }
 
-// A copy meets pieces that are pinned and pieces that are not, and crosses the bounds of none.
-TEST(ReservedMemory, IsCopiedHoweverMuchOfItIsPinned) {
+// A copy covers pinned and pageable pieces, and is split at their bounds.
+TEST(ReservedMemory, CopiesPinnedAndPageablePieces) {
   constexpr size_t kPage = 4096, kBytes = 10 * kPage + 12;
   const auto gpu = gpu_backend({.scratch_bytes = size_t{1} << 20}).value();
   const DeviceMemory& memory = gpu->memory();
@@ -240,7 +239,7 @@ TEST(ReservedMemory, IsCopiedHoweverMuchOfItIsPinned) {
       ASSERT_EQ(numbers[i], static_cast<char>(first + i % 101)) << i;
   };
   copy_both_ways(1);
-  // Parts as the saver pins them: one behind the other, of any size.
+  // Pins consecutive parts of any size, as the saver does.
   size_t at = 0;
   for (const size_t bytes : {2 * kPage, size_t{100}, 3 * kPage + 7, kPage}) {
     memory.pin_host(numbers.data() + at, bytes);
@@ -251,7 +250,7 @@ TEST(ReservedMemory, IsCopiedHoweverMuchOfItIsPinned) {
   copy_both_ways(3);
 }
 
-TEST(Staging, IsReservedOnlyWhereSomethingIsSavedOrLoaded) {
+TEST(Staging, IsReservedOnlyForSavesAndLoads) {
   TrainConfig config = tiny_config(1);
   config.hardware = Hardware::kGpu;
   config.enable_checkpointing = false;
@@ -263,22 +262,22 @@ TEST(Staging, IsReservedOnlyWhereSomethingIsSavedOrLoaded) {
   EXPECT_EQ(staging_of(config, 0), Staging::kYes);
 }
 
-// Products of own kernels alone take several times as long: somebody wonders about it.
-TEST(CudaOps, SaysOnceWhichLibraryIsMissingAndWhy) {
+// Built-in GEMM kernels alone take several times as long: the note explains why a run is slow.
+TEST(CudaOps, NotesEachMissingLibraryOnce) {
   const auto ops = cuda_ops({});
   EXPECT_THAT(
       ops->take_notes(),
       ElementsAre(
-          "own kernels compute all products, and not cuBLASLt: there is none for processors",
-          HasSubstr("own kernels compute all attention, and not cuDNN: this program was built "
-                    "without")));
+          "built-in kernels compute all products instead of cuBLASLt: there is none for CPUs",
+          HasSubstr("built-in kernels compute all attention instead of cuDNN: this program was "
+                    "built without")));
   EXPECT_THAT(ops->take_notes(), IsEmpty());
   EXPECT_THAT(cuda_ops({.algorithms_path = {}, .use_libraries = false})->take_notes(), IsEmpty())
       << "as wanted";
 }
 
-// The emulated device does nothing before somebody waits for it.
-TEST(Marks, WaitForWhatWasCalledBeforeThem) {
+// The emulated device executes nothing until a thread waits for it.
+TEST(Marks, WaitForEarlierWork) {
   const auto backend = gpu_backend({}).value();
   const DeviceMemory& memory = backend->memory();
   const auto room = memory.allocate(sizeof(float));
@@ -300,7 +299,7 @@ TEST(Marks, WaitForWhatWasCalledBeforeThem) {
   EXPECT_EQ(value(), 2);
 }
 
-TEST(Marks, OrderAQueueBehindAnother) {
+TEST(Marks, OrderOneQueueAfterAnother) {
   const auto backend = gpu_backend({}).value();
   const DeviceMemory& memory = backend->memory();
   const auto room = memory.allocate(sizeof(float));
@@ -311,7 +310,7 @@ TEST(Marks, OrderAQueueBehindAnother) {
   other->wait_for(*filled);
   const auto behind = other->mark();
   EXPECT_FALSE(filled->is_done());
-  // Nobody waits, and the device gets on.
+  // The device makes progress although no thread waits.
   const Instant deadline = monotonic_now() + std::chrono::seconds(20);
   while (!behind->is_done() && monotonic_now() < deadline)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -323,8 +322,8 @@ TEST(Marks, OrderAQueueBehindAnother) {
   EXPECT_EQ(number, 1);
 }
 
-// The reserve counts as many as the backend makes, where each takes what is planned.
-TEST(Attention, IsComputedInThePartsThatAreReserved) {
+// The reserve has as many parts as the backend computes, and each takes the planned memory.
+TEST(Attention, IsComputedInReservedParts) {
   TrainConfig config = tiny_config(1);
   config.dtype = ComputeType::kBfloat16;
   config.max_target_length = 4096;
@@ -359,34 +358,35 @@ TEST(Attention, IsComputedInThePartsThatAreReserved) {
   }
 }
 
-// What a profiler is told of a run: the phases, what a step is made of, and which steps it is to record.
-TEST(Profile, RecordsItsStepsAndNamesWhatTheyAreMadeOf) {
+// The ranges that a profiler receives: a run's phases, a step's parts, and the recorded steps.
+TEST(Profile, RecordsRequestedStepsWithNamedRanges) {
   TrainConfig config = tiny_config(1);
   config.steps = 5;
   config.profile = {.profiler = Profiler::kNsys, .skip_first_steps = 2, .steps = 2};
   emulated::Listener& listener = emulated::listener();
-  listener.listens = true;
+  listener.is_recording = true;
   const RunResult result = run(config);
-  listener.listens = false;
+  listener.is_recording = false;
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("profiler=nsys: cannot record a profile: nsys does not run this"));
-  const auto by_thread = std::exchange(listener.heard, {});
+  EXPECT_THAT(result.out,
+              HasSubstr("profiler=nsys: cannot record a profile: nsys does not run this"));
+  const auto by_thread = std::exchange(listener.recorded, {});
   const auto of_rank = std::ranges::find_if(by_thread, [](const auto& thread) {
     return std::ranges::find(thread.second, "profile on") != thread.second.end();
   });
   ASSERT_NE(of_rank, by_thread.end());
-  const std::vector<std::string>& heard = of_rank->second;
+  const std::vector<std::string>& recorded = of_rank->second;
   const auto count = [](std::span<const std::string> of, const char* what) {
     return std::ranges::count(of, what);
   };
   for (const char* phase : {"phase LOAD", "phase COMPILE", "phase DATA", "phase STEP"})
-    EXPECT_GT(count(heard, phase), 0) << phase;
-  const auto on = std::ranges::find(heard, "profile on"),
-             off = std::ranges::find(heard, "profile off");
+    EXPECT_GT(count(recorded, phase), 0) << phase;
+  const auto on = std::ranges::find(recorded, "profile on"),
+             off = std::ranges::find(recorded, "profile off");
   ASSERT_LT(on, off);
-  ASSERT_NE(off, heard.end());
+  ASSERT_NE(off, recorded.end());
   const std::span steps(on + 1, off);
-  EXPECT_EQ(count(std::span(heard.begin(), on), "update"), 2);
+  EXPECT_EQ(count(std::span(recorded.begin(), on), "update"), 2);
   for (const char* range : {"forward", "backward", "head", "reduce", "update"})
     EXPECT_EQ(count(steps, range), 2) << range;
   EXPECT_EQ(count(steps, "layer 0"), 4);  // forward and backward

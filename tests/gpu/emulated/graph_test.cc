@@ -1,4 +1,5 @@
-// Runs of calls as CUDA graphs: when they are captured, and what becomes of those that cannot be. The emulated device refuses what a real one does.
+// Runs of calls as CUDA graphs: when they are captured, and what happens to runs that cannot be
+// captured. The emulated device refuses the same calls as a real one.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -47,7 +48,7 @@ class Graphs : public testing::Test {
   const int64_t launches_ = graphs().launches;
 };
 
-TEST_F(Graphs, AreCapturedTheSecondTimeAndDoTheSame) {
+TEST_F(Graphs, AreCapturedTheSecondTimeWithEqualResults) {
   for (int time = 1; time <= 4; ++time) {
     ops_->fill(x_, static_cast<float>(time));
     replayer_->replay({1}, [&] {
@@ -60,7 +61,7 @@ TEST_F(Graphs, AreCapturedTheSecondTimeAndDoTheSame) {
   EXPECT_THAT(ops_->take_notes(), IsEmpty());
 }
 
-TEST_F(Graphs, AreOfTheirKeysAndOfTheirReplayer) {
+TEST_F(Graphs, AreSeparatePerKeyAndReplayer) {
   const auto other = ops_->make_replayer();
   ops_->fill(x_, 1);
   const auto once = [&] { add(); };
@@ -77,18 +78,19 @@ TEST_F(Graphs, AreOfTheirKeysAndOfTheirReplayer) {
   EXPECT_EQ(launches(), 6);
 }
 
-TEST_F(Graphs, EndWithTheReplayer) {
+TEST_F(Graphs, AreDestroyedWithTheirReplayer) {
   const int64_t before = graphs().destroyed;
   auto other = ops_->make_replayer();
   for (int time = 0; time < 2; ++time) other->replay({1}, [&] { add(); });
   EXPECT_EQ(graphs().destroyed, before);
-  other.reset();  // what was launched is done yet
+  // The launched graphs have not executed yet.
+  other.reset();
   EXPECT_EQ(graphs().destroyed, before + 1);
   EXPECT_EQ(sum(), 0);
 }
 
-// Once for each time, and in its place: it adds 10 to what has been added until then.
-TEST_F(Graphs, HaveInTheirMiddleWhatIsSetApart) {
+// A call that is set apart executes once per replay, in its place: it adds 10 to the sum so far.
+TEST_F(Graphs, ExecuteCallsThatAreSetApart) {
   int calls = 0;
   for (int time = 1; time <= 4; ++time) {
     ops_->fill(x_, 1);
@@ -97,7 +99,7 @@ TEST_F(Graphs, HaveInTheirMiddleWhatIsSetApart) {
       ops_->fill(sum_, 0);
       add();
       replayer_->set_apart([this] {
-        ops_->fill(x_, sum() + 10);  // which waits
+        ops_->fill(x_, sum() + 10);  // waits for the stream
       });
       add();
       replayer_->set_apart([&] { ++calls; });
@@ -109,8 +111,8 @@ TEST_F(Graphs, HaveInTheirMiddleWhatIsSetApart) {
   EXPECT_THAT(ops_->take_notes(), IsEmpty());
 }
 
-// What stands behind it cannot be captured: nothing of the run has been done by then.
-TEST_F(Graphs, ThatFailInALaterPartAreCalledFromTheBeginning) {
+// A call in the second part cannot be captured: by then no call of the run has been executed.
+TEST_F(Graphs, FallBackToCallsIfALaterPartFails) {
   ops_->fill(x_, 1);
   int calls = 0;
   for (int time = 1; time <= 3; ++time) {
@@ -139,14 +141,14 @@ TEST_F(Graphs, AreComparedWithTheirCalls) {
   for (int time = 0; time < 3; ++time) replayer_->replay({1}, calls);
   EXPECT_EQ(sum(), 3);
   value = 2;
-  EXPECT_DEATH(replayer_->replay({1}, calls), "another call, or one with other arguments");
+  EXPECT_DEATH(replayer_->replay({1}, calls), "a call or its arguments differ");
   value = 3;
-  EXPECT_DEATH(replayer_->replay({1}, calls), "more calls than what it stands for, or fewer");
+  EXPECT_DEATH(replayer_->replay({1}, calls), "more or fewer calls than the run");
   EXPECT_DEATH(replayer_->replay({1}, [&] { replayer_->set_apart([] {}); }),
                "more parts than before, or fewer");
 }
 
-TEST_F(Graphs, ThatTheDriverRefusesAreCalledEachTime) {
+TEST_F(Graphs, FallBackToCallsIfTheDriverRefuses) {
   graphs().are_refused = true;
   ops_->fill(x_, 1);
   for (uint32_t key = 1; key <= 2; ++key)
@@ -159,67 +161,67 @@ TEST_F(Graphs, ThatTheDriverRefusesAreCalledEachTime) {
                                     "with cudaErrorNotSupported")));
 }
 
-// What does not belong in a run, and what a device says to it.
-struct Trespass {
+// A call that does not belong in a run, and the device's error.
+struct ForbiddenCall {
   const char* name;
   std::function<void(Ops& ops, const Tensor& x)> what;
 };
-void PrintTo(const Trespass& trespass, std::ostream* out) { *out << trespass.name; }
+void PrintTo(const ForbiddenCall& call, std::ostream* out) { *out << call.name; }
 
-class GraphsOf : public Graphs, public testing::WithParamInterface<Trespass> {};
+class ForbiddenCalls : public Graphs, public testing::WithParamInterface<ForbiddenCall> {};
 
 INSTANTIATE_TEST_SUITE_P(
-    Trespasses, GraphsOf,
-    testing::Values(Trespass{"a_host_that_waits", [](Ops& ops, const Tensor& x) { ops.sum(x); }},
-                    Trespass{"a_host_that_waits_for_an_event",
-                             [](Ops& ops, const Tensor&) { ops.queue()->mark()->wait(); }},
-                    Trespass{"a_host_that_asks_for_an_event",
-                             [](Ops& ops, const Tensor&) { (void)ops.queue()->mark()->is_done(); }},
-                    Trespass{"pageable_memory",
-                             [](Ops& ops, const Tensor& x) {
-                               const std::vector<float> ones(kNumbers, 1);
-                               ops.upload(ones.data(), x);
-                             }},
-                    Trespass{"an_allocation",
-                             [](Ops&, const Tensor&) {
-                               void* room = nullptr;
-                               if (cudaMalloc(&room, 1) == cudaSuccess) cudaFree(room);
-                             }},
-                    Trespass{"page_locked_memory_that_is_allocated",
-                             [](Ops&, const Tensor&) {
-                               void* room = nullptr;
-                               if (cudaHostAlloc(&room, 1, cudaHostAllocMapped) == cudaSuccess)
-                                 cudaFreeHost(room);
-                             }},
-                    Trespass{"a_device_that_is_waited_for",
-                             [](Ops&, const Tensor&) { (void)cudaDeviceSynchronize(); }},
-                    Trespass{"what_came_before_it",
-                             [](Ops& ops, const Tensor&) {
-                               cudaStream_t other = nullptr;
-                               cudaEvent_t event = nullptr;
-                               cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
-                               cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
-                               cudaEventRecord(event, other);
-                               cudaStreamWaitEvent(static_cast<cudaStream_t>(ops.queue()->handle()),
-                                                   event, 0);
-                               cudaEventDestroy(event);
-                               cudaStreamDestroy(other);
-                             }},
-                    Trespass{"another_stream_that_does_not_come_back",
-                             [](Ops& ops, const Tensor&) {
-                               cudaStream_t other = nullptr;
-                               cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
-                               cudaEvent_t event = nullptr;
-                               cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
-                               cudaEventRecord(event,
-                                               static_cast<cudaStream_t>(ops.queue()->handle()));
-                               cudaStreamWaitEvent(other, event, 0);
-                               cudaEventDestroy(event);
-                               cudaStreamDestroy(other);
-                             }}),
-    [](const auto& trespass) { return std::string(trespass.param.name); });
+    All, ForbiddenCalls,
+    testing::Values(
+        ForbiddenCall{"a_host_that_waits", [](Ops& ops, const Tensor& x) { ops.sum(x); }},
+        ForbiddenCall{"a_host_that_waits_for_an_event",
+                      [](Ops& ops, const Tensor&) { ops.queue()->mark()->wait(); }},
+        ForbiddenCall{"a_host_that_asks_for_an_event",
+                      [](Ops& ops, const Tensor&) { (void)ops.queue()->mark()->is_done(); }},
+        ForbiddenCall{"pageable_memory",
+                      [](Ops& ops, const Tensor& x) {
+                        const std::vector<float> ones(kNumbers, 1);
+                        ops.upload(ones.data(), x);
+                      }},
+        ForbiddenCall{"an_allocation",
+                      [](Ops&, const Tensor&) {
+                        void* room = nullptr;
+                        if (cudaMalloc(&room, 1) == cudaSuccess) cudaFree(room);
+                      }},
+        ForbiddenCall{"page_locked_memory_that_is_allocated",
+                      [](Ops&, const Tensor&) {
+                        void* room = nullptr;
+                        if (cudaHostAlloc(&room, 1, cudaHostAllocMapped) == cudaSuccess)
+                          cudaFreeHost(room);
+                      }},
+        ForbiddenCall{"a_device_that_is_waited_for",
+                      [](Ops&, const Tensor&) { (void)cudaDeviceSynchronize(); }},
+        ForbiddenCall{"what_came_before_it",
+                      [](Ops& ops, const Tensor&) {
+                        cudaStream_t other = nullptr;
+                        cudaEvent_t event = nullptr;
+                        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+                        cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
+                        cudaEventRecord(event, other);
+                        cudaStreamWaitEvent(static_cast<cudaStream_t>(ops.queue()->handle()), event,
+                                            0);
+                        cudaEventDestroy(event);
+                        cudaStreamDestroy(other);
+                      }},
+        ForbiddenCall{"another_stream_that_does_not_come_back",
+                      [](Ops& ops, const Tensor&) {
+                        cudaStream_t other = nullptr;
+                        cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
+                        cudaEvent_t event = nullptr;
+                        cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
+                        cudaEventRecord(event, static_cast<cudaStream_t>(ops.queue()->handle()));
+                        cudaStreamWaitEvent(other, event, 0);
+                        cudaEventDestroy(event);
+                        cudaStreamDestroy(other);
+                      }}),
+    [](const auto& call) { return std::string(call.param.name); });
 
-TEST_P(GraphsOf, AreCalledEachTime) {
+TEST_P(ForbiddenCalls, FallBackToCalls) {
   ops_->fill(x_, 1);
   for (int time = 1; time <= 3; ++time) {
     replayer_->replay({1}, [&] {
@@ -231,7 +233,7 @@ TEST_P(GraphsOf, AreCalledEachTime) {
   }
   EXPECT_EQ(launches(), 0);
   EXPECT_THAT(ops_->take_notes(), ElementsAre(HasSubstr("no CUDA graphs of some calls: ")));
-  // The stream is as it was, and other calls are captured.
+  // The stream works as before, and other calls are captured.
   for (int time = 0; time < 3; ++time) replayer_->replay({2}, [&] { add(); });
   EXPECT_EQ(sum(), 9);
   EXPECT_EQ(launches(), 2);

@@ -1,5 +1,6 @@
-// Whole trainings with CUDA graphs and without them: the same bits. The emulated device compares each launch of a graph with the calls that it
-// stands for; and again without comparing, when nothing but the launch is done.
+// Whole trainings give the same bits with and without CUDA graphs. The emulated device compares
+// each launch of a graph with the calls that it replaces; then once more without comparing, when
+// only the launch is executed.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -28,7 +29,7 @@ struct Job {
   const char* name;
   void (*change)(TrainConfig& config);
   Captured captured = Captured::kAll;
-  const char* note = "";  // what rank 0 says
+  const char* note = "";  // expected note of rank 0
 };
 void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
 
@@ -44,13 +45,15 @@ void split(TrainConfig& config, MeshAxis axis, int32_t degree) {
   config.mesh.ici[static_cast<size_t>(axis)] = degree;
 }
 
-// A run, and what it has told its devices.
+// A run, and the work enqueued on its devices.
 struct Counted {
   RunResult result;
   std::string saved;
   int64_t launches = 0;
-  int64_t held = 0;  // before the last step, by all ranks: graphs, and what is in them
-  // In the last step: kernels, copies and graphs. Of several ranks about as many as they start in a step.
+  // Graphs and their nodes before the last step, of all ranks.
+  int64_t held = 0;
+  // Kernels, copies and graph launches in the last step. With several ranks an estimate, because
+  // they start steps at different times.
   int64_t started = 0;
 };
 
@@ -67,7 +70,7 @@ class Trainings : public testing::Test {
   Counted count(TrainConfig config, const std::string& name) {
     config.enable_checkpointing = true;
     config.checkpoint_directory = folder_.file(name);
-    const auto started = [] { return graphs().told + graphs().launches; };
+    const auto started = [] { return graphs().enqueued + graphs().launches; };
     const int64_t launches = graphs().launches;
     int64_t before = 0;
     Counted counted;
@@ -162,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
             Captured::kSome,
             "no CUDA graphs of layers with experts: how many rows come to a rank's experts is "
             "another number each time"},
-        // Heads of keys that ranks share; what is exchanged through the host's memory is copies, too.
+        // Ranks share heads of keys; exchanges through host memory add copies.
         Job{"tensor",
             [](TrainConfig& config) {
               split(config, MeshAxis::kTensor, 2);
@@ -170,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
               config.gradient_accumulation_steps = 2;
             },
             Captured::kSome},
-        // Scales that ranks make together.
+        // Ranks agree on scales by collectives.
         Job{"tensor_fp8",
             [](TrainConfig& config) {
               split(config, MeshAxis::kTensor, 2);
@@ -221,8 +224,9 @@ TEST_P(TrainWithGraphs, ChangesNoBit) {
   }
 }
 
-// Evaluations of several micro-batches between the steps, which remember no magnitudes, and documents that begin elsewhere in each batch; and again from the middle on.
-TEST_F(Trainings, OfPackedDocumentsWithEvaluationsAndARestart) {
+// Evaluations of several micro-batches between the steps, which record no magnitudes, and documents
+// that begin elsewhere in each batch; then a restart from the middle.
+TEST_F(Trainings, PackedDocumentsWithEvaluationsAndARestart) {
   make_text_dataset(folder_.path());
   TrainConfig config = small(1);
   config.steps = 6;

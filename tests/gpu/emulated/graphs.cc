@@ -1,4 +1,5 @@
-// Captures from streams, and graphs of what was captured. Each capture is of one stream, as those of cudaStreamCaptureModeThreadLocal.
+// Captures from streams, and graphs of the captured work. Each capture covers one stream, as with
+// cudaStreamCaptureModeThreadLocal.
 #include "graphs.h"
 
 #include <memory>
@@ -39,7 +40,7 @@ bool captures(Stream* stream) { return stream != nullptr && stream->capture() !=
 cudaError_t record(Stream* stream, Work work) {
   const auto capture = stream->capture();
   if (capture.get() != own_capture())
-    fail("a stream is told something while another thread captures it");
+    fail("work is enqueued on a stream that another thread captures");
   if (capture->error != cudaSuccess) return cudaErrorStreamCaptureInvalidated;
   capture->calls.push_back(std::move(work));
   return cudaSuccess;
@@ -111,11 +112,11 @@ void compare_runs(const RunParts& captured, const RunParts& now) {
     };
     const auto before = calls_of(captured[i]), calls = calls_of(now[i]);
     if (before.size() != calls.size())
-      emulated::fail("a graph has more calls than what it stands for, or fewer");
+      emulated::fail("a graph has more or fewer calls than the run that it replaces");
     for (size_t j = 0; j < calls.size(); ++j)
       if (before[j].what != calls[j].what)
         emulated::fail(
-            "a graph has another call, or one with other arguments, than what it stands for");
+            "a call or its arguments differ between a graph and the run that it replaces");
   }
 }
 

@@ -1,4 +1,4 @@
-// What the emulated device knows of CUDA graphs, for tests.
+// State of the emulated device's CUDA graphs, for tests.
 #pragma once
 
 #include <atomic>
@@ -7,15 +7,17 @@
 namespace emulated {
 
 struct Graphs {
-  // The backend captures a run's calls again each time that it replays them, and the process ends where they are others or have other arguments.
+  // The backend captures a run's calls again before each replay; the process ends if the calls or
+  // their arguments differ.
   std::atomic<bool> are_compared = true;
-  // Nothing can be captured, as by a driver that refuses it.
+  // Every capture fails, as with a driver that refuses it.
   std::atomic<bool> are_refused = false;
 
   std::atomic<int64_t> destroyed = 0;
-  std::atomic<int64_t> held = 0;      // graphs that are there, and what is in them
-  std::atomic<int64_t> launches = 0;  // of graphs
-  std::atomic<int64_t> told = 0;      // kernels and copies that streams were told one by one
+  std::atomic<int64_t> held = 0;      // graphs that exist, plus their nodes
+  std::atomic<int64_t> launches = 0;  // launches of graphs
+  // Kernels and copies enqueued individually.
+  std::atomic<int64_t> enqueued = 0;
 };
 Graphs& graphs();
 

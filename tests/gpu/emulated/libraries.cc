@@ -31,7 +31,7 @@ bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 1
 
 LibraryAnswer none(const char* why) { return {.kind = LibraryAnswer::Kind::kNone, .why = why}; }
 
-// Work in the order of the stream, as a kernel's, and like a kernel's no more than its arguments.
+// Enqueues work in stream order, like a kernel: it captures nothing but its arguments.
 template <class Compute>
 void start(cudaStream_t stream, const Compute& compute) {
   emulated::Work work{[compute] {
@@ -71,14 +71,14 @@ class Head {
     }
   }
 
-  // Sums of (S, h) each; of keys and values those of this query head alone.
+  // Computes sums (S, h) each; for keys and values only the contribution of this query head.
   void backward(const Bf16* dout, std::vector<double>& dq, std::vector<double>& dk,
                 std::vector<double>& dv) const {
     const auto at = [&](int64_t row, int64_t c) {
       return static_cast<size_t>(row * l_.head_dim + c);
     };
     for (int64_t i = 0; i < l_.seq_len; ++i) {
-      double sum = 0;  // of dout out
+      double sum = 0;  // dot product of dout and out
       for (int64_t c = 0; c < l_.head_dim; ++c)
         sum += double{dout[out_ + i * l_.out_width + c].value()} *
                l_.out[out_ + i * l_.out_width + c].value();
@@ -233,7 +233,7 @@ class Matrices final : public MatrixLibrary {
     if (e.kind != Kind::kNone && !libraries().has_epilogues) return none("it has no epilogues");
     ++libraries().products[static_cast<size_t>(e.kind)];
     start(stream, [p, workspace, workspace_bytes] {
-      // Real ones leave something there.
+      // Overwrites the workspace, as real libraries do.
       std::fill_n(static_cast<char*>(workspace), std::min<size_t>(workspace_bytes, 4096), 0x7f);
       compute(p);
     });

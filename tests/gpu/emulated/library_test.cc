@@ -1,5 +1,5 @@
-// How the CUDA backend uses libraries, with libraries of the tests' own (libraries.h): results beside the CPU's, what is asked of the
-// scratch, and what is said where a library is not taken.
+// The CUDA backend's use of libraries, tested with test doubles (libraries.h): results compared
+// with the CPU's, use of the scratch, and the notes when a library is not used.
 #include <gmock/gmock.h>
 
 #include <memory>
@@ -22,7 +22,7 @@ std::unique_ptr<Ops> ops_with(size_t scratch_bytes) {
   return cuda_ops({.scratch_bytes = scratch_bytes, .algorithms_path = {}});
 }
 
-// A layer's numbers on both sides.
+// A layer's tensors on both sides.
 struct Layer {
   explicit Layer(AttentionShape of)
       : shape(of),
@@ -51,7 +51,7 @@ struct Layer {
   Both qkv, dout, out, dqkv, lse, workspace;
 };
 
-// What a call has added to the library's counts: (forward, backward).
+// Returns how much a call adds to the library's counts: (forward, backward).
 template <class Call>
 std::vector<int64_t> counted(const Call& call) {
   const emulated::Libraries before = libraries();
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                        .head_dim = 8,
                        .scale = 0.5,
                        .window = 16},
-        // As ranks have it that exchange positions for heads.
+        // The shape on ranks that exchange positions for heads.
         AttentionShape{.batch = 1,
                        .seq_len = 20,
                        .heads = 1,
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
                        .head_dim = 8,
                        .positions = Positions::first(20)}));
 
-TEST_P(AttentionByLibrary, IsTheCpus) {
+TEST_P(AttentionByLibrary, EqualsTheCpus) {
   Layer layer(GetParam());
   const auto ops = ops_with(size_t{4} << 20);
   EXPECT_THAT(counted([&] { layer.compute(*ops, Side::kGpu); }), ElementsAre(1, 1));
@@ -92,8 +92,9 @@ TEST_P(AttentionByLibrary, IsTheCpus) {
   EXPECT_THAT(ops->take_notes(), IsEmpty());
 }
 
-// One sequence's scores take 20 x 20 x 2 bytes a head: of 6 sequences with 4 heads, of 2 keys, as many at a time as there is room for.
-TEST(AttentionInParts, TakesWhatTheScratchHasRoomFor) {
+// One sequence's scores take 20 x 20 x 2 bytes per head: of 6 sequences with 4 heads and 2 key
+// heads, a part has as many as fit in the scratch.
+TEST(AttentionInParts, UsesPartsThatFitTheScratch) {
   const AttentionShape shape{.batch = 6, .seq_len = 20, .heads = 4, .kv_heads = 2, .head_dim = 8};
   constexpr size_t kSequence = 4 * 20 * 20 * 2;
   struct Case {
@@ -114,9 +115,9 @@ TEST(AttentionInParts, TakesWhatTheScratchHasRoomFor) {
   }
 }
 
-TEST(AttentionInParts, IsOwnKernelsBelowTheSmallestOneAndSaysSoOnce) {
+TEST(AttentionInParts, FallsBackToBuiltInKernelsWithOneNote) {
   const AttentionShape shape{.batch = 2, .seq_len = 2000, .heads = 1, .kv_heads = 1, .head_dim = 8};
-  libraries().workspace_of_score = 1000;  // which nobody reads
+  libraries().workspace_of_score = 1000;  // the smallest part needs 3815 MiB
   Layer layer(shape);
   const auto ops = ops_with(size_t{2} << 20);
   const auto backward = [&] {
@@ -129,15 +130,16 @@ TEST(AttentionInParts, IsOwnKernelsBelowTheSmallestOneAndSaysSoOnce) {
   libraries().workspace_of_score = 2;
   EXPECT_THAT(
       ops->take_notes(),
-      ElementsAre("own kernels compute attention's backward pass of (B, S, H, K, h) = (2, "
-                  "2000, 1, 1, 8), and not cuDNN: it needs 3815 MiB of scratch, 2 are there"));
+      ElementsAre(
+          "built-in kernels compute attention's backward pass of (B, S, H, K, h) = (2, "
+          "2000, 1, 1, 8) instead of cuDNN: it needs 3815 MiB of scratch, 2 MiB are available"));
   libraries().workspace_of_score = 1000;
   backward();
   libraries().workspace_of_score = 2;
   EXPECT_THAT(ops->take_notes(), IsEmpty());
 }
 
-TEST(AttentionByOwnKernels, SaysWhy) {
+TEST(BuiltInAttention, NotesTheReason) {
   AttentionShape shape{
       .batch = 1, .seq_len = 8, .heads = 2, .kv_heads = 1, .head_dim = 8, .soft_cap = 3};
   Layer capped(shape);
@@ -160,20 +162,21 @@ TEST(AttentionByOwnKernels, SaysWhy) {
   ops->synchronize();
 }
 
-TEST(LibraryNotes, AskForTheWordsOfWhatIsNewAlone) {
+TEST(LibraryNotes, FormatOnlyNewKeys) {
   cuda::LibraryNotes notes;
   const cuda::LibraryAnswer none{.kind = cuda::LibraryAnswer::Kind::kNone, .why = "it is odd"};
-  int asked = 0;
+  int calls = 0;
   const auto add = [&](const cuda::LibraryNotes::Key& key) {
     notes.add(
-        "cuDNN", key, [&] { return "number " + std::to_string(++asked); }, none, 0);
+        "cuDNN", key, [&] { return "number " + std::to_string(++calls); }, none, 0);
   };
   add({"attention", {1, 2, 3, 4, 5}});
   add({"attention", {1, 2, 3, 4, 5}});
   add({"attention", {1, 2, 3, 4, 6}});
   add({"attention's blocks", {1, 2, 3, 4, 5}});
-  EXPECT_THAT(notes.take(), ElementsAre("own kernels compute number 1, and not cuDNN: it is odd",
-                                        HasSubstr("number 2"), HasSubstr("number 3")));
+  EXPECT_THAT(notes.take(),
+              ElementsAre("built-in kernels compute number 1 instead of cuDNN: it is odd",
+                          HasSubstr("number 2"), HasSubstr("number 3")));
   add({"attention", {1, 2, 3, 4, 6}});
   EXPECT_THAT(notes.take(), IsEmpty());
 }
@@ -193,7 +196,7 @@ struct Fused {
     ops.fused_matmul(a.on(side), Transpose::kNo, b.on(side), Transpose::kNo, c.on(side), epilogue);
     ops.synchronize();
   }
-  // By which epilogue the library has computed it; kNone: without one.
+  // Returns the epilogue by which the library has computed it; kNone: without one.
   Kind kind_of(Ops& ops, const Epilogue& parts) {
     const emulated::Libraries before = libraries();
     compute(*backends().cpu, Side::kCpu, parts);
@@ -216,12 +219,12 @@ struct Fused {
   Both workspace = Both(DType::kF32, {cpu_bias_backward_elements(24)});
 };
 
-TEST(ProductsByLibrary, HaveTheEpilogueThatItHas) {
+TEST(ProductsByLibrary, UseTheLibrarysEpilogues) {
   constexpr auto kForward = Epilogue::Activate::kForward, kBackward = Epilogue::Activate::kBackward;
   const auto ops = ops_with(size_t{1} << 20);
   for (const DType type : {DType::kF32, DType::kBf16}) {
     Fused fused(type);
-    // In fp32 GELU is no better than the library's tanh.
+    // In fp32 the library's tanh is not precise enough for GELU.
     const auto of_bf16 = [&](Kind kind) { return type == DType::kBf16 ? kind : Kind::kNone; };
     EXPECT_EQ(fused.kind_of(*ops, {}), Kind::kNone);
     EXPECT_EQ(fused.kind_of(*ops, {.activate = kForward}), of_bf16(Kind::kGelu));
@@ -240,7 +243,7 @@ TEST(ProductsByLibrary, HaveTheEpilogueThatItHas) {
   EXPECT_THAT(ops->take_notes(), IsEmpty());
 }
 
-TEST(ProductsByLibrary, AreFinishedByOwnKernelsWhereItHasNoEpilogue) {
+TEST(ProductsByLibrary, UseBuiltInEpiloguesWhereTheLibraryHasNone) {
   const auto ops = ops_with(size_t{1} << 20);
   Fused fused(DType::kBf16);
   fused.with_bias = true;
@@ -249,9 +252,10 @@ TEST(ProductsByLibrary, AreFinishedByOwnKernelsWhereItHasNoEpilogue) {
   libraries().has_epilogues = true;
   EXPECT_THAT(
       ops->take_notes(),
-      ElementsAre("own kernels compute bias and GELU of products of (m, n, k) = (16, 24, 8) of "
-                  "bf16, and not cuBLASLt: it has no epilogues"));
-  // Operands that are rounded, and the bias, want room.
+      ElementsAre(
+          "built-in kernels compute bias and GELU of products of (m, n, k) = (16, 24, 8) of "
+          "bf16 instead of cuBLASLt: it has no epilogues"));
+  // Rounded operands and the bias need scratch.
   const auto small = ops_with(256);
   Both b = Both::random(DType::kF32, {8, 24}, 2), c(DType::kBf16, {16, 24});
   Both a = Both::random(DType::kBf16, {16, 8}, 1);
@@ -263,7 +267,7 @@ TEST(ProductsByLibrary, AreFinishedByOwnKernelsWhereItHasNoEpilogue) {
   });
   expect_same(c, 1.0 / 128, "c");
   EXPECT_THAT(small->take_notes(),
-              ElementsAre(HasSubstr("it needs 1 MiB of scratch, 0 are there")));
+              ElementsAre(HasSubstr("it needs 1 MiB of scratch, 0 MiB are available")));
 }
 
 }  // namespace

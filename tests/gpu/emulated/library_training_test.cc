@@ -1,5 +1,5 @@
-// Whole trainings on the emulated device with libraries of the tests' own: the CPU's losses, by products with epilogues and the library's
-// attention, and what rank 0 says where they are not taken.
+// Whole trainings on the emulated device with test doubles of the libraries: the CPU's losses, by
+// GEMMs with epilogues and the library's attention, and rank 0's notes when a library is not used.
 #include <gmock/gmock.h>
 
 #include <string>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 using testing::Not;
 using Kind = cuda::LibraryEpilogue::Kind;
 
-// As GPT: biases, LayerNorm, GELU without a gate.
+// Like GPT: biases, LayerNorm, GELU without a gate.
 TrainConfig gpt(ComputeType dtype) {
   TrainConfig config = tiny_config(1);
   config.steps = 4;
@@ -42,7 +42,8 @@ RunResult run_on_cpu(const TrainConfig& config) {
 }
 
 void expect_the_cpus(const TrainConfig& config, const RunResult& gpu) {
-  (void)take_devices();  // which may not outlive the emulated one
+  // Must not outlive the emulated device.
+  (void)take_devices();
   const RunResult cpu = run_on_cpu(config);
   ASSERT_THAT(gpu.codes, Each(ExitCode::kOk)) << gpu.err;
   ASSERT_EQ(gpu.losses().size(), cpu.losses().size());
@@ -53,14 +54,14 @@ void expect_the_cpus(const TrainConfig& config, const RunResult& gpu) {
   EXPECT_NEAR(gpu.records[0][0].raw_grad_norm, norm, 10 * bound * norm);
 }
 
-TEST(TrainByLibraries, ABf16ModelWithBiasesAndGelu) {
+TEST(TrainByLibraries, Bf16ModelWithBiasesAndGelu) {
   libraries() = {};
   for (const RematPolicy remat : {RematPolicy::kNone, RematPolicy::kFull}) {
     TrainConfig config = gpt(ComputeType::kBfloat16);
     config.remat_policy = remat;
     const RunResult result = run(config);
     expect_the_cpus(config, result);
-    EXPECT_THAT(result.out, Not(HasSubstr("own kernels")));
+    EXPECT_THAT(result.out, Not(HasSubstr("built-in kernels")));
     EXPECT_THAT(result.out, HasSubstr("beside the plan on the GPU: "));
   }
   EXPECT_GT(libraries().attentions, 0);
@@ -70,7 +71,7 @@ TEST(TrainByLibraries, ABf16ModelWithBiasesAndGelu) {
   EXPECT_GT(libraries().products_of(Kind::kGeluGradient), 0);
 }
 
-TEST(TrainByLibraries, AnFp32ModelWhoseAttentionAndGeluAreOwnKernels) {
+TEST(TrainByLibraries, Fp32ModelWithBuiltInAttentionAndGelu) {
   libraries() = {};
   const TrainConfig config = gpt(ComputeType::kFloat32);
   const RunResult result = run(config);
@@ -80,14 +81,15 @@ TEST(TrainByLibraries, AnFp32ModelWhoseAttentionAndGeluAreOwnKernels) {
   EXPECT_EQ(libraries().products_of(Kind::kGeluGradient), 0);
   EXPECT_EQ(libraries().attentions, 0);
   const std::string note =
-      "own kernels compute attention of (B, S, H, K, h) = (2, 8, 4, 2, 8), and not cuDNN: it takes "
-      "bf16 alone\n";
+      "built-in kernels compute attention of (B, S, H, K, h) = (2, 8, 4, 2, 8) instead of cuDNN: "
+      "it "
+      "supports only bf16\n";
   const size_t first = result.out.find(note);
   ASSERT_NE(first, std::string::npos) << result.out;
-  EXPECT_EQ(result.out.find(note, first + 1), std::string::npos) << "said again";
+  EXPECT_EQ(result.out.find(note, first + 1), std::string::npos) << "repeated";
 }
 
-// Between the product and GELU's gradient there is something to do.
+// Dropout lies between the GEMM and GELU's gradient, so they cannot be fused.
 TEST(TrainByLibraries, DropoutOfTheActivation) {
   libraries() = {};
   TrainConfig config = gpt(ComputeType::kBfloat16);

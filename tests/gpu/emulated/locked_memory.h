@@ -8,10 +8,10 @@
 
 namespace emulated {
 
-// Pieces of memory, by their beginnings. Thread-safe.
+// Pieces of memory, keyed by their begin. Thread-safe.
 class LockedMemory {
  public:
-  // Returns false where a part of it is there already: drivers pin no page twice.
+  // Returns false if a part of it is pinned already: drivers pin no page twice.
   bool add(const void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
     const char* const begin = static_cast<const char*>(data);
@@ -24,7 +24,7 @@ class LockedMemory {
     const std::lock_guard lock(mutex_);
     return all_.erase(static_cast<const char*>(data)) == 1;
   }
-  // Whether one piece has all of it.
+  // Returns whether one piece contains all of it.
   bool hold(const void* data, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     const auto behind = all_.upper_bound(static_cast<const char*>(data));
@@ -32,7 +32,8 @@ class LockedMemory {
     const auto& [begin, size] = *std::prev(behind);
     return static_cast<const char*>(data) + bytes <= begin + size;
   }
-  // Whether a part of it lies in a piece and another part outside: drivers refuse to copy that.
+  // Returns whether it lies partly inside and partly outside of a piece: drivers refuse to copy
+  // that.
   bool cross(const void* data, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     const char* const begin = static_cast<const char*>(data);
@@ -48,8 +49,8 @@ class LockedMemory {
   std::map<const char*, size_t> all_;
 };
 
-// By cudaHostAlloc, and by cudaHostRegister. Never ended: objects that live as long as the process free what they have
-// after that.
+// Pinned by cudaHostAlloc and by cudaHostRegister. Never destroyed: objects that live as long as
+// the process release their memory after destructors of statics.
 inline LockedMemory& locked() {
   static auto* const all = new LockedMemory;
   return *all;

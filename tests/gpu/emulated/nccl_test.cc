@@ -1,6 +1,6 @@
-// Whole trainings whose devices' numbers a NCCL of the tests' own brings together, in the order of streams: what the host's memory comes to,
-// to the last bit. The emulated device does nothing before somebody waits, or collectives at once: an event that is forgotten is another
-// number in one of the two.
+// Whole trainings whose collectives run through a fake NCCL in stream order give the same bits as
+// through host memory. The emulated device executes nothing until a thread waits, or the
+// collectives execute at once: a forgotten event changes a value in one of the two.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -41,11 +41,11 @@ struct Job {
 };
 void PrintTo(const Job& job, std::ostream* out) { *out << job.name; }
 
-class InTheOrderOfStreams : public testing::TestWithParam<Job> {
+class NcclInStreamOrder : public testing::TestWithParam<Job> {
  protected:
   void SetUp() override { take_devices(); }
 
-  // The parameter's training, with evaluations.
+  // Trains the parameter's configuration, with evaluations.
   static RunResult trained() {
     TrainConfig config = GetParam().config();
     config.eval.interval = 2;
@@ -64,7 +64,7 @@ class InTheOrderOfStreams : public testing::TestWithParam<Job> {
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    All, InTheOrderOfStreams,
+    All, NcclInStreamOrder,
     testing::Values(
         Job{"tensor",
             [] {
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
             }}),
     [](const auto& job) { return std::string(job.param.name); });
 
-TEST_P(InTheOrderOfStreams, TheSameNumbers) {
+TEST_P(NcclInStreamOrder, GivesTheStagedResults) {
   const RunResult staged = trained();
   const OnNccl on_nccl({.api = nccl_.api()});
   const RunResult ours = trained();
@@ -140,7 +140,7 @@ TrainConfig of_experts(const MeshShape& shape) {
   return config;
 }
 
-using WaitsForCounts = InTheOrderOfStreams;
+using WaitsForCounts = NcclInStreamOrder;
 INSTANTIATE_TEST_SUITE_P(
     All, WaitsForCounts,
     testing::Values(Job{"accumulation",
@@ -158,13 +158,13 @@ INSTANTIATE_TEST_SUITE_P(
                         }}),
     [](const auto& job) { return std::string(job.param.name); });
 
-// "forward layer 1": how often each time that range was there.
+// Returns, per range such as "forward layer 1", the numbers of downloads during its occurrences.
 std::map<std::string, std::set<int>> downloads_by_layer() {
   std::map<std::string, std::set<int>> downloads;
-  for (const auto& [thread, heard] : std::exchange(emulated::listener().heard, {})) {
+  for (const auto& [thread, recorded] : std::exchange(emulated::listener().recorded, {})) {
     std::vector<std::string> ranges;
     int in_layer = 0;
-    for (const std::string& what : heard) {
+    for (const std::string& what : recorded) {
       if (what.starts_with("phase ")) continue;
       if (what == "download") {
         ++in_layer;
@@ -181,13 +181,14 @@ std::map<std::string, std::set<int>> downloads_by_layer() {
   return downloads;
 }
 
-// Once in each micro-batch's forward pass, in layers 1 and 3; layer 1 recomputes its routing, and the last layer does not.
-TEST_P(WaitsForCounts, OnceForEachRouting) {
+// Downloads once per micro-batch's forward pass in layers 1 and 3; layer 1 recomputes its routing,
+// and the last layer does not.
+TEST_P(WaitsForCounts, OncePerRouting) {
   const RunResult staged = trained();
   const OnNccl on_nccl({.api = nccl_.api()});
-  emulated::listener().listens = true;
+  emulated::listener().is_recording = true;
   const RunResult ours = trained();
-  emulated::listener().listens = false;
+  emulated::listener().is_recording = false;
   ASSERT_FALSE(HasFailure());
   EXPECT_EQ(ours.losses(), staged.losses());
   using Times = std::pair<const std::string, std::set<int>>;
@@ -198,14 +199,14 @@ TEST_P(WaitsForCounts, OnceForEachRouting) {
                                    Times("forward layer 2", {0}), Times("forward layer 3", {1})));
 }
 
-using LostPeers = InTheOrderOfStreams;
+using LostPeers = NcclInStreamOrder;
 INSTANTIATE_TEST_SUITE_P(All, LostPeers,
                          testing::Values(Job{
                              "tensor", [] {
                                return on_mesh_of(sharded_llama(), mesh({{MeshAxis::kTensor, 2}}));
                              }}));
 
-// What NCCL finds out in the middle of a step ends the run, and nothing of that step is told.
+// An error that NCCL detects in the middle of a step ends the run, and that step is not reported.
 TEST_P(LostPeers, EndTheRun) {
   const OnNccl on_nccl({.api = nccl_.api()});
   const RunResult result =
@@ -214,7 +215,7 @@ TEST_P(LostPeers, EndTheRun) {
       });
   EXPECT_THAT(result.codes, Each(testing::Ne(ExitCode::kOk)));
   EXPECT_EQ(result.records[0].size(), 2U);
-  // Of both groups, in the pass and beside it, whichever hears of it first.
+  // Either group may detect it first, in the pass or concurrently.
   EXPECT_THAT(result.err, testing::ContainsRegex(
                               "of group \"tensor(#1)? nccl\"\\) failed: NCCL: remote process "
                               "exited or there was a network error"));

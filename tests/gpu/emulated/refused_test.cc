@@ -1,4 +1,4 @@
-// What a device refuses, the emulated one does, too: kernels and copies that a processor would take.
+// The emulated device refuses what a device refuses: kernels and copies that a CPU would execute.
 #include <vector>
 
 #include "tests/gpu/both_backends.h"
@@ -52,7 +52,7 @@ TEST_F(Refused, EventsOfAnotherDevice) {
   EXPECT_EQ(cudaEventDestroy(event), cudaSuccess);
 }
 
-TEST_F(Refused, SharedMemoryThatTheKernelHasNotAskedFor) {
+TEST_F(Refused, UnrequestedSharedMemory) {
   constexpr int kAsked = 64 << 10;
   EXPECT_EQ(launch(numbers_, 48 << 10), cudaSuccess);
   EXPECT_EQ(launch(numbers_, kAsked), cudaErrorInvalidValue);
@@ -64,12 +64,12 @@ TEST_F(Refused, SharedMemoryThatTheKernelHasNotAskedFor) {
             cudaErrorInvalidValue);
 }
 
-TEST_F(Refused, GridsBeyondTheirBounds) {
+TEST_F(Refused, GridsBeyondTheLimits) {
   EXPECT_EQ(launch(numbers_, 0, dim3(1, 65'536)), cudaErrorInvalidConfiguration);
   EXPECT_EQ(launch(numbers_, 0, dim3(1, 1, 65'536)), cudaErrorInvalidConfiguration);
 }
 
-TEST_F(Refused, MemoryOfTheHosts) {
+TEST_F(Refused, HostMemory) {
   std::vector<float> host(kBytes);
   EXPECT_DEATH(launch(host.data()), "memory of the host's that the device does not have");
   void* locked = nullptr;
@@ -86,7 +86,7 @@ TEST_F(Refused, MemoryOfAnotherDevice) {
   EXPECT_DEATH(launch(static_cast<float*>(other.data())), "memory of another device");
 }
 
-TEST_F(Refused, CopiesTheOtherWay) {
+TEST_F(Refused, CopiesInTheWrongDirection) {
   std::vector<char> host(kBytes);
   const auto copy = [&](void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     return cudaMemcpyAsync(to, from, bytes, kind, stream_);
@@ -99,8 +99,8 @@ TEST_F(Refused, CopiesTheOtherWay) {
   EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
 }
 
-// A float on two bytes, which this processor would write.
-TEST_F(Refused, NumbersOnNoMultipleOfTheirSize) {
+// A float at an address that is a multiple of two, which this CPU would write.
+TEST_F(Refused, MisalignedAccesses) {
   void* const between = static_cast<char*>(memory_.data()) + 2;
   const Tensor x = Tensor::of(DType::kF32, between, {4});
   EXPECT_DEATH(

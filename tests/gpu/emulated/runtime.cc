@@ -1,4 +1,5 @@
-// The emulated device's memory, streams and events, what the runtime says of it, and which calls it refuses.
+// The emulated device's memory, streams and events, its reported properties, and the calls that it
+// refuses.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ extern "C" cudaError_t cudaProfilerStop();
 namespace emulated {
 
 DeviceMemory& memory() {
-  // Never ended: objects that live as long as the process free what they have after that.
+  // Never destroyed: objects that live as long as the process release their memory after
+  // destructors of statics.
   static auto* const all = new DeviceMemory;
   return *all;
 }
@@ -53,17 +55,17 @@ std::vector<std::shared_ptr<Stream>> all_streams() {
   return all;
 }
 void wait_for_all() {
-  for (const auto& stream : all_streams()) stream->run_until(stream->told());
+  for (const auto& stream : all_streams()) stream->run_until(stream->enqueued());
 }
 
 bool is_devices(const void* data, size_t bytes) {
   return memory().device_of(data, bytes).has_value();
 }
-// What a copy in a graph may read or write.
+// Returns whether a copy in a graph may access the memory.
 bool is_known(const void* data, size_t bytes) {
   return is_devices(data, bytes) || locked().hold(data, bytes);
 }
-// Whether the copy's ends lie where it says.
+// Returns whether the copy's ends lie where its kind states.
 bool is_copy(cudaMemcpyKind kind, const void* to, const void* from, size_t bytes) {
   if (streams().at_the_call) return true;
   const bool to_device = is_devices(to, bytes), from_device = is_devices(from, bytes);
@@ -78,10 +80,10 @@ bool is_copy(cudaMemcpyKind kind, const void* to, const void* from, size_t bytes
   return false;
 }
 
-// Of the stream, or of the current device's default one.
+// Returns the device of the stream, or the current device for the default stream.
 int device_of(const Stream* stream) { return stream == nullptr ? current_device : stream->device; }
 
-// What kernels have asked for beyond what each may have.
+// Shared memory that kernels have requested beyond the default.
 struct Allowed {
   std::mutex mutex;
   std::map<std::pair<int, const void*>, size_t> bytes;  // by device and kernel
@@ -91,7 +93,7 @@ Allowed& allowed() {
   return *all;
 }
 
-// Whether a number may be an address, and the process has memory there.
+// Returns whether a number may be an address at which the process has memory.
 bool is_mapped(uintptr_t number) {
   constexpr uintptr_t kLow = uintptr_t{1} << 32, kHigh = uintptr_t{1} << 47, kPage = 4096;
   if (number < kLow || number >= kHigh) return false;
@@ -119,8 +121,8 @@ cudaError_t check_launch(Stream* stream, const void* kernel, dim3 grid, size_t s
   return shared_bytes <= most ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Words that lie as pointers do. Those between the members of a structure are zeros where the compiler can make them so; where it cannot nothing
-// is known of them.
+// Checks each word that is aligned like a pointer. Padding of structures is zero if the compiler
+// can clear it; without that builtin the words cannot be checked.
 void check_argument(Stream* stream, const std::string& bytes) {
 #if __has_builtin(__builtin_clear_padding)
   if (streams().at_the_call) return;
@@ -144,17 +146,17 @@ void work_at_the_call() { streams().at_the_call = true; }
 
 cudaError_t enqueue(Stream* stream, Work work) {
   if (captures(stream)) return record(stream, std::move(work));
-  ++graphs().told;
+  ++graphs().enqueued;
   if (stream == nullptr || streams().at_the_call) return work.run(), cudaSuccess;
-  return stream->tell(std::move(work.run)), cudaSuccess;
+  return stream->enqueue(std::move(work.run)), cudaSuccess;
 }
 
 void do_later(Stream* stream, std::function<void()> work) {
   if (streams().at_the_call) return work();
-  stream->tell(std::move(work));
+  stream->enqueue(std::move(work));
 }
 
-void begin(Stream* stream) { stream->begin_until(stream->told()); }
+void begin(Stream* stream) { stream->begin_until(stream->enqueued()); }
 
 }  // namespace emulated
 
@@ -173,7 +175,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   cudaStreamSynchronize(stream);
-  const auto last = emulated::find(stream);  // ends its thread behind the lock
+  // Ends the stream's thread after the lock is released.
+  const auto last = emulated::find(stream);
   const std::lock_guard lock(emulated::streams().mutex);
   emulated::streams().all.erase(stream);
   return cudaSuccess;
@@ -181,7 +184,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (const cudaError_t error = emulated::outside_of_captures()) return error;
   if (emulated::captures(stream)) return stream->capture()->fail(cudaErrorStreamCaptureUnsupported);
-  if (stream != nullptr) stream->run_until(stream->told());
+  if (stream != nullptr) stream->run_until(stream->enqueued());
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -190,7 +193,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return event->capture == stream->capture()
                ? cudaSuccess
                : stream->capture()->fail(cudaErrorStreamCaptureIsolation);
-  // Else the stream would be a part of the capture, and would have to come back into it.
+  // Otherwise the stream would join the capture, and would have to rejoin its origin.
   if (event->capture != nullptr)
     return event->capture->fail(cudaErrorStreamCaptureUnjoined), cudaSuccess;
   if (event->stream == nullptr) return cudaSuccess;
@@ -206,12 +209,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
   const std::lock_guard lock(event->mutex);
   event->stream = emulated::find(stream);
-  event->asked.reset();
+  event->first_query.reset();
   event->capture = stream->capture();
   if (event->capture != nullptr) return cudaSuccess;
   event->at = std::make_shared<emulated::Time>();
   emulated::do_later(stream, [at = event->at] { *at = std::chrono::steady_clock::now(); });
-  event->number = stream->told();
+  event->number = stream->enqueued();
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -230,8 +233,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->capture != nullptr) return event->capture->fail(cudaErrorCapturedEvent);
   if (event->stream == nullptr || event->stream->has_done(event->number)) return cudaSuccess;
   const auto now = std::chrono::steady_clock::now();
-  if (!event->asked) event->asked = now;
-  if (now - *event->asked >= emulated::kAskedFor) event->stream->begin_until(event->number);
+  if (!event->first_query) event->first_query = now;
+  if (now - *event->first_query >= emulated::kQueryDelay) event->stream->begin_until(event->number);
   return cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
@@ -245,7 +248,7 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {
 
 namespace {
 
-// As CUDA has them.
+// CUDA's names and texts.
 struct ErrorText {
   cudaError_t error;
   const char* name;
@@ -309,10 +312,10 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   return cudaSuccess;
 }
 extern "C" cudaError_t cudaProfilerStart() {
-  return emulated::listener().hear("profile on"), cudaSuccess;
+  return emulated::listener().record("profile on"), cudaSuccess;
 }
 extern "C" cudaError_t cudaProfilerStop() {
-  return emulated::listener().hear("profile off"), cudaSuccess;
+  return emulated::listener().record("profile off"), cudaSuccess;
 }
 namespace {
 std::atomic<uint64_t> allocated = 0;
@@ -335,8 +338,9 @@ cudaError_t cudaFree(void* data) {
 }
 cudaError_t cudaMemset(void* data, int value, size_t bytes) {
   if (const cudaError_t error = emulated::outside_of_captures()) return error;
-  // Pages that nobody has touched cost nothing each time the memory is opened and closed, and what is allocated is zeroed first.
-  if (value == 0 && emulated::memory().forget(data, bytes)) return cudaSuccess;
+  // Releases the pages: untouched pages cost nothing each time the memory is opened and closed, and
+  // new memory is zeroed first.
+  if (value == 0 && emulated::memory().zero_pages(data, bytes)) return cudaSuccess;
   const emulated::DeviceMemory::Open open(emulated::memory());
   return std::memset(data, value, bytes), cudaSuccess;
 }
@@ -345,7 +349,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (!emulated::is_copy(kind, to, from, bytes)) return cudaErrorInvalidValue;
   if (emulated::registered().cross(to, bytes) || emulated::registered().cross(from, bytes))
     return cudaErrorInvalidValue;
-  if (kind == cudaMemcpyDeviceToHost) emulated::listener().hear("download");
+  if (kind == cudaMemcpyDeviceToHost) emulated::listener().record("download");
   emulated::Work work{[=] {
     const emulated::DeviceMemory::Open open(emulated::memory());
     std::memmove(to, from, bytes);

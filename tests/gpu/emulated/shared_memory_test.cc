@@ -5,7 +5,7 @@
 namespace muster::trainer {
 namespace {
 
-// Of compute capability 8.6 and 8.9: RTX A6000, L40S.
+// Devices of compute capability 8.6 and 8.9: RTX A6000, L40S.
 class SmallDevice : public testing::TestWithParam<AttentionShape> {
  protected:
   static constexpr int kSharedBytes = 99 << 10;
@@ -16,7 +16,8 @@ class SmallDevice : public testing::TestWithParam<AttentionShape> {
   const int usual_ = emulated::shared_bytes_max;
 };
 
-// Heads of each of the kernels' widths, with so many buckets that their sums have room for half, a quarter, and one of a warp's rows.
+// Heads of each width that the kernels have, with so many buckets that shared memory holds the sums
+// of half, a quarter, or one of a warp's rows.
 INSTANTIATE_TEST_SUITE_P(Shapes, SmallDevice,
                          testing::Values(AttentionShape{.batch = 1,
                                                         .seq_len = 130,
@@ -50,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SmallDevice,
 TEST_P(SmallDevice, HasRoomForGradientsOfBiases) {
   const AttentionShape& s = GetParam();
   constexpr DType kType = DType::kBf16;
-  constexpr int kCpuThreads = 2;  // as backends() has
+  constexpr int kCpuThreads = 2;  // the number of threads in backends()
   Both qkv = Both::random(kType, {s.rows(), s.qkv_width()}, 1, 2);
   Both bias = Both::random(DType::kF32, {s.heads, s.buckets.count}, 2);
   Both dout = Both::random(kType, {s.rows(), s.out_width()}, 3);

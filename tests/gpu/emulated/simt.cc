@@ -1,8 +1,11 @@
-// A block's threads as fibers: each runs until it waits for others, at a barrier of its block or of its warp. A warp runs as far as it comes
-// without the others, so that what another one should have done first is not done. A thread that ends without
-// having waited leaves its fiber to the next one, so kernels without barriers switch nothing. A fiber is begun by makecontext(), and from
-// then on left and entered by jumps, which ask nothing of the kernel: a training switches some hundred million times.
-#undef _FORTIFY_SOURCE  // takes a jump to another stack for an error
+// Runs a block's threads as fibers: each runs until it waits at a barrier of its block or warp. A
+// warp runs as far as it can without the others, so that work which another warp should have done
+// first is missing. A thread that ends without having waited leaves its fiber to the next one, so
+// kernels without barriers need no switches. makecontext() starts a fiber; later switches use
+// jumps, which need no system call: a training switches some hundred million times.
+
+// _FORTIFY_SOURCE reports a jump to another stack as an error.
+#undef _FORTIFY_SOURCE
 #include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -31,21 +34,21 @@ namespace {
 
 constexpr unsigned kWarp = 32, kThreadsMax = 1024;
 constexpr size_t kStackBytes = 128 << 10;
-constexpr size_t kWordBytes = 24;  // of what lanes exchange
+constexpr size_t kWordBytes = 24;  // maximum size of a word that lanes exchange
 constexpr size_t kSharedBytes = 256 << 10, kPage = 4096;
 
 enum class State : uint8_t { kFree, kReady, kAtWarp, kAtBlock };
 
 struct Fiber {
   ucontext_t context{};
-  jmp_buf place{};
+  jmp_buf resume_point{};
   bool begun = false;
   std::unique_ptr<char[]> stack;
   bool is_free = true;
   unsigned thread = 0;
 };
 
-// Leaves for `to`, and returns when somebody comes back to `from`.
+// Switches to `to`; returns when another fiber switches back to `from`.
 [[gnu::noinline]] void jump(jmp_buf& from, jmp_buf& to) {
   if (_setjmp(from) == 0) _longjmp(to, 1);
 }
@@ -53,15 +56,17 @@ struct Fiber {
   if (_setjmp(from) == 0) setcontext(&to);
 }
 
-// Whether the last thread runs first, and the last warp and the last block: faults of synchronisation show in one of the two orders.
+// Returns whether the last thread, warp and block run first: one of the two orders reveals a
+// synchronisation error.
 bool is_reversed() {
   static const bool reversed = std::getenv("MUSTER_EMULATED_REVERSED") != nullptr;
   return reversed;
 }
 
-// What a lane shows to its warp. Turns count through all blocks, so that none finds another block's word.
+// A lane's word for its warp. Exchanges are numbered through all blocks, so that no lane reads
+// another block's word.
 struct Word {
-  uint64_t turn = 0;
+  uint64_t exchange = 0;
   alignas(8) unsigned char bytes[kWordBytes];
 };
 
@@ -69,7 +74,7 @@ class Block {
  public:
   void run(unsigned threads, const std::function<void()>& body) {
     threads_ = threads, body_ = &body, free_ = 0;
-    turns_.assign(threads, ++blocks_ << 32);
+    exchanges_.assign(threads, ++blocks_ << 32);
     states_.assign(threads, State::kFree);
     waiting_.resize(threads);
     const unsigned warps = (threads + kWarp - 1) / kWarp;
@@ -81,31 +86,32 @@ class Block {
   }
   Fiber& now() { return *now_; }
 
-  // The fiber that runs waits; comes back when those it waits for do.
+  // Suspends the running fiber until the threads that it waits for have arrived.
   void wait(State state) {
     Fiber& self = *now_;
     states_[self.thread] = state;
     waiting_[self.thread] = &self;
-    jump(self.place, scheduler_);
+    jump(self.resume_point, scheduler_);
     threadIdx = dim3(self.thread);
   }
-  // Words of one turn lie beside those of the next: a lane that comes to the turn behind that has waited for all who read this one.
+  // Words of consecutive exchanges are in different buffers. A lane that reaches the exchange after
+  // next has waited for all lanes that read this one.
   uint64_t share(const void* mine, size_t bytes) {
     if (bytes > kWordBytes) fail("lanes exchange more than 24 bytes");
-    const uint64_t turn = ++turns_[now_->thread];
-    Word& word = words_[turn % 2][now_->thread];
-    word.turn = turn;
+    const uint64_t exchange = ++exchanges_[now_->thread];
+    Word& word = words_[exchange % 2][now_->thread];
+    word.exchange = exchange;
     std::memcpy(word.bytes, mine, bytes);
     wait(State::kAtWarp);
-    return turn;
+    return exchange;
   }
-  // Null: the lane was not there.
+  // Returns null if the lane did not take part.
   const void* shared_by(unsigned lane) const {
-    const uint64_t turn = turns_[now_->thread];
-    const Word& word = words_[turn % 2][now_->thread / kWarp * kWarp + lane];
-    return word.turn == turn ? word.bytes : nullptr;
+    const uint64_t exchange = exchanges_[now_->thread];
+    const Word& word = words_[exchange % 2][now_->thread / kWarp * kWarp + lane];
+    return word.exchange == exchange ? word.bytes : nullptr;
   }
-  // A fiber's whole life: of one block after the other.
+  // The body of a fiber, which runs threads of one block after the other.
   void entry() {
     while (true) {
       while (next_ < lanes_) {
@@ -116,15 +122,15 @@ class Block {
         check_copies();
       }
       now_->is_free = true;
-      jump(now_->place, scheduler_);
+      jump(now_->resume_point, scheduler_);
     }
   }
 
  private:
-  // The i-th to run of the warp's threads.
+  // Returns the thread that runs as the i-th of the warp.
   unsigned thread_of(unsigned i) const { return first_ + (reversed_ ? lanes_ - 1 - i : i); }
 
-  // Until its threads have ended or wait for the block.
+  // Runs the warp until its threads have ended or wait for the block.
   void run_warp(unsigned warp, bool begins) {
     first_ = warp * kWarp, lanes_ = std::min(kWarp, threads_ - first_);
     next_ = begins ? 0 : lanes_;
@@ -138,7 +144,8 @@ class Block {
       }
     } while (release_if_together(State::kAtWarp, first_, lanes_));
   }
-  // No warp comes further: they go on if all of them wait for the block. False: all have ended.
+  // Called when no warp can proceed: releases the threads if all of them wait for the block.
+  // Returns false if all have ended.
   bool release_block() {
     if (release_if_together(State::kAtBlock, 0, threads_)) return true;
     for (const State state : states_)
@@ -159,7 +166,8 @@ class Block {
   }
 
   Fiber& free_fiber() {
-    // One that was taken has its thread, or has ended it: then it is free for the next block.
+    // A fiber before free_ either still has its thread, or has ended it and is reused in the next
+    // block.
     for (; free_ < fibers_.size(); ++free_)
       if (fibers_[free_]->is_free) return *fibers_[free_];
     if (fibers_.size() == kThreadsMax) fail("more threads than a block has");
@@ -170,7 +178,7 @@ class Block {
   void start(Fiber& fiber);
   void resume(Fiber& fiber) {
     now_ = &fiber;
-    jump(scheduler_, fiber.place);
+    jump(scheduler_, fiber.resume_point);
   }
 
   const bool reversed_ = is_reversed();
@@ -180,12 +188,12 @@ class Block {
   std::vector<State> states_;
   std::vector<Fiber*> waiting_;
   Word words_[2][kThreadsMax];
-  std::vector<uint64_t> turns_;  // by thread: of the last one
+  std::vector<uint64_t> exchanges_;  // number of each thread's last exchange
   uint64_t blocks_ = 0;
   unsigned threads_ = 0;
-  unsigned first_ = 0, lanes_ = 0,
-           next_ = 0;  // of the warp that runs: threads, and how many have begun
-  size_t free_ = 0;    // where the search for a fiber that is free goes on
+  // The running warp: its first thread, its threads, and how many have begun.
+  unsigned first_ = 0, lanes_ = 0, next_ = 0;
+  size_t free_ = 0;  // where the search for a free fiber continues
   const std::function<void()>* body_ = nullptr;
   Fiber* now_ = nullptr;
 };
@@ -210,7 +218,7 @@ void Block::start(Fiber& fiber) {
   begin(scheduler_, fiber.context);
 }
 
-// Dynamic shared memory: ends where nobody may go on, and begins as no number.
+// Dynamic shared memory: a guard page follows it, and it is initialized to NaN.
 class SharedMemory {
  public:
   SharedMemory() {
@@ -262,7 +270,8 @@ unsigned ballot(bool flag) {
 void* dynamic_shared() { return shared_memory().begin; }
 
 void run(dim3 grid, dim3 threads, size_t shared_bytes, const std::function<void()>& body) {
-  static std::mutex mutex;  // shared memory and indices are the process's
+  // Shared memory and indices are static variables of the process.
+  static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (threads.x > kThreadsMax || threads.y != 1 || threads.z != 1)
     fail("a block of another shape than kernels here have");

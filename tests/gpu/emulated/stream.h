@@ -1,4 +1,5 @@
-// Streams and events of the emulated device, and what is captured from a stream. Internal to runtime.cc and graphs.cc.
+// Streams and events of the emulated device, and captures from streams. Internal to runtime.cc and
+// graphs.cc.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,8 @@
 
 namespace emulated {
 
-// Between cudaStreamBeginCapture and cudaStreamEndCapture: what the stream was told, and the first that it was told and should not have been.
+// A capture between cudaStreamBeginCapture and cudaStreamEndCapture: the recorded work, and the
+// first error.
 struct Capture {
   std::vector<Work> calls;
   cudaError_t error = cudaSuccess;
@@ -28,16 +30,18 @@ struct Capture {
     return with;
   }
 };
-// The calling thread's; null: none. It is another thread's error to tell its stream anything meanwhile.
+// The calling thread's capture; null if there is none. Work that another thread enqueues on the
+// stream meanwhile is that thread's error.
 Capture*& own_capture();
-// Of a call that a thread which captures may not make: it would not be a part of the graph.
+// Returns the error of a call that a capturing thread must not make, because it would not become
+// part of the graph.
 cudaError_t outside_of_captures();
 
-// What it was told, in order; the first `done` of it is done. Who waits for it does it, one at a time; a thread of its own does it for who
-// asks without waiting.
+// A queue of work, of which the first `done` items have been executed. Threads that wait execute
+// it, one at a time; a thread of the stream's own executes it for callers that only query.
 class Stream {
  public:
-  const int device = current_device;  // of the thread that makes it
+  const int device = current_device;  // of the creating thread
 
   ~Stream() {
     {
@@ -48,20 +52,21 @@ class Stream {
     if (thread_.joinable()) thread_.join();
   }
 
-  void tell(std::function<void()> work) {
+  void enqueue(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     queue_.push_back(std::move(work));
-    ++told_;
+    ++enqueued_;
   }
-  uint64_t told() const {
+  uint64_t enqueued() const {
     const std::lock_guard lock(mutex_);
-    return told_;
+    return enqueued_;
   }
   bool has_done(uint64_t number) const {
     const std::lock_guard lock(mutex_);
     return done_ >= number;
   }
-  // Others may have other work of it done meanwhile, which this one may wait for: so nothing is held while something is done.
+  // Executes work until `number` items are done. Holds no lock during an item, because it may wait
+  // for work that other threads must execute.
   void run_until(uint64_t number) {
     std::unique_lock lock(mutex_);
     while (done_ < number) {
@@ -73,7 +78,8 @@ class Stream {
       queue_.pop_front();
       runs_ = true;
       lock.unlock();
-      // Whose thread it is that waits, the device does not see, and the thread nothing of the device's work.
+      // The device does not depend on which thread waits, and the thread's current device does not
+      // change.
       const int waiting = std::exchange(current_device, device);
       work();
       current_device = waiting;
@@ -83,15 +89,15 @@ class Stream {
       changed_.notify_all();
     }
   }
-  // Not by who calls.
+  // Executes it on the stream's own thread.
   void begin_until(uint64_t number) {
     const std::lock_guard lock(mutex_);
-    wanted_ = std::max(wanted_, number);
+    requested_ = std::max(requested_, number);
     changed_.notify_all();
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
 
-  // Null: nothing is captured.
+  // Returns null if nothing is captured.
   std::shared_ptr<Capture> capture() const {
     const std::lock_guard lock(mutex_);
     return capture_;
@@ -105,11 +111,11 @@ class Stream {
   void run() {
     std::unique_lock lock(mutex_);
     while (!stopping_) {
-      if (done_ >= wanted_) {
+      if (done_ >= requested_) {
         changed_.wait(lock);
         continue;
       }
-      const uint64_t number = wanted_;
+      const uint64_t number = requested_;
       lock.unlock();
       run_until(number);
       lock.lock();
@@ -119,19 +125,19 @@ class Stream {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> queue_;
-  uint64_t told_ = 0, done_ = 0, wanted_ = 0;
+  uint64_t enqueued_ = 0, done_ = 0, requested_ = 0;
   bool runs_ = false, stopping_ = false;
   std::shared_ptr<Capture> capture_;
   std::thread thread_;
 };
 
-// The stream's work where nothing is captured, which no graph counts.
+// Enqueues work that is not captured and that no graph counts.
 void do_later(Stream* stream, std::function<void()> work);
-// What a stream that is captured is told.
+// Records work of a captured stream.
 cudaError_t record(Stream* stream, Work work);
 
-// A device works by itself, though not at once: who only asks whether something is done is told so after a while.
-constexpr auto kAskedFor = std::chrono::milliseconds(4);
+// A device works on its own, but not at once: queries of an event start its work after this time.
+constexpr auto kQueryDelay = std::chrono::milliseconds(4);
 
 using Time = std::chrono::steady_clock::time_point;
 struct Event {
@@ -139,9 +145,11 @@ struct Event {
   std::mutex mutex;
   std::shared_ptr<Stream> stream;  // where it was recorded last
   uint64_t number = 0;
-  std::shared_ptr<Capture> capture;  // where it was recorded, as a place in a graph
-  std::optional<Time> asked;         // first since then
-  std::shared_ptr<Time> at = std::make_shared<Time>();  // when the stream came to it
+  // The capture in which it was recorded, as a point in a graph.
+  std::shared_ptr<Capture> capture;
+  std::optional<Time> first_query;  // first query since then
+  // When the stream reached it.
+  std::shared_ptr<Time> at = std::make_shared<Time>();
 };
 
 }  // namespace emulated

@@ -1,4 +1,4 @@
-// Products of a warp and asynchronous copies on a processor, from the tables of the PTX ISA.
+// Matrix products of a warp and asynchronous copies on a CPU, by the tables of the PTX ISA.
 #include "trainer_core/ops/cuda/tensor_core.cuh"
 
 #include <array>
@@ -22,7 +22,8 @@ float half_of(uint32_t word, int half) {
   return Bf16{static_cast<uint16_t>(word >> (16 * half))}.value();
 }
 
-// "Matrix fragments for mma.m16n8k16 with floating point type", .bf16: which lane has an element, and in which of its numbers.
+// "Matrix fragments for mma.m16n8k16 with floating point type", .bf16: the lane that has an
+// element, and the index among the lane's elements.
 struct Place {
   int lane, number;
 };
@@ -34,17 +35,18 @@ Place place_of_d(int row, int column) {
   return {row % 8 * 4 + column / 2, column % 2 + (row >= 8 ? 2 : 0)};
 }
 
-// The product of the operands that a warp's lanes have shared, as each lane has it. The first lane that comes computes it for all: they
-// read it before any of them shares again twice, so two places of a warp suffice.
+// The product of the operands that a warp's lanes have shared, in the layout of the lanes. The
+// first lane that arrives computes it for all. They read it before any of them shares twice more,
+// so two buffers per warp suffice.
 struct Product {
-  uint64_t turn = 0;
+  uint64_t exchange = 0;
   float numbers[32][4];
 };
-const Product& product_of(uint64_t turn) {
+const Product& product_of(uint64_t exchange) {
   static std::array<std::array<Product, 2>, kWarps> all;
-  Product& product = all[threadIdx.x / 32][turn % 2];
-  if (product.turn == turn) return product;
-  product.turn = turn;
+  Product& product = all[threadIdx.x / 32][exchange % 2];
+  if (product.exchange == exchange) return product;
+  product.exchange = exchange;
   const Operands* lanes[32];
   for (int lane = 0; lane < 32; ++lane) lanes[lane] = static_cast<const Operands*>(shared_by(lane));
   float a[kRows][kDepth], b[kDepth][kColumns], d[kRows][kColumns] = {};
@@ -76,7 +78,7 @@ struct Copy {
   size_t bytes;
   bool exists;
 };
-// Of a thread: the last group is the one that is not committed.
+// Per thread; the last group is the one that is not committed yet.
 std::vector<std::vector<Copy>>& groups_of_thread() {
   static std::vector<std::vector<std::vector<Copy>>> all(size_t{32} * kWarps, {{}});
   return all[threadIdx.x];
@@ -90,8 +92,8 @@ void mma(float* d, const uint32_t* a, const uint32_t* b) {
   for (int i = 0; i < 4; ++i) d[i] += product.numbers[lane()][i];
 }
 
-// "ldmatrix": threads 8 i to 8 i + 7 have the addresses of matrix i's rows; each thread gets two neighbours of row lane / 4, or, transposed,
-// of column lane / 4.
+// "ldmatrix": threads 8 i to 8 i + 7 have the addresses of matrix i's rows; each thread gets two
+// neighbouring elements of row lane / 4, or, transposed, of column lane / 4.
 void load_matrices(const void* row, bool transposed, uint32_t* words) {
   if (reinterpret_cast<uintptr_t>(row) % 16 != 0) fail("a row of a matrix that is not on 16 bytes");
   share(&row, sizeof(row));
@@ -112,7 +114,7 @@ uint32_t pack_bf16(float low, float high) {
 }
 
 void copy_async(void* to, const void* from, size_t bytes, bool exists) {
-  // Where nothing is read, too: the instruction is the same.
+  // Checked even if nothing is read: the instruction is the same.
   if (reinterpret_cast<uintptr_t>(to) % bytes != 0 ||
       reinterpret_cast<uintptr_t>(from) % bytes != 0)
     fail("an asynchronous copy that is not aligned");

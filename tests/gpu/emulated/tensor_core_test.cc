@@ -1,4 +1,4 @@
-// The emulated tensor cores and copies against plain loops.
+// The emulated tensor cores and copies compared with plain loops.
 #include "tests/gpu/emulated/trainer_core/ops/cuda/tensor_core.cuh"
 
 #include <array>
@@ -11,10 +11,10 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// Small whole numbers: sums of their products are exact.
+// Small integers: sums of their products are exact.
 float number(int i) { return static_cast<float>((i * 37 + i / 7 * 11) % 19 - 9); }
 
-// (rows, columns) with rows `stride` apart, and as its transpose.
+// Stores (rows, columns) with rows `stride` apart, or its transpose.
 std::vector<Bf16> matrix(int rows, int columns, int stride, bool transposed) {
   std::vector<Bf16> numbers(static_cast<size_t>((transposed ? columns : rows) * stride));
   for (int row = 0; row < rows; ++row)
@@ -24,7 +24,8 @@ std::vector<Bf16> matrix(int rows, int columns, int stride, bool transposed) {
   return numbers;
 }
 
-// d (16, 16) = a (16, 16) b (16, 16), by two warps: each has eight columns of d from the one load of b that both make.
+// d (16, 16) = a (16, 16) b (16, 16), by two warps: each has eight columns of d, from the one load
+// of b that both make.
 template <bool kLeftTransposed, bool kRightByDepth>
 void expect_product() {
   constexpr int kStride = 24, kSize = 16;
@@ -63,14 +64,14 @@ void expect_product() {
   }
 }
 
-TEST(EmulatedTensorCore, ProductsOfAllLayouts) {
+TEST(EmulatedTensorCore, MultipliesAllLayouts) {
   expect_product<false, false>();
   expect_product<false, true>();
   expect_product<true, false>();
   expect_product<true, true>();
 }
 
-TEST(EmulatedTensorCore, MatricesAreLoadedByTheirLanesRows) {
+TEST(EmulatedTensorCore, LoadsMatricesFromTheLanesAddresses) {
   constexpr int kStride = 8;
   std::array<std::array<uint32_t, 4>, kWarp> plain{}, transposed{};
   emulated::run(dim3(1), dim3(kWarp), 32 * kStride * sizeof(Bf16), [&] {
@@ -81,7 +82,8 @@ TEST(EmulatedTensorCore, MatricesAreLoadedByTheirLanesRows) {
           static_cast<uint16_t>(100 * lane + static_cast<size_t>(column));
     __syncthreads();
     uint32_t words[4];
-    // Matrix i's rows are those of matrix 3 - i in memory.
+    // Passes the rows of the matrices in reverse order: matrix i's rows are those of matrix 3 - i
+    // in memory.
     const size_t row = (3 - lane / 8) * 8 + lane % 8;
     load_matrices(rows + row * kStride, words);
     std::copy(words, words + 4, plain[lane].begin());
@@ -97,7 +99,7 @@ TEST(EmulatedTensorCore, MatricesAreLoadedByTheirLanesRows) {
   }
 }
 
-TEST(EmulatedTensorCore, CopiesAreThereWhenTheirGroupWasWaitedFor) {
+TEST(EmulatedTensorCore, CopiesCompleteWhenTheirGroupIsWaitedFor) {
   const std::array<float, 8> from = {1, 2, 3, 4, 5, 6, 7, 8};
   std::array<float, 12> to{};
   to.fill(-1);
@@ -123,7 +125,7 @@ TEST(EmulatedTensorCore, CopiesAreThereWhenTheirGroupWasWaitedFor) {
 
 TEST(EmulatedTensorCore, RoundsPairs) {
   EXPECT_EQ(pack_bf16(1.0F, -2.0F), 0xc0003f80U);
-  EXPECT_EQ(pack_bf16(1.00390625F, 1.01171875F), 0x3f823f80U);  // halfway: to the even one
+  EXPECT_EQ(pack_bf16(1.00390625F, 1.01171875F), 0x3f823f80U);  // a tie rounds to even
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// The quotient is off by at most 2 units in the last place; an exact one costs more than the memory.
+// The quotient is off by at most 2 units in the last place; an exact one costs more than the
+// memory.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0F, 1.0F + expf(-x)); }
 
 // f(x) and f'(x).

@@ -1,5 +1,6 @@
-// Attention's kernels by their launchers: FlashAttention-2's passes for any positions, in bf16 on tensor cores, in fp32 by multiply-adds.
-// What runs where no library's kernel fits.
+// Launchers of the built-in attention kernels, which run where no library kernel fits:
+// FlashAttention-2's forward and backward passes for any positions, in bf16 on tensor cores and in
+// fp32 by multiply-adds.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,10 +14,12 @@ namespace muster::trainer::cuda {
 
 // Wider heads have no tile in shared memory.
 constexpr int64_t kHeadDimMax = 256;
-// Of a tile of queries where they are bf16; where they are fp32 cuda_attention_tile_rows() of ops/workspace.h, which is less.
+// Rows of a tile of bf16 queries. Tiles of fp32 queries have fewer: cuda_attention_tile_rows() of
+// ops/workspace.h.
 constexpr int64_t kBf16QueryRows = 64;
 
-// Keys and values inside wider rows: a head's are h columns from `column` on, the values K h behind the keys.
+// Keys and values inside wider rows: a head's keys are h columns from `column` on, its values lie K
+// h columns behind its keys.
 struct KeyRows {
   const void* data;
   int64_t width;
@@ -24,7 +27,7 @@ struct KeyRows {
   Runs runs;
 };
 
-// What both passes know of a layer.
+// The arguments that both passes share.
 struct AttentionLayer {
   DType dtype;
   int64_t batch, heads, kv_heads, head_dim;
@@ -32,7 +35,7 @@ struct AttentionLayer {
   float cap;              // 0: none
   int64_t window;         // 0: none
   bool extra_zero;        // see AttentionShape
-  Runs queries;           // their positions
+  Runs queries;           // positions of the queries
   const int32_t* starts;  // (B, S), or null
   const void* qkv;
   int64_t qkv_width;
@@ -43,32 +46,36 @@ struct AttentionLayer {
 
 struct AttentionForward {
   AttentionLayer layer;
-  bool sums;   // out is fp32
-  bool merge;  // with what is in out and lse
+  bool sums;  // true: out is fp32
+  // True: merge with the partial result that is in out and lse.
+  bool merge;
   void* out;   // (B S, H h)
   float* lse;  // (B, H, S)
 };
 void attention_forward(cudaStream_t, const AttentionForward&);
-void attention_forward_bf16(cudaStream_t, const AttentionForward&);  // which that calls for bf16
+// Called by attention_forward() for bf16.
+void attention_forward_bf16(cudaStream_t, const AttentionForward&);
 
 struct AttentionBackward {
   AttentionLayer layer;
   const void* out;
   const float* lse;
   const void* dout;
-  bool add;  // to gradients, which are fp32 then
+  bool add;  // true: add to the gradients, which are fp32 then
   void* d_query;
   int64_t d_query_width;
-  void* d_keys;   // rows as those of `keys`
-  float* d_bias;  // (B, tiles of queries, H, buckets), or null: each tile's part, written
-  float* dots;    // (B, H, S), written: of each row the sum of dout out
+  void* d_keys;  // rows laid out like those of `keys`
+  // (B, tiles of queries, H, buckets), or null. Output: the part of each tile of queries.
+  float* d_bias;
+  // (B, H, S). Output: the sum of dout out of each row.
+  float* dots;
 };
 void attention_backward(cudaStream_t, const AttentionBackward&);
-// Which that calls for bf16, when dots are there.
+// Called by attention_backward() for bf16, after it has computed dots.
 void attention_d_query_bf16(cudaStream_t, const AttentionBackward&);
 void attention_d_keys_bf16(cudaStream_t, const AttentionBackward&);
 
-// See Ops::attention_cached: keys and values are caches (B, K, capacity, h).
+// Arguments of Ops::attention_cached. keys and values are caches (B, K, capacity, h).
 struct AttentionCached {
   DType dtype;
   int64_t batch, seq_len, heads, kv_heads, head_dim;

@@ -1,26 +1,29 @@
-// FlashAttention-2's backward pass: scores are recomputed tile by tile from the saved logsumexp. One kernel has a tile of queries and goes
-// over its keys, for their gradient and the biases'; the other has a tile of keys and goes over the queries of all heads that share them.
-// So each gradient is summed by one block in a fixed order, without atomic additions, at the price of computing scores twice. A third one
-// computes D of both before them. The first two are for fp32, without tensor cores.
+// FlashAttention-2's backward pass: recomputes the scores tile by tile from the saved logsumexp.
+// One kernel holds a tile of queries and iterates over its keys, for the gradients of queries and
+// of biases; the other holds a tile of keys and iterates over the queries of all heads that share
+// them. One block thus sums each gradient in a fixed order, without atomic additions, at the price
+// of computing the scores twice. A third kernel computes D for both beforehand. The first two are
+// for fp32 and use no tensor cores.
 #include "trainer_core/ops/cuda/attention_tiles.cuh"
 #include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer::cuda {
 namespace {
 
-// Rows of a tile: four tiles of such rows are in shared memory at once.
+// Rows of a tile: four such tiles are in shared memory at once.
 constexpr int kRows = 16, kWideRows = 8;
-constexpr int64_t kWide = 128;  // heads wider than this have kWideRows
+constexpr int64_t kWide = 128;  // heads wider than this use kWideRows
 static_assert(cuda_attention_tile_rows(kWide) == kRows &&
               cuda_attention_tile_rows(kWide + 1) == kWideRows);
 
-// A pair of a query and a key: its probability, the gradient of its score, and the bucket of its distance.
+// The values of a (query, key) pair: its probability, the gradient of its score, and the bucket of
+// its distance.
 struct Pair {
   float p, ds;
-  int32_t bucket;  // -1: the query does not see the key
+  int32_t bucket;  // -1: the query does not attend to the key
 };
 
-// What the threads of a query's row know of it.
+// State of one query's row, the same in all threads of the row.
 struct QueryRow {
   bool exists;
   int64_t position, oldest;
@@ -38,7 +41,7 @@ __device__ inline QueryRow query_row(const AttentionBackward& args, const int32_
           args.dots[number]};
 }
 
-// grid (warps go round): D, the sum of dout out, of each row of (B, H, S).
+// grid-stride over warps: computes D, the sum of dout out, of each row of (B, H, S).
 template <class T>
 __global__ void dots_kernel(const __grid_constant__ AttentionBackward args) {
   const AttentionLayer& layer = args.layer;
@@ -58,8 +61,8 @@ __global__ void dots_kernel(const __grid_constant__ AttentionBackward args) {
   }
 }
 
-// Of query row i of the tiles `query` and `d_out`, and key row j of `keys` and `values`. ds = p (dp - D), with a soft cap times
-// 1 - (score / cap)².
+// Computes the pair of query row i of the tiles `query` and `d_out` and key row j of `keys` and
+// `values`: ds = p (dp - D), with a soft cap times 1 - (score / cap)².
 template <class Tiles>
 __device__ inline Pair pair_of(const AttentionLayer& layer, const float* bias, const QueryRow& row,
                                bool key_exists, int64_t key, int i, int j, const float* query,
@@ -110,8 +113,8 @@ __global__ void __launch_bounds__(kTile* kTile)
   const PositionBounds seen = seen_by(layer, starts, first, kTile).bounds();
   float sums[Tiles::kColumns] = {};
   for (int64_t key = 0; key < key_count; key += kTile) {
-    if (!meet(seen, bounds_of(layer.keys.runs, key, kTile))) continue;  // the same in all threads
-    __syncthreads();  // whoever still reads the last tile
+    if (!meet(seen, bounds_of(layer.keys.runs, key, kTile))) continue;  // uniform over the block
+    __syncthreads();  // other threads may still read the last tile
     Tiles::load(key_rows, layer.keys.width, key, key_count, h, keys);
     Tiles::load(key_rows + layer.kv_heads * h, layer.keys.width, key, key_count, h, values);
     __syncthreads();
@@ -124,7 +127,7 @@ __global__ void __launch_bounds__(kTile* kTile)
     __syncthreads();
     for (int k = 0; k < kTile; ++k) {
       const float weight = d_scores[i * kTile + k];
-      if (weight == 0) continue;  // a key that nobody sees may be anything
+      if (weight == 0) continue;  // a masked value may be NaN, and 0 times NaN is NaN
       for (int c = 0; c < Tiles::kColumns; ++c)
         sums[c] += weight * keys[k * Tiles::kStride + j + c * kTile];
     }
@@ -137,7 +140,7 @@ __global__ void __launch_bounds__(kTile* kTile)
     }
   }
   if (args.d_bias != nullptr) {
-    // Each thread has added up its buckets itself.
+    // Each thread has already summed its own buckets.
     float* const part = args.d_bias + ((sequence * gridDim.x + blockIdx.x) * layer.heads + head) *
                                           layer.buckets.count;
     for (int b = thread; b < layer.buckets.count; b += kTile * kTile) part[b] = d_bias[b];
@@ -177,14 +180,14 @@ __global__ void __launch_bounds__(kTile* kTile)
   const bool key_exists = first_key + j < key_count;
   const int64_t key = key_exists ? layer.keys.runs.at(first_key + j) : 0;
   const PositionBounds here = bounds_of(layer.keys.runs, first_key, kTile);
-  // Of key row i, columns j, j + kTile, …
+  // Gradients of key row i, columns j, j + kTile, …
   float d_key[Tiles::kColumns] = {}, d_value[Tiles::kColumns] = {};
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const float* const bias = bias_of(layer, head);
     for (int64_t first = 0; first < count; first += kTile) {
       if (!meet(seen_by(layer, starts, first, kTile).bounds(), here))
-        continue;       // the same in all threads
-      __syncthreads();  // whoever still reads the last tile
+        continue;       // uniform over the block
+      __syncthreads();  // other threads may still read the last tile
       Tiles::load(
           static_cast<const float*>(layer.qkv) + sequence * count * layer.qkv_width + head * h,
           layer.qkv_width, first, count, h, query);

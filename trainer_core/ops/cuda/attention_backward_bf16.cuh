@@ -1,24 +1,27 @@
-// What the kernels of FlashAttention-2's backward pass on tensor cores share. They are two, as attention_backward.cu tells. The tile that a
-// block has stays in shared memory; of the other side the next tile is copied while one is multiplied, where there is room for two.
+// Common parts of the two kernels of FlashAttention-2's backward pass on tensor cores;
+// attention_backward.cu explains why there are two. A block's own tile stays in shared memory. The
+// next tile of the other side is copied while the current one is multiplied, if two of them fit.
 #pragma once
 
 #include "trainer_core/ops/cuda/attention_bf16.cuh"
 
 namespace muster::trainer::cuda {
 
-// Of the side that a block goes over: so many rows at once, and so many tiles of them in shared memory, that both sides' rows leave room on
-// every device of 8.0 and newer, for biases' gradients, too.
+// Sizes for the side that a block iterates over: kRows rows per tile and kTiles tiles in shared
+// memory. Chosen so that the rows of both sides, and the gradients of biases, fit on every device
+// of compute capability 8.0 and newer.
 template <int kHead>
 struct Inner {
   static constexpr int kRows = kHead <= 64 ? 64 : kHead <= 128 ? 32 : 16;
   static constexpr int kTiles = kHead <= 128 ? 2 : 1;
   static constexpr int kWide = kRows / kMmaColumns;
-  // Of both kernels: two tiles of the block's, and kTiles times two of these.
+  // Shared memory of either kernel: two tiles of the block's own side, and kTiles times two tiles
+  // of the other side.
   static constexpr size_t kSharedBytes = HeadTile<kHead>::bytes(2 * (kBlockRows + kTiles * kRows));
 };
 
-// What a pair of a query and a key has: its probability and the gradient of its score, ds = p (dp - D), with a soft cap times
-// 1 - (score / cap)². And the bucket of its distance.
+// The values of a (query, key) pair: its probability, the gradient of its score, ds = p (dp - D),
+// with a soft cap times 1 - (score / cap)², and the bucket of its distance.
 struct Pair {
   float p, ds;
   int32_t bucket;

@@ -1,7 +1,9 @@
-// What bf16 attention's kernels share: rows of heads in shared memory, and products of a warp's rows with them on tensor cores.
+// Common parts of the bf16 attention kernels: rows of heads in shared memory, and GEMMs of a warp's
+// rows with them on tensor cores.
 //
-// A block has four warps, each with 16 rows (queries, or in the gradient of keys those) of the 64 of its tile, and goes over tiles of the
-// other side. Scores and their gradients stay in the warps' registers: a product's result has the layout of the next one's left operand.
+// A block has four warps and a tile of 64 rows, 16 per warp: queries, or keys in the gradient of
+// keys. It iterates over tiles of the other side. Scores and their gradients stay in the warps'
+// registers, because the result of one GEMM has the register layout of the next one's left operand.
 // Heads are padded with zeros to kHead columns.
 #pragma once
 
@@ -15,16 +17,17 @@ namespace muster::trainer::cuda {
 constexpr int kBlockWarps = 4, kBlockThreads = kBlockWarps * kWarp;
 constexpr int kBlockRows = kBlockWarps * kMmaRows;
 static_assert(kBlockRows == kBf16QueryRows);
-// exp(x) = exp2(kLog2E x): of the device's functions the one that is an instruction.
+// exp(x) = exp2(kLog2E x): exp2 is a single instruction on the device, exp is not.
 constexpr float kLog2E = 1.4426950408889634F;
 
 // One head's rows of a sequence.
 struct HeadRows {
   const Bf16* data;
-  int64_t width;  // from row to row
+  int64_t width;  // elements from one row to the next
   int64_t count;
   int head_dim;
-  bool vectors;  // each row, and each eighth number of it, is on 16 bytes
+  // True if each row, and every eighth element of it, is aligned to 16 bytes.
+  bool vectors;
 
   __device__ static HeadRows of(const void* data, int64_t offset, int64_t width, int64_t count,
                                 int64_t head_dim) {
@@ -34,7 +37,8 @@ struct HeadRows {
             bytes % sizeof(uint4) == 0 && head_dim % 8 == 0};
   }
 };
-// Of sequence and head: queries, or their output's gradients; keys, and their values behind them.
+// The rows of one sequence and head: queries, or the gradients of their outputs; keys, followed by
+// their values.
 __device__ inline HeadRows query_rows(const AttentionLayer& layer, int64_t sequence, int64_t head) {
   const int64_t count = layer.queries.count, h = layer.head_dim;
   return HeadRows::of(layer.qkv, sequence * count * layer.qkv_width + head * h, layer.qkv_width,
@@ -53,16 +57,17 @@ __device__ inline HeadRows key_rows(const AttentionLayer& layer, int64_t sequenc
                       keys.width, keys.runs.count, h);
 }
 
-// Rows of kHead numbers in shared memory.
+// A tile in shared memory, with rows of kHead elements.
 template <int kHead>
 struct HeadTile {
   static constexpr int kStride = kHead + kStridePadding;
   static constexpr size_t bytes(int rows) { return sizeof(Bf16) * kStride * rows; }
 
-  // Tells to copy kRows rows from `first` on; zeros behind the last row and column, and for rows that `wanted` (of a row) does not want.
+  // Starts copying kRows rows from `first` on. Fills with zeros beyond the last row and column, and
+  // rows for which `wanted(row)` is false.
   template <int kRows, class Wanted>
   __device__ static void load(const HeadRows& from, int64_t first, const Wanted& wanted, Bf16* to) {
-    // A thread has a run of columns of every kStep-th row.
+    // Each thread copies one run of columns in every kStep-th row.
     constexpr int kRun = 8, kRuns = kHead / kRun, kStep = kBlockThreads / kRuns;
     static_assert(kBlockThreads % kRuns == 0 && kRows % kStep == 0);
     const int thread = static_cast<int>(threadIdx.x), column = thread % kRuns * kRun;
@@ -93,7 +98,8 @@ struct HeadTile {
       *reinterpret_cast<uint4*>(place) = {pair(0), pair(2), pair(4), pair(6)};
     }
   }
-  // Keys that no query of the tile sees may be anything, and a probability of 0 times that would not be 0.
+  // Zeroes the values of keys that no query of the tile attends to: those may be NaN, and a
+  // probability of 0 times NaN is NaN.
   template <int kRows>
   __device__ static void load_seen(const HeadRows& from, int64_t first, const Runs& runs,
                                    const SeenKeys& seen, Bf16* to) {
@@ -124,7 +130,8 @@ struct HeadTile {
       }
     }
   }
-  // sums (16, 8 kWide) += weights (16, 8 kDeep) other, which has 8 kDeep rows. Weights are rounded.
+  // sums (16, 8 kWide) += weights (16, 8 kDeep) other, which has 8 kDeep rows. Rounds the weights
+  // to bf16.
   template <int kDeep, int kWide>
   __device__ static void add_weighted(const float (&weights)[kDeep][4], const Bf16* other,
                                       float (&sums)[kWide][4]) {
@@ -143,14 +150,16 @@ struct HeadTile {
   }
 };
 
-// The first tile of kRows keys from `first` on that somebody sees; at the end of all keys if none.
+// Returns the first tile of kRows keys, from `first` on, that any query attends to; the end of all
+// keys if there is none.
 template <int kRows>
 __device__ inline int64_t next_keys(const Runs& keys, const PositionBounds& seen, int64_t first) {
   while (first < keys.count && !meet(seen, bounds_of(keys, first, kRows))) first += kRows;
   return first;
 }
 
-// Calls body with a number of the type that a kernel writes, fp32 or bf16, and with the columns that heads of this size are padded to.
+// Calls body with a value of the type that a kernel writes, fp32 or bf16, and with the number of
+// columns that heads of this size are padded to.
 template <class Body>
 void with_kernel(bool fp32, int64_t head_dim, const Body& body) {
   with_type(fp32 ? DType::kF32 : DType::kBf16, [&](auto number) {
@@ -159,7 +168,7 @@ void with_kernel(bool fp32, int64_t head_dim, const Body& body) {
     body(number, std::integral_constant<int, static_cast<int>(kHeadDimMax)>());
   });
 }
-// (tiles of queries, H, B)
+// grid (tiles of queries, H, B)
 inline dim3 query_blocks(const AttentionLayer& layer) {
   return dim3(static_cast<unsigned>(ceil_div(layer.queries.count, kBlockRows)),
               static_cast<unsigned>(layer.heads), static_cast<unsigned>(layer.batch));

@@ -1,16 +1,18 @@
-// Attention of a few new positions over the keys and values of all earlier ones. A block has one query of one head: its warps make scores
-// of a chunk of keys, an online softmax goes over the chunks.
+// Attention of a few new positions over the cached keys and values of all earlier ones. A block has
+// one query of one head: its warps compute the scores of a chunk of keys, and an online softmax
+// runs over the chunks.
 #include "trainer_core/ops/cuda/attention.h"
 #include "trainer_core/ops/cuda/device.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
 
-// Keys at a time.
+// Keys per chunk.
 constexpr int kChunk = kThreads;
-static_assert(kThreads >= kHeadDimMax);  // a thread has a column of the output
+static_assert(kThreads >= kHeadDimMax);  // each thread has one column of the output
 
-// Copies the keys and values of qkv into the caches: a thread has a number of one and the same of the other.
+// Copies the keys and values of qkv into the caches: each thread copies one key element and the
+// value element at the same place.
 template <class T>
 __global__ void append_kernel(const __grid_constant__ AttentionCached args) {
   const int64_t h = args.head_dim, width = args.kv_heads * h;
@@ -49,7 +51,7 @@ __global__ void cached_kernel(const __grid_constant__ AttentionCached args) {
   __syncthreads();
 
   float peak = args.extra_zero ? 0.0F : kLowest, total = args.extra_zero ? 1.0F : 0.0F;
-  float sum = 0;  // of the thread's column
+  float sum = 0;  // sum of the thread's column
   for (int64_t chunk = first; chunk <= last; chunk += kChunk) {
     for (int k = warp; k < kChunk && chunk + k <= last; k += kThreads / kWarp) {
       const int64_t key = chunk + k;
@@ -70,14 +72,14 @@ __global__ void cached_kernel(const __grid_constant__ AttentionCached args) {
     const float factor = expf(peak - new_peak);
     peak = new_peak;
     total = total * factor + block_sum(weight);
-    weights[thread] = weight;  // which this thread alone has read
+    weights[thread] = weight;  // only this thread has read it
     __syncthreads();
     if (thread < h) {
       sum *= factor;
       for (int k = 0; k < kChunk && chunk + k <= last; ++k)
         sum += weights[k] * to_float(values[(chunk + k) * h + thread]);
     }
-    __syncthreads();  // weights have been read
+    __syncthreads();  // all threads have read the weights
   }
   if (thread < h)
     static_cast<T*>(args.out)[(row * args.heads + head) * h + thread] = from_float<T>(sum / total);

@@ -1,4 +1,5 @@
-// The gradients of keys and values: a block has a tile of keys and goes over the queries that see them, of all heads that share them.
+// The gradients of keys and values: a block has a tile of keys and iterates over the queries that
+// attend to them, in all heads that share the keys.
 #include "trainer_core/ops/cuda/attention_backward_bf16.cuh"
 
 namespace muster::trainer::cuda {
@@ -6,9 +7,10 @@ namespace {
 
 // A tile of a head's queries.
 struct QueryTile {
-  int64_t head, first;  // head: one behind the last when there are no more
+  // One past the last head if there are no more tiles.
+  int64_t head, first;
 };
-// The first from `tile` on that sees one of the keys.
+// Returns the first tile, from `tile` on, with a query that attends to one of the keys.
 template <int kQueries>
 __device__ inline QueryTile next_queries(const AttentionLayer& layer, const int32_t* starts,
                                          const PositionBounds& keys, int64_t end, QueryTile tile) {
@@ -16,10 +18,11 @@ __device__ inline QueryTile next_queries(const AttentionLayer& layer, const int3
   for (; tile.head < end; ++tile.head, tile.first = 0) {
     while (tile.first < queries.count) {
       int64_t next = tile.first + kQueries;
-      // Starts are read from memory, and of half of all tiles positions tell enough.
+      // Starts are read from memory; for half of all tiles the positions suffice.
       if (bounds_of(queries, tile.first, kQueries).high >= keys.low) {
         if (meet(seen_by(layer, starts, tile.first, kQueries).bounds(), keys)) return tile;
-        // The keys are too old, and later queries of the run see no older ones.
+        // The keys are too old for this window, and later queries of the run attend to none that
+        // are older.
         const int64_t run_end =
             tile.first < queries.first_count ? queries.first_count : queries.count;
         const int64_t last = run_end / kQueries * kQueries;
@@ -31,7 +34,8 @@ __device__ inline QueryTile next_queries(const AttentionLayer& layer, const int3
   return tile;
 }
 
-// The columns of a head whose sums a block has in registers; beside it in the grid are those of the others.
+// The columns of a head whose sums one block holds in registers; neighbouring blocks of the grid
+// hold the other columns.
 template <int kHead>
 constexpr int kSumColumns = kHead <= 128 ? kHead : 128;
 
@@ -42,13 +46,13 @@ __global__ void __launch_bounds__(kBlockThreads)
   using Tile = HeadTile<kHead>;
   constexpr int kQueries = Inner<kHead>::kRows, kTiles = Inner<kHead>::kTiles;
   constexpr int kWide = Inner<kHead>::kWide, kParts = kHead / kSumColumns<kHead>;
-  // Of a tile's queries: lse, D, and where their documents begin.
+  // Per query of a tile: lse, D, and where its document begins.
   __shared__ float lse[kTiles][kQueries], dots[kTiles][kQueries];
   __shared__ int32_t begins[kTiles][kQueries];
   Bf16* const keys = static_cast<Bf16*>(dynamic_shared());
   Bf16* const values = keys + kBlockRows * Tile::kStride;
-  Bf16* const tiles =
-      values + kBlockRows * Tile::kStride;  // queries, then their d_out, kTiles times
+  // Queries, then their d_out, kTiles times.
+  Bf16* const tiles = values + kBlockRows * Tile::kStride;
   const AttentionLayer& layer = args.layer;
   const Runs& runs = layer.keys.runs;
   const int64_t count = layer.queries.count;
@@ -100,10 +104,10 @@ __global__ void __launch_bounds__(kBlockThreads)
     const bool whole = is_plain && all_exist && see_all(layer, starts, at.first, kQueries, here);
     const float* const bias = bias_of(layer, at.head);
     wait_for_copies<kTiles - 1>();
-    __syncthreads();  // keys and this tile are there
+    __syncthreads();  // the copies of the keys and of this tile are complete
     const Bf16* const queries = tiles + tile * 2 * kQueries * Tile::kStride;
     const Bf16* const d_outs = queries + kQueries * Tile::kStride;
-    // Of keys and queries: the transposes of those in query_kernel.
+    // (keys, queries): the transposes of those in query_kernel.
     float scores[kWide][4] = {}, d_scores[kWide][4] = {};
     Tile::add_products(keys + warp_row * Tile::kStride, queries, scores);
     Tile::add_products(values + warp_row * Tile::kStride, d_outs, d_scores);
@@ -139,7 +143,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     Tile::add_weighted(scores, d_outs + first_column, d_value);
     Tile::add_weighted(d_scores, queries + first_column, d_key);
-    __syncthreads();  // this tile has been read
+    __syncthreads();  // all threads have read this tile
     if (kTiles == 1 && next.head < end) load(next, 0);
     if (kTiles == 1) commit_copies();
     at = next;

@@ -1,12 +1,14 @@
-// The gradient of queries, and of relative biases: a block has a tile of one head's queries and goes over the keys that they see.
+// The gradients of queries and of relative biases: a block has a tile of one head's queries and
+// iterates over the keys that they attend to.
 #include "trainer_core/ops/cuda/attention_backward_bf16.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
 
-// The bias's gradient of a tile of queries: the scores' gradients of a tile of keys with their buckets, and sums by bucket. In each warp so
-// many threads add, each some of the warp's rows to sums of its own, and each bucket's sum goes over theirs at the end: no order depends
-// on time.
+// The gradient of the bias of a tile of queries: stores the gradients of a tile of scores with
+// their buckets, and sums them by bucket. In each warp several threads add, each some of the warp's
+// rows into sums of its own; at the end these sums are added up per bucket in a fixed order, so the
+// result does not depend on timing.
 template <int kKeys>
 class BiasGradient {
  public:
@@ -17,8 +19,8 @@ class BiasGradient {
   }
   __device__ BiasGradient(void* memory, int32_t buckets, int adders)
       : scores_(static_cast<float*>(memory)),
-        places_(reinterpret_cast<int32_t*>(scores_ + kBlockRows * kStride)),
-        sums_(reinterpret_cast<float*>(places_ + kBlockRows * kStride)),
+        buckets_of_(reinterpret_cast<int32_t*>(scores_ + kBlockRows * kStride)),
+        sums_(reinterpret_cast<float*>(buckets_of_ + kBlockRows * kStride)),
         buckets_(buckets),
         adders_(adders) {}
 
@@ -29,9 +31,9 @@ class BiasGradient {
   }
   __device__ void put(int row, int column, const Pair& pair) {
     scores_[row * kStride + column] = pair.ds;
-    places_[row * kStride + column] = pair.bucket;
+    buckets_of_[row * kStride + column] = pair.bucket;
   }
-  // All of a warp, after it has put its rows.
+  // Called by all lanes of a warp after each has stored its rows.
   __device__ void add_rows() {
     __syncwarp();
     const int lane = lane_of(), warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -40,7 +42,7 @@ class BiasGradient {
       for (int i = lane; i < kMmaRows; i += adders_) {
         const int row = warp * kMmaRows + i;
         for (int column = 0; column < kKeys; ++column)
-          sums[places_[row * kStride + column]] += scores_[row * kStride + column];
+          sums[buckets_of_[row * kStride + column]] += scores_[row * kStride + column];
       }
     }
     __syncwarp();
@@ -60,18 +62,19 @@ class BiasGradient {
   __host__ __device__ static constexpr int row_of(int32_t buckets) { return buckets | 1; }
 
   float* const scores_;
-  int32_t* const places_;
+  int32_t* const buckets_of_;
   float* const sums_;
   const int32_t buckets_;
   const int adders_;
 };
 
-// What a block of the kernel asks for.
+// Shared memory that a block of the kernel requests.
 template <int kHead>
 constexpr size_t shared_bytes(int32_t buckets, int adders) {
   return Inner<kHead>::kSharedBytes + BiasGradient<Inner<kHead>::kRows>::bytes(buckets, adders);
 }
-// As many as the device has room for; one has room on each.
+// Returns the number of adding threads per warp: as many as the device's shared memory has room
+// for; one fits on every device.
 template <int kHead>
 int adders_for(int32_t buckets) {
   static_assert(shared_bytes<kHead>(Buckets::kMax, 1) <= kSharedBytesAnywhere);
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                              adders);
   const Runs& runs = layer.keys.runs;
   const int64_t count = layer.queries.count;
-  // Later queries have more keys: they begin first.
+  // Later queries have more keys, so their blocks start first.
   const int64_t tile_number = gridDim.x - 1 - blockIdx.x, first = tile_number * kBlockRows;
   const int64_t head = blockIdx.y, sequence = blockIdx.z;
   const int64_t kv_head = head / (layer.heads / layer.kv_heads);
@@ -128,7 +131,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t row = wanted < count ? wanted : count - 1;
     positions[r] = layer.queries.at(row);
     oldest[r] = oldest_key(layer, starts, row);
-    // A row that does not exist is zeros, and adds nothing to the biases' gradient.
+    // A row past the end is filled with zeros, and adds nothing to the gradient of the biases.
     if (wanted >= count) oldest[r] = INT64_MAX;
     const int64_t number = (sequence * layer.heads + head) * count + row;
     lse[r] = args.lse[number];
@@ -143,7 +146,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const bool whole = is_plain && key + kKeys <= runs.count &&
                        see_all(layer, starts, first, kBlockRows, bounds_of(runs, key, kKeys));
     wait_for_copies<kTiles - 1>();
-    __syncthreads();  // queries and this tile are there
+    __syncthreads();  // the copies of the queries and of this tile are complete
     const Bf16* const keys = tiles + tile * 2 * kKeys * Tile::kStride;
     float scores[Inner<kHead>::kWide][4] = {}, d_scores[Inner<kHead>::kWide][4] = {};
     Tile::add_products(queries + warp_row * Tile::kStride, keys, scores);
@@ -176,7 +179,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       if (args.d_bias != nullptr) d_bias.add_rows();
     }
     Tile::add_weighted(d_scores, keys, sums);
-    __syncthreads();  // this tile has been read
+    __syncthreads();  // all threads have read this tile
     if (kTiles == 1 && next < runs.count) load(next, 0);
     if (kTiles == 1) commit_copies();
     key = next;

@@ -1,5 +1,6 @@
-// FlashAttention-2's forward pass (Dao, 2023): an online softmax over tiles of keys, so no matrix of S x S scores exists. A block has a tile
-// of queries of one head. These are the fp32 kernels, without tensor cores.
+// FlashAttention-2's forward pass (Dao, 2023): an online softmax over tiles of keys, so that no S x
+// S matrix of scores exists. A block has a tile of queries of one head. These are the fp32 kernels,
+// without tensor cores.
 #include "trainer_core/ops/cuda/attention_tiles.cuh"
 
 namespace muster::trainer::cuda {
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(kTile* kTile)
   float* const out =
       static_cast<float*>(args.out) + ((sequence * count + row) * layer.heads + head) * h;
 
-  // The running softmax of row i, in all its threads; and columns j, j + kTile, … of what its values add up to.
+  // The running softmax of row i, the same in all threads of the row; and the weighted sums of
+  // values in columns j, j + kTile, …
   float peak = args.merge ? *lse : layer.extra_zero ? 0.0F : kMasked;
   float total = args.merge ? (peak <= kMasked ? 0.0F : 1.0F) : layer.extra_zero ? 1.0F : 0.0F;
   float sums[Tiles::kColumns];
@@ -47,8 +49,9 @@ __global__ void __launch_bounds__(kTile* kTile)
     sums[c] = args.merge && column < h ? out[column] : 0.0F;
   }
   for (int64_t key = 0; key < key_count; key += kTile) {
-    if (!meet(seen, bounds_of(layer.keys.runs, key, kTile))) continue;  // the same in all threads
-    __syncthreads();  // whoever still reads the last values; and queries are there
+    if (!meet(seen, bounds_of(layer.keys.runs, key, kTile))) continue;  // uniform over the block
+    // The queries are complete, and all threads have read the last values.
+    __syncthreads();
     Tiles::load(keys, layer.keys.width, key, key_count, h, rows);
     __syncthreads();
     const Score score = key + j < key_count
@@ -61,20 +64,20 @@ __global__ void __launch_bounds__(kTile* kTile)
     peak = new_peak;
     total = total * factor + warp_sum(p, kTile);
     probabilities[i * (kTile + 1) + j] = p;
-    __syncthreads();  // keys have been read
+    __syncthreads();  // all threads have read the keys
     Tiles::load(values, layer.keys.width, key, key_count, h, rows);
     __syncthreads();
     for (int c = 0; c < Tiles::kColumns; ++c) sums[c] *= factor;
     for (int k = 0; k < kTile; ++k) {
       const float weight = probabilities[i * (kTile + 1) + k];
-      // A value that nobody sees may be anything.
+      // A masked value may be NaN, and 0 times NaN is NaN.
       if (weight == 0) continue;
       for (int c = 0; c < Tiles::kColumns; ++c)
         sums[c] += weight * rows[k * Tiles::kStride + j + c * kTile];
     }
   }
   if (!exists) return;
-  const bool any = !(peak <= kMasked);  // what is not a number has been seen
+  const bool any = !(peak <= kMasked);  // also true for NaN
   const float inverse = any ? 1.0F / total : 0.0F;
   for (int c = 0; c < Tiles::kColumns; ++c) {
     const int column = j + c * kTile;

@@ -1,26 +1,27 @@
-// FlashAttention-2's forward pass on tensor cores: a block has a tile of queries of one head. While it multiplies keys their values are
-// copied, and the next keys while it multiplies values.
+// FlashAttention-2's forward pass on tensor cores: a block has a tile of queries of one head.
+// Values are copied while their keys are multiplied, and the next keys while the values are
+// multiplied.
 #include "trainer_core/ops/cuda/attention_bf16.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
 
-// Of a tile: what leaves registers for the sums of wide heads.
+// Keys per tile: fewer for wide heads, whose sums take more registers.
 template <int kHead>
 constexpr int kKeyRows = kHead <= 128 ? 64 : 32;
-// On a processor, which its registers and its shared memory are shared out to.
+// Blocks per multiprocessor, between which its registers and shared memory are divided.
 template <int kHead>
 constexpr int kBlocks = kHead <= 64    ? 4
                         : kHead <= 128 ? 3
                                        : 2;
 
-// One of a lane's two rows of queries, and its running softmax by powers of two.
+// One of a lane's two rows of queries: its running softmax, in powers of two.
 struct SoftmaxRow {
   int64_t row, position, oldest;
-  float peak, total;  // the total is the lane's part of it
+  float peak, total;  // total: this lane's part of the row's sum
 };
 
-// Scores become their powers, the sums until now shrink to the new peak.
+// Replaces the scores by their powers of two, and rescales the sums so far to the new peak.
 template <int kWide, int kColumns>
 __device__ inline void soften(int r, SoftmaxRow& row, float (&scores)[kWide][4],
                               float (&sums)[kColumns][4]) {
@@ -55,7 +56,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks<kHead>)
   const AttentionLayer& layer = args.layer;
   const Runs& runs = layer.keys.runs;
   const int64_t count = layer.queries.count;
-  // Later queries have more keys: they begin first.
+  // Later queries have more keys, so their blocks start first.
   const int64_t first = static_cast<int64_t>(gridDim.x - 1 - blockIdx.x) * kBlockRows;
   const int64_t head = blockIdx.y, sequence = blockIdx.z;
   const int64_t kv_head = head / (layer.heads / layer.kv_heads);
@@ -74,7 +75,8 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks<kHead>)
   commit_copies();
 
   SoftmaxRow rows[2];
-  float earlier[2];  // peaks of what this is merged with
+  // Peaks of the partial result that this one is merged with.
+  float earlier[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int64_t wanted = first + warp_row + fragment_row() + r * (kMmaRows / 2);
@@ -99,7 +101,8 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks<kHead>)
     const bool whole = is_plain && key + kKeys <= runs.count &&
                        see_all(layer, starts, first, kBlockRows, bounds_of(runs, key, kKeys));
     wait_for_copies<0>();
-    __syncthreads();  // queries and keys are there, and the last values have been read
+    // Queries and keys are complete, and all threads have read the last values.
+    __syncthreads();
     Tile::template load_seen<kKeys>(from_values, key, runs, seen, values);
     commit_copies();
     float scores[kKeys / kMmaColumns][4] = {};
@@ -126,7 +129,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks<kHead>)
     soften(0, rows[0], scores, sums);
     soften(1, rows[1], scores, sums);
     wait_for_copies<0>();
-    __syncthreads();  // values are there, and keys have been read
+    __syncthreads();  // the values are complete, and all threads have read the keys
     if (next < runs.count) Tile::template load_seen<kKeys>(from_keys, next, runs, seen, keys);
     commit_copies();
     Tile::add_weighted(scores, values, sums);
@@ -139,7 +142,7 @@ __global__ void __launch_bounds__(kBlockThreads, kBlocks<kHead>)
     const SoftmaxRow& row = rows[r];
     const float total = warp_sum(row.total, 4);
     if (first + warp_row + fragment_row() + r * (kMmaRows / 2) >= count) continue;
-    const bool any = total != 0;  // what is not a number has been seen
+    const bool any = total != 0;  // also true for NaN
     const float inverse = any ? 1.0F / total : 0.0F;
     const float weight = args.merge ? exp2f(earlier[r] - row.peak) * inverse : 0.0F;
     Out* const out = static_cast<Out*>(args.out) +

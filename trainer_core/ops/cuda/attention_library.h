@@ -1,5 +1,5 @@
-// cuDNN's attention, where its library is found when the process runs: nothing links it, as with cuBLASLt (matrix_library.h). What it has
-// nothing for is our own kernels' (attention.h).
+// cuDNN's attention, if its library is found at run time: nothing links it, as with cuBLASLt
+// (matrix_library.h). The built-in kernels (attention.h) compute what it does not support.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,25 +16,28 @@
 
 namespace muster::trainer::cuda {
 
-// Causal attention of whole sequences of bf16: some sequences' heads, or one sequence's heads of some keys, within rows as Ops::attention
-// has them.
+// Causal attention over whole sequences in bf16: the heads of several sequences, or the heads of
+// one sequence that use some of its key heads. Rows are laid out as in Ops::attention.
 struct LibraryAttention {
   int64_t batch, seq_len, heads, kv_heads, head_dim;
   float scale;
-  int64_t window;  // the latest positions that one sees, itself included; 0: all before it
-  int64_t qkv_width, out_width;  // numbers from a row to the next
+  // Number of latest positions that a query attends to, its own included; 0: all earlier ones.
+  int64_t window;
+  int64_t qkv_width, out_width;  // elements from one row to the next
   const Bf16* q;
   const Bf16* k;
   const Bf16* v;
   Bf16* out;
   float* lse;  // (batch, heads, S)
 
-  // `sequences` from `sequence` on; those of fewer than all key heads are one.
+  // Returns the part with `sequences` sequences from `sequence` on and `key_heads` key heads from
+  // `key_head` on. Requires: `sequences` is 1 if the part has fewer than all key heads.
   LibraryAttention part(int64_t sequence, int64_t sequences, int64_t key_head,
                         int64_t key_heads) const;
 };
 
-// The gradients, of the layer's rows; dq, dk and dv within rows like those of q, k and v, dout's like out's.
+// The gradients of a layer. The rows of dq, dk and dv are laid out like those of q, k and v, the
+// rows of dout like those of out.
 struct LibraryAttentionGradients {
   const Bf16* dout;
   Bf16* dq;
@@ -45,19 +48,19 @@ struct LibraryAttentionGradients {
                                  int64_t key_head) const;
 };
 
-// A part, its first sequence and its first key head.
+// Arguments: a part, its first sequence and its first key head.
 using AttentionPartRun =
     std::function<LibraryAnswer(const LibraryAttention& part, int64_t sequence, int64_t key_head)>;
-// run() of parts for which the workspace has room: of all at once, or of equal runs of sequences, or of one sequence's heads. Where the answer
-// is not kDone whatever was written has to be written again.
+// Calls run() for parts that fit in the workspace: the whole layer, or equal runs of sequences, or
+// heads of one sequence. If the answer is not kDone, all outputs must be written again.
 LibraryAnswer in_parts(const LibraryAttention& layer, const AttentionPartRun& run);
 
-// One thread at a time.
+// Called by one thread at a time.
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
 
-  // `workspace` is the device's; its contents do not survive.
+  // `workspace` is device memory; its contents do not survive the call.
   virtual LibraryAnswer forward(cudaStream_t stream, const LibraryAttention& layer, void* workspace,
                                 size_t workspace_bytes) = 0;
   virtual LibraryAnswer backward(cudaStream_t stream, const LibraryAttention& layer,
@@ -65,8 +68,9 @@ class AttentionLibrary {
                                  size_t workspace_bytes) = 0;
 };
 
-// For the device that is current. NotFound where libcudnn.so.9 is not, FailedPrecondition where it cannot be used there, Unimplemented in builds
-// without cudnn-frontend's headers.
+// Opens the library for the current device. Returns NotFound if there is no libcudnn.so.9,
+// FailedPrecondition if it does not work with the device, and Unimplemented in builds without the
+// headers of cudnn-frontend.
 absl::StatusOr<std::unique_ptr<AttentionLibrary>> open_attention_library();
 
 }  // namespace muster::trainer::cuda

@@ -9,7 +9,7 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// The part of qkv behind the queries.
+// Returns the keys and values in qkv, which lie behind the queries.
 KeyRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
   return {qkv.numbers(), shape.qkv_width(), shape.out_width(), Runs::of(shape.places())};
 }
@@ -27,7 +27,7 @@ const int32_t* starts_of(const AttentionShape& shape) {
 void check_head(const AttentionShape& shape) {
   MUSTER_CHECK(shape.head_dim <= kHeadDimMax)
       << "head_dim is " << shape.head_dim << "; attention on the GPU takes at most " << kHeadDimMax;
-  // Two dimensions of a grid.
+  // The limit of a grid's second and third dimension.
   constexpr int64_t kGridMax = 65'535;
   MUSTER_CHECK(shape.heads <= kGridMax && shape.batch <= kGridMax)
       << shape.heads << " heads of " << shape.batch << " sequences";
@@ -47,9 +47,9 @@ void CudaOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor&
                        .heads = shape.heads + shape.kv_heads,
                        .head_dim = shape.head_dim,
                        .width = shape.qkv_width(),
-                       .places = Places::of(shape.token_rows()),
+                       .token_rows = DeviceTokenRows::of(shape.token_rows()),
                        .starts = starts_of(shape),
-                       .neighbours = pairs == RopePairs::kInterleaved,
+                       .interleaved = pairs == RopePairs::kInterleaved,
                        .sign = direction == RopeDirection::kForward ? 1.0F : -1.0F,
                        .cos = cos.f32(),
                        .sin = sin.f32(),
@@ -82,10 +82,10 @@ namespace {
 
 constexpr const char* kSharedPositions = "ranks share the positions of a sequence";
 
-// Why a library cannot have it; null: it may.
-const char* why_own_kernels(const AttentionShape& shape, DType dtype) {
+// Returns the reason why the library does not support the layer; null if it may.
+const char* unsupported_reason(const AttentionShape& shape, DType dtype) {
   constexpr int64_t kHeadMultiple = 8;
-  if (dtype != DType::kBf16) return "it takes bf16 alone";
+  if (dtype != DType::kBf16) return "it supports only bf16";
   if (shape.starts.data != nullptr) return "documents are packed into sequences";
   if (!shape.has_first_positions()) return kSharedPositions;
   if (!shape.is_plain()) return "scores have a cap, a bias or an extra zero";
@@ -130,7 +130,7 @@ bool CudaOps::attend_by_library(const char* what, const AttentionShape& shape, c
                                 const Tensor& out, const Tensor& lse, const AttentionPartRun& run) {
   if (attention_library_ == nullptr || shape.rows() == 0) return false;
   LibraryAnswer answer;
-  if (const char* const why = why_own_kernels(shape, qkv.dtype)) {
+  if (const char* const why = unsupported_reason(shape, qkv.dtype)) {
     answer = {.kind = LibraryAnswer::Kind::kNone, .why = why};
   } else {
     answer = in_parts(library_layer(shape, qkv, out, lse), run);

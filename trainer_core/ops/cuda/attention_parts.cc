@@ -6,7 +6,8 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// Whether each part's statistics begin where cuDNN takes them, as everything else of it does.
+// Returns whether the statistics of every part begin at the alignment that cuDNN requires; the
+// other tensors of a part always do.
 bool begin_aligned(const LibraryAttention& layer, const AttentionPart& part) {
   constexpr int64_t kFloats = 4;  // 16 bytes
   const int64_t rows = part.key_heads == layer.kv_heads
@@ -48,7 +49,8 @@ LibraryAnswer in_parts(const LibraryAttention& layer, const AttentionPartRun& ru
   for (std::optional part = whole; part; part = smaller_part(whole, *part)) {
     const auto [sequences, heads] = *part;
     const bool is_whole = sequences == whole.sequences && heads == whole.key_heads;
-    if (!is_whole && !begin_aligned(layer, *part)) return answer;  // there is no room for more
+    // The larger parts had no room.
+    if (!is_whole && !begin_aligned(layer, *part)) return answer;
     answer = {};
     for (int64_t b = 0; b < layer.batch && answer.is_done(); b += sequences)
       for (int64_t k = 0; k < layer.kv_heads && answer.is_done(); k += heads)

@@ -1,4 +1,5 @@
-// Which keys a query sees, and what a score is: of both types' kernels.
+// The mask and the scores of attention: which keys a query attends to, and the score of a pair.
+// Shared by the bf16 and the fp32 kernels.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,10 @@
 
 namespace muster::trainer::cuda {
 
-// Stands for minus infinity, as on the processor: the lse of a row that has seen no key.
+// Stands for minus infinity, as on the CPU: the lse of a row that has attended to no key.
 constexpr float kMasked = -1e30F;
 
-// The positions that `count` rows from `first` on have, bounded from both sides.
+// Lower and upper bound of the positions of `count` rows from `first` on.
 struct PositionBounds {
   int64_t low, high;
 };
@@ -23,7 +24,8 @@ __device__ inline PositionBounds bounds_of(const Runs& runs, int64_t first, int6
   return {low < begin ? low : begin, high > end ? high : end};
 }
 
-// The first position that a query sees whose document begins at `start`; and the one in row `row` of a sequence.
+// Returns the first position that the query at `position` attends to if its document begins at
+// `start`. The overload takes the query's row in its sequence instead.
 __device__ inline int64_t oldest_key(const AttentionLayer& layer, int64_t position, int64_t start) {
   const int64_t window = layer.window == 0 ? 0 : position - layer.window + 1;
   const int64_t oldest = window > start ? window : start;
@@ -37,16 +39,17 @@ __device__ inline const int32_t* starts_of(const AttentionLayer& layer, int64_t 
   return layer.starts == nullptr ? nullptr : layer.starts + sequence * layer.queries.count;
 }
 
-// The keys that a tile of queries sees: in each of the two runs an unbroken range of positions, because neither windows nor documents begin
-// earlier for a later position.
+// The keys that a tile of queries attends to. In each of the two runs they are a contiguous range
+// of positions, because neither windows nor documents begin earlier for a later position.
 struct SeenKeys {
-  PositionBounds of_first, of_second;  // low > high: none
+  PositionBounds of_first, of_second;  // empty if low > high
 
   __device__ bool has(int64_t key) const {
     return (key >= of_first.low && key <= of_first.high) ||
            (key >= of_second.low && key <= of_second.high);
   }
-  // Of positions between; true means it, false may be wrong.
+  // Returns true only if all positions within the bounds are attended to; may return false although
+  // they are.
   __device__ bool has_all(const PositionBounds& keys) const {
     return (keys.low >= of_first.low && keys.high <= of_first.high) ||
            (keys.low >= of_second.low && keys.high <= of_second.high);
@@ -72,7 +75,7 @@ __device__ inline SeenKeys seen_by(const AttentionLayer& layer, const int32_t* s
   }
   return seen;
 }
-// Whether each of the tile's queries sees all keys within the bounds.
+// Returns whether each of the tile's queries attends to all keys within the bounds.
 __device__ inline bool see_all(const AttentionLayer& layer, const int32_t* starts, int64_t first,
                                int64_t count, const PositionBounds& keys) {
   const int64_t end = first + count, border = layer.queries.first_count;
@@ -85,11 +88,12 @@ __device__ inline bool meet(const PositionBounds& a, const PositionBounds& b) {
   return a.low <= b.high && b.low <= a.high;
 }
 
-// A query's score of a key from the product of the two, and whether it sees the key.
+// The score of a (query, key) pair, from their dot product, and whether the query attends to the
+// key.
 struct Score {
   bool seen;
   float value;
-  int32_t bucket;  // of their distance, where there are biases
+  int32_t bucket;  // bucket of their distance, if there are biases
 };
 __device__ inline Score score_of(const AttentionLayer& layer, const float* bias, int64_t oldest,
                                  int64_t query, int64_t key, float product) {

@@ -9,8 +9,8 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// With their registers two blocks fill a multiprocessor: on an H200 the 264 rows in progress are, at
-// 128 KiB, 33 of its L2's 50 MiB.
+// Two blocks of so many threads fill a multiprocessor, because of their registers. On an H200 264
+// rows are then in progress, which at 128 KiB each take 33 of the 50 MiB of L2.
 constexpr int kRowThreads = 512;
 // Packs that a thread loads before it uses any of them.
 constexpr int kAhead = 4;
@@ -51,13 +51,13 @@ __device__ inline void for_row(int64_t n, float* row, const Body& body) {
   for (int64_t i = head + packs * kCount + threadIdx.x; i < n; i += blockDim.x) single(i);
 }
 
-// What a row's logits contribute to its softmax: the largest, and the sum of exp(logit - peak).
+// A row's contribution to its softmax: the largest logit, and the sum of exp(logit - peak).
 struct RowSum {
   float peak;
   float total;
 };
 
-// Caps the logits on the way if cap > 0.
+// Caps the logits in place if cap > 0.
 __device__ inline RowSum sum_row(int64_t n, float cap, float* logits) {
   const float inverse = cap > 0 ? 1 / cap : 0;
   float peak = kLowest, total = 0;
@@ -80,8 +80,8 @@ __device__ inline RowSum sum_row(int64_t n, float cap, float* logits) {
   return {whole, block_sum(total * expf(peak - whole))};
 }
 
-// Turns a row's logits into gradients: factor * exp(logit - shift), at the target `weight` less; all
-// of it times 1 - (logit / cap)² if cap > 0.
+// Turns a row's logits into gradients: factor * exp(logit - shift), minus `weight` at the target;
+// all of it times 1 - (logit / cap)² if cap > 0.
 __device__ inline void gradient_row(float shift, float factor, float weight, int64_t n, float cap,
                                     int64_t target, float* logits) {
   const float inverse = cap > 0 ? 1 / cap : 0;
@@ -107,7 +107,7 @@ __global__ void cross_entropy_kernel(CrossEntropy args) {
   float* const logits = args.logits + row * args.vocab;
   if (target < 0 || target >= args.vocab) {
     *args.fault = static_cast<int32_t>(Fault::kTarget);
-    // The whole block leaves.
+    // Uniform over the block.
     return;
   }
   const RowSum sum = sum_row(args.vocab, args.soft_cap, logits);
@@ -117,7 +117,7 @@ __global__ void cross_entropy_kernel(CrossEntropy args) {
   const double lse = log(static_cast<double>(sum.total)) + static_cast<double>(sum.peak);
   if (threadIdx.x == 0) args.losses[row] = loss_of(lse, logits[target], args.z_loss, weight);
   if (!args.gradient) return;
-  // The target's logit has been read.
+  // All threads have read the target's logit.
   __syncthreads();
   if (args.soft_cap > 0 || args.z_loss > 0) {
     const double factor = static_cast<double>(weight) * (1 + 2 * args.z_loss * lse);
@@ -151,7 +151,7 @@ __global__ void logit_sums_kernel(LogitSlice args) {
 
 struct WholeRow {
   float peak;
-  double total;  // of exp(logit - peak)
+  double total;  // sum of exp(logit - peak)
   float target_logit;
 
   __device__ double lse() const { return log(total) + static_cast<double>(peak); }

@@ -1,4 +1,5 @@
-// cuBLASLt behind dlopen. Its matrices lie by columns: a row-major c = op(a) op(b) is its c' = op(b)' op(a)', with the same memory.
+// cuBLASLt, opened with dlopen. Its matrices are column-major: a row-major c = op(a) op(b) is its
+// c' = op(b)' op(a)', over the same memory.
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -17,7 +18,7 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// The functions, by the types that the header gives them.
+// Pointers to the library's functions, with the types that the header declares.
 struct Library {
   void* handle = nullptr;
   decltype(&cublasLtCreate) create = nullptr;
@@ -37,7 +38,7 @@ struct Library {
   decltype(&cublasLtMatmul) multiply = nullptr;
 };
 
-// It stays open: it has threads and handlers of its own.
+// Never closed: the library has threads and handlers of its own.
 absl::StatusOr<Library> open_library() {
   Library library;
   const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
@@ -68,8 +69,9 @@ absl::StatusOr<Library> open_library() {
   return library;
 }
 
-// The largest power of two that divides the address, up to what all of a plan's buffers have: where in the plan a buffer lies, which remat
-// policies change, must not decide which algorithm makes a product, and so its last bits.
+// The largest power of two that divides the address, capped at the alignment that all buffers of a
+// plan have. The position of a buffer in the plan, which remat policies change, must not decide
+// which algorithm computes a GEMM, and with it the last bits of the result.
 uint32_t alignment_of(const void* data) {
   const auto address = reinterpret_cast<uintptr_t>(data) | kBufferAlignment;
   return static_cast<uint32_t>(address & (~address + 1));
@@ -101,7 +103,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue kind) {
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
-// As keys have it.
+// The epilogue's name in keys of the algorithm file.
 const char* name_of(Epilogue kind) {
   switch (kind) {
     case Epilogue::kNone:
@@ -143,11 +145,11 @@ class CublasLt final : public MatrixLibrary {
     if (!prepared.usable) return no_algorithm();
     set_pointers(prepared, p.epilogue);
     const float one = 1, add = p.accumulate ? 1 : 0;
-    // Its a is our b.
+    // The library's a is our b.
     const cublasStatus_t status = library_.multiply(
         handle_, prepared.product, &one, p.b, prepared.a, p.a, prepared.b, &add, p.c, prepared.c,
         p.c, prepared.c, &prepared.algorithm, workspace, workspace_bytes, stream);
-    // Nothing was started: the choice of an algorithm has promised too much.
+    // Nothing was started: the chosen algorithm turned out not to support the problem.
     prepared.usable = status != CUBLAS_STATUS_NOT_SUPPORTED;
     if (!prepared.usable) return no_algorithm();
     check(status, "cublasLtMatmul");
@@ -155,7 +157,7 @@ class CublasLt final : public MatrixLibrary {
   }
 
  private:
-  // By the library's names: a is (m, k), b (k, n), c (m, n), by columns.
+  // Named from the library's view: a is (m, k), b (k, n), c (m, n), column-major.
   struct Prepared {
     cublasLtMatmulDesc_t product = nullptr;
     cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
@@ -177,7 +179,7 @@ class CublasLt final : public MatrixLibrary {
                                     p.operand_type == DType::kBf16 ? "bf16," : "fp32,",
                                     p.type == DType::kBf16 ? "bf16," : "fp32,", aligned.a, ",",
                                     aligned.b, ",", aligned.c, ",", workspace_bytes);
-    // Nothing without one, as in files of earlier versions.
+    // No suffix without an epilogue, as in files of earlier versions.
     const Epilogue kind = p.epilogue.kind;
     if (kind != Epilogue::kNone)
       absl::StrAppend(&text, name_of(kind), ",", aligned.bias, ",", aligned.pre);
@@ -206,7 +208,8 @@ class CublasLt final : public MatrixLibrary {
     const auto operation = [](bool transposed) { return transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
     set(result.product, CUBLASLT_MATMUL_DESC_TRANSA, operation(p.transpose_b));
     set(result.product, CUBLASLT_MATMUL_DESC_TRANSB, operation(p.transpose_a));
-    // A row-major matrix (rows, columns) is one by columns of (columns, rows), which lie `columns` apart.
+    // A row-major matrix (rows, columns) is a column-major one of (columns, rows), with `columns`
+    // as leading dimension.
     const auto layout = [&](cublasLtMatrixLayout_t& to, DType dtype, int64_t rows,
                             int64_t columns) {
       check(library_.layout_create(&to, type_of(dtype), static_cast<uint64_t>(columns),
@@ -218,9 +221,10 @@ class CublasLt final : public MatrixLibrary {
     layout(result.c, p.type, p.m, p.n);
     const cublasLtEpilogue_t epilogue = epilogue_of(p.epilogue.kind);
     set(result.product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-    // Its D has our columns as rows, which lie n apart: so many numbers has a bias, and so far apart are rows of pre. Both are of D's type.
+    // The library's D has our columns as rows, n of them: that is the length of a bias and the
+    // leading dimension of pre. Both have D's type.
     if (has_pre(p.epilogue.kind)) set(result.product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
-    // The choice of an algorithm looks at their alignment.
+    // The heuristic considers the alignment of these pointers.
     set_pointers(result, p.epilogue);
     return result;
   }
@@ -237,7 +241,8 @@ class CublasLt final : public MatrixLibrary {
           "cublasLtMatmulDescSetAttribute");
   }
 
-  // An algorithm from the file, if the library still takes it.
+  // Sets the algorithm that the file has for the key; returns false if there is none or the library
+  // no longer accepts it.
   bool recall(const std::string& key, size_t workspace_bytes, Prepared& prepared) const {
     const auto words = algorithms_.find(key);
     if (!words) return false;
@@ -252,7 +257,8 @@ class CublasLt final : public MatrixLibrary {
     return prepared.usable;
   }
 
-  // The one that the library thinks best. None that splits sums between blocks in an order that depends on time.
+  // Chooses the algorithm that the library ranks first, except those that split sums between blocks
+  // in an order that depends on timing.
   void choose(const std::string& key, const Alignments& aligned, size_t workspace_bytes,
               Prepared& prepared) {
     cublasLtMatmulPreference_t preference = nullptr;
@@ -295,7 +301,7 @@ class CublasLt final : public MatrixLibrary {
     prepared_.clear();
   }
 
-  // Shapes at a time: a model has tens.
+  // Shapes held at a time: a model has tens.
   static constexpr size_t kPreparedMax = 4096;
 
   const Library library_;

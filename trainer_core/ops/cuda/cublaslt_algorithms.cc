@@ -11,7 +11,7 @@
 namespace muster::trainer::cuda {
 namespace {
 
-constexpr size_t kDigits = 16;  // of a word
+constexpr size_t kDigits = 16;  // per word
 constexpr size_t kLineMax = 512;
 
 std::optional<AlgorithmWords> parse(std::string_view digits) {
@@ -56,11 +56,11 @@ void AlgorithmFile::add(const std::string& key, const AlgorithmWords& algorithm)
   if (known_.size() >= kEntriesMax) return;
   known_.insert_or_assign(key, algorithm);
   if (path_.empty()) return;
-  // A short line in one write at the file's end: those of other processes stay whole.
+  // A single short write with O_APPEND: the lines of other processes stay intact.
   const int file = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) return;
   const std::string line = key + '\t' + print(algorithm) + '\n';
-  if (write(file, line.data(), line.size()) < 0) path_.clear();  // a full disk, say
+  if (write(file, line.data(), line.size()) < 0) path_.clear();  // for example a full disk
   close(file);
 }
 

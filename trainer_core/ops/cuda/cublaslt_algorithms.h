@@ -1,9 +1,10 @@
-// Which algorithms a matrix library has chosen, on disk: so that a shape is computed alike in every run on a kind of device, and choosing
-// takes no time. A text file that several processes may add to, a line each:
+// The algorithms that a matrix library has chosen, on disk: every run on the same kind of device
+// computes a shape in the same way, and spends no time on choosing. A text file that several
+// processes may append to, one line per entry:
 //
-//   KEY<tab>ALGORITHM\n        128 hexadecimal digits: the library's 64 bytes, which it alone can read
+//   KEY<tab>ALGORITHM\n        128 hexadecimal digits: the library's 64 bytes, opaque to us
 //
-// The key says the library's version, the device and the product. Lines that do not look so are passed over.
+// The key has the library's version, the device and the GEMM. Readers skip lines of any other form.
 #pragma once
 
 #include <array>
@@ -16,17 +17,18 @@ namespace muster::trainer::cuda {
 
 using AlgorithmWords = std::array<uint64_t, 8>;
 
-// One thread at a time. A file that cannot be read or written is none: choosing again costs little.
+// Called by one thread at a time. A file that cannot be read or written counts as empty: choosing
+// again costs little.
 class AlgorithmFile {
  public:
-  // `path` may be empty: then it remembers within the process alone.
+  // `path` may be empty: then the algorithms are remembered only within the process.
   explicit AlgorithmFile(std::string path);
 
   std::optional<AlgorithmWords> find(const std::string& key) const;
   void add(const std::string& key, const AlgorithmWords& algorithm);
 
  private:
-  // Lines that are read, and algorithms that are kept: many times the shapes of a model.
+  // Bound on the lines read and the algorithms held: many times the number of shapes in a model.
   static constexpr size_t kEntriesMax = 65'536;
 
   std::string path_;

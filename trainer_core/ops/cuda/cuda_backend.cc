@@ -1,4 +1,5 @@
-// The GPU as the trainer sees it. Beside the backend's stream each thread copies on a stream of its own.
+// The GPU as a Device of the trainer. In addition to the backend's stream, each thread copies on a
+// stream of its own.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -16,14 +17,15 @@
 #include "trainer_core/ops/cuda/ranges.h"
 #include "trainer_core/ops/cuda/stream.h"
 
-// The runtime has both; their header (cuda_profiler_api.h) is no part of the wheels that deploy/install-cuda.sh installs.
+// The runtime has both functions, but the wheels that deploy/install-cuda.sh installs lack their
+// header (cuda_profiler_api.h).
 extern "C" cudaError_t cudaProfilerStart();
 extern "C" cudaError_t cudaProfilerStop();
 
 namespace muster::trainer {
 namespace {
 
-// What is allocated on the device. Outlives all of it: whoever has memory has this, too.
+// Counts the memory allocated on the device. Shared by all allocations, so that it outlives them.
 class Allocations {
  public:
   void add(const void* begin, size_t bytes) {
@@ -186,14 +188,15 @@ class GpuBackend final : public Backend {
   GpuMemory memory_;
   std::unique_ptr<Ops> ops_;
   std::mutex phase_mutex_;
-  uint64_t phase_ = 0;  // the range of the phase that runs
+  uint64_t phase_ = 0;  // the range of the current phase
 };
 
 }  // namespace
 
 int gpu_count() {
   int devices = 0;
-  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;  // find_cuda_device says why
+  // find_cuda_device reports the reason.
+  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
 }
 
 absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options) {

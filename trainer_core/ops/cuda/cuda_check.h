@@ -1,5 +1,7 @@
-// MUSTER_CUDA_CHECK(call): a call of the CUDA runtime that must succeed. When it does not, the process ends with the call, CUDA's name
-// and text of the error, and the worker restarts the rank. But what a thread captures as a graph has no effect, and may fail.
+// MUSTER_CUDA_CHECK(call): checks a call of the CUDA runtime that must succeed. If it fails, the
+// process ends with the call and CUDA's name and text of the error, and the worker restarts the
+// rank. The exception is a thread that captures a graph: its calls have no effect yet, and may
+// fail.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,10 +12,11 @@
 
 namespace muster::trainer::cuda {
 
-// Whether the calling thread captures a graph (graphs.h): then the error is the capture's, which remembers the first, and nobody else's.
+// Returns whether the calling thread captures a graph (graphs.h). The capture then takes the error,
+// and retains the first one.
 bool fails_capture(const std::string& error);
 
-// What somebody who reads the error is to do.
+// Returns the remedy for an error, to be appended to its message.
 inline const char* advice(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
@@ -24,13 +27,14 @@ inline const char* advice(cudaError_t error) {
       return "; the GPU may be lost: look for Xid in the kernel's log, and at nvidia-smi";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
-      return "; a fault of a kernel's, or of the GPU: look for Xid in the kernel's log, and run "
+      return "; a bug in a GPU kernel, or a fault of the GPU: look for Xid in the kernel's log, "
+             "and run "
              "compute-sanitizer";
     case cudaErrorMemoryAllocation:
-      return "; NCCL, libraries or another process have taken what the plan left of the GPU's "
-             "memory";
+      return "; NCCL, libraries or other processes use the memory that the plan leaves on the "
+             "GPU";
     case cudaErrorDevicesUnavailable:
-      return "; another process has the GPU for itself (nvidia-smi -q -d COMPUTE)";
+      return "; another process has exclusive use of the GPU (nvidia-smi -q -d COMPUTE)";
     case cudaErrorSystemNotReady:
       return "; the node's fabric manager does not run";
     default:
@@ -38,7 +42,7 @@ inline const char* advice(cudaError_t error) {
   }
 }
 
-// An error of an earlier kernel comes out of whatever call is next: the text says so.
+// An error of an earlier kernel surfaces in whichever call comes next: the message mentions that.
 inline void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   const std::string what = std::string(call) + " ends with " + cudaGetErrorName(error) + ": " +

@@ -12,7 +12,7 @@ namespace muster::trainer {
 namespace cuda {
 namespace {
 
-// Of a call's device, before anything of the object is made on it.
+// Selects the call's device before any member of the object is created on it.
 int selected(int device) {
   MUSTER_CUDA_CHECK(cudaSetDevice(device));
   return device;
@@ -45,12 +45,12 @@ CudaOps::CudaOps(const CudaOptions& options)
       library = *std::move(opened);
     } else {
       notes_.add(
-          absl::StrCat("own kernels compute all ", av(what), ": ", opened.status().message()));
+          absl::StrCat("built-in kernels compute all ", av(what), ": ", opened.status().message()));
     }
   };
   take(open_matrix_library(device_name(options.device), options.algorithms_path), library_,
-       "products, and not cuBLASLt");
-  take(open_attention_library(), attention_library_, "attention, and not cuDNN");
+       "products instead of cuBLASLt");
+  take(open_attention_library(), attention_library_, "attention instead of cuDNN");
 }
 
 void CudaOps::check_fault() const {
@@ -75,7 +75,8 @@ void CudaOps::check_fault() const {
 
 // Memory and order
 
-// Pageable memory is copied before the call returns, whatever CUDA does with page-locked memory: so it waits.
+// Waits, because pageable memory must have been copied when the call returns, and CUDA copies
+// page-locked memory asynchronously.
 void CudaOps::upload(const void* from, const Tensor& to) {
   if (to.bytes() == 0) return;
   MUSTER_CUDA_CHECK(cudaMemcpyAsync(to.data, from, to.bytes(), cudaMemcpyHostToDevice, stream_));
@@ -86,7 +87,8 @@ void CudaOps::download(const Tensor& from, void* to) {
   MUSTER_CUDA_CHECK(cudaMemcpyAsync(to, from.data, from.bytes(), cudaMemcpyDeviceToHost, stream_));
   synchronize();
 }
-// A thread has a device of its own, and calls may come from any: each call that waits selects it for those that follow on this thread.
+// The current device is per thread, and calls may come from any thread: each call that waits
+// selects the device for the later calls of its thread.
 void CudaOps::synchronize() {
   MUSTER_CUDA_CHECK(cudaSetDevice(device_));
   queue_->stream().synchronize();
@@ -115,7 +117,7 @@ void CudaOps::copy(const Tensor& from, const Tensor& to) {
     return convert(stream_, from.elements(), from.dtype, from.data, to.dtype, to.data);
   (void)same_type({from, to});
   if (from.bytes() == 0) return;
-  // Whose memory each is, the addresses say.
+  // CUDA derives the direction from the addresses.
   MUSTER_CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, stream_));
 }
 void CudaOps::add(const Tensor& x, const Tensor& delta, const Tensor& sum) {
@@ -144,7 +146,7 @@ void CudaOps::dropout(const DropoutMask& mask, const Tensor& x) {
 
 double CudaOps::reduced(void (*kernel)(cudaStream_t, DType, int64_t, const void*, double*),
                         const Tensor& x) {
-  auto* const partial = static_cast<double*>(sums_.data());  // in the host's memory
+  auto* const partial = static_cast<double*>(sums_.data());  // in host memory
   kernel(stream_, x.dtype, x.elements(), x.numbers(), partial);
   synchronize();
   double total = 0;

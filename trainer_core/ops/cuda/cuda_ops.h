@@ -1,8 +1,9 @@
-// The CUDA backend: checks shapes and starts kernels on its stream. Its parts are in files named like the CPU's (optimizer_ops.cc,
-// quantize_ops.cc, expert_ops.cc, attention_ops.cc, loss_ops.cc); the rest is in cuda_ops.cc.
+// The CUDA backend: checks shapes and starts kernels on its stream. Its parts are in files named
+// like the CPU's (optimizer_ops.cc, quantize_ops.cc, expert_ops.cc, attention_ops.cc, loss_ops.cc);
+// the rest is in cuda_ops.cc.
 //
-// Workspaces: norm_backward and bias_backward need what the CPU's do; attention needs none, attention_backward
-// cuda_attention_backward_elements() of ops/workspace.h.
+// Workspaces: norm_backward and bias_backward need the same as the CPU's; attention needs none,
+// attention_backward needs cuda_attention_backward_elements() of ops/workspace.h.
 #pragma once
 
 #include <memory>
@@ -161,9 +162,11 @@ class CudaOps final : public Ops {
 
  private:
   FaultWord fault() const { return static_cast<FaultWord>(fault_.data()); }
-  // Ends the process where a kernel has found ids outside a table. After the stream was waited for.
+  // Ends the process if a kernel has found ids outside a table. Requires: the stream was waited
+  // for.
   void check_fault() const;
-  // The first so many numbers of the scratch; a need beyond its end is a fault of ours.
+  // Returns the first `count` elements of the scratch. A request beyond its end is a bug, and ends
+  // the process.
   template <class T>
   T* scratch(int64_t count) const {
     MUSTER_CHECK(static_cast<size_t>(count) * sizeof(T) <= scratch_.bytes())
@@ -175,12 +178,12 @@ class CudaOps final : public Ops {
                  const Tensor& x);
   void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
                  const NormWeights& weights, void* sum, const Tensor& y, const Tensor& stats);
-  // Whether the library has computed it; a note where it has not. `epilogue` may be null.
+  // Returns whether the library has computed it; if not, adds a note. `epilogue` may be null.
   bool multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c,
                            bool accumulate, const Epilogue* epilogue);
   AttentionLayer layer_of(const AttentionShape& shape, const Tensor& qkv, const KeyRows& keys,
                           const Tensor& bias) const;
-  // Whether the library has computed it, by run(); a note where it has not.
+  // Returns whether the library has computed it by run(); if not, adds a note.
   bool attend_by_library(const char* what, const AttentionShape& shape, const Tensor& qkv,
                          const Tensor& out, const Tensor& lse, const AttentionPartRun& run);
   void note_own_attention(const char* what, const AttentionShape& shape,
@@ -192,7 +195,7 @@ class CudaOps final : public Ops {
 
   const int device_;
   const std::shared_ptr<Queue> queue_;
-  const cudaStream_t stream_;  // the queue's
+  const cudaStream_t stream_;  // owned by queue_
   CudaMemory scratch_;
   HostMemory fault_{sizeof(int32_t)};
   HostMemory sums_{kReductionBlocks * sizeof(double)};

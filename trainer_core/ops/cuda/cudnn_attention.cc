@@ -1,9 +1,11 @@
-// cuDNN's attention through cudnn-frontend, cuDNN behind dlopen. A shape's graphs are built when it is first seen, which takes a fraction
-// of a second, and kept. The frontend throws where a function is missing: nothing comes out of this file.
+// cuDNN's attention through cudnn-frontend, with cuDNN itself opened by dlopen. The graphs of a
+// shape are built when it first occurs, which takes a fraction of a second, and retained. The
+// frontend throws if a function is missing: no exception leaves this file.
 //
-// With NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING the frontend opens a CUDA runtime, too: libcudart.so.12 or .13, and throws where it finds none of
-// them, or both (github.com/NVIDIA/cudnn-frontend/issues/211). This process has one, linked statically: so it is given that, by names that
-// stand for dlopen and dlsym in its header.
+// With NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING the frontend also opens a CUDA runtime:
+// libcudart.so.12 or .13. It throws if it finds neither or both
+// (github.com/NVIDIA/cudnn-frontend/issues/211). This process has a statically linked runtime. The
+// frontend gets that one through replacements of dlopen and dlsym in its header.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
@@ -12,16 +14,17 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// The handle of that runtime.
+// The address of this variable is the handle of the statically linked runtime.
 char runtime_of_process = 0;
 
 void* open_for_frontend(const char* name, int mode) {
   const std::string_view library = name;
-  if (library == "libcudart.so.12") return nullptr;  // the other of the two that it looks for
+  // The other of the two names that the frontend tries.
+  if (library == "libcudart.so.12") return nullptr;
   return library == "libcudart.so.13" ? &runtime_of_process : ::dlopen(name, mode);
 }
 
-// What the frontend calls for attention.
+// Resolves the functions that the frontend calls for attention.
 void* find_for_frontend(void* library, const char* name) {
   if (library != &runtime_of_process) return ::dlsym(library, name);
   const std::string_view function = name;
@@ -61,7 +64,7 @@ void* find_for_frontend(void* library, const char* name) {
 #include "trainer_core/ops/cuda/cuda_check.h"
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // where the frontend looks for cuDNN's functions
+void* cudnn_dlhandle = nullptr;  // the frontend looks up cuDNN's functions here
 }
 
 namespace muster::trainer::cuda {
@@ -71,10 +74,11 @@ namespace fe = cudnn_frontend;
 using fe::graph::Tensor_attributes;
 using TensorPtr = std::shared_ptr<Tensor_attributes>;
 
-// What graphs call their tensors.
+// Ids of the graphs' tensors.
 enum Uid : int64_t { kQ = 1, kK, kV, kOut, kLse, kDout, kDq, kDk, kDv };
 
-// Batch, length, heads of queries and of keys, width of a head, the window, widths of rows, and the scale's bits.
+// Batch, length, heads of queries and of keys, width of a head, window, widths of rows, and the
+// bits of the scale.
 using Key = std::array<int64_t, 9>;
 Key key_of(const LibraryAttention& l) {
   return {l.batch,     l.seq_len,   l.heads,
@@ -82,14 +86,14 @@ Key key_of(const LibraryAttention& l) {
           l.qkv_width, l.out_width, static_cast<int64_t>(std::bit_cast<uint32_t>(l.scale))};
 }
 
-// The graph of one pass. None: cuDNN has nothing for it, and says why.
+// The graph of one pass. No graph: cuDNN does not support it, for the given reason.
 struct Pass {
   std::unique_ptr<fe::graph::Graph> graph;
   size_t workspace_bytes = 0;
   std::string why;
 };
 
-// (B, heads, S, h) within rows of `width` numbers.
+// (B, heads, S, h) within rows of `width` elements.
 Tensor_attributes tensor(const LibraryAttention& l, Uid uid, int64_t heads, int64_t width) {
   Tensor_attributes attributes;
   attributes.set_uid(uid)
@@ -118,7 +122,8 @@ Inputs inputs(fe::graph::Graph& graph, const LibraryAttention& l) {
           graph.tensor(tensor(l, kV, l.kv_heads, l.qkv_width))};
 }
 
-// A key at position j is seen from i >= j where j + window > i (cudnn-frontend, sliding_window_mask): as AttentionShape counts it.
+// Query i attends to key j if i >= j and j + window > i (cudnn-frontend, sliding_window_mask), the
+// same rule as AttentionShape's.
 template <class Options>
 void set_mask(Options& options, const LibraryAttention& l) {
   options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
@@ -139,7 +144,7 @@ void add_forward(fe::graph::Graph& graph, const LibraryAttention& l) {
   lse->set_data_type(fe::DataType_t::FLOAT);
 }
 
-// Deterministic: what a run did, its restart does.
+// Deterministic: a restart must repeat the bits of the run.
 void add_backward(fe::graph::Graph& graph, const LibraryAttention& l) {
   const Inputs in = inputs(graph, l);
   const TensorPtr out = graph.tensor(tensor(l, kOut, l.heads, l.out_width));
@@ -198,7 +203,7 @@ class CudnnAttention final : public AttentionLibrary {
   template <class Add>
   LibraryAnswer run(Passes& passes, const Add& add, const LibraryAttention& layer,
                     cudaStream_t stream, Pointers all, void* workspace, size_t workspace_bytes) {
-    // What cuDNN's kernels load at once.
+    // Bytes that cuDNN's kernels load at once.
     constexpr uintptr_t kAlignment = 16;
     for (const auto& [uid, pointer] : all)
       if (reinterpret_cast<uintptr_t>(pointer) % kAlignment != 0)
@@ -214,7 +219,7 @@ class CudnnAttention final : public AttentionLibrary {
     MUSTER_CHECK(fails_capture(what)) << what;
     return {};
   }
-  // What is wrong; empty: nothing.
+  // Returns the error; empty if there is none.
   std::string execute(const fe::graph::Graph& graph, cudaStream_t stream, Pointers& all,
                       void* workspace) const {
     try {
@@ -237,7 +242,7 @@ class CudnnAttention final : public AttentionLibrary {
           .set_intermediate_data_type(fe::DataType_t::FLOAT)
           .set_compute_data_type(fe::DataType_t::FLOAT);
       add(*graph, layer);
-      // Says first of all whether the device and this cuDNN have it.
+      // Also checks whether the device and this cuDNN support the graph.
       auto status = graph->build(handle_, {fe::HeurMode_t::A});
       int64_t bytes = 0;
       if (status.is_good()) status = graph->get_workspace_size(bytes);
@@ -260,7 +265,8 @@ class CudnnAttention final : public AttentionLibrary {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AttentionLibrary>> open_attention_library() {
-  // It stays open: it has threads and handlers of its own. Ranks that are threads open it once.
+  // Never closed: the library has threads and handlers of its own. Ranks that are threads of one
+  // process open it once.
   static const absl::Status opened = [] {
     fe::cudnn_dlhandle = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     return fe::cudnn_dlhandle != nullptr ? absl::OkStatus() : absl::NotFoundError(dlerror());

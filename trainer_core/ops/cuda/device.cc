@@ -1,4 +1,4 @@
-// Finding a device, and its memory.
+// Finds a device, and allocates its memory.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -15,7 +15,7 @@
 namespace muster::trainer {
 namespace {
 
-// The oldest that kernels are compiled for: bf16 begins there.
+// The oldest capability that kernels are compiled for: the first with bf16.
 constexpr int kCapabilityMin = 80;
 
 // "13.0"
@@ -23,14 +23,15 @@ std::string version_text(int version) {
   return absl::StrCat(version / 1000, ".", version % 1000 / 10);
 }
 
-// Who tries again on this machine finds the same, on another one maybe not.
+// FailedPrecondition, because another attempt on this node would fail as well, whereas another node
+// may succeed.
 absl::Status not_here(const std::string& why) { return absl::FailedPreconditionError(why); }
 
 absl::Status no_device(cudaError_t error, int driver) {
   if (driver == 0)
     return not_here("no NVIDIA driver is loaded here: install one, or train with hardware=cpu");
   if (error == cudaErrorInsufficientDriver)
-    return not_here(absl::StrCat("the NVIDIA driver knows CUDA up to ", version_text(driver),
+    return not_here(absl::StrCat("the NVIDIA driver supports CUDA up to ", version_text(driver),
                                  ", this build needs ", version_text(CUDART_VERSION / 1000 * 1000),
                                  " or newer: update the driver"));
   if (error == cudaErrorNoDevice)
@@ -43,7 +44,7 @@ absl::Status no_device(cudaError_t error, int driver) {
                    av(what_to_do.empty() ? "; look at nvidia-smi" : what_to_do)));
 }
 
-// What is no plan's: scratch, tests' and benchmarks'.
+// Allocates memory outside a plan: scratch, tests and benchmarks.
 void* allocated(size_t bytes) {
   void* data = nullptr;
   const cudaError_t error = cudaMalloc(&data, bytes);
@@ -96,7 +97,7 @@ CudaMemory::CudaMemory(size_t bytes) : CudaMemory(bytes == 0 ? nullptr : allocat
 CudaMemory::CudaMemory(void* data, size_t bytes) : data_(data), bytes_(bytes) {
   if (data_ == nullptr) return;
   MUSTER_CUDA_CHECK(cudaMemset(data_, 0, bytes_));
-  // Backends' streams do not wait for the one that this goes through.
+  // Backends' streams do not wait for the default stream, which cudaMemset uses.
   MUSTER_CUDA_CHECK(cudaDeviceSynchronize());
 }
 

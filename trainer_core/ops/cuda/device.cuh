@@ -1,9 +1,12 @@
-// What kernels share: indices, reductions within a warp and a block, and launching. Included by .cu files alone.
+// Common parts of the kernels: indices, reductions within a warp and a block, and launching.
+// Included only by .cu files.
 //
-// A kernel's large arguments are __grid_constant__: read where they lie, never copied to a thread's own memory.
+// Large kernel arguments are __grid_constant__: read in place, never copied to a thread's local
+// memory.
 //
-// Shared memory is declared with its size or is dynamic_shared() (tensor_core.cuh), and launches go through launch(): so the same sources
-// compile for processors, where tests/gpu/emulated runs a block's threads as fibers.
+// Shared memory is declared with its size or is dynamic_shared() (tensor_core.cuh), and launches go
+// through launch(). The same sources thus compile for CPUs, where tests/gpu/emulated runs a block's
+// threads as fibers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,11 +23,11 @@ namespace muster::trainer::cuda {
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
-// Of kernels that say nothing else.
+// Threads per block, unless a kernel states another number.
 constexpr int kThreads = 256;
-// Blocks of a kernel whose threads go round until all is done: several waves on the largest device.
+// Upper bound on the blocks of grid-stride kernels: several waves on the largest device.
 constexpr int64_t kBlocksMax = 8192;
-// What is below each score and logit.
+// Lower than any score or logit.
 constexpr float kLowest = -3.402823466e38F;
 
 __device__ inline int64_t global_index() {
@@ -32,8 +35,8 @@ __device__ inline int64_t global_index() {
 }
 __device__ inline int64_t global_count() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-// The value over `lanes` neighbouring lanes (a power of two), which all get it: the order of additions is that of a butterfly. Every lane of
-// the warp must come here.
+// Reduces the value over `lanes` neighbouring lanes (a power of two) in a butterfly; all of them
+// get the result. Requires: every lane of the warp calls it.
 template <class T, class Combine>
 __device__ inline T warp_reduce(T value, const Combine& combine, int lanes = kWarp) {
   for (int step = lanes / 2; step > 0; step /= 2)
@@ -50,14 +53,14 @@ __device__ inline float warp_max(float value, int lanes = kWarp) {
       value, [](float a, float b) { return fmaxf(a, b); }, lanes);
 }
 
-// The same over a block of whole warps; all threads get it, and all must come here.
+// Reduces over a block of whole warps; all threads get the result. Requires: every thread calls it.
 template <class T, class Combine>
 __device__ inline T block_reduce(T value, T neutral, const Combine& combine) {
   __shared__ T parts[kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   value = warp_reduce(value, combine);
-  __syncthreads();  // whoever still reads an earlier call's parts
+  __syncthreads();  // other threads may still read the parts of an earlier call
   if (lane == 0) parts[warp] = value;
   __syncthreads();
   value = lane < static_cast<int>(blockDim.x) / kWarp ? parts[lane] : neutral;
@@ -75,19 +78,21 @@ __device__ inline float block_max(float value) {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A block for each of `items`; more than a grid has are no shape that anybody trains with.
+// A grid of one block per item. Ends the process if `items` exceeds a grid's limit, which no
+// practical shape does.
 inline dim3 one_block_each(int64_t items) {
   MUSTER_CHECK(items <= std::numeric_limits<int32_t>::max()) << items << " blocks in a grid";
   return dim3(static_cast<unsigned>(items));
 }
-// For threads that go round.
+// The grid of a grid-stride kernel.
 inline dim3 blocks_for(int64_t items, int threads = kThreads) {
   return dim3(static_cast<unsigned>(std::min(ceil_div(items, threads), kBlocksMax)));
 }
 
-// The least that a block may ask for on any device of 8.0 and newer: sm_86 and sm_89 have 99 KiB, sm_80 163, sm_90 227.
+// Shared memory that a block may request on every device of compute capability 8.0 and newer: sm_86
+// and sm_89 have 99 KiB, sm_80 163, sm_90 227.
 constexpr size_t kSharedBytesAnywhere = 99 << 10;
-// What it may ask for on the calling thread's.
+// Shared memory that a block may request on the calling thread's device.
 inline size_t shared_bytes_max() {
   int device = 0, bytes = 0;
   MUSTER_CUDA_CHECK(cudaGetDevice(&device));
@@ -96,8 +101,9 @@ inline size_t shared_bytes_max() {
   return static_cast<size_t>(bytes);
 }
 
-// Nothing is started where a dimension of the grid is 0. A kernel that takes dynamic_shared() memory gets so many bytes of it; beyond 48 KiB
-// it has to ask, and more than shared_bytes_max() is an error.
+// Starts the kernel; does nothing if a dimension of the grid is 0. `shared_bytes` is the size of
+// dynamic_shared(); beyond 48 KiB a kernel must request it, and more than shared_bytes_max() is an
+// error.
 template <class... Parameters, class... Arguments>
 void launch_with_shared(cudaStream_t stream, dim3 blocks, dim3 threads, size_t shared_bytes,
                         void (*kernel)(Parameters...), Arguments... arguments) {
@@ -119,7 +125,7 @@ void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Param
   launch_with_shared(stream, blocks, threads, 0, kernel, arguments...);
 }
 
-// Calls body with a number of the type.
+// Calls body with a value of the type.
 template <class Body>
 void with_type(DType dtype, const Body& body) {
   if (dtype == DType::kBf16) {

@@ -1,4 +1,5 @@
-// Dropout's masks, made where they are used from the same counters as the processor's: see DropoutMask.
+// Dropout masks, generated where they are used from the same counters as on the CPU: see
+// DropoutMask.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 #include "trainer_core/ops/cuda/philox.cuh"

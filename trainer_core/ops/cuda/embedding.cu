@@ -1,9 +1,9 @@
 // Gathers rows of the embedding tables by token id and by position, and adds their gradients.
 //
-// Gradients: the rows of one id are added in the order of rows, as on the processor, without atomic
-// additions. The block of the first row with an id searches for the others from there on; blocks of
-// later rows find that they are not the first, mostly soon, and end. That reads ids R times in the
-// worst case, from a cache.
+// Gradients: the rows of one id are added in row order, as on the CPU, without atomic additions.
+// The block of the first row with an id searches for the others from there on. Blocks of later rows
+// detect, mostly early, that they are not the first, and end. In the worst case each block reads
+// all R ids, from a cache.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 
@@ -36,12 +36,12 @@ struct TokenOf {
   }
 };
 struct PositionOf {
-  Places places;
+  DeviceTokenRows token_rows;
   const int32_t* starts;
   FaultWord fault;
 
   __device__ int64_t operator()(int64_t row) const {
-    const int64_t position = places.position(row), start = starts == nullptr ? 0 : starts[row];
+    const int64_t position = token_rows.position(row), start = starts == nullptr ? 0 : starts[row];
     if (start >= 0 && start <= position) return position - start;
     *fault = static_cast<int32_t>(Fault::kStart);
     return -1;
@@ -99,7 +99,7 @@ __global__ void scatter_kernel(int64_t rows, int64_t width, float scale, IdOf id
 template <class T>
 __global__ void add_positions_kernel(PositionRows args) {
   T* x = static_cast<T*>(args.x);
-  const PositionOf position_of{args.places, args.starts, args.fault};
+  const PositionOf position_of{args.token_rows, args.starts, args.fault};
   for (int64_t i = global_index(); i < args.rows * args.width; i += global_count()) {
     const int64_t position = position_of(i / args.width);
     if (position < 0) continue;
@@ -139,7 +139,7 @@ void add_positions(cudaStream_t stream, const PositionRows& args) {
 }
 
 void positions_backward(cudaStream_t stream, const PositionRows& args) {
-  const PositionOf position_of{args.places, args.starts, args.fault};
+  const PositionOf position_of{args.token_rows, args.starts, args.fault};
   with_type(args.dtype, [&](auto number) {
     using T = decltype(number);
     launch(stream, one_block_each(args.rows), kThreads, scatter_kernel<T, PositionOf>, args.rows,

@@ -1,5 +1,5 @@
-// The CUDA backend's ExpertOps. Products are our own: how many rows an expert has is known on the device alone, and to ask would stop the
-// stream at every layer.
+// The CUDA backend's ExpertOps. Built-in kernels compute the GEMMs: only the device has the number
+// of rows of each expert, and reading it on the host would stall the stream at every layer.
 #include "trainer_core/ops/cuda/cuda_ops.h"
 #include "trainer_core/ops/cuda/experts.h"
 #include "trainer_core/ops/cuda/gemm.h"
@@ -14,7 +14,7 @@ RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Rou
       << shape.experts << " experts";
   MUSTER_CHECK(shape.first_own >= 0 && shape.first_own + shape.own_tokens() <= shape.tokens)
       << shape.own_tokens() << " own tokens from " << shape.first_own << " of " << shape.tokens;
-  // Two dimensions of a grid.
+  // The limit of a grid's second and third dimension.
   constexpr int64_t kGridMax = 65'535;
   MUSTER_CHECK(shape.groups <= kGridMax && shape.experts <= kGridMax)
       << shape.experts << " experts and " << shape.groups << " groups";

@@ -1,4 +1,5 @@
-// Moving rows between tokens and experts, weighted by gates. Each row has one slot, so nothing is added by two threads.
+// Moves rows between tokens and experts, weighted by gates. Each row has one slot, so no two
+// threads add to the same element.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/experts.h"
 
@@ -16,7 +17,7 @@ __global__ void dispatch_kernel(ExpertRows args) {
   }
 }
 
-// to = (or +=) the sum of factor * row: with gates or without.
+// to = (or +=) the sum of factor * row, with or without gates.
 template <class T, bool kGated>
 __global__ void sum_rows_kernel(ExpertRows args) {
   T* const to = static_cast<T*>(args.token_rows);
@@ -34,7 +35,7 @@ __global__ void sum_rows_kernel(ExpertRows args) {
   }
 }
 
-// A block has a slot.
+// One block per slot.
 template <class T>
 __global__ void combine_backward_kernel(CombineBackward args) {
   const int64_t at = blockIdx.x, slot = args.slots[at];

@@ -1,4 +1,4 @@
-// Kernels of mixtures of experts by their launchers: see expert_ops.h.
+// Launchers of the kernels for mixtures of experts: see expert_ops.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,10 +9,10 @@
 
 namespace muster::trainer::cuda {
 
-// routing.cu: a Routing by its plain arrays.
+// routing.cu: the arrays of a Routing.
 struct RoutingArrays {
   int64_t tokens, groups, experts_count, per_token;
-  int64_t capacity;          // at most so many rows of a group
+  int64_t capacity;          // maximum rows of a group per expert
   bool first_choices_first;  // kPax
   double balance_weight;
   int64_t first_own, own;
@@ -33,12 +33,12 @@ struct RoutingArrays {
 void route(cudaStream_t, const RoutingArrays&);
 void route_backward(cudaStream_t, const RoutingArrays&, const float* dgates);
 
-// expert_rows.cu: tokens (T, d) and the rows (R, d) that experts see them in, by slots (T, k).
+// expert_rows.cu: tokens (T, d) and their rows (R, d) in the order of experts, by slots (T, k).
 struct ExpertRows {
   DType dtype;
   int64_t tokens, per_token, width;
   const int32_t* slots;
-  const float* gates;  // of combine
+  const float* gates;  // only for combine
   void* token_rows;
   void* expert_rows;
 };

@@ -1,5 +1,7 @@
-// Operands of a warp's products (tensor_core.cuh) out of tiles of bf16 numbers in shared memory. A tile's rows lie `stride` numbers apart: a
-// multiple of 8, since each begins on 16 bytes, and an odd one of them, so that the eight rows that are read at once lie in different banks.
+// Loads the operands of a warp's matrix products (tensor_core.cuh) from tiles of bf16 elements in
+// shared memory. Rows of a tile lie `stride` elements apart. The stride is a multiple of 8, because
+// each row begins at a multiple of 16 bytes, and an odd multiple, so that the eight rows read at
+// once lie in different banks.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +11,19 @@
 
 namespace muster::trainer::cuda {
 
-// Of one mma(): d (kMmaRows, kMmaColumns) += a (kMmaRows, kMmaDepth) b (kMmaDepth, kMmaColumns).
+// Sizes of one mma(): d (kMmaRows, kMmaColumns) += a (kMmaRows, kMmaDepth) b (kMmaDepth,
+// kMmaColumns).
 constexpr int kMmaRows = 16, kMmaColumns = 8, kMmaDepth = 16;
-// What makes a stride of a multiple of 16 an odd multiple of 8.
+// Added to a multiple of 16, gives a stride that is an odd multiple of 8.
 constexpr int kStridePadding = 8;
 
 __device__ inline int lane_of() { return static_cast<int>(threadIdx.x) % kWarp; }
-// The row of d[0] and d[1], eight before that of d[2] and d[3]; and the column of d[0] and d[2], before that of the others.
+// The row of d[0] and d[1], which lies eight before that of d[2] and d[3]; and the column of d[0]
+// and d[2], which lies one before that of d[1] and d[3].
 __device__ inline int fragment_row() { return lane_of() / 4; }
 __device__ inline int fragment_column() { return 2 * (lane_of() % 4); }
 
-// a (16, 16) from `tile`, which has a row of it in each row, or is its transpose.
+// Loads a (16, 16) from `tile`, whose rows are the rows of a, or its columns if kTransposed.
 template <bool kTransposed>
 __device__ inline void load_left(const Bf16* tile, int stride, uint32_t (&a)[4]) {
   const int lane = lane_of(), r = lane % 8, eight = lane / 8 % 2 * 8, sixteen = lane / 16 * 8;
@@ -30,7 +34,8 @@ __device__ inline void load_left(const Bf16* tile, int stride, uint32_t (&a)[4])
   }
 }
 
-// Two b (16, 8) side by side from `tile`, which has a column of them in each row, or with kByDepth is (16, 16) as they are.
+// Loads two b (16, 8) side by side from `tile`, whose rows are their columns; with kByDepth, `tile`
+// is the pair as (16, 16).
 template <bool kByDepth>
 __device__ inline void load_right(const Bf16* tile, int stride, uint32_t (&b)[2][2]) {
   const int lane = lane_of(), r = lane % 8, eight = lane / 8 % 2 * 8, sixteen = lane / 16 * 8;
@@ -43,7 +48,8 @@ __device__ inline void load_right(const Bf16* tile, int stride, uint32_t (&b)[2]
   b[0][0] = words[0], b[0][1] = words[1], b[1][0] = words[2], b[1][1] = words[3];
 }
 
-// Of two products side by side, rounded: their columns are the depth of the product that comes next.
+// Rounds two results that lie side by side to the left operand of the next product, whose depth is
+// their columns.
 __device__ inline void left_of(const float (&d)[4], const float (&beside)[4], uint32_t (&a)[4]) {
   a[0] = pack_bf16(d[0], d[1]);
   a[1] = pack_bf16(d[2], d[3]);

@@ -1,12 +1,13 @@
-// Products tile by tile: of one matrix, and of experts, whose rows only the device knows.
+// Tiled GEMMs of single matrices, and of experts, whose numbers of rows only the device has.
 #include "trainer_core/ops/cuda/gemm.h"
 #include "trainer_core/ops/cuda/gemm_tiles.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
 
-// Which tile of c a block has: bands of kBand tiles of rows, each from its first to its last column, so that blocks that run together read
-// the same rows and columns, which the device's cache then has.
+// The tile of c that a block computes. Tiles are ordered in bands of kBand tiles of rows, each from
+// its first to its last column. Blocks that run together thus read the same rows and columns, which
+// the device's cache then holds.
 struct TilePlace {
   int64_t row, column;
 
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
                      .c_offset = 0});
 }
 
-// grid (tiles, as if each expert had a part of one): the block looks for its expert.
+// grid (tiles, as if each expert had a partial one): the block searches for its expert.
 template <class Tile>
 __global__ void __launch_bounds__(kThreads)
     rows_kernel(const __grid_constant__ ExpertProduct args) {
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kThreads)
                      .c_offset = blockIdx.y * args.c_step});
 }
 
-// Calls body with the tile that the operands are multiplied by.
+// Calls body with the tile type that multiplies the operands.
 template <class Body>
 void with_tile(const Product& p, const Body& body) {
   if (!p.rounded) {

@@ -1,5 +1,5 @@
-// Matrix products by our own kernels: for what no library takes (operands of two types, experts' rows) and where there is no library. Those
-// of bf16 run on tensor cores.
+// GEMMs by built-in kernels, for what no library supports (operands of two types, experts' rows)
+// and for nodes without the library. bf16 runs on tensor cores.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,31 +10,32 @@
 
 namespace muster::trainer::cuda {
 
-// Of a matrix (rows, columns): element (i, j) lies at i * row_step + j * column_step.
+// A matrix (rows, columns): element (i, j) is at i * row_step + j * column_step.
 struct Operand {
   DType dtype;
   const void* data;
   int64_t row_step, column_step;
 
-  // A row-major matrix of `columns` columns, or its transpose.
+  // Returns a row-major matrix with `columns` columns, or its transpose.
   static Operand of(DType dtype, const void* data, int64_t columns, bool transposed) {
     return transposed ? Operand{dtype, data, 1, columns} : Operand{dtype, data, columns, 1};
   }
 };
 
-// c (m, n) = a (m, k) b (k, n), or added to c. Sums are fp32; with `rounded` fp32 operands are rounded to bf16 first, without it there are no
-// others.
+// c (m, n) = a (m, k) b (k, n), or added to c. Sums are fp32. With `rounded`, fp32 operands are
+// first rounded to bf16; without it, all operands must be fp32.
 struct Product {
   int64_t m, n, k;
   Operand a, b;
   bool rounded;
   bool accumulate;
-  DType type;  // of c, row-major
+  DType type;  // type of c, which is row-major
   void* c;
 };
 void multiply(cudaStream_t, const Product&);
 
-// The same for the rows of each expert: rows [offsets[e], offsets[e + 1]) are m of a and c; b of expert e begins e * b_step further on.
+// Multiplies the rows of each expert: rows [offsets[e], offsets[e + 1]) are m of a and c; b of
+// expert e begins at e * b_step.
 struct ExpertProduct {
   Product product;  // m: rows of the buffer
   int64_t experts;
@@ -43,7 +44,7 @@ struct ExpertProduct {
   FaultWord fault;
 };
 void multiply_rows(cudaStream_t, const ExpertProduct&);
-// And the experts' rows are k, of a and b; c of expert e begins e * c_step further on.
+// The experts' rows are k, of a and b; c of expert e begins at e * c_step.
 struct ExpertGradient {
   Product product;  // k: rows of the buffer
   int64_t experts;

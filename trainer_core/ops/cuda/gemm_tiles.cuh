@@ -1,5 +1,5 @@
-// A block's part of a product: a tile of c, over some depth of the operands. Two ways: fp32 numbers by multiply-adds, exact to fp32, and
-// bf16 on tensor cores.
+// One block's part of a GEMM: a tile of c, over a range of the operands' depth. There are two kinds
+// of tiles: fp32 by multiply-adds, exact to fp32, and bf16 on tensor cores.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace muster::trainer::cuda {
 
-// What of the operands a block multiplies: rows of a and columns of b of its tile, and the depth between.
+// The part of the operands that a block multiplies: the rows of a and columns of b of its tile, and
+// a range of the depth.
 struct Part {
-  int64_t first_row, rows;  // of a and c: [first_row, rows)
+  int64_t first_row, rows;  // rows of a and c: [first_row, rows)
   int64_t first_column;
-  int64_t begin, end;  // of k
+  int64_t begin, end;  // range of k
   int64_t b_offset, c_offset;
 };
 
@@ -27,10 +28,10 @@ __device__ inline void store_sum(const Product& p, int64_t at, float sum) {
   }
 }
 
-// All operands are fp32. A thread has kPart x kPart numbers of c.
+// Requires: all operands are fp32. Each thread has kPart x kPart elements of c.
 struct ExactTile {
   static constexpr int kRows = 64, kColumns = 64;
-  static constexpr size_t kSharedBytes = 0;  // that launches have to ask for
+  static constexpr size_t kSharedBytes = 0;  // dynamic shared memory that launches request
   static constexpr int kDepth = 16, kPart = 4, kSide = kRows / kPart;
   static_assert(kSide * kSide == kThreads && kRows == kColumns);
 
@@ -43,7 +44,7 @@ struct ExactTile {
     float sums[kPart][kPart] = {};
     for (int64_t k = part.begin; k < part.end; k += kDepth) {
       for (int i = thread; i < kRows * kDepth; i += kThreads) {
-        // Neighbouring threads read what lies side by side.
+        // Neighbouring threads read neighbouring elements.
         const bool along_k = p.a.column_step == 1;
         const int depth = along_k ? i % kDepth : i / kRows, at = along_k ? i / kDepth : i % kRows;
         const int64_t from = part.first_row + at;
@@ -85,26 +86,29 @@ struct ExactTile {
   }
 };
 
-// An operand as a tile sees it: a by its rows, b by its columns, and both by the depth.
+// An operand from a tile's view: a by its rows, b by its columns, and both by the depth.
 struct Side {
   DType dtype;
   const void* data;
-  int64_t step, depth_step;  // from a row or column, and from a depth to the next
-  int64_t first, end;        // rows or columns of the tile: [first, end)
+  // Elements from one row or column to the next, and from one depth to the next.
+  int64_t step, depth_step;
+  // Rows or columns of the tile: [first, end).
+  int64_t first, end;
 };
 
-// Where a side's tile is on its way from the device's memory to the block's: a thread has kChunks runs of eight numbers in registers while
-// the block still multiplies the tile before, and rounds them when it stores them.
-template <
-    bool
-        kAlongDepth>  // a run goes along the depth, else along the rows or columns: which lie side by side
+// One operand's tile on its way from device memory to shared memory. A thread holds kChunks runs of
+// eight elements in registers while the block still multiplies the previous tile, and rounds them
+// when it stores them. kAlongDepth: a run's neighbouring elements lie along the depth, else along
+// the rows or columns.
+template <bool kAlongDepth>
 class SideTile {
  public:
   static constexpr int kSize = 128, kDepth = 64;
   static constexpr int kStride = (kAlongDepth ? kDepth : kSize) + kStridePadding;
   static constexpr int kElements = (kAlongDepth ? kSize : kDepth) * kStride;
 
-  // `begin` is the first depth. Every run lies whole runs and steps behind the first number.
+  // `begin` is the first depth. Each run begins a multiple of a run and of the step after the first
+  // element, so vectors_ holds for all of them.
   __device__ SideTile(const Side& side, int64_t begin) : side_(side) {
     const int64_t first = side.first * side.step + begin * side.depth_step;
     const auto address = reinterpret_cast<uint64_t>(side.data) + first * width();
@@ -112,7 +116,7 @@ class SideTile {
     vectors_ = (address | step * width()) % sizeof(uint4) == 0;
   }
 
-  // Depths [depth, end).
+  // Loads depths [depth, end).
   __device__ void fetch(int64_t depth, int64_t end) {
     for (int i = 0; i < kChunks; ++i) {
       const Place place = place_of(i);
@@ -151,7 +155,7 @@ class SideTile {
   };
   __device__ static Place place_of(int i) {
     const int chunk = static_cast<int>(threadIdx.x) + i * kThreads;
-    constexpr int kRuns = (kAlongDepth ? kDepth : kSize) / kRun;  // of a row of the tile
+    constexpr int kRuns = (kAlongDepth ? kDepth : kSize) / kRun;  // runs per row of the tile
     const int row = chunk / kRuns, begin = chunk % kRuns * kRun;
     return kAlongDepth ? Place{row, begin} : Place{begin, row};
   }
@@ -162,7 +166,7 @@ class SideTile {
     return pack_bf16(__uint_as_float(low), __uint_as_float(high));
   }
 
-  // The first `left` numbers of a run, zeros behind them: what lies there may be anything.
+  // Loads the first `left` elements of a run and zeros after them: memory beyond may hold NaN.
   __device__ void fetch_halves(const Bf16* from, int64_t left, uint4 (&raw)[2]) const {
     if (vectors_ && left >= kRun) {
       raw[0] = *reinterpret_cast<const uint4*>(from);
@@ -188,11 +192,12 @@ class SideTile {
 
   const Side side_;
   bool vectors_;
-  uint4 raw_[kChunks][2];  // of bf16 the first alone
+  uint4 raw_[kChunks][2];  // bf16 uses only the first
 };
 
-// Operands are rounded to bf16. Eight warps have 64 x 32 numbers of c each; the next tiles are fetched while these are multiplied, which
-// takes about as long as memory does where tiles are so deep.
+// Operands are rounded to bf16. Each of eight warps has 64 x 32 elements of c. The next tiles are
+// fetched while the current ones are multiplied; with tiles this deep both take about the same
+// time.
 template <bool kLeftAlongDepth, bool kRightAlongDepth>
 struct TensorTile {
   using Left = SideTile<kLeftAlongDepth>;
@@ -245,7 +250,7 @@ struct TensorTile {
   }
 
  private:
-  // Behind `depth` there are zeros.
+  // Rows from `depth` on are zeros.
   __device__ static void add_product(const Bf16* left, const Bf16* right, int row, int column,
                                      int64_t depth, float (&sums)[kTall][kWide][4]) {
 #pragma unroll

@@ -8,7 +8,8 @@
 
 namespace muster::trainer::cuda {
 
-// While it lives what the stream is told is recorded and not done, and errors of the thread's calls are kept here.
+// A capture in progress. During its life the stream records work instead of doing it, and the
+// capture takes the errors of the thread's calls.
 class Graphs::Capture {
  public:
   explicit Capture(cudaStream_t stream) : stream_(stream) {
@@ -17,22 +18,22 @@ class Graphs::Capture {
   }
   ~Capture() {
     if (is_open_) (void)end();
-    // Whoever asks CUDA for its newest error would take it for his own.
+    // Clears CUDA's last error, so that no later caller takes it for its own.
     if (!error_.empty()) (void)cudaGetLastError();
     now_ = nullptr;
   }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
 
-  // The calling thread's; null: it captures nothing.
+  // Returns the calling thread's capture; null if there is none.
   static Capture* now() { return now_; }
   void fail(const std::string& error) {
     if (error_.empty()) error_ = error;
   }
-  bool is_open() const { return is_open_; }            // false: nothing can be captured
-  const std::string& error() const { return error_; }  // the first; empty: none
+  bool is_open() const { return is_open_; }            // false: the stream cannot be captured
+  const std::string& error() const { return error_; }  // the first error; empty if none
 
-  // A part ends here. After an error, too: what is yet to be called must not be done, either.
+  // Ends a part here. Also after an error: the rest of the run must not execute, either.
   void cut(const std::function<void()>& apart) {
     parts_.push_back({end(), apart});
     begin();
@@ -49,8 +50,8 @@ class Graphs::Capture {
     check(error, "cudaStreamBeginCapture");
     is_open_ = error == cudaSuccess;
   }
-  // What was captured since begin(), with the device's memory that it takes; null: nothing. Whatever has failed, the stream does what it is
-  // told again.
+  // Returns the work captured since begin() and the device memory that it takes; null if there is
+  // none. Afterwards the stream executes work again, whatever has failed.
   Graph end() {
     is_open_ = false;
     cudaGraph_t graph = nullptr;
@@ -67,7 +68,8 @@ class Graphs::Capture {
     return Graph(executable);
   }
 
-  // The thread's, because CUDA's errors are checked in every call below, which knows of no graphs.
+  // Per thread, because MUSTER_CUDA_CHECK in every call below needs it and has no reference to the
+  // graphs.
   static thread_local Capture* now_;
 
   const cudaStream_t stream_;

@@ -1,9 +1,12 @@
-// Runs of calls as CUDA graphs (ops/replay.h). The first time a run is called as it is: libraries choose algorithms and CUDA loads kernels then, neither
-// of which a capture allows. The second time its operations are captured from their stream, a graph for each stretch between what is set
-// apart, and from then on launches stand for them. What cannot be captured is called each time, and a note says why.
+// Runs of calls as CUDA graphs (ops/replay.h). The first time, a run's calls are executed directly:
+// libraries choose algorithms and CUDA loads kernels then, and a capture allows neither. The second
+// time, its operations are captured from their stream, as one graph per stretch between the calls
+// that are set apart. From then on the graphs are launched instead. A run that cannot be captured
+// is called each time, and a note gives the reason.
 //
-// Captures are of cudaStreamCaptureModeThreadLocal: a rank's other threads allocate, copy and ask for events meanwhile, which Global would refuse
-// them, and with Relaxed a call that does not belong in a run would go unnoticed.
+// Captures use cudaStreamCaptureModeThreadLocal. Meanwhile the other threads of a rank allocate,
+// copy and query events, which Global would forbid; and Relaxed would not detect calls that do not
+// belong in a run.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,7 +29,7 @@ struct DestroyGraph {
 };
 using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
 
-// Operations, and what is set apart behind them; either may be missing.
+// Operations, followed by a call that is set apart; either may be missing.
 struct RunPart {
   Graph graph{};
   std::function<void()> apart{};
@@ -35,7 +38,7 @@ using RunParts = std::vector<RunPart>;
 
 class Graphs final : public Replayer {
  public:
-  // Of runs on `stream` of `device`; the notes outlive it.
+  // Replays runs on `stream` of `device`. Requires: `notes` outlives it.
   Graphs(int device, cudaStream_t stream, LibraryNotes& notes)
       : device_(device), stream_(stream), notes_(notes) {}
 
@@ -43,32 +46,33 @@ class Graphs final : public Replayer {
   void set_apart(const std::function<void()>& call) override;
   void leave_out(const std::string& what, const std::string& why) override;
 
-  // fails_capture() of cuda_check.h.
+  // See fails_capture() in cuda_check.h.
   static bool fail_capture(const std::string& error);
 
  private:
   class Capture;
   struct Run {
     bool is_captured = false;
-    RunParts parts{};  // none: it was not to be captured
+    RunParts parts{};  // empty: could not be captured
   };
 
-  // What `calls` calls, none of which is done; none where it cannot be captured.
+  // Captures the operations of `calls` without executing them; returns no parts if they cannot be
+  // captured.
   RunParts capture(absl::FunctionRef<void()> calls);
 
-  // A model of a hundred layers has some five hundred runs; of an interleaved pipeline's slots there are more. What comes behind these is
-  // called each time.
+  // Bound on the captured runs. A model of a hundred layers has some five hundred; the slots of an
+  // interleaved pipeline have more. Runs beyond the bound are called each time.
   static constexpr size_t kRunsMax = 2048;
 
   const int device_;
   const cudaStream_t stream_;
   LibraryNotes& notes_;
   std::map<ReplayKey, Run> runs_;
-  Capture* capture_ = nullptr;  // the one that is going on
+  Capture* capture_ = nullptr;  // the capture in progress
 };
 
-// Whether each run is captured again before it is replayed, and compared. On the tests' emulated device alone: elsewhere the file of
-// these two does nothing.
+// Returns whether each run is captured again and compared before it is replayed. True only on the
+// tests' emulated device; in the product, uncompared_graphs.cc returns false.
 bool compares_runs();
 void compare_runs(const RunParts& captured, const RunParts& now);
 

@@ -1,5 +1,6 @@
-// The CUDA kernels by their launchers: each enqueues work on a stream and returns. cuda_ops.h's class checks shapes before. Formulas are in
-// ops/ops.h and its parts; what is void* are activations, fp32 or bf16 as `dtype` says.
+// The launchers of the CUDA kernels: each enqueues work on a stream and returns. Requires: the
+// caller (class CudaOps) has checked the shapes. The formulas are in ops/ops.h and its parts. void*
+// are activations, fp32 or bf16 according to `dtype`.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,12 +12,13 @@
 
 namespace muster::trainer::cuda {
 
-// What kernels find wrong, in the host's memory that the device has mapped: 0, or the first Fault of any thread, unordered.
+// Errors that kernels detect, in host memory mapped into the device: 0, or the first Fault of any
+// thread, in no particular order.
 enum class Fault : int32_t { kNone, kToken, kTarget, kStart, kOffsets };
 using FaultWord = int32_t*;
 
 // elementwise.cu
-// Whether this build has code for the device: cudaSuccess, or why not.
+// Returns cudaSuccess if this build has code for the device, else the error.
 cudaError_t find_code();
 void fill(cudaStream_t, DType, int64_t n, float value, void* x);
 void convert(cudaStream_t, int64_t n, DType from_type, const void* from, DType to_type, void* to);
@@ -47,9 +49,9 @@ struct NormalFill {
 void fill_normal(cudaStream_t, const NormalFill&);
 
 // reduction.cu
-// A reduction leaves this many sums, in fp64.
+// The maximum number of partial sums of a reduction, in fp64.
 constexpr int64_t kReductionBlocks = 256;
-// Of so many elements: by their number alone.
+// Returns the number of blocks for `elements`, which depends on nothing else.
 constexpr int64_t reduction_blocks(int64_t elements) {
   constexpr int64_t kElementsMin = 1024;
   const int64_t blocks = (elements + kElementsMin - 1) / kElementsMin;
@@ -60,7 +62,7 @@ void sum_of_squares(cudaStream_t, DType, int64_t n, const void* x, double* parti
 // to (width) = or += the sum of `blocks` rows that lie `stride` apart, in order.
 void add_blocks(cudaStream_t, const float* from, int64_t blocks, int64_t stride, int64_t width,
                 Accumulate, float* to);
-// partial (blocks, width) = the sums of so many runs of rows of dx (rows, width).
+// partial (blocks, width) = the sums of `blocks` runs of rows of dx (rows, width).
 void sum_rows(cudaStream_t, DType, int64_t rows, int64_t width, const void* dx, int64_t blocks,
               float* partial);
 // row_sums (rows) and column_sums (blocks, width) of squares.
@@ -73,7 +75,7 @@ struct Dropout {
   int64_t rows, width;
   uint64_t key;
   uint32_t place;
-  uint32_t threshold;  // of words: those below it drop
+  uint32_t threshold;  // words below it drop their element
   float factor;
   Elements elements;
   void* x;
@@ -88,7 +90,7 @@ struct ActivationRows {
   int64_t rows, width, in_width;
   const void* in;
   void* out;   // or its gradient, which backward reads
-  void* d_in;  // rows as of `in`: backward's
+  void* d_in;  // backward only; rows laid out like those of `in`
 };
 void activate(cudaStream_t, const ActivationRows&);
 void activate_backward(cudaStream_t, const ActivationRows&);
@@ -100,9 +102,9 @@ struct NormForward {
   int64_t rows, width;
   float eps, gain_offset;
   const void* x;
-  const void* delta;  // null: nothing is added and `sum` not written
+  const void* delta;  // null: nothing is added, and `sum` is not written
   const float* gain;
-  const float* bias;  // kLayer's
+  const float* bias;  // only for kLayer
   void* sum;
   void* y;
   float* stats;
@@ -118,18 +120,18 @@ struct NormBackward {
   const float* gain;
   const float* stats;
   void* dx;
-  int64_t blocks;  // of rows, whose sums are made apart
-  float* partial;  // (blocks, 2, width): of the gain's gradient, then of the bias's
+  int64_t blocks;  // number of blocks of rows, each summed separately
+  float* partial;  // (blocks, 2, width): for the gain's gradient, then for the bias's
 };
 void norm_backward(cudaStream_t, const NormBackward&);
 
 // rope.cu
 struct Rope {
   DType dtype;
-  int64_t rows, heads, head_dim, width;  // heads: of queries and keys together
-  Places places;
+  int64_t rows, heads, head_dim, width;  // heads: those of queries and of keys together
+  DeviceTokenRows token_rows;
   const int32_t* starts;  // null: 0
-  bool neighbours;
+  bool interleaved;
   float sign;
   const float* cos;
   const float* sin;
@@ -142,7 +144,7 @@ void rope(cudaStream_t, const Rope&);
 struct Embedding {
   DType dtype, table_type;
   int64_t rows, width;
-  int64_t first, ids, limit;  // of the table's rows; tokens are below `limit`
+  int64_t first, ids, limit;  // range of the table's rows; all token ids are below `limit`
   float scale;
   const int32_t* tokens;
   const void* table;
@@ -164,7 +166,7 @@ void embedding_backward(cudaStream_t, const EmbeddingBackward&);
 struct PositionRows {
   DType dtype;
   int64_t rows, width;
-  Places places;
+  DeviceTokenRows token_rows;
   const int32_t* starts;  // null: 0
   float* table;           // or its gradient
   void* x;
@@ -188,7 +190,7 @@ struct CrossEntropy {
 void cross_entropy(cudaStream_t, const CrossEntropy&);
 struct LogitSlice {
   int64_t rows, width;
-  int64_t first, limit;  // ids
+  int64_t first, limit;  // range of ids
   float soft_cap;
   float* logits;
   const int32_t* targets;
@@ -218,7 +220,7 @@ void adafactor_means(cudaStream_t, int64_t n, const AdafactorStep&, int64_t coun
 struct FactoredDirection {
   int64_t rows, width;
   float grad_scale;
-  double mean;  // of all rows of the whole matrix
+  double mean;  // over all rows of the whole matrix
   float* grads;
   const float* row_means;
   const float* column_means;

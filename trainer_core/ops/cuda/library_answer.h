@@ -1,4 +1,5 @@
-// What becomes of a call to a library that may have nothing for it, and what is told of what goes another way than it might.
+// The result of a library call that may not support the shape, and notes on the work that the
+// built-in kernels do instead.
 #pragma once
 
 #include <array>
@@ -16,9 +17,11 @@ namespace muster::trainer::cuda {
 
 struct LibraryAnswer {
   enum class Kind : uint8_t {
-    kDone,    // or started
-    kNoRoom,  // `needs_bytes` of workspace would do; nothing was started
-    kNone     // it has nothing, and `why` says so; nothing was started
+    kDone,  // computed, or enqueued
+    // `needs_bytes` of workspace would suffice; nothing was started.
+    kNoRoom,
+    // The library does not support it, for the reason in `why`; nothing was started.
+    kNone
   };
   Kind kind = Kind::kDone;
   size_t needs_bytes = 0;
@@ -27,26 +30,28 @@ struct LibraryAnswer {
   bool is_done() const { return kind == Kind::kDone; }
 };
 
-// Lines about what a library did not take, each operation of a shape once, and others, each once, until somebody asks. One thread at a time.
+// Collects notes on work that a library did not do, once per operation and shape, and other notes,
+// each once, until take(). Called by one thread at a time.
 class LibraryNotes {
  public:
-  // An operation, by a literal, and its shape.
+  // The operation, as a string literal, and its shape.
   using Key = std::pair<std::string_view, std::array<int64_t, 5>>;
 
-  // "cuDNN"; `what` says "attention's backward pass of (B, S, H, K, h) = (1, 4096, 32, 8, 128)", and is asked for what is new alone: passes
-  // come here with each of their layers.
+  // `library` is, for example, "cuDNN". `what` returns, for example, "attention's backward pass of
+  // (B, S, H, K, h) = (1, 4096, 32, 8, 128)". It is called only for a new key, because passes come
+  // here in each of their layers.
   void add(std::string_view library, const Key& key, absl::FunctionRef<std::string()> what,
            const LibraryAnswer& answer, size_t has_bytes);
   void add(const std::string& line);
-  std::vector<std::string> take() { return std::exchange(waiting_, {}); }
+  std::vector<std::string> take() { return std::exchange(pending_, {}); }
 
  private:
-  // A model has tens of shapes.
-  static constexpr size_t kToldMax = 256;
+  // Bound on the notes: a model has tens of shapes.
+  static constexpr size_t kNotesMax = 256;
 
-  std::set<Key> told_;
-  std::set<std::string> told_lines_;
-  std::vector<std::string> waiting_;
+  std::set<Key> noted_keys_;
+  std::set<std::string> noted_lines_;
+  std::vector<std::string> pending_;
 };
 
 }  // namespace muster::trainer::cuda

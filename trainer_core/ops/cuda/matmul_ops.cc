@@ -1,4 +1,5 @@
-// The CUDA backend's matrix products: the library's, with their epilogues where it has them, or our own kernels'.
+// The CUDA backend's GEMMs: by the library, with the epilogues that it supports, or by built-in
+// kernels.
 #include <absl/strings/str_cat.h>
 
 #include "trainer_core/ops/cuda/cuda_ops.h"
@@ -7,7 +8,7 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// Alignment that libraries ask of operands, and of what is cut out of the scratch.
+// Alignment that libraries require of operands, and alignment of pieces of the scratch.
 constexpr size_t kScratchAlignment = 256;
 
 struct Sizes {
@@ -22,7 +23,7 @@ Sizes sizes_of(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor&
   return {m, n, k};
 }
 
-// Pieces of the scratch, from its beginning; `fits` says whether all of them have had room.
+// Hands out pieces of the scratch, from its beginning; fits() returns whether all of them had room.
 class Pieces {
  public:
   explicit Pieces(const CudaMemory& scratch) : scratch_(scratch) {}
@@ -34,7 +35,7 @@ class Pieces {
   }
   bool fits() const { return used_ <= scratch_.bytes(); }
   size_t used() const { return used_; }
-  // What is behind them.
+  // Returns the scratch behind the pieces.
   void* rest() const { return static_cast<char*>(scratch_.data()) + used_; }
   size_t rest_bytes() const { return scratch_.bytes() - used_; }
 
@@ -43,10 +44,11 @@ class Pieces {
   size_t used_ = 0;
 };
 
-// Whether cuBLASLt may have it: GELU is its tanh approximation, as ours is, and what GELU is applied to has rows of a multiple of 8 numbers
-// from a multiple of 16 bytes on (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, _AUX_POINTER). In bf16 alone: how well it computes the tanh nobody
-// promises, and the instruction that devices have for it is off by 2^-11.
-bool is_librarys(const Epilogue& epilogue, const Tensor& c) {
+// Returns whether cuBLASLt may compute the epilogue. Its GELU is the tanh approximation, like ours,
+// and the rows of GELU's input must be a multiple of 8 elements wide and begin at a multiple of 16
+// bytes (CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, _AUX_POINTER). Only in bf16: cuBLASLt does not
+// document the precision of its tanh, and the device's tanh instruction is off by 2^-11.
+bool library_supports(const Epilogue& epilogue, const Tensor& c) {
   constexpr int64_t kRowMultiple = 8;
   constexpr uintptr_t kAlignment = 16;
   if (epilogue.activate == Epilogue::Activate::kNo) return epilogue.bias.data != nullptr;
@@ -83,7 +85,7 @@ void CudaOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Tr
   const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
   const auto [m, n, k] = sizes_of(a, ta, b, tb, c);
   if (m == 0 || n == 0) return;
-  // A bf16 result is written whatever the call says, as on the processor.
+  // A bf16 result is always overwritten, as on the CPU.
   const bool adds = accumulate == Accumulate::kYes && c.dtype == DType::kF32;
   if (multiply_by_library(a, ta, b, tb, c, adds, nullptr)) return;
   const bool rounded =
@@ -104,15 +106,16 @@ void CudaOps::fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor&
   const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
   (void)sizes_of(a, ta, b, tb, c);
   check_epilogue(epilogue, c);
-  if (c.elements() == 0 || !is_librarys(epilogue, c) ||
+  if (c.elements() == 0 || !library_supports(epilogue, c) ||
       !multiply_by_library(a, ta, b, tb, c, /*accumulate=*/false, &epilogue))
     return Ops::fused_matmul(a, transpose_a, b, transpose_b, c, epilogue);
-  // It would be rounded to bf16.
+  // The library would round dbias to bf16.
   if (epilogue.dbias.data != nullptr)
     bias_backward(c, epilogue.dbias, epilogue.accumulate, epilogue.workspace);
 }
 
-// The scratch has operands that are rounded first, a bias, and behind them the library's workspace.
+// The scratch holds operands that are rounded first, a bias, and behind them the library's
+// workspace.
 bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb,
                                   const Tensor& c, bool accumulate, const Epilogue* epilogue) {
   const auto [m, n, k] = sizes_of(a, ta, b, tb, c);
@@ -141,7 +144,7 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
   if (epilogue != nullptr) {
     product.epilogue = {.kind = kind_of(*epilogue), .bias = nullptr, .pre = epilogue->pre.data};
     const bool with_bias = epilogue->bias.data != nullptr;
-    // Aligned, and of c's type.
+    // The library requires an aligned bias of c's type.
     if (with_bias)
       product.epilogue.bias = pieces.take(static_cast<size_t>(n) * dtype_bytes(c.dtype));
     if (with_bias && pieces.fits())

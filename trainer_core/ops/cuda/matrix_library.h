@@ -1,5 +1,5 @@
-// cuBLASLt, where its library is found when the process runs: nothing links it, so that a build runs on machines without it, with our own
-// products (gemm.h).
+// cuBLASLt, if its library is found at run time: nothing links it, so that a build also runs on
+// nodes without it, with built-in GEMM kernels (gemm.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@
 
 namespace muster::trainer::cuda {
 
-// What becomes of a written product p (m, n).
+// The operation applied to the GEMM's result p (m, n) before it is written.
 struct LibraryEpilogue {
   enum class Kind : uint8_t {
     kNone,
@@ -26,10 +26,12 @@ struct LibraryEpilogue {
   };
   Kind kind = Kind::kNone;
   void* bias = nullptr;  // (n), of c's type
-  void* pre = nullptr;  // (m, n), of c's type, from a multiple of 16 bytes on; n is a multiple of 8
+  // (m, n), of c's type. Begins at a multiple of 16 bytes; n is a multiple of 8.
+  void* pre = nullptr;
 };
 
-// c (m, n) = op(a) op(b), or added to c: row-major as Ops::matmul has them. a and b are of one type; c is fp32, or bf16 as they are.
+// c (m, n) = op(a) op(b), or added to c, row-major as in Ops::matmul. a and b have one type; c is
+// fp32 or has that type.
 struct LibraryProduct {
   int64_t m, n, k;
   bool transpose_a, transpose_b, accumulate;
@@ -41,18 +43,18 @@ struct LibraryProduct {
   LibraryEpilogue epilogue{};
 };
 
-// One thread at a time.
+// Called by one thread at a time.
 class MatrixLibrary {
  public:
   virtual ~MatrixLibrary() = default;
 
-  // `workspace` is the device's; its contents do not survive.
+  // `workspace` is device memory; its contents do not survive the call.
   virtual LibraryAnswer multiply(cudaStream_t stream, const LibraryProduct& product,
                                  void* workspace, size_t workspace_bytes) = 0;
 };
 
-// NotFound where there is no libcublasLt.so of this build's major version, or not all of it. `algorithms_path` is CudaOptions'; `device` goes
-// into its keys.
+// Returns NotFound if there is no libcublasLt.so of this build's major version, or if it lacks
+// functions. `algorithms_path` is that of CudaOptions; `device` becomes part of its keys.
 absl::StatusOr<std::unique_ptr<MatrixLibrary>> open_matrix_library(
     const std::string& device, const std::string& algorithms_path);
 

@@ -1,4 +1,5 @@
-// Of builds without cudnn-frontend's headers, and of the emulated device: attention is our own kernels'.
+// For builds without the headers of cudnn-frontend, and for the emulated device: built-in kernels
+// compute attention.
 #include "trainer_core/ops/cuda/attention_library.h"
 
 namespace muster::trainer::cuda {

@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(kThreadsMax) norm_packs_kernel(NormForward arg
     packs.each([&](int i, int64_t column) {
 #pragma unroll
       for (int e = 0; e < kCount; ++e) x[i].of[e] += delta[i].of[e];
-      // Remat relies on it: the norm of a stored sum has the bits of the norm made while summing.
+      // Remat relies on it: the norm of a stored sum has the bits of the norm that was computed
+      // during the addition.
       x[i] = rounded_pack<T>(x[i]);
       store(x[i], static_cast<T*>(args.sum) + first + column);
     });
@@ -99,8 +100,8 @@ __global__ void __launch_bounds__(kThreadsMax) norm_packs_kernel(NormForward arg
   });
 }
 
-// As the kernels below, with n = (x - mean) rstd, g = dy (gain + offset):
-// dx += rstd (g - mean(g) - n mean(g n)), without mean(g) in RMSNorm.
+// Computes the same as the kernels below, with n = (x - mean) rstd, g = dy (gain + offset): dx +=
+// rstd (g - mean(g) - n mean(g n)), without mean(g) in RMSNorm.
 template <class T, bool kLayer>
 __global__ void __launch_bounds__(kThreadsMax) norm_backward_packs_kernel(NormBackward args) {
   const int64_t row = blockIdx.x, first = row * args.width;
@@ -135,9 +136,9 @@ __global__ void __launch_bounds__(kThreadsMax) norm_backward_packs_kernel(NormBa
   });
 }
 
-// Writes x + delta to sum if there is a delta. Returns the row to norm, of which a thread reads what
-// it has written itself. Remat relies on it: the norm of a stored sum has the bits of the norm made
-// while summing.
+// Writes x + delta to sum if there is a delta. Returns the row to normalize, of which a thread
+// reads only elements that it has written itself. Remat relies on it: the norm of a stored sum has
+// the bits of the norm that was computed during the addition.
 template <class T>
 __device__ inline const T* residual_row(int64_t row, const NormForward& args) {
   const T* x = static_cast<const T*>(args.x) + row * args.width;
@@ -198,7 +199,7 @@ __global__ void rms_backward_kernel(NormBackward args) {
   const T* x = static_cast<const T*>(args.x) + first;
   T* dx = static_cast<T*>(args.dx) + first;
   const float rstd = args.stats[row];
-  float dot = 0;  // of g with x
+  float dot = 0;  // dot product of g and x
   for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x)
     dot += to_float(dy[i]) * (args.gain[i] + args.gain_offset) * to_float(x[i]);
   const float along_x = rstd * rstd * (block_sum(dot) / static_cast<float>(args.width));
@@ -216,8 +217,8 @@ __global__ void layer_backward_kernel(NormBackward args) {
   T* dx = static_cast<T*>(args.dx) + first;
   const auto width = static_cast<float>(args.width);
   const float rstd = args.stats[row], center = args.stats[args.rows + row];
-  float total = 0;  // of g
-  float dot = 0;    // of g with n
+  float total = 0;  // sum of g
+  float dot = 0;    // dot product of g and n
   for (int64_t i = threadIdx.x; i < args.width; i += blockDim.x) {
     const float g = to_float(dy[i]) * (args.gain[i] + args.gain_offset);
     total += g;
@@ -231,14 +232,15 @@ __global__ void layer_backward_kernel(NormBackward args) {
   }
 }
 
-// Warps of a block of the kernel below, which share the block's rows, and rows that a thread reads
-// before it adds any of them: together the loads in flight that keep the memory busy.
+// Warps of a block of the kernel below, which share the block's rows, and the rows that a thread
+// loads before it adds any of them. Together they are the loads in flight that keep the memory
+// busy.
 constexpr int kRowWarps = 8;
 constexpr int kRowsAhead = 2;
 
-// grid (packs of columns / lanes, blocks of rows): sums of dy n and, with kLayer, of dy. A lane adds
-// kCount columns of its warp's run of rows in the order of rows; the first warp adds the runs in
-// theirs.
+// grid (packs of columns / lanes, blocks of rows): sums of dy n and, with kLayer, of dy. A lane
+// adds kCount columns of its warp's run of rows in the order of rows; the first warp adds the runs
+// in theirs.
 template <class T, int kCount, bool kLayer>
 __global__ void parameter_gradients_kernel(NormBackward args) {
   __shared__ float parts[kLayer ? 2 : 1][kRowWarps][kWarp * kCount];

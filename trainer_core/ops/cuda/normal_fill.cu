@@ -1,5 +1,6 @@
-// Normal values of a Philox stream: initial parameters. Compiled without contraction into FMAs (CMakeLists.txt),
-// so that every operation of common/normal.h is rounded once and the bits are the CPU's.
+// Normal values of a Philox stream, for initial parameters. Compiled without contraction into FMAs
+// (CMakeLists.txt): every operation of common/normal.h is then rounded once, and the bits equal the
+// CPU's.
 #include "common/normal.h"
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
@@ -8,10 +9,11 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// A stream's position has the words of so many values.
+// Values per position of a stream.
 constexpr int64_t kWords = 4;
 
-// A thread takes one position of the stream at a time, of those that a row of x meets: up to four neighbours of x.
+// Each thread handles one position of the stream at a time, among those that a row of x overlaps:
+// up to four neighbouring elements of x.
 __global__ void fill_normal_kernel(NormalFill args) {
   const int64_t positions = args.width / kWords + 2;
   for (int64_t i = global_index(); i < args.rows * positions; i += global_count()) {

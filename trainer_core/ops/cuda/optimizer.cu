@@ -1,5 +1,5 @@
-// Adam, Adafactor and plain updates of flat blocks: one pass each. All parameters of a block lie behind each other, so that one launch serves
-// all of them.
+// Adam, Adafactor and plain updates of flat blocks, in one pass each. All parameters of a block are
+// contiguous, so one launch updates all of them.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 #include "trainer_core/ops/cuda/philox.cuh"
@@ -7,7 +7,7 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// An AdamStep in the kernel's own numbers.
+// An AdamStep, converted to the kernel's types.
 struct Adam {
   float scale, b1, b1_rest, b2, b2_rest, m_correction, v_correction, eps, eps_root, rate, kept;
   bool by_chance;
@@ -31,7 +31,7 @@ struct Adam {
   }
 };
 
-// Of the two bf16 numbers around the value the one that the word picks.
+// Rounds to one of the two neighbouring bf16 values; the word decides which.
 __device__ inline float round_by_chance(float value, uint32_t word) {
   const uint32_t bits = __float_as_uint(value);
   return value != value ? value : __uint_as_float((bits + (word & 0xffff)) & 0xffff0000);

@@ -1,4 +1,4 @@
-// The optimizers' part of the CUDA backend.
+// The CUDA backend's optimizers.
 #include <algorithm>
 #include <vector>
 
@@ -33,7 +33,7 @@ void CudaOps::add_squares(const Tensor& x, std::span<double> rows, std::span<dou
       << "sums of " << rows.size() << " and " << columns.size();
   const int64_t height = x.dim(0), width = x.dim(1);
   const int64_t blocks = std::min(kRowSumBlocks, height);
-  // Sums of rows, then of columns by blocks of rows; and the same on the host.
+  // Sums of rows, then of columns per block of rows; first on the device, then copied to the host.
   std::vector<double> sums(static_cast<size_t>(height + blocks * width));
   auto* const on_device = scratch<double>(static_cast<int64_t>(sums.size()));
   squares(stream_, height, width, x.f32(), blocks, on_device, on_device + height);
@@ -62,7 +62,7 @@ void CudaOps::adafactor_factors(const AdafactorStep& step, std::span<const doubl
   };
   update(row_sums, sums, columns.elements(), rows);
   update(column_sums, sums + rows.elements(), rows.elements(), columns);
-  synchronize();  // the sums are the caller's again
+  synchronize();  // the caller may reuse the sums
 }
 
 void CudaOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,

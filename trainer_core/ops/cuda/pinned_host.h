@@ -1,5 +1,5 @@
-// Host memory that is page-locked piece by piece, beside copies of it. One call for all of 77 GB would block for a
-// minute, before anything needs it.
+// Host memory that is page-locked piece by piece, concurrently with copies of it. A single call for
+// all of 77 GB would block for a minute before the first use.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,11 +16,11 @@
 
 namespace muster::trainer::cuda {
 
-// Thread-safe. The calling thread has selected the device.
+// Thread-safe. Requires: the calling thread has selected the device.
 class PinnedHost {
  public:
-  // Pins the pages that begin within [begin, begin + bytes): calls for consecutive parts of a page-aligned block pin
-  // each page once. A piece that the driver refuses stays pageable.
+  // Pins the pages that begin within [begin, begin + bytes): calls for consecutive parts of a
+  // page-aligned block pin each page once. A piece that the driver refuses stays pageable.
   void pin(void* begin, size_t bytes) {
     const uintptr_t first = next_page(begin);
     const uintptr_t end = next_page(static_cast<std::byte*>(begin) + bytes);
@@ -44,8 +44,9 @@ class PinnedHost {
     }
   }
 
-  // Calls body(offset, bytes) for consecutive parts of [host, host + bytes), each pinned as a whole or not at all: a copy
-  // across the end of a pinned piece is an error. No piece is pinned meanwhile.
+  // Calls body(offset, bytes) for consecutive parts of [host, host + bytes), each entirely pinned
+  // or entirely pageable: a copy across the end of a pinned piece is an error. Blocks pin() and
+  // unpin() meanwhile.
   template <class Body>
   void for_parts(const void* host, size_t bytes, const Body& body) const {
     const std::shared_lock lock(mutex_);
@@ -63,7 +64,7 @@ class PinnedHost {
   static uintptr_t next_page(const void* address) {
     return (reinterpret_cast<uintptr_t>(address) + kPage - 1) / kPage * kPage;
   }
-  // The first begin or end of a piece behind `address`.
+  // Returns the first begin or end of a piece that is greater than `address`.
   uintptr_t next_bound(uintptr_t address) const {
     const auto next = pieces_.upper_bound(address);
     if (next != pieces_.begin() && std::prev(next)->second > address)
@@ -72,7 +73,7 @@ class PinnedHost {
   }
 
   mutable std::shared_mutex mutex_;
-  std::map<uintptr_t, uintptr_t> pieces_;  // ends by begins
+  std::map<uintptr_t, uintptr_t> pieces_;  // end by begin
 };
 
 }  // namespace muster::trainer::cuda

@@ -1,4 +1,4 @@
-// Positions, token rows and buckets as kernels take them: plain values of plain numbers.
+// Positions, token rows and buckets in the form that kernels take by value.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,8 @@
 
 namespace muster::trainer::cuda {
 
-// Positions: at most two runs. Row i of a sequence is first + i in the first run, second + (i - first_count) behind it.
+// Positions, in at most two runs. Row i of a sequence has position first + i in the first run, and
+// second + (i - first_count) after it.
 struct Runs {
   int64_t count = 0;
   int64_t first_count = 0;
@@ -34,41 +35,45 @@ struct Runs {
   }
 };
 
-// TokenRows.
-struct Places {
+// See TokenRows.
+struct DeviceTokenRows {
   Runs runs;
   int64_t skipped = 0;  // rows before the tensor's first
 
-  static Places of(const TokenRows& rows) { return {Runs::of(rows.positions), rows.first}; }
+  static DeviceTokenRows of(const TokenRows& rows) {
+    return {Runs::of(rows.positions), rows.first};
+  }
   __host__ __device__ int64_t sequence(int64_t row) const { return (skipped + row) / runs.count; }
   __host__ __device__ int64_t position(int64_t row) const {
     return runs.at((skipped + row) % runs.count);
   }
 };
 
-// SampleElements: which element of which sample an element (row, column) of a tensor is.
+// See SampleElements. Maps an element (row, column) of a tensor to its sample and its index in the
+// sample.
 struct Elements {
   uint64_t first_sample = 0;
-  Places places;
+  DeviceTokenRows token_rows;
   int64_t first_column = 0;
-  int64_t columns = 0;  // of a position in the sample
+  int64_t columns = 0;  // elements per position in the sample
 
   static Elements of(const SampleElements& elements, int64_t width) {
     const bool whole = elements.columns == 0 || elements.columns == width;
-    return {elements.first_sample, Places::of(elements.rows), whole ? 0 : elements.first_column,
-            whole ? width : elements.columns};
+    return {elements.first_sample, DeviceTokenRows::of(elements.rows),
+            whole ? 0 : elements.first_column, whole ? width : elements.columns};
   }
   __host__ __device__ uint64_t sample(int64_t row) const {
-    return first_sample + static_cast<uint64_t>(places.sequence(row));
+    return first_sample + static_cast<uint64_t>(token_rows.sequence(row));
   }
   __host__ __device__ int64_t element(int64_t row, int64_t column) const {
-    return places.position(row) * columns + first_column + column;
+    return token_rows.position(row) * columns + first_column + column;
   }
 };
 
-// RelativeBuckets by the first distance of each bucket, computed on the host: a logarithm of the device may round another way.
+// RelativeBuckets, as the first distance of each bucket. Computed on the host, because a logarithm
+// on the device may round differently.
 struct Buckets {
-  // What a kernel takes by value; T5 has 32.
+  // Bound, because kernels take the struct by value; T5 has 32 buckets.
   static constexpr int kMax = 256;
 
   int32_t count = 0;
@@ -93,7 +98,7 @@ struct Buckets {
     }
     return result;
   }
-  // Of buckets that begin at one distance all but the last are empty.
+  // Returns the last of the buckets that begin at the same distance; the others are empty.
   __host__ __device__ int32_t bucket(int64_t distance) const {
     int32_t low = 0, high = count - 1;
     while (low < high) {

@@ -1,5 +1,5 @@
-// Rounding to coarse grids of numbers, and the magnitudes that decide the scales: see quantize_ops.h. Operations and their order are those of
-// ops/cpu/quantize.cc.
+// Rounds to coarse number grids, and finds the magnitudes that determine the scales: see
+// quantize_ops.h. Operations and their order are the same as in ops/cpu/quantize.cc.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 #include "trainer_core/ops/cuda/philox.cuh"
@@ -8,16 +8,16 @@ namespace muster::trainer::cuda {
 namespace {
 
 constexpr float kLargestFloat = 3.402823466e38F;
-// Rows of a block that looks for columns' magnitudes.
+// Rows per block when searching for the magnitudes of columns.
 constexpr int64_t kRowsPerBlock = 64;
 
 __device__ inline uint32_t word_of(float x) { return __float_as_uint(x); }
 __device__ inline float number_of(uint32_t word) { return __uint_as_float(word); }
-// Words of magnitudes are ordered as the numbers are, NaN above all.
+// The words of magnitudes have the order of the values, with NaN above all.
 __device__ inline uint32_t magnitude_word(float x) { return word_of(x) & 0x7fffffffU; }
 __device__ inline uint32_t larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-// The largest word joins what is in amax. Which thread is first makes no difference to a maximum.
+// Merges the block's largest word into amax. The maximum does not depend on the order of threads.
 __device__ inline void join(uint32_t word, float* amax) {
   atomicMax(reinterpret_cast<unsigned*>(amax), word);
 }
@@ -56,7 +56,7 @@ __device__ inline float limit_of(NumberGrid grid) {
   return grid == NumberGrid::kE4m3 ? 448.0F : grid == NumberGrid::kE5m2 ? 57'344.0F : 127.5F;
 }
 
-// What maps amax to the grid's limit, by Flax's operations and AQT's.
+// Returns the scale that maps amax to the grid's limit, with the operations of Flax and of AQT.
 __device__ inline float scale_for(NumberGrid grid, float amax) {
   const float limit = limit_of(grid);
   if (grid == NumberGrid::kInt8) return amax / limit;
@@ -86,8 +86,9 @@ __global__ void delayed_scale_kernel(int64_t scales, int64_t length, const float
   }
 }
 
-// Numbers of one binade lie a quantum of 2^(exponent - mantissa bits) apart, those below the smallest normal number as those of its binade.
-// The sum with 2^23 quanta has the quantum for its last bit: adding it rounds, to even as fp32 does.
+// Values of one binade lie a quantum of 2^(exponent - mantissa bits) apart; those below the
+// smallest normal value have the quantum of its binade. The last bit of a sum with 2^23 quanta is
+// worth one quantum: adding it rounds to nearest even, as fp32 does.
 template <int kMantissaBits, int kSmallestExponent>
 __device__ inline float round_to_float(float x, float limit) {
   constexpr int kFloatBits = 23, kBias = 127;
@@ -105,7 +106,8 @@ __device__ inline float round_to(NumberGrid grid, float x) {
   return rintf(fminf(fmaxf(x, -127.0F), 127.0F));
 }
 
-// x / scale: Flax divides, AQT multiplies by a reciprocal, and takes a number too small to have one for 1.
+// x / scale: Flax divides; AQT multiplies by the reciprocal, and replaces a scale too small to have
+// one by 1.
 __device__ inline float scaled(NumberGrid grid, float x, float scale) {
   if (grid != NumberGrid::kInt8) return x / scale;
   const float inverse = 1.0F / scale;
@@ -124,7 +126,7 @@ __global__ void quantize_kernel(const __grid_constant__ Quantize args) {
     if (args.noisy) {
       const uint32_t word = random_word(args.key, args.place, args.elements.sample(row),
                                         args.elements.element(row, column));
-      // Uniform in (-1/2, 1/2), as uniform_from_bits has it.
+      // Uniform in (-1/2, 1/2), as in uniform_from_bits.
       number = __fadd_rn(
           number, __fsub_rn(__fmul_rn(static_cast<float>(word >> 9) + 0.5F, 0x1p-23F), 0.5F));
     }
@@ -159,7 +161,8 @@ void abs_max(cudaStream_t stream, DType dtype, int64_t rows, int64_t width, cons
       case ScaleOf::kRow:
         return launch(stream, one_block_each(rows), kThreads, abs_max_rows<T>, width, x, amax);
       case ScaleOf::kColumn: {
-        // Two dimensions of a grid are bounded by 2^16; so many rows have no scales by column.
+        // The second dimension of a grid is limited to 2^16; matrices with more rows have no scales
+        // by column.
         const dim3 blocks(static_cast<unsigned>(ceil_div(width, kThreads)),
                           static_cast<unsigned>(ceil_div(rows, kRowsPerBlock)));
         return launch(stream, blocks, kThreads, abs_max_columns<T>, rows, width, x, amax);

@@ -1,5 +1,6 @@
-// Named ranges of the host's calls, for profilers (Nsight Systems) that are injected into the process: NVTX, whose header loads them by
-// itself. Without one a range costs a few nanoseconds, without the header (CUDA's toolkit has it) nothing.
+// Named ranges of host calls for profilers that are injected into the process (Nsight Systems), by
+// NVTX, whose header loads them. A range costs a few nanoseconds without a profiler, and nothing
+// without the header (part of the CUDA toolkit).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace muster::trainer::cuda {
 
-// Of the calling thread; ranges of a thread nest. A number below 0 is not shown.
+// Begins a range of the calling thread; ranges of a thread nest. A negative number is not shown.
 inline void push_range([[maybe_unused]] const char* name, [[maybe_unused]] int64_t number) {
 #ifdef MUSTER_HAS_NVTX
   nvtxEventAttributes_t attributes = {};
@@ -32,7 +33,8 @@ inline void pop_range() {
 #endif
 }
 
-// Of the process: may end on another thread, and overlaps those of threads. 0 is none.
+// Begins a range of the process: it may end on another thread and may overlap ranges of threads. 0
+// is no range.
 inline uint64_t start_range([[maybe_unused]] const char* name) {
 #ifdef MUSTER_HAS_NVTX
   return nvtxRangeStartA(name);

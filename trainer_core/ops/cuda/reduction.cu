@@ -1,5 +1,5 @@
-// Sums that do not depend on how many threads there are: fixed blocks of elements or rows, each added up in a fixed order, and the blocks
-// in theirs. No atomic additions.
+// Sums that do not depend on the number of threads: fixed blocks of elements or rows, each summed
+// in a fixed order, and then the blocks in order. No atomic additions.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 
@@ -25,7 +25,7 @@ __global__ void reduce_kernel(int64_t n, const T* x, double* partial) {
   if (threadIdx.x == 0) partial[block] = total;
 }
 
-// Groups of a block of the kernel below: a warp has a group of rows, a lane a column.
+// Groups in a block of the kernel below: each warp has a group of rows, each lane a column.
 constexpr int kGroups = 8;
 
 // Group g adds rows g, g + kGroups, …; the first group adds the groups' sums in their order.
@@ -48,7 +48,7 @@ __global__ void add_blocks_kernel(const float* from, int64_t blocks, int64_t str
   to[column] = accumulate ? to[column] + total : total;
 }
 
-// grid (columns / threads, blocks of rows): a thread has a column.
+// grid (columns / threads, blocks of rows): each thread has a column.
 template <class T>
 __global__ void sum_rows_kernel(int64_t rows, int64_t width, const T* dx, float* partial) {
   const int64_t column = global_index(), block = blockIdx.y, blocks = gridDim.y;

@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al., 2021), in place on queries and keys. A thread has a pack of
-// neighbouring pairs, at the same place in up to kHeads heads: it reads their angles once.
+// Rotary position embedding (Su et al., 2021), in place on queries and keys. Each thread has a pack
+// of neighbouring pairs, at the same place in up to kHeads heads: it reads their angles once.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 #include "trainer_core/ops/cuda/vectors.cuh"
@@ -52,7 +52,7 @@ __global__ void rope_kernel(Rope args) {
     const Split place = split(i, packs), of_group = split(place.quotient, groups);
     const int64_t row = of_group.quotient, pair = place.remainder * kCount;
     const int64_t head = of_group.remainder * kHeads;
-    const int64_t position = args.places.position(row);
+    const int64_t position = args.token_rows.position(row);
     const int64_t start = args.starts == nullptr ? 0 : args.starts[row];
     if (start < 0 || start > position) {
       *args.fault = static_cast<int32_t>(Fault::kStart);
@@ -63,10 +63,10 @@ __global__ void rope_kernel(Rope args) {
     Pack<kCount> sine = load<kCount>(args.sin + angle);
 #pragma unroll
     for (int e = 0; e < kCount; ++e) sine.of[e] *= args.sign;
-    // Where the two packs of elements lie from the head's first: pairs are (2p, 2p + 1) or
-    // (p, p + half).
-    const int64_t first = args.neighbours ? 2 * pair : pair;
-    const int64_t second = args.neighbours ? first + kCount : first + half;
+    // Offsets of the two packs from the head's first element: pairs are (2p, 2p + 1) or (p, p +
+    // half).
+    const int64_t first = args.interleaved ? 2 * pair : pair;
+    const int64_t second = args.interleaved ? first + kCount : first + half;
     T* const at = static_cast<T*>(args.qkv) + row * args.width + head * args.head_dim;
     Pack<kCount> a[kHeads], b[kHeads];
 #pragma unroll
@@ -78,7 +78,7 @@ __global__ void rope_kernel(Rope args) {
 #pragma unroll
     for (int h = 0; h < kHeads; ++h) {
       if (head + h >= args.heads) break;
-      if (args.neighbours) {
+      if (args.interleaved) {
         rotate_neighbours(cosine, sine, a[h], b[h]);
       } else {
         rotate(cosine, sine, a[h], b[h]);

@@ -1,5 +1,6 @@
-// Who goes to which expert. A warp chooses for a token; a block gives an expert's rows, going over all choices in the order in which they
-// compete, so that nothing depends on which thread is first.
+// Assigns tokens to experts. A warp chooses the experts of a token. A block assigns an expert's
+// rows by going through all choices in their order of priority, so that the result does not depend
+// on the order of threads.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/experts.h"
 
@@ -9,10 +10,10 @@ namespace {
 // Keeps the gates of a token whose choices are all improbable finite, as GShard does.
 constexpr float kGateFloor = 1e-9F;
 constexpr int32_t kDropped = -1;
-// Tokens of a block of the backward pass, which adds up its group's weights once.
+// Tokens per block of the backward pass, which sums its group's weights once.
 constexpr int64_t kTokensPerBlock = 64;
 
-// A warp's index among all, and how many there are.
+// The warp's index in the grid, and the number of warps.
 __device__ inline int64_t warp_index() { return global_index() / kWarp; }
 __device__ inline int64_t warp_count() { return global_count() / kWarp; }
 __device__ inline int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
@@ -21,7 +22,7 @@ struct Best {
   float value;
   int32_t expert;
 };
-// The larger one, of two equal ones that with the lower number; -1 is none.
+// Returns the larger value; of equal values, that of the lower expert. -1 is no expert.
 __device__ inline Best better(const Best& a, const Best& b) {
   if (b.expert < 0) return a;
   if (a.expert < 0) return b;
@@ -69,7 +70,8 @@ __global__ void choose_kernel(RoutingArrays r) {
                          __shfl_xor_sync(kAllLanes, best.expert, step)};
         best = better(best, other);
       }
-      // Not a number is better than nothing and worse than all else: someone is chosen in any case.
+      // NaN is preferred to no expert and ranks below all other values: an expert is chosen in any
+      // case.
       if (lane == 0) chosen[j] = best.expert;
       __syncwarp();
     }
@@ -79,7 +81,7 @@ __global__ void choose_kernel(RoutingArrays r) {
   }
 }
 
-// Of the block's threads before this one how many have `flag`, and how many there are in all.
+// The number of threads with `flag`: before this one in the block, and in all.
 struct Scan {
   int64_t before, all;
 };
@@ -87,7 +89,7 @@ __device__ inline Scan scan(bool flag) {
   __shared__ int counts[kWarp];
   const int lane = lane_index(), warp = static_cast<int>(threadIdx.x) / kWarp;
   const unsigned bits = __ballot_sync(kAllLanes, flag);
-  __syncthreads();  // whoever still reads the last counts
+  __syncthreads();  // other threads may still read the last counts
   if (lane == 0) counts[warp] = __popc(bits);
   __syncthreads();
   Scan result{__popc(bits & ((1U << lane) - 1)), 0};
@@ -98,7 +100,7 @@ __device__ inline Scan scan(bool flag) {
   return result;
 }
 
-// Block e: rows of expert e, counted from its first; how many there are goes to offsets[e + 1].
+// Block e: numbers the rows of expert e from 0, and stores their count in offsets[e + 1].
 __global__ void slots_kernel(RoutingArrays r) {
   const int32_t expert = static_cast<int32_t>(blockIdx.x);
   const int64_t n = r.group_tokens(), k = r.per_token;
@@ -122,7 +124,7 @@ __global__ void slots_kernel(RoutingArrays r) {
   if (threadIdx.x == 0) r.offsets[expert + 1] = static_cast<int32_t>(rows);
 }
 
-// One thread: experts are few.
+// A single thread, because experts are few.
 __global__ void offsets_kernel(RoutingArrays r) {
   r.offsets[0] = 0;
   for (int64_t e = 0; e < r.experts_count; ++e) r.offsets[e + 1] += r.offsets[e];
@@ -133,7 +135,7 @@ __global__ void shift_slots_kernel(RoutingArrays r) {
     if (r.slots[i] != kDropped) r.slots[i] += r.offsets[r.experts[i]];
 }
 
-// Block (e, g)
+// grid (E, G)
 __global__ void density_kernel(RoutingArrays r) {
   const int32_t expert = static_cast<int32_t>(blockIdx.x);
   const int64_t group = blockIdx.y, n = r.group_tokens();
@@ -148,7 +150,8 @@ __global__ void density_kernel(RoutingArrays r) {
     r.density[group * r.experts_count + expert] = static_cast<float>(all / static_cast<double>(n));
 }
 
-// E W_g / (T / G) of a group: what one token's probability adds to the balance loss per density. All threads of the block get it.
+// E W_g / (T / G) of a group: the contribution of one token's probability to the balance loss per
+// unit of density. Requires: all threads of the block call it; all get the result.
 __device__ inline float balance_factor(const RoutingArrays& r, int64_t group) {
   if (r.balance_weight == 0) return 0;
   const int64_t n = r.group_tokens();
@@ -159,7 +162,7 @@ __device__ inline float balance_factor(const RoutingArrays& r, int64_t group) {
                             static_cast<double>(r.experts_count) / static_cast<double>(n));
 }
 
-// Block g
+// grid (G)
 __global__ void balance_kernel(RoutingArrays r) {
   const int64_t group = blockIdx.x, n = r.group_tokens(), count = r.experts_count;
   double sum = 0;
@@ -173,7 +176,7 @@ __global__ void balance_kernel(RoutingArrays r) {
   if (threadIdx.x == 0) r.balance[group] = static_cast<float>(static_cast<double>(factor) * sum);
 }
 
-// grid (parts of a group, G): a warp has a token.
+// grid (parts of a group, G): each warp has a token.
 __global__ void backward_kernel(RoutingArrays r, const float* dgates) {
   const int64_t group = blockIdx.y, n = r.group_tokens(), count = r.experts_count;
   const int64_t k = r.per_token;
@@ -183,7 +186,7 @@ __global__ void backward_kernel(RoutingArrays r, const float* dgates) {
   for (int64_t i = first + threadIdx.x / kWarp; i < n && i < first + kTokensPerBlock;
        i += blockDim.x / kWarp) {
     const int64_t token = r.row(group * n + i);
-    if (!r.is_own(token)) continue;  // the whole warp
+    if (!r.is_own(token)) continue;  // uniform over the warp
     float* const probs = r.probs + token * count;
     const float* const dgate = dgates + (token - r.first_own) * k;
     const int32_t* const chosen = r.experts + token * k;
@@ -200,7 +203,8 @@ __global__ void backward_kernel(RoutingArrays r, const float* dgates) {
     float dot = 0;
     for (int64_t e = lane; e < count; e += kWarp) dot += dprob(e) * probs[e];
     dot = warp_sum(dot);
-    __syncwarp();  // the others' probabilities have been read, which a shuffle does not say
+    // The other lanes have read the probabilities; a shuffle does not order memory.
+    __syncwarp();
     for (int64_t e = lane; e < count; e += kWarp) probs[e] *= dprob(e) - dot;
   }
 }

@@ -1,4 +1,5 @@
-// Owners of CUDA's handles: a stream, and memory of the host that the device writes into. A stream as a queue is (base/device_memory.h).
+// Owners of CUDA handles: streams, events, and host memory that the device writes to. Queue is a
+// stream as a DeviceQueue (base/device_memory.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,7 +31,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// Who waits for it sleeps. It knows when it was.
+// An event with timing enabled. A thread that waits for it sleeps.
 class Event {
  public:
   Event() { MUSTER_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync)); }
@@ -44,7 +45,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Events of one device that nobody uses at the moment. Any thread.
+// Unused events of one device. Thread-safe.
 class EventPool {
  public:
   std::unique_ptr<Event> take() {
@@ -64,7 +65,7 @@ class EventPool {
   std::vector<std::unique_ptr<Event>> free_;
 };
 
-// An event out of the pool, which gets it back.
+// An event from the pool, returned to it by the destructor.
 class Mark final : public DeviceMark {
  public:
   Mark(std::shared_ptr<EventPool> pool, int device)
@@ -95,7 +96,7 @@ class Mark final : public DeviceMark {
   }
 
  private:
-  // Of threads that have none yet, which would get a context on GPU 0.
+  // Selects the device, because a thread that has selected none would create a context on GPU 0.
   void select() const { MUSTER_CUDA_CHECK(cudaSetDevice(device_)); }
 
   std::shared_ptr<EventPool> pool_;
@@ -105,7 +106,7 @@ class Mark final : public DeviceMark {
 
 class Queue final : public DeviceQueue {
  public:
-  // The calling thread's device, which `device` is.
+  // Requires: `device` is the calling thread's current device.
   explicit Queue(int device) : device_(device) {}
 
   const Stream& stream() const { return stream_; }
@@ -128,7 +129,7 @@ class Queue final : public DeviceQueue {
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
 };
 
-// Zeroed and page-locked; one address for host and device.
+// Zeroed, page-locked host memory, at the same address for host and device.
 class HostMemory {
  public:
   explicit HostMemory(size_t bytes) {

@@ -1,12 +1,15 @@
-// What C++ has no words for, as PTX of sm_80 and newer: a warp's products on tensor cores, loads of their operands, and copies that go on
-// while a kernel works. One instruction each and nothing else: the emulated device has a file of its own in this one's place.
+// PTX instructions of sm_80 and newer that C++ does not have: a warp's matrix products on tensor
+// cores, loads of their operands, and asynchronous copies. Each function is one instruction and
+// nothing else: the emulated device replaces this file by its own.
 //
-// All lanes of a warp come to mma() and load_matrices() together. What a lane has of their matrices, by g = lane / 4 and t = lane % 4 (PTX
-// ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"; a word has two bf16 numbers, the lower half first):
+// All lanes of a warp must call mma() and load_matrices() together. The elements that a lane has,
+// by g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"; a
+// word has two bf16 elements, the lower half first):
 //
-//   a (16 rows, 16 deep)   a[0] (g, 2t..)   a[1] (g + 8, 2t..)   a[2] (g, 2t + 8..)   a[3] (g + 8, 2t + 8..)
-//   b (16 deep, 8 columns)  b[0] (2t.., g)   b[1] (2t + 8.., g)
-//   d (16 rows, 8 columns)  d[0], d[1] (g, 2t..)   d[2], d[3] (g + 8, 2t..)
+//   a (16 rows, 16 deep)    a[0] (g, 2t..)        a[1] (g + 8, 2t..)
+//                           a[2] (g, 2t + 8..)    a[3] (g + 8, 2t + 8..)
+//   b (16 deep, 8 columns)  b[0] (2t.., g)        b[1] (2t + 8.., g)
+//   d (16 rows, 8 columns)  d[0], d[1] (g, 2t..)  d[2], d[3] (g + 8, 2t..)
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +20,7 @@ namespace muster::trainer::cuda {
 
 // d += a b: bf16 with fp32 sums.
 __device__ inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  // Volatile, so that it stays where all lanes are.
+  // Volatile, so that the compiler does not move it to where lanes have diverged.
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
@@ -25,8 +28,8 @@ __device__ inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Four matrices of 8 x 8 bf16 numbers in shared memory: lane 8 i + r says where row r of matrix i begins, on 16 bytes. words[i] has
-// (g, 2t..) of matrix i.
+// Loads four matrices of 8 x 8 bf16 elements from shared memory: lane 8 i + r passes the address of
+// row r of matrix i, a multiple of 16 bytes. words[i] gets (g, 2t..) of matrix i.
 __device__ inline void load_matrices(const void* row, uint32_t (&words)[4]) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -34,7 +37,7 @@ __device__ inline void load_matrices(const void* row, uint32_t (&words)[4]) {
                : "r"(address)
                : "memory");
 }
-// words[i] has (2t.., g).
+// As load_matrices(), transposed: words[i] gets (2t.., g).
 __device__ inline void load_transposed_matrices(const void* row, uint32_t (&words)[4]) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -43,15 +46,16 @@ __device__ inline void load_transposed_matrices(const void* row, uint32_t (&word
                : "memory");
 }
 
-// Both rounded to bf16, to the nearest and of two to the even one.
+// Rounds both to bf16, to nearest, ties to even.
 __device__ inline uint32_t pack_bf16(float low, float high) {
   uint32_t word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
 
-// Copies 4 or 16 bytes to shared memory, both sides on that alignment, or zeroes them there where `exists` is false (`from` is not read
-// then). Done when the thread has waited for it, for others after a barrier behind that.
+// Starts copying 4 or 16 bytes to shared memory; both addresses have that alignment. Writes zeros
+// if `exists` is false, and does not read `from` then. Complete for the thread after it has waited,
+// and for other threads after a barrier that follows.
 template <int kBytes>
 __device__ inline void copy_async(void* to, const void* from, bool exists) {
   static_assert(kBytes == 4 || kBytes == 16);
@@ -67,15 +71,16 @@ __device__ inline void copy_async(void* to, const void* from, bool exists) {
                  : "memory");
   }
 }
-// What the thread has told to copy since the last commit is one group.
+// Groups the copies that the thread has started since the last commit.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until at most so many of the thread's groups, the newest, are not done.
+// Waits until at most kGroups of the thread's groups, the newest, are incomplete.
 template <int kGroups>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// The block's shared memory of the size that launch_with_shared() was told, on 16 bytes.
+// The block's dynamic shared memory, of the size passed to launch_with_shared(), aligned to 16
+// bytes.
 __device__ inline void* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char memory[];
   return memory;

@@ -1,5 +1,6 @@
-// 16-byte accesses to rows of elements. A kernel that is bound by memory reads and writes a pack of neighbouring elements per thread:
-// kPack of them where addresses and widths allow it, else one. Launchers choose with with_pack(). Included by .cu files alone.
+// 16-byte accesses to rows of elements. A kernel that is bound by memory reads and writes a pack of
+// neighbouring elements per thread: kPack of them where addresses and widths allow it, else one.
+// Launchers choose with with_pack(). Included by .cu files alone.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +18,8 @@ constexpr size_t kPackBytes = 16;
 template <class T>
 constexpr int kPack = static_cast<int>(kPackBytes / sizeof(T));
 
-// The nearest bf16, ties to even, by the device's own instruction; Bf16::round's bits except for the payload of NaN.
+// The nearest bf16, ties to even, by the device's own instruction; Bf16::round's bits except for
+// the payload of NaN.
 template <class T>
 __device__ inline T rounded(float value) {
 #if defined(__CUDA_ARCH__)
@@ -93,7 +95,8 @@ __device__ inline void store(const Pack<kCount>& pack, T* at) {
   }
 }
 
-// What two values of a row's pack become: the elementwise kernels' own rounding, so that remat repeats the bits.
+// Combines two values of a row's pack with the rounding of the elementwise kernels, so that remat
+// repeats the bits.
 template <class T, int kCount>
 __device__ inline Pack<kCount> rounded_pack(const Pack<kCount>& pack) {
   Pack<kCount> result;
@@ -102,7 +105,7 @@ __device__ inline Pack<kCount> rounded_pack(const Pack<kCount>& pack) {
   return result;
 }
 
-// Quotient and remainder; by 32 bits where both fit, which takes a tenth of the instructions.
+// Quotient and remainder; in 32 bits where both fit, which takes a tenth of the instructions.
 struct Split {
   int64_t quotient, remainder;
 };
@@ -122,7 +125,8 @@ struct PackOf {
   static constexpr int kElements = kCount;
 };
 
-// Whether rows of `width` elements that begin at these addresses consist of whole 16-byte packs. A null address is no restriction.
+// Whether rows of `width` elements that begin at these addresses consist of whole 16-byte packs. A
+// null address is no restriction.
 inline bool in_packs(int pack, std::initializer_list<int64_t> widths,
                      std::initializer_list<const void*> addresses) {
   for (const int64_t width : widths)

@@ -1,4 +1,5 @@
-// What trainer_core/ops/cuda/ranges.h uses of NVTX, for builds of the emulated backend: a listener that tests read.
+// The part of NVTX that trainer_core/ops/cuda/ranges.h uses, for builds of the emulated backend:
+// records ranges for tests.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +30,14 @@ using nvtxRangeId_t = uint64_t;
 namespace emulated {
 struct Listener {
   std::mutex mutex;
-  bool listens = false;
-  // Of each thread in the order of its calls: "forward", "layer 1", "end"; a phase's as "phase STEP"; and "download" of a copy to the host.
-  std::map<std::thread::id, std::vector<std::string>> heard;
+  bool is_recording = false;
+  // Per thread, in the order of its calls: "forward", "layer 1", "end"; a phase as "phase STEP";
+  // and "download" for a copy to the host.
+  std::map<std::thread::id, std::vector<std::string>> recorded;
 
-  void hear(std::string what) {
+  void record(std::string what) {
     const std::lock_guard lock(mutex);
-    if (listens) heard[std::this_thread::get_id()].push_back(std::move(what));
+    if (is_recording) recorded[std::this_thread::get_id()].push_back(std::move(what));
   }
 };
 inline Listener& listener() {
@@ -48,12 +50,12 @@ inline int nvtxRangePushEx(const nvtxEventAttributes_t* attributes) {
   std::string name = attributes->message.ascii;
   if (attributes->payloadType == NVTX_PAYLOAD_TYPE_INT64)
     name += ' ' + std::to_string(attributes->payload.llValue);
-  emulated::listener().hear(std::move(name));
+  emulated::listener().record(std::move(name));
   return 0;
 }
-inline int nvtxRangePop() { return emulated::listener().hear("end"), 0; }
+inline int nvtxRangePop() { return emulated::listener().record("end"), 0; }
 inline nvtxRangeId_t nvtxRangeStartA(const char* name) {
-  return emulated::listener().hear(std::string("phase ") + name), 1;
+  return emulated::listener().record(std::string("phase ") + name), 1;
 }
 inline void nvtxRangeEnd(nvtxRangeId_t) {}
 // NOLINTEND

@@ -1,4 +1,5 @@
-// In the place of trainer_core/ops/cuda/tensor_core.cuh where the device is emulated: the same functions for a processor (tensor_core.cc).
+// Replaces trainer_core/ops/cuda/tensor_core.cuh where the device is emulated: the same functions
+// for a CPU (tensor_core.cc).
 #pragma once
 
 #include <cstddef>
@@ -7,11 +8,11 @@
 #include "tests/gpu/emulated/cuda_runtime.h"
 
 namespace emulated {
-// On a lane of a warp that all comes here.
+// Requires: all lanes of the warp call it.
 void mma(float* d, const uint32_t* a, const uint32_t* b);
 void load_matrices(const void* row, bool transposed, uint32_t* words);
 uint32_t pack_bf16(float low, float high);
-// Nothing is copied before the thread waits.
+// Copies nothing until the thread waits.
 void copy_async(void* to, const void* from, size_t bytes, bool exists);
 void commit_copies();
 void wait_for_copies(size_t groups);
