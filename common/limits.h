@@ -1,5 +1,5 @@
 // Bounds that several programs apply to the same thing. What only the messages and queues of the daemons need is in
-// daemon/limits.h, what only the coordinator judges in coordinator/core/validation.h.
+// daemon/limits.h, what only the coordinator judges in coordinator/core/queue/validation.h.
 #pragma once
 
 #include <cstddef>

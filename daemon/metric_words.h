@@ -1,6 +1,6 @@
 // The labels that both daemons' metrics share, and the bounds of how many series there may be. The names are in daemon/metric_table.h.
 //
-// Where a job's time went: productive_seconds_total, lost_seconds_total{cause, class} (words of coordinator/core/account.h with
+// Where a job's time went: productive_seconds_total, lost_seconds_total{cause, class} (words of coordinator/core/records/account.h with
 // underscores) and goodput_ratio; the first two of all jobs together as muster_fleet_….
 #pragma once
 

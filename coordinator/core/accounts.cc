@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "coordinator/core/core.h"
-#include "coordinator/core/restart_policy.h"
+#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
 

@@ -12,7 +12,7 @@
 
 #include "common/ids.h"
 #include "coordinator/core/event.h"
-#include "coordinator/core/job.h"
+#include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
 

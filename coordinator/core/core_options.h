@@ -9,11 +9,11 @@
 
 #include "common/ids.h"
 #include "common/time.h"
-#include "coordinator/core/exclusions.h"
-#include "coordinator/core/hang_detector.h"
-#include "coordinator/core/incident.h"
-#include "coordinator/core/job.h"
-#include "coordinator/core/validation.h"
+#include "coordinator/core/fleet/exclusions.h"
+#include "coordinator/core/hang/hang_detector.h"
+#include "coordinator/core/queue/validation.h"
+#include "coordinator/core/records/incident.h"
+#include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
 

@@ -20,9 +20,9 @@
 #include "common/rank_evidence.h"
 #include "common/step_times.h"
 #include "common/time.h"
-#include "coordinator/core/exclusions.h"
-#include "coordinator/core/incident.h"
-#include "coordinator/core/job.h"
+#include "coordinator/core/fleet/exclusions.h"
+#include "coordinator/core/records/incident.h"
+#include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
 

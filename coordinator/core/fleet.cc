@@ -6,7 +6,7 @@
 #include "common/absl_view.h"
 #include "common/exit_code.h"
 #include "coordinator/core/core.h"
-#include "coordinator/core/restart_policy.h"
+#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
 

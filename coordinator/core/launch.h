@@ -10,15 +10,15 @@
 
 #include "common/ids.h"
 #include "common/time.h"
+#include "coordinator/core/accounting/recovery_times.h"
 #include "coordinator/core/action.h"
-#include "coordinator/core/blame.h"
-#include "coordinator/core/crash_evidence.h"
-#include "coordinator/core/dump.h"
+#include "coordinator/core/blame/blame.h"
 #include "coordinator/core/event.h"
-#include "coordinator/core/hang_detector.h"
-#include "coordinator/core/incident.h"
-#include "coordinator/core/recovery_times.h"
-#include "coordinator/core/stragglers.h"
+#include "coordinator/core/hang/dump.h"
+#include "coordinator/core/hang/hang_detector.h"
+#include "coordinator/core/hang/stragglers.h"
+#include "coordinator/core/incident/crash_evidence.h"
+#include "coordinator/core/records/incident.h"
 
 namespace muster::coordinator {
 

@@ -11,12 +11,12 @@
 #include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
+#include "common/doubled.h"
 #include "common/exit_code.h"
-#include "coordinator/core/avoidance.h"
 #include "coordinator/core/core.h"
-#include "coordinator/core/doubled.h"
-#include "coordinator/core/placement.h"
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/placement/placement.h"
+#include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/avoidance.h"
 
 namespace muster::coordinator {
 namespace {

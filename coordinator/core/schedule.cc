@@ -8,8 +8,8 @@
 
 #include "common/absl_view.h"
 #include "coordinator/core/core.h"
-#include "coordinator/core/placement.h"
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/placement/placement.h"
+#include "coordinator/core/records/sizes.h"
 
 namespace muster::coordinator {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
-#include "coordinator/core/avoidance.h"
-#include "coordinator/core/restart_policy.h"
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/avoidance.h"
+#include "coordinator/core/recovery/restart_policy.h"
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
