@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/group_lanes.h"
 #include "common/mesh.h"
 #include "common/progress_page.h"
 #include "trainer_core/base/device_memory.h"
@@ -18,13 +19,14 @@ namespace muster::trainer {
 
 // Lanes of a rank: each is one thread's at a time, and all that is said in one is in one order. Two uses of one lane meet where their
 // groups have the same members, as they have on a mesh of one axis, whatever axes they were asked for.
-constexpr int kComputeLane = 0;     // what the computation waits for where it stands
-constexpr int kStreamLane = 1;      // what runs beside it
-constexpr int kRingLane = 2;        // of attention's ring
-constexpr int kStageLane = 3;       // and the next two: of messages between stages
-constexpr int kCheckpointLane = 6;  // of whoever saves or restores; from here on never NCCL's
-constexpr int kLeaveLane = 7;       // of whoever leaves for the rank
-constexpr int kLocalLane = 8;       // of local checkpoints
+constexpr int kComputeLane = 0;  // what the computation waits for where it stands
+constexpr int kStreamLane = 1;   // what runs beside it
+constexpr int kRingLane = 2;     // of attention's ring
+constexpr int kStageLane = 3;    // and the next two: of messages between stages
+constexpr int kCheckpointLane =
+    kFirstBackgroundLane;      // of whoever saves or restores; from here on never NCCL's
+constexpr int kLeaveLane = 7;  // of whoever leaves for the rank
+constexpr int kLocalLane = 8;  // of local checkpoints
 
 // The most thread blocks that a kernel of NCCL may have, so that all kernels which a rank of `mesh` has at one time find room on a device of so
 // many multiprocessors, each of which a block may fill: who waits for a peer there must not keep out what the peer waits for. There is one

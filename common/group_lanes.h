@@ -1,0 +1,9 @@
+// Lanes of process groups, as far as the coordinator reads them from a group's name ("data#6").
+#pragma once
+
+namespace muster {
+
+// From this lane on, a group belongs to threads that save or leave beside the computation.
+constexpr int kFirstBackgroundLane = 6;
+
+}  // namespace muster
