@@ -6,7 +6,7 @@
 
 #include "common/time.h"
 
-namespace muster::coordinator {
+namespace muster {
 
 // `first` doubled so many times (none, if fewer than 0), at most `most`.
 constexpr Duration doubled(Duration first, int32_t times, Duration most) {
@@ -14,4 +14,4 @@ constexpr Duration doubled(Duration first, int32_t times, Duration most) {
   return std::min<Duration>(most, first * (int64_t{1} << std::clamp(times, 0, kDoublingsMax)));
 }
 
-}  // namespace muster::coordinator
+}  // namespace muster

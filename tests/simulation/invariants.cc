@@ -123,7 +123,7 @@ void Invariants::no_slot_is_overbooked() {
   const auto used = core.use_by_worker();
   for (const auto& [name, worker] : core.workers()) {
     // A worker that came back with ranks of lost attempts may hold more than it is given until they are stopped.
-    if (!worker.connected || !worker.strays.empty()) continue;
+    if (!worker.connected || !worker.orphans.empty()) continue;
     const auto it = used.find(name);
     world_.require(it == used.end() || (it->second.slots <= worker.slots &&
                                         it->second.gpus <= std::ssize(worker.gpus)),

@@ -7,26 +7,35 @@
 #include "common/ids.h"
 #include "common/time.h"
 #include "coordinator/core/accounting/ledger.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/records/job.h"
+#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
-// Turns of a job's life that its account is told of.
-enum class JobTurn { kStarted, kUp, kCancelled, kGone, kEnded };
-
 class AccountBook {
  public:
-  Ledger& open(JobId job, const Account& account, Instant now);
-  void close(JobId job) { books_.erase(job); }
-  // Of a job whose account is open.
+  // Opens the account of a job that has not ended, as it was stored. The time of a live job in the
+  // state of an earlier version counts from now on.
+  void restore(const Job& job, Instant now);
+  // The job enters another state; not its end. `may_be_silent`: it may report nothing of its steps.
+  void enter(JobId job, JobTransition transition, bool may_be_silent, Instant now);
+  // A page that came with a heartbeat.
+  void observe(const Job& job, const RankProgress& progress, const StepTime& time);
+  // The job has ended. Returns its final account.
+  Account close(JobId job, Instant now, int64_t unix_ns);
+  // Requires that the account is open.
   Ledger& of(JobId job) { return books_.at(job).ledger; }
 
-  // The first time that tells the time of day (not 0): what lies between the lives of a coordinator counts.
+  // The first call with a time of day (not 0) adds the time between the lives of a coordinator.
   void bridge(Instant now, int64_t unix_ns);
 
-  // For what is stored: as of `now`. `otherwise`: of a job whose account is closed.
+  // The account to store, as of `now`. `otherwise`: of a job whose account is closed.
   Account take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns);
-  Account look(JobId job, const Account& otherwise, Instant now) const;
-  // It was last taken so long ago that it should be stored again; sooner where there is a checkpoint that is not in it.
+  // The account to show.
+  Account current(JobId job, const Account& otherwise, Instant now) const;
+  // It was last taken so long ago that it should be stored again; sooner when a newer checkpoint is
+  // not in it. Requires that the account is open.
   bool is_due(JobId job, Instant now) const;
 
  private:

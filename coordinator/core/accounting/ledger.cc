@@ -20,7 +20,7 @@ Duration of_page(double seconds) {
 
 Activity activity_in(Phase phase, uint64_t steps_made) {
   switch (phase) {
-    case Phase::kInit:  // of a program that tells of its steps alone, too
+    case Phase::kInit:  // also of a program that reports its steps alone
       return steps_made > 0 ? Activity::kStepping : Activity::kLoading;
     case Phase::kRendezvous:
     case Phase::kLoad:
@@ -119,12 +119,12 @@ void Ledger::bridge(Instant now, int64_t unix_ns) {
   if (account_.unix_ns > 0)
     since_ = now - Duration(std::max<int64_t>(unix_ns - account_.unix_ns, 0));
   account_.unix_ns = unix_ns;
-  unheard_ = true;
+  unreported_ = true;
 }
 
 void Ledger::started(Instant now) {
   enter(Mode::kStarting, now);
-  unheard_ = false;
+  unreported_ = false;
   account_.step = -1;
   account_.stall_seconds = 0;
   account_.saves = -1;
@@ -136,28 +136,29 @@ void Ledger::running(bool may_be_silent, Instant now) {
   account_.activity = may_be_silent && !account_.speaks ? Activity::kSilent : Activity::kLoading;
 }
 
-// What is done of a step may yet be completed.
+// A begun step may yet be completed.
 void Ledger::stopping(LossCause cause, Instant now) {
   if (!is_pending(account_)) enter(Mode::kStopping, now);
   account_.mode = Mode::kStopping;
   if (cause != LossCause::kNone) account_.cause = cause;
 }
 
-// Completed steps that no heartbeat has told of are lost here, and productive when they are made again.
+// Completed steps that no heartbeat has reported are lost here, and productive when they are made
+// again.
 void Ledger::fault(IncidentKind kind, Instant last_progress, Instant now) {
   now = std::max(now, since_);
   const bool running = account_.mode == Mode::kRunning;
   const bool stepping = running && account_.activity == Activity::kStepping;
   const bool silent = running && account_.activity == Activity::kSilent;
-  // What a restart has put into `pending` may have stood still, too.
+  // The time that a restart has put into `pending` may have been a standstill, too.
   const Duration open = (stepping || silent ? account_.pending : Duration::zero()) + (now - since_);
-  // Who dies while it loads has loaded until then.
+  // A rank that dies while it loads has loaded until then.
   const bool may_have_stood =
       stepping || kind == IncidentKind::kHang || kind == IncidentKind::kWorkerLost;
   Duration stood = running && may_have_stood
                        ? std::clamp(now - last_progress, Duration::zero(), open)
                        : Duration::zero();
-  if (running && unheard_) stood = std::max(stood, now - since_);
+  if (running && unreported_) stood = std::max(stood, now - since_);
   if (stepping || silent) {
     account_.pending = open - stood;
     if (silent) end_pending(TimeClass::kProductive);
@@ -166,7 +167,7 @@ void Ledger::fault(IncidentKind kind, Instant last_progress, Instant now) {
     if (account_.mode == Mode::kStopping) end_pending(TimeClass::kStopping);
   }
   since_ = now;
-  unheard_ = false;
+  unreported_ = false;
   account_.cause = cause_of(kind);
   end_pending(TimeClass::kRecomputing);
   add(TimeClass::kStandingStill, stood);
@@ -177,14 +178,14 @@ void Ledger::gone(Instant now) { enter(Mode::kWaiting, now); }
 
 void Ledger::ended(Instant now) { enter(Mode::kEnded, now); }
 
-void Ledger::hear_phase(const Look& look, Instant now) {
-  const bool says_nothing = look.phase == Phase::kInit && look.steps_made == 0;
+void Ledger::observe_phase(const Page& page, Instant now) {
+  const bool says_nothing = page.phase == Phase::kInit && page.steps_made == 0;
   if (account_.activity == Activity::kSilent) {
     if (says_nothing) {
       const bool for_good = account_.pending + (now - since_) >= kSilentForGood;
       account_.mute = account_.mute || for_good;
       if (!account_.mute) return;
-      advance(std::min(look.last_progress, now));
+      advance(std::min(page.last_progress, now));
       end_pending(TimeClass::kProductive);
       return;
     }
@@ -192,52 +193,53 @@ void Ledger::hear_phase(const Look& look, Instant now) {
     if (!account_.mute) end_pending(TimeClass::kLoading);
   }
   if (!says_nothing) account_.speaks = true;
-  const Activity next = activity_in(look.phase, look.steps_made);
+  const Activity next = activity_in(page.phase, page.steps_made);
   if (next == account_.activity) return;
-  // Of many short steps the phase tells of the newest alone.
+  // After many short steps, the phase shows the newest alone.
   const bool began_earlier =
-      account_.activity == Activity::kLoading && next == Activity::kStepping && look.steps_made > 0;
+      account_.activity == Activity::kLoading && next == Activity::kStepping && page.steps_made > 0;
   const Instant when =
-      began_earlier ? look.last_progress - of_page(look.steps_seconds) : look.phase_start;
+      began_earlier ? page.last_progress - of_page(page.steps_seconds) : page.phase_start;
   advance(std::min(when, now));
   account_.activity = next;
 }
 
-void Ledger::observe(const Look& look, Instant now) {
-  unheard_ = false;
+void Ledger::observe(const Page& page, Instant now) {
+  unreported_ = false;
   if (account_.mode != Mode::kRunning && account_.mode != Mode::kStopping) return;
-  if (account_.mode == Mode::kRunning && look.speaks_for_job) hear_phase(look, now);
-  if (account_.step < 0 && look.step >= 0)
-    account_.step = look.step - static_cast<int64_t>(std::min<uint64_t>(
-                                    look.steps_made, static_cast<uint64_t>(look.step)));
+  if (account_.mode == Mode::kRunning && page.speaks_for_job) observe_phase(page, now);
+  if (account_.step < 0 && page.step >= 0)
+    account_.step = page.step - static_cast<int64_t>(std::min<uint64_t>(
+                                    page.steps_made, static_cast<uint64_t>(page.step)));
   account_.best_step = std::max(account_.best_step, account_.step);
-  if (look.step <= account_.step || look.steps_made == 0) return;
+  if (page.step <= account_.step || page.steps_made == 0) return;
   // Steps that were completed before another phase began are settled up to it.
-  if (is_pending(account_)) advance(std::min(look.last_progress, now));
-  settle_steps(look);
+  if (is_pending(account_)) advance(std::min(page.last_progress, now));
+  settle_steps(page);
 }
 
-void Ledger::settle_steps(const Look& look) {
-  const double unseen = look.stall_seconds - account_.stall_seconds;
+void Ledger::settle_steps(const Page& page) {
+  const double unseen = page.stall_seconds - account_.stall_seconds;
   const Duration stalled = std::min(of_page(unseen), account_.pending);
-  account_.stall_seconds = std::max(account_.stall_seconds, look.stall_seconds);
+  account_.stall_seconds = std::max(account_.stall_seconds, page.stall_seconds);
   add(TimeClass::kSaving, stalled);
   const Duration work = std::exchange(account_.pending, Duration::zero()) - stalled;
-  const int64_t made = look.step - account_.step;
-  const int64_t fresh = std::clamp<int64_t>(look.step - account_.best_step, 0, made);
+  const int64_t made = page.step - account_.step;
+  const int64_t fresh = std::clamp<int64_t>(page.step - account_.best_step, 0, made);
   const double part = static_cast<double>(fresh) / static_cast<double>(made);
   const Duration productive =
       fresh == made ? work : Duration(std::llround(static_cast<double>(work.count()) * part));
   add(TimeClass::kRecomputing, work - productive);
   add(TimeClass::kProductive, productive);
-  account_.step = look.step;
-  account_.best_step = std::max(account_.best_step, look.step);
+  account_.step = page.step;
+  account_.best_step = std::max(account_.best_step, page.step);
   if (fresh > 0 && account_.mode == Mode::kRunning) account_.cause = LossCause::kNone;
 }
 
-// Ranks learn of a checkpoint one after the other, so an older step is no news but from rank 0, whose first word in an attempt says what
-// that went on from: training may have gone back.
-void Ledger::hear_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns) {
+// Ranks learn of a checkpoint one after the other, so an older step is no news but from rank 0,
+// whose first word in an attempt says what that went on from: training may have gone back.
+void Ledger::observe_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves,
+                                int64_t unix_ns) {
   if (step < 1) return;
   const auto saved = static_cast<int64_t>(std::min<uint64_t>(saves, INT64_MAX));
   const bool first_word = speaks_for_job && account_.saves < 0;

@@ -16,7 +16,7 @@
 namespace muster::coordinator {
 namespace {
 
-// What remains for whom nobody thought of.
+// The score reserved for suspects outside the list.
 constexpr double kDoubtPoints = 1;
 // A second suspect is in the sentence, too, when it is about as likely as the first.
 constexpr double kAboutAsLikely = 0.6;

@@ -1,13 +1,15 @@
-// Who did it: joins pages, process states and stacks of a hung job into suspects and one sentence. A pure function of what two samples say;
-// it works on pages alone and gets better with stacks.
+// Names the culprits of a hang: joins pages, process states and stacks of a hung job into suspects
+// and one sentence. A pure function of what two samples say; it works on pages alone and gets
+// better with stacks.
 //
-// First who waits for whom (wait_graph.h): its ends are the ranks that are behind, collectives that everybody entered and nobody
-// completed, and circles. Then what else speaks against those ranks (blame_facts.h), and who contradicts whom (witnesses.h). Points are
-// added, and
+// First who waits for whom (wait_graph.h): its ends are the ranks that are behind, collectives that
+// everybody entered and nobody completed, and circles. Then what else speaks against those ranks
+// (blame_facts.h), and who contradicts whom (witnesses.h). Points are added, and
 //
 //     confidence = points / (points of all suspects + 1)
 //
-// so that one clear culprit is at 0.9, two faults at once are at 0.45 each, and where little is known nobody is sure.
+// so that one clear culprit is at 0.9, two faults at once are at 0.45 each, and where little is
+// known nobody is sure.
 //
 //     9    a rank is behind: others wait for it, and it is not seen to wait for anybody. Divided where several main threads may or may
 //          not wait for a thread of their own
@@ -24,10 +26,12 @@
 //     +1   runs while most sleep
 //     0.3  who only waits, to have a runner-up
 //
-// Ranks with a mark of +9 are suspects where nobody is seen to wait for them, too, with 3 points instead of a finding's. The marks of a rank
-// whose evidence is good in one finding and weak in another count once, with the stronger.
+// Ranks with a mark of +9 are suspects where nobody is seen to wait for them, too, with 3 points
+// instead of a finding's. The marks of a rank whose evidence is good in one finding and weak in
+// another count once, with the stronger.
 //
-// 16,384 ranks take some tens of milliseconds. Evidence of ranks that the job does not have is ignored.
+// 16,384 ranks take some tens of milliseconds. Evidence of ranks that the job does not have is
+// ignored.
 #pragma once
 
 #include <array>
@@ -45,7 +49,7 @@
 
 namespace muster::coordinator {
 
-// What was read of a job at one moment, merged over its workers.
+// A sample of a job at one moment, merged over its workers.
 struct BlameSample {
   std::vector<RankEvidence> ranks;  // in any order; the first one of a rank counts
   StackTree stacks;
@@ -53,13 +57,14 @@ struct BlameSample {
 
 struct BlameInput {
   std::vector<RankPlacement> placement;  // by rank
-  // Why nothing can be read of a rank, as the clause behind "it": "was killed by signal 9 (SIGKILL)", "is on a worker that does not answer".
+  // Why nothing can be read of a rank, as the clause behind "it": "was killed by signal 9
+  // (SIGKILL)", "is on a worker that does not answer".
   std::map<Rank, std::string> gone;
   BlameSample earlier;  // empty when there is one sample
   BlameSample later;
 };
 
-// What kind of hang it is: of the first suspect's finding.
+// The kind of the hang: that of the first suspect's finding.
 enum class HangShape {
   kBehind,       // a rank has not entered what others wait in
   kNeverJoined,  // … because it is not in the group yet
@@ -68,7 +73,7 @@ enum class HangShape {
   kTransport,    // everybody is there, and nothing moves
   kHalted,       // dead, stopped or held, whatever it was in
   kOtherPhase,   // no collective is involved: it is in another phase, or behind in steps
-  kUnclear,      // nothing tells the ranks apart
+  kUnclear,      // nothing distinguishes the ranks
 };
 constexpr std::array<std::string_view, 8> kHangShapeNames = {
     "behind",    "never joined", "mismatch",    "deadlock",
@@ -84,7 +89,8 @@ struct Blame {
 
 constexpr size_t kSentenceBytesMax = 2048;
 
-// Call it again with the same samples once `later.stacks` has symbols: whom it names does not depend on them, where that rank stands does.
+// Call it again with the same samples once `later.stacks` has symbols: whom it names does not
+// depend on them, where that rank stands does.
 Blame blame(const BlameInput& input);
 
 }  // namespace muster::coordinator

@@ -21,7 +21,7 @@ bool is_halted_state(char state) {
   return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }
 
-// The process that the page tells of is not there.
+// The process that the page names is not there.
 bool has_vanished(const RankEvidence& evidence) {
   return evidence.process_state == '?' && evidence.pid > 0;
 }

@@ -1,4 +1,5 @@
-// What speaks against single ranks, whoever waits for them: process states, phases, stacks. Pure; made once for a blame, refers to its input.
+// Evidence against single ranks, whichever ranks wait for them: process states, phases, stacks.
+// Pure; made once for a blame, refers to its input.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ class BlameFacts {
 
   // Points of blame.h's table but the stack's.
   double points(int32_t rank) const;
-  // What they are for, as clauses behind "it": "is stopped (SIGSTOP)".
+  // The facts as clauses behind "it": "is stopped (SIGSTOP)".
   std::vector<std::string> clauses(int32_t rank) const;
   // The phase that most ranks are in.
   Phase usual_phase() const { return usual_phase_; }
@@ -31,7 +32,8 @@ class BlameFacts {
 
   // The rank's main thread; null: not read.
   const StackTree::Class* stack(int32_t rank) const;
-  // By how early the rank's stack leaves that of most of `among`, 0 to 1; 0 where it is usual to be where it is.
+  // By how early the rank's stack leaves that of most of `among`, 0 to 1; 0 where it is usual to be
+  // where it is.
   class Usual;
   Usual usual_of(const std::vector<int32_t>& among) const;
 
@@ -50,10 +52,11 @@ class BlameFacts {
   bool sleeping_is_usual_ = false;
 };
 
-// Where the main threads of most of some ranks are.
+// The place of the main threads of most of some ranks.
 class BlameFacts::Usual {
  public:
-  // 1: its stack has nothing in common with the usual one; 0: it is the usual one, is one of several, or is not known.
+  // 1: its stack has nothing in common with the usual one; 0: it is the usual one, is one of
+  // several, or is not known.
   double departure(int32_t rank) const;
 
  private:

@@ -1,4 +1,5 @@
-// The words of a blame: ranks, collectives, what speaks against a rank. Pure; whatever comes from pages is made printable and short.
+// The words of a blame: ranks, collectives, what speaks against a rank. Pure; whatever comes from
+// pages is made printable and short.
 #pragma once
 
 #include <string>
@@ -27,7 +28,7 @@ std::string collective_text(const WaitGraph& graph, const WaitGraph::Instance& i
 std::string collective_short(const WaitGraph::Instance& instance);
 // As one member has it, for members that do not agree: "all-reduce "norm" of 1,024 bytes".
 std::string call_text(const GroupEvidence& call);
-// How long the first of them has waited: " (12.3 s)"; empty when no page tells.
+// How long the first of them has waited: " (12.3 s)"; empty when no page shows it.
 std::string wait_text(const std::vector<WaitGraph::Member>& inside);
 
 // "12.3 s", "4 min", "3.5 h".

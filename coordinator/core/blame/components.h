@@ -1,4 +1,5 @@
-// Strongly connected components of a directed graph, without recursion (Tarjan 1972). Pure; linear in nodes and edges.
+// Strongly connected components of a directed graph, without recursion (Tarjan 1972). Pure; linear
+// in nodes and edges.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,8 @@
 
 namespace muster::coordinator {
 
-// The component of each node, from 0: one from which another can be reached has the higher number. `edges` are the nodes' successors.
+// The component of each node, from 0: one from which another can be reached has the higher number.
+// `edges` are the nodes' successors.
 std::vector<uint32_t> components_of(const std::vector<std::vector<uint32_t>>& edges);
 
 }  // namespace muster::coordinator

@@ -24,7 +24,8 @@ std::vector<int32_t> ranks_inside(const WaitGraph::Instance& instance) {
   return ranks;
 }
 
-// What members of one group must agree on in one collective. Bytes of an all-to-all may differ.
+// Properties on which members of one group must agree in one collective. Bytes of an all-to-all may
+// differ.
 using Call = std::tuple<CollectiveKind, uint32_t, uint64_t, std::string>;
 Call call_of(const GroupEvidence& group) {
   const bool bytes_may_differ = group.kind == CollectiveKind::kAllToAll;
@@ -95,7 +96,8 @@ const Findings::Words& Findings::words_of(size_t index) {
   return words;
 }
 
-// Why others wait for the rank in this collective; what kind of fault that is, and how likely it is meant.
+// Why others wait for the rank in this collective; what kind of fault that is, and how likely it is
+// meant.
 std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape, double& share) {
   const Instance& instance = graph_.instances()[index];
   const WaitGraph::Group& group = graph_.groups()[instance.group];
@@ -143,7 +145,8 @@ void Findings::judge_behind(const std::vector<int32_t>& ranks) {
   }
 }
 
-// Whom witnesses contradict closed the circle; where there are none, who has nobody that agrees; else all.
+// Blames the ranks that witnesses contradict; if no witness contradicts any, those without support;
+// otherwise every rank in the cycle.
 void Findings::judge_circle(const WaitGraph::End& end) {
   std::map<int32_t, size_t> where;  // rank → the circle's instance that it is in
   for (const size_t i : end.instances)
@@ -181,7 +184,7 @@ void Findings::judge_all_entered(size_t index) {
   const Instance& instance = graph_.instances()[index];
   if (judge_mismatch(index)) return;
   const std::vector<int32_t> ranks = ranks_inside(instance);
-  // Of two members both are elsewhere than the other: ranks in any collective say what is usual.
+  // Each of two members is elsewhere than the other: ranks in any collective show what is usual.
   const BlameFacts::Usual usual = facts_.usual_of(ranks.size() > 2 ? ranks : all_inside());
   const Words& words = words_of(index);
   const size_t members = graph_.groups()[instance.group].members.size();
@@ -220,7 +223,7 @@ bool Findings::judge_mismatch(size_t index) {
   const auto most = std::max_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
   });
-  // Where several parts are the largest, witnesses may know.
+  // If several parts are the largest, witnesses may decide.
   using Part = std::map<Call, std::vector<WaitGraph::Member>>::const_iterator;
   std::vector<std::pair<Testimony, Part>> rivals;
   for (Part part = calls.begin(); part != calls.end(); ++part)
@@ -232,7 +235,7 @@ bool Findings::judge_mismatch(size_t index) {
   const bool is_tie = rivals.size() > 1 && best->first == worst->first;
   const WaitGraph::Group& group = graph_.groups()[instance.group];
   const BlameFacts::Usual usual = facts_.usual_of(ranks_inside(instance));
-  // Whom those of the right part are told beside.
+  // The ranks beside which those of the right part are named.
   const auto another = right == calls.begin() ? std::next(right) : Part(calls.begin());
   for (Part part = calls.begin(); part != calls.end(); ++part) {
     if (part == right && rivals.size() == 1) continue;
@@ -314,7 +317,8 @@ void Findings::judge_stacks() {
   }
 }
 
-// Some rank that is waiting where the first suspect is missed, or any: who reads of one suspect must know who was next.
+// Some rank that is waiting where the first suspect is missed, or any: who reads of one suspect
+// must know who was next.
 void Findings::add_runner_up() {
   const auto known = std::count_if(candidates_.begin(), candidates_.end(),
                                    [](const auto& entry) { return entry.first != kNoRank; });

@@ -1,5 +1,6 @@
-// What a blame finds: each end of the waiting, members of one group in different collectives, and ranks that stand out by themselves, with
-// the points that they give to ranks (the table is in blame.h). Pure.
+// The findings of a blame: each end of the waiting, members of one group in different collectives,
+// and ranks that stand out by themselves, with the points that they give to ranks (the table is in
+// blame.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,7 @@ class Findings {
   void judge_stacks();
   void add_runner_up();
 
-  // What is told of an instance by each of the ranks around it: made once, however many they are.
+  // The text of an instance for each of the ranks around it: made once, however many they are.
   struct Words {
     std::string what;  // "all-reduce 41 "layer 3 mlp" of fsdp"
     std::string wait;  // "ranks 0-4 wait (12.3 s)"
@@ -61,7 +62,8 @@ class Findings {
   size_t no_instance() const { return graph_.instances().size(); }
   std::vector<int32_t> all_ranks() const;
   std::vector<int32_t> all_inside() const;  // some collective
-  // Points, clauses and stacks of facts_ are added; the strongest finding of a rank stays. `among`: whom its stack is compared with.
+  // Points, clauses and stacks of facts_ are added; the strongest finding of a rank stays. `among`:
+  // whom its stack is compared with.
   void add(int32_t rank, Candidate candidate, const BlameFacts::Usual& among);
   std::string behind_text(int32_t rank, size_t instance, HangShape& shape, double& share);
 

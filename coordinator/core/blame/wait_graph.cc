@@ -17,7 +17,7 @@ bool says(std::string_view message, std::string_view word) {
   return message.find(word) != std::string_view::npos;
 }
 
-// Where the other end of a message stands in the order of stages, as far as its name tells.
+// The place of the other end of a message in the order of stages, as far as its name shows it.
 struct Directions {
   bool before = true;
   bool behind = true;
@@ -80,7 +80,8 @@ void WaitGraph::collect_groups() {
   }
 }
 
-// Ranks of all groups of one name lie alike when ids are lowest ranks: what one group has seen of its members' distances tells the others'.
+// Ranks of all groups of one name lie alike when ids are lowest ranks: what one group has seen of
+// its members' distances shows the others'.
 void WaitGraph::find_missing() {
   struct Name {
     std::set<int64_t> distances;
@@ -237,14 +238,14 @@ void WaitGraph::connect_threads() {
     soft_[main] = true;
     add_edge(main, node);
   }
-  // Who may be missing is missing with its main thread.
+  // A rank that may be missing is missing with its main thread.
   for (size_t pool = 0; pool < pools_.size(); ++pool)
     edges_[first_pool_ + pool].assign(pools_[pool].begin(), pools_[pool].end());
   for (const Group& group : groups_) connect_collectives(group);
 }
 
-// A collective waits for those who have not entered it: for what an earlier one of the group waits for, and for who has entered that one
-// and not this. So a group has as many edges as members.
+// A collective waits for those who have not entered it: for what an earlier one of the group waits
+// for, and for who has entered that one and not this. So a group has as many edges as members.
 void WaitGraph::connect_collectives(const Group& group) {
   std::vector<Member> members = group.members;
   std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) {

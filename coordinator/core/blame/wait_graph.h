@@ -1,21 +1,25 @@
-// Who waits for whom, from the process groups on the ranks' progress pages.
+// The graph of waiting ranks, from the process groups on the ranks' progress pages.
 //
-// A thread of a rank waits in a collective that it has entered (started) and not completed. The collective waits for the members that have
-// not entered it. What is at the end of the waiting is where the fault is:
+// A thread of a rank waits in a collective that it has entered (started) and not completed. The
+// collective waits for the members that have not entered it. What is at the end of the waiting is
+// where the fault is:
 //
 //   a rank that waits for nobody           it is behind: it computes, loads data, sleeps, is stopped or gone
 //   a collective that everybody entered    the transport, or a member that stands still inside
 //   a circle                               a deadlock; or, where the page does not show that a rank waits at all, that rank
 //
-// A group's lane ("fsdp#1": 1) is one thread of its rank. A lane that is in no collective does what the rank's main thread asks for, so
-// that who waits for it waits for the main thread. A main thread that is in no collective itself may wait for a lane of its own that is in one;
-// the page does not tell: that edge is a soft one, and only stacks can say more.
+// A group's lane ("fsdp#1": 1) is one thread of its rank. A lane that is in no collective does what
+// the rank's main thread asks for, so that who waits for it waits for the main thread. A main
+// thread that is in no collective itself may wait for a lane of its own that is in one; the page
+// does not show it: that edge is a soft one, and only stacks show more.
 //
-// A message (send, recv) waits for its other end. Sequence numbers of both ends need not agree, the name does, but for a last word that
-// says which end it is. Where the other end is not in it, it is the neighbour in the group that the message comes from or goes to.
+// A message (send, recv) waits for its other end. Sequence numbers of both ends need not agree, the
+// name does, but for a last word that says which end it is. Where the other end is not in it, it is
+// the neighbour in the group that the message comes from or goes to.
 //
-// Members that a page does not show have never joined. Which ranks they are follows from the other groups of that name when ids are
-// lowest ranks (ranks of one name's groups lie alike, common/mesh.h); otherwise every rank that shows no group of the name may be one.
+// Members that a page does not show have never joined. Which ranks they are follows from the other
+// groups of that name when ids are lowest ranks (ranks of one name's groups lie alike,
+// common/mesh.h); otherwise every rank that shows no group of the name may be one.
 //
 // Linear in pages and groups. Plain memory; refers to the evidence it was made of.
 #pragma once
@@ -81,14 +85,15 @@ class WaitGraph {
   // Ranks of which some are missing in the group, which has a pool.
   const std::vector<int32_t>& pool_of(const Group& group) const { return pools_[group.pool]; }
 
-  // Whom a collective or a message waits for: growing.
+  // The ranks that a collective or a message waits for: growing.
   std::vector<int32_t> absent(const Instance& instance) const;
 
   // An end of the waiting: what one strongly connected component has that nothing leaves.
   struct End {
     std::vector<int32_t> ranks;     // growing
     std::vector<size_t> instances;  // of instances(), growing
-    // Of the ranks, those whose main threads are in no collective, though another thread of theirs is.
+    // Those of the ranks whose main threads are in no collective, though another thread of theirs
+    // is.
     std::vector<int32_t> soft;
   };
   // By their lowest rank or instance.
@@ -96,7 +101,8 @@ class WaitGraph {
 
   // The ranks that wait for `rank`, directly or not, without itself.
   RankSet waiting_for(int32_t rank) const;
-  // The instances that wait for `rank`: it is absent, or halted inside; of one group's, the first. Those with the most ranks inside first.
+  // The instances that wait for `rank`: it is absent, or halted inside; of one group's, the first.
+  // Those with the most ranks inside first.
   std::vector<size_t> waiting_in(int32_t rank) const;
 
  private:

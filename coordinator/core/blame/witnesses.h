@@ -1,11 +1,13 @@
-// What ranks that run the same program say about a rank whose calls do not fit together with others': who left a collective out, or entered one
-// too many, is ahead or behind of those who do the same. Two things are compared, both of the lane that is the computation's own:
+// The evidence of ranks that run the same program about a rank whose calls do not match others':
+// which rank left a collective out, or entered one too many, is ahead or behind of those who do the
+// same. Two things are compared, both of the lane that is the computation's own:
 //
 //   place   how many collectives of each group a rank has entered, among ranks inside the same collective: they are at one point of the program
 //   number  the newest call of a group, its number and the group's name, among groups of one name: they count the same calls
 //
-// Stages of a pipeline do not run the same program; a rank is only judged against those it could agree with, and one that agrees is enough.
-// A call without a name is like all others of its kind, and tells nothing. Pure; refers to what it was made of.
+// Stages of a pipeline do not run the same program; a rank is only judged against those it could
+// agree with, and one that agrees is enough. A call without a name is like all others of its kind,
+// and shows nothing. Pure; refers to what it was made of.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +52,8 @@ class Witnesses {
   const WaitGraph& graph_;
   std::map<size_t, std::map<Place, int>>
       places_;  // ranks inside an instance by their places; as they are asked for
-  // Of calls that have names, the ids of the groups that show them; the same by number. The key's kind and name say what the call is.
+  // The ids, for calls that have names, of the groups that show them; the same by number. The key's
+  // kind and name say what the call is.
   std::map<CallKey, std::map<uint64_t, std::set<uint32_t>>> numbers_;
   std::map<std::tuple<std::string_view, int64_t, uint64_t>, std::map<Call, std::set<uint32_t>>>
       calls_;

@@ -64,7 +64,8 @@ int64_t NodeBook::left_out_until(const NodeRecord& node) const {
   return std::max(node.since_unix_ns, std::min(node.until_unix_ns, unix_ns_));
 }
 
-// By the wall clock: when the newest thing that is known of a sound node counts for nothing any more.
+// By the wall clock: when the newest thing that is known of a sound node counts for nothing any
+// more.
 int64_t NodeBook::holds_until(const NodeRecord& node) const {
   const int64_t excluded = node.times > 0 ? left_out_until(node) + kExclusionMemory.count() : 0;
   const int64_t fault = node.fault.empty() ? 0 : node.fault_unix_ns + kFaultsWindow.count();
@@ -80,7 +81,7 @@ void NodeBook::unplan(const WorkerName& name) {
 
 // After each change of the record.
 void NodeBook::plan(const NodeRecord& node) {
-  // Of wall clocks that jump, which must not bring it back at once.
+  // A wall clock that jumps must not bring it back at once.
   constexpr Duration kSoonest = std::chrono::seconds(1);
   unplan(node.worker);
   const bool sound = !node.excluded && !node.check_due;
@@ -136,7 +137,8 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
                        std::optional<Duration> time) {
   const bool by_person = suspicion == Suspicion::kPerson;
   if (const NodeRecord* known = find(name); known != nullptr && known->excluded && !by_person) {
-    // Another reason makes it no longer; and what wants no check must not do away with one that is wanted.
+    // Another reason makes it no longer; and what wants no check must not do away with one that is
+    // wanted.
     if (known->suspicion == Suspicion::kPerson || !rule_of(suspicion).wants_check) return false;
     NodeRecord& same = record(name);
     same.suspicion = suspicion;
@@ -199,7 +201,7 @@ void NodeBook::admit(const WorkerName& name) {
   if (records_.contains(name)) forget(WorkerName(name));  // perhaps it is the record's own
 }
 
-// What is oldest.
+// The oldest records.
 void NodeBook::forget_old() {
   while (records_.size() > kNodeRecordsMax) {
     const auto oldest =

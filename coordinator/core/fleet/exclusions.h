@@ -1,15 +1,16 @@
-// Nodes on which nothing is placed, why and until when; and those that have to pass a check before anything is.
+// Nodes on which nothing is placed, why and until when; and those that have to pass a check before
+// anything is.
 //
 //   sound ──suspected, or a person says so──▶ left out ──its time is over──▶ to be checked ──passed──▶ sound
 //     │                                          ▲                             ▲   │
 //     │                                          └──────────failed─────────────┼───┘
 //     └──────────────────lost without ranks────────────────────────────────────┘
 //
-// Times double with each exclusion inside a day. What is known outlives the coordinator: its times are stored by the wall clock, the only one
-// that does, and turned into deadlines of the core's clock at the first step. Pure; one thread at a time.
+// Times double with each exclusion inside a day. What is known outlives the coordinator: its times
+// are stored by the wall clock, the only one that does, and turned into deadlines of the core's
+// clock at the first step. Pure; one thread at a time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,41 +22,12 @@
 
 #include "common/ids.h"
 #include "common/time.h"
+#include "coordinator/core/records/node_record.h"
 
 namespace muster::coordinator {
 
-enum class Suspicion {
-  kPerson,      // somebody said so
-  kWorkerLost,  // with ranks
-  kStuck,       // a rank that hangs stands in D state there, or is stopped; or one cannot be killed
-  kNotStarted,  // ranks were not up in time
-  kFaults,  // two within kFaultsWindow that cannot both be one program's own, or one that repeats
-  kCheckFailed,  // or was not answered
-  kGpuFault,     // a rank ended by what its GPU has
-};
-constexpr size_t kSuspicions = 7;
-
-struct SuspicionRule {
-  std::string_view name;
-  // Where a job has no other place, the node is taken all the same …
-  bool is_soft = true;
-  // … once it has passed a check since. Of single ranks that died a check knows nothing, and they are restarted at once.
-  bool wants_check = true;
-};
-constexpr std::array<SuspicionRule, kSuspicions> kSuspicionRules = {{
-    {.name = "excluded by hand", .is_soft = false},
-    {.name = "worker lost"},
-    {.name = "stuck process"},
-    {.name = "not started"},
-    {.name = "repeated faults", .wants_check = false},
-    {.name = "check failed"},
-    {.name = "gpu fault"},
-}};
-constexpr const SuspicionRule& rule_of(Suspicion suspicion) {
-  return kSuspicionRules[static_cast<size_t>(suspicion)];
-}
-
-// Long enough that a node which comes and goes is not tried again and again, short enough that one that was only restarted is back soon.
+// Long enough that a node which comes and goes is not tried again and again, short enough that one
+// that was only restarted is back soon.
 constexpr Duration kExclusionFirst = std::chrono::minutes(10);
 constexpr Duration kExclusionMax = std::chrono::hours(24);
 // Within which exclusions double, and after which a node is as good as new.
@@ -71,45 +43,6 @@ constexpr Duration kCheckDeadline = std::chrono::seconds(10);
 constexpr Duration kCheckAgain = std::chrono::seconds(30);
 // More than any fleet of one coordinator has workers; names beyond are somebody's mistake.
 constexpr size_t kNodeRecordsMax = 20'000;
-
-// Of a worker: the check that it was asked for, and how the ones before it went. Volatile.
-struct NodeCheckState {
-  uint64_t id = 0;  // 0: none is awaited
-  Instant deadline{};
-  std::optional<Instant> passed;  // since it was suspected
-  std::optional<Instant> failed;
-};
-
-// How a check went.
-struct NodeCheckResult {
-  bool passed = false;
-  double seconds = 0;
-  std::string sentence;
-  std::string details;
-
-  friend bool operator==(const NodeCheckResult&, const NodeCheckResult&) = default;
-};
-
-// What is known against one node. Durable but for `until`.
-struct NodeRecord {
-  WorkerName worker;
-  bool excluded = false;
-  Suspicion suspicion = Suspicion::kPerson;
-  std::string reason;  // a clause
-  int64_t since_unix_ns = 0;
-  int64_t until_unix_ns = 0;    // 0: until somebody admits it
-  int32_t times = 0;            // exclusions, each within a day of the one before
-  bool check_due = false;       // nothing is placed before one is passed
-  int64_t fault_unix_ns = 0;    // of the newest fault that counts against the node …
-  std::string fault;            // … and what it was; empty: none
-  JobId fault_job{0};           // whose program may have done it; 0: none could
-  int64_t checked_unix_ns = 0;  // 0: never
-  NodeCheckResult check;
-
-  std::optional<Instant> until;  // volatile
-
-  friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
-};
 
 class NodeBook {
  public:
@@ -132,19 +65,21 @@ class NodeBook {
   // Its time is over, if it had one: what is missing is a passed check.
   bool awaits_check(const WorkerName& name) const;
 
-  // `time`: of a person, who need not name one; others' is reckoned. A person's word stands above every suspicion. True: it is news.
+  // `time`: of a person, who need not name one; others' is reckoned. A person's word stands above
+  // every suspicion. True: it is news.
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
   void demand_check(const WorkerName& name);
-  // True: the second within kFaultsWindow, of which `reason` tells. `own` is the job whose program may be what is wrong: a program that crashes
-  // in one way after the other says nothing of a node, unless another job has met something there, too. 0: it is not the program.
+  // True: the second within kFaultsWindow, which `reason` describes. `own` is the job whose program
+  // may be what is wrong: a program that crashes in one way after the other says nothing of a node,
+  // unless another job has met something there, too. 0: it is not the program.
   bool count_fault(const WorkerName& name, JobId own, std::string_view fault, std::string& reason);
   // A failed one excludes.
   void note_check(const WorkerName& name, NodeCheckResult result);
   // As good as new.
   void admit(const WorkerName& name);
 
-  // What has changed since the last call, and what is forgotten.
+  // The changes since the last call, and the forgotten records.
   struct Changes {
     std::vector<NodeRecord> stored;
     std::vector<WorkerName> forgotten;
@@ -162,7 +97,8 @@ class NodeBook {
 
   std::map<WorkerName, NodeRecord> records_;
   std::set<WorkerName> unsound_;
-  // The moment when each exclusion ends, or when nothing is known any more that counts: of each record at most one.
+  // The moment when each exclusion ends, or when nothing is known any more that counts: of each
+  // record at most one.
   std::set<std::pair<Instant, WorkerName>> changes_;
   std::map<WorkerName, Instant> change_of_;
   bool planned_ = false;  // what was stored, by this life's clock

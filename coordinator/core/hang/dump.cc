@@ -4,15 +4,16 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/group_lanes.h"
+
 namespace muster::coordinator {
 namespace {
 
-// Lanes from here on are of threads that save or leave.
-constexpr int kFirstBackgroundLane = 6;
-// Of a node that fails the newest lines tell.
+// The newest lines of a failing node show the cause.
 constexpr size_t kKernelMessagesPerDump = 200;
 
-// Where the main threads stand, by rank: a class's calls without the innermost one, which a loop changes without getting anywhere.
+// The places of the main threads by rank: a class's calls without the innermost one, which a loop
+// changes without getting anywhere.
 std::map<int32_t, std::string> paths_of(const StackTree& tree, const std::set<int32_t>& ranks) {
   std::map<int32_t, std::string> paths;
   for (const StackTree::Class& place : tree.classes("main")) {
@@ -57,7 +58,8 @@ bool went_on(const RankEvidence& before, const RankEvidence& after) {
   return false;
 }
 
-// The collectives that ranks wait in, and how many of their members are in them: where all are, in the same call, it may be completed yet.
+// The collectives that ranks wait in, and how many of their members are in them: where all are, in
+// the same call, it may be completed yet.
 class Meetings {
  public:
   void add(const RankEvidence& rank) {
@@ -72,7 +74,7 @@ class Meetings {
         meeting.number = group.number();
         meeting.kind = group.kind;
       }
-      // The page may tell the kind of what was handed over last, which members may be ahead by.
+      // The page may show the kind of what was handed over last, which members may be ahead by.
       meeting.same = meeting.same && group.completed == meeting.completed &&
                      (group.number() != meeting.number || group.kind == meeting.kind);
     }
@@ -81,7 +83,8 @@ class Meetings {
   bool some_is_whole() const {
     return std::any_of(meetings_.begin(), meetings_.end(), [](const auto& entry) {
       const Meeting& meeting = entry.second;
-      // A group that does not say how many it has is as large as it is seen to be. Of a message one end alone may be there.
+      // A group that does not say how many it has is as large as it is seen to be. Of a message one
+      // end alone may be there.
       const uint32_t members = std::max(meeting.members, meeting.seen);
       const bool message =
           meeting.kind == CollectiveKind::kSend || meeting.kind == CollectiveKind::kRecv;
@@ -239,6 +242,15 @@ Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone) {
   if (moved) return Motion::kStacks;
   if (unseen) return Motion::kUnseen;
   return !free.empty() || meetings.some_is_whole() ? Motion::kUnsure : Motion::kNone;
+}
+
+BlameInput blame_input(const Job& job, const Dump& dump, std::map<Rank, std::string> gone) {
+  BlameInput input;
+  input.placement = job.placement;
+  input.gone = std::move(gone);
+  if (dump.samples() > 1) input.earlier = {dump.ranks(0), dump.stacks(0)};
+  input.later = {dump.newest_ranks(), dump.newest_stacks()};
+  return input;
 }
 
 }  // namespace muster::coordinator

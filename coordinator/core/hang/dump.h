@@ -1,6 +1,8 @@
-// Stacks and evidence of a job's ranks as their workers send them: one dump of one attempt, and what moved while it was made. Pure.
+// Stacks and evidence of a job's ranks as their workers send them: one dump of one attempt, and
+// what moved while it was made. Pure.
 //
-// Reports come from many workers, late, twice or not at all. What was not asked for is left out. One thread at a time.
+// Reports come from many workers, late, twice or not at all. What was not asked for is left out.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +17,9 @@
 #include "common/stack_tree.h"
 #include "common/time.h"
 #include "coordinator/core/action.h"
+#include "coordinator/core/blame/blame.h"
 #include "coordinator/core/event.h"
+#include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
 
@@ -31,9 +35,9 @@ class Dump {
 
   // False: nobody asked for it, or it is there already.
   bool add(const StackReportReceived& report);
-  // Who has not sent all samples.
+  // The workers that have not sent all samples.
   const std::set<WorkerName>& waiting() const { return waiting_; }
-  // Who has sent no sample, in order.
+  // The workers that have sent no sample, in order.
   std::vector<WorkerName> silent() const;
 
   size_t samples() const { return samples_.size(); }
@@ -69,22 +73,27 @@ class Dump {
   std::map<StackModule, WorkerName> modules_;
 };
 
-// What two looks say of whether a job can go on.
+// The conclusion from two samples whether a job can go on.
 enum class Motion {
   kNone,    // it cannot: a rank is stopped or dead, or all wait for each other
   kUnsure,  // nothing moved, and it may: a rank waits for nobody, or everybody has entered what is not completed
-  kUnseen,  // of a rank whose worker may answer yet one look is missing
+  kUnseen,  // a sample is missing of a rank whose worker may still answer
   kStacks,  // a rank that waits for nobody was somewhere else
   kProgress,  // collectives, phases or steps went on
 };
 
-// What moved from the first to the last sample. Threads that work beside the computation do not count: a checkpoint being written does not
-// make a step. `gone`: ranks of which nothing will be seen.
+// Returns what moved from the first to the last sample. Threads that work beside the computation do
+// not count: a checkpoint being written does not make a step. `gone`: ranks of which nothing will
+// be seen.
 Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone);
 
-// Whether the group is one of those beside the computation: "data#6", by its lane (trainer_core/comm/process_groups.h).
+// Whether the group is one of those beside the computation: "data#6", by its lane
+// (trainer_core/comm/process_groups.h).
 bool is_background(const GroupEvidence& group);
 // It waits in a collective that the computation needs.
 bool waits_for_peers(const RankEvidence& rank);
+
+// The input of blame. `gone`: why nothing can be read of some ranks.
+BlameInput blame_input(const Job& job, const Dump& dump, std::map<Rank, std::string> gone);
 
 }  // namespace muster::coordinator

@@ -12,7 +12,8 @@
 namespace muster::coordinator {
 namespace {
 
-// Whose longest is taken for what a step may take. Few enough to forget a bad minute, enough for steps that differ.
+// The steps whose longest is the time that a step may take. Few enough to forget a bad minute,
+// enough for steps that differ.
 constexpr size_t kStepsRemembered = 16;
 // The first step of an attempt allocates and warms up, and says nothing of the others.
 constexpr uint64_t kWarmUpSteps = 1;
@@ -69,10 +70,10 @@ bool HangDetector::is_silent() const {
 
 void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   Rank& rank = ranks_[index];
-  // What was overtaken on its way is old.
+  // A page that was overtaken on its way is old.
   if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
   if (rank.ended) return;
-  if (stays_silent(rank, sample)) return hear_silent(sample.last_progress, now);
+  if (stays_silent(rank, sample)) return observe_silent(sample.last_progress, now);
   rank.step = sample.step;
   learn_silence(std::min(sample.last_progress, now));
   progress_ = std::max(progress_, std::min(sample.last_progress, now));
@@ -84,7 +85,7 @@ void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   if (!trains()) paused_ = step_;
 }
 
-void HangDetector::hear_silent(Instant sign_of_life, Instant now) {
+void HangDetector::observe_silent(Instant sign_of_life, Instant now) {
   if (sign_of_life <= progress_) return;
   shows_life_ = true;
   make_progress(std::min(sign_of_life, now));
@@ -95,7 +96,7 @@ void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_
   Rank& rank = ranks_[index];
   if (rank.ended || rank.silent) return;
   const Instant phase_start = now - std::min(phase_age, now.time_since_epoch());
-  // Where heartbeats have told of a later phase, the dump was long on its way.
+  // If heartbeats have reported a later phase, the dump was long on its way.
   if (known(phase) != rank.phase && phase_start > rank.phase_start) {
     Sample sample;
     sample.phase = phase;
@@ -125,8 +126,9 @@ void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   rank.phase_start = sample.phase_start;
 }
 
-// Several steps may lie between two heartbeats: then their mean is known, and the last one. A step in which a rank evaluated or saved
-// says nothing, because those that waited for it have that in theirs; and of the others the fastest rank's time counts.
+// Several steps may lie between two heartbeats: then their mean is known, and the last one. A step
+// in which a rank evaluated or saved says nothing, because those that waited for it have that in
+// theirs; and of the others the fastest rank's time counts.
 void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.steps <= rank.steps) return;
   double seconds = sane_seconds(sample.step_seconds);
@@ -186,7 +188,7 @@ void HangDetector::make_progress(Instant now) {
   foreground_ = std::max(foreground_, now);
 }
 
-bool HangDetector::forgive() {
+bool HangDetector::double_patience() {
   if (is_silent()) return false;  // the limit is its owner's
   // Whatever moves: who has not completed a step in the time of the first ones never will.
   if (patience_ * allowance() >= std::max(budgets_.first_steps, 2 * allowance())) return false;
@@ -243,7 +245,7 @@ Duration HangDetector::allowance() const {
   return most;
 }
 
-// What was forgiven in short steps is not carried into a phase of minutes.
+// Patience that was doubled in short steps is not carried into a phase of minutes.
 Duration HangDetector::patience() const {
   if (is_silent()) return shows_life_ ? silence_max_ : std::max(silence_max_, budgets_.first_steps);
   const Duration once = allowance();

@@ -1,23 +1,27 @@
-// Whether a job stands still: one attempt's ranks against what the job itself has shown that it takes. Pure.
+// Whether a job stands still: one attempt's ranks against what the job itself has shown that it
+// takes. Pure.
 //
-// A job makes progress as long as any of its ranks does, because a rank that waits for a slow one stands still, too. It is suspicious
-// when nobody has made any for longer than what its ranks are doing may take:
+// A job makes progress as long as any of its ranks does, because a rank that waits for a slow one
+// stands still, too. It is suspicious when nobody has made any for longer than what its ranks are
+// doing may take:
 //
 //   DATA, STEP     the floor, or `steps` times the longest of its last steps; before it has made some, the budget of first steps
 //   EVAL, CHECKPOINT_…  the phase's budget, or three times the longest that was seen
 //   the others     the phase's budget
 //
-// and of all ranks the one with the largest allowance counts: it excuses those that wait for it. A rank can also move without getting
-// on, when a thread beside the computation (a checkpoint being written) does: so while all ranks train, the time since the last completed step
-// counts as well.
+// and of all ranks the one with the largest allowance counts: it excuses those that wait for it. A
+// rank can also move without getting on, when a thread beside the computation (a checkpoint being
+// written) does: so while all ranks train, the time since the last completed step counts as well.
 //
-// A program that is not ours may tell nothing, or collectives alone: until a rank of it says what phase it is in, that rank is silent. It
-// neither excuses nor is waited for. Where all are silent, nothing is suspicious unless its owner has said how long it may show no sign of life.
+// A program that is not ours may report nothing, or collectives alone: until a rank of it reports
+// its phase, that rank is silent. It neither excuses nor is waited for. Where all are silent,
+// nothing is suspicious unless its owner has said how long it may show no sign of life.
 //
-// A suspicion is cheap; what it leads to is decided by looking at stacks. forgive() is for when that finds the job slow: it doubles
-// the allowance until steps are completed again.
+// A suspicion is cheap; its consequence is decided by sampling stacks. double_patience() is for
+// when that finds the job slow: it doubles the allowance until steps are completed again.
 //
-// Memory grows with the ranks, observe() and due() do not. One thread at a time. Instants are of the coordinator's clock.
+// Memory grows with the ranks, observe() and due() do not. One thread at a time. Instants are of
+// the coordinator's clock.
 #pragma once
 
 #include <array>
@@ -28,32 +32,13 @@
 
 #include "common/progress_page.h"
 #include "common/time.h"
+#include "coordinator/core/hang/hang_budgets.h"
 
 namespace muster::coordinator {
 
-// How long nothing may move. What a cluster needs differs: file systems take minutes here and hours there.
-struct HangBudgets {
-  Duration floor = std::chrono::seconds(1);  // no shorter silence is suspicious
-  double steps = 2;                          // times the longest of the last steps
-  double steps_completed = 3;                // the same, from one completed step to the next
-  Duration first_steps = std::chrono::minutes(10);
-  // For what stands still and may go on: a rank that waits for nobody, in one long computation or for a slow disk. At least as long again as
-  // nothing moved before it was suspected.
-  Duration unsure = std::chrono::seconds(10);
-  Duration unsure_program =
-      std::chrono::minutes(5);  // of other programs, which may not name every phase
-  Duration init = std::chrono::minutes(2);
-  Duration rendezvous = std::chrono::minutes(5);
-  Duration load = std::chrono::minutes(30);
-  Duration compile = std::chrono::minutes(30);
-  Duration evaluation = std::chrono::minutes(10);
-  Duration checkpoint = std::chrono::minutes(10);
-  Duration shutdown = std::chrono::minutes(5);
-};
-
 class HangDetector {
  public:
-  // What a rank's page says of it.
+  // The contents of a rank's page.
   struct Sample {
     Phase phase = Phase::kInit;
     Instant phase_start{};
@@ -65,40 +50,43 @@ class HangDetector {
   };
 
   enum class Speech { kFromTheStart, kPerhapsLater };  // of our trainer; of other programs
-  // `silence_max`: how long all ranks may show no sign of life while none has said what it does; zero: for ever. Before the first sign they
-  // have the budget of first steps: interpreters and libraries load in silence.
+  // `silence_max`: how long all ranks may show no sign of life while none has said what it does;
+  // zero: for ever. Before the first sign they have the budget of first steps: interpreters and
+  // libraries load in silence.
   HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
                Speech speech = Speech::kFromTheStart, Duration silence_max = Duration::zero());
 
   void observe(size_t rank, const Sample& sample, Instant now);
-  // What a dump says of it, which may be newer than its heartbeats, or older: another phase, a further step. Its ages are taken by another
-  // hand and at another moment, and are no progress by themselves.
+  // Corrects a rank by a dump, which may be newer than its heartbeats, or older: another phase, a
+  // further step. Dump timestamps do not count as progress.
   void correct(size_t rank, Phase phase, Duration phase_age, int64_t step, Instant now);
   // It has ended, and neither excuses nor is waited for.
   void forget(size_t rank);
-  // Time in which nobody listened.
+  // Excludes time in which the coordinator received nothing.
   void excuse(Duration time);
   // Its stacks and pages have shown that it makes progress, before its heartbeats do.
   void make_progress(Instant now);
   // It was found slow and not stuck, and gets twice the time. False: nobody is given more.
-  bool forgive();
+  bool double_patience();
 
-  // The job is suspicious from then on, unless something moves before; kNever while it is silent, and may be.
+  // The job is suspicious from then on, unless something moves before; kNever while it is silent,
+  // and may be.
   static constexpr Instant kNever = Instant::max();
   Instant due() const;
   // Some ranks have not ended, and none of them says what it does.
   bool is_silent() const;
   Instant last_progress() const { return progress_; }
   int64_t newest_step() const { return seen_; }
-  // Of steps, which nothing beside the computation can make.
+  // The last step or change of phase, which nothing beside the computation can make.
   Instant last_step_or_phase() const { return foreground_; }
   // How long nothing may move before it is suspicious.
   Duration patience() const;
-  // How long nothing is seen to move in a usual step: some programs tell of their steps alone. Zero before steps are known, and while a rank is
-  // in another phase.
+  // How long nothing is seen to move in a usual step: some programs report their steps alone. Zero
+  // before steps are known, and while a rank is in another phase.
   Duration usual_silence() const;
-  // Steps are completed, and more than one since `then`: nobody who takes part in them is gone since. One that is overdue says that they are not;
-  // of one that is completed somebody tells within `news`.
+  // Steps are completed, and more than one since `then`: nobody who takes part in them is gone
+  // since. One that is overdue says that they are not; of one that is completed some rank reports
+  // within `news`.
   bool goes_on_since(Instant then, Duration news, Instant now) const;
   // "no rank has made progress for 2.1 s; its steps take 0.4 s". For people.
   std::string reason(Instant now) const;
@@ -116,7 +104,7 @@ class HangDetector {
   };
 
   bool stays_silent(Rank& rank, const Sample& sample);
-  void hear_silent(Instant sign_of_life, Instant now);
+  void observe_silent(Instant sign_of_life, Instant now);
   void learn_step(Rank& rank, const Sample& sample);
   void learn_silence(Instant progress);
   void see_step(int64_t step, Instant now);

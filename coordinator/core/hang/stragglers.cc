@@ -17,14 +17,14 @@ constexpr double kOverRatio = 1.15;
 constexpr double kScoreMin = 4;
 constexpr double kNormalScale = 0.6745;  // MAD of a normal distribution with deviation 1
 constexpr double kSpreadMin = 0.02;      // of the median: clocks and caches differ by as much
-// Of two or three ranks nobody knows what is usual.
+// Two or three ranks do not show what is usual.
 constexpr size_t kScoredRanks = 4;
 constexpr double kSlowRatioOfFew = 1.4;
 constexpr double kDataShare = 0.25;  // of the step
 constexpr double kDataRatio = 3;
-constexpr int32_t kLooksToTell = 3;
-constexpr int32_t kLooksToEnd = 2;
-constexpr Duration kTimeToTell = std::chrono::seconds(4);
+constexpr int32_t kSamplesToReport = 3;
+constexpr int32_t kSamplesToEnd = 2;
+constexpr Duration kTimeToReport = std::chrono::seconds(4);
 constexpr size_t kSlowShare = 4;  // one in so many, at most
 
 enum class Middle { kLower, kUpper };  // of an even number of values
@@ -51,7 +51,7 @@ void Stragglers::observe(size_t index, const Sample& sample) {
          (samples[1].steps <= begin || samples.size() > kSamplesMax)) {
     samples.pop_front();
   }
-  if (!rank.ready && sample.steps >= next_look_ && samples.size() > 1) {
+  if (!rank.ready && sample.steps >= next_sample_ && samples.size() > 1) {
     rank.ready = true;
     ++ready_;
   }
@@ -92,18 +92,18 @@ SlowKind Stragglers::judge(const Times& times, const Times& median, double sprea
   return SlowKind::kNone;
 }
 
-std::vector<Stragglers::Change> Stragglers::look(Instant now) {
+std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
   std::vector<Times> all;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     Rank& rank = ranks_[i];
     if (rank.ended) continue;
     all.push_back(times_of(i, rank));
     rank.ready = false;
-    next_look_ = std::max(next_look_, rank.samples.back().steps);
+    next_sample_ = std::max(next_sample_, rank.samples.back().steps);
   }
-  next_look_ += kStepsBetweenLooks;
+  next_sample_ += kStepsBetweenLooks;
   ready_ = 0;
-  // Where two ranks differ, the faster one is usual, which is the one that waits.
+  // If two ranks differ, the faster one is usual, which is the one that waits.
   const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
     std::vector<double> values;
     for (const Times& times : all) values.push_back(times.*field);
@@ -121,9 +121,9 @@ std::vector<Stragglers::Change> Stragglers::look(Instant now) {
   std::vector<SlowKind> kinds;
   size_t slow = 0;
   for (const Times& times : all) {
-    const bool told = ranks_[times.rank].told != SlowKind::kNone;
-    const double ratio = told ? kOverRatio : scored ? kSlowRatio : kSlowRatioOfFew;
-    kinds.push_back(judge(times, median, told ? 0 : spread, ratio));
+    const bool reported = ranks_[times.rank].reported != SlowKind::kNone;
+    const double ratio = reported ? kOverRatio : scored ? kSlowRatio : kSlowRatioOfFew;
+    kinds.push_back(judge(times, median, reported ? 0 : spread, ratio));
     slow += kinds.back() == SlowKind::kNone ? 0 : 1;
   }
   const bool uneven = slow > std::max<size_t>(1, all.size() / kSlowShare);
@@ -134,16 +134,16 @@ std::vector<Stragglers::Change> Stragglers::look(Instant now) {
     const SlowKind kind = uneven ? SlowKind::kNone : kinds[i];
     if (kind != rank.seen) {
       rank.seen = kind;
-      rank.looks = 0;
+      rank.samples_seen = 0;
       rank.since = now;
     }
-    ++rank.looks;
-    if (kind == rank.told) continue;
-    const bool lasts = kind == SlowKind::kNone
-                           ? rank.looks >= kLooksToEnd
-                           : rank.looks >= kLooksToTell && now - rank.since >= kTimeToTell;
+    ++rank.samples_seen;
+    if (kind == rank.reported) continue;
+    const bool lasts = kind == SlowKind::kNone ? rank.samples_seen >= kSamplesToEnd
+                                               : rank.samples_seen >= kSamplesToReport &&
+                                                     now - rank.since >= kTimeToReport;
     if (!lasts) continue;
-    rank.told = kind;
+    rank.reported = kind;
     const bool data = kind == SlowKind::kData;
     changes.push_back(
         {all[i].rank, kind, data ? all[i].data : all[i].own, data ? median.data : median.own});

@@ -12,7 +12,7 @@ namespace {
 constexpr char kEnded[] = "it has ended";
 constexpr char kNotRead[] = "a rank that has ended needs none to be named";
 
-// Of its heartbeats: without collectives, which only its page has.
+// From its heartbeats: without collectives, which only its page has.
 RankEvidence last_heard(const Job& job, Rank rank, Instant now) {
   RankEvidence evidence;
   evidence.rank = rank.value();
@@ -32,7 +32,8 @@ RankEvidence last_heard(const Job& job, Rank rank, Instant now) {
   return evidence;
 }
 
-// A page that cannot be read, because it was never there perhaps, does not unsay what was heard.
+// A page that cannot be read, because it was never there perhaps, does not revoke what was
+// received.
 void take_end(RankEvidence& known, const RankEvidence& left) {
   RankEvidence taken = left;
   if (!left.page_problem.empty()) {
@@ -59,9 +60,9 @@ std::vector<Rank> ranks_to_tell(const Job& job, const Fault& fault) {
   const auto step = [&](Rank rank) { return job.ranks[static_cast<size_t>(rank.value())].step; };
   std::ranges::stable_sort(others, [&](Rank a, Rank b) { return step(a) < step(b); });
   order.insert(order.end(), others.begin(), others.end());
-  std::set<Rank> told;
+  std::set<Rank> seen;
   std::erase_if(order, [&](Rank rank) {
-    return rank.value() >= std::ssize(job.ranks) || !told.insert(rank).second;
+    return rank.value() >= std::ssize(job.ranks) || !seen.insert(rank).second;
   });
   order.resize(std::min(order.size(), kIncidentRanksMax));
   return order;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
@@ -14,7 +15,7 @@
 namespace muster::coordinator {
 namespace {
 
-// Of a suspect that its end or its silence has named.
+// The confidence in a suspect that its end or its silence names.
 constexpr double kSelfEvident = 0.95;
 
 bool says_any_of(const std::string& text, const auto& words) {
@@ -87,14 +88,15 @@ void IncidentBook::forget_if_over(IncidentId id) {
     incidents_.erase(found);
 }
 
-void IncidentBook::store(ActionList& out) {
+IncidentBook::Changes IncidentBook::take_changes() {
+  Changes changes;
   for (const IncidentId id : std::exchange(changed_, {})) {
-    out.push_back(PersistIncident{incidents_.at(id)});
+    changes.stored.push_back(incidents_.at(id));
     stored_.insert(id);
     forget_if_over(id);
   }
   while (stored_.size() > kIncidentsKeptMax) {
-    // What lasts is looked for, however old it is.
+    // An open incident is retained, however old it is.
     const auto over = std::find_if(stored_.begin(), stored_.end(), [&](IncidentId id) {
       const auto known = incidents_.find(id);
       return known == incidents_.end() || !known->second.open;
@@ -104,8 +106,9 @@ void IncidentBook::store(ActionList& out) {
     stored_.erase(dropped);
     incidents_.erase(oldest);
     awaited_.erase(oldest);
-    out.push_back(ForgetIncident{oldest});
+    changes.forgotten.push_back(oldest);
   }
+  return changes;
 }
 
 IncidentKind kind_of_exit(const RankExit& exit) {
@@ -153,13 +156,21 @@ std::string action_text(const RestartDecision& decision, const Fault& fault) {
   return decision.restart ? rest : absl::StrCat("the job fails: ", rest);
 }
 
-BlameInput blame_input(const Job& job, const Dump& dump, std::map<Rank, std::string> gone) {
-  BlameInput input;
-  input.placement = job.placement;
-  input.gone = std::move(gone);
-  if (dump.samples() > 1) input.earlier = {dump.ranks(0), dump.stacks(0)};
-  input.later = {dump.newest_ranks(), dump.newest_stacks()};
-  return input;
+void complete_crash(IncidentBook& incidents, const CrashEvidence& crash) {
+  const Incident* incident = crash.incident ? incidents.find(*crash.incident) : nullptr;
+  if (incident == nullptr) return;
+  if (Incident complete = *incident; complete_crash_evidence(complete, crash))
+    *incidents.change(*crash.incident) = std::move(complete);
+}
+
+void close_open_incidents(IncidentBook& incidents, JobId job, const std::string& text,
+                          int64_t unix_ns) {
+  for (const IncidentId id : incidents.open_of(job)) {
+    incidents.note(id, unix_ns, text);
+    Incident& incident = *incidents.change(id);
+    if (absl::StartsWith(incident.action, "none yet")) incident.action = "none: " + text;
+    incidents.close(id);
+  }
 }
 
 std::vector<RankEvidence> kept_evidence(const BlameInput& input, const Blame& blame) {

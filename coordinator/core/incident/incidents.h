@@ -1,5 +1,5 @@
-// The coordinator's book of incidents: numbers, what is open, what is still being learned of one, and how many are kept. And what a
-// fault looks like as an incident. Pure; one thread at a time.
+// The coordinator's book of incidents: numbers, what is open, what is still being learned of one,
+// and how many are kept. And what a fault looks like as an incident. Pure; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "common/ids.h"
-#include "coordinator/core/action.h"
 #include "coordinator/core/blame/blame.h"
-#include "coordinator/core/hang/dump.h"
+#include "coordinator/core/incident/crash_evidence.h"
 #include "coordinator/core/records/incident.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/recovery/restart_policy.h"
@@ -36,12 +35,17 @@ class IncidentBook {
   // Those of the job that are open, oldest first.
   std::vector<IncidentId> open_of(JobId job) const;
 
-  // Between these a closed incident may be changed, too: its symbols are awaited, or it may be opened again. As often as the other.
+  // Between these a closed incident may be changed, too: its symbols are awaited, or it may be
+  // opened again. As often as the other.
   void await(IncidentId id) { awaited_.insert(id); }
   void settle(IncidentId id);
 
-  // What has changed since the last time, and what is dropped for it.
-  void store(ActionList& out);
+  // The changes since the last call, in the order of numbers, and the records dropped for them.
+  struct Changes {
+    std::vector<Incident> stored;
+    std::vector<IncidentId> forgotten;
+  };
+  Changes take_changes();
 
  private:
   void forget_if_over(IncidentId id);
@@ -53,18 +57,25 @@ class IncidentBook {
   std::set<IncidentId> changed_;
 };
 
-// What kind of end this is, by exit code, signal, cause and (of programs that are not ours) the words of its last line.
+// Returns the kind of this end, by exit code, signal, cause and (of programs that are not ours) the
+// words of its last line.
 IncidentKind kind_of_exit(const RankExit& exit);
 
-// The incident that `fault` is, without evidence (crash_evidence.h). `last_progress_unix_ns`: 0 when it is not known.
+// The incident that `fault` is, without evidence (crash_evidence.h). `last_progress_unix_ns`: 0
+// when it is not known.
 Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind,
                            int64_t last_progress_unix_ns);
 
 // "restart 1 of 3", "the job fails: no restarts were allowed": the decision without its cause.
 std::string action_text(const RestartDecision& decision, const Fault& fault);
 
-// What blame wants to know. `gone`: why nothing can be read of some ranks.
-BlameInput blame_input(const Job& job, const Dump& dump, std::map<Rank, std::string> gone);
+// Completes the evidence of a crash in its incident, once, and not with each rank that ends: a
+// record may be large.
+void complete_crash(IncidentBook& incidents, const CrashEvidence& crash);
+
+// Notes `text` in the job's open incidents and closes them.
+void close_open_incidents(IncidentBook& incidents, JobId job, const std::string& text,
+                          int64_t unix_ns);
 
 // The evidence that an incident keeps: of suspects, and of one rank per stack class.
 std::vector<RankEvidence> kept_evidence(const BlameInput& input, const Blame& blame);

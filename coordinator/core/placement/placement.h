@@ -1,12 +1,15 @@
-// Which workers get which ranks of a job, and which are kept free for it. Pure: equal inputs give equal placements.
+// Which workers get which ranks of a job, and which are kept free for it. Pure: equal inputs give
+// equal placements.
 //
-// All ranks are placed or none (gang placement). Ranks are host-contiguous: rank = node_index * ranks_per_node + local_rank, as
-// common/mesh.h has it.
+// All ranks are placed or none (gang placement). Ranks are host-contiguous: rank = node_index *
+// ranks_per_node + local_rank, as common/mesh.h has it.
 //
-// A node that had ranks of the job before and can have them again gets the same ones: what is in its memory (pages of files, local
-// checkpoints) is of those ranks. Who comes in place of a lost one gets that one's ranks. The new ones are taken in this order: who
-// had other ranks of the job, who is held for it, who is held for nobody, who is held for a job behind it in the queue; and of equals
-// by comes_before(): those under one switch lie together, and neighbours in a rack are usually numbered next to each other.
+// A node that had ranks of the job before and can have them again gets the same ones: what is in
+// its memory (pages of files, local checkpoints) is of those ranks. Who comes in place of a lost
+// one gets that one's ranks. The new ones are taken in this order: who had other ranks of the job,
+// who is held for it, who is held for nobody, who is held for a job behind it in the queue; and of
+// equals by comes_before(): those under one switch lie together, and neighbours in a rack are
+// usually numbered next to each other.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +34,7 @@ struct Host {
   int32_t gpus_free = 0;
 };
 
-// What of a worker is not free.
+// The part of a worker that is not free.
 struct NodeUse {
   int32_t slots = 0;
   int32_t gpus = 0;
@@ -52,8 +55,8 @@ using NodeUses = std::map<WorkerName, NodeUse>;
 // By switches, and below one switch by name, both in natural order.
 bool comes_before(const Host& a, const Host& b);
 
-// What is to be placed, and where the job was.
-struct Wish {
+// The demand of one job, with its former nodes.
+struct PlacementRequest {
   int32_t ranks_per_node = 1;
   std::vector<WorkerName> previous;  // its nodes by their ranks
   std::vector<WorkerName> held;      // kept free for it
@@ -85,14 +88,14 @@ struct Placement {
 };
 
 // `hosts` in the order of comes_before(), here and below.
-Placement place(const Wish& wish, int32_t nodes, const std::vector<Host>& hosts);
+Placement place(const PlacementRequest& request, int32_t nodes, const std::vector<Host>& hosts);
 
 // How many nodes there is room for now.
-int32_t nodes_free(const Wish& wish, const std::vector<Host>& hosts);
+int32_t nodes_free(const PlacementRequest& request, const std::vector<Host>& hosts);
 
-// At most `count` workers to keep free for a job that runs on wish.previous, in the order in which they would be taken. None of those:
-// a second place there would be lost with the first.
-std::vector<WorkerName> choose_held(const Wish& wish, int32_t count,
+// At most `count` workers to keep free for a job that runs on request.previous, in the order in
+// which they would be taken. None of those: a second place there would be lost with the first.
+std::vector<WorkerName> choose_held(const PlacementRequest& request, int32_t count,
                                     const std::vector<Host>& hosts);
 
 }  // namespace muster::coordinator

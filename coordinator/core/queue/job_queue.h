@@ -29,7 +29,7 @@ class JobQueue {
   void add(JobId job, int32_t priority, Instant not_before, Instant whole_until = {},
            Instant keep_until = {});
   void remove(JobId job, int32_t priority);
-  // That time does not count for those that wait for nodes: nobody could be heard.
+  // Coordinator downtime does not count against jobs that wait for nodes: no worker could report.
   void excuse(Duration time);
 
   size_t size() const { return entries_.size(); }
@@ -39,7 +39,8 @@ class JobQueue {
   // The order for any jobs.
   static bool goes_first(const Entry& a, const Entry& b);
 
-  // When the next job stops backing off, or waiting for all its nodes, or keeping some; nothing when none does at `now`.
+  // When the next job stops backing off, or waiting for all its nodes, or keeping some; nothing
+  // when none does at `now`.
   std::optional<Instant> next_ready_after(Instant now) const;
 
  private:

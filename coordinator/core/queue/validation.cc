@@ -42,7 +42,8 @@ absl::Status check_range(std::string_view field, int64_t value, int64_t least, i
       absl::StrCat(av(field), " is ", value, ": it must be ", least, " to ", most));
 }
 
-// What is shown in tables, logs and messages: on a terminal, control characters would do more than be read.
+// For text in tables, logs and messages: on a terminal, control characters would do more than be
+// read.
 absl::Status check_line(std::string_view field, std::string_view value, size_t bytes_max) {
   const bool has_controls = std::any_of(value.begin(), value.end(), [](char c) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(c));
@@ -53,7 +54,7 @@ absl::Status check_line(std::string_view field, std::string_view value, size_t b
                                                  " bytes without control characters"));
 }
 
-// What may have lines.
+// For text that may have lines.
 absl::Status check_text(std::string_view field, std::string_view value, size_t bytes_max) {
   if (value.size() <= bytes_max && value.find('\0') == std::string_view::npos) {
     return absl::OkStatus();
@@ -138,7 +139,8 @@ absl::Status check_command(const JobSpec& spec, const InputLimits& limits) {
   return status;
 }
 
-// The sizes below `nodes`: what the client has resolved is taken as it is, but must be what placement relies on.
+// The sizes below `nodes`: what the client has resolved is taken as it is, but must be what
+// placement relies on.
 absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
   absl::Status status = check_range("spec.spares", spec.spares, 0, limits.nodes_max);
   status.Update(check_range("spec.min_nodes", spec.min_nodes, 0, spec.nodes));

@@ -1,4 +1,5 @@
-// Where a job's time went: a value without behaviour, durable with the job. coordinator/core/accounting/ledger.h keeps it.
+// The account of a job's time: a value without behaviour, durable with the job.
+// coordinator/core/accounting/ledger.h keeps it.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 
 namespace muster::coordinator {
 
-// What a moment since the first start was spent on. All but the first are losses.
+// The use of a moment since the first start. All but the first are losses.
 enum class TimeClass {
   kProductive,  // steps that no attempt has completed before
   kStarting,    // from the order to start until every rank is up
@@ -28,8 +29,8 @@ constexpr std::array<std::string_view, 9> kTimeClassNames = {
     "recomputing", "standing still", "stopping", "waiting"};
 constexpr size_t kTimeClasses = kTimeClassNames.size();
 
-// What a loss follows: nothing (the first start, checkpoints, evaluations), a preemption, or a fault, until steps beyond the earlier ones
-// are completed.
+// The cause of a loss: nothing (the first start, checkpoints, evaluations), a preemption, or a
+// fault, until steps beyond the earlier ones are completed.
 enum class LossCause : size_t { kNone, kPreempted, kFirstIncident };
 constexpr size_t kLossCauses =
     static_cast<size_t>(LossCause::kFirstIncident) + kIncidentKindNames.size();
@@ -71,7 +72,7 @@ struct LossTable {
 };
 
 struct Account {
-  // What the job does, as far as time is concerned.
+  // The state of the job, as far as time is concerned.
   enum class Mode { kQueued, kStarting, kRunning, kStopping, kWaiting, kEnded };
   // … and while RUNNING.
   enum class Activity { kSilent, kLoading, kStepping, kSaving, kEvaluating, kLeaving };
@@ -82,14 +83,14 @@ struct Account {
   LossTable settled;               // what nothing changes any more
   Duration pending{};              // work on steps that are not completed yet
   Duration queued{};               // before the first start
-  bool speaks = false;             // an attempt has told of a phase or a step
+  bool speaks = false;             // an attempt has reported a phase or a step
   bool mute = false;               // this one has been silent for good
   int64_t best_step = -1;          // completed by any attempt
   int64_t step = -1;               // the same, by this one
   double stall_seconds = 0;        // for checkpoints, of this attempt, that are in `settled`
   int64_t checkpoint_step = -1;    // steps in the newest whole checkpoint; below 1: none is known
-  int64_t checkpoint_unix_ns = 0;  // when it was heard of
-  int64_t saves = -1;              // of this attempt's checkpoints; -1: rank 0 has told of none
+  int64_t checkpoint_unix_ns = 0;  // when it was first reported
+  int64_t saves = -1;              // of this attempt's checkpoints; -1: rank 0 has reported none
   int64_t unix_ns = 0;             // when all this was true
 
   friend bool operator==(const Account&, const Account&) = default;

@@ -1,4 +1,4 @@
-// What may end an attempt, and what follows from it: one table. Values without behaviour.
+// The causes that may end an attempt, and their consequences: one table. Values without behaviour.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ enum class Cause {
 };
 constexpr size_t kCauses = 12;
 
-// What a fault says of the node that it was on.
+// The weight of a fault against its node.
 enum class NodeBlame {
   kNothing,
   kCounts,  // the second within an hour leaves the node out
@@ -40,25 +40,29 @@ struct CauseRule {
   int32_t budget_times = 1;
   // … or, where a person's number has no say, this many.
   int32_t budget_fixed = 0;
-  // It comes and goes with what others do: that it is the same again at the same step says nothing of the job.
+  // It comes and goes with what others do: that it is the same again at the same step says nothing
+  // of the job.
   bool passes = false;
   NodeBlame node = NodeBlame::kNothing;
   std::string_view why_not{};  // it is not retried
 };
 
-// Nodes, and GPUs, are lost in a large fleet whatever the job does: it may lose more of them between two checkpoints than it may crash.
+// Nodes, and GPUs, are lost in a large fleet whatever the job does: it may lose more of them
+// between two checkpoints than it may crash.
 constexpr int32_t kLostWorkersTimes = 10;
-// A node with a device that is gone ends whatever is started on it: the job goes elsewhere, as after a node that is lost.
+// A node with a device that is gone ends whatever is started on it: the job goes elsewhere, as
+// after a node that is lost.
 constexpr int32_t kUnfitNodesTimes = kLostWorkersTimes;
-// A full disk is emptied by people and by clean-up jobs, not by restarts: 10 s, doubling up to 5 min, ten times as often as others are tried, is
-// more than two hours for restarts_max=3.
+// A full disk is emptied by people and by clean-up jobs, not by restarts: 10 s, doubling up to 5
+// min, ten times as often as others are tried, is more than two hours for restarts_max=3.
 constexpr int32_t kFullDisksTimes = 10;
 constexpr Duration kMendedDelay = std::chrono::seconds(10);
 constexpr Duration kMendedDelayMax = std::chrono::minutes(5);
-// A job that is preempted this often between two checkpoints makes no way; someone has to look at it.
+// A job that is preempted this often between two checkpoints makes no way; someone has to look at
+// it.
 constexpr int32_t kPreemptionsMax = 100;
-// Who told a rank to leave may be about to tell its worker, too: placed at once, a preempted job could land there again. A worker
-// that has said that it leaves gets no job.
+// The system that asked a rank to leave may be about to ask its worker, too: placed at once, a
+// preempted job could land there again. A worker that has said that it leaves gets no job.
 constexpr Duration kPreemptedDelay = std::chrono::seconds(6);
 
 constexpr std::array<CauseRule, kCauses> kCauseRules = {{

@@ -1,5 +1,5 @@
-// What went wrong with a job, whom the evidence names, and what was done about it: the record that `muster incident show` prints.
-// Values without behaviour; durable.
+// An incident of a job: the fault, the suspects and the action taken. The record that `muster
+// incident show` prints. Values without behaviour; durable.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ struct Suspect {
   friend bool operator==(const Suspect&, const Suspect&) = default;
 };
 
-// Of a job, for who looks at the job.
+// The newest incident of a job, for people who look at the job.
 struct IncidentNote {
   IncidentId id{0};  // 0: it had none
   std::string sentence;
@@ -65,10 +65,10 @@ struct IncidentMoment {
   friend bool operator==(const IncidentMoment&, const IncidentMoment&) = default;
 };
 
-// What a job goes through from a fault to where it was.
+// The moments of a job from a fault to its former progress.
 enum class RecoveryMoment {
   kProgress,   // the last before the fault
-  kDetected,   // suspected, or told
+  kDetected,   // suspected, or reported
   kEvidence,   // there are stacks, or what a dead rank has left: in the incident
   kDecided,    // whether it is tried again
   kStopped,    // the last rank is gone
@@ -83,7 +83,7 @@ constexpr std::array<std::string_view, 10> kRecoveryMomentNames = {
     "started",  "up",       "loaded",   "first step", "caught up"};
 constexpr size_t kRecoveryMoments = kRecoveryMomentNames.size();
 
-// By attempts of a job, after a fault. coordinator/core/accounting/recovery_times.h fills it in.
+// By attempts of a job, after a fault. coordinator/core/incident/recovery_times.h fills it in.
 struct Recovery {
   std::array<int64_t, kRecoveryMoments> unix_ns{};  // never falling; 0: not yet, or not known
   bool over = false;                                // nothing is added any more

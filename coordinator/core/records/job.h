@@ -63,6 +63,9 @@ constexpr bool is_running(JobState state) {
   return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
 }
 
+// Transitions of a job, for its account and its recovery.
+enum class JobTransition { kStarted, kUp, kCancelled, kGone, kEnded };
+
 // A job at a smaller size: what differs from its JobSpec.
 struct SmallerJob {
   int32_t nodes = 0;
@@ -92,9 +95,10 @@ struct JobSpec {
   std::vector<SmallerJob> smaller;
   int32_t gpus_per_rank = 0;  // or kGpusOfSlot
 
-  // Of an attempt at full size: more ranks no attempt has.
+  // The ranks of an attempt at full size: no attempt has more.
   int32_t world_size() const { return nodes * ranks_per_node; }
-  // It is not our trainer that runs: its exit codes have no meaning of ours, and it may show no progress.
+  // It is not our trainer that runs: its exit codes have no meaning of ours, and it may show no
+  // progress.
   bool is_program() const { return !command.empty(); }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
@@ -119,7 +123,7 @@ struct RankExit {
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
   bool of_program = false;    // its exit code has no meaning of ours
-  bool told_to_stop = false;  // it, or its worker, had been told to end
+  bool told_to_stop = false;  // it, or its worker, had been ordered to end
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
@@ -135,19 +139,21 @@ struct Fault {
   int64_t unix_ns = 0;
   bool of_program = false;  // as RankExit's
   IncidentKind kind = IncidentKind::kRankDied;
-  // Of the whole job, at this fault or before: steps in its newest whole checkpoint on shared storage and in the furthest one that an attempt has
-  // gone on from, wherever that lay (below 1: none is known), and steps completed by any rank.
+  // For the whole job, at this fault or before: steps in its newest whole checkpoint on shared
+  // storage and in the furthest one that an attempt has gone on from, wherever that lay (below 1:
+  // none is known), and steps completed by any rank.
   int64_t checkpoint_step = -1;
   int64_t went_on_from = -1;
   int64_t job_step = -1;
   Duration
-      productive{};  // of the whole job by then: of a program that tells nothing, all the time that it ran
+      productive{};  // of the whole job by then: for a program that reports nothing, all the time that it ran
   bool node_unfit = false;  // is_of_unfit_node()
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };
 
-// Restarts that faults of one cause have taken since the job last made durable progress, and how far it was at the newest of them.
+// Restarts that faults of one cause have taken since the job last made durable progress, and how
+// far it was at the newest of them.
 struct RestartsUsed {
   int32_t count = 0;
   int64_t checkpoint_step = -1;  // the further one of a fault's two
@@ -157,7 +163,7 @@ struct RestartsUsed {
   friend bool operator==(const RestartsUsed&, const RestartsUsed&) = default;
 };
 
-// What one rank of the current attempt is doing. Volatile.
+// The state of one rank of the current attempt. Volatile.
 struct RankState {
   enum class Life { kAssigned, kUp, kExited };
   Life life = Life::kAssigned;
@@ -199,7 +205,7 @@ struct Job {
   IncidentNote incident;     // the newest one
   IncidentId recovering{0};  // from this one; 0: it is as far as it ever was
   Account account;        // as it was when this was stored: Core::account_of() has it as it is now
-  Duration stop_grace{};  // that ranks of the current attempt were told to stop with
+  Duration stop_grace{};  // of the order to stop to ranks of the current attempt
   std::vector<WorkerName>
       previous_nodes;  // of the newest attempt that has ended, in the order of their ranks
   std::vector<WorkerName>
@@ -230,7 +236,7 @@ inline bool is_up(const Job& job, const RankState& rank) {
   return is_live(job.state) && rank.life == RankState::Life::kUp;
 }
 
-// Of the last steps of all ranks that are up.
+// The sum over the last steps of all ranks that are up.
 inline double tokens_per_second(const Job& job) {
   double sum = 0;
   for (const RankState& rank : job.ranks) {
@@ -239,7 +245,7 @@ inline double tokens_per_second(const Job& job) {
   return sum;
 }
 
-// What is stored of a job.
+// Returns the part of a job that is stored.
 inline Job durable(Job job) {
   job.ranks.clear();
   job.held.clear();

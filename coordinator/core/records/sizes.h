@@ -1,7 +1,7 @@
 // How many nodes a job may have. Pure functions of its record.
 //
-// A job asks for `nodes`. With min_nodes it may go on with fewer after a fault: a program with any number from there on, the trainer with
-// those for which its submitter has resolved a config.
+// A job asks for `nodes`. With min_nodes it may go on with fewer after a fault: a program with any
+// number from there on, the trainer with those for which its submitter has resolved a config.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace muster::coordinator {
 int32_t largest_size(const JobSpec& spec, int64_t nodes_max);
 int32_t smallest_size(const JobSpec& spec);
 
-// What the workers of an attempt on `nodes` nodes are told: the job as if it had been asked for at that size. Requires one of its sizes.
+// Returns the spec that workers of an attempt on `nodes` nodes receive: the job as if it had been
+// asked for at that size. Requires one of its sizes.
 JobSpec spec_of_size(const JobSpec& spec, int32_t nodes);
 
 // Workers by the order of their ranks.

@@ -89,7 +89,7 @@ void note_training(Job& job) {
 
 void keep_fault(Job& job, Fault fault) {
   if (job.faults.size() >= kFaultsKeptMax) {
-    // Of the newer half each counts.
+    // Each fault of the newer half counts.
     const auto half = job.faults.begin() + kFaultsKeptMax / 2;
     const auto oldest =
         std::find_if(job.faults.begin(), half, [](const Fault& f) { return !f.node_unfit; });

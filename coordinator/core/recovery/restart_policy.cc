@@ -39,7 +39,7 @@ bool was_no_program(const Fault& fault) {
           fault.exit_code == to_int(ExitCode::kProgramNotFound));
 }
 
-// What a restart does not lose.
+// Progress that a restart does not lose.
 int64_t durable_step(const Fault& fault) {
   return std::max(fault.checkpoint_step, fault.went_on_from);
 }
@@ -49,7 +49,7 @@ bool has_run(const Fault& fault) {
   return has_trained(fault) || fault.productive >= std::chrono::minutes(1);
 }
 
-// What was used up before counts no more: the job has got further since, for good.
+// Restarts before durable progress do not count any more.
 bool is_forgiven(const RestartsUsed& used, const Job& job) {
   const Fault& fault = job.faults.back();
   if (durable_step(fault) >= 1) return durable_step(fault) > used.checkpoint_step;
@@ -69,7 +69,7 @@ int32_t used_by(const std::map<Cause, RestartsUsed>& used, Cause cause) {
   return found == used.end() ? 0 : found->second.count;
 }
 
-// Of all causes but preemption, which says nothing against the job.
+// All causes but preemption, which is not evidence against the job.
 int32_t used_by_faults(const std::map<Cause, RestartsUsed>& used) {
   int32_t count = 0;
   for (const auto& [cause, one] : used) count += cause == Cause::kPreempted ? 0 : one.count;
@@ -81,7 +81,7 @@ bool is_same_fault(const Fault& a, const Fault& b) {
          a.rank == b.rank && a.rank.value() >= 0 && a.last_step == b.last_step && a.last_step >= 0;
 }
 
-// Where the newest faults of `job` were, oldest first, each node once.
+// The nodes of the newest faults of `job`, oldest first, each once.
 std::string nodes_text(const Job& job, int32_t faults) {
   std::vector<std::string_view> names;
   for (size_t i = job.faults.size() - static_cast<size_t>(faults); i < job.faults.size(); ++i) {
@@ -109,6 +109,11 @@ std::string progress_text(int64_t last_step) {
 }
 
 }  // namespace
+
+Instant hold_until(const Job& job, Instant ready, Duration keep_nodes) {
+  const bool holds = !job.faults.empty() && !is_preempted(job.faults.back());
+  return holds ? ready + keep_nodes : Instant{};
+}
 
 Duration backoff_before_restart(int32_t restart) {
   return restart <= 1 ? Duration::zero() : doubled(kBackoffFirst, restart - 2, kBackoffMax);
@@ -166,7 +171,7 @@ int32_t repeats_of(const Job& job) {
 
 NodeBlame blame_of_node(const Fault& fault) {
   const Cause cause = cause_of(fault);
-  // Who lost its own GPU may have left as if a peer were gone.
+  // A rank that lost its own GPU may have left as if a peer were gone.
   const bool is_victims = cause != Cause::kGpuFault && ended_as(fault, ExitCode::kPeerLost);
   if (fault.worker.value().empty() || is_victims) return NodeBlame::kNothing;
   // A program that gives up at its start has its own reasons, wherever it is.
@@ -231,7 +236,8 @@ void count_restart(Job& job, const RestartDecision& decision) {
   job.restarts_used = restarts_that_count(job);
   if (decision.counts) ++job.restarts;
   const Fault& fault = job.faults.back();
-  // A pool of nodes that is renewed one by one takes each of them away before the job is up on the others: nothing that the job could make way in.
+  // A pool of nodes that is renewed one by one takes each of them away before the job is up on the
+  // others: nothing that the job could make way in.
   if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
   RestartsUsed& used = job.restarts_used[cause_of(fault)];
   used = {used.count + 1, durable_step(fault), fault.job_step, fault.productive};
@@ -255,7 +261,7 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   const std::string how =
       exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
-  // Who is killed says nothing of it: the newest line of its output is about something else. But
+  // A killed rank does not report it: the newest line of its output is about something else. But
   // who aborts has just said why.
   const bool tells =
       (exit.signal == 0 || exit.signal == kSigabrt || exit.cause == ExitCause::kGpuFault) &&
@@ -297,7 +303,7 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   if (!silent.empty())
     absl::StrAppend(&fault.message, "; ", ranks_text(silent),
                     silent.size() == 1 ? " alone has" : " have", " not said so");
-  // What it found may be all that anybody knows: that NCCL's communicator did not come, for example.
+  // Its finding may be the only information: that NCCL's communicator did not come, for example.
   if (!victim->detail.empty())
     absl::StrAppend(&fault.message, "; rank ", victim->rank.value(), " said: ", victim->detail);
   return fault;

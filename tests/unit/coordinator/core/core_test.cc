@@ -1,4 +1,4 @@
-// What the stories in tests/scenarios do not reach: totality and determinism of the core.
+// Properties beyond the stories in tests/scenarios: totality and determinism of the core.
 #include "coordinator/core/core.h"
 
 #include <random>
@@ -157,7 +157,7 @@ TEST(Core, GivesEachSubmissionItsReplyInTheSameStep) {
   EXPECT_EQ(core.jobs().at(JobId(1)).submitted_unix_ns, 5);
 }
 
-// What a store may hold: a restart of a cancelled job whose faults are gone.
+// A store may hold this: a restart of a cancelled job whose faults are gone.
 TEST(Core, TakesUpARestartWithoutAFault) {
   Job job;
   job.id = JobId(1);
@@ -170,6 +170,47 @@ TEST(Core, TakesUpARestartWithoutAFault) {
   state.jobs = {job};
   const Core core(CoreOptions{}, std::move(state), instant_from_ns(1));
   EXPECT_EQ(core.jobs().at(JobId(1)).state, JobState::kRestarting);
+}
+
+// A coordinator without workers waits for nothing but the queue's own deadlines: the long gaps
+// between its Ticks are no stalls, and must not postpone these deadlines.
+TEST(Core, IdleTimeDoesNotPostponeTheDeadlinesOfTheQueue) {
+  Job job;
+  job.id = JobId(1);
+  job.spec.name = "j";
+  job.spec.nodes = 2;
+  job.attempt = Attempt(1);
+  job.previous_nodes = {WorkerName("a"), WorkerName("b")};
+  job.faults.emplace_back().exit_code = 1;
+  DurableState state;
+  state.jobs = {job};
+  const Instant start = instant_from_ns(1);
+  Core core(options(), std::move(state), start);
+  Instant now = start;
+  ActionList actions;
+  for (int ticks = 0; ticks < 10 && core.next_deadline(); ++ticks) {
+    now = *core.next_deadline();
+    core.step(Tick{1}, now, actions);
+  }
+  EXPECT_FALSE(core.next_deadline());
+  EXPECT_EQ(now, start + options().worker_lease + options().keep_nodes);
+}
+
+// While it waits for a worker, a Tick is due within a heartbeat interval: a longer gap is a stall,
+// which does not count against the worker.
+TEST(Core, AStallPostponesTheLeasesOfWorkers) {
+  Core core(options(), {}, Instant{});
+  ActionList actions;
+  WorkerRegistered event;
+  event.worker = WorkerName("w");
+  event.version = "1";
+  event.host = "h";
+  event.slots = 1;
+  event.rendezvous_address = "h:1";
+  core.step(event, Instant{}, actions);
+  ASSERT_EQ(core.workers().size(), 1U);
+  core.step(Tick{1}, Instant{} + 2 * options().worker_lease, actions);
+  EXPECT_EQ(core.workers().size(), 1U);
 }
 
 TEST(Core, KeepsTheEnvironmentsValuesOnlyWhileTheJobMayRun) {

@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 constexpr auto kNone = LossCause::kNone;
 
-// A job's story, told to its ledger in seconds.
+// A job's story for its ledger, in seconds.
 class LedgerTest : public testing::Test {
  protected:
   Instant at(double second) const { return Instant(Duration(static_cast<int64_t>(second * 1e9))); }
@@ -45,7 +45,7 @@ class LedgerTest : public testing::Test {
     look(114, Phase::kStep, 113, 100, 100);
   }
 
-  // What is known of the newest checkpoint: its steps, and when it came.
+  // The newest checkpoint: its steps, and when it came.
   std::pair<int64_t, int64_t> newest() const {
     const Account account = ledger_.account(at(0), 0);
     return {account.checkpoint_step, account.checkpoint_unix_ns};
@@ -57,35 +57,35 @@ class LedgerTest : public testing::Test {
 TEST_F(LedgerTest, ACheckpointIsNewWhenItIsSavedAndNotWhenItIsRestored) {
   using Newest = std::pair<int64_t, int64_t>;
   ledger_.started(at(1));
-  ledger_.hear_checkpoint(true, -1, 0, 5);
+  ledger_.observe_checkpoint(true, -1, 0, 5);
   EXPECT_EQ(newest(), Newest(-1, 0));
-  ledger_.hear_checkpoint(true, 100, 1, 10);
-  ledger_.hear_checkpoint(false, 100, 0, 11);
-  ledger_.hear_checkpoint(true, 100, 1, 12);
+  ledger_.observe_checkpoint(true, 100, 1, 10);
+  ledger_.observe_checkpoint(false, 100, 0, 11);
+  ledger_.observe_checkpoint(true, 100, 1, 12);
   EXPECT_EQ(newest(), Newest(100, 10));
   ledger_ = Ledger(ledger_.account(at(2), 0), at(2));
-  ledger_.hear_checkpoint(true, 100, 1, 20);
+  ledger_.observe_checkpoint(true, 100, 1, 20);
   EXPECT_EQ(newest(), Newest(100, 10)) << "another life of the coordinator hears of the same";
   ledger_.started(at(3));
-  ledger_.hear_checkpoint(true, -1, 0, 29);
-  ledger_.hear_checkpoint(false, 50, 0, 30);
-  ledger_.hear_checkpoint(true, 50, 0, 30);
+  ledger_.observe_checkpoint(true, -1, 0, 29);
+  ledger_.observe_checkpoint(false, 50, 0, 30);
+  ledger_.observe_checkpoint(true, 50, 0, 30);
   EXPECT_EQ(newest(), Newest(50, 10)) << "it went back to an older one";
-  ledger_.hear_checkpoint(true, 60, 1, 40);
+  ledger_.observe_checkpoint(true, 60, 1, 40);
   EXPECT_EQ(newest(), Newest(60, 40)) << "and saves again, if fewer steps than it once had";
-  ledger_.hear_checkpoint(false, 70, 0, 50);
-  ledger_.hear_checkpoint(true, 60, 1, 51);
+  ledger_.observe_checkpoint(false, 70, 0, 50);
+  ledger_.observe_checkpoint(true, 60, 1, 51);
   EXPECT_EQ(newest(), Newest(70, 50)) << "rank 0 learns of it last";
-  ledger_.hear_checkpoint(true, 70, 2, 52);
-  ledger_.hear_checkpoint(true, 65, 2, 53);
+  ledger_.observe_checkpoint(true, 70, 2, 52);
+  ledger_.observe_checkpoint(true, 65, 2, 53);
   EXPECT_EQ(newest(), Newest(70, 52));
 }
 
 TEST_F(LedgerTest, AnAttemptWhoseRestoreWasNotHeardOfHasSaved) {
   ledger_.started(at(1));
-  ledger_.hear_checkpoint(true, 100, 0, 10);
+  ledger_.observe_checkpoint(true, 100, 0, 10);
   ledger_.started(at(2));
-  ledger_.hear_checkpoint(true, 60, 1, 40);
+  ledger_.observe_checkpoint(true, 60, 1, 40);
   EXPECT_EQ(newest(), (std::pair<int64_t, int64_t>(60, 40)));
 }
 
@@ -191,7 +191,7 @@ TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
   EXPECT_DOUBLE_EQ(to_seconds(table(6).wall()), 4 + 6 + 100 + 121);
 }
 
-// Everything was killed at once, and nobody has told what became of the steps since.
+// Everything was killed at once, and no page reports the steps since.
 TEST_F(LedgerTest, AnOutageThatNoPageTellsOfStoodStill) {
   constexpr int64_t kStored = 1'700'000'000'000'000'000;
   constexpr double kAway = 8 * 3600;
@@ -222,7 +222,7 @@ TEST_F(LedgerTest, AClockThatWasSetBackIsNoTime) {
   EXPECT_DOUBLE_EQ(to_seconds(table(5).wall()), 110);
 }
 
-// Whatever it is told, and in whichever order.
+// Any input, in any order.
 TEST(Ledger, ClassesAddUpToTheWallTime) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random(seed);

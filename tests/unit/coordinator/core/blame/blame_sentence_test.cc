@@ -1,4 +1,4 @@
-// What blame says of small worlds that are written by hand, and what it makes of evidence that makes no sense.
+// Sentences of blame in small worlds that are written by hand, and for contradictory evidence.
 #include <random>
 
 #include <absl/strings/str_cat.h>
@@ -78,7 +78,8 @@ TEST(BlameSentence, NamesRankNodeCollectiveGroupAndWhoWaits) {
   EXPECT_LT(blame.suspects[1].confidence, 0.05);
 }
 
-// Ranks with devices call collectives before these come to them, and a page tells of the one that its device stands in.
+// Ranks with devices call collectives before these come to them, and a page shows the one that its
+// device stands in.
 TEST(BlameSentence, NamesWhatDevicesStandIn) {
   World world(8);
   GroupEvidence shown = group("tensor nccl", 8, 0, 41, 40, "layer 3 mlp in all-gather");

@@ -42,7 +42,8 @@ void expect_sound(const Blame& blame, size_t ranks) {
   EXPECT_LE(blame.sentence.size(), kSentenceBytesMax);
 }
 
-// Whether the rank is named, alone or beside one that is as likely: of two who disagree, nobody may know who is right.
+// Whether the rank is named, alone or beside one that is as likely: of two who disagree, nobody may
+// know who is right.
 bool is_named(const Blame& blame, int32_t rank) {
   const auto& suspects = blame.suspects;
   for (size_t i = 0; i < std::min<size_t>(2, suspects.size()); ++i) {
@@ -53,14 +54,15 @@ bool is_named(const Blame& blame, int32_t rank) {
   return false;
 }
 
-// Of how many worlds the culprit was named.
+// The number of worlds in which the culprit was named.
 struct Score {
   int right = 0, all = 0;
 };
 
 class BlameInWorlds : public testing::TestWithParam<Break> {
  protected:
-  // One world for each mesh and seed; what blame says of it goes to `judge`, with pages alone and with stacks.
+  // One world for each mesh and seed; what blame says of it goes to `judge`, with pages alone and
+  // with stacks.
   template <class F>
   void for_each_world(Break how, int broken_ranks, F&& judge) {
     std::map<int32_t, int> rounds_of = {{8, 24}, {24, 10}, {64, 5}};
@@ -91,8 +93,9 @@ class BlameInWorlds : public testing::TestWithParam<Break> {
   }
 };
 
-// Where something tells that rank from all others, it is named every time. Who makes other calls than others do is named where there are
-// others to compare it with. Who stands still inside a collective is told by its stack alone, and of two members nobody knows which.
+// If something distinguishes that rank from all others, it is named every time. A rank that makes
+// other calls than others do is named where there are others to compare it with. A rank that stands
+// still inside a collective is recognised by its stack alone; of two members, either may be it.
 TEST_P(BlameInWorlds, NamesTheCulprit) {
   const Break how = GetParam();
   std::map<bool, Score> scores;  // with stacks
@@ -137,7 +140,7 @@ std::vector<Break> all_breaks() {
 
 INSTANTIATE_TEST_SUITE_P(Breaks, BlameInWorlds, testing::ValuesIn(all_breaks()), name_of);
 
-// Of faults that do not need others to be one: two of other kinds may hide each other.
+// Faults that do not need others to be one: two of other kinds may hide each other.
 class BlameOfTwo : public BlameInWorlds {};
 
 // Both are among the first two, as far as both came to where they break.

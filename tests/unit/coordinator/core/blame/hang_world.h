@@ -1,5 +1,6 @@
-// Model ranks on a mesh that run the collectives of our trainer's step until they cannot go on, because one of them was broken: what blame is
-// tested with. Groups and lanes are as trainer_core/comm/process_groups and trainer_core/parallel have them.
+// Model ranks on a mesh that run the collectives of our trainer's step until they cannot go on,
+// because one of them was broken: what blame is tested with. Groups and lanes are as
+// trainer_core/comm/process_groups and trainer_core/parallel have them.
 #pragma once
 
 #include <cstdint>
@@ -45,11 +46,12 @@ class HangWorld {
  public:
   HangWorld(const Mesh& mesh, uint64_t seed);
 
-  // Breaks ranks at random places of their second step, and runs until nobody can go on. False when a rank has no such place.
+  // Breaks ranks at random places of their second step, and runs until nobody can go on. False when
+  // a rank has no such place.
   bool run(const std::vector<BrokenRank>& broken);
   // It came to its place.
   bool is_broken(int32_t rank) const;
-  // What there is to see then.
+  // The evidence at that time.
   BlameInput describe(bool with_stacks) const;
 
  private:

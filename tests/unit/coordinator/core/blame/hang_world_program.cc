@@ -1,4 +1,5 @@
-// What model ranks run: a trainer's steps as calls, waits and phases, for each rank by its place on the mesh.
+// The program of model ranks: a trainer's steps as calls, waits and phases, for each rank by its
+// place on the mesh.
 #include <algorithm>
 #include <utility>
 

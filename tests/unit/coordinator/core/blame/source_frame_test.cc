@@ -50,7 +50,7 @@ TEST(SourceFrame, IsTheProgramsOwnInnermostOne) {
                     {"/bin/x", {"send()", "/src/trainer_core/comm/shm.cc", 9}},
                     {"/bin/x", {"wait()", "/usr/include/c++/12/condition_variable", 1}}}),
             "src/x.cc:3 in run()");
-  // Who waits for gathered parameters stands where they are needed.
+  // A rank that waits for gathered parameters stands where they are needed.
   for (const bool has_lines : {true, false}) {
     const char* file = has_lines ? "/src/trainer_core/parallel/sharded_parameters.cc" : "";
     EXPECT_EQ(

@@ -108,7 +108,8 @@ TEST_F(NodeBookTest, TwoFaultsWithinAnHourCount) {
   EXPECT_EQ(reason, "two faults there within an hour: rank 2 died; rank 3 died");
 }
 
-// A program that dies by a signal, then with a code, then by another signal is the same wherever it runs.
+// A program that dies by a signal, then with a code, then by another signal is the same wherever it
+// runs.
 TEST_F(NodeBookTest, FaultsOfOneProgramCountOnlyWithAnothers) {
   std::string reason;
   for (int i = 0; i < 3; ++i)

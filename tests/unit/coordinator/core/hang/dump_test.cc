@@ -117,7 +117,8 @@ TEST(Motion, ALoopDoesNotGetAnywhere) {
             Motion::kUnsure);
 }
 
-// Two ranks of one group: the first stands in "read" in a state, before and after; the second waits in collective 41.
+// Two ranks of one group: the first stands in "read" in a state, before and after; the second waits
+// in collective 41.
 Motion motion_in_state(const char* states, const std::string& problem = "") {
   Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
   for (int32_t sample = 0; sample < 2; ++sample) {

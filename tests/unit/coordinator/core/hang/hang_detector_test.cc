@@ -45,7 +45,7 @@ class HangDetectorTest : public ::testing::Test {
     }
     complete(time);
   }
-  // A step of one long computation, of which nobody hears anything before its end.
+  // A step of one long computation, which reports nothing before its end.
   void silent_step(Duration time) {
     now += time;
     EXPECT_GT(detector.due(), now) << "a false alarm: " << detector.reason(now);
@@ -111,7 +111,7 @@ TEST_F(SilentHangDetector, FromItsFirstPhaseOnItIsWatched) {
   for (; steps < 10; ++steps) {
     now += milliseconds(500);
     detector.observe(0, page(Phase::kStep, steps), now);
-    detector.observe(1, page(Phase::kInit), now);  // only rank 0 tells
+    detector.observe(1, page(Phase::kInit), now);  // only rank 0 reports
   }
   now += seconds(3);
   EXPECT_LE(detector.due(), now) << "its own steps say what is long";
@@ -205,11 +205,11 @@ TEST_F(HangDetectorTest, WhatMovesBesideTheComputationCompletesNoStep) {
 TEST_F(HangDetectorTest, WhoIsForgivenGetsTwiceTheTimeUntilStepsAreCompleted) {
   for (int i = 0; i < 5; ++i) silent_step(seconds(1));
   const Instant last = now;
-  EXPECT_TRUE(detector.forgive());
+  EXPECT_TRUE(detector.double_patience());
   EXPECT_EQ(detector.due(), last + seconds(4));
-  EXPECT_TRUE(detector.forgive());
+  EXPECT_TRUE(detector.double_patience());
   EXPECT_EQ(detector.due(), last + seconds(8));
-  while (detector.forgive()) {
+  while (detector.double_patience()) {
   }
   EXPECT_GE(detector.due(), last + minutes(10));
   EXPECT_LE(detector.due(), last + minutes(40)) << "a loop moves for ever";

@@ -9,7 +9,8 @@
 namespace muster::coordinator {
 namespace {
 
-// A job whose ranks compute, wait for data and wait for each other, looked at after each step or after several.
+// A job whose ranks compute, wait for data and wait for each other, looked at after each step or
+// after several.
 class Job {
  public:
   explicit Job(size_t ranks)
@@ -33,8 +34,8 @@ class Job {
       ++steps;
     }
     for (size_t r = 0; r < own.size(); ++r) stragglers.observe(r, pages[r]);
-    if (!stragglers.look_is_due()) return;
-    for (const Stragglers::Change& change : stragglers.look(now)) {
+    if (!stragglers.sample_is_due()) return;
+    for (const Stragglers::Change& change : stragglers.evaluate(now)) {
       changes.push_back(change);
       changed_at.push_back(steps);
     }

@@ -5,16 +5,7 @@
 namespace muster::coordinator {
 namespace {
 
-std::vector<Incident> stored(IncidentBook& book) {
-  ActionList actions;
-  book.store(actions);
-  std::vector<Incident> incidents;
-  for (const Action& action : actions) {
-    if (const auto* persist = std::get_if<PersistIncident>(&action))
-      incidents.push_back(persist->incident);
-  }
-  return incidents;
-}
+std::vector<Incident> stored(IncidentBook& book) { return book.take_changes().stored; }
 
 Incident of_job(uint64_t job) {
   Incident incident;
@@ -85,16 +76,10 @@ TEST(IncidentBook, WhatIsAwaitedTwiceIsOpenedAgain) {
 
 TEST(IncidentBook, KeepsTheNewestAndTheMomentsThatTell) {
   IncidentBook book;
-  ActionList actions;
   for (size_t i = 0; i < kIncidentsKeptMax + 5; ++i) book.close(book.open(of_job(1)));
-  book.store(actions);
-  size_t forgotten = 0;
-  for (const Action& action : actions) {
-    if (const auto* forget = std::get_if<ForgetIncident>(&action)) {
-      EXPECT_EQ(forget->incident, IncidentId(++forgotten));
-    }
-  }
-  EXPECT_EQ(forgotten, 5U);
+  const std::vector<IncidentId> forgotten = book.take_changes().forgotten;
+  ASSERT_EQ(forgotten.size(), 5U);
+  for (size_t i = 0; i < forgotten.size(); ++i) EXPECT_EQ(forgotten[i], IncidentId(i + 1));
   const IncidentId id = book.open(of_job(1));
   for (int i = 0; i < 200; ++i) book.note(id, i, "moment");
   EXPECT_EQ(book.find(id)->moments.size(), kIncidentMomentsMax);

@@ -71,27 +71,27 @@ TEST(Place, GpusAreCountedBesideSlots) {
 TEST(Place, ASpareTakesThePlaceOfALostNode) {
   const std::vector<Host> hosts = {host("a", 1, 1), host("b", 1, 1), host("c", 1, 1),
                                    host("spare", 1, 1, true)};
-  const Wish wish{1, names({"c", "lost", "b"}), names({"spare"})};
-  EXPECT_EQ(nodes_of(place(wish, 3, hosts).ranks), names({"c", "spare", "b"}));
+  const PlacementRequest request{1, names({"c", "lost", "b"}), names({"spare"})};
+  EXPECT_EQ(nodes_of(place(request, 3, hosts).ranks), names({"c", "spare", "b"}));
   // Smaller: who has no seat any more takes one that is open, before anybody else does.
-  EXPECT_EQ(nodes_of(place(wish, 2, hosts).ranks), names({"c", "b"}));
+  EXPECT_EQ(nodes_of(place(request, 2, hosts).ranks), names({"c", "b"}));
   // Larger: the others keep theirs.
-  EXPECT_EQ(nodes_of(place(wish, 4, hosts).ranks), names({"c", "a", "b", "spare"}));
+  EXPECT_EQ(nodes_of(place(request, 4, hosts).ranks), names({"c", "a", "b", "spare"}));
 }
 
 TEST(Place, WhatIsAvoidedIsNotKeptFree) {
   const std::vector<Host> hosts = {host("a", 1, 1), host("b", 1, 1), host("c", 1, 1)};
-  const Wish wish{1, names({"a"}), {}, {WorkerName("b")}};
-  EXPECT_EQ(choose_held(wish, 2, hosts), names({"c"}));
+  const PlacementRequest request{1, names({"a"}), {}, {WorkerName("b")}};
+  EXPECT_EQ(choose_held(request, 2, hosts), names({"c"}));
 }
 
 // Also where the job was on them: as few as do.
 TEST(Place, WhatIsAvoidedIsTakenLast) {
   const std::vector<Host> hosts = {host("a", 1, 1), host("b", 1, 1), host("c", 1, 1)};
-  const Wish wish{1, names({"a", "b"}), {}, {WorkerName("a"), WorkerName("b")}};
-  EXPECT_EQ(nodes_of(place(wish, 1, hosts).ranks), names({"c"}));
-  EXPECT_EQ(nodes_of(place(wish, 2, hosts).ranks), names({"a", "c"}));
-  EXPECT_EQ(nodes_of(place(wish, 3, hosts).ranks), names({"a", "b", "c"}));
+  const PlacementRequest request{1, names({"a", "b"}), {}, {WorkerName("a"), WorkerName("b")}};
+  EXPECT_EQ(nodes_of(place(request, 1, hosts).ranks), names({"c"}));
+  EXPECT_EQ(nodes_of(place(request, 2, hosts).ranks), names({"a", "c"}));
+  EXPECT_EQ(nodes_of(place(request, 3, hosts).ranks), names({"a", "b", "c"}));
 }
 
 TEST(Place, OthersSparesAreTakenLast) {
@@ -120,32 +120,33 @@ TEST(Place, KeepsWhatItCanAndNeverGivesOnePlaceTwice) {
     }
     std::ranges::shuffle(known, random);
     const auto cut = known.begin() + below(6);
-    const Wish wish{1 + below(3), Names(known.begin(), cut), Names(cut, cut + below(4))};
+    const PlacementRequest request{1 + below(3), Names(known.begin(), cut),
+                                   Names(cut, cut + below(4))};
     const int32_t nodes = 1 + below(6);
-    const Placement placement = place(wish, nodes, hosts);
-    const int32_t free = nodes_free(wish, hosts);
+    const Placement placement = place(request, nodes, hosts);
+    const int32_t free = nodes_free(request, hosts);
     ASSERT_EQ(placement.fit == Fit::kNow, free >= nodes) << "a gang is placed when there is room";
     const Names seats = nodes_of(placement.ranks);
     ASSERT_EQ(seats.size(), placement.fit == Fit::kNow ? static_cast<size_t>(nodes) : 0U);
-    ASSERT_EQ(std::ssize(placement.ranks), std::ssize(seats) * wish.ranks_per_node);
+    ASSERT_EQ(std::ssize(placement.ranks), std::ssize(seats) * request.ranks_per_node);
     const auto room_on = [&](const WorkerName& name) {
       const auto found = std::ranges::find(hosts, name, &Host::name);
-      return found != hosts.end() && found->slots_free >= wish.ranks_per_node;
+      return found != hosts.end() && found->slots_free >= request.ranks_per_node;
     };
     for (size_t i = 0; i < seats.size(); ++i) {
       ASSERT_TRUE(room_on(seats[i]));
       ASSERT_EQ(std::ranges::count(seats, seats[i]), 1);
-      const bool was_there = i < wish.previous.size() && room_on(wish.previous[i]);
-      ASSERT_TRUE(!was_there || seats[i] == wish.previous[i]) << "it could have stayed";
+      const bool was_there = i < request.previous.size() && room_on(request.previous[i]);
+      ASSERT_TRUE(!was_there || seats[i] == request.previous[i]) << "it could have stayed";
     }
-    const Names held = choose_held({wish.ranks_per_node, seats, wish.held}, 3, hosts);
+    const Names held = choose_held({request.ranks_per_node, seats, request.held}, 3, hosts);
     ASSERT_LE(held.size(), 3U);
     for (const WorkerName& name : held) {
       ASSERT_TRUE(room_on(name));
       ASSERT_EQ(std::ranges::count(held, name), 1);
       ASSERT_EQ(std::ranges::count(seats, name), 0) << "a spare is lost with its job's node";
     }
-    for (const WorkerName& name : wish.held) {
+    for (const WorkerName& name : request.held) {
       const bool could_stay = room_on(name) && std::ranges::count(seats, name) == 0;
       ASSERT_TRUE(!could_stay || held.size() == 3 || std::ranges::count(held, name) == 1);
     }

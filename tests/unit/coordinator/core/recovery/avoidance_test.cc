@@ -22,7 +22,7 @@ Job job_that_failed() {
 
 constexpr int32_t kManyNodes = 100;
 
-// Of the job that has trained on n0 and n1, and ended on n1.
+// A fault of the job that has trained on n0 and n1, and ended on n1.
 Fault at_start_of(const Job& job, const char* node) {
   Fault fault = job.faults.front();
   fault.last_step = -1;

@@ -33,7 +33,7 @@ TEST(RestartPolicy, OnlyWhatARetryCanHelpIsRetried) {
   EXPECT_FALSE(decide_restart(job_with_fault(3, 0, 0, 9)).restart);
 }
 
-// What our trainer means by its codes, a program does not.
+// The trainer's exit codes have no meaning for other programs.
 TEST(RestartPolicy, AProgramsCodesAreFaultsLikeAnyOther) {
   for (const int32_t code : {1, 2, 3, 4, 75, 76, 255}) {
     const RankExit exit{Rank(3), code, 0, 7, "", ExitCause::kUnknown, true};

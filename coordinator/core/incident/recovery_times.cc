@@ -1,4 +1,4 @@
-#include "coordinator/core/accounting/recovery_times.h"
+#include "coordinator/core/incident/recovery_times.h"
 
 #include <algorithm>
 

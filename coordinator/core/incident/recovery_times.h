@@ -10,7 +10,8 @@
 
 namespace muster::coordinator {
 
-// Of an attempt: what its ranks' pages say of how far it has come. Volatile, because they say it again. Costs O(1) for each page.
+// How far an attempt has come, by its ranks' pages. Volatile, because they report it again. Costs
+// O(1) for each page.
 class AttemptWatch {
  public:
   explicit AttemptWatch(size_t ranks) : loaded_(ranks) {}
@@ -33,7 +34,8 @@ class AttemptWatch {
   int64_t newest_ = -1;
 };
 
-// The first time counts, and no moment is before an earlier one: the wall clock may have been set meanwhile.
+// The first time counts, and no moment is before an earlier one: the wall clock may have been set
+// meanwhile.
 void mark(Recovery& recovery, RecoveryMoment moment, int64_t unix_ns);
 
 // The moments of the next attempt begin anew: one that was preempted has not brought the job back.
