@@ -1,10 +1,10 @@
 // A job that may hang: suspicion, a dump of its stacks, and the verdict. Each step up has its
 // reason, and each step down, too.
 //
-//   RUNNING    nothing moved for longer than the job itself has shown to take (hang/hang_detector.h)
-//   SUSPECT    waits for the pages of every worker that can be reached: one of them may have news that is
-//              on its way. Or a dump was inconclusive, and the next one is waited for
-//   DUMPING    two samples of all stacks, and what they come to (hang/suspicion.h)
+//   RUNNING  nothing moved for longer than the job itself has shown to take (hang/hang_detector.h)
+//   SUSPECT  waits for the pages of every worker that can be reached: one of them may have news that
+//            is on its way. Or a dump was inconclusive, and the next one is waited for
+//   DUMPING  two samples of all stacks, and what they come to (hang/suspicion.h)
 //
 // The ladder never stops a job that moves. A restarted coordinator does not know what its earlier
 // life saw, and samples again.

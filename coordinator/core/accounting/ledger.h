@@ -16,7 +16,8 @@
 //   source                            what it settles
 //   steps of any rank                 productive, recomputing
 //   the phase of rank 0               loading, evaluating, checkpoint stall (by phase)
-//   rank 0's stall_seconds            checkpoint stall: all of it, also of stalls that no heartbeat has seen
+//   rank 0's stall_seconds            checkpoint stall: all of it, also of stalls that no heartbeat
+//                                     has seen
 //   fault, with the last progress     what of a step was done (recomputing), and standing still
 //
 // A program that never reports a phase or a step is productive while it is RUNNING: there is

@@ -11,18 +11,26 @@
 // so that one clear culprit is at 0.9, two faults at once are at 0.45 each, and where little is
 // known nobody is sure.
 //
-//     9    a rank is behind: others wait for it, and it is not seen to wait for anybody. Divided where several main threads may or may
+//     9    a rank is behind: others wait for it, and it is not seen to wait for anybody. Divided
+//          where several main threads may or may
 //          not wait for a thread of their own
-//     9    it never joined the group; times the share of places where more ranks may be meant than are missing
-//     9    it entered another collective under the number: other kind, type, bytes or name than most. Where parts are equally large and no
+//     9    it never joined the group; times the share of places where more ranks may be meant than
+//          are missing
+//     9    it entered another collective under the number: other kind, type, bytes or name than
+//          most. Where parts are equally large and no
 //          witness knows more, as in a group of two, divided by all their members
-//     9    of a circle, divided by those whom witnesses contradict; where there are none, by those with whom nobody agrees; else by all
-//     6    of a collective that everybody entered, divided by the few whose main threads stand elsewhere; 5 for the transport between its
+//     9    of a circle, divided by those whom witnesses contradict; where there are none, by those
+//          with whom nobody agrees; else by all
+//     6    of a collective that everybody entered, divided by the few whose main threads stand
+//          elsewhere; 5 for the transport between its
 //          members, 4 divided by the others
-//     9    another phase than most; fewer steps than most: divided by who they are, where no collective is involved
-//     +9   dead, its worker gone, no page where others have one; stopped, held by a debugger, a zombie
+//     9    another phase than most; fewer steps than most: divided by who they are, where no
+//          collective is involved
+//     +9   dead, its worker gone, no page where others have one; stopped, held by a debugger, a
+//          zombie
 //     +4   in another phase than most                  +3   in the kernel (D) in all samples
-//     +0…5 by how early its main thread's stack leaves that of most others of the finding, if few are where it is
+//     +0…5 by how early its main thread's stack leaves that of most others of the finding, if few
+//     are where it is
 //     +1   runs while most sleep
 //     0.3  who only waits, to have a runner-up
 //

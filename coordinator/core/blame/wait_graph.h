@@ -4,9 +4,11 @@
 // collective waits for the members that have not entered it. What is at the end of the waiting is
 // where the fault is:
 //
-//   a rank that waits for nobody           it is behind: it computes, loads data, sleeps, is stopped or gone
+//   a rank that waits for nobody           it is behind: it computes, loads data, sleeps, is
+//                                          stopped or gone
 //   a collective that everybody entered    the transport, or a member that stands still inside
-//   a circle                               a deadlock; or, where the page does not show that a rank waits at all, that rank
+//   a circle                               a deadlock; or, where the page does not show that a rank
+//                                          waits at all, that rank
 //
 // A group's lane ("fsdp#1": 1) is one thread of its rank. A lane that is in no collective does what
 // the rank's main thread asks for, so that who waits for it waits for the main thread. A main

@@ -2,8 +2,10 @@
 // which rank left a collective out, or entered one too many, is ahead or behind of those who do the
 // same. Two things are compared, both of the lane that is the computation's own:
 //
-//   place   how many collectives of each group a rank has entered, among ranks inside the same collective: they are at one point of the program
-//   number  the newest call of a group, its number and the group's name, among groups of one name: they count the same calls
+//   place   how many collectives of each group a rank has entered, among ranks inside the same
+//           collective: they are at one point of the program
+//   number  the newest call of a group, its number and the group's name, among groups of one name:
+//           they count the same calls
 //
 // Stages of a pipeline do not run the same program; a rank is only judged against those it could
 // agree with, and one that agrees is enough. A call without a name is like all others of its kind,

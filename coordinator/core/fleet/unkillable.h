@@ -2,9 +2,9 @@
 // frozen or gone, a driver that does not answer) ends when the kernel releases it, which may be
 // never. Its job does not wait for that:
 //
-//   ordered to stop ──grace──▶ SIGKILL ──reaped_within──▶ lost there: the attempt ends without it,
-//                                        (torn_down_within while it runs: freeing much memory takes
-//                                        time)                          and the job continues elsewhere
+//   ordered to stop ──grace──▶ SIGKILL ──reaped_within──▶ lost there: the attempt ends without it
+//                                        (torn_down_within while it runs: to free much memory takes
+//                                        time)
 //
 // The worker has the process until it ends, and reports the end. Until then it holds its slots, and
 // no rank is placed on the node: a device that such a process has open is of no use to another one.

@@ -5,7 +5,8 @@
 // stands still, too. It is suspicious when nobody has made any for longer than what its ranks are
 // doing may take:
 //
-//   DATA, STEP     the floor, or `steps` times the longest of its last steps; before it has made some, the budget of first steps
+//   DATA, STEP     the floor, or `steps` times the longest of its last steps; before it has made
+//                  some, the budget of first steps
 //   EVAL, CHECKPOINT_…  the phase's budget, or three times the longest that was seen
 //   the others     the phase's budget
 //

@@ -2,16 +2,17 @@
 //
 // Verdicts on the two samples of a dump:
 //
-//   progress                            RUNNING, with more patience
-//   a rank in a phase that may last     RUNNING
-//   a rank that waits for no peer and   RUNNING: the job is slow, and is sampled again after twice the
-//   is elsewhere in the second sample   time
-//   inconclusive                        SUSPECT: an incident records at once what is known, and the job
-//                                       runs while it is sampled again, for as long again as it was
-//                                       given before, and for HangBudgets::unsure at least
-//   stuck, or inconclusive for so long, the evidence is stored before anything is stopped
-//   or silent for longer than its owner
-//   has allowed
+//   progress                     RUNNING, with more patience
+//   a rank in a phase that may   RUNNING
+//   last
+//   a rank that waits for no     RUNNING: the job is slow, and is sampled again after twice the time
+//   peer has moved elsewhere
+//   inconclusive                 SUSPECT: an incident records at once what is known, and the job runs
+//                                while it is sampled again, for as long again as it was given before,
+//                                and for HangBudgets::unsure at least
+//   stuck, or inconclusive for   the evidence is stored before anything is stopped
+//   so long, or silent for
+//   longer than its owner allows
 #pragma once
 
 #include <cstdint>

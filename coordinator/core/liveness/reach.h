@@ -4,7 +4,8 @@
 // Silence alone shows little, because ranks need no coordinator. So it has three steps, and only
 // the last one stops anything:
 //
-//   unreachable_after    the job makes no progress, either: it is SUSPECT, and its reason names the worker
+//   unreachable_after    the job makes no progress, either: it is SUSPECT, and its reason names the
+//                        worker
 //   unreachable_confirm  an incident; most silences end before. A worker that is often late is given
 //                        twice its longest pause
 //   then                 its ranks are lost, when a second witness confirms it: peers that report them
