@@ -53,7 +53,7 @@ TEST_P(LongTrainings, NeedNobodyAndAccountForAllTime) {
   if (has_spares) {
     EXPECT_LE(to_seconds(result.longest_without_a_step), 1'800);
   }
-  // It grows after at most half an hour with room (resize.cc), and a start.
+  // It grows after at most half an hour with room (placement/growth.h), and a start.
   constexpr double kGrownWithin = 35 * 60;
   EXPECT_LE(to_seconds(result.smaller_than_could), kGrownWithin * result.attempts)
       << "of " << to_seconds(result.smaller) << " s on fewer nodes";

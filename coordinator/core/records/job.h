@@ -216,7 +216,7 @@ struct Job {
   // Volatile, not persisted.
   std::vector<RankState> ranks;  // by rank
   std::vector<WorkerName>
-      held;  // workers that are kept free for it; see coordinator/core/resize.cc
+      held;  // workers that are kept free for it; see placement/placement_pass.h
 
   friend bool operator==(const Job&, const Job&) = default;
 };
