@@ -1,6 +1,6 @@
 // Bounds that several programs apply to the same value. Bounds of the daemons' messages and queues
 // are in daemon/limits.h; bounds that only the coordinator enforces are in
-// coordinator/core/validation.h.
+// coordinator/core/queue/validation.h.
 #pragma once
 
 #include <cstddef>

@@ -28,14 +28,18 @@
 namespace muster::coordinator {
 namespace {
 
+int64_t to_ms(Duration time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+}
+
 struct Flags {
   ServerOptions server;
   std::string port_file;
   bool die_with_parent = false;
   bool ignore_sigterm = false;
-  int64_t worker_lease_ms = 10'000;
-  int64_t heartbeat_interval_ms = 1'000;
-  int64_t unreachable_ms = 900;
+  int64_t worker_lease_ms = to_ms(CoreOptions{}.worker_lease);
+  int64_t heartbeat_interval_ms = to_ms(CoreOptions{}.heartbeat_interval);
+  int64_t unreachable_ms = to_ms(CoreOptions{}.unreachable_after);
   std::string log_level = "info";
   std::string log_format = "text";
 };

@@ -32,7 +32,7 @@
 
 #include "common/stack_forest.h"
 #include "common/time.h"
-#include "coordinator/core/blame.h"
+#include "coordinator/core/blame/blame.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-// What the coordinator core wants done. The shell carries the actions of one step out in this
+// The actions of the coordinator core. The shell carries the actions of one step out in this
 // order: every Persist and Forget in one storage transaction, and only then the rest, in the order
 // given.
 #pragma once
@@ -12,12 +12,13 @@
 
 #include "common/ids.h"
 #include "coordinator/core/event.h"
-#include "coordinator/core/job.h"
+#include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
 
-// Stores the job's durable record, replacing what is there: what durable() leaves of the job as the core has it by then. A batch
-// of steps writes it once, however many of thousands of ranks have ended in it.
+// Stores the job's durable record, replacing what is there: what durable() leaves of the job as the
+// core has it by then. A batch of steps writes it once, however many of thousands of ranks have
+// ended in it.
 struct PersistJob {
   JobId job;
   JobState state{};    // of this step …
@@ -30,7 +31,8 @@ struct PersistRequestId {
   JobId job;
 };
 
-// Remembers the newest number that a job was given: it is given once, also when the job is forgotten by then.
+// Remembers the newest number that a job was given: it is given once, also when the job is
+// forgotten by then.
 struct PersistLastJobId {
   JobId job;
 };
@@ -72,14 +74,15 @@ struct SendSaveCheckpoint {
   Rank rank;
 };
 
-// Asks for stacks and evidence of ranks of the receiving worker: `samples` of them, the first one at once.
+// Asks for stacks and evidence of ranks of the receiving worker: `samples` of them, the first one
+// at once.
 struct SendDumpStacks {
   JobId job;
   Attempt attempt;
   DumpId dump;
   int32_t samples = 1;
   Duration apart{};     // from one sample to the next
-  Duration deadline{};  // for each: what is not read by then is told as such
+  Duration deadline{};  // for each: what is not read by then is reported as such
   std::vector<Rank> ranks;
 };
 
@@ -124,8 +127,8 @@ struct RefuseWorker {
   absl::Status status;
 };
 
-// Ends the stream whose registration is this step's event. A live worker of that very name and incarnation has another
-// stream, which is not concerned.
+// Ends the stream whose registration is this step's event. A live worker of that very name and
+// incarnation has another stream, which is not concerned.
 struct RefuseRegistration {
   WorkerName worker;
   absl::Status status;
@@ -158,7 +161,7 @@ struct ForgetNode {
   WorkerName worker;
 };
 
-// Something was decided about a node: for the log and the metrics.
+// A decision about a node, for the log and the metrics.
 struct NodeTold {
   enum class What { kExcluded, kAdmitted, kCheckPassed, kCheckFailed };
   WorkerName worker;
@@ -167,7 +170,7 @@ struct NodeTold {
   std::string text;                          // a sentence
 };
 
-// What `muster stacks` shows.
+// The contents of `muster stacks`.
 struct StackDump {
   JobId job;
   Attempt attempt;

@@ -1,4 +1,4 @@
-// What can happen to the coordinator. The shell turns RPCs, timers and lost streams into these
+// The events of the coordinator. The shell turns RPCs, timers and lost streams into these
 // values; nothing here knows about gRPC. Every event that concerns one launch carries (job,
 // attempt) and every one from a worker (worker, incarnation), so that stale ones are recognised and
 // refused.
@@ -20,9 +20,9 @@
 #include "common/rank_evidence.h"
 #include "common/step_times.h"
 #include "common/time.h"
-#include "coordinator/core/exclusions.h"
-#include "coordinator/core/incident.h"
-#include "coordinator/core/job.h"
+#include "coordinator/core/records/incident.h"
+#include "coordinator/core/records/job.h"
+#include "coordinator/core/records/node_record.h"
 
 namespace muster::coordinator {
 
@@ -83,7 +83,7 @@ struct WorkerDisconnected {
   int64_t unix_ns = 0;
 };
 
-// It was told to end. Repeated with each registration.
+// The worker was asked to end. Repeated with each registration.
 struct WorkerLeaving {
   WorkerName worker;
   Incarnation incarnation;
@@ -180,8 +180,8 @@ struct NodeChecked {
   int64_t unix_ns = 0;
 };
 
-// Somebody wants nothing placed on a node any more, for `time` or until somebody admits it. What runs there runs on, or (`evacuate`)
-// saves and goes on elsewhere.
+// Somebody wants nothing placed on a node any more, for `time` or until somebody admits it. What
+// runs there runs on, or (`evacuate`) saves and goes on elsewhere.
 struct NodeExcludeRequested {
   RequestToken token;
   WorkerName worker;

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "coordinator/core/ledger.h"
+#include "coordinator/core/accounting/ledger.h"
 
 namespace muster::coordinator {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "coordinator/core/account.h"
-#include "coordinator/core/incident.h"
+#include "coordinator/core/records/account.h"
+#include "coordinator/core/records/incident.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::coordinator {

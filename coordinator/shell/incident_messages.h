@@ -6,7 +6,7 @@
 
 #include "coordinator/core/action.h"
 #include "coordinator/core/event.h"
-#include "coordinator/core/incident.h"
+#include "coordinator/core/records/incident.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::coordinator {

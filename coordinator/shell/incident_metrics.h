@@ -16,7 +16,7 @@
 #include "common/ids.h"
 #include "common/time.h"
 #include "coordinator/core/core.h"
-#include "coordinator/core/incident.h"
+#include "coordinator/core/records/incident.h"
 
 namespace muster::coordinator {
 

@@ -5,7 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/records/sizes.h"
 #include "coordinator/shell/account_messages.h"
 
 namespace muster::coordinator {

@@ -7,7 +7,7 @@
 
 #include <absl/status/statusor.h>
 
-#include "coordinator/core/job.h"
+#include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
 

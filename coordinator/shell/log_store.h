@@ -28,7 +28,7 @@
 #include <absl/status/statusor.h>
 
 #include "common/ids.h"
-#include "coordinator/core/job.h"
+#include "coordinator/core/records/job.h"
 #include "coordinator/shell/log_times.h"
 
 namespace muster::coordinator {

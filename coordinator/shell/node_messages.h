@@ -2,7 +2,7 @@
 #pragma once
 
 #include "coordinator/core/event.h"
-#include "coordinator/core/exclusions.h"
+#include "coordinator/core/fleet/exclusions.h"
 #include "muster/v1/muster.pb.h"
 
 namespace muster::coordinator {

@@ -8,7 +8,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
-#include "coordinator/core/exclusions.h"
+#include "coordinator/core/fleet/exclusions.h"
 #include "coordinator/shell/sqlite_database.h"
 #include "coordinator/shell/storage.h"
 

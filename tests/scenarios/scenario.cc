@@ -11,7 +11,7 @@
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/records/sizes.h"
 #include "tests/scenarios/sizes.h"
 #include "tests/scenarios/words.h"
 

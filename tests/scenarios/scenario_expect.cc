@@ -6,7 +6,7 @@
 #include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/records/sizes.h"
 #include "tests/scenarios/scenario.h"
 #include "tests/scenarios/sizes.h"
 #include "tests/scenarios/words.h"

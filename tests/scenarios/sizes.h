@@ -8,7 +8,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include "coordinator/core/job.h"
+#include "coordinator/core/records/job.h"
 #include "tests/scenarios/words.h"
 
 namespace muster::coordinator {

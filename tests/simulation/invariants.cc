@@ -6,9 +6,9 @@
 
 #include "common/absl_view.h"
 #include "common/exit_code.h"
-#include "coordinator/core/avoidance.h"
-#include "coordinator/core/restart_policy.h"
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/avoidance.h"
+#include "coordinator/core/recovery/restart_policy.h"
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
@@ -124,7 +124,7 @@ void Invariants::no_slot_is_overbooked() {
   for (const auto& [name, worker] : core.workers()) {
     // A worker that returned with ranks of lost attempts may exceed its slots until they are
     // stopped.
-    if (!worker.connected || !worker.strays.empty()) continue;
+    if (!worker.connected || !worker.orphans.empty()) continue;
     const auto it = used.find(name);
     world_.require(it == used.end() || (it->second.slots <= worker.slots &&
                                         it->second.gpus <= std::ssize(worker.gpus)),

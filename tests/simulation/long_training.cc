@@ -6,7 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
-#include "coordinator/core/avoidance.h"
+#include "coordinator/core/recovery/avoidance.h"
 
 namespace muster::simulation {
 namespace {

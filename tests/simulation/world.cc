@@ -7,7 +7,7 @@
 #include <absl/strings/str_format.h>
 
 #include "common/absl_view.h"
-#include "coordinator/core/sizes.h"
+#include "coordinator/core/records/sizes.h"
 
 namespace muster::simulation {
 namespace {

@@ -17,6 +17,9 @@ SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
 
 # The parts of the trainer that its ranks are built from.
 TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "model", "ops", "optim", "parallel")]
+# The floors of the coordinator's core, from the bottom one, and the values that each of them may read.
+CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "placement", "hang", "liveness"]
+CORE_VALUES = [f"coordinator/core/{value}.h" for value in ("event", "action", "core_options")]
 # The folders that the files of a folder may include: dependencies go one way. The longest prefix that matches
 # a file decides; `tests/` and `bench/` may include anything.
 ARROWS = {
@@ -25,6 +28,14 @@ ARROWS = {
     "daemon/": ["common/", "daemon/"],
     "daemon/evidence_messages.": ["common/", "daemon/", "muster/v1/"],
     "daemon/gpu_messages.": ["common/", "daemon/", "muster/v1/"],
+    # The core, from the bottom floor to the top one (coordinator/core/core.h).
+    **{f"coordinator/core/{folder}/": ["common/", *CORE_VALUES, *(f"coordinator/core/{lower}/" for lower in CORE_FLOORS[:floor + 1])]
+       for floor, folder in enumerate(CORE_FLOORS)},
+    "coordinator/core/records/": ["common/", "coordinator/core/records/"],
+    "coordinator/core/event.": ["common/", "coordinator/core/records/"],
+    "coordinator/core/action.": ["common/", "coordinator/core/records/", "coordinator/core/event.h"],
+    "coordinator/core/core_options.": ["common/", "coordinator/core/hang/hang_budgets.h", "coordinator/core/queue/input_limits.h"],
+    "coordinator/core/durable_state.": ["common/", "coordinator/core/records/"],
     "coordinator/core/": ["common/", "coordinator/core/"],
     "coordinator/": ["common/", "daemon/", "coordinator/", "muster/v1/"],
     "worker/core/": ["common/", "worker/core/"],
@@ -268,6 +279,9 @@ def check_commits(commits):
 SELF_TEST = {
     "coordinator/core/a.cc": ('#include "coordinator/shell/grpc.h"\n', "may include only"),
     "coordinator/core/b.cc": ("#include <grpcpp/grpcpp.h>\n", "standard library and absl"),
+    "coordinator/core/fleet/f.cc": ('#include "coordinator/core/placement/hosts.h"\n', "may include only"),
+    "coordinator/core/blame/b.cc": ('#include "coordinator/core/core.h"\n', "may include only"),
+    "coordinator/core/event.h": ('#pragma once\n#include "coordinator/core/action.h"\n', "may include only"),
     "coordinator/core/c.cc": ("auto t = monotonic_now();\n", "reads no clock"),
     "cli/clock.cc": ("auto t = std::chrono::steady_clock::now();\n", "second clock"),
     "cli/time.cc": ("const time_t now = std::time(nullptr);\n", "second clock"),
@@ -295,6 +309,7 @@ SELF_TEST = {
     "trainer_core/base/v.cuh": ("// S" "tows a buffer.\n", "offload"),
 }
 SELF_TEST_CLEAN = {
+    "coordinator/core/hang/clean.cc": '#include "coordinator/core/fleet/fleet.h"\n#include "coordinator/core/core_options.h"\n',
     "coordinator/core/clean.cc": '#include <vector>\n\n#include <absl/status/status.h>\n\n#include "common/ids.h"\n// exit( monotonic_now\nconst char* s = "throw";\n',
     "cli/run/run.cc": "const auto t = session.time(); set_time(0); last_time(&t); x->time(0);\n",
     "cli/text/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/group_channels.h"
 #include "common/mesh.h"
 #include "common/progress_page.h"
 #include "trainer_core/base/device_memory.h"
@@ -24,7 +25,8 @@ constexpr int kComputeChannel = 0;     // in the computation's own order
 constexpr int kOverlapChannel = 1;     // beside the computation (CommStream)
 constexpr int kRingChannel = 2;        // attention's ring
 constexpr int kStageChannel = 3;       // and the next two: messages between stages
-constexpr int kCheckpointChannel = 6;  // saves and restores; from here on never NCCL
+// saves and restores; from here on never NCCL
+constexpr int kCheckpointChannel = kFirstBackgroundChannel;
 constexpr int kLeaveChannel = 7;       // agreement on leaving
 constexpr int kLocalChannel = 8;       // local checkpoints
 

@@ -1,0 +1,97 @@
+#include "coordinator/core/accounting/account_book.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace muster::coordinator {
+namespace {
+
+// The ranks' pages report again after a restart what is not stored, except evaluations.
+constexpr Duration kStoredEvery = std::chrono::minutes(5);
+// If everything is killed at once, ranks included, no page is left: the next life must know what
+// was saved. Some jobs save after each step.
+constexpr Duration kCheckpointsStoredEvery = std::chrono::seconds(1);
+
+}  // namespace
+
+void AccountBook::restore(const Job& job, Instant now) {
+  const Account& account = job.account;
+  Ledger& ledger =
+      books_.insert_or_assign(job.id, Book{Ledger(account, now), now, account.checkpoint_step})
+          .first->second.ledger;
+  if (ledger.has_started() || !is_live(job.state)) return;
+  ledger.started(now);
+  if (is_running(job.state)) ledger.running(job.spec.is_program(), now);
+}
+
+void AccountBook::enter(JobId job, JobTransition transition, bool may_be_silent, Instant now) {
+  Ledger& ledger = of(job);
+  switch (transition) {
+    case JobTransition::kStarted:
+      return ledger.started(now);
+    case JobTransition::kUp:
+      return ledger.running(may_be_silent, now);
+    case JobTransition::kCancelled:
+      return ledger.stopping(LossCause::kNone, now);
+    case JobTransition::kGone:
+      return ledger.gone(now);
+    case JobTransition::kEnded:
+      return ledger.ended(now);
+  }
+}
+
+void AccountBook::observe(const Job& job, const RankProgress& progress, const StepTime& time) {
+  const auto ago = [&](Duration age) {
+    return time.now - std::clamp(age, Duration::zero(), time.now.time_since_epoch());
+  };
+  Ledger& ledger = of(job.id);
+  const bool speaks_for_job = progress.rank == Rank(0);
+  ledger.observe({.speaks_for_job = speaks_for_job,
+                  .phase = progress.phase,
+                  .phase_start = ago(progress.phase_age),
+                  // A program whose output shows nothing of it, either, counts as progressing.
+                  .last_progress = job.spec.is_program() && job.spec.hang_after_seconds == 0
+                                       ? time.now
+                                       : ago(progress.last_progress_age),
+                  .step = progress.step,
+                  .steps_made = progress.step_times.total(),
+                  .steps_seconds = progress.step_times.seconds,
+                  .stall_seconds = progress.checkpoints.stall_seconds},
+                 time.now);
+  ledger.observe_checkpoint(speaks_for_job, progress.checkpoint_step, progress.checkpoints.saved,
+                            time.unix_ns);
+}
+
+Account AccountBook::close(JobId job, Instant now, int64_t unix_ns) {
+  Ledger& ledger = of(job);
+  ledger.ended(now);
+  const Account account = ledger.account(now, unix_ns);
+  books_.erase(job);
+  return account;
+}
+
+void AccountBook::bridge(Instant now, int64_t unix_ns) {
+  if (unix_ns == 0 || std::exchange(bridged_, true)) return;
+  for (auto& [job, book] : books_) book.ledger.bridge(now, unix_ns);
+}
+
+Account AccountBook::take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns) {
+  const auto found = books_.find(job);
+  if (found == books_.end()) return otherwise;
+  found->second.taken = now;
+  found->second.taken_checkpoint = found->second.ledger.checkpoint_step();
+  return found->second.ledger.account(now, unix_ns);
+}
+
+Account AccountBook::current(JobId job, const Account& otherwise, Instant now) const {
+  const auto found = books_.find(job);
+  return found == books_.end() ? otherwise : found->second.ledger.account(now, otherwise.unix_ns);
+}
+
+bool AccountBook::is_due(JobId job, Instant now) const {
+  const Book& book = books_.at(job);
+  const bool newer = book.ledger.checkpoint_step() > book.taken_checkpoint;
+  return book.taken + (newer ? kCheckpointsStoredEvery : kStoredEvery) <= now;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,209 @@
+// Requests of clients about jobs, and the queue's pass.
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/exit_code.h"
+#include "coordinator/core/core.h"
+#include "coordinator/core/placement/hosts.h"
+#include "coordinator/core/placement/placement_pass.h"
+#include "coordinator/core/records/sizes.h"
+
+namespace muster::coordinator {
+namespace {
+
+// The jobs that wait, and those that run and may hold workers, in the queue's order.
+std::vector<JobQueue::Entry> entries_in_order(const JobQueue& queue, const JobTable& jobs,
+                                              const std::vector<JobId>& live) {
+  std::vector<JobQueue::Entry> entries = queue.in_order();
+  for (const JobId id : live) {
+    const Job& job = jobs.at(id);
+    if (may_hold_workers(job)) entries.push_back({job.spec.priority, id, {}, {}, {}});
+  }
+  std::ranges::sort(entries, JobQueue::goes_first);
+  return entries;
+}
+
+void hold(JobTable& jobs, Job& job, std::vector<WorkerName> names) {
+  if (job.held == names) return;
+  job.held = std::move(names);
+  jobs.publish(job.id);
+}
+
+}  // namespace
+
+void Core::on(const JobSubmitted& event) {
+  const auto reply = [&](absl::Status status, JobId id) {
+    actions_.push_back(Reply{event.token, std::move(status), id});
+  };
+  absl::Status status = check_request_id(event.request_id, options_.limits);
+  status.Update(check_spec(event.spec, options_.limits));
+  if (!status.ok()) return reply(std::move(status), JobId{});
+  if (!event.request_id.empty()) {
+    const auto known = jobs_.request_ids().find(event.request_id);
+    if (known != jobs_.request_ids().end()) return reply(absl::OkStatus(), known->second);
+  }
+  if (absl::Status taken = jobs_.check_output_is_free(event.spec); !taken.ok())
+    return reply(std::move(taken), JobId{});
+  if (queue_.size() >= options_.queued_jobs_max) {
+    return reply(absl::ResourceExhaustedError(absl::StrCat(
+                     "the queue is full: ", queue_.size(),
+                     " jobs wait; cancel some, or submit again when some have started")),
+                 JobId{});
+  }
+  Job& job = jobs_.submit(event.spec, event.request_id, event.unix_ns);
+  accounts_.restore(job, time_.now);
+  jobs_.note(job, "submitted; waits for its turn");
+  queue_.add(job.id, job.spec.priority, time_.now);
+  schedule_needed_ = true;
+  actions_.emplace_back(PersistLastJobId{job.id});
+  if (!event.request_id.empty()) actions_.push_back(PersistRequestId{event.request_id, job.id});
+  reply(absl::OkStatus(), job.id);
+}
+
+// Rank 0 alone is asked: its vote makes all ranks save after the same step.
+void Core::on(const JobCheckpointRequested& event) {
+  const auto reply = [&](absl::Status status) {
+    actions_.push_back(Reply{event.token, std::move(status), event.job});
+  };
+  const auto found = jobs_.unfinished(event.job);
+  if (!found.ok()) return reply(found.status());
+  const Job& job = **found;
+  const std::string name = absl::StrCat("job ", job.id.value());
+  if (!is_running(job.state) || job.cancel_requested) {
+    const std::string state =
+        job.cancel_requested ? "being cancelled"
+                             : absl::StrCat("not running (", av(job_state_name(job.state)), ")");
+    return reply(absl::FailedPreconditionError(
+        absl::StrCat(name, " is ", state, "; a job is asked while it trains")));
+  }
+  const RankPlacement& placed = job.placement.front();
+  const RankState& rank = job.ranks.front();
+  if (rank.life != RankState::Life::kUp || rank.checkpoints.on_request == 0) {
+    return reply(absl::FailedPreconditionError(absl::StrCat(
+        name,
+        " saves no checkpoint on request: its rank 0 has not begun to train, or runs with "
+        "enable_checkpointing=False, or is a program that does not know how")));
+  }
+  const Worker* worker = fleet_.find(placed.worker);
+  if (worker == nullptr || !worker->connected) {
+    return reply(absl::FailedPreconditionError(absl::StrCat(
+        name, ": worker ", placed.worker.value(), " of rank 0 is not connected now; ask again")));
+  }
+  attempts_.at(job.id).checkpoint_after = std::max<int64_t>(rank.step, 0);
+  send(*worker, SendSaveCheckpoint{job.id, job.attempt, placed.rank});
+  reply(absl::OkStatus());
+}
+
+void Core::on(const JobCancelRequested& event) {
+  const auto found = jobs_.unfinished(event.job);
+  actions_.push_back(Reply{event.token, found.status(), event.job});
+  if (!found.ok()) return;
+  Job& job = **found;
+  if (job.state == JobState::kQueued) {
+    queue_.remove(job.id, job.spec.priority);
+    schedule_needed_ = true;
+    job.cancel_requested = true;
+    finish(job, JobState::kCancelled, to_int(ExitCode::kInterrupted),
+           "cancelled before it was started");
+    return;
+  }
+  LiveAttempt& attempt = attempts_.at(job.id);
+  const bool first = !job.cancel_requested;
+  if (!first && !event.force) return;
+  job.cancel_requested = true;
+  attempt.start_deadline.reset();  // how the attempt ends does not matter any more
+  attempt.victim_deadline.reset();
+  leave_ladder(job);
+  change(job, JobTransition::kCancelled);
+  close_inconclusive(incidents_, attempt.suspicion, "none: the job was cancelled",
+                     "the job was cancelled", time_.unix_ns);
+  if (job.state == JobState::kRestarting && !event.force) {
+    jobs_.note(job, "cancelled during a restart; waits for the last ranks to be reaped");
+    return;
+  }
+  const Duration grace = event.force ? Duration::zero() : options_.cancel_grace;
+  jobs_.note(job, event.force ? "cancelled by force; its ranks are killed"
+                              : "cancelled; its ranks are asked to save a checkpoint and leave");
+  stop_ranks(job, grace, "the job was cancelled");
+  settle(job);
+}
+
+void Core::schedule() {
+  schedule_needed_ = false;
+  if (!any_job_needs_workers()) return;
+  const std::vector<JobId> live = live_jobs();
+  PlacementPass pass(options_, time_, jobs_, live, fleet_, nodes_);
+  const auto hold_more = [&](Job& job) {
+    if (!may_hold_workers(job)) return;
+    PlacementPass::More more = pass.hold_more_nodes(job);
+    hold(jobs_, job, std::move(more.held));
+    if (job.cancel_requested) return;
+    if (!attempts_.at(job.id).growth.is_due(job, more.nodes, options_, time_.now)) return;
+    ++job.resizes;
+    fault(job, growth_fault(job, more.nodes, time_.unix_ns), options_.grow_grace);
+  };
+  for (const JobQueue::Entry& entry : entries_in_order(queue_, jobs_, live)) {
+    Job& job = jobs_.at(entry.job);
+    if (job.state != JobState::kQueued) {
+      hold_more(job);
+      continue;
+    }
+    if (entry.not_before > time_.now) {
+      hold(jobs_, job, pass.hold_own_nodes(job));
+      continue;
+    }
+    PlacementPass::Decision decision = pass.place(job, entry);
+    for (const WorkerName& name : decision.checks) check_node(fleet_.at(name));
+    if (decision.ranks.empty()) {
+      hold(jobs_, job, std::move(decision.held));
+      if (decision.text != job.reason) jobs_.note(job, std::move(decision.text));
+      continue;
+    }
+    start(job, std::move(decision.ranks));
+    if (!decision.text.empty()) jobs_.note(job, job.reason + decision.text);
+    hold_more(job);
+  }
+}
+
+void Core::start(Job& job, std::vector<RankPlacement> placement) {
+  queue_.remove(job.id, job.spec.priority);
+  job.held.clear();
+  job.attempt = Attempt(job.attempt.value() + 1);
+  job.state = JobState::kStarting;
+  job.placement = std::move(placement);
+  job.exits.clear();
+  job.stop_grace = Duration::zero();
+  job.not_before_unix_ns = 0;
+  job.ranks.assign(job.placement.size(), RankState{});
+  job.started_unix_ns = time_.unix_ns;
+  const Worker& home = fleet_.at(job.placement.front().worker);
+  job.rendezvous_address = home.rendezvous_address;
+  job.program_port = job.spec.is_program() ? free_program_port(job, jobs_, live_jobs(), home) : 0;
+  attempts_.insert_or_assign(job.id, LiveAttempt(options_, job, time_.now))
+      .first->second.start_deadline = time_.now + options_.start_budget;
+  change(job, JobTransition::kStarted);
+  jobs_.note(job, start_text(job, fleet_, time_.unix_ns));
+  const WorkerName* previous = nullptr;
+  for (const RankPlacement& rank : job.placement) {
+    if (previous == nullptr || rank.worker != *previous) send_start(job, fleet_.at(rank.worker));
+    previous = &rank.worker;
+  }
+}
+
+void Core::send_start(const Job& job, const Worker& worker) {
+  SendStartRanks message{job.id,
+                         job.attempt,
+                         spec_of_size(job.spec, nodes_now(job)),
+                         {},
+                         job.rendezvous_address,
+                         job.program_port,
+                         job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
+  for (const RankPlacement& rank : job.placement) {
+    if (rank.worker == worker.name) message.ranks.push_back(rank);
+  }
+  send(worker, std::move(message));
+}
+
+}  // namespace muster::coordinator

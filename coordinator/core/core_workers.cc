@@ -1,0 +1,316 @@
+// Workers: registrations, heartbeats, exit reports and leases.
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/exit_code.h"
+#include "coordinator/core/core.h"
+#include "coordinator/core/incident/recovery.h"
+#include "coordinator/core/recovery/restart_policy.h"
+
+namespace muster::coordinator {
+namespace {
+
+// A rank that was declared lost with its worker runs after all: its attempt is being stopped, and
+// has ended only when this rank is reaped, too.
+void revive(JobTable& jobs, const RankId& id, const Worker& worker) {
+  Job* job = jobs.live(id.job, id.attempt);
+  if (job == nullptr || id.rank.value() < 0 || id.rank.value() >= std::ssize(job->placement)) {
+    return;
+  }
+  const auto index = static_cast<size_t>(id.rank.value());
+  const RankPlacement& placed = job->placement[index];
+  const bool reported = std::any_of(job->exits.begin(), job->exits.end(),
+                                    [&](const RankExit& exit) { return exit.rank == id.rank; });
+  if (placed.worker != worker.name || placed.incarnation != worker.incarnation || reported) return;
+  RankState& state = job->ranks[index];
+  if (state.life == RankState::Life::kExited) state.life = RankState::Life::kUp;
+}
+
+void copy_figures(const RankProgress& progress, Instant now, RankState& state) {
+  state.pid = progress.pid;
+  state.phase = progress.phase;
+  state.step = progress.step;
+  state.loss = progress.loss;
+  state.grad_norm = progress.grad_norm;
+  state.step_seconds = progress.step_seconds;
+  state.tokens_per_second = progress.tokens_per_second;
+  state.tflops_per_device = progress.tflops_per_device;
+  state.device_peak_tflops = progress.device_peak_tflops;
+  state.checkpoint_step = progress.checkpoint_step;
+  state.checkpoints = progress.checkpoints;
+  state.last_progress = now - progress.last_progress_age;
+  state.process_state = progress.process_state;
+}
+
+}  // namespace
+
+void Core::on(const WorkerRegistered& event) {
+  check_leases();
+  absl::Status status = check_registration(event, options_.limits);
+  if (status.ok())
+    status = fleet_.check_registration(event, event.store == store_ && !event.running.empty());
+  if (!status.ok()) {
+    actions_.push_back(RefuseRegistration{event.worker, std::move(status)});
+    return;
+  }
+  const Worker* known = fleet_.find(event.worker);
+  const bool is_new_life = known != nullptr && known->incarnation != event.incarnation;
+  for (const JobId id : live_jobs())
+    lose_ranks_of(jobs_.at(id), event.worker, event.incarnation, "was started anew");
+  const bool died = is_new_life && known->slots > 0 && !known->leaving;
+  Worker& worker = fleet_.add(event, time_.now);
+  send(worker, SendRegistered{options_.heartbeat_interval, store_, jobs_.launched()});
+  compare_running(worker, event);
+  worker.leaving = event.leaving.has_value();
+  if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
+  if (died) nodes_.demand_check(worker.name);
+  worker.check.id = 0;  // what was asked on another stream is not answered
+  if (is_new_life) worker.check.passed.reset();
+  if (!nodes_.is_sound(worker.name)) check_node(worker);
+  schedule_needed_ = true;
+}
+
+void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
+  // The ranks of another store have numbers that mean other jobs here. The worker stops them by
+  // itself and registers again; until then they hold their slots.
+  const bool foreign = event.store != store_;
+  std::set<RankId> listed;
+  std::set<RankId> orphans;
+  std::set<JobId> stopping;
+  for (const RunningRank& rank : event.running) {
+    const RankId id{rank.job, rank.attempt, rank.rank};
+    if (foreign) {
+      orphans.insert(id);
+      continue;
+    }
+    revive(jobs_, id, worker);
+    Job* job = jobs_.owner_of(id, worker);
+    if (job == nullptr) {
+      orphans.insert(id);
+      continue;
+    }
+    listed.insert(id);
+    job->ranks[static_cast<size_t>(rank.rank.value())].pid = rank.pid;
+    if (rank.pid > 0) rank_up(*job, rank.rank);
+    if (job->cancel_requested || job->state == JobState::kRestarting) stopping.insert(job->id);
+    // The request may have been lost with the last stream.
+    if (rank.rank == Rank(0) && attempts_.at(job->id).checkpoint_after)
+      send(worker, SendSaveCheckpoint{id.job, id.attempt, id.rank});
+  }
+  if (!foreign) stop_orphans(worker, orphans);
+  worker.orphans = std::move(orphans);
+  worker.orphans_since.reset();
+  if (!foreign && !worker.orphans.empty()) worker.orphans_since = time_.now;
+  std::erase_if(worker.stuck, [&](const RankId& id) { return !worker.orphans.contains(id); });
+  for (const JobId id : stopping) {
+    const Job& job = jobs_.at(id);
+    attempts_.at(id).kill.expect_ends(job.stop_grace, options_, time_.now);
+    send(worker,
+         SendStopRanks{id, job.attempt, job.stop_grace, job.reason, awaited_ranks(job, worker)});
+  }
+  worker.missing.clear();
+  for (const auto& [job_id, attempt] : attempts_) {
+    const Job& job = jobs_.at(job_id);
+    for (const Rank rank : awaited_ranks(job, worker)) {
+      const RankId id{job_id, job.attempt, rank};
+      if (!listed.contains(id)) worker.missing.insert(id);
+    }
+  }
+}
+
+void Core::stop_orphans(const Worker& worker, const std::set<RankId>& orphans) {
+  std::map<std::pair<JobId, Attempt>, std::vector<Rank>> attempts;
+  for (const RankId& id : orphans) attempts[{id.job, id.attempt}].push_back(id.rank);
+  for (auto& [attempt, ranks] : attempts) {
+    send(worker, SendStopRanks{attempt.first, attempt.second, Duration::zero(),
+                               "this launch is not the job's current one", std::move(ranks)});
+  }
+}
+
+void Core::on(const WorkerDisconnected& event) {
+  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->connected = false;
+  worker->disconnected_at = time_.now;
+  worker->orphans_since.reset();
+  worker->missing.clear();
+  for (auto& [id, attempt] : attempts_)
+    if (attempt.ranks.contains(worker->name)) attempt.reach.next_check = time_.now;
+}
+
+void Core::on(const WorkerLeaving& event) {
+  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->last_heard = time_.now;
+  worker->leaving = true;
+  preempt_ranks_of(*worker, event.grace, "is leaving");
+  schedule_needed_ = true;  // waiting jobs may have to wait for other workers now
+}
+
+void Core::on(const HeartbeatReceived& event) {
+  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->last_heard = time_.now;
+  if (fleet_.observe_heartbeat(*worker, time_.now)) {
+    worker->check.id = 0;  // what was asked before is not answered
+    if (!nodes_.is_sound(worker->name)) check_node(*worker);
+    schedule_needed_ = true;
+  }
+  std::set<RankId> orphans;
+  for (const RankProgress& progress : event.ranks) {
+    const RankId id{progress.job, progress.attempt, progress.rank};
+    Job* job = jobs_.owner_of(id, *worker);
+    if (job == nullptr) {
+      orphans.insert(id);
+      continue;
+    }
+    worker->missing.erase(id);
+    observe_rank(*job, progress);
+  }
+  // Its pages are known now: they may be the last that a suspicion has waited for.
+  std::vector<JobId> concerned;
+  for (const JobId id : suspects_) {
+    LiveAttempt& attempt = attempts_.at(id);
+    if (attempt.suspicion.pages_awaited.erase(worker->name) > 0 ||
+        attempt.reach.unreachable.contains(worker->name) ||
+        attempt.progress.hang.due() > time_.now) {
+      concerned.push_back(id);
+    }
+  }
+  for (const JobId id : concerned) {
+    if (!suspects_.contains(id)) continue;
+    Job& job = jobs_.at(id);
+    if (attempts_.at(id).reach.unreachable.contains(worker->name))
+      mark_reachable(job, worker->name, "is heard of again");
+    climb(job);
+  }
+  // Ordered to stop once more, but holding no slots: a registration lists what the worker really
+  // runs.
+  stop_orphans(*worker, orphans);
+  if (worker->heartbeats < kHeartbeatsBeforeVerdict &&
+      ++worker->heartbeats == kHeartbeatsBeforeVerdict) {
+    judge_missing(*worker);
+  }
+}
+
+void Core::observe_rank(Job& job, const RankProgress& progress) {
+  LiveAttempt& attempt = attempts_.at(job.id);
+  copy_figures(progress, time_.now, job.ranks[static_cast<size_t>(progress.rank.value())]);
+  std::optional<int64_t>& wanted = attempt.checkpoint_after;
+  if (progress.rank == Rank(0) && wanted && progress.checkpoint_step > *wanted) wanted.reset();
+  attempt.progress.observe(progress, time_.now);
+  attempt.progress.record_stragglers(incidents_, job, time_);
+  rank_up(job, progress.rank);
+  accounts_.observe(job, progress, time_);
+  const AttemptWatch::News news =
+      attempt.progress.steps.observe(static_cast<size_t>(progress.rank.value()), progress.phase,
+                                     progress.step, progress.step_times.total());
+  if (job.recovering != IncidentId(0) &&
+      follow_recovery(incidents_, job, attempt.progress.steps, progress, news, time_.unix_ns))
+    end_recovery(job, IncidentId(0));
+  if (news.first_step || accounts_.is_due(job.id, time_.now)) jobs_.store(job.id);
+}
+
+// Judges the ranks placed on `worker` that it neither runs nor has reported. A rank that never came
+// up was perhaps never started, because its StartRanks was lost with a connection or a coordinator:
+// it is sent again, and the worker ignores what it has already started. Any other is lost.
+void Core::judge_missing(Worker& worker) {
+  std::set<JobId> resend;
+  for (const RankId& id : std::exchange(worker.missing, {})) {
+    Job* job = jobs_.owner_of(id, worker);
+    if (job == nullptr) continue;
+    if (job->state == JobState::kStarting && !job->cancel_requested) {
+      resend.insert(job->id);
+      continue;
+    }
+    rank_gone(*job, id.rank);
+    if (is_running(job->state) && !job->cancel_requested) {
+      Fault cause;
+      cause.rank = id.rank;
+      cause.worker = worker.name;
+      cause.exit_code = to_int(ExitCode::kFailure);
+      cause.unix_ns = time_.unix_ns;
+      cause.message = absl::StrCat("rank ", id.rank.value(), " is gone from ", worker.name.value(),
+                                   ", which did not say how it ended");
+      fault(*job, std::move(cause), Duration::zero());
+    }
+    settle(*job);
+  }
+  for (const JobId id : resend) {
+    if (const Job& job = jobs_.at(id); is_live(job.state)) send_start(job, worker);
+  }
+}
+
+void Core::on(const RankExited& event) {
+  Worker* worker = fleet_.current(event.worker, event.incarnation);
+  if (worker == nullptr) return;
+  worker->last_heard = time_.now;
+  const RankId id{event.job, event.attempt, event.rank};
+  worker->missing.erase(id);
+  worker->stuck.erase(id);
+  if (worker->orphans.erase(id) > 0) schedule_needed_ = true;
+  if (Job* job = jobs_.owner_of(id, *worker); job != nullptr) {
+    if (event.evidence != nullptr)
+      attempts_.at(job->id).crash.keep(event.rank, worker->name, *event.evidence);
+    rank_exited(*job,
+                {event.rank, event.exit_code, event.signal, event.last_step,
+                 one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
+                 job->spec.is_program(), event.told_to_stop},
+                worker->name);
+  }
+  send(*worker, SendReportAck{event.report_id});
+}
+
+// The job's ranks on `worker` are lost, except those of its life `survivor`. After a restart of the
+// coordinator, jobs may still wait for ranks of more than one earlier life.
+void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
+                         std::string_view why) {
+  int64_t last_step = -1;
+  bool lost = false;
+  for (const RankPlacement& rank : job.placement) {
+    const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
+    if (rank.worker != worker || rank.incarnation == survivor) continue;
+    if (state.life == RankState::Life::kExited) continue;
+    last_step = std::max(last_step, state.step);
+    rank_gone(job, rank.rank);
+    lost = true;
+  }
+  if (!lost) return;
+  Worker* known = fleet_.find(worker);
+  if (known != nullptr && known->incarnation != survivor) {
+    const bool is_news = !std::exchange(known->given_up, true);
+    if (is_news && !known->leaving)
+      suspect_node(worker, Suspicion::kWorkerLost, absl::StrCat("it ", av(why)));
+  }
+  if (job.state != JobState::kRestarting && !job.cancel_requested) {
+    Fault cause;
+    cause.worker = worker;
+    cause.exit_code = to_int(ExitCode::kFailure);
+    cause.last_step = last_step;
+    cause.unix_ns = time_.unix_ns;
+    cause.message = absl::StrCat("worker ", worker.value(), " ", av(why), "; its ranks are lost");
+    fault(job, std::move(cause), Duration::zero(), IncidentKind::kWorkerLost);
+  }
+  settle(job);
+}
+
+void Core::check_leases() {
+  for (const WorkerName& name : fleet_.expired(time_.now)) {
+    const std::string why =
+        absl::StrCat("was not heard from for ", to_seconds(options_.worker_lease), " s");
+    for (const JobId id : live_jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
+    const Worker& worker = fleet_.at(name);
+    if (worker.connected) {
+      actions_.push_back(RefuseWorker{name, worker.incarnation,
+                                      absl::UnavailableError(absl::StrCat(
+                                          "worker ", name.value(), " ", why, ": register again"))});
+    }
+    if (!worker.leaving && worker.slots > 0) nodes_.demand_check(name);
+    fleet_.erase(name);
+    schedule_needed_ = true;
+  }
+}
+
+}  // namespace muster::coordinator

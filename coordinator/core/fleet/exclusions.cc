@@ -1,0 +1,230 @@
+#include "coordinator/core/fleet/exclusions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+#include "common/doubled.h"
+
+namespace muster::coordinator {
+namespace {
+
+bool is_within(int64_t unix_ns, int64_t now_unix_ns, Duration time) {
+  return now_unix_ns - unix_ns < time.count();
+}
+
+// 10 min, 20 min, 40 min, … a day.
+Duration exclusion_time(int32_t times) {
+  return doubled(kExclusionFirst, times - 1, kExclusionMax);
+}
+
+}  // namespace
+
+NodeBook::NodeBook(std::vector<NodeRecord> stored) {
+  for (NodeRecord& record : stored) {
+    record.until.reset();
+    records_.insert_or_assign(record.worker, std::move(record));
+  }
+}
+
+void NodeBook::set_time(Instant now, int64_t unix_ns) {
+  now_ = now;
+  unix_ns_ = unix_ns;
+  if (unix_ns == 0) return;  // nobody has said yet
+  if (!std::exchange(planned_, true)) {
+    for (auto& [name, node] : records_) {
+      if (node.excluded && node.until_unix_ns != 0 && !node.until)
+        node.until = now + Duration(node.until_unix_ns - unix_ns);
+      plan(node);
+    }
+  }
+  while (!changes_.empty() && changes_.begin()->first <= now) {
+    NodeRecord& node = records_.at(changes_.begin()->second);
+    if (!node.excluded && holds_until(node) <= unix_ns) {
+      forget(WorkerName(node.worker));
+      continue;
+    }
+    if (node.excluded) {
+      node.excluded = false;
+      node.check_due = true;
+      changed_.insert(node.worker);
+    }
+    plan(node);
+  }
+}
+
+std::optional<Instant> NodeBook::next_change() const {
+  return changes_.empty() ? std::nullopt : std::optional(changes_.begin()->first);
+}
+
+// The end of its newest exclusion, or now where that is still to come.
+int64_t NodeBook::left_out_until(const NodeRecord& node) const {
+  return std::max(node.since_unix_ns, std::min(node.until_unix_ns, unix_ns_));
+}
+
+// By the wall clock: when the newest thing that is known of a sound node counts for nothing any
+// more.
+int64_t NodeBook::holds_until(const NodeRecord& node) const {
+  const int64_t excluded = node.times > 0 ? left_out_until(node) + kExclusionMemory.count() : 0;
+  const int64_t fault = node.fault.empty() ? 0 : node.fault_unix_ns + kFaultsWindow.count();
+  return std::max({excluded, fault, node.checked_unix_ns + kCheckRemembered.count()});
+}
+
+void NodeBook::unplan(const WorkerName& name) {
+  const auto known = change_of_.find(name);
+  if (known == change_of_.end()) return;
+  changes_.erase({known->second, name});
+  change_of_.erase(known);
+}
+
+// After each change of the record.
+void NodeBook::plan(const NodeRecord& node) {
+  // A wall clock that jumps must not bring it back at once.
+  constexpr Duration kSoonest = std::chrono::seconds(1);
+  unplan(node.worker);
+  const bool sound = !node.excluded && !node.check_due;
+  if (sound) {
+    unsound_.erase(node.worker);
+  } else {
+    unsound_.insert(node.worker);
+  }
+  std::optional<Instant> change = node.excluded ? node.until : std::nullopt;
+  if (sound) change = now_ + std::max<Duration>(kSoonest, Duration(holds_until(node) - unix_ns_));
+  if (!change || unix_ns_ == 0) return;
+  changes_.emplace(*change, node.worker);
+  change_of_[node.worker] = *change;
+}
+
+void NodeBook::forget(const WorkerName& name) {
+  unplan(name);
+  unsound_.erase(name);
+  changed_.erase(name);
+  forgotten_.push_back(name);
+  records_.erase(name);
+}
+
+const NodeRecord* NodeBook::find(const WorkerName& name) const {
+  const auto found = records_.find(name);
+  return found == records_.end() ? nullptr : &found->second;
+}
+
+bool NodeBook::is_sound(const WorkerName& name) const {
+  const NodeRecord* known = find(name);
+  return known == nullptr || (!known->excluded && !known->check_due);
+}
+
+bool NodeBook::is_excluded(const WorkerName& name) const {
+  const NodeRecord* known = find(name);
+  return known != nullptr && known->excluded;
+}
+
+bool NodeBook::awaits_check(const WorkerName& name) const {
+  const NodeRecord* known = find(name);
+  return known != nullptr && !known->excluded && known->check_due;
+}
+
+NodeRecord& NodeBook::record(const WorkerName& name) {
+  const auto [it, added] = records_.try_emplace(name);
+  it->second.worker = name;
+  changed_.insert(name);
+  if (added) forget_old();
+  return records_.at(name);
+}
+
+bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
+                       std::optional<Duration> time) {
+  const bool by_person = suspicion == Suspicion::kPerson;
+  if (const NodeRecord* known = find(name); known != nullptr && known->excluded && !by_person) {
+    // Another reason makes it no longer; and what wants no check must not do away with one that is
+    // wanted.
+    if (known->suspicion == Suspicion::kPerson || !rule_of(suspicion).wants_check) return false;
+    NodeRecord& same = record(name);
+    same.suspicion = suspicion;
+    same.reason = std::move(reason);
+    plan(same);
+    return true;
+  }
+  NodeRecord& node = record(name);
+  const bool again = node.times > 0 && is_within(left_out_until(node), unix_ns_, kExclusionMemory);
+  node.times = again ? node.times + 1 : 1;
+  if (!by_person) time = exclusion_time(node.times);
+  node.excluded = true;
+  node.check_due = true;
+  node.suspicion = suspicion;
+  node.reason = std::move(reason);
+  node.since_unix_ns = unix_ns_;
+  node.until.reset();
+  node.until_unix_ns = 0;
+  if (time) {
+    node.until = now_ + *time;
+    node.until_unix_ns = unix_ns_ + time->count();
+  }
+  plan(node);
+  return true;
+}
+
+void NodeBook::demand_check(const WorkerName& name) {
+  NodeRecord& node = record(name);
+  node.check_due = true;
+  plan(node);
+}
+
+bool NodeBook::count_fault(const WorkerName& name, JobId own, std::string_view fault,
+                           std::string& reason) {
+  NodeRecord& node = record(name);
+  const bool one_program = own.value() != 0 && own == node.fault_job;
+  const bool second =
+      !node.fault.empty() && !one_program && is_within(node.fault_unix_ns, unix_ns_, kFaultsWindow);
+  reason = absl::StrCat("two faults there within an hour: ", node.fault, "; ", av(fault));
+  node.fault = std::string(fault);
+  node.fault_unix_ns = unix_ns_;
+  node.fault_job = own;
+  plan(node);
+  return second;
+}
+
+void NodeBook::note_check(const WorkerName& name, NodeCheckResult result) {
+  NodeRecord& node = record(name);
+  node.checked_unix_ns = unix_ns_;
+  node.check = std::move(result);
+  if (!node.check.passed) {
+    exclude(name, Suspicion::kCheckFailed, node.check.sentence);
+  } else if (!node.excluded) {
+    node.check_due = false;
+  }
+  plan(node);
+}
+
+void NodeBook::admit(const WorkerName& name) {
+  if (records_.contains(name)) forget(WorkerName(name));  // perhaps it is the record's own
+}
+
+// The oldest records.
+void NodeBook::forget_old() {
+  while (records_.size() > kNodeRecordsMax) {
+    const auto oldest =
+        std::min_element(records_.begin(), records_.end(), [&](const auto& a, const auto& b) {
+          return std::pair(changed_.contains(a.first), a.second.since_unix_ns) <
+                 std::pair(changed_.contains(b.first), b.second.since_unix_ns);
+        });
+    forget(WorkerName(oldest->first));
+  }
+}
+
+NodeBook::Changes NodeBook::take_changes() {
+  Changes changes;
+  for (const WorkerName& name : std::exchange(changed_, {}))
+    changes.stored.push_back(records_.at(name));
+  changes.forgotten = std::exchange(forgotten_, {});
+  std::erase_if(changes.forgotten, [&](const WorkerName& name) { return records_.contains(name); });
+  return changes;
+}
+
+std::string exclusion_text(const NodeRecord& record) {
+  return absl::StrCat(record.worker.value(), " (", av(rule_of(record.suspicion).name), ": ",
+                      record.reason, ")");
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,191 @@
+#include "coordinator/core/fleet/fleet.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/limits.h"
+
+namespace muster::coordinator {
+namespace {
+
+constexpr int32_t kHeartbeatsMissed = 3;
+constexpr int32_t kPauseMargin = 2;
+
+}  // namespace
+
+Worker* Fleet::find(const WorkerName& name) {
+  const auto it = workers_.find(name);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+const Worker* Fleet::find(const WorkerName& name) const {
+  const auto it = workers_.find(name);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+Worker* Fleet::current(const WorkerName& name, Incarnation incarnation) {
+  Worker* worker = find(name);
+  const bool current = worker != nullptr && worker->incarnation == incarnation && worker->connected;
+  return current ? worker : nullptr;
+}
+
+absl::Status Fleet::check_registration(const WorkerRegistered& event, bool has_own_ranks) const {
+  if (event.version != options_.version && !has_own_ranks) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker ", event.worker.value(), " is version ", event.version,
+                     " and the coordinator is version ", options_.version,
+                     ": install the same version on both"));
+  }
+  const Worker* known = find(event.worker);
+  if (known != nullptr && known->connected && known->incarnation != event.incarnation) {
+    return absl::AlreadyExistsError(absl::StrCat("a worker named ", event.worker.value(),
+                                                 " is already connected from host ", known->host,
+                                                 ": give this one another --name"));
+  }
+  return absl::OkStatus();
+}
+
+Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
+  Worker& worker = workers_[event.worker];
+  worker.name = event.worker;
+  worker.incarnation = event.incarnation;
+  worker.host = event.host;
+  worker.version = event.version;
+  worker.rendezvous_address = event.rendezvous_address;
+  worker.program_ports = event.program_ports;
+  worker.switches = event.switches;
+  worker.gpus = event.gpus;
+  worker.no_gpus_because = event.no_gpus_because;
+  worker.slots = event.slots;
+  worker.connected = true;
+  worker.disconnected_at.reset();
+  worker.given_up = false;
+  worker.last_heard = now;
+  worker.heartbeats = 0;
+  return worker;
+}
+
+void Fleet::await_workers_of(const Job& job, Instant now) {
+  for (const RankPlacement& rank : job.placement) {
+    Worker& worker = workers_[rank.worker];
+    worker.name = rank.worker;
+    worker.incarnation = rank.incarnation;
+    worker.last_heard = now;
+  }
+}
+
+// The longest pause is forgotten slowly: how late a worker with ranks has been, it may be again.
+bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
+  constexpr Duration kPauseMax = std::chrono::seconds(3);
+  constexpr double kForget = 0.99;
+  if (worker.heartbeats > 0) {
+    const Duration pause = std::min(now - worker.last_heartbeat, kPauseMax);
+    const auto before = std::chrono::duration_cast<Duration>(worker.longest_pause * kForget);
+    worker.longest_pause = std::max(pause, before);
+  }
+  worker.last_heartbeat = now;
+  if (!std::exchange(worker.given_up, false)) return false;
+  if (!worker.orphans.empty()) worker.orphans_since = now;
+  return true;
+}
+
+void Fleet::excuse(Duration time, Instant now) {
+  // A worker that is there has that long to report.
+  reachable_until_ = now + options_.unreachable_after;
+  for (auto& [name, worker] : workers_) {
+    worker.last_heard += time;
+    worker.last_heartbeat += time;
+    if (worker.disconnected_at) *worker.disconnected_at += time;
+    worker.check.deadline += time;
+    if (worker.orphans_since) *worker.orphans_since += time;
+  }
+}
+
+bool Fleet::takes_ranks(const Worker& worker) const {
+  return worker.connected && !worker.leaving && !worker.given_up &&
+         worker.version == options_.version;
+}
+
+bool Fleet::is_away(const WorkerName& name) const {
+  const Worker* worker = find(name);
+  if (worker != nullptr && !worker->stuck.empty()) return false;
+  return worker == nullptr || !worker->connected || worker->given_up || worker->check.id != 0;
+}
+
+bool Fleet::is_quiet(const Worker& worker, Instant now) const {
+  return worker.last_heard + 2 * options_.heartbeat_interval <= now;
+}
+
+Duration Fleet::heartbeat_interval() const { return options_.heartbeat_interval / kBusyHeartbeats; }
+
+Duration Fleet::silence_max() const {
+  return std::min(std::max(options_.unreachable_after, kHeartbeatsMissed * heartbeat_interval()),
+                  options_.worker_lease);
+}
+
+Duration Fleet::patience_with(const Worker& worker) const {
+  return std::min(std::max(silence_max(), kPauseMargin * worker.longest_pause),
+                  options_.worker_lease);
+}
+
+bool Fleet::is_silent_for(const Worker& worker, Duration time, Instant now) const {
+  const bool known = worker.slots > 0 && reachable_until_ <= now;
+  return known && worker.last_heard + time <= now;
+}
+
+bool Fleet::is_unreachable(const Worker& worker, Instant now) const {
+  return is_silent_for(worker, silence_max(), now);
+}
+
+bool Fleet::is_responsive(const Worker& worker, Instant now) const {
+  return worker.last_heard + kHeartbeatsMissed * options_.heartbeat_interval > now;
+}
+
+std::vector<WorkerName> Fleet::expired(Instant now) const {
+  std::vector<WorkerName> names;
+  for (const auto& [name, worker] : workers_)
+    if (worker.last_heard + options_.worker_lease <= now) names.push_back(name);
+  return names;
+}
+
+std::optional<Instant> Fleet::next_deadline() const {
+  std::optional<Instant> next;
+  const auto consider = [&next](Instant t) { next = next ? std::min(*next, t) : t; };
+  for (const auto& [name, worker] : workers_) {
+    consider(worker.last_heard + options_.worker_lease);
+    if (worker.orphans_since) consider(*worker.orphans_since + options_.torn_down_within);
+  }
+  return next;
+}
+
+std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) {
+  std::vector<Rank> awaited;
+  for (const RankPlacement& rank : job.placement) {
+    const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
+    const bool here = rank.worker == worker.name && rank.incarnation == worker.incarnation;
+    if (here && state.life != RankState::Life::kExited) awaited.push_back(rank.rank);
+  }
+  return awaited;
+}
+
+bool has_ranks(const Job& job, const RanksByWorker& ranks, const Worker& worker) {
+  const auto here = ranks.find(worker.name);
+  return here != ranks.end() &&
+         std::any_of(here->second.begin(), here->second.end(), [&](const Rank rank) {
+           const auto index = static_cast<size_t>(rank.value());
+           return job.placement[index].incarnation == worker.incarnation &&
+                  job.ranks[index].life != RankState::Life::kExited;
+         });
+}
+
+bool awaits_a_worker(const Job& job, const Fleet& fleet) {
+  return std::any_of(job.placement.begin(), job.placement.end(), [&](const RankPlacement& rank) {
+    if (job.ranks[static_cast<size_t>(rank.rank.value())].life == RankState::Life::kExited)
+      return false;
+    const Worker* worker = fleet.find(rank.worker);
+    return worker != nullptr && (!worker->connected || !worker->missing.empty());
+  });
+}
+
+}  // namespace muster::coordinator

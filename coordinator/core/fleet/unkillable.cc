@@ -1,0 +1,99 @@
+#include "coordinator/core/fleet/unkillable.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <absl/strings/str_cat.h>
+
+#include "coordinator/core/records/list_text.h"
+
+namespace muster::coordinator {
+namespace {
+
+// In the time of a heartbeat: fewer checks would miss a short silence.
+constexpr int32_t kChecks = 2;
+
+std::string rank_name(const RankId& id) {
+  return absl::StrCat("rank ", id.rank.value(), " of job ", id.job.value());
+}
+
+bool is_torn_down(const RankState& rank) {
+  return rank.process_state == 'R' || rank.process_state == 'S';
+}
+
+}  // namespace
+
+void KillDeadline::expect_ends(Duration grace, const CoreOptions& options, Instant now) {
+  killed_at = now + grace;
+  next_check = *killed_at + options.heartbeat_interval / kChecks;
+}
+
+bool KillDeadline::is_overdue(bool order_pending, const CoreOptions& options, Instant now) {
+  next_check = now + options.heartbeat_interval / kChecks;
+  if (order_pending) killed_at = std::max(*killed_at, now);
+  return *killed_at + options.reaped_within <= now;
+}
+
+void KillDeadline::excuse(Duration time) {
+  if (killed_at) *killed_at += time;
+  next_check += time;
+}
+
+bool is_order_pending(const Job& job, const RanksByWorker& ranks, const Fleet& fleet, Instant now) {
+  return std::ranges::any_of(fleet.all(), [&](const auto& entry) {
+    const Worker& worker = entry.second;
+    return worker.connected && fleet.is_quiet(worker, now) && has_ranks(job, ranks, worker);
+  });
+}
+
+std::vector<RankId> unkillable_ranks(const Job& job, const RanksByWorker& ranks,
+                                     const KillDeadline& deadline, const Worker& worker,
+                                     const CoreOptions& options) {
+  std::vector<RankId> ids;
+  if (!deadline.killed_at || !worker.connected || !has_ranks(job, ranks, worker)) return ids;
+  for (const Rank rank : awaited_ranks(job, worker)) {
+    const RankId id{job.id, job.attempt, rank};
+    const bool runs = is_torn_down(job.ranks[static_cast<size_t>(rank.value())]);
+    const Duration time = runs ? options.torn_down_within : options.reaped_within;
+    if (*deadline.killed_at + time <= worker.last_heard && !worker.missing.contains(id))
+      ids.push_back(id);
+  }
+  return ids;
+}
+
+std::vector<RankId> overdue_orphans(Worker& worker, const Fleet& fleet, const CoreOptions& options,
+                                    Instant now) {
+  std::vector<RankId> overdue;
+  if (!worker.orphans_since || *worker.orphans_since + options.torn_down_within > now)
+    return overdue;
+  if (fleet.is_quiet(worker, now)) {
+    worker.orphans_since = now;
+    return overdue;
+  }
+  worker.orphans_since.reset();
+  std::ranges::set_difference(worker.orphans, worker.stuck, std::back_inserter(overdue));
+  return overdue;
+}
+
+int64_t stuck_ranks_of(const Job& job, const Fleet& fleet) {
+  int64_t ranks = 0;
+  for (const auto& [name, worker] : fleet.all())
+    ranks += std::ranges::count_if(worker.stuck, [&](const RankId& id) {
+      return id.job == job.id && id.attempt == job.attempt;
+    });
+  return ranks;
+}
+
+std::string unkillable_text(const std::vector<RankId>& ranks, const CoreOptions& options) {
+  std::vector<std::string> names;
+  for (const RankId& id : ranks) names.push_back(rank_name(id));
+  return absl::StrCat(list_text(names, 1), " cannot be killed: ", to_seconds(options.reaped_within),
+                      " s after SIGKILL the process is there");
+}
+
+std::string stuck_text(const Worker& worker) {
+  return absl::StrCat(worker.name.value(), " (stuck process: ", rank_name(*worker.stuck.begin()),
+                      " cannot be killed)");
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,103 @@
+#include "coordinator/core/hang/attempt_progress.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_format.h>
+
+namespace muster::coordinator {
+
+AttemptProgress::AttemptProgress(const CoreOptions& options, const Job& job, Instant now)
+    : hang(options.hang, job.placement.size(), now,
+           job.spec.is_program() ? HangDetector::Speech::kPerhapsLater
+                                 : HangDetector::Speech::kFromTheStart,
+           std::chrono::seconds(job.spec.hang_after_seconds)),
+      stragglers(job.placement.size()),
+      steps(job.placement.size()) {}
+
+void AttemptProgress::forget(Rank rank) {
+  hang.forget(static_cast<size_t>(rank.value()));
+  stragglers.forget(static_cast<size_t>(rank.value()));
+}
+
+void AttemptProgress::observe(const RankProgress& progress, Instant now) {
+  const auto index = static_cast<size_t>(progress.rank.value());
+  const Instant start = now - std::min(progress.phase_age, now.time_since_epoch());
+  const Instant newest = now - std::min(progress.last_progress_age, now.time_since_epoch());
+  hang.observe(index,
+               {.phase = progress.phase,
+                .phase_start = start,
+                .last_progress = newest,
+                .step = progress.step,
+                .step_seconds = progress.step_seconds,
+                .steps = progress.step_times.total(),
+                .seconds = progress.step_times.seconds},
+               now);
+  stragglers.observe(index, {.steps = progress.step_times.total(),
+                             .seconds = progress.step_times.seconds,
+                             .collective_wait = progress.collective_wait_seconds,
+                             .data_wait = progress.data_wait_seconds});
+}
+
+void AttemptProgress::correct(const StackReportReceived& report, size_t ranks, Instant now) {
+  for (const RankEvidence& rank : report.ranks) {
+    const auto index = static_cast<size_t>(rank.rank);
+    if (!rank.page_problem.empty() || rank.rank < 0 || index >= ranks) continue;
+    hang.correct(index, rank.phase, rank.phase_age, rank.step, now);
+  }
+}
+
+void AttemptProgress::record_stragglers(IncidentBook& incidents, const Job& job,
+                                        const StepTime& time) {
+  if (!stragglers.sample_is_due()) return;
+  for (const Stragglers::Change& change : stragglers.evaluate(time.now)) {
+    const Rank rank(static_cast<int32_t>(change.rank));
+    if (const auto known = slow.find(rank); known != slow.end()) {
+      incidents.note(known->second, time.unix_ns, "it is as fast as the others again");
+      incidents.close(known->second);
+      slow.erase(known);
+    }
+    if (change.kind == SlowKind::kNone) continue;
+    Fault what;
+    what.rank = rank;
+    what.worker = job.placement[change.rank].worker;
+    what.unix_ns = time.unix_ns;
+    what.message = absl::StrFormat(
+        "rank %d on %s %s: %.3f s a step, where the median rank %s %.3f s; the others wait for it",
+        rank.value(), what.worker.value(),
+        change.kind == SlowKind::kData ? "waits for its data" : "computes slowly", change.seconds,
+        change.kind == SlowKind::kData ? "waits" : "takes", change.median);
+    const IncidentId id = incidents.open(incident_of_fault(job, what, IncidentKind::kSlowRank, 0));
+    incidents.change(id)->action = "none: training goes on";
+    slow.emplace(rank, id);
+  }
+}
+
+void AttemptProgress::close_stragglers(IncidentBook& incidents, int64_t unix_ns) {
+  for (const auto& [rank, id] : slow) {
+    incidents.note(id, unix_ns, "its attempt has ended");
+    incidents.close(id);
+  }
+}
+
+std::vector<std::pair<Rank, double>> AttemptProgress::straggler_scores(const Job& job,
+                                                                       size_t count_max) const {
+  std::vector<std::pair<Rank, double>> scores;
+  for (const RankPlacement& rank : job.placement) {
+    const double score = stragglers.score(static_cast<size_t>(rank.rank.value()));
+    if (score > 0) scores.emplace_back(rank.rank, score);
+  }
+  const size_t count = std::min(scores.size(), count_max);
+  std::partial_sort(scores.begin(), scores.begin() + static_cast<std::ptrdiff_t>(count),
+                    scores.end(), [](const auto& a, const auto& b) {
+                      return a.second != b.second ? a.second > b.second : a.first < b.first;
+                    });
+  scores.resize(count);
+  return scores;
+}
+
+Instant AttemptProgress::last_progress(const Job& job, Instant now) const {
+  const bool shows = !hang.is_silent() || job.spec.hang_after_seconds > 0;
+  return shows ? std::min(hang.last_progress(), now) : now;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,296 @@
+#include "coordinator/core/hang/hang_detector.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "common/absl_view.h"
+
+namespace muster::coordinator {
+namespace {
+
+// The steps whose longest is the time that a step may take. Few enough to forget a bad minute,
+// enough for steps that differ.
+constexpr size_t kStepsRemembered = 16;
+// The first step of an attempt allocates and warms up, and says nothing of the others.
+constexpr uint64_t kWarmUpSteps = 1;
+constexpr uint64_t kStepsKnown = 3;
+constexpr int32_t kPhaseMargin = 3;
+// A page may say anything: a day is beyond any step, and far from overflowing the clock.
+constexpr double kStepSecondsMax = 86'400;
+
+Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+double sane_seconds(double seconds) {
+  return std::isfinite(seconds) ? std::clamp(seconds, 0.0, kStepSecondsMax) : 0;
+}
+
+// Later versions may have more phases: they are given the time of the longest one.
+Phase known(Phase phase) {
+  return static_cast<size_t>(phase) < kPhaseNames.size() ? phase : Phase::kCompile;
+}
+
+}  // namespace
+
+HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now, Speech speech,
+                           Duration silence_max)
+    : budgets_(budgets),
+      silence_max_(silence_max),
+      ranks_(ranks),
+      progress_(now),
+      foreground_(now) {
+  const bool silent = speech == Speech::kPerhapsLater;
+  (silent ? silent_ : in_phase_[static_cast<size_t>(Phase::kInit)]) = static_cast<int32_t>(ranks);
+  for (Rank& rank : ranks_) {
+    rank.phase_start = now;
+    rank.silent = silent;
+  }
+}
+
+// The first phase that it names begins to count.
+bool HangDetector::stays_silent(Rank& rank, const Sample& sample) {
+  if (!rank.silent) return false;
+  if (sample.phase == Phase::kInit && sample.steps == 0) return true;
+  rank.silent = false;
+  --silent_;
+  ++in_phase_[static_cast<size_t>(rank.phase)];
+  rank.phase_start = sample.phase_start;
+  return false;
+}
+
+bool HangDetector::is_silent() const {
+  return silent_ > 0 &&
+         std::all_of(in_phase_.begin(), in_phase_.end(), [](int32_t ranks) { return ranks == 0; });
+}
+
+void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
+  Rank& rank = ranks_[index];
+  // A page that was overtaken on its way is old.
+  if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
+  if (rank.ended) return;
+  if (stays_silent(rank, sample)) return observe_silent(sample.last_progress, now);
+  rank.step = sample.step;
+  learn_silence(std::min(sample.last_progress, now));
+  progress_ = std::max(progress_, std::min(sample.last_progress, now));
+  foreground_ = std::max(foreground_, std::min(sample.phase_start, now));
+  see_step(sample.step, now);
+  progress_ = std::max(progress_, foreground_);
+  change_phase(rank, sample);
+  learn_step(rank, sample);
+  if (!trains()) paused_ = step_;
+}
+
+void HangDetector::observe_silent(Instant sign_of_life, Instant now) {
+  if (sign_of_life <= progress_) return;
+  shows_life_ = true;
+  make_progress(std::min(sign_of_life, now));
+}
+
+void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_t step,
+                           Instant now) {
+  Rank& rank = ranks_[index];
+  if (rank.ended || rank.silent) return;
+  const Instant phase_start = now - std::min(phase_age, now.time_since_epoch());
+  // If heartbeats have reported a later phase, the dump was long on its way.
+  if (known(phase) != rank.phase && phase_start > rank.phase_start) {
+    Sample sample;
+    sample.phase = phase;
+    sample.phase_start = phase_start;
+    make_progress(sample.phase_start);
+    change_phase(rank, sample);
+    if (!trains()) paused_ = step_;
+  }
+  see_step(step, now);
+}
+
+void HangDetector::see_step(int64_t step, Instant now) {
+  if (step <= seen_) return;
+  seen_ = step;
+  make_progress(now);
+}
+
+void HangDetector::change_phase(Rank& rank, const Sample& sample) {
+  const Phase phase = known(sample.phase);
+  if (phase != rank.phase) {
+    Duration& longest = longest_phase_[static_cast<size_t>(rank.phase)];
+    longest = std::max(longest, sample.phase_start - rank.phase_start);
+    --in_phase_[static_cast<size_t>(rank.phase)];
+    ++in_phase_[static_cast<size_t>(phase)];
+    rank.phase = phase;
+  }
+  rank.phase_start = sample.phase_start;
+}
+
+// Several steps may lie between two heartbeats: then their mean is known, and the last one. A step
+// in which a rank evaluated or saved says nothing, because those that waited for it have that in
+// theirs; and of the others the fastest rank's time counts.
+void HangDetector::learn_step(Rank& rank, const Sample& sample) {
+  if (sample.steps <= rank.steps) return;
+  double seconds = sane_seconds(sample.step_seconds);
+  const uint64_t count = sample.steps - rank.steps;
+  const int64_t first_good = paused_ + 2;
+  const bool all_good =
+      rank.steps >= kWarmUpSteps &&
+      sample.step >=
+          first_good + static_cast<int64_t>(std::min<uint64_t>(count, kStepsRemembered)) - 1;
+  if (all_good && count <= kStepsRemembered) {
+    const double mean = (sample.seconds - rank.seconds) / static_cast<double>(count);
+    seconds = std::max(seconds, sane_seconds(mean));
+  }
+  rank.steps = sample.steps;
+  rank.seconds = sample.seconds;
+  steps_ = std::max(steps_, sample.steps);
+  if (sample.step > step_) {
+    step_ = sample.step;
+    patience_ = std::max(1, patience_ / 2);
+    const Duration silence = std::exchange(silence_, Duration::zero());
+    if (sample.steps <= kWarmUpSteps || sample.step < first_good) return;
+    silences_.push_back(silence);
+    if (silences_.size() > kStepsRemembered) silences_.pop_front();
+    step_seconds_.push_back(seconds);
+    if (step_seconds_.size() > kStepsRemembered) step_seconds_.pop_front();
+  } else if (sample.step == step_ && sample.step >= first_good && !step_seconds_.empty()) {
+    step_seconds_.back() = std::min(step_seconds_.back(), seconds);
+  }
+}
+
+void HangDetector::learn_silence(Instant progress) {
+  if (progress > progress_) silence_ = std::max(silence_, progress - progress_);
+}
+
+Duration HangDetector::usual_silence() const {
+  if (!trains() || !knows_steps() || silences_.empty()) return Duration::zero();
+  std::vector<Duration> sorted(silences_.begin(), silences_.end());
+  const auto median = sorted.begin() + std::ssize(sorted) / 2;
+  std::nth_element(sorted.begin(), median, sorted.end());
+  return *median;
+}
+
+void HangDetector::forget(size_t index) {
+  Rank& rank = ranks_[index];
+  if (rank.ended) return;
+  rank.ended = true;
+  --(rank.silent ? silent_ : in_phase_[static_cast<size_t>(rank.phase)]);
+}
+
+void HangDetector::excuse(Duration time) {
+  progress_ += time;
+  foreground_ += time;
+}
+
+void HangDetector::make_progress(Instant now) {
+  progress_ = std::max(progress_, now);
+  foreground_ = std::max(foreground_, now);
+}
+
+bool HangDetector::double_patience() {
+  if (is_silent()) return false;  // the limit is its owner's
+  // Whatever moves: who has not completed a step in the time of the first ones never will.
+  if (patience_ * allowance() >= std::max(budgets_.first_steps, 2 * allowance())) return false;
+  patience_ *= 2;
+  return true;
+}
+
+bool HangDetector::trains() const {
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    const bool training =
+        phase == static_cast<size_t>(Phase::kData) || phase == static_cast<size_t>(Phase::kStep);
+    if (in_phase_[phase] > 0 && !training) return false;
+  }
+  return true;
+}
+
+bool HangDetector::knows_steps() const { return steps_ >= kStepsKnown && !step_seconds_.empty(); }
+
+Duration HangDetector::longest_step() const {
+  return duration_of(*std::max_element(step_seconds_.begin(), step_seconds_.end()));
+}
+
+Duration HangDetector::allowance(Phase phase) const {
+  const Duration seen = kPhaseMargin * longest_phase_[static_cast<size_t>(phase)];
+  switch (phase) {
+    case Phase::kInit:
+      return budgets_.init;
+    case Phase::kRendezvous:
+      return budgets_.rendezvous;
+    case Phase::kLoad:
+      return budgets_.load;
+    case Phase::kCompile:
+      return budgets_.compile;
+    case Phase::kData:
+    case Phase::kStep:
+      if (!knows_steps()) return budgets_.first_steps;
+      return std::max(budgets_.floor, duration_of(budgets_.steps * to_seconds(longest_step())));
+    case Phase::kEval:
+      return std::max(budgets_.evaluation, seen);
+    case Phase::kCheckpointSave:
+    case Phase::kCheckpointRestore:
+      return std::max(budgets_.checkpoint, seen);
+    case Phase::kShutdown:
+      return budgets_.shutdown;
+  }
+  return budgets_.compile;
+}
+
+Duration HangDetector::allowance() const {
+  Duration most = Duration::zero();
+  for (size_t phase = 0; phase < kPhases; ++phase) {
+    if (in_phase_[phase] > 0) most = std::max(most, allowance(static_cast<Phase>(phase)));
+  }
+  return most;
+}
+
+// Patience that was doubled in short steps is not carried into a phase of minutes.
+Duration HangDetector::patience() const {
+  if (is_silent()) return shows_life_ ? silence_max_ : std::max(silence_max_, budgets_.first_steps);
+  const Duration once = allowance();
+  return std::min(patience_ * once, std::max(budgets_.first_steps, 2 * once));
+}
+
+Instant HangDetector::due() const {
+  if (is_silent()) return silence_max_ > Duration::zero() ? progress_ + patience() : kNever;
+  const Instant still = progress_ + patience();
+  if (!trains() || !knows_steps()) return still;
+  const Duration step = duration_of(budgets_.steps_completed * to_seconds(longest_step()));
+  return std::min(still, foreground_ + patience_ * std::max(allowance(), step));
+}
+
+bool HangDetector::goes_on_since(Instant then, Duration news, Instant now) const {
+  constexpr int kOverdue = 2;
+  if (!knows_steps() || due() <= now) return false;
+  const bool overdue = foreground_ + kOverdue * longest_step() + news <= now;
+  return !overdue && foreground_ > then + longest_step();
+}
+
+std::string HangDetector::reason(Instant now) const {
+  const double still = to_seconds(now - progress_);
+  if (is_silent()) {
+    return absl::StrFormat("no rank has written anything for %.1f s; it may take %.0f s", still,
+                           to_seconds(patience()));
+  }
+  std::string why =
+      progress_ + patience() <= now
+          ? absl::StrFormat("no rank has made progress for %.1f s", still)
+          : absl::StrFormat("no step was completed for %.1f s", to_seconds(now - foreground_));
+  if (trains() && knows_steps())
+    return absl::StrCat(why,
+                        absl::StrFormat("; its steps take %.2f s", to_seconds(longest_step())));
+  std::string_view phase = "STEP";
+  Duration most = Duration::zero();
+  for (size_t p = 0; p < kPhases; ++p) {
+    const Duration allowed = allowance(static_cast<Phase>(p));
+    if (in_phase_[p] > 0 && allowed > most) {
+      most = allowed;
+      phase = phase_name(static_cast<Phase>(p));
+    }
+  }
+  return absl::StrCat(why, absl::StrFormat(" in phase %s, which may take %.0f s", av(phase),
+                                           to_seconds(patience())));
+}
+
+}  // namespace muster::coordinator

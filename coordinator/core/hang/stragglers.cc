@@ -1,0 +1,154 @@
+#include "coordinator/core/hang/stragglers.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace muster::coordinator {
+namespace {
+
+// The first steps of an attempt warm up, each rank in its own way.
+constexpr uint64_t kWarmUpSteps = 2;
+constexpr uint64_t kWindowSteps = 10;
+constexpr size_t kWindowSamples = 4;  // at least, where steps are shorter than heartbeats
+constexpr size_t kSamplesMax = 64;
+constexpr uint64_t kStepsBetweenLooks = 5;
+constexpr double kSlowRatio = 1.3;
+constexpr double kOverRatio = 1.15;
+constexpr double kScoreMin = 4;
+constexpr double kNormalScale = 0.6745;  // MAD of a normal distribution with deviation 1
+constexpr double kSpreadMin = 0.02;      // of the median: clocks and caches differ by as much
+// Two or three ranks do not show what is usual.
+constexpr size_t kScoredRanks = 4;
+constexpr double kSlowRatioOfFew = 1.4;
+constexpr double kDataShare = 0.25;  // of the step
+constexpr double kDataRatio = 3;
+constexpr int32_t kSamplesToReport = 3;
+constexpr int32_t kSamplesToEnd = 2;
+constexpr Duration kTimeToReport = std::chrono::seconds(4);
+constexpr size_t kSlowShare = 4;  // one in so many, at most
+
+enum class Middle { kLower, kUpper };  // of an even number of values
+
+double median_of(std::vector<double> values, Middle which = Middle::kLower) {
+  const size_t index = which == Middle::kLower ? (values.size() - 1) / 2 : values.size() / 2;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(index);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void Stragglers::observe(size_t index, const Sample& sample) {
+  Rank& rank = ranks_[index];
+  const bool sane = std::isfinite(sample.seconds) && std::isfinite(sample.collective_wait) &&
+                    std::isfinite(sample.data_wait);
+  if (rank.ended || !sane || sample.steps <= kWarmUpSteps) return;
+  std::deque<Sample>& samples = rank.samples;
+  if (!samples.empty() && sample.steps <= samples.back().steps) return;
+  samples.push_back(sample);
+  const uint64_t begin = sample.steps - std::min(sample.steps, kWindowSteps);
+  while (samples.size() > kWindowSamples + 1 &&
+         (samples[1].steps <= begin || samples.size() > kSamplesMax)) {
+    samples.pop_front();
+  }
+  if (!rank.ready && sample.steps >= next_sample_ && samples.size() > 1) {
+    rank.ready = true;
+    ++ready_;
+  }
+}
+
+void Stragglers::forget(size_t index) {
+  Rank& rank = ranks_[index];
+  if (rank.ended) return;
+  rank.ended = true;
+  --left_;
+  ready_ -= rank.ready ? 1 : 0;
+}
+
+Stragglers::Times Stragglers::times_of(size_t index, const Rank& rank) {
+  std::vector<double> own, data, wait, step;
+  for (size_t i = 1; i < rank.samples.size(); ++i) {
+    const Sample& a = rank.samples[i - 1];
+    const Sample& b = rank.samples[i];
+    const auto steps = static_cast<double>(b.steps - a.steps);
+    step.push_back((b.seconds - a.seconds) / steps);
+    wait.push_back((b.collective_wait - a.collective_wait) / steps);
+    data.push_back((b.data_wait - a.data_wait) / steps);
+    own.push_back(std::max(0.0, step.back() - wait.back() - data.back()));
+  }
+  return {index, median_of(own), median_of(data), median_of(wait), median_of(step)};
+}
+
+SlowKind Stragglers::judge(const Times& times, const Times& median, double spread, double ratio) {
+  const double excess = times.own - median.own;
+  const bool apart = spread == 0 || kNormalScale * excess / spread >= kScoreMin;
+  const bool others_wait = times.wait <= median.wait && median.wait >= excess / 2;
+  if (times.own >= ratio * median.own && apart && others_wait) return SlowKind::kCompute;
+  const double more = times.data - median.data;
+  if (times.data >= kDataShare * times.step && times.data >= kDataRatio * median.data &&
+      times.wait <= median.wait && median.wait >= more / 2) {
+    return SlowKind::kData;
+  }
+  return SlowKind::kNone;
+}
+
+std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
+  std::vector<Times> all;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    Rank& rank = ranks_[i];
+    if (rank.ended) continue;
+    all.push_back(times_of(i, rank));
+    rank.ready = false;
+    next_sample_ = std::max(next_sample_, rank.samples.back().steps);
+  }
+  next_sample_ += kStepsBetweenLooks;
+  ready_ = 0;
+  // If two ranks differ, the faster one is usual, which is the one that waits.
+  const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
+    std::vector<double> values;
+    for (const Times& times : all) values.push_back(times.*field);
+    return median_of(std::move(values), which);
+  };
+  const Times median{0, median_by(&Times::own), median_by(&Times::data),
+                     median_by(&Times::wait, Middle::kUpper), median_by(&Times::step)};
+  for (const Times& times : all)
+    ranks_[times.rank].score = median.own > 0 ? times.own / median.own : 0;
+  std::vector<double> distances;
+  for (const Times& times : all) distances.push_back(std::abs(times.own - median.own));
+  const bool scored = all.size() >= kScoredRanks;
+  const double spread = scored ? std::max(median_of(distances), kSpreadMin * median.own) : 0;
+
+  std::vector<SlowKind> kinds;
+  size_t slow = 0;
+  for (const Times& times : all) {
+    const bool reported = ranks_[times.rank].reported != SlowKind::kNone;
+    const double ratio = reported ? kOverRatio : scored ? kSlowRatio : kSlowRatioOfFew;
+    kinds.push_back(judge(times, median, reported ? 0 : spread, ratio));
+    slow += kinds.back() == SlowKind::kNone ? 0 : 1;
+  }
+  const bool uneven = slow > std::max<size_t>(1, all.size() / kSlowShare);
+
+  std::vector<Change> changes;
+  for (size_t i = 0; i < all.size(); ++i) {
+    Rank& rank = ranks_[all[i].rank];
+    const SlowKind kind = uneven ? SlowKind::kNone : kinds[i];
+    if (kind != rank.seen) {
+      rank.seen = kind;
+      rank.samples_seen = 0;
+      rank.since = now;
+    }
+    ++rank.samples_seen;
+    if (kind == rank.reported) continue;
+    const bool lasts = kind == SlowKind::kNone ? rank.samples_seen >= kSamplesToEnd
+                                               : rank.samples_seen >= kSamplesToReport &&
+                                                     now - rank.since >= kTimeToReport;
+    if (!lasts) continue;
+    rank.reported = kind;
+    const bool data = kind == SlowKind::kData;
+    changes.push_back(
+        {all[i].rank, kind, data ? all[i].data : all[i].own, data ? median.data : median.own});
+  }
+  return changes;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,170 @@
+#include "coordinator/core/hang/suspicion.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+namespace muster::coordinator {
+namespace {
+
+// Heartbeats may be on their way for long: what a dump shows of steps and phases is newer.
+bool shows_progress(const Dump& dump, const HangSuspicion& suspicion, const HangDetector& hang) {
+  if (hang.last_step_or_phase() > suspicion.progress_then) return true;
+  const std::vector<RankEvidence> ranks = dump.newest_ranks();
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankEvidence& rank) {
+    return rank.page_problem.empty() && rank.step > suspicion.step_then;
+  });
+}
+
+}  // namespace
+
+void HangSuspicion::begin(const HangDetector& hang, Instant now) {
+  suspected = now;
+  progress_then = hang.last_step_or_phase();
+  step_then = hang.newest_step();
+  pages_awaited.clear();
+  late_dumps = 0;
+}
+
+void HangSuspicion::end() {
+  dump.reset();
+  pages_awaited.clear();
+  next_dump.reset();
+}
+
+void HangSuspicion::excuse(Duration time) {
+  suspected += time;
+  evidence += time;
+  progress_then += time;
+  if (next_dump) *next_dump += time;
+  if (!inconclusive) return;
+  inconclusive->progress += time;
+  inconclusive->began += time;
+  if (inconclusive->until) *inconclusive->until += time;
+}
+
+Verdict verdict_of(const Dump& dump, const std::map<Rank, std::string>& gone,
+                   const HangSuspicion& suspicion, HangDetector& hang, bool peer_lost,
+                   bool confirmed, Instant now) {
+  const Motion motion = motion_in(dump, gone);
+  if (shows_progress(dump, suspicion, hang) || motion == Motion::kProgress)
+    return Verdict::kProgress;
+  if (hang.due() > now) return Verdict::kExcused;  // by what the dump's pages show
+  if (peer_lost) return Verdict::kPeerLost;
+  if (motion == Motion::kStacks && hang.double_patience()) return Verdict::kSlow;
+  if (motion == Motion::kUnseen) return Verdict::kUnseen;
+  if ((motion == Motion::kUnsure && !hang.is_silent()) || !confirmed) return Verdict::kInconclusive;
+  return Verdict::kStuck;
+}
+
+std::map<Rank, std::string> ranks_gone(const Job& job, const std::set<WorkerName>& unreachable) {
+  std::map<Rank, std::string> gone;
+  for (const RankPlacement& rank : job.placement) {
+    if (unreachable.contains(rank.worker))
+      gone[rank.rank] =
+          absl::StrCat("is on worker ", rank.worker.value(), ", which does not answer");
+  }
+  for (const RankExit& exit : job.exits) {
+    gone[exit.rank] = exit.signal > 0 ? absl::StrCat("was killed by signal ", exit.signal)
+                                      : absl::StrCat("exited with code ", exit.exit_code);
+  }
+  return gone;
+}
+
+Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
+                     const BlameInput& input, IncidentKind kind, HangSuspicion& suspicion,
+                     const HangDetector& hang, std::optional<IncidentId>& incident,
+                     const StepTime& time) {
+  Blame blamed = blame(input);
+  if (!incident || incidents.change(*incident) == nullptr) {
+    Incident fresh;
+    fresh.job = job.id;
+    fresh.attempt = job.attempt;
+    fresh.job_name = job.spec.name;
+    fresh.moments.push_back({time.unix_ns_of(hang.last_progress()), "last progress of the job"});
+    incident = incidents.open(std::move(fresh));
+  }
+  Incident& record = *incidents.change(*incident);
+  const bool same = record.open && record.kind == kind && record.sentence == blamed.sentence;
+  if (record.moments.size() == 1 || !record.open) {
+    incidents.note(*incident, time.unix_ns_of(suspicion.suspected),
+                   "suspected: " + hang.reason(suspicion.suspected));
+    suspicion.evidence = time.now;
+  }
+  record.kind = kind;
+  record.open = true;
+  record.kernel_messages = dump.kernel_messages();
+  take_blame(record, input, blamed);
+  for (const WorkerName& name : dump.silent())
+    incidents.note(*incident, time.unix_ns,
+                   absl::StrCat("worker ", name.value(), " sent no stacks"));
+  incidents.note(*incident, time.unix_ns,
+                 same ? "the verdict stands: nothing has moved" : "verdict: " + blamed.sentence);
+  return blamed;
+}
+
+Duration inconclusive_time(const Job& job, const HangDetector& hang, const CoreOptions& options) {
+  const Duration least = job.spec.is_program() ? options.hang.unsure_program : options.hang.unsure;
+  return std::max(least, hang.patience());
+}
+
+InconclusiveHang open_inconclusive(IncidentBook& incidents, IncidentId incident,
+                                   const Blame& blamed, const HangDetector& hang, Duration time,
+                                   Instant now) {
+  const Rank first = blamed.suspects.empty() ? Rank(-1) : blamed.suspects.front().rank;
+  std::string reason = absl::StrFormat(
+      "none yet: %s may only be slow; it is looked at again until nothing has moved for %.0f s",
+      first.value() < 0 ? "it" : absl::StrCat("rank ", first.value()),
+      to_seconds(now + time - hang.last_progress()));
+  incidents.change(incident)->action = reason;
+  return {.incident = incident,
+          .open = true,
+          .progress = hang.last_step_or_phase(),
+          .began = now,
+          .until = now + time,
+          .reason = std::move(reason)};
+}
+
+bool renew_inconclusive(InconclusiveHang& inconclusive, HangDetector& hang, Instant now) {
+  const bool moved = hang.last_progress() > inconclusive.began;
+  if (!moved || !hang.double_patience()) return false;
+  inconclusive.until.reset();
+  inconclusive.began = now;
+  return true;
+}
+
+void close_inconclusive(IncidentBook& incidents, HangSuspicion& suspicion, std::string_view action,
+                        std::string text, int64_t unix_ns) {
+  if (!suspicion.inconclusive) return;
+  InconclusiveHang& inconclusive = *suspicion.inconclusive;
+  if (!std::exchange(inconclusive.open, false)) return;
+  incidents.note(inconclusive.incident, unix_ns, std::move(text));
+  if (Incident* incident = incidents.change(inconclusive.incident)) incident->action = action;
+  incidents.close(inconclusive.incident);
+}
+
+void close_if_it_went_on(IncidentBook& incidents, HangSuspicion& suspicion,
+                         const HangDetector& hang, int64_t unix_ns) {
+  if (!suspicion.inconclusive || !suspicion.inconclusive->open) return;
+  const Duration stood = hang.last_step_or_phase() - suspicion.inconclusive->progress;
+  if (stood <= Duration::zero()) return;
+  close_inconclusive(incidents, suspicion, "none: it went on by itself",
+                     absl::StrFormat("it went on by itself after %.1f s", to_seconds(stood)),
+                     unix_ns);
+}
+
+std::string stuck_node_text(const Suspect& suspect, const Dump& dump) {
+  for (const RankEvidence& rank : dump.newest_ranks()) {
+    if (rank.rank != suspect.rank.value()) continue;
+    const bool waits = rank.process_state == 'D';
+    if (!waits && rank.process_state != 'T') continue;
+    return absl::StrCat("rank ", rank.rank, " hung there, ",
+                        waits ? "waiting in the kernel (D state)" : "stopped (T state)");
+  }
+  return "";
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,187 @@
+#include "coordinator/core/liveness/reach.h"
+
+#include <algorithm>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+namespace muster::coordinator {
+namespace {
+
+// The time that two samples take, beside the time between them.
+constexpr Duration kReading = std::chrono::milliseconds(150);
+
+// The job has not moved since the last message of the worker. While the others move, or there are
+// no others, a node that is only late is not missed yet; nor is a silent one while no step of the
+// job would bring news, either.
+bool is_missed(const ReachView& view, const Worker& worker, const Fleet& fleet, Instant now) {
+  constexpr int32_t kAlone = 3;
+  const Duration patience = fleet.silence_max();
+  const Instant progress = view.hang.last_progress();
+  // Ranks that moved without it have to stand still for a while, too.
+  if (progress > worker.last_heard + patience / 2 && progress + patience / 2 > now) return false;
+  const Duration news = view.hang.usual_silence() + fleet.heartbeat_interval();
+  if (!worker.disconnected_at && progress + news > now) return false;
+  const bool alone = view.ranks.size() == 1 && !worker.disconnected_at;
+  return !alone || worker.last_heard + kAlone * patience <= now;
+}
+
+}  // namespace
+
+void Reach::add(const WorkerName& name, const std::string& text, int64_t unix_ns) {
+  constexpr size_t kMomentsMax = kIncidentMomentsMax / 2;  // the incident has other moments, too
+  unreachable.insert(name);
+  if (!text.empty() && moments.size() < kMomentsMax) moments.push_back({unix_ns, text});
+}
+
+void Reach::remove(const WorkerName& name) {
+  unreachable.erase(name);
+  if (unreachable.empty()) moments.clear();
+}
+
+ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet& fleet,
+                         const CoreOptions& options, Duration loss_after, Instant now) {
+  ReachChanges changes;
+  const auto check_at = [&](Instant t) {
+    if (t > now) changes.next_check = changes.next_check ? std::min(*changes.next_check, t) : t;
+  };
+  for (const auto& [name, ranks] : view.ranks) {
+    const Worker* found = fleet.find(name);
+    if (found == nullptr || !has_ranks(view.job, view.ranks, *found)) continue;
+    const Worker& worker = *found;
+    if (view.peer_lost && worker.disconnected_at)
+      check_at(*worker.disconnected_at + options.broken_stream_wait);
+    const bool was = reach.unreachable.contains(name);
+    if (!fleet.is_unreachable(worker, now)) {
+      if (was) changes.back.emplace_back(name, "is heard of again");
+      check_at(std::max(worker.last_heard + fleet.silence_max(), fleet.reachable_until()));
+      continue;
+    }
+    check_at(now + options.unreachable_after / 4);
+    // The others complete no step without its ranks: if they do, the network between it and the
+    // coordinator is broken.
+    const bool runs = view.hang.goes_on_since(worker.last_heard, fleet.heartbeat_interval(), now);
+    if (was && runs) {
+      changes.back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");
+    } else if (was) {
+      const Duration patience = fleet.patience_with(worker);
+      const Duration incident = std::max(options.unreachable_confirm, patience);
+      if (fleet.is_silent_for(worker, incident, now)) changes.still_gone.push_back(name);
+      const Duration lost = std::max(loss_after, patience);
+      for (const Duration time : {incident, lost - stacks_take(options), lost})
+        check_at(worker.last_heard + time);
+    }
+    if (!was && !runs && is_missed(view, worker, fleet, now)) changes.gone.push_back(name);
+  }
+  return changes;
+}
+
+bool may_be_confirmed(const Reach& reach, const Fleet& fleet, Duration loss_after, Instant now,
+                      Duration before) {
+  return std::ranges::all_of(reach.unreachable, [&](const WorkerName& name) {
+    const Worker* worker = fleet.find(name);
+    return worker == nullptr ||
+           worker->last_heard + std::max(loss_after, fleet.patience_with(*worker)) - before <= now;
+  });
+}
+
+Duration stacks_take(const CoreOptions& options) { return options.samples_apart + kReading; }
+
+std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& view,
+                                                               const Reach& reach,
+                                                               const Fleet& fleet, Instant now) {
+  std::vector<std::pair<WorkerName, std::string_view>> back;
+  for (const WorkerName& name : reach.unreachable) {
+    const Worker* worker = fleet.find(name);
+    const bool there = worker != nullptr && has_ranks(view.job, view.ranks, *worker);
+    if (there && fleet.is_unreachable(*worker, now)) continue;
+    back.emplace_back(name, there ? "is heard of again" : "has none of its ranks any more");
+  }
+  return back;
+}
+
+std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& fleet,
+                                           const CoreOptions& options, Instant now) {
+  std::vector<WorkerName> names;
+  for (const auto& [name, ranks] : view.ranks) {
+    const Worker* worker = fleet.find(name);
+    if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
+    const bool stayed_away = worker->slots > 0 && worker->disconnected_at &&
+                             *worker->disconnected_at + options.broken_stream_wait <= now;
+    if (stayed_away || fleet.is_silent_for(*worker, fleet.patience_with(*worker), now))
+      names.push_back(name);
+  }
+  return names;
+}
+
+bool misses_a_worker(const ReachView& view, const WorkerName& other, const Fleet& fleet,
+                     Instant now) {
+  return std::ranges::any_of(view.ranks, [&](const auto& entry) {
+    const Worker* worker = fleet.find(entry.first);
+    return worker != nullptr && entry.first != other && has_ranks(view.job, view.ranks, *worker) &&
+           (worker->disconnected_at || fleet.is_unreachable(*worker, now));
+  });
+}
+
+std::vector<WorkerName> awaited_out_of_reach(const ReachView& view, const Fleet& fleet,
+                                             Instant now) {
+  std::vector<WorkerName> away;
+  for (const auto& [name, ranks] : view.ranks) {
+    const Worker* worker = fleet.find(name);
+    if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
+    if (!worker->disconnected_at && !fleet.is_unreachable(*worker, now)) return {};
+    away.push_back(name);
+  }
+  if (away.size() == view.ranks.size()) away.clear();
+  return away;
+}
+
+std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
+                               const std::optional<Instant>& killed_at, const Fleet& fleet,
+                               Duration loss_after) {
+  Instant until = killed_at.value_or(Instant{});
+  for (const WorkerName& name : away) {
+    const Worker& worker = fleet.at(name);
+    if (worker.slots == 0) return std::nullopt;
+    until = std::max({until, fleet.reachable_until(),
+                      worker.last_heard + std::max(loss_after, fleet.patience_with(worker))});
+  }
+  return until;
+}
+
+std::string silence_text(const Worker& worker, Instant now) {
+  const std::string how = worker.disconnected_at
+                              ? absl::StrFormat("its stream broke %.1f s ago",
+                                                to_seconds(now - *worker.disconnected_at))
+                              : absl::StrFormat("nothing was heard of it for %.1f s",
+                                                to_seconds(now - worker.last_heard));
+  return absl::StrCat("worker ", worker.name.value(), " (", worker.host,
+                      ") cannot be reached: ", how);
+}
+
+void record_silence(IncidentBook& incidents, Reach& reach, std::optional<IncidentId>& incident,
+                    const ReachView& view, const Worker& worker, const StepTime& time) {
+  if (incident) return;
+  Fault what;
+  what.worker = worker.name;
+  what.unix_ns = time.unix_ns;
+  what.message = silence_text(worker, time.now);
+  Incident fresh = incident_of_fault(view.job, what, IncidentKind::kWorkerLost,
+                                     time.unix_ns_of(view.hang.last_progress()));
+  if (Incident* known = reach.silence ? incidents.change(*reach.silence) : nullptr) {
+    known->open = true;
+    known->sentence = std::move(fresh.sentence);
+    known->suspects = std::move(fresh.suspects);
+  } else {
+    fresh.moments.pop_back();
+    reach.silence = incidents.open(std::move(fresh));
+    incidents.await(*reach.silence);
+  }
+  incident = reach.silence;
+  for (IncidentMoment& moment : std::exchange(reach.moments, {}))
+    incidents.note(*reach.silence, moment.unix_ns, std::move(moment.text));
+  incidents.note(*reach.silence, time.unix_ns, what.message);
+  incidents.change(*reach.silence)->action = "none yet: its ranks may run on";
+}
+
+}  // namespace muster::coordinator

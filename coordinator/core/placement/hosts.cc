@@ -1,0 +1,122 @@
+#include "coordinator/core/placement/hosts.h"
+
+#include <algorithm>
+#include <set>
+
+#include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/avoidance.h"
+
+namespace muster::coordinator {
+
+NodeUse use_of(const JobSpec& spec, const Worker* worker) {
+  if (worker == nullptr) return {spec.ranks_per_node, 0};
+  const auto gpus = static_cast<int32_t>(std::ssize(worker->gpus));
+  return {spec.ranks_per_node,
+          spec.ranks_per_node * gpus_of_rank(spec.gpus_per_rank, gpus, worker->slots)};
+}
+
+Host host_of(const Worker& worker, const NodeUse& use) {
+  const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
+  return {.name = worker.name,
+          .incarnation = worker.incarnation,
+          .slots = worker.slots,
+          .slots_free = worker.slots - use.slots,
+          .switches = worker.switches,
+          .gpus = gpus,
+          .gpus_free = gpus - use.gpus};
+}
+
+NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet) {
+  NodeUses uses;
+  for (const JobId id : live) {
+    const Job& job = jobs.at(id);
+    for (const RankPlacement& rank : job.placement) {
+      // The first rank of a node stands for all of them.
+      if (rank.local_rank == 0) uses[rank.worker] += use_of(job.spec, fleet.find(rank.worker));
+    }
+  }
+  // Both are in the order of names: each place is behind the one before.
+  auto at = uses.begin();
+  for (const auto& [name, worker] : fleet.all()) {
+    at = uses.try_emplace(at, name);
+    const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
+    for (const RankId& orphan : worker.orphans) {
+      const Job* job = jobs.find(orphan.job);
+      // An orphan of another store may have all GPUs.
+      at->second +=
+          {1, job == nullptr ? gpus : gpus_of_rank(job->spec.gpus_per_rank, gpus, worker.slots)};
+    }
+    ++at;
+  }
+  return uses;
+}
+
+NodeUses uses_held(const JobTable& jobs, const Fleet& fleet) {
+  NodeUses held;
+  for (const auto& [id, job] : jobs.all())
+    for (const WorkerName& name : job.held) held[name] += use_of(job.spec, fleet.find(name));
+  return held;
+}
+
+PlacementRequest request_of(const Job& job, int64_t unix_ns) {
+  return {job.spec.ranks_per_node,
+          job.placement.empty() ? job.previous_nodes : nodes_of(job.placement), job.held,
+          nodes_to_avoid(job, unix_ns), job.spec.gpus_per_rank};
+}
+
+bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name) {
+  const NodeRecord* record = nodes.find(name);
+  return record != nullptr && record->excluded && record->suspicion == Suspicion::kPerson;
+}
+
+bool may_be_taken(const NodeBook& nodes, const Worker& worker, Instant now) {
+  const NodeRecord* node = nodes.find(worker.name);
+  if (node == nullptr || !node->excluded || !rule_of(node->suspicion).is_soft) return false;
+  const std::optional<Instant>& passed = worker.check.passed;
+  return !rule_of(node->suspicion).wants_check || (passed && *passed + kCheckValid > now);
+}
+
+int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes, int64_t unix_ns) {
+  const PlacementRequest request = request_of(job, unix_ns);
+  return static_cast<int32_t>(std::ranges::count_if(fleet.all(), [&](const auto& entry) {
+    return fleet.takes_ranks(entry.second) && !is_excluded_by_hand(nodes, entry.first) &&
+           request.would_have_room(host_of(entry.second, {}));
+  }));
+}
+
+bool has_place_elsewhere(const Job& job, size_t missing, const RanksByWorker& ranks,
+                         const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                         const NodeBook& nodes, const StepTime& time) {
+  if (job.spec.restarts_max == 0) return false;
+  NodeUses uses = uses_of_ranks(jobs, live, fleet);
+  for (const auto& [name, held] : uses_held(jobs, fleet)) uses[name] += held;
+  for (const WorkerName& own : job.held) uses[own] -= use_of(job.spec, fleet.find(own));
+  const PlacementRequest request = request_of(job, time.unix_ns);
+  const auto free = std::ranges::count_if(fleet.all(), [&](const auto& entry) {
+    const auto& [name, worker] = entry;
+    return fleet.takes_ranks(worker) && fleet.is_responsive(worker, time.now) &&
+           nodes.is_sound(name) && !ranks.contains(name) &&
+           request.has_room(host_of(worker, uses[name]));
+  });
+  return free >= static_cast<std::ptrdiff_t>(missing);
+}
+
+int32_t free_program_port(const Job& job, const JobTable& jobs, const std::vector<JobId>& live,
+                          const Worker& home) {
+  const PortRange ports = home.program_ports;
+  std::set<int32_t> taken;
+  for (const JobId id : live) {
+    const Job& other = jobs.at(id);
+    if (!other.placement.empty() && other.placement.front().worker == home.name)
+      taken.insert(other.program_port);
+  }
+  const uint64_t begin = job.id.value() + job.attempt.value();
+  for (int32_t i = 0; i < ports.count; ++i) {
+    const auto at = static_cast<int32_t>((begin + static_cast<uint64_t>(i)) %
+                                         static_cast<uint64_t>(ports.count));
+    if (!taken.contains(ports.first + at)) return ports.first + at;
+  }
+  return 0;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,315 @@
+#include "coordinator/core/placement/placement_pass.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "common/absl_view.h"
+#include "coordinator/core/fleet/unkillable.h"
+#include "coordinator/core/placement/hosts.h"
+#include "coordinator/core/placement/waiting_text.h"
+#include "coordinator/core/records/list_text.h"
+#include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/avoidance.h"
+
+namespace muster::coordinator {
+namespace {
+
+int32_t fewest_nodes(const Job& job) {
+  return job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec);
+}
+
+// The largest size that there is room for; if there is none, the size to wait for.
+int32_t size_to_start(const Job& job, const PlacementRequest& request,
+                      const std::vector<Host>& hosts) {
+  return std::max(fewest_nodes(job), largest_size(job.spec, nodes_free(request, hosts)));
+}
+
+void insert_in_order(std::vector<Host>& hosts, const Host& host) {
+  hosts.insert(std::upper_bound(hosts.begin(), hosts.end(), host, comes_before), host);
+}
+
+}  // namespace
+
+bool may_hold_workers(const Job& job) {
+  if (!is_live(job.state)) return false;
+  return !job.held.empty() ||
+         (!job.cancel_requested && (job.spec.spares > 0 || nodes_now(job) < job.spec.nodes));
+}
+
+PlacementPass::PlacementPass(const CoreOptions& options, const StepTime& time, const JobTable& jobs,
+                             const std::vector<JobId>& live, const Fleet& fleet,
+                             const NodeBook& nodes)
+    : options_(options), time_(time), fleet_(fleet), nodes_(nodes) {
+  const NodeUses uses = uses_of_ranks(jobs, live, fleet);
+  const NodeUses held = uses_held(jobs, fleet);
+  for (const auto& [name, worker] : fleet.all()) {
+    if (!worker.connected || worker.given_up) continue;
+    if (worker.leaving) {
+      leaving_.push_back(name.value());
+    } else if (!fleet.takes_ranks(worker)) {
+      outdated_.push_back(name.value());
+    } else {
+      Host host = host_of(worker, uses.at(name));
+      host.held = held.contains(name);
+      (nodes.is_sound(name) && worker.stuck.empty() ? hosts_ : excluded_)
+          .push_back(std::move(host));
+    }
+  }
+  for (std::vector<Host>* some : {&hosts_, &excluded_}) {
+    std::sort(some->begin(), some->end(), comes_before);
+  }
+}
+
+PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Entry& entry) {
+  Decision decision;
+  if (blocked_) {
+    decision.text = "waits for the jobs ahead of it in the queue";
+    return decision;
+  }
+  checks_.clear();
+  const int32_t fewest = fewest_nodes(job);
+  const bool soon = waits_for_all_nodes(job, entry);
+  const bool whole = fewest == job.spec.nodes || soon;
+  std::string remark;
+  Placement placement = find_place(job, whole, remark);
+  decision.checks = checks_;
+  if (placement.fit == Fit::kNow) {
+    take(job.spec, placement.ranks);
+    decision.ranks = std::move(placement.ranks);
+    decision.text = std::move(remark);
+    return decision;
+  }
+  const WorkerName awaited = node_to_wait_for(job, entry);
+  if (soon || !awaited.value().empty()) decision.held = hold_own_nodes(job);
+  blocked_ = placement.fit == Fit::kLater;
+  const PlacementRequest request = request_of(job, time_.unix_ns);
+  const bool gpus_missing = std::ranges::any_of(hosts_, [&](const Host& host) {
+    return host.slots_free >= job.spec.ranks_per_node && !request.has_room(host);
+  });
+  decision.text =
+      absl::StrCat("waits for ", need_text(job.spec, fewest, gpus_missing),
+                   blocked_           ? ": they are busy"
+                   : leaving_.empty() ? ": fewer are connected"
+                                      : ": fewer are connected and stay",
+                   fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
+                   passed_over_text(outdated_, "of another version and only ends what it runs"),
+                   remark, blocked_ ? "" : without_gpus_text(job.spec),
+                   held_text(decision.held.size(), awaited, options_.keep_nodes));
+  return decision;
+}
+
+// Without numbers of workers, with which the job's reason would change whenever one comes or goes.
+std::string PlacementPass::without_gpus_text(const JobSpec& spec) const {
+  constexpr size_t kReasonsMax = 2;  // a reason is one line
+  if (spec.gpus_per_rank <= 0) return "";
+  std::map<std::string_view, std::vector<std::string_view>> workers_of;
+  for (const Host& host : hosts_)
+    if (const std::string& why = fleet_.at(host.name).no_gpus_because; !why.empty())
+      workers_of[why].push_back(host.name.value());
+  // A cause on few workers can be repaired; many may be a pool without GPUs.
+  std::vector<std::string_view> reasons;
+  for (const auto& [why, names] : workers_of) reasons.push_back(why);
+  std::ranges::stable_sort(reasons, {}, [&](auto why) { return workers_of.at(why).size(); });
+  if (reasons.size() > kReasonsMax) reasons.resize(kReasonsMax);
+  std::string text;
+  for (const std::string_view why : reasons) {
+    const auto& names = workers_of.at(why);
+    absl::StrAppend(&text, "; ", av(names.front()), names.size() == 1 ? " has" : " and others have",
+                    " no GPUs: ", av(why));
+  }
+  return text;
+}
+
+bool PlacementPass::is_check_requested(const WorkerName& name) const {
+  return std::ranges::find(checks_, name) != checks_.end();
+}
+
+bool PlacementPass::is_away(const WorkerName& name) const {
+  return fleet_.is_away(name) || is_check_requested(name);
+}
+
+bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& entry) const {
+  return time_.now < entry.whole_until &&
+         std::ranges::any_of(job.previous_nodes,
+                             [this](const WorkerName& name) { return fleet_.is_away(name); });
+}
+
+// One of the job's former nodes that may be back within minutes. Empty: there is none, or the wait
+// was long enough, or most of them are away, and the jobs behind lose more than this job still has.
+// A node that a person has excluded is not waited for.
+WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const {
+  if (time_.now >= entry.keep_until) return WorkerName();
+  std::vector<WorkerName> away;
+  std::ranges::copy_if(job.previous_nodes, std::back_inserter(away), [this](const auto& name) {
+    return !is_excluded_by_hand(nodes_, name) && is_away(name);
+  });
+  const bool most = 2 * away.size() > job.previous_nodes.size();
+  return away.empty() || most ? WorkerName() : away.front();
+}
+
+// Full size first, rather on excluded nodes than not at all: a node that has passed its check is a
+// smaller loss than fewer nodes. `remark`: about those nodes.
+Placement PlacementPass::place_among(const Job& job, bool whole, const std::vector<Host>& hosts,
+                                     const std::vector<Host>& excluded, std::string& remark) {
+  const PlacementRequest request = request_of(job, time_.unix_ns);
+  const auto at_size = [&](int32_t nodes) {
+    Placement placement = coordinator::place(request, nodes, hosts);
+    if (placement.fit == Fit::kNever && !excluded.empty())
+      placement = place_as_last_resort(job, nodes, hosts, excluded, remark);
+    return placement;
+  };
+  Placement placement = at_size(job.spec.nodes);
+  if (placement.fit == Fit::kNow || whole) return placement;
+  remark.clear();
+  return at_size(size_to_start(job, request, hosts));
+}
+
+// First without the nodes to avoid, on which the attempt would end as it did before: rather on
+// excluded nodes, or on fewer, than with them.
+Placement PlacementPass::find_place(const Job& job, bool whole, std::string& remark) {
+  const std::set<WorkerName> avoided = nodes_to_avoid(job, time_.unix_ns);
+  if (avoided.empty()) return place_among(job, whole, hosts_, excluded_, remark);
+  const auto without = [&](std::vector<Host> some) {
+    std::erase_if(some, [&](const Host& host) { return avoided.contains(host.name); });
+    return some;
+  };
+  const std::vector<Host> others = without(excluded_);
+  Placement placement = place_among(job, whole, without(hosts_), others, remark);
+  // The job will be smaller, or one of the other nodes answers within seconds.
+  const bool waits = (whole && fewest_nodes(job) < job.spec.nodes) ||
+                     std::ranges::any_of(others, [this](const Host& host) {
+                       return fleet_.at(host.name).check.id != 0 || is_check_requested(host.name);
+                     });
+  if (placement.fit == Fit::kNow || waits) return placement;
+  remark.clear();
+  return place_among(job, whole, hosts_, excluded_, remark);
+}
+
+// The job has no place without excluded nodes: takes as few of them as possible, and requests
+// checks of those that have yet to show that they are good for it. `remark` names them.
+Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
+                                              const std::vector<Host>& hosts,
+                                              const std::vector<Host>& excluded,
+                                              std::string& remark) {
+  const PlacementRequest request = request_of(job, time_.unix_ns);
+  Placement placement;
+  std::vector<Host> all = hosts;
+  std::vector<std::string> others;  // no help yet
+  std::vector<WorkerName> unchecked;
+  for (const Host& host : excluded) {
+    const Worker& worker = fleet_.at(host.name);
+    if (!worker.stuck.empty()) {
+      others.push_back(stuck_text(worker));
+      continue;
+    }
+    const NodeRecord& node = *nodes_.find(host.name);
+    const bool is_hard = node.excluded && !rule_of(node.suspicion).is_soft;
+    if (placement.fit == Fit::kNever && may_be_taken(nodes_, worker, time_.now)) {
+      insert_in_order(all, host);
+      placement = coordinator::place(request, nodes, all);
+      continue;
+    }
+    others.push_back(node.excluded ? exclusion_text(node)
+                                   : absl::StrCat(node.worker.value(), " (being checked)"));
+    if (!is_hard && request.would_have_room(host)) unchecked.push_back(host.name);
+  }
+  if (placement.fit == Fit::kNow) {
+    std::vector<std::string> taken;
+    for (const RankPlacement& rank : placement.ranks) {
+      if (rank.local_rank == 0 && !nodes_.is_sound(rank.worker))
+        taken.push_back(exclusion_text(*nodes_.find(rank.worker)));
+    }
+    if (!taken.empty()) remark = absl::StrCat("; there is no other place than ", list_text(taken));
+  } else if (placement.fit == Fit::kNever) {
+    for (const WorkerName& name : unchecked) {
+      const std::optional<Instant>& failed = fleet_.at(name).check.failed;
+      const bool is_due = !failed || *failed + kCheckAgain <= time_.now;
+      if (is_due && !is_check_requested(name)) checks_.push_back(name);
+    }
+    if (!others.empty()) remark = absl::StrCat("; left out: ", list_text(others));
+  }
+  return placement;
+}
+
+void PlacementPass::take(const JobSpec& spec, const std::vector<RankPlacement>& ranks) {
+  std::map<WorkerName, int32_t> taken;
+  for (const RankPlacement& rank : ranks) ++taken[rank.worker];
+  for (std::vector<Host>* some : {&hosts_, &excluded_}) {
+    for (Host& host : *some) {
+      if (const auto here = taken.find(host.name); here != taken.end()) {
+        host.slots_free -= here->second;
+        host.gpus_free -= here->second * gpus_of_rank(spec.gpus_per_rank, host.gpus, host.slots);
+      }
+    }
+  }
+}
+
+void PlacementPass::reserve(const PlacementRequest& request, const std::vector<WorkerName>& names) {
+  const std::set<WorkerName> reserved(names.begin(), names.end());
+  for (Host& host : hosts_) {
+    if (!reserved.contains(host.name)) continue;
+    host.slots_free -= request.ranks_per_node;
+    host.gpus_free -= request.gpus_of(host);
+  }
+}
+
+std::vector<WorkerName> PlacementPass::hold_own_nodes(const Job& job) {
+  std::set<WorkerName> own(job.previous_nodes.begin(), job.previous_nodes.end());
+  own.insert(job.held.begin(), job.held.end());
+  std::vector<WorkerName> free;
+  const PlacementRequest request = request_of(job, time_.unix_ns);
+  for (const Host& host : hosts_)
+    if (own.contains(host.name) && request.has_room(host)) free.push_back(host.name);
+  reserve(request, free);
+  return free;
+}
+
+// An attempt that ends in order to grow is placed anew, on the nodes that it has, too.
+bool PlacementPass::keeps_its_nodes(const Job& job) const {
+  return std::ranges::all_of(nodes_of(job.placement), [this](const WorkerName& name) {
+    const Worker* worker = fleet_.find(name);
+    return worker != nullptr && fleet_.takes_ranks(*worker) && worker->stuck.empty() &&
+           (nodes_.is_sound(name) || may_be_taken(nodes_, *worker, time_.now));
+  });
+}
+
+PlacementPass::More PlacementPass::hold_more_nodes(const Job& job) {
+  const int32_t now = nodes_now(job);
+  if (job.cancel_requested) return {{}, now};
+  const bool may_grow = now < job.spec.nodes && !blocked_ && keeps_its_nodes(job);
+  const PlacementRequest request = request_of(job, time_.unix_ns);
+  More more;
+  more.held = choose_held(request, (may_grow ? job.spec.nodes - now : 0) + job.spec.spares, hosts_);
+  more.nodes = may_grow ? std::max(now, largest_size(job.spec, now + std::ssize(more.held))) : now;
+  const int64_t wanted = int64_t{more.nodes} - now + job.spec.spares;
+  more.held.resize(static_cast<size_t>(std::min(std::ssize(more.held), wanted)));
+  reserve(request, more.held);
+  return more;
+}
+
+std::string start_text(const Job& job, const Fleet& fleet, int64_t unix_ns) {
+  const std::vector<WorkerName> now = nodes_of(job.placement);
+  const std::string replaced =
+      now.size() >= job.previous_nodes.size() ? replaced_text(job.previous_nodes, now) : "";
+  std::string text =
+      absl::StrCat("attempt ", job.attempt.value(), ": starting ", job.placement.size(),
+                   job.placement.size() == 1 ? " rank on " : " ranks on ", now.front().value(),
+                   now.size() > 1 ? absl::StrCat(" … ", now.back().value()) : std::string());
+  if (!replaced.empty()) absl::StrAppend(&text, ", ", replaced);
+  if (nodes_now(job) == job.spec.nodes) return text;
+  std::vector<std::string> avoided;
+  for (const WorkerName& name : nodes_to_avoid(job, unix_ns))
+    if (fleet.find(name) != nullptr) avoided.push_back(name.value());
+  absl::StrAppend(&text, ", ", size_text(job), ": no more are free now",
+                  avoided.empty() ? "" : " but what it avoids: " + absl::StrJoin(avoided, ", "));
+  return text;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,35 @@
+// Why a job waits, in the words of its reason. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/time.h"
+#include "coordinator/core/placement/placement.h"
+#include "coordinator/core/records/job.h"
+
+namespace muster::coordinator {
+
+// "4 workers, or at least 2, with 8 free slots each". `fewest`: so many would do. `gpus_missing`: a
+// worker has enough free slots and too few free GPUs.
+std::string need_text(const JobSpec& spec, int32_t fewest, bool gpus_missing);
+
+// When no worker has as many slots as the job requires of each: how its ranks would fit on the
+// workers that are there, if they would; else empty.
+std::string fitting_text(const JobSpec& spec, PlacementRequest request,
+                         const std::vector<Host>& hosts);
+
+// Names connected workers that get no ranks, and why; empty for none.
+std::string passed_over_text(const std::vector<std::string>& workers, const char* why);
+
+// Says that `count` nodes are held while `awaited` is away, for `time` at most; empty for none.
+std::string held_text(size_t count, const WorkerName& awaited, Duration time);
+
+// "node3 in place of node2"; empty: every node has the ranks that it had.
+std::string replaced_text(const std::vector<WorkerName>& before,
+                          const std::vector<WorkerName>& now);
+
+}  // namespace muster::coordinator

@@ -1,0 +1,133 @@
+#include "coordinator/core/queue/job_table.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
+namespace muster::coordinator {
+namespace {
+
+// One spelling for each folder, as far as its path shows: /out, /out/ and /x/../out are the same.
+std::string output_key(const JobSpec& spec) {
+  std::string key = std::filesystem::path(spec.output_directory).lexically_normal().string();
+  while (key.size() > 1 && key.back() == '/') key.pop_back();
+  return key;
+}
+
+}  // namespace
+
+Job* JobTable::find(JobId id) {
+  const auto it = jobs_.find(id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+const Job* JobTable::find(JobId id) const {
+  const auto it = jobs_.find(id);
+  return it == jobs_.end() ? nullptr : &it->second;
+}
+
+absl::StatusOr<Job*> JobTable::unfinished(JobId id) {
+  Job* job = find(id);
+  if (job == nullptr) return absl::NotFoundError(absl::StrCat("there is no job ", id.value()));
+  if (!is_terminal(job->state)) return job;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "job ", id.value(), " has already ended: it is ", av(job_state_name(job->state))));
+}
+
+Job* JobTable::live(JobId id, Attempt attempt) {
+  Job* job = find(id);
+  return job != nullptr && is_live(job->state) && job->attempt == attempt ? job : nullptr;
+}
+
+Job* JobTable::owner_of(const RankId& id, const Worker& worker) {
+  Job* job = live(id.job, id.attempt);
+  if (job == nullptr || id.rank.value() < 0 || id.rank.value() >= std::ssize(job->placement)) {
+    return nullptr;
+  }
+  const auto index = static_cast<size_t>(id.rank.value());
+  const RankPlacement& placed = job->placement[index];
+  const bool owned = placed.worker == worker.name && placed.incarnation == worker.incarnation &&
+                     job->ranks[index].life != RankState::Life::kExited;
+  return owned ? job : nullptr;
+}
+
+std::vector<JobId> JobTable::launched() const {
+  std::vector<JobId> launched;
+  for (const auto& [id, job] : jobs_)
+    if (!is_terminal(job.state) && job.attempt > Attempt(0)) launched.push_back(id);
+  return launched;
+}
+
+Job& JobTable::restore(Job job) {
+  const JobId id = job.id;
+  last_id_ = std::max(last_id_, id);  // the state of an earlier version has no last number
+  if (is_terminal(job.state)) {
+    finished_.emplace(job.finished_unix_ns, id);
+  } else {
+    outputs_.emplace(output_key(job.spec), id);
+  }
+  return jobs_.insert_or_assign(id, std::move(job)).first->second;
+}
+
+Job& JobTable::submit(JobSpec spec, const std::string& request_id, int64_t unix_ns) {
+  last_id_ = JobId(last_id_.value() + 1);
+  Job& job = jobs_[last_id_];
+  job.id = last_id_;
+  job.spec = std::move(spec);
+  job.submitted_unix_ns = unix_ns;
+  outputs_.emplace(output_key(job.spec), job.id);
+  if (!request_id.empty()) request_ids_.emplace(request_id, job.id);
+  return job;
+}
+
+absl::Status JobTable::check_output_is_free(const JobSpec& spec) const {
+  const std::string key = output_key(spec);
+  const auto it = outputs_.lower_bound({key, JobId(0)});
+  if (it == outputs_.end() || it->first != key) return absl::OkStatus();
+  const Job& other = jobs_.at(it->second);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "spec.output_directory is \"", absl::CHexEscape(spec.output_directory), "\", where job ",
+      other.id.value(), " (", other.spec.name, "), which is ", av(job_state_name(other.state)),
+      ", writes: give this job another run_name, or wait until that one has ended or cancel it"));
+}
+
+void JobTable::end(const Job& job) {
+  outputs_.erase({output_key(job.spec), job.id});
+  finished_.emplace(job.finished_unix_ns, job.id);
+}
+
+std::vector<JobId> JobTable::forget_oldest(size_t count_max) {
+  std::vector<JobId> forgotten;
+  while (finished_.size() > count_max) {
+    const JobId id = finished_.begin()->second;
+    finished_.erase(finished_.begin());
+    std::erase_if(request_ids_, [id](const auto& entry) { return entry.second == id; });
+    jobs_.erase(id);
+    changes_.stored.erase(id);
+    changes_.published.erase(id);
+    forgotten.push_back(id);
+  }
+  return forgotten;
+}
+
+void JobTable::note(Job& job, std::string reason) {
+  job.reason = std::move(reason);
+  store(job.id);
+  publish(job.id);
+}
+
+void JobTable::set_incident(const Incident& incident) {
+  Job* job = find(incident.job);
+  if (job == nullptr || incident.id < job->incident.id) return;
+  IncidentNote note{incident.id, incident.sentence};
+  if (job->incident == note) return;
+  job->incident = std::move(note);
+  store(job->id);
+  publish(job->id);
+}
+
+}  // namespace muster::coordinator

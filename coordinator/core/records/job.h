@@ -1,0 +1,258 @@
+// Jobs as the coordinator knows them: values without behaviour.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/checkpoint_times.h"
+#include "common/exit_code.h"
+#include "common/gpu.h"
+#include "common/ids.h"
+#include "common/progress_page.h"
+#include "common/stack_trace_spec.h"
+#include "common/time.h"
+#include "coordinator/core/records/account.h"
+#include "coordinator/core/records/cause.h"
+#include "coordinator/core/records/incident.h"
+
+namespace muster::coordinator {
+
+// A job's life:
+//
+//   QUEUED ──placed──▶ STARTING ──all ranks up──▶ RUNNING ──all exit 0──▶ SUCCEEDED
+//     │ ▲                 │  fault                  │  fault
+//     │ │                 ▼                         ▼
+//     │ └──all reaped── RESTARTING ◀────────────────┘ ──no retry left, or the cause forbids one──▶
+//     FAILED └──cancel──▶ CANCELLED          (from any other state, once its ranks are reaped)
+//
+// A job that may hang takes the ladder; it runs all the while:
+//
+//   RUNNING ──no progress for too long, or a worker cannot be reached──▶ SUSPECT ──nobody has news──▶ DUMPING
+//      ▲                                                                    │                            │
+//      └───────────────────── it goes on, or is slow ───────────────────────┴────────────────────────────┤
+//                                                                    RESTARTING ◀──── it is stuck ───────┘
+enum class JobState {
+  kQueued,
+  kStarting,
+  kRunning,
+  kSuspect,
+  kDumping,
+  kRestarting,
+  kSucceeded,
+  kFailed,
+  kCancelled
+};
+
+constexpr std::array<std::string_view, 9> kJobStateNames = {"QUEUED",    "STARTING", "RUNNING",
+                                                            "SUSPECT",   "DUMPING",  "RESTARTING",
+                                                            "SUCCEEDED", "FAILED",   "CANCELLED"};
+constexpr std::string_view job_state_name(JobState state) {
+  return kJobStateNames[static_cast<size_t>(state)];
+}
+constexpr bool is_terminal(JobState state) {
+  return state == JobState::kSucceeded || state == JobState::kFailed ||
+         state == JobState::kCancelled;
+}
+
+// Every rank was up once, and nothing has ended the attempt.
+constexpr bool is_running(JobState state) {
+  return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
+}
+
+// Transitions of a job, for its account and its recovery.
+enum class JobTransition { kStarted, kUp, kCancelled, kGone, kEnded };
+
+// A job at a smaller size: what differs from its JobSpec.
+struct SmallerJob {
+  int32_t nodes = 0;
+  std::string train_config_json;
+
+  friend bool operator==(const SmallerJob&, const SmallerJob&) = default;
+};
+
+// See muster.v1.JobSpec for the meaning and bounds of the fields.
+struct JobSpec {
+  std::string name;
+  std::string user;
+  int32_t priority = 0;
+  int32_t nodes = 1;
+  int32_t ranks_per_node = 1;
+  int32_t restarts_max = 0;
+  std::string output_directory;
+  std::string train_config_json;
+  std::map<std::string, std::string> environment;
+  int64_t steps = 0;
+  StackTraceSpec stack_traces;
+  std::vector<std::string> command;
+  std::string working_directory;
+  int64_t hang_after_seconds = 0;
+  int32_t spares = 0;
+  int32_t min_nodes = 0;
+  std::vector<SmallerJob> smaller;
+  int32_t gpus_per_rank = 0;  // or kGpusOfSlot
+
+  // The ranks of an attempt at full size: no attempt has more.
+  int32_t world_size() const { return nodes * ranks_per_node; }
+  // It is not our trainer that runs: its exit codes have no meaning of ours, and it may show no
+  // progress.
+  bool is_program() const { return !command.empty(); }
+  friend bool operator==(const JobSpec&, const JobSpec&) = default;
+};
+
+struct RankPlacement {
+  Rank rank;
+  WorkerName worker;
+  int32_t local_rank = 0;
+  // The life of the worker that was given the rank: when another one answers, the rank is gone.
+  Incarnation incarnation{};
+
+  friend bool operator==(const RankPlacement&, const RankPlacement&) = default;
+};
+
+// How one rank of the current attempt ended, as its worker reported it. Durable, because the worker
+// forgets a report once it is acknowledged.
+struct RankExit {
+  Rank rank;
+  int32_t exit_code = 0;  // -1 when killed by a signal
+  int32_t signal = 0;
+  int64_t last_step = -1;
+  std::string detail;
+  ExitCause cause = ExitCause::kUnknown;
+  bool of_program = false;    // its exit code has no meaning of ours
+  bool told_to_stop = false;  // it, or its worker, had been ordered to end
+
+  friend bool operator==(const RankExit&, const RankExit&) = default;
+};
+
+// Why an attempt ended other than by success.
+struct Fault {
+  Rank rank{-1};  // -1: no rank is to blame
+  WorkerName worker;
+  int32_t signal = 0;
+  int32_t exit_code = 0;
+  int64_t last_step = -1;
+  std::string message;
+  int64_t unix_ns = 0;
+  bool of_program = false;  // as RankExit's
+  IncidentKind kind = IncidentKind::kRankDied;
+  // For the whole job, at this fault or before: steps in its newest whole checkpoint on shared
+  // storage and in the furthest one that an attempt has gone on from, wherever that lay (below 1:
+  // none is known), and steps completed by any rank.
+  int64_t checkpoint_step = -1;
+  int64_t went_on_from = -1;
+  int64_t job_step = -1;
+  Duration
+      productive{};  // of the whole job by then: for a program that reports nothing, all the time that it ran
+  bool node_unfit = false;  // is_of_unfit_node()
+
+  friend bool operator==(const Fault&, const Fault&) = default;
+};
+
+// Restarts that faults of one cause have taken since the job last made durable progress, and how
+// far it was at the newest of them.
+struct RestartsUsed {
+  int32_t count = 0;
+  int64_t checkpoint_step = -1;  // the further one of a fault's two
+  int64_t job_step = -1;
+  Duration productive{};
+
+  friend bool operator==(const RestartsUsed&, const RestartsUsed&) = default;
+};
+
+// The state of one rank of the current attempt. Volatile.
+struct RankState {
+  enum class Life { kAssigned, kUp, kExited };
+  Life life = Life::kAssigned;
+  int32_t pid = 0;
+  Phase phase = Phase::kInit;
+  int64_t step = -1;
+  double loss = 0;
+  double grad_norm = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  double tflops_per_device = 0;
+  double device_peak_tflops = 0;
+  int64_t checkpoint_step = -1;
+  CheckpointTimes checkpoints;
+  Instant last_progress{};
+  char process_state = '?';  // of /proc
+
+  friend bool operator==(const RankState&, const RankState&) = default;
+};
+
+struct Job {
+  JobId id;
+  JobSpec spec;
+  JobState state = JobState::kQueued;
+  std::string reason;
+  Attempt attempt{0};
+  bool cancel_requested = false;
+  std::vector<RankPlacement> placement;  // of the current attempt, by rank
+  std::vector<Fault> faults;             // oldest first, at most kFaultsKeptMax
+  int64_t submitted_unix_ns = 0;
+  int64_t started_unix_ns = 0;
+  int64_t finished_unix_ns = 0;
+  int32_t exit_code = 0;
+  std::string rendezvous_address;  // of the current attempt: the store of the worker with rank 0
+  int32_t program_port = 0;        // of the current attempt of a program, on the node of rank 0
+  std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
+  int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
+  std::map<Cause, RestartsUsed> restarts_used;
+  IncidentNote incident;     // the newest one
+  IncidentId recovering{0};  // from this one; 0: it is as far as it ever was
+  Account account;        // as it was when this was stored: Core::account_of() has it as it is now
+  Duration stop_grace{};  // of the order to stop to ranks of the current attempt
+  std::vector<WorkerName>
+      previous_nodes;  // of the newest attempt that has ended, in the order of their ranks
+  std::vector<WorkerName>
+      trained_on;  // those of the newest attempt that has ended and completed a step
+  int64_t not_before_unix_ns = 0;  // while QUEUED: it backs off until then; 0: it does not
+  int32_t resizes = 0;             // attempts that were ended to go on on more nodes
+
+  // Volatile, not persisted.
+  std::vector<RankState> ranks;  // by rank
+  std::vector<WorkerName>
+      held;  // workers that are kept free for it; see placement/placement_pass.h
+
+  friend bool operator==(const Job&, const Job&) = default;
+};
+
+// That the current attempt is placed on; 0 while there is none.
+inline int32_t nodes_now(const Job& job) {
+  return static_cast<int32_t>(std::ssize(job.placement)) / job.spec.ranks_per_node;
+}
+
+// Has ranks that hold slots.
+constexpr bool is_live(JobState state) {
+  return state == JobState::kStarting || is_running(state) || state == JobState::kRestarting;
+}
+
+// `rank` of the job runs now: its figures are of now, too.
+inline bool is_up(const Job& job, const RankState& rank) {
+  return is_live(job.state) && rank.life == RankState::Life::kUp;
+}
+
+// The sum over the last steps of all ranks that are up.
+inline double tokens_per_second(const Job& job) {
+  double sum = 0;
+  for (const RankState& rank : job.ranks) {
+    if (is_up(job, rank)) sum += rank.tokens_per_second;
+  }
+  return sum;
+}
+
+// Returns the part of a job that is stored.
+inline Job durable(Job job) {
+  job.ranks.clear();
+  job.held.clear();
+  return job;
+}
+
+// Enough to see a pattern, bounded for a job that fails for weeks.
+constexpr size_t kFaultsKeptMax = 32;
+
+}  // namespace muster::coordinator

@@ -1,0 +1,67 @@
+// A worker as the coordinator knows it: a value without behaviour, rebuilt from registrations.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/gpu.h"
+#include "common/ids.h"
+#include "common/port_range.h"
+#include "common/time.h"
+#include "coordinator/core/records/node_record.h"
+
+namespace muster::coordinator {
+
+// Names one rank of one attempt.
+struct RankId {
+  JobId job;
+  Attempt attempt;
+  Rank rank;
+
+  friend auto operator<=>(const RankId&, const RankId&) = default;
+};
+
+struct Worker {
+  WorkerName name;
+  Incarnation incarnation;
+  std::string host;
+  std::string version;
+  std::string rendezvous_address;
+  PortRange program_ports;
+  std::string switches;
+  std::vector<Gpu> gpus;
+  // A clause. Set when the node has no GPUs and the worker knows the cause.
+  std::string no_gpus_because;
+  int32_t slots = 0;
+  bool connected = false;
+  // It is shutting down: no rank is placed on it.
+  bool leaving = false;
+  // The newest message.
+  Instant last_heard{};
+
+  // Ranks of no current attempt. They were ordered to stop and hold slots until they end.
+  std::set<RankId> orphans;
+  // When the order was sent, if the worker was connected since.
+  std::optional<Instant> orphans_since;
+  // The orphans that SIGKILL does not end. No rank is placed here before they end.
+  std::set<RankId> stuck;
+  // Ranks placed here that the last registration did not list, until they are reported or judged
+  // lost.
+  std::set<RankId> missing;
+  // Heartbeats since the last registration; counts to kHeartbeatsBeforeVerdict.
+  int32_t heartbeats = 0;
+
+  Instant last_heartbeat{};
+  // The longest time between two heartbeats of late: a loaded node is late more than once.
+  Duration longest_pause{};
+  // When its stream broke.
+  std::optional<Instant> disconnected_at;
+  // Its ranks were declared lost. No rank is placed on it before its next message.
+  bool given_up = false;
+  NodeCheckState check;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,124 @@
+#include "coordinator/core/recovery/avoidance.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "common/doubled.h"
+#include "coordinator/core/records/sizes.h"
+#include "coordinator/core/recovery/restart_policy.h"
+
+namespace muster::coordinator {
+namespace {
+
+bool is_in_one_way(const Fault& a, const Fault& b) {
+  return a.worker == b.worker && plain_cause_of(a) == plain_cause_of(b);
+}
+
+// The rank ended on this node in the same way before, and no attempt has trained since.
+bool is_back_at_once(const Job& job, const Fault& fault) {
+  for (size_t i = job.faults.size(); i > 0; --i) {
+    const Fault& before = job.faults[i - 1];
+    if (is_in_one_way(before, fault)) return fault.unix_ns - before.unix_ns < kAvoidedFor.count();
+    if (before.last_step >= 0) return false;
+  }
+  return false;
+}
+
+// One after the other, up to now.
+int32_t unfit_nodes_in_a_row(const Job& job) {
+  std::set<WorkerName> nodes;
+  for (size_t i = job.faults.size(); i > 0 && job.faults[i - 1].node_unfit; --i)
+    nodes.insert(job.faults[i - 1].worker);
+  return static_cast<int32_t>(nodes.size());
+}
+
+// A reason for the job to avoid the node of faults[index].
+bool speaks_of_node(std::span<const Fault> faults, size_t index) {
+  const Fault& fault = faults[index];
+  if (fault.worker.value().empty() || is_preempted(fault)) return false;
+  if (fault.node_unfit) return true;
+  if (index == 0 || rule_of(plain_cause_of(fault)).passes) return false;
+  const bool no_further = fault.last_step < 0 || fault.last_step == faults[index - 1].last_step;
+  return no_further && is_in_one_way(faults[index - 1], fault);
+}
+
+struct Avoidance {
+  int32_t times = 0;  // that it began anew
+  int64_t until_unix_ns = 0;
+};
+
+std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
+  std::map<WorkerName, Avoidance> avoided;
+  for (size_t i = 0; i < faults.size(); ++i) {
+    if (!speaks_of_node(faults, i)) continue;
+    const Fault& fault = faults[i];
+    Avoidance& node = avoided[fault.worker];
+    if (fault.node_unfit && fault.unix_ns >= node.until_unix_ns) ++node.times;
+    const Duration time = doubled(kAvoidedFor, node.times - 1, kAvoidedMax);
+    node.until_unix_ns = std::max(node.until_unix_ns, fault.unix_ns + time.count());
+  }
+  return avoided;
+}
+
+}  // namespace
+
+bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
+  if (fault.worker.value().empty() || fault.last_step >= 0 || !has_trained(fault)) return false;
+  const Cause cause = plain_cause_of(fault);
+  if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory)
+    return false;
+  // On fewer nodes each rank may need more memory.
+  if (cause == Cause::kOutOfMemory && nodes_now(job) < std::ssize(job.trained_on)) return false;
+  if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
+  const auto trained = std::ranges::find(job.trained_on, fault.worker);
+  const bool is_new = !job.trained_on.empty() && trained == job.trained_on.end();
+  return is_new || is_back_at_once(job, fault);
+}
+
+void note_training(Job& job) {
+  job.trained_on = nodes_of(job.placement);
+  const std::set<WorkerName> fit(job.trained_on.begin(), job.trained_on.end());
+  for (Fault& fault : job.faults)
+    if (fit.contains(fault.worker)) fault.node_unfit = false;
+}
+
+void keep_fault(Job& job, Fault fault) {
+  if (job.faults.size() >= kFaultsKeptMax) {
+    // Each fault of the newer half counts.
+    const auto half = job.faults.begin() + kFaultsKeptMax / 2;
+    const auto oldest =
+        std::find_if(job.faults.begin(), half, [](const Fault& f) { return !f.node_unfit; });
+    job.faults.erase(oldest == half ? job.faults.begin() : oldest);
+  }
+  job.faults.push_back(std::move(fault));
+}
+
+std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns) {
+  std::set<WorkerName> avoided;
+  for (const auto& [name, node] : avoidances_of(job.faults))
+    if (unix_ns < node.until_unix_ns) avoided.insert(name);
+  return avoided;
+}
+
+bool was_avoided(const Job& job) {
+  const Fault& fault = job.faults.back();
+  const auto earlier = avoidances_of(std::span(job.faults).first(job.faults.size() - 1));
+  const auto node = earlier.find(fault.worker);
+  return fault.node_unfit && node != earlier.end() && fault.unix_ns < node->second.until_unix_ns;
+}
+
+std::string avoidance_text(const Job& job) {
+  const Fault& fault = job.faults.back();
+  if (!fault.node_unfit) return "";
+  constexpr int64_t kHourNs = Duration(std::chrono::hours(1)).count();
+  const int64_t time = avoidances_of(job.faults).at(fault.worker).until_unix_ns - fault.unix_ns;
+  return absl::StrCat(", away from ", fault.worker.value(), " for ", (time + kHourNs - 1) / kHourNs,
+                      " h if others are free, because it is unfit");
+}
+
+}  // namespace muster::coordinator

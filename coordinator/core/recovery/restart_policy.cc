@@ -1,0 +1,312 @@
+#include "coordinator/core/recovery/restart_policy.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "common/absl_view.h"
+#include "common/doubled.h"
+#include "common/rank_set.h"
+#include "coordinator/core/blame/blame_text.h"
+#include "coordinator/core/recovery/avoidance.h"
+
+namespace muster::coordinator {
+namespace {
+
+std::string signal_text(int32_t signal) {
+  const char* name = sigabbrev_np(signal);
+  return absl::StrCat("signal ", signal, name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
+}
+
+std::string_view meaning_of(const RankExit& exit) {
+  if (ended_as(exit, ExitCode::kBadInput)) return " (bad input)";
+  if (ended_as(exit, ExitCode::kNotFinite)) return " (loss or gradient not finite)";
+  if (ended_as(exit, ExitCode::kDiskFull)) return " (disk full)";
+  if (ended_as(exit, ExitCode::kPreempted)) return " (preempted)";
+  if (ended_as(exit, ExitCode::kPeerLost)) return " (lost a peer)";
+  return "";
+}
+
+bool was_no_program(const Fault& fault) {
+  return fault.of_program && fault.signal == 0 &&
+         (fault.exit_code == to_int(ExitCode::kNotExecutable) ||
+          fault.exit_code == to_int(ExitCode::kProgramNotFound));
+}
+
+// Progress that a restart does not lose.
+int64_t durable_step(const Fault& fault) {
+  return std::max(fault.checkpoint_step, fault.went_on_from);
+}
+
+// A program that was there for so long has not been a mistake from the start.
+bool has_run(const Fault& fault) {
+  return has_trained(fault) || fault.productive >= std::chrono::minutes(1);
+}
+
+// Restarts before durable progress do not count any more.
+bool is_forgiven(const RestartsUsed& used, const Job& job) {
+  const Fault& fault = job.faults.back();
+  if (durable_step(fault) >= 1) return durable_step(fault) > used.checkpoint_step;
+  if (job.spec.is_program() && fault.job_step < 0)
+    return fault.productive - used.productive >= kSilentProgress;
+  return fault.job_step >= std::max<int64_t>(used.job_step, 0) + kStepsOfProgress;
+}
+
+std::map<Cause, RestartsUsed> restarts_that_count(const Job& job) {
+  std::map<Cause, RestartsUsed> used = job.restarts_used;
+  std::erase_if(used, [&](const auto& entry) { return is_forgiven(entry.second, job); });
+  return used;
+}
+
+int32_t used_by(const std::map<Cause, RestartsUsed>& used, Cause cause) {
+  const auto found = used.find(cause);
+  return found == used.end() ? 0 : found->second.count;
+}
+
+// All causes but preemption, which is not evidence against the job.
+int32_t used_by_faults(const std::map<Cause, RestartsUsed>& used) {
+  int32_t count = 0;
+  for (const auto& [cause, one] : used) count += cause == Cause::kPreempted ? 0 : one.count;
+  return count;
+}
+
+bool is_same_fault(const Fault& a, const Fault& b) {
+  return cause_of(a) == cause_of(b) && a.signal == b.signal && a.exit_code == b.exit_code &&
+         a.rank == b.rank && a.rank.value() >= 0 && a.last_step == b.last_step && a.last_step >= 0;
+}
+
+// The nodes of the newest faults of `job`, oldest first, each once.
+std::string nodes_text(const Job& job, int32_t faults) {
+  std::vector<std::string_view> names;
+  for (size_t i = job.faults.size() - static_cast<size_t>(faults); i < job.faults.size(); ++i) {
+    const std::string_view name = job.faults[i].worker.value();
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  std::string text(names.front());
+  for (size_t i = 1; i < names.size(); ++i)
+    absl::StrAppend(&text, i + 1 == names.size() ? " and " : ", ", av(names[i]));
+  return text;
+}
+
+std::string used_up_text(const JobSpec& spec, Cause cause) {
+  const int64_t allowed = restarts_allowed(spec, cause);
+  if (allowed == 0) return "no restarts were allowed";
+  const std::string kind =
+      cause == Cause::kRankDied ? "" : absl::StrCat(" for \"", av(rule_of(cause).name), "\"");
+  if (allowed == 1) return absl::StrCat("the one restart", kind, " is used up");
+  return absl::StrCat("all ", allowed, " restarts", kind, " are used up");
+}
+
+std::string progress_text(int64_t last_step) {
+  if (last_step < 0) return "before its first step";
+  return absl::StrCat("after ", last_step, last_step == 1 ? " step" : " steps");
+}
+
+}  // namespace
+
+Instant hold_until(const Job& job, Instant ready, Duration keep_nodes) {
+  const bool holds = !job.faults.empty() && !is_preempted(job.faults.back());
+  return holds ? ready + keep_nodes : Instant{};
+}
+
+Duration backoff_before_restart(int32_t restart) {
+  return restart <= 1 ? Duration::zero() : doubled(kBackoffFirst, restart - 2, kBackoffMax);
+}
+
+bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
+
+Cause plain_cause_of(const Fault& fault) {
+  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // whatever it ended with
+  if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
+  if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
+  if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
+  if (is_preempted(fault)) return Cause::kPreempted;
+  switch (fault.kind) {
+    case IncidentKind::kRankDied:
+    case IncidentKind::kSlowRank:   // ends nothing
+    case IncidentKind::kNotFinite:  // of a program, whose words only say so
+      return Cause::kRankDied;
+    case IncidentKind::kWorkerLost:
+      return Cause::kWorkerLost;
+    case IncidentKind::kHang:
+      return Cause::kHang;
+    case IncidentKind::kOutOfMemory:
+      return Cause::kOutOfMemory;
+    case IncidentKind::kDiskFull:
+      return Cause::kDiskFull;
+    case IncidentKind::kNotStarted:
+      return Cause::kNotStarted;
+    case IncidentKind::kGpuFault:
+      return Cause::kGpuFault;
+  }
+  return Cause::kRankDied;
+}
+
+Cause cause_of(const Fault& fault) {
+  return fault.node_unfit ? Cause::kUnfitNode : plain_cause_of(fault);
+}
+
+int64_t restarts_allowed(const JobSpec& spec, Cause cause) {
+  const CauseRule& rule = rule_of(cause);
+  if (!rule.retries) return 0;
+  if (rule.budget_fixed > 0) return rule.budget_fixed;
+  return int64_t{spec.restarts_max} * rule.budget_times;
+}
+
+int32_t repeats_of(const Job& job) {
+  int32_t times = 1;
+  if (rule_of(cause_of(job.faults.back())).passes) return times;
+  for (size_t i = job.faults.size() - 1; i > 0; --i) {
+    if (!is_same_fault(job.faults[i - 1], job.faults.back())) break;
+    ++times;
+  }
+  return times;
+}
+
+NodeBlame blame_of_node(const Fault& fault) {
+  const Cause cause = cause_of(fault);
+  // A rank that lost its own GPU may have left as if a peer were gone.
+  const bool is_victims = cause != Cause::kGpuFault && ended_as(fault, ExitCode::kPeerLost);
+  if (fault.worker.value().empty() || is_victims) return NodeBlame::kNothing;
+  // A program that gives up at its start has its own reasons, wherever it is.
+  const bool gave_up =
+      plain_cause_of(fault) == Cause::kRankDied && fault.signal == 0 && fault.last_step < 0;
+  return gave_up ? NodeBlame::kNothing : rule_of(cause).node;
+}
+
+RestartDecision decide_restart(const Job& job) {
+  const Fault& fault = job.faults.back();
+  const Cause cause = cause_of(fault);
+  const CauseRule& rule = rule_of(cause);
+  const std::map<Cause, RestartsUsed> used = restarts_that_count(job);
+  const int32_t restart = used_by(used, cause) + 1;
+  const int64_t allowed = restarts_allowed(job.spec, cause);
+  const int32_t repeats = repeats_of(job);
+  RestartDecision decision;
+  if (!rule.retries) {
+    decision.reason = absl::StrCat(fault.message, "; ", av(rule.why_not));
+    return decision;
+  }
+  if (cause == Cause::kPreempted) {
+    decision.counts = false;
+    decision.restart = restart <= allowed;
+    const bool worker_said_so = fault.rank.value() < 0;
+    decision.delay = worker_said_so ? Duration::zero() : kPreemptedDelay;
+    decision.reason =
+        decision.restart
+            ? absl::StrCat("will go on from its checkpoint: ", fault.message)
+            : absl::StrCat("preempted ", restart - 1, " times without progress; ", fault.message);
+    return decision;
+  }
+  if (repeats >= kSameFaultMax) {
+    static_assert(kSameFaultMax == 3);
+    decision.reason =
+        absl::StrCat("the same fault at step ", fault.last_step, " three times in a row, on ",
+                     nodes_text(job, repeats), ": ", fault.message);
+    return decision;
+  }
+  if (restart > allowed) {
+    decision.reason = absl::StrCat(fault.message, "; ", used_up_text(job.spec, cause));
+    return decision;
+  }
+  decision.restart = true;
+  decision.delay = backoff_before_restart(used_by_faults(used) + 1);
+  // Nothing but that helps: it was on a node that it avoids because there was no other.
+  if (cause == Cause::kDiskFull || was_avoided(job))
+    decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
+  decision.reason = absl::StrFormat(
+      "restart %d of %d%s%s: %s", restart, allowed,
+      decision.delay > Duration::zero() ? absl::StrFormat(" in %g s", to_seconds(decision.delay))
+                                        : std::string(),
+      repeats > 1 ? absl::StrFormat(", the same fault at step %d again, and away from %s if others "
+                                    "are free",
+                                    fault.last_step, fault.worker.value())
+                  : avoidance_text(job),
+      fault.message);
+  return decision;
+}
+
+void count_restart(Job& job, const RestartDecision& decision) {
+  job.restarts_used = restarts_that_count(job);
+  if (decision.counts) ++job.restarts;
+  const Fault& fault = job.faults.back();
+  // A pool of nodes that is renewed one by one takes each of them away before the job is up on the
+  // others: nothing that the job could make way in.
+  if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
+  RestartsUsed& used = job.restarts_used[cause_of(fault)];
+  used = {used.count + 1, durable_step(fault), fault.job_step, fault.productive};
+}
+
+int32_t exit_code_of(const Fault& fault) {
+  constexpr int32_t kSignalBase = 128;
+  if (fault.signal > 0) return kSignalBase + fault.signal;
+  return fault.exit_code > 0 ? fault.exit_code : to_int(ExitCode::kFailure);
+}
+
+Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) {
+  Fault fault;
+  fault.rank = exit.rank;
+  fault.worker = worker;
+  fault.signal = exit.signal;
+  fault.exit_code = exit.exit_code;
+  fault.last_step = exit.last_step;
+  fault.unix_ns = unix_ns;
+  fault.of_program = exit.of_program;
+  const std::string how =
+      exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
+                      : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
+  // A killed rank does not report it: the newest line of its output is about something else. But
+  // who aborts has just said why.
+  const bool tells =
+      (exit.signal == 0 || exit.signal == kSigabrt || exit.cause == ExitCause::kGpuFault) &&
+      !exit.detail.empty();
+  fault.message =
+      absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
+                   progress_text(exit.last_step), tells ? ": " : "", tells ? exit.detail : "");
+  return fault;
+}
+
+Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
+  Fault fault;
+  fault.exit_code = to_int(ExitCode::kPeerLost);
+  fault.unix_ns = unix_ns;
+  const auto victim = std::find_if(job.exits.begin(), job.exits.end(), is_victim);
+  if (victim != job.exits.end()) fault.last_step = victim->last_step;
+  const std::string loss =
+      absl::StrCat("rank ", victim == job.exits.end() ? -1 : victim->rank.value(), " lost a peer");
+  const auto blame = [&](Rank rank) {
+    fault.rank = rank;
+    const auto index = static_cast<size_t>(rank.value());
+    if (index < job.placement.size()) fault.worker = job.placement[index].worker;
+  };
+  // Reports come in their order: who was through before the first victim left the others alone.
+  const auto leaver = std::find_if(job.exits.begin(), job.exits.end(), is_success);
+  if (leaver != job.exits.end()) {
+    blame(leaver->rank);
+    fault.message =
+        absl::StrCat(rank_text(leaver->rank.value(), job.placement), " exited with code 0 ",
+                     progress_text(leaver->last_step), ", before the others were through; ", loss);
+    return fault;
+  }
+  RankSet silent;
+  for (size_t rank = 0; rank < job.ranks.size(); ++rank)
+    if (job.ranks[rank].life != RankState::Life::kExited) silent.add(static_cast<int32_t>(rank));
+  fault.message = absl::StrCat(loss, ", but no rank was reported dead");
+  if (victim == job.exits.end()) return fault;
+  if (silent.size() == 1) blame(Rank(silent.ranges()[0].first));
+  if (!silent.empty())
+    absl::StrAppend(&fault.message, "; ", ranks_text(silent),
+                    silent.size() == 1 ? " alone has" : " have", " not said so");
+  // Its finding may be the only information: that NCCL's communicator did not come, for example.
+  if (!victim->detail.empty())
+    absl::StrAppend(&fault.message, "; rank ", victim->rank.value(), " said: ", victim->detail);
+  return fault;
+}
+
+}  // namespace muster::coordinator

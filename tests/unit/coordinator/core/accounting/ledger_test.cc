@@ -1,0 +1,295 @@
+#include "coordinator/core/accounting/ledger.h"
+
+#include <random>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+constexpr auto kNone = LossCause::kNone;
+
+// A job's story for its ledger, in seconds.
+class LedgerTest : public testing::Test {
+ protected:
+  Instant at(double second) const { return Instant(Duration(static_cast<int64_t>(second * 1e9))); }
+
+  // Rank 0's page at `second`: steps completed by then, of which this attempt has made `made`.
+  void look(double second, Phase phase, double phase_start, int64_t step, uint64_t made,
+            double stall = 0) {
+    ledger_.observe({.speaks_for_job = true,
+                     .phase = phase,
+                     .phase_start = at(phase_start),
+                     .last_progress = at(second),
+                     .step = step,
+                     .steps_made = made,
+                     .steps_seconds = static_cast<double>(made),
+                     .stall_seconds = stall},
+                    at(second));
+  }
+  double lost(TimeClass what, LossCause cause, double now) const {
+    return to_seconds(table_of(ledger_.account(at(now), 0)).at(what, cause));
+  }
+  LossTable table(double now) const { return table_of(ledger_.account(at(now), 0)); }
+
+  // Started at 10, up at 11, trains from 14 on, a step a second; 100 of them at 114.
+  void train_100_steps() {
+    ledger_.started(at(10));
+    ledger_.running(false, at(11));
+    look(12, Phase::kLoad, 11, -1, 0);
+    look(16, Phase::kStep, 15, 2, 2);
+    look(114, Phase::kStep, 113, 100, 100);
+  }
+
+  // The newest checkpoint: its steps, and when it came.
+  std::pair<int64_t, int64_t> newest() const {
+    const Account account = ledger_.account(at(0), 0);
+    return {account.checkpoint_step, account.checkpoint_unix_ns};
+  }
+
+  Ledger ledger_{Account{}, Instant{}};
+};
+
+TEST_F(LedgerTest, ACheckpointIsNewWhenItIsSavedAndNotWhenItIsRestored) {
+  using Newest = std::pair<int64_t, int64_t>;
+  ledger_.started(at(1));
+  ledger_.observe_checkpoint(true, -1, 0, 5);
+  EXPECT_EQ(newest(), Newest(-1, 0));
+  ledger_.observe_checkpoint(true, 100, 1, 10);
+  ledger_.observe_checkpoint(false, 100, 0, 11);
+  ledger_.observe_checkpoint(true, 100, 1, 12);
+  EXPECT_EQ(newest(), Newest(100, 10));
+  ledger_ = Ledger(ledger_.account(at(2), 0), at(2));
+  ledger_.observe_checkpoint(true, 100, 1, 20);
+  EXPECT_EQ(newest(), Newest(100, 10)) << "another life of the coordinator hears of the same";
+  ledger_.started(at(3));
+  ledger_.observe_checkpoint(true, -1, 0, 29);
+  ledger_.observe_checkpoint(false, 50, 0, 30);
+  ledger_.observe_checkpoint(true, 50, 0, 30);
+  EXPECT_EQ(newest(), Newest(50, 10)) << "it went back to an older one";
+  ledger_.observe_checkpoint(true, 60, 1, 40);
+  EXPECT_EQ(newest(), Newest(60, 40)) << "and saves again, if fewer steps than it once had";
+  ledger_.observe_checkpoint(false, 70, 0, 50);
+  ledger_.observe_checkpoint(true, 60, 1, 51);
+  EXPECT_EQ(newest(), Newest(70, 50)) << "rank 0 learns of it last";
+  ledger_.observe_checkpoint(true, 70, 2, 52);
+  ledger_.observe_checkpoint(true, 65, 2, 53);
+  EXPECT_EQ(newest(), Newest(70, 52));
+}
+
+TEST_F(LedgerTest, AnAttemptWhoseRestoreWasNotHeardOfHasSaved) {
+  ledger_.started(at(1));
+  ledger_.observe_checkpoint(true, 100, 0, 10);
+  ledger_.started(at(2));
+  ledger_.observe_checkpoint(true, 60, 1, 40);
+  EXPECT_EQ(newest(), (std::pair<int64_t, int64_t>(60, 40)));
+}
+
+TEST_F(LedgerTest, TheFirstStartIsALossWithoutACause) {
+  train_100_steps();
+  EXPECT_DOUBLE_EQ(to_seconds(ledger_.account(at(114), 0).queued), 10);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kStarting, kNone, 114), 1);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kNone, 114), 3);
+  EXPECT_DOUBLE_EQ(to_seconds(table(114).productive()), 100);
+  EXPECT_DOUBLE_EQ(to_seconds(table(114).wall()), 104);
+  EXPECT_DOUBLE_EQ(table(114).ratio(), 100.0 / 104);
+}
+
+TEST_F(LedgerTest, AHangIsLostUntilNewStepsAreMade) {
+  constexpr auto kHang = cause_of(IncidentKind::kHang);
+  train_100_steps();
+  ledger_.fault(IncidentKind::kHang, at(114.5), at(118));
+  ledger_.gone(at(119));
+  ledger_.started(at(121));
+  ledger_.running(false, at(122));
+  look(124.5, Phase::kStep, 124, 90, 0);    // as the checkpoint has it
+  look(136, Phase::kStep, 135.5, 102, 12);  // ten again, and two new ones
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, kHang, 136), 3.5);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kStopping, kHang, 136), 1);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kWaiting, kHang, 136), 2);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kStarting, kHang, 136), 1);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kHang, 136), 2);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kRecomputing, kHang, 136), 0.5 + 10);
+  EXPECT_DOUBLE_EQ(to_seconds(table(136).productive()), 102);
+  look(137, Phase::kCheckpointSave, 136, 102, 12);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 138), 2);  // nobody's fault any more
+}
+
+TEST_F(LedgerTest, StallsThatNoHeartbeatHasSeenCountOnce) {
+  train_100_steps();
+  look(124, Phase::kStep, 123, 107, 107, 3);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 124), 3);
+  EXPECT_DOUBLE_EQ(to_seconds(table(124).productive()), 107);
+  look(126, Phase::kCheckpointSave, 125, 108, 108, 3);
+  look(128, Phase::kStep, 127, 109, 109, 5);  // the two that were seen
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 128), 5);
+}
+
+TEST_F(LedgerTest, EvaluationIsNoProgress) {
+  train_100_steps();
+  look(118, Phase::kEval, 114, 100, 100);
+  look(120, Phase::kStep, 119, 101, 101);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kEvaluating, kNone, 120), 5);
+}
+
+TEST_F(LedgerTest, AFaultWhileItLoadsIsALossOfTheFaultBefore) {
+  constexpr auto kDied = cause_of(IncidentKind::kRankDied);
+  train_100_steps();
+  ledger_.fault(IncidentKind::kRankDied, at(114), at(114));
+  ledger_.gone(at(115));
+  ledger_.started(at(115));
+  ledger_.running(false, at(116));
+  look(120, Phase::kLoad, 116, -1, 0);
+  ledger_.fault(IncidentKind::kOutOfMemory, at(116), at(121));
+  ledger_.gone(at(122));
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kDied, 122), 5);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kStopping, cause_of(IncidentKind::kOutOfMemory), 122), 1);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, cause_of(IncidentKind::kOutOfMemory), 122), 0);
+}
+
+TEST_F(LedgerTest, WhoIsPreemptedCompletesItsStep) {
+  train_100_steps();
+  ledger_.stopping(LossCause::kPreempted, at(114.5));
+  look(115, Phase::kStep, 114.9, 101, 101);
+  ledger_.gone(at(118));
+  EXPECT_DOUBLE_EQ(to_seconds(table(118).productive()), 101);
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kStopping, LossCause::kPreempted, 118), 3);
+}
+
+TEST_F(LedgerTest, AProgramThatTellsNothingIsProductiveWhileItRuns) {
+  ledger_.started(at(0));
+  ledger_.running(true, at(1));
+  look(1000, Phase::kInit, 1, -1, 0);
+  EXPECT_DOUBLE_EQ(to_seconds(ledger_.account(at(1000), 0).settled.productive()), 999);
+  ledger_.fault(IncidentKind::kRankDied, at(1001), at(1001));
+  ledger_.gone(at(1002));
+  EXPECT_DOUBLE_EQ(to_seconds(table(1002).productive()), 1000);
+}
+
+TEST_F(LedgerTest, AProgramThatSpeaksLateHasLoadedUntilThen) {
+  ledger_.started(at(0));
+  ledger_.running(true, at(1));
+  look(100, Phase::kInit, 1, -1, 0);
+  look(110, Phase::kInit, 1, 5, 5);  // five seconds' steps, and no phase
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kNone, 110), 104);
+  EXPECT_DOUBLE_EQ(to_seconds(table(110).productive()), 5);
+}
+
+TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
+  train_100_steps();
+  constexpr int64_t kStored = 1'700'000'000'000'000'000;
+  Account stored = ledger_.account(at(120), kStored);
+  // Another machine, with another monotonic clock, two minutes later.
+  ledger_ = Ledger(stored, at(5));
+  ledger_.bridge(at(5), kStored + 120'000'000'000);
+  look(6, Phase::kStep, 5.5, 220, 220);
+  EXPECT_DOUBLE_EQ(to_seconds(table(6).productive()), 220 + 7);
+  EXPECT_DOUBLE_EQ(to_seconds(table(6).wall()), 4 + 6 + 100 + 121);
+}
+
+// Everything was killed at once, and no page reports the steps since.
+TEST_F(LedgerTest, AnOutageThatNoPageTellsOfStoodStill) {
+  constexpr int64_t kStored = 1'700'000'000'000'000'000;
+  constexpr double kAway = 8 * 3600;
+  for (const bool silent : {false, true}) {
+    ledger_ = Ledger(Account{}, Instant{});
+    if (silent) {
+      ledger_.started(at(10));
+      ledger_.running(true, at(11));
+    } else {
+      train_100_steps();
+    }
+    const double productive = to_seconds(table(120).productive());
+    ledger_ = Ledger(ledger_.account(at(120), kStored), at(5));
+    ledger_.bridge(at(5), kStored + static_cast<int64_t>(kAway * 1e9));
+    ledger_.fault(IncidentKind::kWorkerLost, at(5), at(15));
+    EXPECT_LE(to_seconds(table(15).productive()), productive) << silent;
+    EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, cause_of(IncidentKind::kWorkerLost), 15),
+                     kAway + 10)
+        << silent;
+  }
+}
+
+TEST_F(LedgerTest, AClockThatWasSetBackIsNoTime) {
+  train_100_steps();
+  const Account stored = ledger_.account(at(120), 1'700'000'000'000'000'000);
+  ledger_ = Ledger(stored, at(5));
+  ledger_.bridge(at(5), 1'600'000'000'000'000'000);
+  EXPECT_DOUBLE_EQ(to_seconds(table(5).wall()), 110);
+}
+
+// Any input, in any order.
+TEST(Ledger, ClassesAddUpToTheWallTime) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto below = [&](uint64_t n) { return random() % n; };
+    Instant now = instant_from_ns(static_cast<int64_t>(below(1'000'000'000'000)));
+    Ledger ledger(Account{}, now);
+    Duration wall{};
+    bool started = false;
+    uint64_t made = 0;
+    int64_t base = 0, unix_ns = 1'700'000'000'000'000'000;
+    for (int turn = 0; turn < 200; ++turn) {
+      const Duration passed(static_cast<int64_t>(below(20'000'000'000)));
+      now += passed;
+      unix_ns += passed.count();
+      if (started) wall += passed;
+      const auto some_time_ago = [&] {
+        return now - Duration(static_cast<int64_t>(below(30'000'000'000)));
+      };
+      switch (below(started ? 9 : 1)) {
+        case 0:
+          ledger.started(now);
+          started = true;
+          base = static_cast<int64_t>(below(100));
+          made = 0;
+          break;
+        case 1:
+          ledger.running(below(2) == 0, now);
+          break;
+        case 2:
+          ledger.fault(static_cast<IncidentKind>(below(kIncidentKindNames.size())), some_time_ago(),
+                       now);
+          break;
+        case 3:
+          ledger.gone(now);
+          break;
+        case 4:
+          ledger.stopping(below(2) == 0 ? LossCause::kNone : LossCause::kPreempted, now);
+          break;
+        case 5: {  // the coordinator is away for a while
+          const Account stored = ledger.account(now, unix_ns);
+          const auto away = static_cast<int64_t>(below(100'000'000'000));
+          unix_ns += away;
+          wall += Duration(away);
+          now = instant_from_ns(static_cast<int64_t>(below(1'000'000'000'000)));
+          ledger = Ledger(stored, now);
+          ledger.bridge(now, unix_ns);
+          break;
+        }
+        default:
+          made += below(4);
+          ledger.observe({.speaks_for_job = below(3) == 0,
+                          .phase = static_cast<Phase>(below(kPhaseNames.size())),
+                          .phase_start = some_time_ago(),
+                          .last_progress = some_time_ago(),
+                          .step = base + static_cast<int64_t>(made),
+                          .steps_made = made,
+                          .steps_seconds = static_cast<double>(below(40)),
+                          .stall_seconds = static_cast<double>(below(1000)) / 10},
+                         now);
+      }
+      const LossTable table = table_of(ledger.account(now, unix_ns));
+      ASSERT_EQ(table.wall(), wall) << "seed " << seed << ", turn " << turn;
+      for (const auto& row : table.time)
+        for (const Duration part : row) ASSERT_GE(part, Duration::zero()) << "seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace muster::coordinator

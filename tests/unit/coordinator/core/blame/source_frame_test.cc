@@ -1,0 +1,84 @@
+#include "coordinator/core/blame/source_frame.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+struct Frame {
+  const char* module;  // "": text
+  FrameSymbol symbol;  // its function is the text
+};
+
+std::string source(const std::vector<Frame>& frames) {
+  StackTree::Parts parts;
+  parts.frames.push_back({});
+  parts.frames[0].text = "main";
+  parts.nodes.push_back({});
+  for (const Frame& frame : frames) {
+    StackFrame place;
+    place.address = parts.frames.size();
+    if (frame.module[0] == '\0') {
+      place.text = frame.symbol.function;
+    } else {
+      place.module = static_cast<uint32_t>(parts.modules.size());
+      parts.modules.push_back({.build_id = {}, .path = frame.module});
+    }
+    parts.symbols.resize(parts.frames.size());
+    parts.symbols.push_back(frame.module[0] == '\0' ? FrameSymbol{} : frame.symbol);
+    parts.nodes.push_back({static_cast<uint32_t>(parts.frames.size() - 1),
+                           static_cast<uint32_t>(parts.frames.size()),
+                           {}});
+    parts.frames.push_back(place);
+  }
+  parts.nodes.back().ends.add(0);
+  const auto tree = StackTree::of(parts);
+  EXPECT_TRUE(tree.ok()) << tree.status();
+  return source_of(*tree, tree->classes()[0]);
+}
+
+TEST(SourceFrame, IsTheProgramsOwnInnermostOne) {
+  EXPECT_EQ(source({{"/bin/muster-trainer",
+                     {"muster::trainer::run()", "/src/trainer_core/loop/train.cc", 210}},
+                    {"/bin/muster-trainer",
+                     {"muster::trainer::(anonymous namespace)::TransportGroup::barrier()", "", 0}},
+                    {"/usr/lib/libgloo.so", {"gloo::allreduce()", "", 0}},
+                    {"/lib/libc.so.6", {"__poll", "", 0}},
+                    {"", {"[kernel] do_sys_poll", "", 0}}}),
+            "trainer_core/loop/train.cc:210 in muster::trainer::run()");
+  EXPECT_EQ(source({{"/bin/x", {"run()", "/src/x.cc", 3}},
+                    {"/bin/x", {"send()", "/src/trainer_core/comm/shm.cc", 9}},
+                    {"/bin/x", {"wait()", "/usr/include/c++/12/condition_variable", 1}}}),
+            "src/x.cc:3 in run()");
+  // A rank that waits for gathered parameters stands where they are needed.
+  for (const bool has_lines : {true, false}) {
+    const char* file = has_lines ? "/src/trainer_core/parallel/sharded_parameters.cc" : "";
+    EXPECT_EQ(
+        source(
+            {{"/bin/x",
+              {"muster::trainer::Transformer::embed()", "/src/trainer_core/model/embed.cc", 254}},
+             {"/bin/x", {"muster::trainer::ShardedParameters::wait()", file, has_lines ? 98 : 0}}}),
+        "model/embed.cc:254 in muster::trainer::Transformer::embed()");
+  }
+}
+
+TEST(SourceFrame, OfPythonIsTheUsersLine) {
+  EXPECT_EQ(source({{"/usr/bin/python3.11", {"_PyEval_EvalFrameDefault", "", 0}},
+                    {"", {"train.py:31 train_step", "", 0}},
+                    {"",
+                     {"/venv/lib/python3.11/site-packages/torch/distributed/c10d.py:9 all_reduce",
+                      "", 0}},
+                    {"/venv/lib/libtorch_cpu.so", {"c10d::wait", "", 0}}}),
+            "train.py:31 train_step");
+}
+
+TEST(SourceFrame, WithoutNamesModulesDecide) {
+  EXPECT_EQ(source({{"/opt/job/train", {}}, {"/lib/libc.so.6", {}}}), "train+0x1");
+  EXPECT_EQ(source({{"/lib/libc.so.6", {}}, {"/lib/ld-linux-x86-64.so.2", {}}}),
+            "ld-linux-x86-64.so.2+0x2")
+      << "the innermost when nothing is the program's";
+  EXPECT_EQ(source({}), "");
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,178 @@
+#include "coordinator/core/hang/dump.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+// A rank that waits in collective `seq` of its group, or (seq 0) computes in `place`.
+struct Look {
+  int32_t rank;
+  uint64_t seq;
+  std::string place;
+  std::string leaf = "leaf";
+};
+
+StackReportReceived report(const char* worker, int32_t sample, const std::vector<Look>& looks,
+                           const std::string& group = "fsdp") {
+  StackReportReceived event;
+  event.worker = WorkerName(worker);
+  event.dump = DumpId(1);
+  event.job = JobId(1);
+  event.attempt = Attempt(1);
+  event.sample = sample;
+  StackSample stacks;
+  for (const Look& look : looks) {
+    RankEvidence& rank = event.ranks.emplace_back();
+    rank.rank = look.rank;
+    rank.phase = Phase::kStep;
+    rank.step = 4;
+    rank.process_state = 'S';
+    GroupEvidence& its = rank.groups.emplace_back();
+    its.name = group;
+    its.enqueued = look.seq == 0 ? 40 : look.seq;
+    its.started = its.enqueued;
+    its.completed = look.seq == 0 ? 40 : look.seq - 1;
+    RankStacks& read = stacks.ranks.emplace_back();
+    read.rank = look.rank;
+    ThreadStack& thread = read.threads.emplace_back();
+    thread.name = "main";
+    for (const std::string& call : {std::string("main"), look.place, look.leaf})
+      thread.frames.push_back({kNoModule, 0, call});
+  }
+  event.stacks.add(stacks);
+  return event;
+}
+
+Dump two_workers(int32_t samples = 2) {
+  return {JobId(1),
+          Attempt(1),
+          samples,
+          {{WorkerName("a"), {Rank(0), Rank(1)}}, {WorkerName("b"), {Rank(2)}}}};
+}
+
+Motion motion_of(const std::vector<Look>& first, const std::vector<Look>& second,
+                 const std::string& group = "fsdp") {
+  Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1), Rank(2)}}});
+  EXPECT_TRUE(dump.add(report("a", 0, first, group)));
+  EXPECT_TRUE(dump.add(report("a", 1, second, group)));
+  return motion_in(dump, {{Rank(2), "is on a worker that does not answer"}});
+}
+
+TEST(Dump, WaitsForEverySampleOfEveryWorkerThatWasAsked) {
+  Dump dump = two_workers();
+  EXPECT_EQ(dump.silent().size(), 2U);
+  EXPECT_TRUE(dump.add(report("a", 0, {{0, 41, "x"}, {1, 41, "x"}})));
+  EXPECT_FALSE(dump.add(report("a", 0, {{0, 41, "y"}}))) << "twice";
+  EXPECT_FALSE(dump.add(report("c", 0, {{0, 41, "x"}}))) << "was not asked";
+  EXPECT_FALSE(dump.add(report("a", 2, {})));
+  EXPECT_FALSE(dump.add(report("a", -1, {})));
+  StackReportReceived other = report("b", 0, {});
+  other.attempt = Attempt(2);
+  EXPECT_FALSE(dump.add(other));
+  EXPECT_TRUE(dump.add(report("a", 1, {{0, 41, "x"}, {1, 41, "x"}})));
+  EXPECT_EQ(dump.waiting(), std::set<WorkerName>{WorkerName("b")});
+  EXPECT_EQ(dump.silent(), std::vector<WorkerName>{WorkerName("b")});
+  EXPECT_TRUE(
+      dump.add(report("b", 0, {{2, 41, "x"}, {1, 99, "a lie about another worker's rank"}})));
+  EXPECT_TRUE(dump.add(report("b", 1, {{2, 41, "x"}})));
+  EXPECT_TRUE(dump.waiting().empty());
+  ASSERT_EQ(dump.ranks(0).size(), 3U);
+  EXPECT_EQ(dump.ranks(0)[1].groups[0].enqueued, 41U);
+}
+
+TEST(Dump, ListsRanksOfSilentWorkersAsSuch) {
+  Dump dump = two_workers(1);
+  EXPECT_TRUE(dump.add(report("a", 0, {{0, 41, "x"}, {1, 41, "x"}})));
+  const StackDump people = dump.to_people();
+  ASSERT_EQ(people.ranks.size(), 3U);
+  EXPECT_EQ(people.ranks[2].rank, 2);
+  EXPECT_EQ(people.ranks[2].stack_problem, "worker b did not answer");
+  EXPECT_EQ(people.silent, std::vector<WorkerName>{WorkerName("b")});
+}
+
+TEST(Motion, CollectivesThatGoOnAreProgress) {
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 42, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}), Motion::kNone);
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 41, "x"}}, {{0, 41, "x"}, {1, 42, "x"}}),
+            Motion::kProgress);
+}
+
+TEST(Motion, WhatRunsBesideTheComputationIsNone) {
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 0, "y"}}, {{0, 55, "x"}, {1, 0, "y"}}, "data#6"),
+            Motion::kUnsure);
+  EXPECT_EQ(motion_of({{0, 41, "x"}, {1, 0, "y"}}, {{0, 55, "x"}, {1, 0, "y"}}, "data#1"),
+            Motion::kProgress);
+}
+
+TEST(Motion, OnlyRanksThatWaitForNobodyMove) {
+  EXPECT_EQ(motion_of({{0, 0, "layer 1"}, {1, 41, "x"}}, {{0, 0, "layer 2"}, {1, 41, "x"}}),
+            Motion::kStacks);
+  EXPECT_EQ(motion_of({{0, 0, "lock"}, {1, 41, "poll"}}, {{0, 0, "lock"}, {1, 41, "sleep"}}),
+            Motion::kUnsure)
+      << "who waits may look around meanwhile, and who waits for nobody may go on";
+}
+
+TEST(Motion, ALoopDoesNotGetAnywhere) {
+  EXPECT_EQ(motion_of({{0, 0, "loop", "a"}, {1, 41, "x"}}, {{0, 0, "loop", "b"}, {1, 41, "x"}}),
+            Motion::kUnsure);
+}
+
+// Two ranks of one group: the first stands in "read" in a state, before and after; the second waits
+// in collective 41.
+Motion motion_in_state(const char* states, const std::string& problem = "") {
+  Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
+  for (int32_t sample = 0; sample < 2; ++sample) {
+    StackReportReceived event = report("a", sample, {{0, 0, "read"}, {1, 41, "x"}});
+    event.ranks[0].process_state = states[sample];
+    event.ranks[0].stack_problem = problem;
+    if (!problem.empty()) event.stacks = StackTree();
+    EXPECT_TRUE(dump.add(event));
+  }
+  return motion_in(dump, {});
+}
+
+TEST(Motion, WhoWaitsForNobodyMayGoOnUnlessItIsStopped) {
+  for (const char* states : {"RR", "DD", "SS", "RT", "tR"})
+    EXPECT_EQ(motion_in_state(states), Motion::kUnsure) << states;
+  for (const char* states : {"TT", "ZZ"})
+    EXPECT_EQ(motion_in_state(states), Motion::kNone) << states;
+  EXPECT_EQ(motion_in_state("TT", "not permitted"), Motion::kNone);
+  EXPECT_EQ(motion_in_state("SS", "not permitted"), Motion::kUnsure);
+  EXPECT_EQ(motion_in_state("tt", ""), Motion::kUnsure) << "somebody looks at it with a debugger";
+}
+
+// Collective `seq` of a group of as many as there are ranks.
+Motion motion_of_waiting(const std::vector<Look>& looks, CollectiveKind other) {
+  Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1), Rank(2)}}});
+  for (int32_t sample = 0; sample < 2; ++sample) {
+    StackReportReceived event = report("a", sample, looks);
+    for (RankEvidence& rank : event.ranks) {
+      rank.groups[0].members = 3;
+      rank.groups[0].kind = CollectiveKind::kAllReduce;
+    }
+    event.ranks.back().groups[0].kind = other;
+    EXPECT_TRUE(dump.add(event));
+  }
+  return motion_in(dump, {});
+}
+
+TEST(Motion, WhatEverybodyHasEnteredMayBeCompleted) {
+  constexpr CollectiveKind kSum = CollectiveKind::kAllReduce;
+  EXPECT_EQ(motion_of_waiting({{0, 41, "x"}, {1, 41, "x"}, {2, 41, "x"}}, kSum), Motion::kUnsure);
+  EXPECT_EQ(motion_of_waiting({{0, 41, "x"}, {1, 41, "x"}, {2, 42, "x"}}, kSum), Motion::kNone);
+  EXPECT_EQ(motion_of_waiting({{0, 41, "x"}, {1, 41, "x"}, {2, 41, "x"}}, CollectiveKind::kBarrier),
+            Motion::kNone);
+}
+
+TEST(Motion, OfAWorkerThatIsLateNothingIsKnown) {
+  Dump dump = two_workers();
+  for (int32_t sample = 0; sample < 2; ++sample)
+    EXPECT_TRUE(dump.add(report("a", sample, {{0, 41, "x"}, {1, 42, "x"}})));
+  EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen);
+  EXPECT_EQ(motion_in(dump, {{Rank(2), "exited with code 1"}}), Motion::kNone);
+  EXPECT_TRUE(dump.add(report("b", 0, {{2, 0, "x"}})));
+  EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen) << "one look is none";
+}
+
+}  // namespace
+}  // namespace muster::coordinator

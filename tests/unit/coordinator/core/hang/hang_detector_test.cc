@@ -1,0 +1,308 @@
+#include "coordinator/core/hang/hang_detector.h"
+
+#include <cmath>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+// Some ranks whose pages are looked at four times a second.
+class HangDetectorTest : public ::testing::Test {
+ protected:
+  struct Rank {
+    HangDetector::Sample page;
+  };
+
+  explicit HangDetectorTest(size_t count = 4) : ranks(count), detector(HangBudgets{}, count, now) {
+    for (size_t i = 0; i < ranks.size(); ++i) enter(i, Phase::kStep);
+  }
+
+  void enter(size_t rank, Phase phase) {
+    ranks[rank].page.phase = phase;
+    ranks[rank].page.phase_start = ranks[rank].page.last_progress = now;
+    look();
+  }
+  void look() {
+    for (size_t i = 0; i < ranks.size(); ++i) detector.observe(i, ranks[i].page, now);
+  }
+  // A step in which something moves all the time.
+  void step(Duration time) {
+    for (Duration done{}; done < time;) {
+      const Duration part = std::min<Duration>(milliseconds(250), time - done);
+      now += part;
+      done += part;
+      for (Rank& rank : ranks) rank.page.last_progress = now;
+      if (done < time) look();
+      EXPECT_GT(detector.due(), now);
+    }
+    complete(time);
+  }
+  // A step of one long computation, which reports nothing before its end.
+  void silent_step(Duration time) {
+    now += time;
+    EXPECT_GT(detector.due(), now) << "a false alarm: " << detector.reason(now);
+    complete(time);
+  }
+  void complete(Duration time) {
+    for (Rank& rank : ranks) {
+      HangDetector::Sample& page = rank.page;
+      page.step = std::max<int64_t>(page.step, 0) + 1;
+      page.step_seconds = to_seconds(time);
+      ++page.steps;
+      page.seconds += to_seconds(time);
+      page.last_progress = now;
+    }
+    look();
+  }
+
+  Instant now = instant_from_ns(1'000'000'000'000);
+  std::vector<Rank> ranks;
+  HangDetector detector;
+};
+
+// A program that is not ours.
+class SilentHangDetector : public ::testing::Test {
+ protected:
+  HangDetector::Sample page(Phase phase, uint64_t steps = 0) const {
+    HangDetector::Sample sample;
+    sample.phase = phase;
+    sample.phase_start = sample.last_progress = now;
+    sample.steps = steps;
+    sample.step = steps == 0 ? -1 : static_cast<int64_t>(steps);
+    sample.step_seconds = 0.5;
+    sample.seconds = 0.5 * static_cast<double>(steps);
+    return sample;
+  }
+
+  Instant now = Instant(seconds(1000));
+  HangDetector detector{HangBudgets{}, 2, now, HangDetector::Speech::kPerhapsLater};
+};
+
+TEST_F(SilentHangDetector, WhoSaysNothingIsNeverSuspicious) {
+  EXPECT_TRUE(detector.is_silent());
+  EXPECT_EQ(detector.due(), HangDetector::kNever);
+  for (int i = 0; i < 100; ++i) {
+    now += minutes(60);
+    detector.observe(0, page(Phase::kInit), now);  // collectives alone, or no page at all
+    detector.correct(1, Phase::kInit, seconds(9), -1, now);
+    detector.excuse(seconds(1));
+  }
+  EXPECT_EQ(detector.due(), HangDetector::kNever);
+  detector.forget(0);
+  EXPECT_EQ(detector.due(), HangDetector::kNever);
+  detector.forget(1);
+  EXPECT_FALSE(detector.is_silent());
+}
+
+TEST_F(SilentHangDetector, FromItsFirstPhaseOnItIsWatched) {
+  now += minutes(60);
+  detector.observe(0, page(Phase::kLoad), now);
+  EXPECT_FALSE(detector.is_silent());
+  EXPECT_EQ(detector.due(), now + HangBudgets{}.load) << "of the phase, not of the time before";
+  uint64_t steps = 0;
+  for (; steps < 10; ++steps) {
+    now += milliseconds(500);
+    detector.observe(0, page(Phase::kStep, steps), now);
+    detector.observe(1, page(Phase::kInit), now);  // only rank 0 reports
+  }
+  now += seconds(3);
+  EXPECT_LE(detector.due(), now) << "its own steps say what is long";
+  detector.forget(0);
+  EXPECT_EQ(detector.due(), HangDetector::kNever) << "nobody is left who tells anything";
+}
+
+TEST_F(SilentHangDetector, StepsWithoutAPhaseCountToo) {
+  detector.observe(1, page(Phase::kInit, 1), now);
+  EXPECT_FALSE(detector.is_silent());
+}
+
+TEST_F(HangDetectorTest, TheFirstStepsHaveABudgetAndTheOthersAreLearnedFrom) {
+  EXPECT_EQ(detector.due(), now + minutes(10));
+  silent_step(minutes(9));  // allocates and warms up
+  silent_step(seconds(3));
+  EXPECT_EQ(detector.due(), now + minutes(10)) << "two steps are not enough";
+  silent_step(seconds(3));
+  EXPECT_EQ(detector.due(), now + seconds(6)) << "the first one does not count";
+  for (int i = 0; i < 16; ++i) silent_step(milliseconds(100));
+  EXPECT_EQ(detector.due(), now + seconds(1)) << "the floor, and long ones are forgotten";
+}
+
+TEST_F(HangDetectorTest, StepsMayGrowByAnyDegreeBelowTwo) {
+  Duration time = milliseconds(700);
+  for (int i = 0; i < 4; ++i) silent_step(time);
+  for (int i = 0; i < 12; ++i) silent_step(time = time * 19 / 10);
+}
+
+TEST_F(HangDetectorTest, RandomStepsNeverAlarmAndAHangAlwaysDoes) {
+  std::mt19937_64 random(5);
+  for (int run = 0; run < 200; ++run) {
+    const auto base = milliseconds(20 + random() % 3'000);
+    detector = HangDetector(HangBudgets{}, ranks.size(), now);
+    for (Rank& rank : ranks) rank.page = {};
+    for (size_t i = 0; i < ranks.size(); ++i) enter(i, Phase::kStep);
+    Duration longest{};
+    for (int i = 0; i < 20; ++i) {
+      const Duration time = base + base * static_cast<int64_t>(random() % 90) / 100;
+      if (i > 0) longest = std::max(longest, time);
+      silent_step(time);
+    }
+    EXPECT_LE(detector.due(), now + std::max<Duration>(seconds(1), 2 * longest));
+  }
+}
+
+TEST_F(HangDetectorTest, ARankWithALargerBudgetExcusesThoseThatWaitForIt) {
+  for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
+  enter(0, Phase::kCheckpointSave);
+  EXPECT_EQ(detector.due(), now + minutes(10));
+  now += minutes(5);
+  enter(0, Phase::kStep);
+  EXPECT_EQ(detector.due(), now + seconds(1));
+  enter(0, Phase::kCheckpointSave);
+  EXPECT_EQ(detector.due(), now + minutes(15)) << "three times the longest that was seen";
+  detector.forget(0);
+  EXPECT_EQ(detector.due(), now + seconds(1)) << "who has ended excuses nobody";
+}
+
+TEST_F(HangDetectorTest, EachPhaseHasABudget) {
+  const std::vector<std::pair<Phase, Duration>> budgets = {{Phase::kInit, minutes(2)},
+                                                           {Phase::kRendezvous, minutes(5)},
+                                                           {Phase::kLoad, minutes(30)},
+                                                           {Phase::kCompile, minutes(30)},
+                                                           {Phase::kEval, minutes(10)},
+                                                           {Phase::kCheckpointSave, minutes(10)},
+                                                           {Phase::kCheckpointRestore, minutes(10)},
+                                                           {Phase::kShutdown, minutes(5)},
+                                                           {static_cast<Phase>(77), minutes(30)}};
+  for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
+  for (const auto& [phase, budget] : budgets) {
+    enter(2, phase);
+    EXPECT_EQ(detector.due(), now + budget) << phase_name(phase);
+  }
+  EXPECT_NE(detector.reason(now).find("in phase COMPILE"), std::string::npos)
+      << detector.reason(now);
+}
+
+TEST_F(HangDetectorTest, WhatMovesBesideTheComputationCompletesNoStep) {
+  for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
+  const Instant last_step = now;
+  while (detector.due() > now && now < last_step + seconds(60)) {
+    now += milliseconds(250);
+    ranks[1].page.last_progress = now;  // a checkpoint is being written
+    look();
+  }
+  EXPECT_EQ(now, last_step + milliseconds(1'500)) << detector.reason(now);
+  EXPECT_NE(detector.reason(now).find("no step was completed"), std::string::npos);
+}
+
+TEST_F(HangDetectorTest, WhoIsForgivenGetsTwiceTheTimeUntilStepsAreCompleted) {
+  for (int i = 0; i < 5; ++i) silent_step(seconds(1));
+  const Instant last = now;
+  EXPECT_TRUE(detector.double_patience());
+  EXPECT_EQ(detector.due(), last + seconds(4));
+  EXPECT_TRUE(detector.double_patience());
+  EXPECT_EQ(detector.due(), last + seconds(8));
+  while (detector.double_patience()) {
+  }
+  EXPECT_GE(detector.due(), last + minutes(10));
+  EXPECT_LE(detector.due(), last + minutes(40)) << "a loop moves for ever";
+  for (int i = 0; i < 12; ++i) silent_step(seconds(1));
+  EXPECT_EQ(detector.due(), now + seconds(2));
+}
+
+// A coordinator that was started anew learns from what pages count.
+TEST_F(HangDetectorTest, KnowsTheStepsThatWereMadeBeforeItLooked) {
+  for (Rank& rank : ranks) {
+    rank.page.step = 1'000;
+    rank.page.steps = 400;
+    rank.page.seconds = 800;
+    rank.page.step_seconds = 2.5;
+    rank.page.last_progress = now;
+  }
+  look();
+  EXPECT_EQ(detector.due(), now + seconds(5));
+}
+
+// A dump's page was read before the heartbeat that has come meanwhile.
+TEST_F(HangDetectorTest, ADumpThatWasLongOnItsWayCorrectsNothing) {
+  for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
+  enter(0, Phase::kCheckpointSave);
+  now += seconds(20);
+  enter(0, Phase::kStep);
+  now += milliseconds(300);
+  detector.correct(0, Phase::kCheckpointSave, seconds(20), 5, now);
+  EXPECT_LE(detector.due(), now + seconds(2));
+  detector.correct(0, Phase::kCheckpointSave, milliseconds(100), 5, now);
+  EXPECT_GE(detector.due(), now + seconds(59)) << "three times the longest";
+}
+
+TEST_F(HangDetectorTest, APageThatWasOvertakenOnItsWaySaysNothing) {
+  enter(0, Phase::kLoad);
+  HangDetector::Sample old = ranks[0].page;
+  for (Rank& rank : ranks) rank.page.step = 20;  // restored
+  enter(0, Phase::kStep);
+  const Instant due = detector.due();
+  now += seconds(2);
+  old.phase_start = old.last_progress = now;
+  detector.observe(0, old, now);
+  EXPECT_EQ(detector.due(), due);
+}
+
+// Its ranks are at the step of a checkpoint, and have made none themselves.
+TEST_F(HangDetectorTest, AStepOfAnEarlierAttemptIsProgressOnce) {
+  for (Rank& rank : ranks) rank.page.step = 20;
+  look();
+  const Instant due = detector.due();
+  now += seconds(5);
+  look();
+  detector.correct(1, Phase::kStep, seconds(5), 20, now);
+  EXPECT_EQ(detector.due(), due);
+  detector.correct(1, Phase::kStep, seconds(5), 21, now);
+  EXPECT_EQ(detector.due(), now + minutes(10));
+}
+
+TEST_F(HangDetectorTest, KnowsHowLongAProgramIsUsuallySilent) {
+  EXPECT_EQ(detector.usual_silence(), Duration::zero());
+  for (int i = 0; i < 5; ++i) silent_step(seconds(3));
+  EXPECT_EQ(detector.usual_silence(), seconds(3));
+  for (int i = 0; i < 16; ++i) step(seconds(3));
+  EXPECT_EQ(detector.usual_silence(), milliseconds(250));
+  silent_step(seconds(5));
+  EXPECT_EQ(detector.usual_silence(), milliseconds(250)) << "once is not usual";
+  enter(0, Phase::kEval);
+  EXPECT_EQ(detector.usual_silence(), Duration::zero());
+}
+
+TEST_F(HangDetectorTest, NonsenseFromPagesDoesNoHarm) {
+  std::mt19937_64 random(7);
+  const auto any = [&] {
+    const double values[] = {0, -1, 1e300, -1e300, std::nan(""), 1e-300, 5};
+    return values[random() % 7];
+  };
+  for (int i = 0; i < 2'000; ++i) {
+    now += milliseconds(random() % 500);
+    detector.observe(
+        random() % 4,
+        {.phase = static_cast<Phase>(random() % 12),
+         .phase_start = instant_from_ns(static_cast<int64_t>(random() % 2'000) * 1'000'000'000),
+         .last_progress = instant_from_ns(static_cast<int64_t>(random() % 2'000) * 1'000'000'000),
+         .step = static_cast<int64_t>(random()),
+         .step_seconds = any(),
+         .steps = random() % 50,
+         .seconds = any()},
+        now);
+    EXPECT_GE(detector.due(), instant_from_ns(0));
+    EXPECT_LE(detector.last_progress(), now);
+    EXPECT_FALSE(detector.reason(now).empty());
+  }
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,180 @@
+#include "coordinator/core/queue/validation.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+JobSpec good_spec() {
+  JobSpec spec;
+  spec.name = "llama2-tiny.1_a";
+  spec.output_directory = "/out";
+  return spec;
+}
+
+std::string problem(const JobSpec& spec) {
+  return std::string(check_spec(spec, InputLimits{}).message());
+}
+
+TEST(CheckSpec, AcceptsWhatIsWithinBounds) { EXPECT_EQ(problem(good_spec()), ""); }
+
+TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
+  JobSpec spec = good_spec();
+  spec.name = "a b";
+  EXPECT_EQ(problem(spec),
+            "spec.name is \"a b\": it must be 1 to 128 of the characters A-Z a-z 0-9 . _ -");
+  spec.name = "..";
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.name is \"..\""));
+  spec.name = std::string(1000, 'x');
+  EXPECT_THAT(problem(spec), testing::HasSubstr("(1000 bytes)"));
+  EXPECT_LT(problem(spec).size(), 300U);
+  spec = good_spec();
+  spec.restarts_max = -1;
+  EXPECT_EQ(problem(spec), "spec.restarts_max is -1: it must be 0 to 100000");
+  spec = good_spec();
+  spec.nodes = 10'000;
+  spec.ranks_per_node = 1024;
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.nodes * spec.ranks_per_node is 10240000"));
+  spec = good_spec();
+  spec.output_directory = "out";
+  EXPECT_EQ(problem(spec), "spec.output_directory is \"out\": it must be an absolute path");
+  spec = good_spec();
+  spec.train_config_json = std::string((1 << 20) + 1, '{');
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
+}
+
+TEST(CheckSpec, JudgesSizes) {
+  JobSpec spec = good_spec();
+  spec.nodes = 4;
+  spec.spares = 2;
+  spec.min_nodes = 1;
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.smaller has 0 sizes"));
+  spec.smaller = {{3, "{}"}, {1, "{}"}};
+  EXPECT_EQ(problem(spec), "");
+  spec.smaller = {{3, "{}"}, {3, "{}"}};
+  EXPECT_EQ(problem(spec), "spec.smaller.nodes is 3: it must be 1 to 2");
+  spec.smaller = {{4, "{}"}};
+  EXPECT_EQ(problem(spec), "spec.smaller.nodes is 4: it must be 1 to 3");
+  spec.smaller = {{3, std::string(600'000, ' ')}, {2, std::string(600'000, ' ')}};
+  EXPECT_THAT(problem(spec), testing::HasSubstr("its configs' bytes"));
+  spec.smaller.clear();
+  spec.command = {"train.py"};
+  spec.working_directory = "/home/ada";
+  EXPECT_EQ(problem(spec), "") << "a program can have any size";
+  spec.min_nodes = 5;
+  EXPECT_EQ(problem(spec), "spec.min_nodes is 5: it must be 0 to 4");
+  spec = good_spec();
+  spec.spares = -1;
+  EXPECT_EQ(problem(spec), "spec.spares is -1: it must be 0 to 10000");
+}
+
+TEST(CheckSpec, JudgesPrograms) {
+  JobSpec spec = good_spec();
+  spec.command = {"python3", "train.py", "", "a\nb"};
+  spec.working_directory = "/home/ada";
+  EXPECT_EQ(problem(spec), "");
+  spec.environment["LD_LIBRARY_PATH"] = "/opt/lib";  // its own loader's, not our trainer's
+  EXPECT_EQ(problem(spec), "");
+  for (const std::string name : {"MASTER_PORT", "JAX_PROCESS_ID", "RANK"}) {
+    JobSpec other = spec;
+    other.environment[name] = "1";
+    EXPECT_EQ(problem(other),
+              "spec.environment sets " + name + ": the worker sets it for each rank");
+  }
+  spec.command[1] = std::string("a\0b", 3);
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.command[1] is \"a\\x00\\x62\""));
+  spec.command = {""};
+  EXPECT_EQ(problem(spec), "spec.command[0] is empty: it must name a program");
+  spec.command = {"true"};
+  spec.working_directory = "home";
+  EXPECT_EQ(problem(spec), "spec.working_directory is \"home\": it must be an absolute path");
+  spec.command.assign(kCommandWordsMax + 1, "x");
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.command has 8193 words"));
+  spec.command = {std::string(kCommandBytesMax, 'x')};
+  EXPECT_THAT(problem(spec), testing::HasSubstr("words of 524289 bytes"));
+}
+
+TEST(CheckSpec, JudgesPortsOfWorkers) {
+  WorkerRegistered worker;
+  worker.worker = WorkerName("n1");
+  worker.slots = 1;
+  worker.rendezvous_address = "h:1";
+  const auto ports_problem = [&](PortRange ports) {
+    worker.program_ports = ports;
+    return std::string(check_registration(worker, InputLimits{}).message());
+  };
+  EXPECT_EQ(ports_problem({}), "");
+  EXPECT_EQ(ports_problem({65'408, 128}), "");
+  EXPECT_EQ(ports_problem({65'409, 128}), "program_ports.first is 65409: it must be 1 to 65408");
+  EXPECT_EQ(ports_problem({0, 1}), "program_ports.first is 0: it must be 1 to 65535");
+  EXPECT_EQ(ports_problem({1, -1}), "program_ports.count is -1: it must be 0 to 65535");
+}
+
+TEST(CheckSpec, RefusesControlCharactersWhereALineIsShown) {
+  JobSpec spec = good_spec();
+  spec.user = "ada\x1b[2J";
+  EXPECT_EQ(
+      problem(spec),
+      "spec.user is \"ada\\x1b[2J\": it must be at most 128 bytes without control characters");
+  spec = good_spec();
+  spec.output_directory = "/out\x7f";
+  EXPECT_THAT(problem(spec), testing::HasSubstr("spec.output_directory is \"/out\\x7f\""));
+  EXPECT_FALSE(check_request_id("a\nb", InputLimits{}).ok());
+  WorkerRegistered worker;
+  worker.worker = WorkerName("n1");
+  worker.host = "ho\tst";
+  worker.slots = 1;
+  worker.rendezvous_address = "h:1";
+  EXPECT_THAT(std::string(check_registration(worker, InputLimits{}).message()),
+              testing::HasSubstr("host is \"ho\\tst\""));
+  spec = good_spec();
+  spec.user = "ädä";
+  spec.train_config_json = "{\n\t\"steps\": 5\n}\n";
+  spec.environment["KEY"] = "first line\nsecond line\n";
+  EXPECT_EQ(problem(spec), "");
+}
+
+TEST(CheckSpec, KeepsTheWorkersVariables) {
+  JobSpec spec = good_spec();
+  spec.environment["OMP_NUM_THREADS"].assign(1, '1');
+  EXPECT_EQ(problem(spec), "");
+  spec.environment["RANK"].assign(1, '3');
+  EXPECT_EQ(problem(spec), "spec.environment sets RANK: the worker sets it for each rank");
+  for (const char* name : {"LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "GLIBC_TUNABLES"}) {
+    spec = good_spec();
+    spec.environment[name].assign(1, 'x');
+    EXPECT_EQ(problem(spec),
+              absl::StrCat("spec.environment sets ", name,
+                           ": it would change what code the loader puts into the trainer; set it "
+                           "for the worker"));
+  }
+  spec = good_spec();
+  spec.environment["MUSTER_BIND_ADDRESS"].assign(1, 'x');
+  EXPECT_EQ(problem(spec),
+            "spec.environment sets MUSTER_BIND_ADDRESS: names that begin with MUSTER_ are between "
+            "the worker and its ranks; use another name");
+  for (const char* name : {"A B", "1A", "A=B", "A-B", ""}) {
+    spec = good_spec();
+    spec.environment[name].assign(1, 'x');
+    EXPECT_EQ(problem(spec), absl::StrCat("spec.environment has the name \"", name,
+                                          "\": a name is letters, digits and _, and does not begin "
+                                          "with a digit; at most 128 bytes"));
+  }
+  spec = good_spec();
+  for (int i = 0; i < 1025; ++i) spec.environment[absl::StrCat("K", i)] = "";
+  EXPECT_THAT(problem(spec), testing::HasSubstr("1025 entries: at most 1024"));
+}
+
+TEST(OneLine, CutsAtACharacterAndDropsControls) {
+  EXPECT_EQ(one_line("  a\tb\x1b[0m\n", 100), "a b [0m");
+  EXPECT_EQ(one_line("aé", 2), "a");
+  EXPECT_EQ(one_line("aé", 3), "aé");
+}
+
+}  // namespace
+}  // namespace muster::coordinator

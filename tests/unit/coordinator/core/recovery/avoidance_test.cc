@@ -1,0 +1,164 @@
+#include "coordinator/core/recovery/avoidance.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "coordinator/core/recovery/restart_policy.h"
+
+namespace muster::coordinator {
+namespace {
+
+// On n1, by a signal, after 12 steps and with a checkpoint of 10.
+Job job_that_failed() {
+  Job job;
+  job.spec.restarts_max = 2;
+  job.faults.push_back(fault_of({Rank(3), -1, 11, 12, ""}, WorkerName("n1"), 0));
+  job.faults.back().checkpoint_step = 10;
+  job.faults.back().job_step = 12;
+  return job;
+}
+
+constexpr int32_t kManyNodes = 100;
+
+// A fault of the job that has trained on n0 and n1, and ended on n1.
+Fault at_start_of(const Job& job, const char* node) {
+  Fault fault = job.faults.front();
+  fault.last_step = -1;
+  fault.worker = WorkerName(node);
+  return fault;
+}
+Job job_that_trained() {
+  Job job = job_that_failed();
+  job.trained_on = {WorkerName("n0"), WorkerName("n1")};
+  return job;
+}
+
+TEST(Avoidance, WhereAJobThatHasTrainedCannotStartTheNodeIsUnfit) {
+  Job job = job_that_trained();
+  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes)) << "the same there";
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n0"), kManyNodes)) << "the first one there";
+  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n2"), kManyNodes)) << "a new node";
+  Fault fault = at_start_of(job, "n2");
+  fault.last_step = 12;
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "it has trained there, too";
+  fault.last_step = -1;
+  fault.kind = IncidentKind::kHang;
+  EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes));
+  for (const auto kind : {IncidentKind::kWorkerLost, IncidentKind::kDiskFull}) {
+    fault.kind = kind;
+    EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "has a name of its own";
+  }
+  fault.kind = IncidentKind::kOutOfMemory;
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "on fewer nodes it needs more";
+  job.placement = {{Rank(0), WorkerName("n0"), 0, {}}, {Rank(1), WorkerName("n2"), 0, {}}};
+  EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes));
+  fault = at_start_of(job, "n2");
+  fault.job_step = fault.checkpoint_step = -1;
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "it may be unable to start anywhere";
+  job.trained_on.clear();
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n2"), kManyNodes)) << "nobody knows where";
+}
+
+TEST(Avoidance, ANodeIsUnfitAgainOnlyIfNothingWasTrainedInBetween) {
+  Job job = job_that_trained();
+  job.faults.push_back(at_start_of(job, "n0"));
+  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes)) << "n0's took no step";
+  job.faults.back().last_step = 11;
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes));
+}
+
+TEST(Avoidance, AJobThatCanStartNowhereIsNotItsNodesFault) {
+  Job job = job_that_trained();
+  for (const char* node : {"n2", "n3", "n4", "n5"}) {
+    Fault fault = at_start_of(job, node);
+    EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes)) << node;
+    fault.node_unfit = true;
+    job.faults.push_back(fault);
+  }
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n6"), kManyNodes));
+  job.faults.resize(3);
+  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n6"), kManyNodes));
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n6"), 2)) << "these were all";
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kCounts) << "a signal";
+  job.faults.back().signal = 0;
+  job.faults.back().exit_code = 1;
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kNothing) << "it gave up by itself";
+}
+
+TEST(Avoidance, AnUnfitNodeIsAvoidedEachTimeForLonger) {
+  constexpr int64_t kHour = Duration(kAvoidedFor).count();
+  Job job = job_that_trained();
+  Fault unfit = at_start_of(job, "n2");
+  unfit.node_unfit = true;
+  job.faults.push_back(unfit);
+  const std::set<WorkerName> avoided{unfit.worker};
+  EXPECT_EQ(nodes_to_avoid(job, kHour - 1), avoided);
+  EXPECT_EQ(nodes_to_avoid(job, kHour), std::set<WorkerName>());
+  EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "it goes elsewhere";
+  EXPECT_NE(decide_restart(job).reason.find("away from n2 for 1 h if others are free"),
+            std::string::npos)
+      << decide_restart(job).reason;
+  job.restarts_used[Cause::kUnfitNode] = {19, 10, 12};
+  EXPECT_TRUE(decide_restart(job).restart);
+  job.restarts_used.clear();
+  unfit.unix_ns = kHour / 2;
+  job.faults.push_back(unfit);
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelay) << "there was no other";
+  EXPECT_EQ(nodes_to_avoid(job, 3 * kHour / 2 - 1), avoided) << "the same time, from there on";
+  EXPECT_EQ(nodes_to_avoid(job, 3 * kHour / 2), std::set<WorkerName>());
+  unfit.unix_ns = 2 * kHour;
+  job.faults.push_back(unfit);
+  EXPECT_EQ(nodes_to_avoid(job, 4 * kHour - 1), avoided) << "anew, and twice as long";
+  EXPECT_EQ(nodes_to_avoid(job, 4 * kHour), std::set<WorkerName>());
+  for (int again = 0; again < 10; ++again) {
+    unfit.unix_ns += 2 * Duration(kAvoidedMax).count();
+    job.faults.push_back(unfit);
+  }
+  EXPECT_EQ(nodes_to_avoid(job, unfit.unix_ns + Duration(kAvoidedMax).count() - 1), avoided);
+  EXPECT_EQ(nodes_to_avoid(job, unfit.unix_ns + Duration(kAvoidedMax).count()),
+            std::set<WorkerName>());
+}
+
+TEST(Avoidance, WhereAJobTrainsAgainTheNodeFits) {
+  Job job = job_that_trained();
+  job.faults.push_back(at_start_of(job, "n2"));
+  job.faults.back().node_unfit = true;
+  job.placement = {{Rank(0), WorkerName("n0"), 0, {}}, {Rank(1), WorkerName("n2"), 0, {}}};
+  note_training(job);
+  EXPECT_EQ(nodes_to_avoid(job, 1), std::set<WorkerName>());
+  EXPECT_EQ(job.trained_on, (std::vector<WorkerName>{WorkerName("n0"), WorkerName("n2")}));
+}
+
+TEST(Avoidance, TwiceAtOneStepIsAvoidedForAnHourAndAFullDiskIsNoNodes) {
+  Job job = job_that_trained();
+  job.faults.push_back(job.faults.back());
+  const std::set<WorkerName> avoided{WorkerName("n1")};
+  EXPECT_EQ(nodes_to_avoid(job, Duration(kAvoidedFor).count() - 1), avoided);
+  EXPECT_EQ(nodes_to_avoid(job, Duration(kAvoidedFor).count()), std::set<WorkerName>());
+  for (Fault& fault : job.faults) fault.kind = IncidentKind::kDiskFull;
+  EXPECT_EQ(nodes_to_avoid(job, 1), std::set<WorkerName>());
+}
+
+TEST(Avoidance, WhatIsKnownOfNodesIsForgottenLast) {
+  Job job = job_that_trained();
+  Fault unfit = at_start_of(job, "n2");
+  unfit.node_unfit = true;
+  keep_fault(job, unfit);
+  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) keep_fault(job, job.faults.back());
+  EXPECT_EQ(job.faults.size(), kFaultsKeptMax);
+  job = job_that_trained();
+  keep_fault(job, unfit);
+  const Fault other = at_start_of(job, "n0");
+  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) keep_fault(job, other);
+  EXPECT_EQ(job.faults.size(), kFaultsKeptMax);
+  EXPECT_EQ(job.faults.front(), unfit);
+  for (size_t i = 0; i < kFaultsKeptMax; ++i) keep_fault(job, unfit);
+  keep_fault(job, other);
+  keep_fault(job, unfit);
+  EXPECT_EQ(job.faults[kFaultsKeptMax - 2], other) << "what is new is kept";
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,265 @@
+#include "coordinator/core/recovery/restart_policy.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+Job job_with_fault(int32_t exit_code, int32_t signal, int32_t restarts, int32_t restarts_max) {
+  Job job;
+  job.attempt = Attempt(static_cast<uint32_t>(restarts + 1));
+  job.restarts = restarts;
+  job.spec.restarts_max = restarts_max;
+  job.faults.push_back(fault_of({Rank(3), exit_code, signal, 7, ""}, WorkerName("n1"), 0));
+  if (restarts > 0) job.restarts_used[cause_of(job.faults.back())].count = restarts;
+  return job;
+}
+
+TEST(RestartPolicy, BackoffGrowsAndIsBounded) {
+  EXPECT_EQ(backoff_before_restart(1), Duration::zero());
+  EXPECT_EQ(backoff_before_restart(2), kBackoffFirst);
+  EXPECT_EQ(backoff_before_restart(4), 4 * kBackoffFirst);
+  for (int32_t n = 1; n < 100'000; n += 97) EXPECT_LE(backoff_before_restart(n), kBackoffMax);
+  EXPECT_EQ(backoff_before_restart(100'000), kBackoffMax);
+}
+
+TEST(RestartPolicy, OnlyWhatARetryCanHelpIsRetried) {
+  EXPECT_TRUE(decide_restart(job_with_fault(-1, 9, 0, 1)).restart);
+  EXPECT_TRUE(decide_restart(job_with_fault(1, 0, 0, 1)).restart);
+  EXPECT_FALSE(decide_restart(job_with_fault(-1, 9, 1, 1)).restart);
+  EXPECT_FALSE(decide_restart(job_with_fault(2, 0, 0, 9)).restart);
+  EXPECT_FALSE(decide_restart(job_with_fault(3, 0, 0, 9)).restart);
+}
+
+// The trainer's exit codes have no meaning for other programs.
+TEST(RestartPolicy, AProgramsCodesAreFaultsLikeAnyOther) {
+  for (const int32_t code : {1, 2, 3, 4, 75, 76, 255}) {
+    const RankExit exit{Rank(3), code, 0, 7, "", ExitCause::kUnknown, true};
+    EXPECT_FALSE(is_victim(exit)) << code;
+    EXPECT_FALSE(is_preempted(exit)) << code;
+    Job job = job_with_fault(1, 0, 0, 1);
+    job.faults = {fault_of(exit, WorkerName("n1"), 0)};
+    EXPECT_EQ(job.faults[0].message,
+              "rank 3 on n1 exited with code " + std::to_string(code) + " after 7 steps");
+    EXPECT_TRUE(decide_restart(job).restart) << code;
+    EXPECT_TRUE(decide_restart(job).counts) << code;
+  }
+  for (const int32_t code : {126, 127}) {
+    Job job = job_with_fault(1, 0, 0, 9);
+    job.faults[0].exit_code = code;
+    EXPECT_TRUE(decide_restart(job).restart) << "of our trainer it means nothing";
+    job.faults[0].of_program = true;
+    EXPECT_FALSE(decide_restart(job).restart) << code;
+  }
+}
+
+TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
+  Job job = job_with_fault(75, 0, 0, 0);
+  EXPECT_TRUE(decide_restart(job).restart);
+  EXPECT_FALSE(decide_restart(job).counts);
+  EXPECT_EQ(decide_restart(job).delay, kPreemptedDelay) << "perhaps its worker is about to leave";
+  job.faults.back().rank = Rank(-1);
+  EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "the worker has said so";
+  job.restarts_used[Cause::kPreempted].count = kPreemptionsMax;
+  EXPECT_FALSE(decide_restart(job).restart);
+  job.faults.back().checkpoint_step = 5;
+  EXPECT_TRUE(decide_restart(job).restart) << "it has got somewhere in between";
+}
+
+// The newest fault, with what the job had saved and done.
+Job job_after(IncidentKind kind, int64_t checkpoint_step, int64_t job_step) {
+  Job job = job_with_fault(-1, 11, 0, 2);
+  Fault& fault = job.faults.back();
+  fault.kind = kind;
+  fault.checkpoint_step = checkpoint_step;
+  fault.job_step = job_step;
+  return job;
+}
+
+TEST(RestartPolicy, EachCauseHasABudgetAndLostWorkersALargerOne) {
+  Job job = job_after(IncidentKind::kHang, 10, 12);
+  job.restarts_used[Cause::kRankDied] = {2, 10, 12};
+  EXPECT_TRUE(decide_restart(job).restart);
+  EXPECT_EQ(decide_restart(job).delay, backoff_before_restart(3)) << "the pauses are the job's";
+  job.restarts_used[Cause::kHang] = {2, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+  EXPECT_NE(decide_restart(job).reason.find("all 2 restarts for \"hang\" are used up"),
+            std::string::npos);
+  job.faults.back().kind = IncidentKind::kWorkerLost;
+  job.restarts_used[Cause::kWorkerLost] = {19, 10, 12};
+  EXPECT_TRUE(decide_restart(job).restart);
+  job.restarts_used[Cause::kWorkerLost] = {20, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+  job.spec.restarts_max = 0;
+  EXPECT_NE(decide_restart(job).reason.find("no restarts were allowed"), std::string::npos);
+}
+
+TEST(RestartPolicy, AGpuFaultIsNobodysButItsNodes) {
+  RankExit exit;
+  exit.rank = Rank(1);
+  exit.exit_code = to_int(ExitCode::kPeerLost);
+  EXPECT_TRUE(is_victim(exit));
+  exit.cause = ExitCause::kGpuFault;
+  exit.detail = "GPU 1 is lost (Xid 79: fallen off the bus)";
+  EXPECT_FALSE(is_victim(exit)) << "it lost its GPU first";
+  exit.exit_code = -1;
+  exit.signal = 9;
+  EXPECT_NE(fault_of(exit, WorkerName("n1"), 0).message.find(": GPU 1 is lost"), std::string::npos);
+  Job job = job_after(IncidentKind::kGpuFault, 10, 12);
+  job.restarts_used[Cause::kGpuFault] = {19, 10, 12};
+  EXPECT_TRUE(decide_restart(job).restart);
+  job.faults.back().signal = 0;
+  job.faults.back().exit_code = to_int(ExitCode::kPeerLost);
+  job.faults.back().worker = WorkerName("n1");
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kAtOnce);
+  job.restarts_used[Cause::kGpuFault] = {20, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+}
+
+TEST(RestartPolicy, AFullDiskIsWaitedFor) {
+  Job job = job_after(IncidentKind::kDiskFull, 10, 12);
+  job.faults.assign(5, job.faults.back());
+  for (Fault& fault : job.faults) fault.last_step = 12;
+  EXPECT_TRUE(decide_restart(job).restart) << "the same again is not the job's fault";
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelay);
+  job.restarts_used[Cause::kDiskFull] = {2, 10, 12};
+  EXPECT_EQ(decide_restart(job).delay, 4 * kMendedDelay);
+  job.restarts_used[Cause::kDiskFull] = {19, 10, 12};
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelayMax);
+  job.restarts_used[Cause::kDiskFull] = {20, 10, 12};
+  EXPECT_FALSE(decide_restart(job).restart);
+}
+
+TEST(RestartPolicy, DurableProgressGivesTheBudgetBack) {
+  Job job = job_after(IncidentKind::kRankDied, 20, 25);
+  job.restarts_used = {{Cause::kRankDied, {2, 10, 12}}, {Cause::kHang, {2, 10, 12}}};
+  const RestartDecision decision = decide_restart(job);
+  EXPECT_TRUE(decision.restart);
+  EXPECT_EQ(decision.delay, Duration::zero());
+  count_restart(job, decision);
+  EXPECT_EQ(job.restarts_used, (std::map<Cause, RestartsUsed>{{Cause::kRankDied, {1, 20, 25}}}));
+  job = job_after(IncidentKind::kRankDied, 10, 1'000'000);
+  job.restarts_used = {{Cause::kRankDied, {2, 10, 12}}};
+  EXPECT_FALSE(decide_restart(job).restart) << "steps after a checkpoint are lost again";
+  job = job_after(IncidentKind::kRankDied, -1, 12 + kStepsOfProgress);
+  job.restarts_used = {{Cause::kRankDied, {2, -1, 12}}};
+  EXPECT_TRUE(decide_restart(job).restart) << "it saves none";
+  job.faults.back().job_step -= 1;
+  EXPECT_FALSE(decide_restart(job).restart);
+}
+
+// 54 days of Llama 3: 419 interruptions, with checkpoints in between.
+TEST(RestartPolicy, AJobOfWeeksLivesThroughHundredsOfInterruptions) {
+  Job job = job_after(IncidentKind::kRankDied, -1, -1);
+  job.spec.restarts_max = 1;
+  for (int64_t i = 1; i <= 419; ++i) {
+    Fault fault = job.faults.back();
+    fault.kind = i % 3 == 0 ? IncidentKind::kWorkerLost : IncidentKind::kRankDied;
+    fault.checkpoint_step = 100 * i;
+    fault.last_step = fault.job_step = 100 * i + 50;
+    job.faults = {fault};
+    const RestartDecision decision = decide_restart(job);
+    ASSERT_TRUE(decision.restart) << decision.reason;
+    EXPECT_EQ(decision.delay, Duration::zero());
+    count_restart(job, decision);
+  }
+  EXPECT_EQ(job.restarts, 419);
+}
+
+TEST(RestartPolicy, AFaultThatRepeatsEndsTheJobTheThirdTime) {
+  Job job = job_with_fault(1, 0, 0, 9);
+  EXPECT_EQ(repeats_of(job), 1);
+  job.faults.push_back(fault_of({Rank(3), 1, 0, 7, ""}, WorkerName("n2"), 0));
+  EXPECT_EQ(repeats_of(job), 2);
+  EXPECT_TRUE(decide_restart(job).restart);
+  EXPECT_NE(decide_restart(job).reason.find("the same fault at step 7 again, and away from n2"),
+            std::string::npos);
+  job.faults.push_back(fault_of({Rank(3), 1, 0, 7, ""}, WorkerName("n1"), 0));
+  EXPECT_FALSE(decide_restart(job).restart);
+  EXPECT_EQ(decide_restart(job).reason,
+            "the same fault at step 7 three times in a row, on n1 and n2: "
+            "rank 3 on n1 exited with code 1 after 7 steps");
+  job.faults.back().last_step = 8;
+  EXPECT_EQ(repeats_of(job), 1);
+  for (Fault& fault : job.faults) fault.last_step = -1;
+  EXPECT_EQ(repeats_of(job), 1) << "before the first step nothing repeats";
+}
+
+TEST(RestartPolicy, WhatAFaultSaysOfItsNode) {
+  const auto blame = [](int32_t code, int32_t signal, int64_t step) {
+    return blame_of_node(fault_of({Rank(0), code, signal, step, ""}, WorkerName("n1"), 0));
+  };
+  EXPECT_EQ(blame(-1, 9, -1), NodeBlame::kCounts);
+  EXPECT_EQ(blame(1, 0, 7), NodeBlame::kCounts);
+  EXPECT_EQ(blame(1, 0, -1), NodeBlame::kNothing) << "a script with a mistake fails anywhere";
+  EXPECT_EQ(blame(2, 0, 7), NodeBlame::kNothing);
+  EXPECT_EQ(blame(3, 0, 7), NodeBlame::kNothing);
+  EXPECT_EQ(blame(75, 0, 7), NodeBlame::kNothing);
+  EXPECT_EQ(blame(76, 0, 7), NodeBlame::kNothing);
+}
+
+TEST(RestartPolicy, SaysHowARankEnded) {
+  EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, ""}, WorkerName("node7"), 0).message,
+            "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps");
+  EXPECT_EQ(fault_of({Rank(2), -1, 9, 17, "completed step: 16"}, WorkerName("node7"), 0).message,
+            "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps");
+  EXPECT_EQ(fault_of({Rank(2), -1, 6, 1, "check failed: a == b"}, WorkerName("n"), 0).message,
+            "rank 2 on n was killed by signal 6 (SIGABRT) after 1 step: check failed: a == b");
+  EXPECT_EQ(fault_of({Rank(0), 2, 0, -1, "no shard"}, WorkerName("node7"), 0).message,
+            "rank 0 on node7 exited with code 2 (bad input) before its first step: no shard");
+  EXPECT_EQ(exit_code_of(job_with_fault(-1, 9, 0, 0).faults[0]), 137);
+  EXPECT_EQ(exit_code_of(job_with_fault(3, 0, 0, 0).faults[0]), 3);
+  EXPECT_EQ(exit_code_of(Fault{}), 1);
+}
+
+TEST(RestartPolicy, EverySignalHasItsName) {
+  EXPECT_EQ(fault_of({Rank(0), -1, 3, 1, ""}, WorkerName("n"), 0).message,
+            "rank 0 on n was killed by signal 3 (SIGQUIT) after 1 step");
+  EXPECT_EQ(fault_of({Rank(0), -1, 63, 1, ""}, WorkerName("n"), 0).message,
+            "rank 0 on n was killed by signal 63 after 1 step");
+}
+
+// Three ranks on node0, of which those with an exit have ended.
+Job job_of_victims(const std::vector<RankExit>& exits) {
+  Job job;
+  job.ranks.resize(3);
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    RankPlacement& placement = job.placement.emplace_back();
+    placement.rank = Rank(rank);
+    placement.worker = WorkerName("node0");
+  }
+  for (const RankExit& exit : exits) {
+    job.ranks[static_cast<size_t>(exit.rank.value())].life = RankState::Life::kExited;
+    job.exits.push_back(exit);
+  }
+  return job;
+}
+
+TEST(RestartPolicy, WhoLeavesTooEarlyIsToBlameAndWhoIsSilentIsTold) {
+  const RankExit first{Rank(0), 76, 0, 5, ""}, second{Rank(1), 76, 0, 5, ""};
+  const Fault early =
+      fault_without_culprit(job_of_victims({{Rank(2), 0, 0, 5, ""}, first, second}), 7);
+  EXPECT_EQ(early.rank, Rank(2));
+  EXPECT_EQ(early.worker, WorkerName("node0"));
+  EXPECT_EQ(early.message,
+            "rank 2 on node0 exited with code 0 after 5 steps, before the others were through; "
+            "rank 0 lost a peer");
+  const Fault silent = fault_without_culprit(job_of_victims({first, second}), 7);
+  EXPECT_EQ(silent.rank, Rank(2));
+  EXPECT_EQ(silent.message,
+            "rank 0 lost a peer, but no rank was reported dead; rank 2 alone has not said so");
+  const Fault two = fault_without_culprit(job_of_victims({first}), 7);
+  EXPECT_LT(two.rank.value(), 0);
+  EXPECT_EQ(two.message,
+            "rank 0 lost a peer, but no rank was reported dead; ranks 1-2 have not said so");
+  EXPECT_EQ(two.exit_code, 76);
+  const RankExit knows{Rank(0), 76, 0, 5, "these ranks have no NCCL communicator: 1"};
+  EXPECT_EQ(fault_without_culprit(job_of_victims({knows, second}), 7).message,
+            "rank 0 lost a peer, but no rank was reported dead; rank 2 alone has not said so; rank "
+            "0 said: these ranks have no NCCL communicator: 1");
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,128 @@
+#include "coordinator/shell/core_loop.h"
+
+#include <gmock/gmock.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "coordinator/shell/incident_messages.h"
+#include "tests/unit/coordinator/shell/full_incident.h"
+#include "tests/unit/coordinator/shell/shell_fixture.h"
+
+namespace muster::coordinator {
+namespace {
+
+// Stores until the test makes it fail.
+class FlakyStorage final : public Storage {
+ public:
+  absl::StatusOr<DurableState> load() override { return DurableState{}; }
+  absl::Status commit(const StorageBatch& batch) override {
+    if (fail && !batch.empty()) return absl::InternalError("disk I/O error");
+    if (!batch.empty() && full > 0) {
+      --full;
+      return absl::ResourceExhaustedError("the disk is full");
+    }
+    commits += batch.empty() ? 0 : 1;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Epoch> begin_epoch() override { return Epoch(1); }
+  absl::StatusOr<v1::Incident> incident(IncidentId) override {
+    return absl::NotFoundError("there is none");
+  }
+  absl::StatusOr<std::vector<v1::Incident>> incidents(JobId, size_t) override { return stored; }
+
+  std::atomic<bool> fail{false};
+  std::atomic<int> full{0};  // number of failures
+  std::atomic<int> commits{0};
+  std::vector<v1::Incident> stored;
+};
+
+class CoreLoopTest : public testing::Test {
+ protected:
+  CoreLoopTest() {
+    CoreOptions options;
+    options.version = "test";
+    loop_ = std::make_unique<CoreLoop>(
+        Core(options, {}, monotonic_now()), storage_, logs_, metrics_,
+        [this](const absl::Status& status) { fatal_.set_value(status); });
+  }
+
+  absl::Status submit() {
+    auto promise = std::make_shared<std::promise<absl::Status>>();
+    JobSubmitted event;
+    event.spec.name.assign(1, 'j');
+    event.spec.output_directory = absl::StrCat("/out/", ++submitted_);
+    const absl::Status status =
+        loop_->submit(event, [promise](const absl::Status& s, const Core&, const Job*, Instant) {
+          promise->set_value(s);
+        });
+    return status.ok() ? promise->get_future().get() : status;
+  }
+
+  int submitted_ = 0;
+  TempFolder folder_;
+  FlakyStorage storage_;
+  LogStore logs_{folder_.path(), 1000};
+  Metrics metrics_{Epoch(1)};
+  std::promise<absl::Status> fatal_;
+  std::unique_ptr<CoreLoop> loop_;
+};
+
+TEST_F(CoreLoopTest, AnswersOnlyStoredDecisions) {
+  EXPECT_TRUE(submit().ok());
+  EXPECT_EQ(storage_.commits, 1);
+  storage_.fail = true;
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(fatal_.get_future().get().code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(CoreLoopTest, AFullDiskIsWaitedFor) {
+  storage_.full = 2;
+  EXPECT_TRUE(submit().ok());
+  EXPECT_EQ(storage_.commits, 1);
+}
+
+TEST_F(CoreLoopTest, StopsWhileTheDiskIsFull) {
+  storage_.full = 1'000'000;
+  std::thread stopper([this] {
+    while (storage_.full == 1'000'000) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    loop_->stop();
+  });
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+  stopper.join();
+  EXPECT_EQ(storage_.commits, 0);
+}
+
+// A consumer may have missed the incidents of the earlier run.
+TEST(CoreLoop, ShowsTheIncidentsOfTheEarlierRun) {
+  TempFolder folder;
+  FlakyStorage storage;
+  storage.stored.push_back(incident_summary_to_proto(full_incident(4, JobId(1))));
+  storage.stored.emplace_back().set_kind("of a later version");
+  LogStore logs{folder.path(), 1000};
+  Metrics metrics{Epoch(2)};
+  DurableState state;
+  state.jobs.emplace_back().id = JobId(1);
+  std::promise<std::string> page;
+  CoreLoop loop(Core(CoreOptions{}, std::move(state), monotonic_now()), storage, logs, metrics,
+                [](const absl::Status&) {});
+  ASSERT_TRUE(loop.query([&](const Core* core, Instant now) {
+                    page.set_value(core == nullptr ? "" : metrics.render(*core, now, 1));
+                  })
+                  .ok());
+  EXPECT_THAT(page.get_future().get(),
+              testing::HasSubstr("muster_job_incident_timestamp_seconds{incident=\"4\""));
+}
+
+TEST_F(CoreLoopTest, AnswersEverythingWhenItStops) {
+  loop_->stop();
+  EXPECT_EQ(submit().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace muster::coordinator

@@ -1,0 +1,58 @@
+// A job with something in every field that is stored.
+#pragma once
+
+#include "coordinator/core/records/job.h"
+#include "tests/unit/coordinator/shell/full_account.h"
+
+namespace muster::coordinator {
+
+inline Job full_job() {
+  Job job;
+  job.id = JobId(7);
+  job.spec.name = "llama";
+  job.spec.user = "ada";
+  job.spec.priority = -3;
+  job.spec.nodes = 1;
+  job.spec.ranks_per_node = 2;
+  job.spec.restarts_max = 4;
+  job.spec.output_directory = "/out";
+  job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";
+  job.spec.environment = {{"A", "b"}};
+  job.spec.steps = 5;
+  job.spec.stack_traces = {.collect = true, .to_cloud = true, .interval_seconds = 7};
+  job.spec.command = {"python3", "train.py", "--lr", "é"};
+  job.spec.working_directory = "/home/ada";
+  job.spec.spares = 2;
+  job.spec.min_nodes = 1;
+  job.spec.gpus_per_rank = 3;
+  job.spec.smaller = {{1, "{\"é\": 1}"}};
+  job.state = JobState::kRestarting;
+  job.reason = "rank 1 died";
+  job.attempt = Attempt(3);
+  job.cancel_requested = true;
+  job.placement = {{Rank(0), WorkerName("n1"), 0, Incarnation(UINT64_MAX)},
+                   {Rank(1), WorkerName("n1"), 1, Incarnation(5)}};
+  job.faults = {{Rank(1), WorkerName("n1"), 9, -1, 17, "killed", 99, true,
+                 IncidentKind::kOutOfMemory, 10, 12, 18, Duration(21), true}};
+  job.restarts_used = {{Cause::kRankDied, {1, 5, 6, Duration(22)}}, {Cause::kPreempted, {3, 7, 8}}};
+  job.submitted_unix_ns = 1;
+  job.started_unix_ns = 2;
+  job.finished_unix_ns = 3;
+  job.exit_code = 137;
+  job.rendezvous_address = "n1:1";
+  job.stop_grace = std::chrono::milliseconds(24'500);
+  job.program_port = 12'345;
+  job.exits = {{Rank(1), -1, 9, 17, "detail", ExitCause::kOutOfMemory, true},
+               {Rank(0), 1, 0, 17, "GPU 0 is lost", ExitCause::kGpuFault}};
+  job.restarts = 2;
+  job.previous_nodes = {WorkerName("n0"), WorkerName("n2")};
+  job.trained_on = {WorkerName("n0"), WorkerName("n1")};
+  job.resizes = 3;
+  job.not_before_unix_ns = 77;
+  job.incident = {IncidentId(12), "rank 1 hung"};
+  job.recovering = IncidentId(12);
+  job.account = full_account();
+  return job;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,151 @@
+// The real muster-coordinator: its flags, its signals, and its behaviour without descriptors.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <deque>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/time.h"
+#include "tests/unit/coordinator/shell/shell_fixture.h"
+
+namespace muster::coordinator {
+namespace {
+
+using testing::HasSubstr;
+
+// Real processes on a loaded machine may be slow; only a defect makes anything here take this long.
+constexpr Duration kPatience = std::chrono::seconds(30);
+
+template <class F>
+bool eventually(F condition) {
+  const Instant deadline = monotonic_now() + kPatience;
+  while (!condition()) {
+    if (monotonic_now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+class ProgramTest : public testing::Test {
+ protected:
+  ~ProgramTest() override {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+
+  // `prelude`: shell commands before the shell execs the program.
+  void run(const std::vector<std::string>& flags, const std::string& prelude = "") {
+    std::vector<std::string> words = {"/bin/sh", "-c",
+                                      prelude + " exec \"$@\" 2> " + folder_.file("log"), "sh",
+                                      MUSTER_COORDINATOR};
+    words.insert(words.end(), flags.begin(), flags.end());
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    ASSERT_EQ(posix_spawn(&pid_, arguments[0], nullptr, nullptr, arguments.data(), environ), 0);
+  }
+
+  void serve(const std::string& prelude = "") {
+    run({"--state-dir", folder_.file("state"), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+         "--port-file", folder_.file("ports")},
+        prelude);
+    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(folder_.file("ports")); }))
+        << log();
+    ports_ = nlohmann::json::parse(read_file(folder_.file("ports")));
+  }
+
+  int end() {
+    int status = -1;
+    EXPECT_TRUE(eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) << log();
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  bool page_says(const std::string& page, const std::string& text) {
+    return http_get(ports_["http_port"], page).find(text) != std::string::npos;
+  }
+  std::string log() const { return read_file(folder_.file("log")); }
+
+  TempFolder folder_;
+  nlohmann::json ports_;
+  pid_t pid_ = 0;
+};
+
+TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
+  serve("ulimit -n 128;");
+  const int port = ports_["grpc_port"];
+  {
+    std::deque<RawConnection> crowd;
+    for (int i = 0; i < 200; ++i) crowd.emplace_back(port);
+    EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 503 "); })) << log();
+    EXPECT_TRUE(page_says("/healthz", " 200 "));
+    EXPECT_TRUE(
+        eventually([&] { return log().find("a connection is refused") != std::string::npos; }));
+  }
+  EXPECT_TRUE(eventually([&] { return page_says("/readyz", " 200 "); }));
+  const auto stub = v1::Muster::NewStub(
+      grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  set_deadline(context);
+  context.set_wait_for_ready(true);  // the last connections may still be closing
+  v1::ListJobsResponse list;
+  const grpc::Status status = stub->ListJobs(&context, v1::ListJobsRequest(), &list);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(ProgramTest, TakesAsManyDescriptorsAsItMay) {
+  serve("ulimit -Sn 64;");
+  const std::string limits = read_file(absl::StrCat("/proc/", pid_, "/limits"));
+  const std::string line = limits.substr(limits.find("Max open files"));
+  EXPECT_THAT(line, testing::Not(HasSubstr(" 64 ")));
+}
+
+TEST_F(ProgramTest, TheEndOfItsTerminalEndsIt) {
+  serve();
+  kill(pid_, SIGHUP);
+  EXPECT_EQ(end(), 0) << log();
+  EXPECT_FALSE(std::filesystem::exists(folder_.file("ports")));
+}
+
+TEST_F(ProgramTest, UnderNohupTheEndOfItsTerminalIsNothing) {
+  serve("trap '' HUP;");
+  kill(pid_, SIGHUP);
+  EXPECT_TRUE(page_says("/healthz", " 200 "));
+  kill(pid_, SIGTERM);
+  EXPECT_EQ(end(), 0) << log();
+}
+
+TEST_F(ProgramTest, MistakesInFlagsAreNamed) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--state-dri", "x"}, "unknown option --state-dri; did you mean --state-dir?"},
+      {{}, "--state-dir is required (see muster-coordinator --help)"},
+      {{"--state-dir", folder_.file("s"), "--worker-lease-ms"}, "--worker-lease-ms needs a value"},
+      {{"--state-dir", folder_.file("s"), "--worker-lease-ms", "5"},
+       "--worker-lease-ms: '5' is not a whole number from 100 to 3600000 (see"},
+      {{"--state-dir", folder_.file("s"), "--worker-lease-ms", "0100", "--heartbeat-interval-ms",
+        "0100"},
+       "--worker-lease-ms is 100:"},
+      {{"--state-dir", folder_.file("s"), "--hang-init-seconds", "soon"},
+       "--hang-init-seconds: 'soon' is not a number from 0.1 to 604800 (see"},
+      {{"--state-dir", folder_.file("s"), "twice"}, "takes no argument twice"},
+  };
+  for (const auto& [flags, said] : cases) {
+    run(flags);
+    EXPECT_EQ(end(), 2);
+    EXPECT_THAT(log(), testing::StartsWith("muster-coordinator: "));
+    EXPECT_THAT(log(), HasSubstr(said));
+  }
+}
+
+}  // namespace
+}  // namespace muster::coordinator

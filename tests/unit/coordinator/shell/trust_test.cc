@@ -1,0 +1,199 @@
+// A coordinator with TLS and tokens, and callers with and without them.
+#include <gmock/gmock.h>
+
+#include "daemon/client_credentials.h"
+#include "tests/unit/certificates.h"
+#include "tests/unit/coordinator/shell/shell_fixture.h"
+
+namespace muster::coordinator {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kWorkerToken = "worker-0123456789abcdef";
+constexpr const char* kViewerToken = "viewer-0123456789abcdef";
+constexpr const char* kAdminToken = "admin-0123456789abcdef";
+constexpr const char* kHosts = "IP:127.0.0.1,DNS:localhost";
+
+class TrustTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(folder_.file("tokens"));
+    write_file(folder_.file("tokens/worker"), kWorkerToken);
+    write_file(folder_.file("tokens/viewer"), kViewerToken);
+    write_file(folder_.file("tokens/admin"), kAdminToken);
+    write_file(folder_.file("ca"), authority_.certificate());
+    install(authority_.sign(kHosts));
+    options_.listen = "127.0.0.1:0";
+    options_.http = "127.0.0.1:0";
+    options_.state_dir = folder_.file("state");
+    options_.core.version = "test";
+    options_.trust = {.tls_cert = folder_.file("crt"),
+                      .tls_key = folder_.file("key"),
+                      .token_dir = folder_.file("tokens")};
+  }
+
+  void install(const TestAuthority::Signed& pair) {
+    write_file(folder_.file("key"), pair.key);
+    write_file(folder_.file("crt"), pair.certificate);
+  }
+  void start() {
+    auto server = Server::start(options_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  std::string refusal() { return std::string(Server::start(options_).status().message()); }
+
+  // A new channel each time, like a program that has just started.
+  std::shared_ptr<grpc::Channel> channel(const daemon::ClientSecrets& secrets) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->grpc_port()),
+                                     daemon::channel_credentials(secrets), arguments);
+  }
+  daemon::ClientSecrets with(const std::string& token) {
+    return {.ca = authority_.certificate(), .pair = {}, .token = token};
+  }
+  grpc::Status list(const daemon::ClientSecrets& secrets) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    v1::ListJobsResponse response;
+    return v1::Muster::NewStub(channel(secrets))->ListJobs(&context, {}, &response);
+  }
+  grpc::Status submit(const daemon::ClientSecrets& secrets) {
+    grpc::ClientContext context;
+    set_deadline(context);
+    v1::SubmitJobResponse response;
+    return v1::Muster::NewStub(channel(secrets))
+        ->SubmitJob(&context, submission("a", 1), &response);
+  }
+
+  TempFolder folder_;
+  TestAuthority authority_;
+  ServerOptions options_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(TrustTest, ATokenAuthorisesItsRolesMethods) {
+  start();
+  EXPECT_TRUE(list(with(kViewerToken)).ok());
+  const grpc::Status status = submit(with(kViewerToken));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(status.error_message(),
+            "/muster.v1.Muster/SubmitJob needs the role submitter, and this token's is viewer");
+  EXPECT_TRUE(submit(with(kAdminToken)).ok());
+  EXPECT_EQ(list(with(kWorkerToken)).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_F(TrustTest, CallsWithoutAKnownTokenAreRejected) {
+  start();
+  grpc::Status status = list(with(""));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(status.error_message(), HasSubstr("--token-file"));
+  status = list(with("other-0123456789abcdef"));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(status.error_message(), HasSubstr("does not know this token"));
+}
+
+TEST_F(TrustTest, PlainTextAndStrangersCertificatesEndInNoConnection) {
+  start();
+  EXPECT_EQ(list({}).error_code(), grpc::StatusCode::UNAVAILABLE);
+  TestAuthority stranger;
+  EXPECT_EQ(list({.ca = stranger.certificate(), .pair = {}, .token = kAdminToken}).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TrustTest, AWorkersStreamWantsTheWorkersToken) {
+  start();
+  const auto join = [&](const char* token) {
+    const auto fleet = v1::Fleet::NewStub(channel(with(token)));
+    FakeWorker worker(*fleet);
+    worker.send(registration("node0", 1, 2));
+    if (worker.next().has_registered()) return grpc::Status::OK;
+    return worker.end();
+  };
+  EXPECT_EQ(join(kAdminToken).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_TRUE(join(kWorkerToken).ok());
+}
+
+TEST_F(TrustTest, LaterConnectionsGetRenewedCertificates) {
+#if !MUSTER_GRPC_WATCHES_CERTIFICATES
+  GTEST_SKIP() << "this gRPC reads certificates once";
+#endif
+  start();
+  ASSERT_TRUE(list(with(kViewerToken)).ok());
+  TestAuthority later;
+  install(later.sign(kHosts));
+  const daemon::ClientSecrets trusts_later{
+      .ca = later.certificate(), .pair = {}, .token = kViewerToken};
+  const Instant give_up = monotonic_now() + std::chrono::seconds(30);
+  grpc::Status status = list(trusts_later);
+  while (!status.ok() && monotonic_now() < give_up) {
+    usleep(100'000);
+    status = list(trusts_later);
+  }
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(TrustTest, AClientCaRequiresClientCertificates) {
+  options_.trust.tls_client_ca = folder_.file("ca");
+  options_.trust.token_dir.clear();
+  start();
+  EXPECT_EQ(list(with("")).error_code(), grpc::StatusCode::UNAVAILABLE);
+  const auto own = authority_.sign("DNS:client");
+  EXPECT_TRUE(
+      list({.ca = authority_.certificate(), .pair = {own.certificate, own.key}, .token = ""}).ok());
+  TestAuthority stranger;
+  const auto others = stranger.sign("DNS:client");
+  EXPECT_FALSE(
+      list({.ca = authority_.certificate(), .pair = {others.certificate, others.key}, .token = ""})
+          .ok());
+}
+
+TEST_F(TrustTest, ACertificateGrantsNoRoleBesideTokens) {
+  options_.trust.tls_client_ca = folder_.file("ca");
+  start();
+  const auto own = authority_.sign("DNS:client");
+  const auto list_with_both = [&](const char* token) {
+    return list(
+               {.ca = authority_.certificate(), .pair = {own.certificate, own.key}, .token = token})
+        .error_code();
+  };
+  EXPECT_EQ(list_with_both(""), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(list_with_both(kWorkerToken), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(list_with_both(kViewerToken), grpc::StatusCode::OK);
+  EXPECT_EQ(list(with(kViewerToken)).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(TrustTest, ListenersBeyondLoopbackRequireAuthentication) {
+  options_.listen = "0.0.0.0:0";
+  options_.trust = {};
+  EXPECT_THAT(refusal(), HasSubstr("no transport security; give --tls-cert"));
+  options_.trust = {.tls_cert = folder_.file("crt"), .tls_key = folder_.file("key")};
+  EXPECT_THAT(refusal(), HasSubstr("callers need no credentials; give --token-dir"));
+  options_.trust.token_dir = folder_.file("tokens");
+  start();
+  EXPECT_TRUE(list(with(kViewerToken)).ok());
+}
+
+TEST_F(TrustTest, PagesForOthersAreAskedForByName) {
+  options_.http = "0.0.0.0:0";
+  EXPECT_THAT(refusal(), HasSubstr("--trusted-network"));
+  options_.trusted_network = true;
+  start();
+}
+
+TEST_F(TrustTest, FlagsAndFilesThatContradictEachOtherAreRefused) {
+  options_.trust.tls_key.clear();
+  EXPECT_THAT(refusal(), HasSubstr("--tls-cert and --tls-key go together"));
+  options_.trust = {.token_dir = folder_.file("tokens")};
+  EXPECT_THAT(refusal(), HasSubstr("--token-dir needs --tls-cert"));
+  options_.trust = {.tls_client_ca = folder_.file("ca")};
+  EXPECT_THAT(refusal(), HasSubstr("--tls-client-ca needs --tls-cert"));
+  options_.trust = {.tls_cert = folder_.file("crt"), .tls_key = folder_.file("none")};
+  EXPECT_THAT(refusal(), HasSubstr("--tls-key=" + folder_.file("none")));
+  EXPECT_FALSE(std::filesystem::exists(options_.state_dir));
+}
+
+}  // namespace
+}  // namespace muster::coordinator
