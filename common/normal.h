@@ -9,7 +9,8 @@
 #include <cmath>
 #include <cstdint>
 
-// CUDA's compiler compiles the functions for both processors; with -fmad=false devices have the same bits.
+// CUDA's compiler compiles the functions for both processors; with -fmad=false devices have the
+// same bits.
 #ifdef __CUDACC__
 #define MUSTER_HOST_DEVICE __host__ __device__
 #else

@@ -107,7 +107,7 @@ std::string to_string(const MemoryUse& use) {
                          static_cast<double>(use.limit) / kGib);
 }
 
-int32_t GroupEvidence::lane() const {
+int32_t GroupEvidence::channel() const {
   std::string_view rest = name;
   if (!consume_axes(rest)) return 0;
   if (int32_t run = 0; consume(rest, "/") && !consume_number(rest, run)) {

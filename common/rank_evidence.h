@@ -41,7 +41,7 @@ struct GroupEvidence {
   // Returns the channel in a name that our trainer writes (trainer_core/comm/process_groups.h):
   // 1 of "fsdp+context#1" and of "fsdp#1 nccl", 0 of "fsdp". Foreign names have no channel: 0 of
   // "x#7".
-  int32_t lane() const;
+  int32_t channel() const;
   bool waits() const { return completed < enqueued; }
   // Returns the sequence number of the collective that kind, bytes and collective describe.
   uint64_t number() const { return called > 0 ? called : enqueued; }

@@ -104,10 +104,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 
 COMMENT_COLUMNS_MAX = 100
 # Folders whose comments are not checked yet. Remove a folder as soon as its comments follow the rules.
-COMMENTS_UNCHECKED = (
-    "coordinator/core/",
-    "tests/unit/coordinator/",
-)
+COMMENTS_UNCHECKED = ()
 COMMENT = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|R"(?P<tag>\w*)\((?:.|\n)*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
 FREE_CLAUSE = re.compile(r"(Of|Who|Whom|Whose|What|Where|With)\b")
 # Words that must not come back into comments, and the standard term for each.

@@ -6,7 +6,8 @@
 
 namespace muster::trainer {
 
-// A stream of normal values with mean 0. Value i is `std` times normal_from_bits of the stream's word i
+// A stream of normal values with mean 0. Value i is `std` times normal_from_bits of the stream's
+// word i
 // (common/philox.h, common/normal.h), each operation rounded once: the same bits on every backend.
 struct NormalStream {
   uint64_t key = 0;

@@ -66,8 +66,9 @@ RankSet ranks_of(const std::vector<int32_t>& ranks) {
 }
 
 std::string axis_text(const WaitGraph::Group& group) {
-  return printable(std::string_view(group.name).substr(0, group.name.rfind('#')),
-                   kNameShownBytesMax);
+  // A foreign group's "x#7" is a name as a whole.
+  const size_t end = group.channel > 0 ? group.name.rfind('#') : std::string::npos;
+  return printable(std::string_view(group.name).substr(0, end), kNameShownBytesMax);
 }
 
 std::string collective_text(const WaitGraph& graph, const WaitGraph::Instance& instance) {

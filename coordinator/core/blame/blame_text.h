@@ -20,7 +20,7 @@ std::string ranks_text(const RankSet& ranks);
 RankSet ranks_of(const std::vector<WaitGraph::Member>& members);
 RankSet ranks_of(const std::vector<int32_t>& ranks);
 
-// The group's name without its lane: "fsdp+context".
+// The group's name without its channel: "fsdp+context".
 std::string axis_text(const WaitGraph::Group& group);
 // "all-reduce 41 "layer 3 mlp all-gather" of fsdp"; "recv "micro-batch 3 activations" of pipeline".
 std::string collective_text(const WaitGraph& graph, const WaitGraph::Instance& instance);

@@ -66,7 +66,7 @@ void WaitGraph::collect_groups() {
         groups_.emplace_back();
         groups_.back().name = shown.name;
         groups_.back().id = shown.id;
-        groups_.back().lane = shown.lane();
+        groups_.back().channel = shown.channel();
       }
       Group& group = groups_[place->second];
       // A page that has a group twice is no page of ours: its first one counts.
@@ -198,10 +198,10 @@ std::vector<int32_t> WaitGraph::absent(const Instance& instance) const {
   return absent;
 }
 
-WaitGraph::Node WaitGraph::thread(int32_t rank, int32_t lane) {
-  if (lane == 0) return static_cast<Node>(rank);
+WaitGraph::Node WaitGraph::thread(int32_t rank, int32_t channel) {
+  if (channel == 0) return static_cast<Node>(rank);
   const auto [place, is_new] =
-      threads_.try_emplace({rank, lane}, static_cast<Node>(rank_of_.size()));
+      threads_.try_emplace({rank, channel}, static_cast<Node>(rank_of_.size()));
   if (is_new) rank_of_.push_back(rank);
   return place->second;
 }
@@ -209,19 +209,19 @@ WaitGraph::Node WaitGraph::thread(int32_t rank, int32_t lane) {
 void WaitGraph::connect_threads() {
   for (int32_t rank = 0; rank < rank_count(); ++rank) rank_of_.push_back(rank);
   for (const Group& group : groups_) {
-    for (const Member& member : group.members) thread(member.rank, group.lane);
-    for (const int32_t rank : group.missing) thread(rank, group.lane);
+    for (const Member& member : group.members) thread(member.rank, group.channel);
+    for (const int32_t rank : group.missing) thread(rank, group.channel);
   }
   first_instance_ = static_cast<Node>(rank_of_.size());
   first_pool_ = first_instance_ + static_cast<Node>(instances_.size());
   edges_.resize(first_pool_ + pools_.size());
   for (size_t i = 0; i < instances_.size(); ++i) {
-    const int32_t lane = groups_[instances_[i].group].lane;
+    const int32_t channel = groups_[instances_[i].group].channel;
     for (const Member& member : instances_[i].inside) {
       if (is_halted(member.rank)) {
         add_edge(node_of(i), static_cast<Node>(member.rank));
       } else {
-        add_edge(thread(member.rank, lane), node_of(i));
+        add_edge(thread(member.rank, channel), node_of(i));
       }
     }
   }
@@ -257,18 +257,18 @@ void WaitGraph::connect_collectives(const Group& group) {
     const Instance& instance = instances_[i];
     const Node node = node_of(i);
     if (instance.seq == 0) {
-      for (const int32_t rank : instance.peers) add_edge(node, thread(rank, group.lane));
+      for (const int32_t rank : instance.peers) add_edge(node, thread(rank, group.channel));
       if (instance.waits_for_pool) add_edge(node, first_pool_ + static_cast<Node>(group.pool));
       continue;
     }
     if (earlier == instances_.size()) {
-      for (const int32_t rank : group.missing) add_edge(node, thread(rank, group.lane));
+      for (const int32_t rank : group.missing) add_edge(node, thread(rank, group.channel));
       if (group.pool != kNoPool) add_edge(node, first_pool_ + static_cast<Node>(group.pool));
     } else if (!edges_[node_of(earlier)].empty()) {
       add_edge(node, node_of(earlier));
     }
     for (; next != members.end() && next->group->started < instance.seq; ++next)
-      add_edge(node, thread(next->rank, group.lane));
+      add_edge(node, thread(next->rank, group.channel));
     earlier = i;
   }
 }

@@ -10,9 +10,9 @@
 //   a circle                               a deadlock; or, where the page does not show that a rank
 //                                          waits at all, that rank
 //
-// A group's lane ("fsdp#1": 1) is one thread of its rank. A lane that is in no collective does what
+// A group's channel ("fsdp#1": 1) is one thread of its rank. A channel that is in no collective does what
 // the rank's main thread asks for, so that who waits for it waits for the main thread. A main
-// thread that is in no collective itself may wait for a lane of its own that is in one; the page
+// thread that is in no collective itself may wait for a channel of its own that is in one; the page
 // does not show it: that edge is a soft one, and only stacks show more.
 //
 // A message (send, recv) waits for its other end. Sequence numbers of both ends need not agree, the
@@ -61,7 +61,7 @@ class WaitGraph {
   struct Group {
     std::string name;
     uint32_t id = 0;
-    int32_t lane = 0;
+    int32_t channel = 0;
     uint32_t size = 0;              // as its members say; at least those that show it
     std::vector<Member> members;    // that show it, by rank
     std::vector<int32_t> missing;   // that have never joined
@@ -123,15 +123,15 @@ class WaitGraph {
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks_.size()); }
   bool is_halted(int32_t rank) const { return ranks_[static_cast<size_t>(rank)].halted; }
-  // The main thread of a rank is its number; other lanes' threads follow, then instances.
-  Node thread(int32_t rank, int32_t lane);
+  // The main thread of a rank is its number; other channels' threads follow, then instances.
+  Node thread(int32_t rank, int32_t channel);
   Node node_of(size_t instance) const { return first_instance_ + static_cast<Node>(instance); }
   void add_edge(Node from, Node to) { edges_[from].push_back(to); }
 
   const std::vector<RankView>& ranks_;
   std::vector<Group> groups_;
   std::vector<Instance> instances_;
-  std::map<std::pair<int32_t, int32_t>, Node> threads_;  // (rank, lane) of lanes other than 0
+  std::map<std::pair<int32_t, int32_t>, Node> threads_;  // (rank, channel) of channels other than 0
   std::vector<int32_t> rank_of_;                         // by node of a thread
   std::vector<bool> soft_;                               // by rank
   std::vector<std::vector<int32_t>> pools_;              // ranks that show no group of a name

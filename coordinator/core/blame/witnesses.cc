@@ -6,8 +6,7 @@ namespace muster::coordinator {
 namespace {
 
 bool tells(const GroupEvidence& group) {
-  return group.name.find('#') == std::string::npos && group.enqueued > 0 &&
-         !group.collective.empty();
+  return group.channel() == 0 && group.enqueued > 0 && !group.collective.empty();
 }
 
 // Groups but one.
@@ -57,7 +56,7 @@ Testimony Witnesses::on(int32_t rank, size_t instance) {
 Witnesses::Place Witnesses::place_of(int32_t rank) const {
   Place place;
   for (const GroupEvidence& group : views_[static_cast<size_t>(rank)].evidence->groups)
-    if (group.name.find('#') == std::string::npos) place.emplace_back(group.name, group.started);
+    if (group.channel() == 0) place.emplace_back(group.name, group.started);
   std::sort(place.begin(), place.end());
   return place;
 }

@@ -1,6 +1,6 @@
 // The evidence of ranks that run the same program about a rank whose calls do not match others':
 // which rank left a collective out, or entered one too many, is ahead or behind of those who do the
-// same. Two things are compared, both of the lane that is the computation's own:
+// same. Two things are compared, both of the channel that is the computation's own:
 //
 //   place   how many collectives of each group a rank has entered, among ranks inside the same
 //           collective: they are at one point of the program
@@ -41,7 +41,7 @@ class Witnesses {
   Testimony on(int32_t rank, size_t instance);
 
  private:
-  // Collectives entered in each group of the computation's lane.
+  // Collectives entered in each group of the computation's channel.
   using Place = std::vector<std::pair<std::string_view, uint64_t>>;
   using Call = std::pair<CollectiveKind, std::string_view>;
   using CallKey = std::tuple<std::string_view, int64_t, Call>;  // group's name, step, call

@@ -107,7 +107,9 @@ class Meetings {
 
 }  // namespace
 
-bool is_background(const GroupEvidence& group) { return group.lane() >= kFirstBackgroundChannel; }
+bool is_background(const GroupEvidence& group) {
+  return group.channel() >= kFirstBackgroundChannel;
+}
 
 bool waits_for_peers(const RankEvidence& rank) {
   return std::any_of(rank.groups.begin(), rank.groups.end(),

@@ -87,7 +87,7 @@ enum class Motion {
 // be seen.
 Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone);
 
-// Whether the group is one of those beside the computation: "data#6", by its lane
+// Whether the group is one of those beside the computation: "data#6", by its channel
 // (trainer_core/comm/process_groups.h).
 bool is_background(const GroupEvidence& group);
 // It waits in a collective that the computation needs.

@@ -26,7 +26,7 @@ class RankEvidenceTest : public ::testing::Test {
 int32_t lane_of(const char* name) {
   GroupEvidence group;
   group.name = name;
-  return group.lane();
+  return group.channel();
 }
 
 TEST(GroupEvidence, HasTheLaneOfTheTrainersNames) {

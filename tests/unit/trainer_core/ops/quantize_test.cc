@@ -159,7 +159,8 @@ TEST(StochasticRounding, IsRightOnAverage) {
             (std::vector<float>{2, -7, 0}));
 }
 
-// x / scale is rounded before noise is added to it: an FMA of both would make another integer of these numbers.
+// x / scale is rounded before noise is added to it: an FMA of both would make another integer of
+// these numbers.
 TEST(StochasticRounding, RoundsTheQuotientFirst) {
   constexpr uint64_t kKey = 9;
   constexpr uint32_t kPlace = 3;

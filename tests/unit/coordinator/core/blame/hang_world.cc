@@ -26,7 +26,7 @@ HangWorld::HangWorld(const Mesh& mesh, uint64_t seed)
 
 std::optional<size_t> HangWorld::place_to_break(const Model& model, Break how, int step) {
   std::vector<size_t> places;
-  std::set<size_t> groups_used;  // of the computation's lane
+  std::set<size_t> groups_used;  // of the computation's channel
   for (const Op& op : model.program)
     if (op.what == Op::What::kCall && groups_[op.call.group].name.find('#') == std::string::npos)
       groups_used.insert(op.call.group);

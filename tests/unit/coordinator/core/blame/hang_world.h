@@ -1,5 +1,5 @@
 // Model ranks on a mesh that run the collectives of our trainer's step until they cannot go on,
-// because one of them was broken: what blame is tested with. Groups and lanes are as
+// because one of them was broken: what blame is tested with. Groups and channels are as
 // trainer_core/comm/process_groups and trainer_core/parallel have them.
 #pragma once
 
@@ -99,11 +99,11 @@ class HangWorld {
 
   static constexpr int kSteps = 3, kLayers = 2, kMicroBatches = 2;
 
-  size_t group_of(int32_t rank, AxisSet axes, int lane);
+  size_t group_of(int32_t rank, AxisSet axes, int channel);
   bool has(AxisSet axes) const;
   void write_program(int32_t rank);
   void write_layer(int32_t rank, int layer, bool forward, std::vector<Op>& out);
-  void call(int32_t rank, std::vector<Op>& out, Thread thread, AxisSet axes, int lane,
+  void call(int32_t rank, std::vector<Op>& out, Thread thread, AxisSet axes, int channel,
             CollectiveKind kind, std::string name, uint64_t bytes);
   std::optional<size_t> place_to_break(const Model& model, Break how, int step);
   void break_at(Model& model);

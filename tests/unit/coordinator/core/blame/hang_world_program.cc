@@ -17,7 +17,7 @@ constexpr AxisSet kPipeline = {MeshAxis::kPipeline};
 
 bool HangWorld::has(AxisSet axes) const { return mesh_.group_size({.axes = axes}) > 1; }
 
-size_t HangWorld::group_of(int32_t rank, AxisSet axes, int lane) {
+size_t HangWorld::group_of(int32_t rank, AxisSet axes, int channel) {
   AxisSet real;
   for (int i = 0; i < kMeshAxisCount; ++i) {
     const auto axis = static_cast<MeshAxis>(i);
@@ -26,7 +26,7 @@ size_t HangWorld::group_of(int32_t rank, AxisSet axes, int lane) {
   const auto members = mesh_.group(rank, {.axes = real});
   const auto id = static_cast<uint32_t>(*std::min_element(members.begin(), members.end()));
   std::string name = real.to_string();
-  if (lane > 0) absl::StrAppend(&name, "#", lane);
+  if (channel > 0) absl::StrAppend(&name, "#", channel);
   const auto [place, is_new] = group_index_.try_emplace({name, id}, groups_.size());
   if (is_new) {
     groups_.emplace_back();
@@ -37,13 +37,13 @@ size_t HangWorld::group_of(int32_t rank, AxisSet axes, int lane) {
   return place->second;
 }
 
-void HangWorld::call(int32_t rank, std::vector<Op>& out, Thread thread, AxisSet axes, int lane,
+void HangWorld::call(int32_t rank, std::vector<Op>& out, Thread thread, AxisSet axes, int channel,
                      Kind kind, std::string name, uint64_t bytes) {
   if (!has(axes)) return;
   Op op;
   op.what = thread == kMain ? Op::What::kCall : Op::What::kEnqueue;
   op.thread = thread;
-  op.call = {group_of(rank, axes, lane), kind, std::move(name), bytes};
+  op.call = {group_of(rank, axes, channel), kind, std::move(name), bytes};
   out.push_back(std::move(op));
 }
 
@@ -85,7 +85,7 @@ void HangWorld::write_program(int32_t rank) {
   };
   const int stage = mesh_.coordinate(rank)[static_cast<size_t>(MeshAxis::kPipeline)];
   const int stages = mesh_.degree(MeshAxis::kPipeline);
-  const auto lane = [&](int from) {
+  const auto channel = [&](int from) {
     return 3 + (stages % 2 == 1 && from + 1 == stages ? 2 : from % 2);
   };
   const auto message = [&](int micro_batch, const char* what) {
@@ -100,7 +100,7 @@ void HangWorld::write_program(int32_t rank) {
       const int to = forward ? stage + 1 : stage - 1;
       const char* what = forward ? "activations" : "gradients";
       for (int mb = 0; mb < kMicroBatches && from >= 0 && from < stages; ++mb)  // ahead of its use
-        call(rank, out, kReceiver, kPipeline, lane(from), Kind::kRecv, message(mb, what) + " recv",
+        call(rank, out, kReceiver, kPipeline, channel(from), Kind::kRecv, message(mb, what) + " recv",
              8192);
       for (int mb = 0; mb < kMicroBatches; ++mb) {
         if (from >= 0 && from < stages) {
@@ -111,7 +111,7 @@ void HangWorld::write_program(int32_t rank) {
         for (int layer = 0; layer < kLayers; ++layer) write_layer(rank, layer, forward, out);
         if (to < 0 || to >= stages) continue;
         op(Op::What::kWait, kSender);
-        call(rank, out, kSender, kPipeline, lane(stage), Kind::kSend, message(mb, what) + " send",
+        call(rank, out, kSender, kPipeline, channel(stage), Kind::kSend, message(mb, what) + " send",
              8192);
       }
     }
