@@ -134,7 +134,7 @@ void check_argument(Stream* stream, const std::string& bytes) {
     const auto device = memory().device_of(address, 0);
     if (device && *device != device_of(stream))
       fail("a kernel is given memory of another device than its stream's");
-    if (!device && !is_locked(address, 0))
+    if (!device && !locked().hold(address, 0))
       fail("a kernel is given memory of the host's that the device does not have");
   }
 #else
