@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Saving and loading checkpoints, in GB/s, beside dd, torch.save, torch.distributed.checkpoint and the safetensors package.
+"""Measures saving and loading checkpoints, in GB/s, beside dd, torch.save, torch.distributed.checkpoint and the safetensors package.
 
   bench/checkpoint.py --bin build/release/bin [--out bench/results/checkpoint.json] [--mib 768] [--folder /path/on/the/disk]
 
-Every save ends when the disk has it (fsync, of the folder, too); every load begins with a cold cache and ends with the numbers
-in memory that was there before, as a restart has it. dd reads and writes a file of the same size, from and to memory. Every program saves into a
-new folder and then removes its previous one, as a job that always needs a complete checkpoint: a thinly provisioned disk writes three times
-as fast where it was written before, and file systems give new folders places of their own. Single saves differ much for that reason. Programs alternate; figures are
-medians. Ours verifies checksums when it loads. It takes some six minutes on a disk of 0.5 GB/s.
+Every save ends when the data is on the disk (fsync of files and folder). Every load begins with a cold cache and ends with
+the tensors in already allocated memory, as in a restart. dd reads and writes a file of the same size, from and to memory.
+Every program saves into a new folder and then removes its previous one, as a job does that always needs a complete
+checkpoint. Single saves differ much: a thinly provisioned disk writes three times as fast to blocks that were written
+before, and file systems place new folders elsewhere. So programs alternate, and figures are medians. Muster verifies
+checksums when it loads. Takes some six minutes on a disk of 0.5 GB/s.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from bench/peers/requirements.txt.
 """
@@ -99,7 +100,7 @@ def summarise(seconds, names, bytes_):
         print(f"  {name:12} save {row['save']:6.3f} GB/s, {results[name]['save_share_of_dd']:5.2f} of dd"
               f"   load {row['load']:6.3f} GB/s, {results[name]['load_share_of_dd']:5.2f} of dd", file=sys.stderr)
     stall, save = seconds["muster", "stall"], seconds["muster", "save"]
-    # Only the copy: a training whose forward and backward passes take longer does not wait.
+    # Only the copy: a training with longer forward and backward passes does not wait for the rest.
     results["muster"]["copy_seconds"] = round(stall, 4)
     results["muster"]["copy_share_of_blocking_save"] = round(stall / save, 4)
     # In memory, as with enable_emergency_checkpoint.

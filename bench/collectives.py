@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""All-reduce, all-gather and reduce-scatter between 8 processes of this machine, beside torch.distributed over Gloo, and beside
-what the memory bus allows.
+"""Measures all-reduce, all-gather and reduce-scatter between 8 processes of this machine, beside torch.distributed over Gloo
+and a bound by memory bandwidth.
 
   bench/collectives.py --bin build/release/bin [--ranks 8] [--rounds 7] [--out bench/results/collectives.json]
 
-`shm` is our own between processes of a host, `gloo` Gloo inside one. The bound is what each
-rank must get from the others in an all-reduce, copied out of their shared memory without any waiting: 2 (n-1)/n of the size
-(NCCL-tests' bus bandwidth). Sizes are of the whole, fp32. Programs take turns; a time lasts from the first rank's beginning to
-the last one's end, and figures are medians over all turns. `cpu_ms` is the processor time of all ranks together: what the
-communication takes from a concurrent computation; it is more meaningful than the time on a machine with other load.
+`shm` is Muster's transport between processes of a host, `gloo` is Gloo. The bound is the time to copy, without any waiting,
+the bytes that each rank needs from the shared memory of the others in an all-reduce: 2 (n-1)/n of the size (the bus
+bandwidth of NCCL-tests). Sizes are those of the whole fp32 buffer. Programs alternate. A time lasts from the first rank's
+start to the last rank's end; figures are medians. `cpu_ms` is the processor time of all ranks together, which the
+communication takes from a concurrent computation; on a machine with other load it is more meaningful than the time.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.

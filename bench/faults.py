@@ -2,13 +2,14 @@
 """Scores hang detection: faults of a real job of 8 ranks on 4 workers, against the known truth.
 
 Each case runs on several seeds, which choose the rank or the node. A job trains a tiny model; a step takes --pace seconds more
-than it computes, as if each rank had a device of its own. Each node is a network namespace: root is needed.
+than its computation, as if each rank had its own device. Each node is a network namespace, which needs root.
 
   bench/faults.py --bin build/release/bin [--seeds 3] [--cases "SIGSTOP;waits for a lock"] [--out bench/results/faults.json]
 
-Latency is from the fault to the first verdict that names a suspect, by the clock that both record, and to the moment when the job was stopped for it.
-For a silent node the verdict is in the job's state before there is an incident, which records the moment. A
-rank counts as named when it is the first suspect; a node by its name or one of its ranks. Cases that the machine does not support are reported and skipped.
+Latencies are measured from the fault to the first verdict that names a suspect, on the clock that both record, and to the
+moment at which the job was stopped for it. For a silent node the job's state has the verdict before the incident exists; the
+incident records that moment. A rank is named if it is the first suspect; a node is named by its name or by one of its ranks.
+Cases that the machine does not support are reported and skipped.
 """
 import pathlib
 import sys

@@ -3,12 +3,13 @@
 
   bench/faults_torch.py --bin build/release/bin [--ranks 8] [--runs 2] [--wait 90] [--out bench/results/faults_torch.json]
 
-PyTorch's job is data parallel over Gloo under torchrun, without restarts, its ranks on this machine; ours are 8 ranks on 4 workers as in
-bench/faults.py. Both train a tiny model at the same pace. Rows of PyTorch: its default timeout of half an hour, of which --wait seconds are
-watched; 30 s; and 30 s with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each collective before it runs. The flight recorder keeps what Gloo has
-done where TORCH_FR_BUFFER_SIZE is set, but nothing writes it down when a collective times out, so it is no row.
+PyTorch's job is data parallel over Gloo under torchrun, without restarts, with its ranks on this machine. Muster's job has 8
+ranks on 4 workers as in bench/faults.py. Both train a tiny model at the same pace. PyTorch has three rows: the default
+timeout of half an hour, of which --wait seconds are observed; 30 s; and 30 s with TORCH_DISTRIBUTED_DEBUG=DETAIL, which
+checks each collective before it runs. The flight recorder has no row: with TORCH_FR_BUFFER_SIZE it records Gloo's
+collectives, but nothing writes the record when a collective times out.
 
-Needs root, as bench/faults.py, and $MUSTER_PEERS_PYTHON as the other peers.
+Needs root, as bench/faults.py does, and $MUSTER_PEERS_PYTHON, as the other peers do.
 """
 import argparse
 import json

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""GEMM of oneDNN, our own kernels and OpenBLAS on the shapes of bench/cpu_train: which of them the trainer uses where
-(trainer_core/ops/cpu/matmul.cc). fp32, and bf16 beside oneDNN where the processor has AVX512-BF16.
+"""Measures GEMM of oneDNN, of the built-in kernels and of OpenBLAS on the shapes of bench/cpu_train, in fp32, and in bf16 if the
+processor has AVX512-BF16. trainer_core/ops/cpu/matmul.cc chooses by these figures.
 
   bench/gemm.py --bin build/release/bin [--runs 3] [--out bench/results/gemm.json]
 
 The program `gemm` is built where OpenBLAS is installed (libopenblas-dev). Each figure is the median over the runs
-of the median call, the libraries taking turns.
+of the median call; libraries alternate.
 """
 import argparse
 import json

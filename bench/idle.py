@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Resident memory and CPU of an idle coordinator and worker that are connected to each other.
+"""Measures the resident memory and CPU time of an idle coordinator and worker that are connected to each other.
 
   bench/idle.py --bin build/release/bin [--seconds 90] [--out bench/results/idle.json]
 
@@ -19,7 +19,7 @@ from peers.environment import describe_run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 READY_SECONDS_MAX = 20
-SETTLE_SECONDS = 3  # connection and first heartbeats are not idling
+SETTLE_SECONDS = 3  # excludes the connection and the first heartbeats
 
 
 def wait_for(path):

@@ -3,8 +3,8 @@
 
   bench/incident_picture.py --bin build/release/bin [--case "collective left out"] [--out docs/incident.svg]
 
-A job of 8 ranks on 4 workers has the fault, as in bench/faults.py (which needs root), and one restart. The picture shows the program's output
-on a terminal of 100 columns, with colours.
+A job of 8 ranks on 4 workers has the fault, as in bench/faults.py (which needs root), and one restart. The picture shows the
+program's output on a terminal of 100 columns, with colours.
 """
 import argparse
 import html
@@ -25,7 +25,7 @@ from faults.scored import MODEL, ROOT, WARM_STEPS, Pick  # noqa: E402
 COLUMNS, LINES_MAX = 100, 200
 FONT_PIXELS, COLUMN_PIXELS, LINE_PIXELS, MARGIN_PIXELS = 13, 7.8, 17, 16
 BACKGROUND, TEXT = "#16181d", "#d8dee9"
-# What the command uses of the terminal's attributes (cli/terminal/terminal.h).
+# The terminal's attributes that the command uses (cli/terminal/terminal.h).
 STYLES = {"31": 'fill="#ff6b6b"', "33": 'fill="#e5c07b"', "2": 'fill="#7d8590"'}
 ESCAPE = re.compile(r"\x1b\[([0-9;]*)m")
 INCIDENT_SECONDS_MAX = 60

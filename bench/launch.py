@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Time from command to first completed optimizer step, 4 ranks, beside torchrun doing the same.
+"""Measures the time from the command to the first completed optimizer step with 4 ranks, beside torchrun.
 
 The model has 4 layers, 256 wide, 4 heads, mlp 688, vocabulary 4096, sequence 256, fp32, data parallel
-over Gloo, AdamW with clipping. Both are timed from fork to the moment rank 0 prints its first step line,
-in turn, after one warm-up each.
+over Gloo, AdamW with clipping. Both are timed from fork to rank 0's first step line. They alternate, after
+one warm-up each.
 
   bench/launch.py --bin build/release/bin [--runs 7] [--out bench/results/launch.json]
 

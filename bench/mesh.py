@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""The overhead of distributing a training step over 8 processes of this machine, per axis of the mesh, compared with PyTorch over Gloo.
+"""Measures the overhead of distributing a training step over 8 processes of this machine, per axis of the mesh, beside PyTorch over Gloo.
 
   bench/mesh.py [--bin build/release/bin] [--axes data,fsdp] [--rounds 5] [--out bench/results/mesh.json]
 
-The overhead of an axis is the time of a step on 8 processes of one thread each, over that of one process with a thread for each
-core, less 1. Model, global batch and so the step's FLOPs are the same, and all cores are busy either way: what is added is
-messages and the waiting for them, work that several ranks do (a replica's optimizer, the packing of weights that each rank
-multiplies with), smaller products, and that eight processes share few cores. Each trainer is measured against its own one process, so a
-trainer with slow products has its overhead hidden by them: step times stand beside the ratios, and `cpu_overhead` is the same
-ratio of processor times of all ranks, in which idle waiting is nothing.
+The overhead of an axis is the step time on 8 processes of one thread each, divided by that of one process with a thread per
+core, minus 1. Model, global batch and so the step's FLOPs are the same, and all cores are busy in both cases. The overhead
+consists of messages and waiting for them, work that several ranks repeat (a replica's optimizer, packing of weights),
+smaller matrix products, and eight processes that share few cores. Each trainer is compared with its own single process, so
+slow matrix products hide a trainer's overhead. Therefore step times are listed beside the ratios, and `cpu_overhead` is
+the same ratio of the processor times of all ranks, which excludes idle waiting.
 
-The programs of an axis are started and warmed first, then they take turns; figures are medians over all timed steps. PyTorch is
-eager: a compiled one process would be faster, and its overhead larger. Rows without a PyTorch figure say why. An axis that this version
-does not run is left out. Takes some 5 minutes on 2 cores.
+The programs of an axis are started and warmed first, then they alternate; figures are medians over all timed steps. PyTorch
+is eager: a compiled single process would be faster, and its overhead larger. Rows without a PyTorch figure give the reason.
+An axis that this version does not run is omitted. Takes some 5 minutes on 2 cores.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -33,7 +33,7 @@ from peers.program import Program  # noqa: E402
 RANKS = 8
 STEPS_PER_TURN = 1
 PEER = BENCH / "peers/mesh_torch.py"
-# Of so many parameters that 8 replicas with their optimizers fit into a small machine's memory.
+# The number of parameters lets 8 replicas with their optimizers fit into a small machine's memory.
 DENSE = dict(layers=8, width=256, heads=8, mlp=688, vocab=4096, seq=256, batch=16)
 SPARSE = dict(DENSE, mlp=344, experts=8)
 
@@ -41,9 +41,9 @@ SPARSE = dict(DENSE, mlp=344, experts=8)
 @dataclass
 class Axis:
     torch: str | None  # the peer's mode
-    note: str = ""  # what it is, or why there is none
+    note: str = ""  # describes the peer, or gives the reason for its absence
     model: dict = field(default_factory=lambda: DENSE)
-    extra: dict = field(default_factory=dict)  # of the spread step alone
+    extra: dict = field(default_factory=dict)  # settings of the distributed step only
 
 
 AXES = {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""How large the coordinator's /metrics is, and how long it takes to make, with 100,000 ranks.
+"""Measures the size of the coordinator's /metrics and the time to make it, with 100,000 ranks.
 
   bench/metrics.py --bin build/release/bin [--ranks 100000] [--jobs 1,12,96,1000] [--scrapes 51] [--out bench/results/metrics.json]
 
-The core and the metrics are the product's, heartbeats and faults are made up (bench/metrics/main.cc). The target is 1 MB and 50 ms, and the slowest scrape
-has to meet it: the first one, which makes the series, those when all jobs are through at once, and those when their series go, too.
+The core and the metrics are the product's; heartbeats and faults are synthetic (bench/metrics/main.cc). The target is 1 MB and
+50 ms. The slowest scrape must meet it: also the first one, which creates the series, those when all jobs complete at once,
+and those when the series of these jobs end.
 """
 import argparse
 import json

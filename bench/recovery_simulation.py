@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Weeks of a simulated training with the failure rates of the Llama 3 report: the use of its time, and whether an operator is needed.
+"""Simulates weeks of training with the failure rates of the Llama 3 report: the use of the time, and whether an operator is needed.
 
   bench/recovery_simulation.py --bin build/release/bin [--runs 64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:1:1792] \
                                 [--out bench/results/recovery_simulation.json]
 
-Runs are NODES:SPARES:DAYS:SEEDS:FEWER, with 8 ranks on a node; the rates of the report scale with the nodes, and where neither nodes nor spares are left
-the job goes on on FEWER. The coordinator's core is the real one, the training is
-tests/simulation/long_training.h's. Times are of simulated time: what real workers and networks add to each recovery is measured by bench/recovery.py.
+Runs are NODES:SPARES:DAYS:SEEDS:FEWER, with 8 ranks per node. The report's rates scale with the number of nodes; without
+enough nodes and spares the job continues on FEWER nodes. The coordinator's core is the real one;
+tests/simulation/long_training.h simulates the training. Times are simulated; bench/recovery.py measures the additional time
+of real workers and networks in each recovery.
 """
 import argparse
 import collections

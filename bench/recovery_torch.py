@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""The same PyTorch script under Muster, torchrun and nvidia-resiliency-ext's launcher: from a killed or stopped rank to the next step.
+"""Measures the time from a killed or stopped rank to the next step, of one PyTorch script under Muster, torchrun and nvidia-resiliency-ext's launcher.
 
   bench/recovery_torch.py --bin build/release/bin [--ranks 4] [--runs 3] [--wait 60] [--out bench/results/recovery_torch.json]
 
-Data parallel over Gloo on this machine; rank 0 saves after each step, so that only what finding out and starting again cost is measured. Each
-launcher may start it again three times. A rank is killed (SIGKILL) or stopped (SIGSTOP) after some steps; the time is to the first step
-that a later attempt completes, by the ranks' own lines. Where nothing came within --wait seconds, that is told. Launchers take turns.
+The script is data parallel over Gloo on this machine. Rank 0 saves after each step, so that only detection and restart are
+measured. Each launcher may restart it three times. A rank is killed (SIGKILL) or stopped (SIGSTOP) after some steps. The time
+ends with the first step that a later attempt completes, by the ranks' own lines; if there is none within --wait seconds, the
+result says so. Launchers alternate.
 
-A stopped rank is noticed by what each has: Muster by --hang-after, when no rank has written anything, or by the steps that the script tells its
-Python module; torchrun by the collectives' timeout; NVIDIA's by that, or by heartbeats that the script sends. Where there is a time to choose,
-it is 5 s, and 15 s for collectives. `start` is the time to the first step of the first attempt: what interpreters, imports and connections take.
+Each launcher detects a stopped rank in its own way: Muster by --hang-after, if no rank writes anything, or by the steps that
+the script reports through Muster's Python module; torchrun by the timeout of collectives; NVIDIA's by that timeout or by the
+script's heartbeats. Configurable timeouts are 5 s, and 15 s for collectives. `start` is the time to the first step of the
+first attempt: interpreters, imports and connections.
 """
 import argparse
 import json
@@ -32,8 +34,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "bench/peers/recovery_torch.py"
 LINE = re.compile(r"step (\d+) rank (\d+) pid (\d+) at (\d+\.\d{3})")
 PACE_SECONDS = 0.1
-SILENCE_SECONDS = 5  # that each may wait before it takes a silent job for hung
-COLLECTIVES_SECONDS = 15  # a timeout of theirs counts while four interpreters begin, too: with 5 s on two cores no job comes up
+SILENCE_SECONDS = 5  # after which each launcher treats a silent job as hung
+COLLECTIVES_SECONDS = 15  # the timeout includes the start of four interpreters: with 5 s no job starts on two cores
 FAULT_STEP, STEPS = 10, 100_000
 READY_SECONDS_MAX, END_SECONDS_MAX = 60, 45
 FAULTS = {"killed rank": signal.SIGKILL, "stopped rank": signal.SIGSTOP}
@@ -52,13 +54,13 @@ def launchers(binaries, python, ranks):
                   "--ft-workload-check-interval", 1]
     nvidia = [tools / "ft_launcher", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0", "--nnodes", 1, "--nproc-per-node", ranks,
               "--max-restarts", 3]
-    # Without it workers use the store of the rendezvous, where the addresses of the attempt before are still found: with PyTorch 2.8 no restart over
-    # Gloo comes up.
+    # Without it workers use the rendezvous' store, which still has the addresses of the previous attempt, so that with PyTorch
+    # 2.8 no restart over Gloo succeeds.
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     timeout = {**own_store, "RECOVERY_TIMEOUT": str(COLLECTIVES_SECONDS)}
     return [
         Launcher("Muster, --hang-after", [*muster, "--hang-after", SILENCE_SECONDS, "--", python]),
-        Launcher("Muster, steps told", [*muster, "--env", f"PYTHONPATH={ROOT}/progress", "--", python], {"RECOVERY_SPEAKS": "muster"}),
+        Launcher("Muster, steps reported", [*muster, "--env", f"PYTHONPATH={ROOT}/progress", "--", python], {"RECOVERY_SPEAKS": "muster"}),
         Launcher("torchrun", torchrun, own_store),
         Launcher("torchrun, timeout of collectives", torchrun, timeout),
         Launcher("nvidia-resiliency-ext, timeout of collectives", [*nvidia, *heartbeats], timeout),

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Jobs on a real Slurm of this machine: from sbatch to the first step, and from a node's death to the next step, beside `srun torchrun`.
+"""Measures jobs on a real Slurm on this machine, beside `srun torchrun`: from sbatch to the first step, and from a node's death to the next step.
 
 The cluster is that of the end-to-end tests: munged, slurmctld and four slurmd on loopback. The job is the same PyTorch script everywhere
 (bench/peers/recovery_torch.py: data parallel over Gloo, rank 0 saves after each step), with one rank on each of three nodes; our own trainer's
-start is measured, too. A node dies with everything on it, including its slurmd; Slurm is not notified. Muster has a fourth node as its spare, or continues
-with two; torchrun is elastic (--nnodes=2:3) and goes on with two, under an srun that survives a lost node (--no-kill, --kill-on-bad-exit=0).
-Launchers take turns. The time to a first step is split at the moment when the script's first line runs: what is before is Slurm's own.
+start is measured, too. A node dies with all its processes, including slurmd, without a notice to Slurm. Muster has a fourth
+node as a spare, or continues with two; torchrun is elastic (--nnodes=2:3) and continues with two, under an srun that survives
+a lost node (--no-kill, --kill-on-bad-exit=0). Launchers alternate. The time to the first step is split at the script's first
+line: the part before is Slurm's.
 
   bench/slurm.py --bin build/release/bin [--runs 3] [--wait 120] [--out bench/results/slurm.json]
 """
@@ -35,7 +36,7 @@ def launchers(binaries, python):
     """(name, the nodes that it asks for, its script's lines) of each."""
     muster = f"exec {binaries}/muster slurm run --restarts 3 --leave-seconds 5 --output out"
     train = f"-- {python} {SCRIPT} $PWD/state.pt 100000"
-    # The nodes have one address, so who of them has torchrun's store must be said: not the one that dies.
+    # All nodes have the same address, so the node of torchrun's store must be given: not the node that dies.
     torchrun = ("exec srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1 bash -c "
                 f"'exec {pathlib.Path(python).parent}/torchrun --nnodes=2:3 --nproc-per-node=1 --max-restarts=3 --rdzv-backend=c10d "
                 "--rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=127.0.0.1:$PORT --rdzv-conf=last_call_timeout=1,is_host=$((SLURM_NODEID == 0)) "

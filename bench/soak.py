@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Counts false alarms: a healthy job of 8 ranks on 4 workers with all activities of healthy jobs.
 
-It saves checkpoints, evaluates, and writes stack traces by the clock; again and again some ranks stand still as for autotuning, a person looks at
-stacks or asks for a checkpoint, a process or a worker is paused for a moment, the network is away for one, a clock jumps, the coordinator restarts.
+It saves checkpoints, evaluates, and writes stack traces at intervals. Repeatedly, some ranks stand still as for autotuning, a
+user requests stacks or a checkpoint, a process or a worker is paused, the network is cut, a clock jumps, the coordinator
+restarts.
 Any incident is a false alarm.
 
   bench/soak.py --bin build/release/bin [--minutes 60] [--out bench/results/soak.json]
@@ -25,7 +26,7 @@ from peers.environment import describe_run  # noqa: E402
 
 SETTINGS = ("checkpoint_period=100", "max_num_checkpoints_to_keep=2", "eval_interval=60", "eval_steps=4", "collect_stack_trace=true",
             "stack_trace_interval_seconds=15")
-EVENT_SECONDS = (5, 20)  # from one to the next
+EVENT_SECONDS = (5, 20)  # from one event to the next
 COMPILE_SECONDS = (0.5, 30)
 GOES_ON_SECONDS_MAX = 60
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How long the coordinator takes to merge, class and symbolise the stacks of very many ranks, on one core.
+"""Measures the coordinator's time to merge, classify and symbolise the stacks of very many ranks, on one core.
 
   bench/stack_merge.py --bin build/release/bin [--ranks 8192,131072] [--runs 5] [--out bench/results/stack_merge.json]
 
-The stacks are synthetic (bench/stack_merge/main.cc says what they are like), the symbols made up: what is measured is ours. Figures
-are medians over the runs, each with another seed.
+Stacks and symbols are synthetic (described in bench/stack_merge/main.cc), so that only Muster's code is measured. Figures are
+medians over the runs, each with another seed.
 """
 import argparse
 import json

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Waiting times of a training: its data, as a share of its steps, and a checkpoint in the background, as a share of one that it writes itself.
+"""Measures waiting times of a training: for data, as a share of its steps, and for background checkpoints, as a share of synchronous ones.
 
   bench/waits.py --bin build/release/bin [--out bench/results/waits.json] [--rounds 7] [--steps 65] [--folder /path/on/the/disk]
 
-The model is S of bench/cpu_train.py, on all cores. Its data is a text of random words, tokenised first; the shards are not in the page cache
-when a run begins. A round is a run with async_checkpointing=True and one with False, in turns; each saves every tenth step, until
-the disk has it. Shares are of one round, and figures the medians of all rounds. A round takes some 25 seconds.
+The model is S of bench/cpu_train.py, on all cores. Its data is a tokenised text of random words; the shards are not in the
+page cache when a run begins. A round is a run with async_checkpointing=True and one with False. Each saves every tenth step
+with fsync. A share is that of one round; figures are medians over all rounds. A round takes some 25 seconds.
 """
 import argparse
 import json

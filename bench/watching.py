@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The overhead of monitoring for a training: pages, heartbeats, and the stacks of all ranks every few seconds.
+"""Measures the overhead of monitoring for a training: pages, heartbeats, and the stacks of all ranks every few seconds.
 
   bench/watching.py --bin build/release/bin [--pairs 40] [--piece 10] [--trace-seconds 10] [--out bench/results/watching.json]
 
-One job with a rank on each core, model S of bench/cpu_train.py, under a coordinator and a worker. Both are stopped (SIGSTOP) and go on again in
-turns while the ranks train: the same processes with and without whoever watches them, --piece seconds of each, --pairs times, in random order. A
-piece's figure is its mean step, which has what single long steps cost; the overhead is the mean of the pairs' ratios, with
-its 95% interval. What coordinator and worker compute is told as a share of all cores beside it: on this machine each of their seconds is one
-that a rank does not have. The page is always written, so its share is computed: what bench/page_cost measures of one collective, for as
-many as a step has. Threads are held while their stacks are copied: bench/stack_sampler's figure, of the same ranks. `cost` is the sum of the three.
+One job with a rank on each core trains model S of bench/cpu_train.py under a coordinator and a worker. While it trains, both
+daemons are stopped (SIGSTOP) and resumed: --piece seconds with and without monitoring, --pairs times, in random order. A
+piece's figure is its mean step time, which includes single long steps. The overhead is the mean of the pairs' ratios, with
+its 95% interval. `cost` is the sum of three parts. Coordinator and worker: their processor time as a share of all cores,
+because here each of their seconds is lost to a rank. The page, which is always written: bench/page_cost's time of one
+collective, multiplied by a step's collectives. Stopped threads: bench/stack_sampler's time to copy the stacks of these ranks.
 """
 import argparse
 import json
@@ -31,7 +31,7 @@ from peers.environment import describe_run  # noqa: E402
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WARM_STEPS = 10
 READY_SECONDS_MAX = 120
-SETTLE_SECONDS = 1  # after who was stopped goes on: what has piled up meanwhile is no cost of watching
+SETTLE_SECONDS = 1  # after daemons resume: the work that has accumulated does not count as overhead
 PAGE_UPDATES_PER_STEP = 4  # phases, and the step itself
 SAMPLER_ROUNDS, SAMPLER_PAUSE_MS = 50, 100
 
@@ -102,7 +102,7 @@ class Watched:
         return [rank["pid"] for rank in json.loads(self.muster("status", self.job, "--json"))["ranks"]]
 
     def watch(self, on):
-        # The coordinator sleeps longer than the worker, so that it finds nobody silent.
+        # The coordinator stays stopped longer than the worker, so that it finds no silent worker.
         order = self.watchers[::-1] if on else self.watchers
         for process in order:
             process.send_signal(signal.SIGCONT if on else signal.SIGSTOP)
@@ -194,7 +194,7 @@ def main():
     result = {**describe_run(), "what": "a job watched and not, in turns: heartbeats each second, stacks of all threads", "ranks": ranks,
               "pairs": args.pairs, "piece_seconds": args.piece, "trace_interval_seconds": args.trace_seconds, **figures, "page": page, "stacks": stacks,
               "with_page": figures["overhead"] + page["share"], "incidents": incidents,
-              # What does not depend on how quiet the machine is: seconds that others compute, and those in which a rank is held or writes its page.
+              # Figures that do not depend on other load: the daemons' processor time, and the time in which a rank is stopped or writes its page.
               "cost": figures["cpu_share"] + page["share"] + stacks["share"], "target": {"cost_max": 0.004, "with_page_max": 0.004}}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=2) + "\n")

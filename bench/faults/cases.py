@@ -1,6 +1,6 @@
 """The fault matrix: the faults of a running job, and the expected verdict of each.
 
-A case's `inject(fleet, job, pick)` does it and returns a Truth. `pick` is seeded: which rank, which node.
+A case's `inject(fleet, job, pick)` causes the fault and returns a Truth. `pick`, which is seeded, chooses rank and node.
 """
 import contextlib
 import dataclasses
@@ -18,8 +18,8 @@ from faults.orders import wait_until
 @dataclasses.dataclass
 class Truth:
     at: float                          # seconds since the epoch when it happened
-    ranks: tuple = ()                  # any of them is a correct suspect
-    node: str = ""                     # or this node is
+    ranks: tuple = ()                  # each of them is a correct suspect
+    node: str = ""                     # or a correct suspect node
     kinds: tuple = ()                  # accepted kinds of the incident
     alarm: bool = True                 # False: harmless, so that any incident is a false alarm
     stays: bool = False                # the job continues and is not stopped

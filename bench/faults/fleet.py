@@ -1,5 +1,5 @@
-"""A coordinator and workers as on nodes of their own: each worker in a network namespace, joined by a bridge, with a monotonic clock and
-a wall clock of its own.
+"""A coordinator and workers as on separate nodes: each worker is in a network namespace, connected by a bridge, with its own
+monotonic clock and wall clock.
 
 Needs root. Everything is in one temporary folder and in namespaces named after this process; close() ends each process by
 pid and removes the namespaces. A case that needs something that the machine does not support raises NotHere.
@@ -18,8 +18,8 @@ import tempfile
 from faults.orders import Orders, wait_until
 
 READY_SECONDS_MAX = 30
-NETWORK = "10.99.0"  # inside the namespaces alone
-UPTIME_SECONDS = 100_000  # more of each node than of the one before: monotonic clocks of nodes have nothing to do with each other
+NETWORK = "10.99.0"  # only inside the namespaces
+UPTIME_SECONDS = 100_000  # difference between the monotonic clocks of consecutive nodes
 ENDED = ("FAILED", "CANCELLED", "SUCCEEDED")
 _numbers = itertools.count()
 
@@ -75,8 +75,8 @@ class Network:
     def connect(self, node, connected):
         """Cuts the node off at the switch, which drops its packets: the node's own link stays up, as when a network fails elsewhere.
 
-        Where a link loses its carrier, Linux itself is away for longer than the cable: it looks at links once a second, asks for neighbours again after
-        one, and TCP has backed off meanwhile; 0.2 s became 1 to 4 s.
+        If the node's own link lost its carrier, Linux would extend the outage: it checks links once a second, resolves neighbours
+        again after one, and TCP backs off. 0.2 s became 1 to 4 s.
         """
         subprocess.run(["bridge", "-n", self.hub, "link", "set", "dev", f"v{node}", "state", "3" if connected else "0"],
                        check=True, capture_output=True, text=True)

@@ -15,7 +15,7 @@ from faults.scored import MODEL, ROOT, Pick, percentile
 
 STEPS = 45
 SECONDS_MAX = {"rank": 1, "node": 3}  # from the fault to the next step, without the load
-CLOSE = 1e-3  # of a curve on fewer nodes: additions come in another order
+CLOSE = 1e-3  # for a curve on fewer nodes, which add in another order
 END_SECONDS_MAX = 120
 STEP_LINE = re.compile(r"^completed step: (\d+), .*$", re.MULTILINE)
 SETTINGS = tuple(setting for setting in MODEL if not setting.startswith(("steps=", "log_period=", "restarts_max=", "checkpoint_period="))) + (
@@ -54,7 +54,7 @@ class Attempts:
 
 
 def curve(path):
-    """[(step, everything that is computed and not measured)] of a metrics_file, steps that were made again included.
+    """Returns [(step, all computed values, without measured ones)] of a metrics_file, including repeated steps.
 
     A rank that is killed while it writes leaves a partial line.
     """

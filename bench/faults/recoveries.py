@@ -12,11 +12,11 @@ from faults.orders import wait_until
 CHECKPOINT_PERIOD = 5
 WARM_STEPS = 12
 NODES = 4  # of the job; the fleet has one more
-DISK_FULL_SECONDS = 6  # then what filled it is gone, as other jobs' files go
-LONG = 100  # steps: of what is told after seconds, and goes on
+DISK_FULL_SECONDS = 6  # then the filling file is removed, as files of other jobs are
+LONG = 100  # steps of cases that are detected after seconds and continue
 IN_MEMORY = ("enable_emergency_checkpoint=true", "local_checkpoint_period=2")
 WITH_A_SPARE = ("spares=1",)
-# The parameters are spread over all nodes: each keeps a part that only the next node has, too. Without it the first node's would be the whole of them.
+# The parameters are sharded over all nodes: of each node's shard only the next node has a copy. Otherwise the first node would have all parameters.
 OVER_ALL_NODES = ("dcn_fsdp_parallelism=4", "dcn_data_parallelism=1")
 
 
@@ -25,7 +25,7 @@ class Told:
     """The fault of a recovery case, and the expected result of the job."""
     at: float
     undo: object = None
-    must_fail: str = ""  # expected in its last reason: no attempt could succeed
+    must_fail: str = ""  # expected in the job's last reason, if no attempt can succeed
     must_say: str = ""   # expected line of rank 0 in a later attempt: its starting point
 
 
@@ -68,7 +68,7 @@ def coordinator_killed_while(state):
             port = fleet.port
             fleet.coordinator.kill()
             fleet.coordinator.wait()
-            if victim:  # it learns from the worker what it was not there to see
+            if victim:  # the worker reports what it has missed
                 at = time.time()
                 send(victim, signal.SIGKILL)
                 time.sleep(0.3)
@@ -116,7 +116,7 @@ def send(pid, signo):
 
 
 def torn_checkpoint(fleet, job, pick):
-    """The newest checkpoint loses a piece of a file, as a crashed file server leaves it: the one before it counts."""
+    """Removes a piece of a file of the newest checkpoint, as a crashed file server does: the previous checkpoint must be used."""
     saved = fleet.out / fleet.job(job)["spec"]["name"] / "checkpoints"
     folders = sorted((path for path in saved.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     victim = pick.random.choice(sorted(folders[-1].glob("*.safetensors")))
@@ -148,7 +148,7 @@ def bad_spare(fleet, job, pick):
 
 
 def node_lost(copies):
-    """A node with all that was in its memory, and that of so many others that have copies of it."""
+    """Kills a node's worker and removes its memory's files, and those of `copies` other nodes, which have copies of it."""
     def disturb(fleet, job, pick):
         node = pick.random.randrange(NODES)
         at = time.time()

@@ -14,13 +14,13 @@ MODEL = ("override_model_config=true", "base_emb_dim=32", "base_num_decoder_laye
          "restarts_max=0", "checkpoint_period=1000000")
 WARM_STEPS = 12  # until the job's step time is known
 VERDICT_SECONDS_MAX = 40
-STOP_SECONDS_MAX = 40  # after an incident: of what may yet be slow, the evidence is told at once and the job is stopped later
-NAMES_SECONDS = 1  # a verdict does not wait for names of functions: the record is read when it has them
+STOP_SECONDS_MAX = 40  # after an incident: evidence of a slow job is reported at once, and the job is stopped later
+NAMES_SECONDS = 1  # a verdict does not wait for names of functions, so the record is read later
 QUIET_SECONDS = 4  # how long a harmless case is watched
 
 
 class Pick:
-    """What a seed chooses."""
+    """The choices of a seed."""
 
     def __init__(self, seed, case, ranks, nodes=1):
         self.random = random.Random(f"{seed}/{case}")
@@ -49,7 +49,7 @@ def told_time(incident, truth):
 
 
 def follow(fleet, job, truth):
-    """The job's incidents, and when it was stopped, if ever; until that, or until there is nothing more to wait for."""
+    """Waits until the job was stopped or no stop can follow. Returns the job's incidents and the time of the stop, if any."""
     deadline = time.monotonic() + (VERDICT_SECONDS_MAX if truth.alarm else QUIET_SECONDS)
     incidents, stopped = [], None
     while time.monotonic() < deadline:
@@ -91,7 +91,7 @@ def score(incidents, stopped, truth, step_seconds):
 
 
 def run_case(fleet, case, seed):
-    """A row of results, whatever happens."""
+    """Returns a row of results, also if the case fails."""
     row = {"case": case.name, "seed": seed, "group": case.group}
     try:
         return {**row, **fault(fleet, case, seed)}

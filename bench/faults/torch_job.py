@@ -1,4 +1,4 @@
-"""The same faults of a job of PyTorch: torchrun and Gloo, one process a rank on this machine."""
+"""The same faults in a PyTorch job: torchrun and Gloo, one process per rank on this machine."""
 import collections
 import os
 import pathlib

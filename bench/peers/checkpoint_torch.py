@@ -23,7 +23,7 @@ def make_tensors(mib):
 
 
 def sync(path):
-    """What a file, or the files of a folder, need to outlive a power loss."""
+    """Syncs a file, or a folder with its files, so that it survives a power loss."""
     for file in [*path.iterdir(), path] if path.is_dir() else [path, path.parent]:
         fd = os.open(file, os.O_RDONLY)
         os.fsync(fd)

@@ -11,7 +11,7 @@ OPTIMIZER = dict(rate=1e-4, b1=0.9, b2=0.95, eps=1e-8, decay=0.1, clip=1.0)
 
 
 def serve(step, ready):
-    """`step()` does one optimizer step and returns its loss as a number (so it waits for the work)."""
+    """Serves the protocol. `step()` does one optimizer step and returns its loss as a number, so it waits for the work."""
     print(json.dumps({"ready": True, **ready}), flush=True)
     for line in sys.stdin:
         seconds, loss = [], None

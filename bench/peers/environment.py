@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def peers_python():
-    """The interpreter that has PyTorch and JAX: $MUSTER_PEERS_PYTHON, or build/peers, made when missing."""
+    """Returns the interpreter with PyTorch and JAX: $MUSTER_PEERS_PYTHON, or build/peers, which is created if it is missing."""
     given = os.environ.get("MUSTER_PEERS_PYTHON")
     if given:
         return given
@@ -25,7 +25,7 @@ def peers_python():
 
 
 def describe_run():
-    """Command, commit, date and machine of this run, for the results' JSON."""
+    """Returns command, commit, date and machine of this run, for the results' JSON."""
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     dirty = subprocess.run(["git", "-C", str(ROOT), "status", "--porcelain", "--untracked-files=no", "--", ":!bench/results"],
                            capture_output=True, text=True)

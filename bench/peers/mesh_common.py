@@ -1,5 +1,5 @@
-"""How a peer whose ranks are processes talks with bench/mesh.py: multiprocessing gives children another standard input, and Gloo
-prints on standard output, so both are kept as other descriptors before anything else."""
+"""The protocol between bench/mesh.py and a peer with ranks as processes. multiprocessing gives children another standard input,
+and Gloo prints on standard output, so both are first duplicated to other descriptors."""
 import json
 import os
 

@@ -7,7 +7,7 @@ import time
 
 
 class Program:
-    """Waits until the child says that it is ready; `ready` is what it said."""
+    """Waits until the child reports that it is ready; `ready` is its report."""
 
     def __init__(self, name, command, threads, preload=None):
         self.name = name

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 
 def voice(kind):
-    """What is called after each step."""
+    """Returns the function to call after each step."""
     if kind == "muster":
         import muster_progress
         muster_progress.begin()

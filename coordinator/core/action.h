@@ -1,6 +1,5 @@
-// The actions of the coordinator core. The shell carries the actions of one step out in this
-// order: every Persist and Forget in one storage transaction, and only then the rest, in the order
-// given.
+// The output actions of the coordinator core. For each step, the shell first executes every Persist
+// and Forget action in one storage transaction, then the others in the order given.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +15,27 @@
 
 namespace muster::coordinator {
 
-// Stores the job's durable record, replacing what is there: what durable() leaves of the job as the
-// core has it by then. A batch of steps writes it once, however many of thousands of ranks have
-// ended in it.
+// Stores the job's durable record, replacing the existing one. The record is durable(job) at the
+// time of writing. A batch of steps writes it once, even if thousands of ranks end in that batch.
 struct PersistJob {
   JobId job;
-  JobState state{};    // of this step …
-  std::string reason;  // … for the log
+  JobState state{};  // the state in this step, for the log
+  std::string reason;  // the reason in this step, for the log
 };
 
-// Remembers that `request_id` made `job`, so that a repeated submission returns it.
+// Stores that `request_id` created `job`, so that a repeated submission returns the same job.
 struct PersistRequestId {
   std::string request_id;
   JobId job;
 };
 
-// Remembers the newest number that a job was given: it is given once, also when the job is
-// forgotten by then.
+// Stores the highest job number assigned so far. Numbers are never reused, even after their jobs
+// are forgotten.
 struct PersistLastJobId {
   JobId job;
 };
 
-// Drops the records of a job that ended long ago, its request id and its logs.
+// Deletes the records of a job that ended long ago: its request id and its logs too.
 struct ForgetJob {
   JobId job;
 };
@@ -45,48 +43,54 @@ struct ForgetJob {
 struct SendRegistered {
   Duration heartbeat_interval{};
   StoreId store;
+  // Jobs that were launched and have not ended. The node can delete data that it retains for any
+  // other job.
   std::vector<JobId>
-      unfinished;  // launched: what nodes keep beyond attempts is of no use to any other
+      unfinished;
 };
 
 struct SendStartRanks {
   JobId job;
   Attempt attempt;
   JobSpec spec;
-  std::vector<RankPlacement> ranks;  // of the receiving worker alone
+  // Only the ranks of the receiving worker.
+  std::vector<RankPlacement> ranks;
   std::string rendezvous_address;
   int32_t program_port = 0;
-  int64_t checkpoint_step = -1;  // steps in the newest whole one that is known; below 1: none
+  // The number of steps in the newest complete checkpoint that is known; below 1: none.
+  int64_t checkpoint_step = -1;
 };
 
 struct SendStopRanks {
   JobId job;
   Attempt attempt;
-  Duration grace{};  // zero kills at once
+  Duration grace{};  // zero: kill immediately
   std::string reason;
-  std::vector<Rank> ranks;  // of the receiving worker, whose ends are waited for
+  // The ranks of the receiving worker that have not ended.
+  std::vector<Rank> ranks;
 };
 
-// Asks the rank for a checkpoint.
+// Requests a checkpoint from the rank.
 struct SendSaveCheckpoint {
   JobId job;
   Attempt attempt;
   Rank rank;
 };
 
-// Asks for stacks and evidence of ranks of the receiving worker: `samples` of them, the first one
-// at once.
+// Requests `samples` samples of stacks and evidence of the worker's ranks. The first sample is
+// taken immediately.
 struct SendDumpStacks {
   JobId job;
   Attempt attempt;
   DumpId dump;
   int32_t samples = 1;
-  Duration apart{};     // from one sample to the next
-  Duration deadline{};  // for each: what is not read by then is reported as such
+  Duration apart{};  // interval between samples
+  // The time limit for each sample. Stacks that could not be read in time are reported as such.
+  Duration deadline{};
   std::vector<Rank> ranks;
 };
 
-// Asks what places in a module are called, of a worker whose ranks have it mapped.
+// Requests the symbols of addresses in a module, from a worker whose ranks have the module mapped.
 struct SendSymbolize {
   DumpId dump;
   JobId job;
@@ -95,7 +99,7 @@ struct SendSymbolize {
   std::vector<uint64_t> addresses;
 };
 
-// Asks whether the node is good for ranks; answered by NodeChecked.
+// Requests a check whether the node can run ranks. Answered by NodeChecked.
 struct SendCheckNode {
   uint64_t check = 0;
 };
@@ -112,8 +116,8 @@ using WorkerPayload =
     std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint, SendDumpStacks,
                  SendSymbolize, SendCheckNode, SendJobEnded, SendReportAck>;
 
-// Best effort: a worker that is not connected gets nothing, and learns what matters when it
-// registers again.
+// Best effort: a message to a worker that is not connected is dropped. When the worker registers
+// again, it receives everything that still matters.
 struct SendToWorker {
   WorkerName worker;
   Incarnation incarnation;
@@ -127,14 +131,14 @@ struct RefuseWorker {
   absl::Status status;
 };
 
-// Ends the stream whose registration is this step's event. A live worker of that very name and
-// incarnation has another stream, which is not concerned.
+// Ends the stream on which this step's registration arrived. A live worker with the same name and
+// incarnation uses another stream, which stays open.
 struct RefuseRegistration {
   WorkerName worker;
   absl::Status status;
 };
 
-// Answers a waiting caller: a status that is not OK, or the job as it is now.
+// Answers a waiting caller with a non-OK status, or with the current state of the job.
 struct Reply {
   RequestToken token;
   absl::Status status;
@@ -146,17 +150,17 @@ struct PersistIncident {
   Incident incident;
 };
 
-// Drops the record of an incident of long ago.
+// Deletes the record of an old incident.
 struct ForgetIncident {
   IncidentId incident;
 };
 
-// Stores what is known against the node, replacing what is there.
+// Stores the suspicion record of the node, replacing the existing one.
 struct PersistNode {
   NodeRecord node;
 };
 
-// Nothing is known against the node any more.
+// Deletes the suspicion record of the node: the node is sound again.
 struct ForgetNode {
   WorkerName worker;
 };
@@ -167,7 +171,7 @@ struct NodeTold {
   WorkerName worker;
   What what = What::kExcluded;
   Suspicion suspicion = Suspicion::kPerson;  // kExcluded
-  std::string text;                          // a sentence
+  std::string text;  // one sentence
 };
 
 // The contents of `muster stacks`.
@@ -175,8 +179,8 @@ struct StackDump {
   JobId job;
   Attempt attempt;
   StackTree stacks;
-  std::vector<RankEvidence> ranks;  // in their order
-  std::vector<WorkerName> silent;   // workers that did not answer in time
+  std::vector<RankEvidence> ranks;  // by rank
+  std::vector<WorkerName> silent;  // workers that did not answer in time
 };
 
 // Answers a StacksRequested.
@@ -186,7 +190,7 @@ struct ReplyStacks {
   StackDump dump;
 };
 
-// The job's state, reason or placement changed: watchers want it, and metrics follow it.
+// The job's state, reason or placement changed: notifies watchers and updates metrics.
 struct JobChanged {
   JobId job;
 };

@@ -3,32 +3,33 @@
 //
 //   shell: events ──▶ Core::step(event, now, out) ──▶ actions: persist, then send and reply
 //
-// step() is total: whatever the event contains, it neither fails nor throws; events that are stale,
-// unknown or contradictory are ignored, refused or answered with an error. Equal event sequences
-// give equal action sequences. Single-threaded: the shell's one core thread calls everything here.
+// step() accepts any event: it never fails or throws. Stale, unknown or contradictory events are
+// ignored, refused or answered with an error. Equal event sequences produce equal action sequences.
+// Called only on the shell's core thread.
 //
-// Each subject owns its part of the state and lives in a folder of its own. It receives `now` and
-// read-only views of lower floors, and returns facts and messages as values; the one thing of
-// another floor that it may change is the incident book. Only Core turns all that into actions. A
-// folder includes its own floor and lower ones (tests/tidy/tidy.py), from the bottom:
+// Each subject owns its part of the state and has a folder of its own. It receives `now` and
+// read-only views of lower layers, and returns facts and messages as values. The incident book is
+// the only part of another layer that a subject may change. Only Core converts results to actions.
+// A folder may include only itself and lower layers (checked by tests/tidy/tidy.py). From the
+// lowest layer to the highest:
 //
 //   records/      values: jobs, incidents, accounts, nodes, workers
-//   blame/        which ranks hold a job up: a pure function of two samples of evidence
-//   recovery/     whether an attempt is restarted, and which nodes a job avoids
+//   blame/        finds the ranks that block a job: a pure function of two samples of evidence
+//   recovery/     decides whether an attempt is restarted, and which nodes a job avoids
 //   incident/     the incident book, crash evidence, recoveries from faults
-//   accounting/   where each job's time goes
-//   queue/        all jobs, their order, and the bounds of what clients send
-//   fleet/        workers, what is known against their nodes, processes that cannot be killed
-//   placement/    which workers get which ranks, and which are held for whom
+//   accounting/   classifies each job's time
+//   queue/        all jobs, their order, and the bounds of client input
+//   fleet/        workers, suspicion records of nodes, unkillable processes
+//   placement/    assigns ranks to workers, and reserves workers for jobs
 //   hang/         progress, suspicion and dumps of stacks
 //   liveness/     workers that cannot be reached
-//   live_attempt.h  the volatile state of one attempt: a part of each subject
-//   core.h        the order of it all
+//   live_attempt.h  the volatile state of one attempt
+//   core.h        combines all subjects
 //
-// Files: core.cc has the step and what a restart restores; core_jobs.cc submission, cancellation
-// and the queue's pass; core_attempt.cc the life of one attempt; core_workers.cc registrations,
-// heartbeats, exits and leases; core_nodes.cc exclusions and checks; core_ladder.cc a job that may
-// hang, from suspicion to verdict; core_reach.cc workers that cannot be reached; core_dumps.cc
+// Files: core.cc contains the step and the restore after a restart; core_jobs.cc submission,
+// cancellation and the queue pass; core_attempt.cc the life of one attempt; core_workers.cc
+// registrations, heartbeats, exits and leases; core_nodes.cc exclusions and checks; core_ladder.cc
+// the path of a job from suspicion to verdict; core_reach.cc unreachable workers; core_dumps.cc
 // dumps of stacks and their symbols.
 #pragma once
 
@@ -66,15 +67,15 @@ namespace muster::coordinator {
 
 class Core {
  public:
-  // After a restart, jobs that were live wait up to one lease for their workers to come back.
+  // After a restart, live jobs wait up to one lease for their workers to register again.
   Core(CoreOptions options, DurableState state, Instant now);
 
-  // Appends the actions of the event. Requires that `now` never falls.
+  // Processes the event and appends its actions to `out`. Requires that `now` never decreases.
   void step(const Event& event, Instant now, ActionList& out);
 
-  // When the shell must send the next Tick, if anything is waiting for time to pass. While the core
-  // waits for workers or ranks, never later than one heartbeat interval after the last step: a
-  // longer gap shows that this coordinator itself stood still.
+  // Returns when the shell must send the next Tick; nullopt if no deadline is pending. While the
+  // core waits for workers or ranks, this is at most one heartbeat interval after the last step: a
+  // longer gap shows that the coordinator itself was stalled.
   std::optional<Instant> next_deadline() const;
 
   const std::map<JobId, Job>& jobs() const { return jobs_.all(); }
@@ -83,10 +84,11 @@ class Core {
   const std::map<WorkerName, NodeRecord>& nodes() const { return nodes_.records(); }
   const CoreOptions& options() const { return options_; }
   Account account_of(const Job& job, Instant now) const;
-  // Slots, and GPUs that ranks have to themselves. What is held for jobs is included.
+  // Slots and exclusively assigned GPUs in use, by worker. use_by_worker() includes those reserved
+  // for jobs.
   NodeUses use_by_worker() const;
   NodeUses held_by_worker() const;
-  // By rank, the largest `count_max` scores of Stragglers; empty before the first sample.
+  // Returns the largest `count_max` straggler scores, by rank; empty before the first sample.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
 
  private:
@@ -189,12 +191,13 @@ class Core {
   AccountBook accounts_;
   DumpTable dumps_;
   std::map<JobId, LiveAttempt> attempts_;  // one for each live job
-  std::set<JobId> suspects_;               // jobs that are SUSPECT
+  std::set<JobId> suspects_;  // jobs in SUSPECT
   uint64_t last_check_ = 0;
   bool schedule_needed_ = false;
-  // Jobs that ran when this coordinator was started: until its first step.
+  // Jobs that were running when this coordinator started. Cleared by its first step.
   std::vector<JobId> restored_running_;
-  // Jobs that were backing off then: until the time of day is known.
+  // Jobs that were backing off when this coordinator started. Cleared when the time of day is
+  // known.
   std::vector<JobId> backed_off_;
 
   // The step in progress.

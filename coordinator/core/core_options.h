@@ -1,5 +1,4 @@
-// Times and limits of a coordinator's core: a value without behaviour. Its defaults are those of
-// the flags.
+// Times and limits of the coordinator core. The defaults are those of the flags.
 #pragma once
 
 #include <chrono>
@@ -13,62 +12,75 @@
 namespace muster::coordinator {
 
 struct CoreOptions {
-  std::string version;  // workers must say the same
+  // The coordinator's version. Workers must have the same.
+  std::string version;
   Duration heartbeat_interval = std::chrono::seconds(1);
+  // Silence after which a worker and its ranks are lost.
   Duration worker_lease =
-      std::chrono::seconds(10);  // silence after which a worker and its ranks are lost
+      std::chrono::seconds(10);
+  // The time from StartRanks to the last rank's first heartbeat.
   Duration start_budget =
-      std::chrono::seconds(60);  // from StartRanks to the last rank's first heartbeat
+      std::chrono::seconds(60);
+  // The time from SIGTERM to SIGKILL, for ranks to write a checkpoint.
   Duration cancel_grace =
-      std::chrono::seconds(4);  // SIGTERM to SIGKILL: time to write a checkpoint
-  // The same for programs that are not ours when a fault ends their attempt: for what they have to
-  // say or to put away. Our trainer has checkpoints.
+      std::chrono::seconds(4);
+  // The same when a fault ends the attempt of a user program, which may still write logs or save
+  // state. The built-in trainer gets no such time, because it has checkpoints.
   Duration last_words = std::chrono::seconds(1);
-  // From SIGKILL to the end of a process that waits in the kernel; after that its job goes on
-  // without it. A process that can be killed is gone in milliseconds, on a busy machine in a second
-  // or two …
+  // The time from SIGKILL until a process that is blocked in the kernel counts as unkillable; its
+  // job then continues without it. A killable process ends within milliseconds, on a busy machine
+  // within a second or two.
   Duration reaped_within = std::chrono::seconds(5);
-  // … unless it is busy giving back hundreds of gigabytes: that is seen, because it runs meanwhile.
+  // The same limit for a process that is still running: it may be releasing hundreds of gigabytes
+  // of memory.
   Duration torn_down_within = std::chrono::seconds(30);
+  // How long to wait for the report of the rank that failed first, when only victims have reported.
   Duration culprit_wait =
-      std::chrono::seconds(2);  // for the dead rank's report when only victims reported
-  // Silence of a worker with running ranks after which its job is suspicious. More than three
-  // heartbeats of a busy worker: less would be a hiccup of the network.
+      std::chrono::seconds(2);
+  // Silence of a worker with running ranks after which its job is suspect. Longer than three
+  // heartbeat intervals of a busy worker, so that a short network outage causes no suspicion.
   Duration unreachable_after = std::chrono::milliseconds(900);
+  // The same for a worker whose stream broke, when peers of its ranks report them lost.
   Duration broken_stream_wait = std::chrono::milliseconds(
-      500);  // the same of one whose stream broke, when peers of its ranks report them lost
-  // Silence that is an incident, and after which the others' stacks may confirm that ranks are
-  // lost, if another node is free for them. A network card that lost its link for 0.2 s is silent
-  // for 1.3 s, because the kernel asks for its neighbour's address once a second. To wait longer
-  // than a restart takes, some seconds with its checkpoint, is dearer than to be wrong.
+      500);
+  // Silence that opens an incident. From then on, the stacks of other ranks can confirm that the
+  // worker's ranks are lost, if other nodes are free for them. A network card that loses its link
+  // for 0.2 s is silent for 1.3 s, because the kernel resolves its neighbour's address once a
+  // second. A restart takes some seconds with its checkpoint: waiting longer than that costs more
+  // than a wrong verdict.
   Duration unreachable_confirm = std::chrono::milliseconds(2500);
-  // The same where none is: without its node the job would wait, too, and one that stands still for
-  // 3 s, as one that is migrated does, is back.
+  // The same if no other node is free: the job would wait for the node anyway, and a machine that
+  // pauses for 3 s, such as one in live migration, may come back.
   Duration unreachable_wait = std::chrono::milliseconds(3500);
   HangBudgets hang;
+  // The interval between two samples of stacks, by which a slow job is distinguished from a stuck
+  // one.
   Duration samples_apart =
-      std::chrono::seconds(1);  // two samples of the stacks distinguish slow from stuck
+      std::chrono::seconds(1);
   Duration sample_deadline = std::chrono::milliseconds(1500);
-  Duration program_dumps_deadline = std::chrono::seconds(10);  // of a sample for which people wait
+  // The time limit of a sample that a user waits for.
+  Duration program_dumps_deadline = std::chrono::seconds(10);
   Duration symbols_wait = std::chrono::seconds(5);
-  // A job that may go on with fewer nodes waits so long after a fault for one that is away: a
-  // worker that was killed, or a node's network, is often back within seconds, and to grow costs
-  // another start.
+  // How long a job that can run on fewer nodes waits for a missing node after a fault. A killed
+  // worker or a node's network often recovers within seconds, and growing later costs another
+  // start.
   Duration whole_wait = std::chrono::seconds(5);
-  // A job that lost a node and cannot go on without it keeps its other nodes from those behind it
-  // for so long after its attempt: a machine that is booted anew is back by then, and to wait
-  // behind a job of days for having lost a node of many would be worse than some idle minutes.
+  // How long after its attempt a job that lost a node, and cannot run without it, reserves its
+  // other nodes against jobs behind it in the queue. A rebooted machine is back within this time.
+  // Losing all nodes to a job that runs for days would cost more than some idle minutes.
   Duration keep_nodes = std::chrono::minutes(5);
-  // A job that runs smaller goes on on more nodes when they have been free for `grow_stable`, twice
-  // as long after each time that it has grown (a node that comes and goes costs a start each time),
-  // and not sooner than `grow_after` its start.
+  // A job that runs on fewer nodes grows when more nodes have been free for `grow_stable`, and at
+  // least `grow_after` after its start. `grow_stable` doubles each time the job grows, because a
+  // node that comes and goes costs a start each time.
   Duration grow_stable = std::chrono::seconds(30);
   Duration grow_after = std::chrono::minutes(2);
-  // SIGTERM to SIGKILL of ranks that make way for a larger attempt: nobody waits for their nodes,
-  // and what is not saved is lost.
+  // The time from SIGTERM to SIGKILL for ranks that are stopped so that their job can grow. No
+  // other job waits for their nodes, and unsaved work is lost.
   Duration grow_grace = std::chrono::minutes(2);
-  size_t queued_jobs_max = 10'000;   // a queue longer than this is a submission loop gone wrong
-  size_t finished_jobs_max = 1'000;  // kept for people to look at; older ones are forgotten
+  // The maximum length of the queue. A longer queue indicates a submission loop.
+  size_t queued_jobs_max = 10'000;
+  // The number of ended jobs that are retained; the oldest are forgotten first.
+  size_t finished_jobs_max = 1'000;
   InputLimits limits;
 };
 

@@ -17,10 +17,14 @@ struct DurableState {
   StoreId store;
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
-  JobId last_job_id{0};                  // the newest that was given; the job may be forgotten
-  std::vector<IncidentId> incidents;     // whose records are stored, growing; the newest never goes
-  std::vector<Incident> open_incidents;  // those of them that are not finished
-  std::vector<NodeRecord> nodes{};       // of which something is known
+  // The highest job number assigned so far. That job may be forgotten.
+  JobId last_job_id{0};
+  // The numbers of the stored incidents, ascending. The highest number is never deleted.
+  std::vector<IncidentId> incidents;
+  // The stored incidents that are not finished.
+  std::vector<Incident> open_incidents;
+  // The nodes that have a suspicion record.
+  std::vector<NodeRecord> nodes{};
 };
 
 }  // namespace muster::coordinator

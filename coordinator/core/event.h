@@ -1,7 +1,7 @@
-// The events of the coordinator. The shell turns RPCs, timers and lost streams into these
-// values; nothing here knows about gRPC. Every event that concerns one launch carries (job,
-// attempt) and every one from a worker (worker, incarnation), so that stale ones are recognised and
-// refused.
+// The input events of the coordinator core. The shell converts RPCs, timers and lost streams into
+// these values; nothing here depends on gRPC. Every event about a launch carries (job, attempt),
+// and every event from a worker carries (worker, incarnation), so that the core recognises and
+// refuses stale events.
 #pragma once
 
 #include <cstdint>
@@ -56,9 +56,9 @@ struct RunningRank {
   int32_t pid = 0;
 };
 
-// A worker's first message on each connection. What it had not yet been acknowledged, it repeats
-// before its first heartbeat on that connection: a rank that is neither running nor reported by
-// then is lost.
+// A worker's first message on each connection. Before its first heartbeat on that connection, the
+// worker repeats every report that was not acknowledged. A rank that is neither listed in `running`
+// nor reported by then is lost.
 struct WorkerRegistered {
   WorkerName worker;
   Incarnation incarnation;
@@ -67,13 +67,18 @@ struct WorkerRegistered {
   int32_t slots = 0;
   std::string rendezvous_address;
   PortRange program_ports{};
-  std::string switches;  // above its node, the outermost first: "spine.leaf3"; empty: not known
-  StoreId store;         // whose ranks `running` lists
+  // The switches above the node, outermost first: "spine.leaf3". Empty: not known.
+  std::string switches;
+  // The state store whose ranks `running` lists.
+  StoreId store;
   std::vector<RunningRank> running;
-  std::optional<Duration> leaving;  // as WorkerLeaving's grace, of one that leaves
+  // Set if the worker is shutting down; see WorkerLeaving::grace.
+  std::optional<Duration> leaving;
   int64_t unix_ns = 0;
-  std::vector<Gpu> gpus{};        // of its node, that ranks may have to themselves
-  std::string no_gpus_because{};  // a clause, where there are none
+  // The GPUs of the node that can be assigned to ranks exclusively.
+  std::vector<Gpu> gpus{};
+  // A clause that explains why `gpus` is empty.
+  std::string no_gpus_because{};
 };
 
 // The stream broke. The worker keeps its slots and its ranks until its lease runs out.
@@ -83,11 +88,12 @@ struct WorkerDisconnected {
   int64_t unix_ns = 0;
 };
 
-// The worker was asked to end. Repeated with each registration.
+// The worker is shutting down. Repeated with each registration.
 struct WorkerLeaving {
   WorkerName worker;
   Incarnation incarnation;
-  Duration grace{};  // until it kills its ranks
+  // The time until the worker kills its ranks.
+  Duration grace{};
   int64_t unix_ns = 0;
 };
 
@@ -106,12 +112,12 @@ struct RankProgress {
   double device_peak_tflops = 0;
   Duration last_progress_age{};
   int64_t checkpoint_step = -1;
-  StepTimes step_times;  // since the attempt began; for the metrics alone
+  StepTimes step_times;  // since the attempt began; only for metrics
   CheckpointTimes checkpoints;
   Duration phase_age{};
-  double collective_wait_seconds = 0;  // since the attempt began, as step_times
+  double collective_wait_seconds = 0;  // since the attempt began
   double data_wait_seconds = 0;
-  char process_state = '?';  // of /proc
+  char process_state = '?';  // state letter in /proc/PID/stat
 };
 
 struct HeartbeatReceived {
@@ -134,17 +140,18 @@ struct RankExited {
   std::string detail;
   int64_t unix_ns = 0;
   ExitCause cause = ExitCause::kUnknown;
-  std::shared_ptr<const EndEvidence> evidence{};  // null: none
+  std::shared_ptr<const EndEvidence> evidence{};  // may be null
   bool told_to_stop = false;
 };
 
-// Somebody wants to see the stacks of a job's ranks now; answered by ReplyStacks.
+// A request for the current stacks of a job's ranks. Answered by ReplyStacks.
 struct StacksRequested {
   RequestToken token;
   JobId job;
-  Rank rank{-1};  // -1: all of them
+  Rank rank{-1};  // -1: all ranks
   int64_t unix_ns = 0;
-  bool program_dumps = false;  // also what their programs can dump of themselves
+  // Also request the dumps that programs can make of themselves.
+  bool program_dumps = false;
 };
 
 // One worker's part of one sample of a dump.
@@ -156,12 +163,12 @@ struct StackReportReceived {
   Attempt attempt;
   int32_t sample = 0;  // from 0
   StackTree stacks;
-  std::vector<RankEvidence> ranks;  // each rank that was asked for
+  std::vector<RankEvidence> ranks;  // every requested rank
   std::vector<std::string> kernel_messages;
   int64_t unix_ns = 0;
 };
 
-// Answers SendSymbolize. An address that the worker could not name comes with an empty symbol.
+// Answers SendSymbolize. The symbol is empty for an address that the worker could not resolve.
 struct SymbolsReceived {
   WorkerName worker;
   Incarnation incarnation;
@@ -180,8 +187,8 @@ struct NodeChecked {
   int64_t unix_ns = 0;
 };
 
-// Somebody wants nothing placed on a node any more, for `time` or until somebody admits it. What
-// runs there runs on, or (`evacuate`) saves and goes on elsewhere.
+// A request to exclude a node from placement, for `time` or until it is admitted again. Its ranks
+// continue to run; with `evacuate` they save a checkpoint and their jobs continue on other nodes.
 struct NodeExcludeRequested {
   RequestToken token;
   WorkerName worker;
@@ -197,7 +204,7 @@ struct NodeAdmitRequested {
   int64_t unix_ns = 0;
 };
 
-// A deadline that next_deadline() named may have passed.
+// Signals that a deadline returned by next_deadline() may have passed.
 struct Tick {
   int64_t unix_ns = 0;
 };

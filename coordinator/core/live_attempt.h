@@ -1,5 +1,5 @@
-// The volatile state of one live attempt: a part of each subject, rebuilt after a restart. Owned by
-// Core, one for each job that has ranks.
+// The volatile state of one live attempt, with one member for each subject. Rebuilt after a
+// coordinator restart. Owned by Core, one instance for each job that has ranks.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct LiveAttempt {
     }
   }
 
-  // The coordinator stood still for `time`.
+  // Excludes coordinator downtime: extends every deadline by `time`.
   void excuse(Duration time) {
     progress.hang.excuse(time);
     growth.excuse(time);
@@ -47,11 +47,12 @@ struct LiveAttempt {
   HangSuspicion suspicion;
   Reach reach;
   KillDeadline kill;
-  // While STARTING: when every rank has to be up.
+  // Set while STARTING: the deadline for every rank to be up.
   std::optional<Instant> start_deadline;
-  // Once a rank has reported the loss of a peer, and none its own fault: when that is concluded.
+  // Set when a rank has reported the loss of a peer and no rank has reported a fault of its own:
+  // the time at which the attempt is concluded without a culprit.
   std::optional<Instant> victim_deadline;
-  // A caller waits for a checkpoint of more steps than these.
+  // Set while a caller waits for a checkpoint: the checkpoint must contain more steps than this.
   std::optional<int64_t> checkpoint_after;
   // The incident of the suspicion or the verdict.
   std::optional<IncidentId> incident;

@@ -424,7 +424,7 @@ class Refusals(HelmCase):
             with self.subTest(selector):
                 said = self.refusal({"pools": {"p": {"podLabels": {"tier": "a"}, "topologySpreadConstraints": [constraint({}), constraint(selector)]}}})
                 shown = json.dumps(selector, separators=(",", ":"), sort_keys=True)
-                self.assertIn(f"pools.p.topologySpreadConstraints[1] has labelSelector {shown}, which is not of the pool's own pods", said)
+                self.assertIn(f"pools.p.topologySpreadConstraints[1] has labelSelector {shown}, which does not match the pool's own pods", said)
                 self.assertIn("give {matchLabels: {muster-pool: p}}", said)
         for selector in ({}, {"matchLabels": {"muster-pool": "p"}}, {"matchLabels": {"app.kubernetes.io/instance": "demo", "tier": "a"}},
                          {"matchExpressions": [{"key": "muster-pool", "operator": "In", "values": ["o", "p"]}, {"key": "x", "operator": "DoesNotExist"},

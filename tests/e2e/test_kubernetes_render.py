@@ -97,7 +97,7 @@ class Render(RenderCase):
             (("--insecure", *trainer), "is in no --mount"),
             (("--mount", "shared:/shared", *trainer, "base_output_directory=/shared"), "deploy/make-secrets.sh --coordinator a-leader-0-0.a --tls a-tls --tokens a-tokens"),
             (("--insecure", "--mount", "shared:/shared", *trainer, "base_output_directory=/elsewhere"), "/elsewhere/a is in no --mount"),
-            (("--insecure", "--mount", "shared", *trainer), "CLAIM:/path is wanted"),
+            (("--insecure", "--mount", "shared", *trainer), "must be CLAIM:/path for a PersistentVolumeClaim"),
             (("--insecure", "--k8s-name", "A", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--k8s-name A"),
             (("--insecure", "--gpus", "2", "--ranks-per-node", "4", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "give --gpus 4"),
             (("--insecure", "--working-directory", "here", "--", "true"), "must be an absolute path"),

@@ -257,7 +257,7 @@ class SlurmSubmit(SlurmTest):
             refused = self.submit("-N", 2, *more, *program, check=2, insecure=False).stderr
             self.assertIn("everybody who can reach it could run jobs as you; give --insecure to allow that", refused)
         self.assertFalse((self.dir / "out").exists())
-        self.assertIn("--insecure allows that", self.submit("--metrics-port", 0, *program, check=2, insecure=False).stderr)
+        self.assertIn("give --insecure to allow that", self.submit("--metrics-port", 0, *program, check=2, insecure=False).stderr)
         self.submit("-N", 2, "--address", "127.0.0.1", "--dry-run", *program, insecure=False)
         self.submit("--dry-run", *program, insecure=False)
 
@@ -458,7 +458,7 @@ class SlurmChain(SlurmTest):
             self.assertFalse(list(self.dir.glob(f"*/slurm-{array}_{turns + 1}.out")))
             said = next(self.dir.glob(f"*/slurm-{array}_{turns}.out")).read_text()
             self.assertIn(f"is not queued again: {why}", said)
-            self.assertIn("the chain ends here", said)
+            self.assertIn("the chain has ended", said)
             self.assertIn("the next task of its chain continues", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())
 
     def test_bad_input_ends_the_chain(self):
@@ -466,7 +466,7 @@ class SlurmChain(SlurmTest):
                                     cwd=self.dir)
         self.cluster.wait_for_state(f"{array}_1", "FAILED")
         self.cluster.wait_for_state(f"{array}_2", "CANCELLED")
-        self.assertIn("the chain ends here", (self.dir / "1.out").read_text())
+        self.assertIn("the chain has ended", (self.dir / "1.out").read_text())
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class SlurmSignals(SlurmTest):
         job = self.train("early", *ENDLESS, sbatch=["-t", "2"])
         self.wait_for_output("early", job, r"SIGUSR1 arrived \d+ s before the time limit of 120 s, .* until a quarter of the limit is left", seconds=90)
         self.wait_for_steps("early", job, max(metrics(self.dir / "early.jsonl")) + 20)
-        self.assertNotIn("is to leave", self.output_of("early", job))
+        self.assertNotIn("is asked to leave", self.output_of("early", job))
         self.assertEqual(self.cluster.state(job), "RUNNING")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)  # sent by a user
         self.wait_for_second_turn("early", job)
@@ -92,7 +92,7 @@ class SlurmSignals(SlurmTest):
         self.assertIn(f"Slurm job {array}_2 is queued again", outputs[2].read_text())
         one = self.cluster.job(f"{array}_1")
         self.assertEqual((one["JobState"], one["Restarts"]), ("RUNNING", "0"), outputs[1].read_text())
-        self.assertNotIn("is to leave", outputs[1].read_text())
+        self.assertNotIn("is asked to leave", outputs[1].read_text())
         folders = [path.parents[1].name for path in self.dir.glob("**/muster/0001")]
         self.assertEqual(sorted(folders), [f"tasks-{array}_1", f"tasks-{array}_2"])
         self.cluster.must("scancel", array)

@@ -70,7 +70,7 @@ class Trust(MusterTest):
     def test_missing_token_or_wrong_certificate_names_the_option(self):
         self.start_coordinator()
         del self.env["MUSTER_TOKEN_FILE"]
-        self.assertIn("wants a token: give its file with --token-file", self.muster("list").stderr)
+        self.assertIn("requires a token: give its file with --token-file", self.muster("list").stderr)
         self.env["MUSTER_TLS_CA"] = str(trust.Authority(self.dir, "stranger").certificate)
         self.assertIn("check that --tls-ca has the CA of its certificate", self.muster("list").stderr)
         self.env["MUSTER_TLS_CA"] = str(self.dir / "none")

@@ -7,8 +7,8 @@ fp64, and hostile/*: files that would exploit torch.load.
     build/golden/bin/python tests/golden/make_meta.py               # writes beside itself
 
 A folder holds params.json, consolidated.00.pth, consolidated.01.pth, tokens.json and logits.safetensors. The rows of queries
-and keys lie as Meta turns them, in neighbouring pairs; the attention below, with Meta's complex numbers, sees to it that they
-do before anything is written.
+and keys are in Meta's order, in which adjacent elements are rotated as pairs. The attention below, with Meta's complex
+numbers, checks that order before anything is written.
 """
 import collections
 import io
@@ -36,7 +36,7 @@ CASES = {
                                   "ffn_dim_multiplier": 1.3, "multiple_of": 8, "norm_eps": 1e-05, "rope_theta": 500000.0,
                                   "use_scaled_rope": True}, 0, {"rope_theta": 500000.0, "rope_scaling": SCALED}),
 }
-# The end of our name: Meta's name, and the dimension that the files split.
+# {the end of Muster's name: (Meta's name, the dimension that the files split)}
 NAMES = {"input_layernorm": ("attention_norm", None), "self_attn.q_proj": ("attention.wq", 0),
          "self_attn.k_proj": ("attention.wk", 0), "self_attn.v_proj": ("attention.wv", 0),
          "self_attn.o_proj": ("attention.wo", 1), "post_attention_layernorm": ("ffn_norm", None),
@@ -45,14 +45,14 @@ NAMES = {"input_layernorm": ("attention_norm", None), "self_attn.q_proj": ("atte
 
 
 def neighbours(rows, heads):
-    """Row 2i + p of a head from row i + p h/2."""
+    """Moves row i + p h/2 of each head to row 2i + p."""
     width = rows.shape[0] // heads
     order = [i // 2 + (i % 2) * (width // 2) for i in range(width)]
     return torch.cat([rows[head * width:][:width][order] for head in range(heads)])
 
 
 def meta_weights(model, embedding_cut):
-    """{Meta's name: (tensor, dimension that files share)}"""
+    """Returns {Meta's name: (tensor, dimension that files split)}."""
     config, result = model.config, {}
     for name, value in model.state_dict().items():
         if name == "model.embed_tokens.weight":

@@ -39,7 +39,7 @@ LEARNING_RATE, GRAD_SCALE = 1e-2, 0.25
 
 
 def values(shape, tensor, step):
-    """fp32 numbers of tensor number `tensor`: parameters at step 0, gradients at steps 1, 2, …"""
+    """Returns the fp32 elements of tensor number `tensor`: parameters at step 0, gradients at steps 1, 2, …"""
     i = numpy.arange(numpy.prod(shape), dtype=numpy.float64)
     size = 1 if step == 0 else 10.0 ** (i % 5 - 3)
     wave = numpy.sin(0.7 * i + 1.9 * tensor + 2.3 * step + 0.31 * (i % 11))

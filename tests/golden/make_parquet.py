@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Creates tests/golden/parquet: the same column of text as several writers' settings store it, and files with wrong sizes.
+"""Creates tests/golden/parquet: one column of text stored with different settings of writers, and files with wrong sizes.
 
 Usage: tests/golden/make_parquet.py        versions in requirements.txt; the result is committed, tests need no Python
 """
@@ -26,7 +26,7 @@ def write(name, table, group_rows=GROUP_ROWS, **settings):
 
 
 def varint(number):
-    """Thrift's compact i32: zigzag, seven bits a byte."""
+    """Encodes Thrift's compact i32: zigzag, seven bits per byte."""
     number, out = number << 1, b""
     while number > 0x7F:
         number, out = number >> 7, out + bytes([number & 0x7F | 0x80])
@@ -34,7 +34,7 @@ def varint(number):
 
 
 def first_page_says(name, table, compression, uncompressed, compressed):
-    """A file whose first page has other sizes in its header, None: the true one."""
+    """Writes a file whose first page has these sizes in its header; None keeps the true size."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(table, file, compression=compression, use_dictionary=False, store_schema=False, write_statistics=False,
                                 write_page_checksum=True)

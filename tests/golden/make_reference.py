@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes the golden fixtures reference_*.safetensors of tests/unit/trainer_core/model/golden_test.cc, in fp64, by
+"""Makes the golden fixtures reference_*.safetensors of tests/unit/trainer_core/model/golden_test.cc in fp64 with
 PyTorch's autograd.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_reference.py          # writes beside itself
 
 The model is written from the papers (Llama 2, RoFormer, GQA, SwiGLU, RMSNorm, LayerNorm, GPT-2, Gemma, PaLM's z-loss, GShard, GLaM, Mixtral, T5),
-independently of the C++ code. A case gives what differs from the plain Llama by the trainer's config keys.
+independently of the C++ code. A case lists its differences from the plain Llama in the trainer's config keys.
 Each file holds the config (metadata), param/*, tokens, targets, weights, logits, loss (mean over weights),
 grad/* (of the weighted sum), adam1/* and adam10/* (parameters after 1 and 10 AdamW steps on this batch).
 """
@@ -31,22 +31,22 @@ def sizes(vocab, emb, layers, heads, kv_heads, head_dim, mlp):
                 base_num_kv_heads=kv_heads, head_dim=head_dim, base_mlp_dim=mlp)
 
 
-# Every other layer, ReLU experts without gates, first choices first: GLaM's, with little room in the experts.
+# GLaM: experts in every other layer, ReLU without gates, first choices before second ones; small expert capacity.
 GLAM = dict(num_experts=4, num_experts_per_tok=2, base_moe_mlp_dim=20, interleave_moe_layer_step=2, first_moe_layer=0,
             expert_activation="relu", gated_experts=False, router_style="pax", capacity_factor=1.0,
             load_balance_loss_weight=0.05, num_groups=0)
 MIXTRAL = dict(num_experts=5, num_experts_per_tok=2, base_moe_mlp_dim=14, interleave_moe_layer_step=1, first_moe_layer=0,
                expert_activation="silu", gated_experts=True, router_style="maxtext", capacity_factor=-1.0,
                load_balance_loss_weight=0.0, num_groups=0)
-# Its positions and its softmax: keys by distance in buckets, and a score of 0 that belongs to no key.
+# GLaM's positions and softmax: buckets of the distance to a key, and an additional score of 0 without a key.
 RELATIVE = dict(position_type="relative", relative_position_buckets=8, relative_position_max_distance=20,
                 attention_extra_zero=True, query_scale=1.0)
 GPT = dict(norm_type="layer", norm_gain_offset=1, position_type="learned", trainable_position_size=16,
            activation="gelu", gated_mlp=False, qkv_bias=True, out_bias=True, mlp_bias=True, logits_via_embedding=True)
 CASES = {
-    # Grouped queries, untied, a sequence longer than a tile of 64 and no multiple of anything.
+    # Grouped queries, untied; a sequence longer than a tile of 64 and not a multiple of any tile size.
     "llama_gqa_untied": dict(batch=2, seq=70, seed=1, model=sizes(37, 16, 2, 4, 2, 8, 28)),
-    # One key/value head, tied, a head_dim that is no multiple of a vector, a coarse eps and another timescale.
+    # One key/value head, tied; a head_dim that is not a multiple of a vector, a large eps and another timescale.
     "llama_mqa_tied": dict(batch=3, seq=11, seed=2, model=dict(
         sizes(29, 12, 3, 3, 1, 6, 20), normalization_layer_epsilon=1e-2, rope_max_timescale=500.0,
         logits_via_embedding=True)),
@@ -54,32 +54,32 @@ CASES = {
     "llama_mha_untied": dict(batch=1, seq=5, seed=3, model=sizes(23, 20, 1, 2, 2, 10, 12)),
     # Pax's and MaxText's GPT: LayerNorm that multiplies by 1 + gain, learned positions, biases everywhere.
     "pax_gpt": dict(batch=2, seq=13, seed=4, model=dict(sizes(31, 16, 2, 2, 2, 8, 24), **GPT)),
-    # Pax's Llama: neighbours turn together.
+    # Pax's Llama: RoPE rotates adjacent elements.
     "pax_llama": dict(batch=2, seq=9, seed=5, model=dict(
         sizes(27, 12, 2, 4, 2, 6, 18), position_type="rope_interleaved")),
-    # Everything that is a number of its own: scales, caps, window, z-loss, GeGLU.
+    # All additional settings: scales, caps, window, z-loss, GeGLU.
     "gemma_capped": dict(batch=2, seq=71, seed=6, model=dict(
         sizes(33, 16, 2, 4, 1, 8, 20), norm_gain_offset=1, normalization_layer_epsilon=1e-3, activation="gelu",
         logits_via_embedding=True, scale_embeddings=True, logits_scale=0.25, query_scale=0.4, attn_logits_soft_cap=2.0,
         final_logits_soft_cap=3.0, sliding_window_size=7, z_loss_multiplier=1e-2)),
-    # Longer than a tile, so that distances go across tiles and beyond the last bucket. With this seed no router is near a
-    # tie in any of the ten steps: fp32 would break it otherwise than fp64.
+    # Longer than a tile, so that distances cross tiles and exceed the last bucket. With this seed no router is near a
+    # tie in any of the ten steps; fp32 and fp64 would break a tie differently.
     "glam": dict(batch=2, seq=70, seed=13, model=dict(
         sizes(29, 16, 3, 2, 2, 8, 24), activation="gelu", logits_via_embedding=True, logits_scale=0.25, **GLAM, **RELATIVE)),
-    # No token is dropped, so that it can be decoded; heads in groups, buckets of an odd number, a cap behind the bias.
+    # No token is dropped, so that it can be decoded; grouped heads, an odd number of buckets, a cap after the bias.
     "glam_dropless": dict(batch=2, seq=27, seed=11, model=dict(
         sizes(23, 12, 2, 4, 2, 6, 16), activation="gelu", logits_via_embedding=True, logits_scale=0.3,
         attn_logits_soft_cap=4.0, **dict(GLAM, capacity_factor=-1.0),
         **dict(RELATIVE, relative_position_buckets=7, relative_position_max_distance=16))),
     # No token is dropped.
     "mixtral": dict(batch=2, seq=19, seed=9, model=dict(sizes(31, 12, 2, 4, 2, 6, 18), **MIXTRAL)),
-    # Sequences compete on their own, three choices, in the second layer alone.
+    # Each sequence is its own group; three choices; experts only in the second layer.
     "moe_capacity": dict(batch=3, seq=17, seed=10, model=dict(
         sizes(27, 12, 2, 2, 1, 6, 18), **dict(MIXTRAL, num_experts=6, num_experts_per_tok=3, first_moe_layer=1,
                                               capacity_factor=0.75, load_balance_loss_weight=0.3))),
-    # MaxText's own: attention and the MLP side by side, behind one norm.
+    # MaxText's default block: attention and MLP in parallel after one norm.
     "maxtext_default": dict(batch=2, seq=21, seed=12, model=dict(sizes(31, 12, 3, 4, 2, 6, 20), parallel_block=True)),
-    # ReLU, biases of the queries alone, a window of a whole tile.
+    # ReLU, biases only for queries, a window of exactly one tile.
     "relu_window": dict(batch=1, seq=130, seed=7, model=dict(
         sizes(25, 12, 1, 2, 1, 6, 16), activation="relu", gated_mlp=False, qkv_bias=True, sliding_window_size=64)),
 }
@@ -156,7 +156,7 @@ def linear(p, name, x):
 
 
 def rotate(x, c):
-    """x: (B, heads, S, h). Pairs element i with i + h/2, or neighbours."""
+    """x: (B, heads, S, h). Pairs element i with i + h/2, or adjacent elements."""
     if c["position_type"] in ("learned", "relative"):
         return x
     seq, h = x.shape[-2:]
@@ -171,7 +171,7 @@ def rotate(x, c):
 
 
 def relative_bias(p, prefix, seq, c):
-    """(heads, S, S): half of the buckets hold one distance each, the rest are even on a logarithmic scale up to the longest."""
+    """Returns (heads, S, S). Half of the buckets have one distance each; the rest are even on a logarithmic scale up to the longest."""
     count, longest = c["relative_position_buckets"], c["relative_position_max_distance"]
     near = count // 2
 
@@ -313,7 +313,7 @@ def adamw_steps(params, batch, c, steps):
                                   weight_decay=o["weight_decay"])
     result = {}
     for step in range(1, max(steps) + 1):
-        optimizer.zero_grad(set_to_none=False)  # an expert that nobody chose has a gradient: of zeros
+        optimizer.zero_grad(set_to_none=False)  # an expert without tokens has a gradient of zeros
         (loss_sum(p, *batch, c)[0] / batch[2].sum()).backward()
         for v in p.values():
             v.grad = torch.zeros_like(v) if v.grad is None else v.grad

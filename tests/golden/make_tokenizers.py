@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/tokenizers: small byte-level BPE tokenizers, and what Hugging Face's `tokenizers` and OpenAI's `tiktoken` make of hard texts.
+"""Makes tests/golden/tokenizers: small byte-level BPE tokenizers, and the tokens of hard texts by Hugging Face's `tokenizers` and OpenAI's `tiktoken`.
 
 Usage: tests/golden/make_tokenizers.py        versions in requirements.txt; the result is committed, tests need no Python
 """
@@ -23,7 +23,7 @@ CL100K = (r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\
           r"""\s*[\r\n]|\s+(?!\S)|\s""")
 R50K = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 
-# What the merges are learnt from: several scripts, code, numbers.
+# The training text of the merges: several scripts, code, numbers.
 LEARNT = [
     "The ranks of a mesh meet in a collective, and the slowest of them sets the pace of the step. " * 3,
     "It's the worker's turn; they'll say what they've seen, and we'd better listen. I'm sure you're right. ",
@@ -34,8 +34,8 @@ LEARNT = [
     "안녕하세요 세계", "مرحبا بالعالم", "नमस्ते दुनिया", "🌍🌎🌏 👩‍👩‍👧‍👦 🏳️‍🌈 ", "    " * 8, "\n\n\n\n", "1234567890 2024-06-30 3.14159 ",
 ]
 
-# What encoders get wrong: blanks of all kinds, contractions in capitals and beside odd letters, marks that are no letters, numbers
-# that are no digits, what lies outside the first plane, control characters, long words.
+# Texts that encoders often get wrong: all kinds of whitespace, contractions in capitals and beside unusual letters, marks that
+# are not letters, numbers that are not digits, characters outside of the first plane, control characters, long words.
 HARD = [
     "", " ", "  ", "\n", "a", " a", "a ", "  a  b   c", "\t\ttabs\tand  blanks \n \n\n next", "end of line\r\nnext\r\n\r\nlast\r",
     "It's IT'S it'S we'll WE'LL 'sup o'clock 'tis he'd've I'M you'rE ''s '", "don\u2019t use \u2018these\u2019", "'\u017f long s 'l\u017f \u212aelvin's",
@@ -53,7 +53,7 @@ HARD = [
 
 
 def soup(seed, length):
-    """Characters from everywhere that Unicode 14 had already: newer ones are unknown to some library's tables."""
+    """Returns characters from all of Unicode 14: the tables of some libraries lack newer ones."""
     draw = random.Random(seed)
     pools = [(0x20, 0x7e), (0x20, 0x20), (0x9, 0xd), (0xa0, 0x24f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x6ff), (0x900, 0x97f),
              (0x1e00, 0x1eff), (0x2000, 0x206f), (0x2070, 0x218f), (0x3000, 0x30ff), (0x4e00, 0x4fff), (0xac00, 0xacff), (0x1f300, 0x1f64f)]
@@ -89,7 +89,7 @@ def hugging_face():
     llama3 = train(pre_tokenizers.Sequence([split(LLAMA3), byte_level(use_regex=False)]),
                    ["<|begin_of_text|>", "<|end_of_text|>"], ignore_merges=True)
     llama3.add_tokens(["<tool>", "<tools>"])
-    # Several cuts one after the other, and a blank in front.
+    # Several splits in sequence, and a leading blank.
     chain = train(pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), split(r"[\u4e00-\u9fff]+|\s{2,}"),
                                            byte_level(use_regex=True)]), ["</s>"])
     prefix = train(pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=True), ["<|endoftext|>"])
@@ -106,7 +106,7 @@ def alphabet():
 
 
 def ranks_of(tokenizer):
-    """The bytes first, as GPT-2 orders them, then what each merge makes."""
+    """Returns the vocabulary: the bytes in GPT-2's order, then the result of each merge."""
     table = alphabet()
     shown = [b for b in range(256) if 0x21 <= b <= 0x7e or 0xa1 <= b <= 0xac or b >= 0xae]
     tokens = [bytes([b]) for b in shown + [b for b in range(256) if b not in shown]]

@@ -1,4 +1,4 @@
-// The ledgers of all jobs that have not ended. Pure; one thread at a time.
+// The ledgers of all jobs that have not ended. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,30 @@ namespace muster::coordinator {
 
 class AccountBook {
  public:
-  // Opens the account of a job that has not ended, as it was stored. The time of a live job in the
-  // state of an earlier version counts from now on.
+  // Opens the stored account of a job that has not ended. If the stored state comes from an earlier
+  // version, the time of a live job counts from `now` on.
   void restore(const Job& job, Instant now);
-  // The job enters another state; not its end. `may_be_silent`: it may report nothing of its steps.
+  // Records a transition of the job other than its end. `may_be_silent`: the job may never report
+  // steps.
   void enter(JobId job, JobTransition transition, bool may_be_silent, Instant now);
-  // A page that came with a heartbeat.
+  // Records a progress page from a heartbeat.
   void observe(const Job& job, const RankProgress& progress, const StepTime& time);
-  // The job has ended. Returns its final account.
+  // Closes the account of a job that has ended, and returns its final state.
   Account close(JobId job, Instant now, int64_t unix_ns);
   // Requires that the account is open.
   Ledger& of(JobId job) { return books_.at(job).ledger; }
 
-  // The first call with a time of day (not 0) adds the time between the lives of a coordinator.
+  // The first call with a known wall-clock time (not 0) adds the coordinator's downtime to the
+  // accounts.
   void bridge(Instant now, int64_t unix_ns);
 
-  // The account to store, as of `now`. `otherwise`: of a job whose account is closed.
+  // Returns the account to store, as of `now`. `otherwise`: returned for a job whose account is
+  // closed.
   Account take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns);
-  // The account to show.
+  // Returns the account to display.
   Account current(JobId job, const Account& otherwise, Instant now) const;
-  // It was last taken so long ago that it should be stored again; sooner when a newer checkpoint is
-  // not in it. Requires that the account is open.
+  // Returns whether the account should be stored again, because it was last stored long ago, or
+  // somewhat earlier if it lacks a newer checkpoint. Requires that the account is open.
   bool is_due(JobId job, Instant now) const;
 
  private:

@@ -1,34 +1,34 @@
-// Keeps a job's account: every moment since its first start belongs to one class and one cause, so
-// the classes always add up to the wall time.
+// Updates a job's account. Every moment since the first start belongs to exactly one class and one
+// cause, so the classes always add up to the wall time.
 //
 //   ETTR = productive time / wall time since the first start
 //
 // as in Meta's "Revisiting Reliability in Large-Scale Machine Learning Research Clusters"
-// (effective training time ratio; the Llama 3 report's "effective training time"), but for the time
-// in the queue before the first start, which is counted apart: it is the cluster's, not the
-// training's.
+// (effective training time ratio; the Llama 3 report's "effective training time"), except that
+// queue time before the first start is counted separately: it is a property of the cluster, not of
+// the training.
 //
-// Productive are steps beyond the highest that any attempt had completed; work on a step counts
-// when the step is completed. Time is settled when something is learned: a completed step, another
-// phase, a fault. Until then it is pending, and whatever comes next says what it was: so what
-// trainers did while no coordinator was there is settled by what their steps say afterwards.
+// Steps beyond the highest that any attempt had completed are productive. Work on a step counts
+// when the step is completed. New information settles time: a completed step, another phase, a
+// fault. Until then time is pending, and the next information determines its class. The work of
+// trainers during coordinator downtime is therefore classified by the steps that they report
+// afterwards.
 //
 //   source                            what it settles
 //   steps of any rank                 productive, recomputing
 //   the phase of rank 0               loading, evaluating, checkpoint stall (by phase)
-//   rank 0's stall_seconds            checkpoint stall: all of it, also of stalls that no heartbeat
-//                                     has seen
-//   fault, with the last progress     what of a step was done (recomputing), and standing still
+//   rank 0's stall_seconds            checkpoint stall, including stalls that no heartbeat showed
+//   fault, with the last progress     the finished part of a step (recomputing), and standing still
 //
-// A program that never reports a phase or a step is productive while it is RUNNING: there is
-// nothing else to go by.
+// A program that never reports a phase or a step is productive while it is RUNNING, because no
+// other information exists.
 //
-// Beside the time it keeps when the newest checkpoint came, because what lies behind that is what a
-// fault would cost.
+// The ledger also records the time of the newest checkpoint, because a fault would cost the work
+// since then.
 //
-// Durations are of the monotonic clock. The wall clock bridges a coordinator's restart alone
-// (bridge()). Pure; one thread at a time; whatever its input, it stays consistent: instants out of
-// order count as no time.
+// Durations use the monotonic clock. The wall clock is used only to bridge a coordinator restart
+// (bridge()). Pure; called on one thread at a time. Consistent for any input: instants out of order
+// count as zero time.
 #pragma once
 
 #include <cstdint>
@@ -39,49 +39,49 @@
 
 namespace muster::coordinator {
 
-// A program that was silent for so long while it ran is taken for one that never reports anything.
+// A running program that was silent for this long counts as one that never reports anything.
 constexpr Duration kSilentForGood = std::chrono::minutes(10);
 
 class Ledger {
  public:
-  // As it was stored, or a new one. Of an account with a time, what has passed since is not known
-  // before bridge().
+  // Opens a stored account or a new one. For a stored account with a time, bridge() must add the
+  // time since.
   Ledger(const Account& account, Instant now) : account_(account), since_(now) {}
 
-  // The first news after a restart: what has passed since the account was stored counts, by the
-  // wall clock. Backwards is no time. Of it nothing is known but what pages say later: without
-  // them, everything may have stood still.
+  // Called with the first information after a restart: adds the time since the account was stored,
+  // measured by the wall clock; a clock that was set back adds none. Only later pages can show what
+  // was done in this time: without them it may all have been a standstill.
   void bridge(Instant now, int64_t unix_ns);
 
-  void started(Instant now);                      // the order to start is sent
+  void started(Instant now);  // the start order is sent
   void running(bool may_be_silent, Instant now);  // every rank is up
-  // The job is cancelled or, with a cause, preempted: its ranks are asked to leave, and may
-  // complete steps on their way.
+  // The job is cancelled or, with a cause, preempted: its ranks are ordered to leave, and may
+  // complete steps before they do.
   void stopping(LossCause cause, Instant now);
   void fault(IncidentKind kind, Instant last_progress, Instant now);
-  void gone(Instant now);  // every rank is, and the job waits
+  void gone(Instant now);  // every rank has ended, and the job waits
   void ended(Instant now);
 
-  // The contents of a rank's page.
+  // The input from a rank's progress page.
   struct Page {
     bool speaks_for_job = false;  // rank 0
     Phase phase = Phase::kInit;
     Instant phase_start{};
     Instant last_progress{};
     int64_t step = -1;
-    uint64_t steps_made = 0;   // by this attempt …
-    double steps_seconds = 0;  // … and what they took
+    uint64_t steps_made = 0;  // steps made by this attempt
+    double steps_seconds = 0;  // total time of steps_made
     double stall_seconds = 0;
   };
   void observe(const Page& page, Instant now);
-  // Observes the newest whole checkpoint that a rank reports: its steps, and how many its attempt
-  // has saved. A restored one is not new.
+  // Records the newest complete checkpoint that a rank reports: its number of steps, and the number
+  // of checkpoints that this attempt has saved. A restored checkpoint is not new.
   void observe_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns);
 
   int64_t best_step() const { return account_.best_step; }
   int64_t checkpoint_step() const { return account_.checkpoint_step; }
   bool has_started() const { return account_.mode != Account::Mode::kQueued; }
-  // As of `now`, for storing and showing.
+  // Returns the account as of `now`, to be stored or displayed.
   Account account(Instant now, int64_t unix_ns) const;
 
  private:
@@ -93,12 +93,12 @@ class Ledger {
   void end_pending(TimeClass what);
 
   Account account_;
-  Instant since_;  // all before is in the account
+  Instant since_;  // the account covers all time before
   bool unreported_ =
       false;  // since bridge() no page has said what was done in the time that it added
 };
 
-// All of it: what is pending counts as what it will most likely be.
+// Returns the table of all time; pending time is assigned to its most likely class.
 LossTable table_of(const Account& account);
 
 }  // namespace muster::coordinator

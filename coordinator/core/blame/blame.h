@@ -1,45 +1,41 @@
-// Names the culprits of a hang: joins pages, process states and stacks of a hung job into suspects
-// and one sentence. A pure function of what two samples say; it works on pages alone and gets
-// better with stacks.
+// Names the culprits of a hang: combines the pages, process states and stacks of a hung job into a
+// list of suspects and one sentence. A pure function of two samples. Works with pages alone; stacks
+// make it more precise.
 //
-// First who waits for whom (wait_graph.h): its ends are the ranks that are behind, collectives that
-// everybody entered and nobody completed, and circles. Then what else speaks against those ranks
-// (blame_facts.h), and who contradicts whom (witnesses.h). Points are added, and
+// The wait graph (wait_graph.h) yields the ranks that are behind, the collectives that all members
+// entered and none completed, and cycles. Other evidence about these ranks (blame_facts.h) and
+// contradictions between ranks (witnesses.h) add points, and
 //
 //     confidence = points / (points of all suspects + 1)
 //
-// so that one clear culprit is at 0.9, two faults at once are at 0.45 each, and where little is
-// known nobody is sure.
+// so that one clear culprit has 0.9, two simultaneous faults have 0.45 each, and weak evidence
+// gives low confidence.
 //
-//     9    a rank is behind: others wait for it, and it is not seen to wait for anybody. Divided
-//          where several main threads may or may
-//          not wait for a thread of their own
-//     9    it never joined the group; times the share of places where more ranks may be meant than
-//          are missing
-//     9    it entered another collective under the number: other kind, type, bytes or name than
-//          most. Where parts are equally large and no
-//          witness knows more, as in a group of two, divided by all their members
-//     9    of a circle, divided by those whom witnesses contradict; where there are none, by those
-//          with whom nobody agrees; else by all
-//     6    of a collective that everybody entered, divided by the few whose main threads stand
-//          elsewhere; 5 for the transport between its
-//          members, 4 divided by the others
-//     9    another phase than most; fewer steps than most: divided by who they are, where no
-//          collective is involved
-//     +9   dead, its worker gone, no page where others have one; stopped, held by a debugger, a
-//          zombie
-//     +4   in another phase than most                  +3   in the kernel (D) in all samples
-//     +0…5 by how early its main thread's stack leaves that of most others of the finding, if few
-//     are where it is
-//     +1   runs while most sleep
-//     0.3  who only waits, to have a runner-up
+//      9    a rank is behind: others wait for it, and it does not visibly wait for others. Divided
+//           if several main threads may or may not wait for a thread of their own rank
+//      9    a rank never joined the group; multiplied by missing members / ranks that may be meant
+//      9    a rank entered another collective under the same number: other kind, type, bytes or name
+//           than most. If the largest parts are equal and no witness decides, as in a group of two:
+//           divided by all their members
+//      9    a cycle: divided by the ranks that witnesses contradict; if there are none, by the ranks
+//           without support; otherwise by all ranks of the cycle
+//      6    a collective that all members entered: divided by the few ranks whose main threads stand
+//           elsewhere; also 5 for the transport between its members, and 4 divided by the others
+//      9    another phase than most, or fewer steps than most, if no collective is involved: divided
+//           by the ranks concerned
+//      +9   dead, worker gone, no page where others have one; stopped, held by a debugger, a zombie
+//      +4   in another phase than most
+//      +3   in the kernel (D state) in all samples
+//      +0…5 by how early its main thread's stack departs from that of most others of the finding, if
+//           few ranks are at the same place
+//      +1   runs while most sleep
+//      0.3  only waits: the runner-up
 //
-// Ranks with a mark of +9 are suspects where nobody is seen to wait for them, too, with 3 points
-// instead of a finding's. The marks of a rank whose evidence is good in one finding and weak in
-// another count once, with the stronger.
+// Ranks with +9 points are suspects even if no rank visibly waits for them, with 3 points instead
+// of a finding's. If a rank is part of two findings, only the stronger one counts.
 //
-// 16,384 ranks take some tens of milliseconds. Evidence of ranks that the job does not have is
-// ignored.
+// Takes some tens of milliseconds for 16,384 ranks. Ignores evidence of ranks that the job does not
+// have.
 #pragma once
 
 #include <array>
@@ -65,22 +61,23 @@ struct BlameSample {
 
 struct BlameInput {
   std::vector<RankPlacement> placement;  // by rank
-  // Why nothing can be read of a rank, as the clause behind "it": "was killed by signal 9
+  // The ranks without readable evidence, and the clause after "it": "was killed by signal 9
   // (SIGKILL)", "is on a worker that does not answer".
   std::map<Rank, std::string> gone;
   BlameSample earlier;  // empty when there is one sample
   BlameSample later;
 };
 
-// The kind of the hang: that of the first suspect's finding.
+// The kind of a hang: the kind of the first suspect's finding.
 enum class HangShape {
-  kBehind,       // a rank has not entered what others wait in
-  kNeverJoined,  // … because it is not in the group yet
+  kBehind,  // a rank has not entered a collective in which others wait
+  kNeverJoined,  // the same, because the rank has not joined the group yet
   kMismatch,     // members of a group are in different collectives under one number
-  kDeadlock,     // ranks wait for each other in a circle
-  kTransport,    // everybody is there, and nothing moves
-  kHalted,       // dead, stopped or held, whatever it was in
-  kOtherPhase,   // no collective is involved: it is in another phase, or behind in steps
+  kDeadlock,  // ranks wait for each other in a cycle
+  kTransport,  // all members entered the collective, and it does not complete
+  kHalted,  // dead, stopped or held by a debugger, whatever it was in
+  // No collective is involved: the rank is in another phase, or behind in steps.
+  kOtherPhase,
   kUnclear,      // nothing distinguishes the ranks
 };
 constexpr std::array<std::string_view, 8> kHangShapeNames = {
@@ -92,13 +89,13 @@ struct Blame {
   std::string sentence;  // one, of at most kSentenceBytesMax bytes, printable
   // At most kSuspectsMax, the likeliest first; at least two when the job has two ranks.
   std::vector<Suspect> suspects;
-  RankSet victims;  // who waits for the first suspect, directly or not
+  RankSet victims;  // the ranks that wait for the first suspect, directly or not
 };
 
 constexpr size_t kSentenceBytesMax = 2048;
 
-// Call it again with the same samples once `later.stacks` has symbols: whom it names does not
-// depend on them, where that rank stands does.
+// Call it again with the same samples once `later.stacks` has symbols: the suspects do not depend
+// on symbols, but the source position does.
 Blame blame(const BlameInput& input);
 
 }  // namespace muster::coordinator

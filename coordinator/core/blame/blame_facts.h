@@ -1,5 +1,5 @@
-// Evidence against single ranks, whichever ranks wait for them: process states, phases, stacks.
-// Pure; made once for a blame, refers to its input.
+// Evidence about single ranks, independent of the wait graph: process states, phases, stacks. Pure;
+// built once for a blame; refers to its input.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,24 @@ class BlameFacts {
  public:
   explicit BlameFacts(const BlameInput& input);
 
-  // By rank. Evidence is the newest there is.
+  // By rank, with the newest evidence.
   const std::vector<RankView>& views() const { return views_; }
   const RankView& view(int32_t rank) const { return views_[static_cast<size_t>(rank)]; }
 
-  // Points of blame.h's table but the stack's.
+  // Returns the rank's points from blame.h's table, except those for its stack.
   double points(int32_t rank) const;
-  // The facts as clauses behind "it": "is stopped (SIGSTOP)".
+  // Returns the facts as clauses after "it": "is stopped (SIGSTOP)".
   std::vector<std::string> clauses(int32_t rank) const;
   // The phase that most ranks are in.
   Phase usual_phase() const { return usual_phase_; }
-  // By its page; false where it has none.
+  // Returns whether the rank's page shows another phase than the usual one; false without a page.
   bool is_in_other_phase(int32_t rank) const;
-  // Its evidence changed from the first sample to the second.
+  // Returns whether the rank's evidence changed between the two samples.
   bool goes_on(int32_t rank) const;
 
-  // The rank's main thread; null: not read.
+  // Returns the stack class of the rank's main thread; null: not read.
   const StackTree::Class* stack(int32_t rank) const;
-  // By how early the rank's stack leaves that of most of `among`, 0 to 1; 0 where it is usual to be
-  // where it is.
+  // Measures how early a rank's stack departs from the stack of most of `among`.
   class Usual;
   Usual usual_of(const std::vector<int32_t>& among) const;
 
@@ -52,18 +51,18 @@ class BlameFacts {
   bool sleeping_is_usual_ = false;
 };
 
-// The place of the main threads of most of some ranks.
+// The stack at which most of the given ranks have their main threads.
 class BlameFacts::Usual {
  public:
-  // 1: its stack has nothing in common with the usual one; 0: it is the usual one, is one of
-  // several, or is not known.
+  // Returns the departure of the rank's stack, from 0 to 1. 1: it has nothing in common with the
+  // usual stack. 0: it is the usual stack or one of several, or it is not known.
   double departure(int32_t rank) const;
 
  private:
   friend class BlameFacts;
   const BlameFacts* facts_ = nullptr;
   std::vector<int64_t> counts_;  // by class
-  int32_t most_ = -1;            // class; -1: none is usual
+  int32_t most_ = -1;  // class; -1: no class is usual
   int64_t ranks_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// The words of a blame: ranks, collectives, what speaks against a rank. Pure; whatever comes from
-// pages is made printable and short.
+// Text about ranks, collectives and findings for the sentence of a blame. Pure. Text from pages is
+// made printable and is truncated.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace muster::coordinator {
 
-// "rank 5 on node3"; "rank 5" where it is not known where it is.
+// "rank 5 on node3"; "rank 5" if its placement is not known.
 std::string rank_text(int32_t rank, const std::vector<RankPlacement>& placement);
 // "rank 3", "ranks 0-4,6-7".
 std::string ranks_text(const RankSet& ranks);
@@ -24,11 +24,11 @@ RankSet ranks_of(const std::vector<int32_t>& ranks);
 std::string axis_text(const WaitGraph::Group& group);
 // "all-reduce 41 "layer 3 mlp all-gather" of fsdp"; "recv "micro-batch 3 activations" of pipeline".
 std::string collective_text(const WaitGraph& graph, const WaitGraph::Instance& instance);
-// Its name alone: "layer 3 mlp all-gather"; "all-reduce 41" where the name is not known.
+// The name alone: "layer 3 mlp all-gather"; "all-reduce 41" if the name is not known.
 std::string collective_short(const WaitGraph::Instance& instance);
-// As one member has it, for members that do not agree: "all-reduce "norm" of 1,024 bytes".
+// The call that one member shows, for members that disagree: "all-reduce "norm" of 1,024 bytes".
 std::string call_text(const GroupEvidence& call);
-// How long the first of them has waited: " (12.3 s)"; empty when no page shows it.
+// The longest wait of the members inside: " (12.3 s)"; empty if no page shows it.
 std::string wait_text(const std::vector<WaitGraph::Member>& inside);
 
 // "12.3 s", "4 min", "3.5 h".

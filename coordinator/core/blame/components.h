@@ -7,8 +7,8 @@
 
 namespace muster::coordinator {
 
-// The component of each node, from 0: one from which another can be reached has the higher number.
-// `edges` are the nodes' successors.
+// Returns the component of each node, numbered from 0. If a component can reach another one, it has
+// the higher number. `edges`: the successors of each node.
 std::vector<uint32_t> components_of(const std::vector<std::vector<uint32_t>>& edges);
 
 }  // namespace muster::coordinator

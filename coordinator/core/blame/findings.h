@@ -1,6 +1,5 @@
-// The findings of a blame: each end of the waiting, members of one group in different collectives,
-// and ranks that stand out by themselves, with the points that they give to ranks (the table is in
-// blame.h). Pure.
+// The findings of a blame: ends of wait chains, group members in different collectives, and ranks
+// that stand out by themselves. Each finding gives points to ranks (table in blame.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +14,20 @@
 
 namespace muster::coordinator {
 
-// Nobody: what lies between ranks.
+// The candidate that is no rank: the transport between ranks.
 constexpr int32_t kNoRank = -1;
 
-// A rank, or kNoRank, with the strongest thing that was found about it.
+// A rank, or kNoRank, with the strongest finding about it.
 struct Candidate {
   double points = 0;
   HangShape shape = HangShape::kUnclear;
-  size_t instance = 0;  // of the graph; instances().size(): no collective is involved
-  std::string why;      // clause behind "it"
+  size_t instance = 0;  // index in the graph; instances().size(): no collective
+  std::string why;  // the clause after "it"
 };
 
 class Findings {
  public:
-  // All outlive the findings.
+  // Requires that both arguments outlive the findings.
   Findings(const BlameFacts& facts, const WaitGraph& graph);
 
   const std::map<int32_t, Candidate>& candidates() const { return candidates_; }
@@ -40,7 +39,7 @@ class Findings {
   void judge_behind(const std::vector<int32_t>& ranks);
   void judge_circle(const WaitGraph::End& end);
   void judge_all_entered(size_t instance);
-  // True: they disagree, and those who do are candidates.
+  // Returns whether the members disagree; those in the minority become candidates.
   bool judge_mismatch(size_t instance);
   void judge_halted();
   void judge_phases();
@@ -48,12 +47,12 @@ class Findings {
   void judge_stacks();
   void add_runner_up();
 
-  // The text of an instance for each of the ranks around it: made once, however many they are.
+  // The text about an instance. Made once per instance, however many ranks are involved.
   struct Words {
     std::string what;  // "all-reduce 41 "layer 3 mlp" of fsdp"
     std::string wait;  // "ranks 0-4 wait (12.3 s)"
     std::string who;   // "ranks 0-4"
-    std::string whom;  // "ranks 5-7": whom it waits for
+    std::string whom;  // "ranks 5-7": the ranks that it waits for
     std::string age;   // " (12.3 s)"
     RankSet inside;
   };
@@ -61,9 +60,10 @@ class Findings {
 
   size_t no_instance() const { return graph_.instances().size(); }
   std::vector<int32_t> all_ranks() const;
-  std::vector<int32_t> all_inside() const;  // some collective
-  // Points, clauses and stacks of facts_ are added; the strongest finding of a rank stays. `among`:
-  // whom its stack is compared with.
+  std::vector<int32_t> all_inside() const;  // ranks inside any collective
+  // Adds a candidate together with the points, clauses and stack departure from facts_. Each rank
+  // retains only its strongest finding. `among`: the ranks with whose stacks the rank's stack is
+  // compared.
   void add(int32_t rank, Candidate candidate, const BlameFacts::Usual& among);
   std::string behind_text(int32_t rank, size_t instance, HangShape& shape, double& share);
 

@@ -1,4 +1,5 @@
-// The place of a stack in the program itself, for the sentence of an incident. A pure function.
+// Finds the source line of a stack that belongs to the user's program, for the sentence of an
+// incident. A pure function.
 #pragma once
 
 #include <string>
@@ -7,10 +8,10 @@
 
 namespace muster::coordinator {
 
-// The text of the innermost frame that is the program's own: not of the kernel, the C or C++
-// library, a communication library, a framework or our trainer's machinery of collectives. Of
-// frames whose names are not known yet, their modules decide. The innermost of all frames when
-// there is no other; empty for an empty stack.
+// Returns the text of the innermost frame of the program itself: not of the kernel, the C or C++
+// library, a communication library, a framework, or the trainer's collectives. Frames without
+// symbols are classified by their modules. If all frames belong to libraries: the innermost frame.
+// Empty for an empty stack.
 std::string source_of(const StackTree& tree, const StackTree::Class& stack);
 
 }  // namespace muster::coordinator

@@ -1,29 +1,30 @@
 // The graph of waiting ranks, from the process groups on the ranks' progress pages.
 //
 // A thread of a rank waits in a collective that it has entered (started) and not completed. The
-// collective waits for the members that have not entered it. What is at the end of the waiting is
-// where the fault is:
+// collective waits for the members that have not entered it. The end of a wait chain is where the
+// fault is:
 //
-//   a rank that waits for nobody           it is behind: it computes, loads data, sleeps, is
-//                                          stopped or gone
-//   a collective that everybody entered    the transport, or a member that stands still inside
-//   a circle                               a deadlock; or, where the page does not show that a rank
-//                                          waits at all, that rank
+//   a rank that waits for no other           it is behind: it computes, loads data, sleeps, is stopped
+//                                            or gone
+//   a collective that all members entered    the transport, or a member that stands still inside
+//   a cycle                                  a deadlock; or a rank in the cycle whose page does not
+//                                            show whether it waits at all
 //
-// A group's channel ("fsdp#1": 1) is one thread of its rank. A channel that is in no collective does what
-// the rank's main thread asks for, so that who waits for it waits for the main thread. A main
-// thread that is in no collective itself may wait for a channel of its own that is in one; the page
-// does not show it: that edge is a soft one, and only stacks show more.
+// A group's channel ("fsdp#1": 1) is one thread of its rank. A channel that is in no collective
+// executes requests of the rank's main thread, so waiting for the channel means waiting for the
+// main thread. A main thread that is in no collective may wait for one of its rank's channels that
+// is in one. Pages do not show this: the edge is soft, and only stacks show more.
 //
-// A message (send, recv) waits for its other end. Sequence numbers of both ends need not agree, the
-// name does, but for a last word that says which end it is. Where the other end is not in it, it is
-// the neighbour in the group that the message comes from or goes to.
+// A message (send, recv) waits for its other end. The sequence numbers of both ends may differ;
+// their names agree except for a last word that identifies the end. If the other end has not
+// entered the message, it is the neighbour in the group that the message comes from or goes to.
 //
-// Members that a page does not show have never joined. Which ranks they are follows from the other
-// groups of that name when ids are lowest ranks (ranks of one name's groups lie alike,
-// common/mesh.h); otherwise every rank that shows no group of the name may be one.
+// Members that no page shows have never joined. Which ranks they are follows from the other groups
+// with the same name if group ids are the lowest ranks, because all groups of one name have the
+// same layout (common/mesh.h). Otherwise every rank that shows no group of the name is a possible
+// member (the pool).
 //
-// Linear in pages and groups. Plain memory; refers to the evidence it was made of.
+// Linear in pages and groups. Refers to the evidence from which it was built.
 #pragma once
 
 #include <cstddef>
@@ -40,10 +41,10 @@
 
 namespace muster::coordinator {
 
-// One rank as blame sees it.
+// The input about one rank.
 struct RankView {
   const RankEvidence* evidence = nullptr;  // null: nothing is known
-  // Does nothing any more: dead, stopped, held by a debugger, or nothing is known of it.
+  // The rank cannot continue: it is dead, stopped, held by a debugger, or nothing is known of it.
   bool halted = false;
 };
 
@@ -55,56 +56,59 @@ class WaitGraph {
     int32_t rank = 0;
     const GroupEvidence* group = nullptr;
 
-    // Has entered what it has not completed.
+    // Returns whether the member has entered a collective that it has not completed.
     bool is_inside() const { return group->completed < group->started; }
   };
   struct Group {
     std::string name;
     uint32_t id = 0;
     int32_t channel = 0;
-    uint32_t size = 0;              // as its members say; at least those that show it
-    std::vector<Member> members;    // that show it, by rank
-    std::vector<int32_t> missing;   // that have never joined
-    size_t pool = kNoPool;          // of ranks of which some have never joined
-    std::vector<size_t> instances;  // those of this group, by number
+    // The size that members report; at least the number of members that show the group.
+    uint32_t size = 0;
+    std::vector<Member> members;  // members that show the group, by rank
+    std::vector<int32_t> missing;  // members that have never joined
+    // The index of the pool: ranks of which some have never joined.
+    size_t pool = kNoPool;
+    std::vector<size_t> instances;  // instances of this group, by number
   };
-  // A collective, or a message, that somebody is in.
+  // A collective or a message that at least one rank is in.
   struct Instance {
     size_t group = 0;
     uint64_t seq = 0;             // 0: a message
-    std::string message;          // of a message: its name without the end
-    std::vector<Member> inside;   // have entered and not completed it
-    std::vector<int32_t> peers;   // of a message: whom it waits for
-    bool waits_for_pool = false;  // of a message: or for one of the group's pool
+    std::string message;  // of a message: its name without the end
+    // Members that have entered and not completed it.
+    std::vector<Member> inside;
+    std::vector<int32_t> peers;  // of a message: the ranks that it waits for
+    // Of a message: whether it waits for a member of the group's pool.
+    bool waits_for_pool = false;
   };
 
-  // `ranks` by rank; what it points to outlives the graph.
+  // `ranks`: by rank. Requires that `ranks` and its evidence outlive the graph.
   explicit WaitGraph(const std::vector<RankView>& ranks);
 
   const std::vector<Group>& groups() const { return groups_; }
   const std::vector<Instance>& instances() const { return instances_; }
 
-  // Ranks of which some are missing in the group, which has a pool.
+  // Returns the ranks of which some are missing in the group. Requires that the group has a pool.
   const std::vector<int32_t>& pool_of(const Group& group) const { return pools_[group.pool]; }
 
-  // The ranks that a collective or a message waits for: growing.
+  // Returns the ranks that a collective or a message waits for, ascending.
   std::vector<int32_t> absent(const Instance& instance) const;
 
-  // An end of the waiting: what one strongly connected component has that nothing leaves.
+  // An end of wait chains: the contents of a strongly connected component without outgoing edges.
   struct End {
-    std::vector<int32_t> ranks;     // growing
-    std::vector<size_t> instances;  // of instances(), growing
-    // Those of the ranks whose main threads are in no collective, though another thread of theirs
-    // is.
+    std::vector<int32_t> ranks;  // ascending
+    std::vector<size_t> instances;  // indices in instances(), ascending
+    // The ranks whose main threads are in no collective, while another thread of theirs is.
     std::vector<int32_t> soft;
   };
-  // By their lowest rank or instance.
+  // Sorted by their lowest rank or instance.
   const std::vector<End>& ends() const { return ends_; }
 
-  // The ranks that wait for `rank`, directly or not, without itself.
+  // Returns the ranks that wait for `rank`, directly or not, without `rank` itself.
   RankSet waiting_for(int32_t rank) const;
-  // The instances that wait for `rank`: it is absent, or halted inside; of one group's, the first.
-  // Those with the most ranks inside first.
+  // Returns the instances that wait for `rank` because it is absent, or halted inside; only the
+  // first one of each group. Those with the most ranks inside come first.
   std::vector<size_t> waiting_in(int32_t rank) const;
 
  private:
@@ -123,7 +127,8 @@ class WaitGraph {
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks_.size()); }
   bool is_halted(int32_t rank) const { return ranks_[static_cast<size_t>(rank)].halted; }
-  // The main thread of a rank is its number; other channels' threads follow, then instances.
+  // The node of a rank's main thread is the rank's number. Threads of other channels follow, then
+  // instances.
   Node thread(int32_t rank, int32_t channel);
   Node node_of(size_t instance) const { return first_instance_ + static_cast<Node>(instance); }
   void add_edge(Node from, Node to) { edges_[from].push_back(to); }
@@ -134,9 +139,10 @@ class WaitGraph {
   std::map<std::pair<int32_t, int32_t>, Node> threads_;  // (rank, channel) of channels other than 0
   std::vector<int32_t> rank_of_;                         // by node of a thread
   std::vector<bool> soft_;                               // by rank
-  std::vector<std::vector<int32_t>> pools_;              // ranks that show no group of a name
+  std::vector<std::vector<int32_t>> pools_;  // ranks that show no group of a name
   Node first_instance_ = 0, first_pool_ = 0;
-  std::vector<std::vector<Node>> edges_, waiting_;  // by node: whom it waits for, who waits for it
+  // By node: the nodes that it waits for, and the nodes that wait for it.
+  std::vector<std::vector<Node>> edges_, waiting_;
   std::vector<End> ends_;
 };
 

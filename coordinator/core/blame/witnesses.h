@@ -1,15 +1,15 @@
-// The evidence of ranks that run the same program about a rank whose calls do not match others':
-// which rank left a collective out, or entered one too many, is ahead or behind of those who do the
-// same. Two things are compared, both of the channel that is the computation's own:
+// Compares the calls of a rank with those of other ranks that run the same program. This shows
+// which rank of a mismatch skipped a collective or entered an extra one. Two things are compared,
+// both on the computation's own channel:
 //
-//   place   how many collectives of each group a rank has entered, among ranks inside the same
-//           collective: they are at one point of the program
-//   number  the newest call of a group, its number and the group's name, among groups of one name:
-//           they count the same calls
+//   place   how many collectives of each group a rank has entered, compared with ranks inside the same
+//           collective: these are at the same point of the program
+//   number  the newest call of a group and its sequence number, compared with groups of the same name:
+//           these count the same calls
 //
-// Stages of a pipeline do not run the same program; a rank is only judged against those it could
-// agree with, and one that agrees is enough. A call without a name is like all others of its kind,
-// and shows nothing. Pure; refers to what it was made of.
+// Pipeline stages run different programs; a rank is compared only with ranks that it could agree
+// with, and one that agrees is enough. A call without a name equals all others of its kind, and
+// shows nothing. Pure; refers to its arguments.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +27,18 @@ namespace muster::coordinator {
 
 // From the best to the worst.
 enum class Testimony {
-  kAgrees,       // somebody is where it is, having done the same
-  kPartly,       // nobody is where it is; its numbers are others', too
-  kNone,         // there is nobody to compare it with
-  kContradicts,  // others agree with each other, and not with it
+  kAgrees,  // another rank is at the same place, having made the same calls
+  kPartly,  // no rank is at the same place, but others have the same numbers
+  kNone,  // there is no rank to compare it with
+  kContradicts,  // others agree with each other and not with this rank
 };
 
 class Witnesses {
  public:
   Witnesses(const std::vector<RankView>& views, const WaitGraph& graph);
 
-  // `instance`: of the graph, that the rank is in; instances().size(): none.
+  // Returns the testimony about `rank`. `instance`: index in the graph of the instance that the
+  // rank is in; instances().size(): none.
   Testimony on(int32_t rank, size_t instance);
 
  private:
@@ -52,15 +53,17 @@ class Witnesses {
 
   const std::vector<RankView>& views_;
   const WaitGraph& graph_;
+  // The ranks inside an instance, counted by place; filled on demand.
   std::map<size_t, std::map<Place, int>>
-      places_;  // ranks inside an instance by their places; as they are asked for
-  // The ids, for calls that have names, of the groups that show them; the same by number. The key's
-  // kind and name say what the call is.
+      places_;
+  // numbers_: for calls that have names, the ids of the groups that show a call, by sequence
+  // number. calls_: the same by number first. CallKey::Call distinguishes calls by kind and name.
   std::map<CallKey, std::map<uint64_t, std::set<uint32_t>>> numbers_;
   std::map<std::tuple<std::string_view, int64_t, uint64_t>, std::map<Call, std::set<uint32_t>>>
       calls_;
+  // The number of ranks that show a call, by group name.
   std::map<Call, std::map<std::string_view, int64_t>>
-      groups_;  // ranks that show a call, by the group's name
+      groups_;
 };
 
 }  // namespace muster::coordinator

@@ -1,14 +1,14 @@
-// Nodes on which nothing is placed, why and until when; and those that have to pass a check before
-// anything is.
+// Excluded nodes, with the reason and the end of each exclusion, and nodes that must pass a check
+// before ranks are placed on them.
 //
-//   sound ──suspected, or a person says so──▶ left out ──its time is over──▶ to be checked ──passed──▶ sound
-//     │                                          ▲                             ▲   │
-//     │                                          └──────────failed─────────────┼───┘
-//     └──────────────────lost without ranks────────────────────────────────────┘
+//   sound ──suspected, or by a user──▶ excluded ──time over──▶ awaits check ──passed──▶ sound
+//     │                                   ▲                        ▲   │
+//     │                                   └─────────failed─────────┼───┘
+//     └─────────────────lost without ranks─────────────────────────┘
 //
-// Times double with each exclusion inside a day. What is known outlives the coordinator: its times
-// are stored by the wall clock, the only one that does, and turned into deadlines of the core's
-// clock at the first step. Pure; one thread at a time.
+// Exclusion times double with each exclusion within a day. Records survive the coordinator: their
+// times are stored on the wall clock, the only clock that also does, and are converted to deadlines
+// of the core's clock at the first step. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,22 +26,23 @@
 
 namespace muster::coordinator {
 
-// Long enough that a node which comes and goes is not tried again and again, short enough that one
-// that was only restarted is back soon.
+// Long enough that an unstable node is not used again and again, short enough that a node that was
+// only restarted is back soon.
 constexpr Duration kExclusionFirst = std::chrono::minutes(10);
 constexpr Duration kExclusionMax = std::chrono::hours(24);
-// Within which exclusions double, and after which a node is as good as new.
+// Exclusions within this time double. After it, the record of a node is forgotten.
 constexpr Duration kExclusionMemory = std::chrono::hours(24);
 constexpr Duration kFaultsWindow = std::chrono::hours(1);
-// A check that is shown to people.
+// How long the result of a check is displayed.
 constexpr Duration kCheckRemembered = std::chrono::hours(1);
-// A passed check says so much about a node, and no more.
+// How long a passed check is valid.
 constexpr Duration kCheckValid = std::chrono::minutes(10);
-// The worker kills the check before: who has not answered by then hangs itself.
+// The coordinator's time limit for a check. The worker kills the check earlier, so a worker that
+// has not answered by then hangs itself.
 constexpr Duration kCheckDeadline = std::chrono::seconds(10);
-// A node that failed is looked at again this late, when a job has no other place.
+// The interval after which a failed check is repeated when a job has no other node.
 constexpr Duration kCheckAgain = std::chrono::seconds(30);
-// More than any fleet of one coordinator has workers; names beyond are somebody's mistake.
+// More than the workers of any fleet; names beyond this are a mistake.
 constexpr size_t kNodeRecordsMax = 20'000;
 
 class NodeBook {
@@ -49,34 +50,35 @@ class NodeBook {
   NodeBook() = default;
   explicit NodeBook(std::vector<NodeRecord> stored);
 
-  // Before anything else, in each step: the moment by both clocks.
+  // Sets the time on both clocks. Called first in each step.
   void set_time(Instant now, int64_t unix_ns);
 
   const std::map<WorkerName, NodeRecord>& records() const { return records_; }
-  // Those that are left out or have to pass a check.
+  // The nodes that are excluded or await a check.
   const std::set<WorkerName>& unsound() const { return unsound_; }
-  // When set_time() will change something next.
+  // Returns the next time at which set_time() changes something.
   std::optional<Instant> next_change() const;
   const NodeRecord* find(const WorkerName& name) const;
-  // Somebody may place ranks there.
+  // Ranks may be placed on the node.
   bool is_sound(const WorkerName& name) const;
-  // Its time is not over.
+  // The node's exclusion is not over.
   bool is_excluded(const WorkerName& name) const;
-  // Its time is over, if it had one: what is missing is a passed check.
+  // The node's exclusion, if any, is over, and the node has not passed a check since.
   bool awaits_check(const WorkerName& name) const;
 
-  // `time`: of a person, who need not name one; others' is reckoned. A person's word stands above
-  // every suspicion. True: it is news.
+  // Excludes the node. `time`: set by a user, who may omit it; for other suspicions it is computed.
+  // A user's exclusion overrides every suspicion. Returns whether the record changed.
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
   void demand_check(const WorkerName& name);
-  // True: the second within kFaultsWindow, which `reason` describes. `own` is the job whose program
-  // may be what is wrong: a program that crashes in one way after the other says nothing of a node,
-  // unless another job has met something there, too. 0: it is not the program.
+  // Counts a fault against the node. Returns whether it is the second within kFaultsWindow;
+  // `reason` then describes it. `own`: the job whose program may have caused the fault; 0: no
+  // program can have. Repeated crashes of one program are no evidence against a node unless another
+  // job had a fault there, too.
   bool count_fault(const WorkerName& name, JobId own, std::string_view fault, std::string& reason);
-  // A failed one excludes.
+  // Records the result of a check. A failed check excludes the node.
   void note_check(const WorkerName& name, NodeCheckResult result);
-  // As good as new.
+  // Forgets everything against the node.
   void admit(const WorkerName& name);
 
   // The changes since the last call, and the forgotten records.
@@ -97,18 +99,19 @@ class NodeBook {
 
   std::map<WorkerName, NodeRecord> records_;
   std::set<WorkerName> unsound_;
-  // The moment when each exclusion ends, or when nothing is known any more that counts: of each
-  // record at most one.
+  // The time at which each exclusion ends or each record loses its last effect; at most one per
+  // record.
   std::set<std::pair<Instant, WorkerName>> changes_;
   std::map<WorkerName, Instant> change_of_;
-  bool planned_ = false;  // what was stored, by this life's clock
+  // Whether stored times were converted to this process's clock.
+  bool planned_ = false;
   std::set<WorkerName> changed_;
   std::vector<WorkerName> forgotten_;
   Instant now_{};
   int64_t unix_ns_ = 0;
 };
 
-// For reasons: "node1 (worker lost: it was started anew)".
+// Text for reasons: "node1 (worker lost: it was started anew)".
 std::string exclusion_text(const NodeRecord& record);
 
 }  // namespace muster::coordinator

@@ -1,7 +1,8 @@
-// The workers: who is registered, who may get ranks, and how long each has been silent.
+// The workers: which are registered, which may get ranks, and how long each has been silent.
 //
-// Silence has degrees, because a late heartbeat says little: quiet (two heartbeats are missing),
-// unreachable (silence_max()), and lost (the lease has run out). Pure; one thread at a time.
+// Silence has degrees, because one late heartbeat shows little: quiet (two heartbeats are missing),
+// unreachable (silence_max()), and lost (the lease has expired). Pure; called on one thread at a
+// time.
 #pragma once
 
 #include <map>
@@ -21,7 +22,7 @@
 
 namespace muster::coordinator {
 
-// The ranks of one attempt by worker, in their order.
+// The ranks of one attempt by worker, in ascending order.
 using RanksByWorker = std::map<WorkerName, std::vector<Rank>>;
 
 class Fleet {
@@ -40,46 +41,50 @@ class Fleet {
   // The worker, if this incarnation of it is connected; else null.
   Worker* current(const WorkerName& name, Incarnation incarnation);
 
-  // Whether the registration is acceptable, apart from the form of its fields. `has_own_ranks`: it
-  // lists ranks of this coordinator's store. Such a worker may have another version, in the middle
-  // of an upgrade: what it runs may end there.
+  // Returns whether the registration is acceptable; the format of its fields is checked elsewhere.
+  // `has_own_ranks`: it lists ranks of this coordinator's store. Such a worker may have another
+  // version during an upgrade: its ranks may end there.
   absl::Status check_registration(const WorkerRegistered& event, bool has_own_ranks) const;
-  // Adds or replaces the worker by what its registration says. Orphans, missing ranks and the check
-  // are the caller's.
+  // Adds or replaces the worker according to its registration. The caller updates orphans, missing
+  // ranks and the check.
   Worker& add(const WorkerRegistered& event, Instant now);
-  // After a restart: waits one lease for the workers on which `job` has ranks.
+  // After a restart: adds the workers on which `job` has ranks, each with one lease to register
+  // again.
   void await_workers_of(const Job& job, Instant now);
   void erase(const WorkerName& name) { workers_.erase(name); }
-  // Notes a heartbeat. True: the worker's ranks had been given up before.
+  // Records a heartbeat. Returns whether the worker's ranks had been given up.
   bool observe_heartbeat(Worker& worker, Instant now);
-  // The coordinator itself stood still for `time` until `now`: no worker could report.
+  // Excludes coordinator downtime of `time` until `now`, in which no worker could report.
   void excuse(Duration time, Instant now);
 
-  // The worker alone permits new ranks. What is known against its node is not part of this.
+  // Returns whether the state of the worker permits new ranks. Suspicions against its node are
+  // checked elsewhere.
   bool takes_ranks(const Worker& worker) const;
-  // The worker may be back within seconds: it is disconnected, or its node is being checked. A
-  // connected worker that gets no ranks (it leaves, or has a stuck process) is not away.
+  // Returns whether the worker may be available within seconds: it is disconnected, or its node is
+  // being checked. A connected worker that gets no ranks (it is leaving, or has a stuck process) is
+  // not away.
   bool is_away(const WorkerName& name) const;
 
-  // Two heartbeats are missing. Fewer are a hiccup.
+  // At least two heartbeats are missing. A single missing one is normal.
   bool is_quiet(const Worker& worker, Instant now) const;
   // The time between two heartbeats of a worker with ranks.
   Duration heartbeat_interval() const;
   // Silence after which a worker is unreachable.
   Duration silence_max() const;
-  // The same for this worker: one that is often late under load is given longer.
+  // The same for this worker. A worker that is often late under load is allowed more time.
   Duration patience_with(const Worker& worker) const;
-  // Silent for `time`. Never of a worker that this coordinator has received nothing from since its
-  // start: that one is on its way, and the lease decides.
+  // Returns whether the worker was silent for `time`. False for a worker from which this
+  // coordinator has received nothing since its own start: it may be reconnecting, and the lease
+  // decides.
   bool is_silent_for(const Worker& worker, Duration time, Instant now) const;
   bool is_unreachable(const Worker& worker, Instant now) const;
   // No worker is unreachable before.
   Instant reachable_until() const { return reachable_until_; }
-  // Its last message is recent enough to be a place for ranks.
+  // The last message of the worker is recent enough to place ranks on it.
   bool is_responsive(const Worker& worker, Instant now) const;
-  // Workers whose lease has run out.
+  // Returns the workers whose lease has expired.
   std::vector<WorkerName> expired(Instant now) const;
-  // The next lease, or the next time at which orphans are overdue.
+  // Returns the end of the next lease, or the next time at which orphans are overdue.
   std::optional<Instant> next_deadline() const;
 
  private:
@@ -90,15 +95,15 @@ class Fleet {
 
 // The ranks of the job on this incarnation of `worker` that have not ended.
 std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker);
-// Whether there is any. Costs the ranks of that worker alone.
+// Returns whether awaited_ranks() is not empty, in time proportional to the ranks of that worker.
 bool has_ranks(const Job& job, const RanksByWorker& ranks, const Worker& worker);
 
 // A rank of the job is on a worker that is disconnected, or has not reported it since it
 // registered.
 bool awaits_a_worker(const Job& job, const Fleet& fleet);
 
-// A worker repeats what is not acknowledged before its first heartbeat on a connection; the second
-// one leaves room for a heartbeat that was already on its way.
+// A worker repeats unacknowledged reports before its first heartbeat on a connection. The second
+// heartbeat covers one that was already in flight.
 constexpr int32_t kHeartbeatsBeforeVerdict = 2;
 
 }  // namespace muster::coordinator

@@ -1,5 +1,5 @@
-// The consequences of a fault for its node, and when nodes are checked next. Functions of the
-// node book and the fleet.
+// The consequences of a fault for its node, and the times of node checks. Functions of the node
+// book and the fleet.
 #pragma once
 
 #include <optional>
@@ -17,12 +17,12 @@ struct NodeSuspicion {
   // A clause.
   std::string reason;
 };
-// Counts the job's newest fault against its node. The suspicion that follows, if any. Nothing for a
-// lost worker: the loss itself is noted, since its job may have ended already.
+// Counts the job's newest fault against its node. Returns the resulting suspicion, if any. Returns
+// none for a lost worker: its loss is recorded separately, because its job may have ended already.
 std::optional<NodeSuspicion> suspicion_after(NodeBook& nodes, const Job& job);
 
-// The next time at which an exclusion ends, a check is due or was not answered in time, or a failed
-// one may be repeated for a job that waits (`jobs_wait`).
+// Returns the next time at which an exclusion ends, a check is due or expires, or a failed check
+// may be repeated for a waiting job (`jobs_wait`).
 std::optional<Instant> next_check_of(const NodeBook& nodes, const Fleet& fleet, bool jobs_wait,
                                      Instant now);
 

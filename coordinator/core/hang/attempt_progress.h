@@ -1,5 +1,5 @@
-// The progress that the ranks of one attempt report: whether the job may hang, who slows it
-// down, and how far it has come. Volatile. Pure; one thread at a time.
+// The progress that the ranks of one attempt report: whether the job may hang, which ranks slow it
+// down, and how far it has come. Volatile. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +21,29 @@
 namespace muster::coordinator {
 
 struct AttemptProgress {
-  // For a new attempt, or one that an earlier life of the coordinator has started.
+  // For a new attempt, or for one that was started before this coordinator.
   AttemptProgress(const CoreOptions& options, const Job& job, Instant now);
 
-  // A page that came with a heartbeat.
+  // Records a progress page from a heartbeat.
   void observe(const RankProgress& progress, Instant now);
-  // Pages that a dump brings are newer than those of heartbeats that are on their way.
+  // Records the pages in a dump, which may be newer than heartbeats that are in flight.
   void correct(const StackReportReceived& report, size_t ranks, Instant now);
   // The rank has ended.
   void forget(Rank rank);
-  // Opens and closes incidents of slow ranks, when enough steps were made since the last time. A
-  // slow rank is recorded and nothing else: a restart costs more than slow steps.
+  // Opens and closes incidents of slow ranks when enough steps were made since the last evaluation.
+  // A slow rank is only recorded, because a restart costs more than slow steps.
   void record_stragglers(IncidentBook& incidents, const Job& job, const StepTime& time);
-  // The attempt has ended, and with it the incidents of its slow ranks.
+  // Closes the incidents of slow ranks when the attempt has ended.
   void close_stragglers(IncidentBook& incidents, int64_t unix_ns);
-  // The largest `count_max` scores of Stragglers by rank; empty before the first sample.
+  // Returns the largest `count_max` straggler scores by rank; empty before the first sample.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
-  // The last progress that the ranks show, by what they report or write; now if they show none.
+  // Returns the last progress of any rank, by its pages or output; `now` if ranks show none.
   Instant last_progress(const Job& job, Instant now) const;
 
   HangDetector hang;
   Stragglers stragglers;
   AttemptWatch steps;
-  // The open incidents.
+  // The open incidents of slow ranks.
   std::map<Rank, IncidentId> slow;
 };
 

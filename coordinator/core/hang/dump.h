@@ -1,8 +1,8 @@
-// Stacks and evidence of a job's ranks as their workers send them: one dump of one attempt, and
-// what moved while it was made. Pure.
+// One dump of an attempt: stacks and evidence of its ranks, as workers send them. Also determines
+// what moved between the samples. Pure.
 //
-// Reports come from many workers, late, twice or not at all. What was not asked for is left out.
-// One thread at a time.
+// Reports come from many workers, and may be late, duplicate or missing. Unrequested parts are
+// ignored. Called on one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class Dump {
   Attempt attempt() const { return attempt_; }
   const Asked& asked() const { return asked_; }
 
-  // False: nobody asked for it, or it is there already.
+  // Adds a report. Returns false if it was not requested or is a duplicate.
   bool add(const StackReportReceived& report);
   // The workers that have not sent all samples.
   const std::set<WorkerName>& waiting() const { return waiting_; }
@@ -41,18 +41,19 @@ class Dump {
   std::vector<WorkerName> silent() const;
 
   size_t samples() const { return samples_.size(); }
-  // Added up anew each time.
+  // Merges the stacks of all workers on each call.
   StackTree stacks(size_t sample) const { return samples_[sample].stacks.total(); }
-  // In their order; of workers that sent this sample.
+  // By rank, from the workers that sent this sample.
   std::vector<RankEvidence> ranks(size_t sample) const;
-  // The newest of each rank that was asked for, in their order. One whose worker is silent says so.
+  // The newest evidence of each requested rank, by rank. If the rank's worker is silent, the
+  // evidence states that.
   std::vector<RankEvidence> newest_ranks() const;
-  // The newest sample that anybody has sent.
+  // The newest sample that any worker has sent.
   StackTree newest_stacks() const;
-  // "node3: Out of memory: Killed process 17", of all workers, as they were read last.
+  // The kernel messages of all workers, as last read: "node3: Out of memory: Killed process 17".
   std::vector<std::string> kernel_messages() const;
 
-  // A worker that has a module of the stacks mapped, or had; empty when there is none.
+  // Returns a worker whose stacks contain the module; empty if there is none.
   WorkerName worker_with(const StackModule& module) const;
 
   StackDump to_people() const;
@@ -73,27 +74,30 @@ class Dump {
   std::map<StackModule, WorkerName> modules_;
 };
 
-// The conclusion from two samples whether a job can go on.
+// The conclusion from two samples about whether a job can continue.
 enum class Motion {
-  kNone,    // it cannot: a rank is stopped or dead, or all wait for each other
-  kUnsure,  // nothing moved, and it may: a rank waits for nobody, or everybody has entered what is not completed
-  kUnseen,  // a sample is missing of a rank whose worker may still answer
-  kStacks,  // a rank that waits for nobody was somewhere else
-  kProgress,  // collectives, phases or steps went on
+  kNone,  // it cannot continue: a rank is stopped or dead, or all ranks wait for each other
+  // Nothing moved, but it may: a rank waits for no other, or all members have entered a collective
+  // that is not complete.
+  kUnsure,
+  // A sample is missing of a rank whose worker may still answer.
+  kUnseen,
+  // A rank that waits for no other has moved to another place in its code.
+  kStacks,
+  kProgress,  // collectives, phases or steps progressed
 };
 
-// Returns what moved from the first to the last sample. Threads that work beside the computation do
-// not count: a checkpoint being written does not make a step. `gone`: ranks of which nothing will
-// be seen.
+// Returns what moved from the first to the last sample. Background threads do not count: writing a
+// checkpoint does not complete a step. `gone`: ranks whose evidence is not available.
 Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone);
 
-// Whether the group is one of those beside the computation: "data#6", by its channel
+// Returns whether the group belongs to a background channel such as "data#6"
 // (trainer_core/comm/process_groups.h).
 bool is_background(const GroupEvidence& group);
-// It waits in a collective that the computation needs.
+// Returns whether the rank waits in a collective that the computation needs.
 bool waits_for_peers(const RankEvidence& rank);
 
-// The input of blame. `gone`: why nothing can be read of some ranks.
+// Builds the input of blame. `gone`: the ranks without readable evidence, and why.
 BlameInput blame_input(const Job& job, const Dump& dump, std::map<Rank, std::string> gone);
 
 }  // namespace muster::coordinator

@@ -1,5 +1,5 @@
-// Dumps of stacks that are on their way, for the ladder and for people, and the symbols that are
-// looked up for them. Pure; one thread at a time.
+// Dumps of stacks that are in progress, for hang verdicts and for users, and the lookups of their
+// symbols. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@
 
 namespace muster::coordinator {
 
-// How many samples a dump takes, and the time for each.
+// The number of samples of a dump, and the time limit for each.
 struct DumpPlan {
   int32_t samples = 1;
   Duration deadline{};
@@ -29,16 +29,16 @@ struct DumpPlan {
 struct OpenDump {
   Dump dump;
   Instant deadline;
-  // The caller who waits for it. Unset: the ladder.
+  // The caller that waits for the dump. Unset: the dump serves a hang verdict.
   std::optional<RequestToken> request;
 };
 
-// Symbols that are awaited, for an incident or for a caller who wants stacks.
+// A pending symbol lookup, for an incident or for a caller that requested stacks.
 struct OpenSymbols {
-  // The incident, whose stacks are input.later's …
+  // For an incident: its number, and the blame input that contains the stacks.
   IncidentId incident;
   BlameInput input;
-  // … or the caller, whose answer waits.
+  // For a caller: its token and the pending answer, which contains the stacks.
   std::optional<RequestToken> request;
   StackDump answer;
   std::set<StackModule> modules;
@@ -53,8 +53,8 @@ class DumpTable {
     DumpId id;
     std::vector<SendToWorker> messages;
   };
-  // Begins a dump of the ranks that are up, or of rank `only`, without the workers of
-  // `unreachable`. Nothing when no worker can be asked.
+  // Begins a dump of the ranks that are up, or of rank `only`, without the workers in
+  // `unreachable`. Returns nullopt if no worker can be asked.
   std::optional<Begun> begin(const Job& job, Rank only, const DumpPlan& plan,
                              std::optional<RequestToken> request, const Fleet& fleet,
                              const std::set<WorkerName>& unreachable, const CoreOptions& options,
@@ -64,27 +64,27 @@ class DumpTable {
   // Requires that there is one.
   OpenDump take(DumpId id) { return std::move(dumps_.extract(id).mapped()); }
   void drop(DumpId id) { dumps_.erase(id); }
-  // The dumps for which people wait.
+  // The dumps that callers wait for.
   std::vector<DumpId> requested() const;
-  // Dumps and symbols for which people wait.
+  // The number of dumps and lookups that callers wait for.
   size_t requests() const;
 
   struct Lookup {
-    // Empty: no worker can be asked, and nothing is awaited.
+    // Empty: no worker can be asked, so the lookup is not started.
     std::vector<SendToWorker> messages;
     // The incidents whose earlier lookups this one replaces.
     std::vector<IncidentId> replaced;
   };
-  // Requests the symbols of open.stacks(): one worker for each module, since all have the same
-  // code. The rank may have ended by then; the file is still there.
+  // Requests the symbols of open.stacks() from one worker per module, since all workers have the
+  // same code. The rank may have ended by then; its file is still there.
   Lookup await_symbols(const Dump& dump, OpenSymbols open, const Fleet& fleet,
                        const CoreOptions& options, Instant now);
-  // Adds the symbols. The lookup, if this was its last module.
+  // Adds the symbols. Returns the lookup if this was its last module.
   std::optional<OpenSymbols> add(const SymbolsReceived& event);
-  // The lookups whose time is over, with what has come.
+  // Removes and returns the lookups past their deadline, with the symbols received so far.
   std::vector<OpenSymbols> take_late_symbols(Instant now);
 
-  // The coordinator stood still for `time`.
+  // Excludes coordinator downtime: extends every deadline by `time`.
   void excuse(Duration time);
   std::optional<Instant> next_deadline() const;
 
@@ -94,8 +94,8 @@ class DumpTable {
   DumpId last_{0};
 };
 
-// Every report has come, or what is missing will not come in time. `unreachable`: of the dump's
-// attempt; null when that has ended.
+// Returns whether every report has arrived or the missing ones will not arrive in time.
+// `unreachable`: the unreachable workers of the dump's attempt; null if the attempt has ended.
 bool is_over(const OpenDump& open, const Fleet& fleet, const std::set<WorkerName>* unreachable,
              Instant now);
 

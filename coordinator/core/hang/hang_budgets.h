@@ -1,4 +1,4 @@
-// How long a job may show no progress, by what its ranks are doing: flags of the coordinator.
+// How long a job may show no progress, by the phase of its ranks: flags of the coordinator.
 #pragma once
 
 #include <chrono>
@@ -7,15 +7,15 @@
 
 namespace muster::coordinator {
 
-// How long nothing may move. What a cluster needs differs: file systems take minutes here and hours
-// there.
+// The longest time without progress for each phase. Clusters differ: the same phase may take
+// minutes on one file system and hours on another.
 struct HangBudgets {
-  Duration floor = std::chrono::seconds(1);  // no shorter silence is suspicious
-  double steps = 2;                          // times the longest of the last steps
-  double steps_completed = 3;                // the same, from one completed step to the next
+  Duration floor = std::chrono::seconds(1);  // a shorter standstill is never suspicious
+  double steps = 2;  // multiple of the longest recent step
+  double steps_completed = 3;  // the same, between two completed steps
   Duration first_steps = std::chrono::minutes(10);
-  // For what stands still and may go on: a rank that waits for nobody, in one long computation or
-  // for a slow disk. At least as long again as nothing moved before it was suspected.
+  // For an inconclusive hang: a rank that waits for no other may be in one long computation or on a
+  // slow disk. The actual time is at least as long as the standstill before the suspicion.
   Duration unsure = std::chrono::seconds(10);
   Duration unsure_program =
       std::chrono::minutes(5);  // of other programs, which may not name every phase

@@ -1,5 +1,5 @@
-// The evidence of an attempt that a fault has ended, or is about to end: what its ranks left behind
-// as they ended, and the last reports of the others. Bounded as the evidence of a hang is. Pure;
+// Evidence of an attempt that a fault has ended or is about to end: the files that its ranks left
+// behind, and the last reports of the others. Bounded like the evidence of a hang. Pure; called on
 // one thread at a time.
 #pragma once
 
@@ -16,22 +16,25 @@
 namespace muster::coordinator {
 
 struct CrashEvidence {
+  // The incident that records the ranks. Unset: no fault yet, or a fault whose evidence is stacks.
   std::optional<IncidentId>
-      incident;  // whose ranks are recorded; nothing: no fault yet, or one that has stacks
-  std::map<Rank, RankEvidence> ended;        // at most kIncidentRanksMax of those that have
-  std::vector<std::string> kernel_messages;  // "node1: [43579.126] …", each once
+      incident;
+  // The ranks that have ended; at most kIncidentRanksMax.
+  std::map<Rank, RankEvidence> ended;
+  std::vector<std::string> kernel_messages;  // "node1: [43579.126] …", without duplicates
 
-  // Adds what `rank` on `worker` has left behind.
+  // Adds the evidence that `rank` on `worker` left behind.
   void keep(Rank rank, const WorkerName& worker, const EndEvidence& left);
 };
 
-// Fills ranks and kernel_messages of an incident that `fault` has just opened: who is blamed first,
-// then who has ended, as it was reported, then the others, those with the fewest steps first.
+// Fills ranks and kernel_messages of an incident that `fault` has just opened. Order: the blamed
+// rank, then ended ranks in the order of their reports, then the others, those with the fewest
+// steps first.
 void take_crash_evidence(Incident& incident, const Job& job, const Fault& fault,
                          const CrashEvidence& crash, Instant now);
 
-// The attempt is over: what those ranks of the incident have left that lived when it was opened.
-// True: there is something new.
+// Adds the evidence of ranks that were alive when the incident was opened. Requires that the
+// attempt has ended. Returns whether anything was added.
 bool complete_crash_evidence(Incident& incident, const CrashEvidence& crash);
 
 }  // namespace muster::coordinator

@@ -1,5 +1,6 @@
-// The coordinator's book of incidents: numbers, what is open, what is still being learned of one,
-// and how many are kept. And what a fault looks like as an incident. Pure; one thread at a time.
+// The coordinator's book of incidents: assigns numbers, retains the incidents that may still
+// change, and bounds how many are stored. Also converts faults to incidents. Pure; called on one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +22,28 @@ namespace muster::coordinator {
 class IncidentBook {
  public:
   IncidentBook() = default;
-  // As it is stored: all numbers, growing, and those that are open.
+  // Restores the book. `stored`: the numbers of all stored incidents, ascending. `open`: those that
+  // are open.
   IncidentBook(const std::vector<IncidentId>& stored, std::vector<Incident> open);
 
-  // Gives it the next number. It will be stored.
+  // Assigns the next number to `incident` and marks it to be stored. Returns the number.
   IncidentId open(Incident incident);
-  // To be changed, and then stored. Null: it is closed, and nothing more is awaited.
+  // Returns the incident for a change and marks it to be stored. Null: it is closed, and nothing is
+  // awaited.
   Incident* change(IncidentId id);
   const Incident* find(IncidentId id) const;
-  // Adds what happened last. Unknown numbers are ignored.
+  // Appends a moment. Ignores unknown numbers.
   void note(IncidentId id, int64_t unix_ns, std::string text);
   void close(IncidentId id);
-  // Those of the job that are open, oldest first.
+  // Returns the open incidents of the job, oldest first.
   std::vector<IncidentId> open_of(JobId job) const;
 
-  // Between these a closed incident may be changed, too: its symbols are awaited, or it may be
-  // opened again. As often as the other.
+  // Retains an incident for changes after it is closed, for example while its symbols are awaited
+  // or because it may be opened again. Each await() requires one settle().
   void await(IncidentId id) { awaited_.insert(id); }
   void settle(IncidentId id);
 
-  // The changes since the last call, in the order of numbers, and the records dropped for them.
+  // The incidents to store, by number, and the records that were dropped for them.
   struct Changes {
     std::vector<Incident> stored;
     std::vector<IncidentId> forgotten;
@@ -52,35 +55,37 @@ class IncidentBook {
 
   std::set<IncidentId> stored_;
   IncidentId last_{0};
-  std::map<IncidentId, Incident> incidents_;  // open or awaited
+  std::map<IncidentId, Incident> incidents_;  // open or awaited incidents
   std::multiset<IncidentId> awaited_;
   std::set<IncidentId> changed_;
 };
 
-// Returns the kind of this end, by exit code, signal, cause and (of programs that are not ours) the
-// words of its last line.
+// Classifies the end of a rank by exit code, signal, cause and, for user programs, the text of the
+// last output line.
 IncidentKind kind_of_exit(const RankExit& exit);
 
-// The incident that `fault` is, without evidence (crash_evidence.h). `last_progress_unix_ns`: 0
-// when it is not known.
+// Returns the incident for `fault`, without evidence (crash_evidence.h). `last_progress_unix_ns`: 0
+// if it is not known.
 Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind,
                            int64_t last_progress_unix_ns);
 
-// "restart 1 of 3", "the job fails: no restarts were allowed": the decision without its cause.
+// Describes the decision without its cause: "restart 1 of 3", "the job fails: no restarts were
+// allowed".
 std::string action_text(const RestartDecision& decision, const Fault& fault);
 
-// Completes the evidence of a crash in its incident, once, and not with each rank that ends: a
-// record may be large.
+// Completes the evidence of a crash in its incident. Called once per attempt and not for each rank
+// that ends, because a record may be large.
 void complete_crash(IncidentBook& incidents, const CrashEvidence& crash);
 
 // Notes `text` in the job's open incidents and closes them.
 void close_open_incidents(IncidentBook& incidents, JobId job, const std::string& text,
                           int64_t unix_ns);
 
-// The evidence that an incident keeps: of suspects, and of one rank per stack class.
+// Selects the evidence to store in an incident: that of the suspects, and of one rank per stack
+// class.
 std::vector<RankEvidence> kept_evidence(const BlameInput& input, const Blame& blame);
 
-// Puts sentence, suspects, stacks and evidence in.
+// Copies sentence, suspects, stacks and evidence to the incident.
 void take_blame(Incident& incident, const BlameInput& input, const Blame& blame);
 
 }  // namespace muster::coordinator

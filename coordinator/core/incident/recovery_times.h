@@ -1,4 +1,4 @@
-// How a job comes back from a fault: the moments that its incident's Recovery gets. Pure.
+// The milestones of a recovery, as an incident's Recovery stores them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace muster::coordinator {
 
-// How far an attempt has come, by its ranks' pages. Volatile, because they report it again. Costs
-// O(1) for each page.
+// The progress of an attempt according to its ranks' pages. Volatile, because pages repeat it. O(1)
+// per page.
 class AttemptWatch {
  public:
   explicit AttemptWatch(size_t ranks) : loaded_(ranks) {}
 
   struct News {
-    bool loaded = false;      // now the last rank has begun to train
-    bool first_step = false;  // now the first one has completed a step
+    bool loaded = false;  // this page: the last rank has begun to train
+    bool first_step = false;  // this page: the first step is completed
   };
   News observe(size_t rank, Phase phase, int64_t step, uint64_t steps_made);
 
   int64_t newest_step() const { return newest_; }  // -1: none is known
-  int64_t base_step() const { return base_; }      // that it went on from; the same
+  int64_t base_step() const { return base_; }  // the step from which the attempt resumed; -1: not known
   bool made_a_step() const { return made_a_step_; }
 
  private:
@@ -34,11 +34,11 @@ class AttemptWatch {
   int64_t newest_ = -1;
 };
 
-// The first time counts, and no moment is before an earlier one: the wall clock may have been set
-// meanwhile.
+// Sets a milestone. Ignored if the milestone is already set. Never earlier than the milestone
+// before it, because the wall clock may have been set back meanwhile.
 void mark(Recovery& recovery, RecoveryMoment moment, int64_t unix_ns);
 
-// The moments of the next attempt begin anew: one that was preempted has not brought the job back.
+// Clears the milestones of the next attempt, because a preempted attempt has not recovered the job.
 void begin_attempt(Recovery& recovery, int64_t unix_ns);
 
 }  // namespace muster::coordinator

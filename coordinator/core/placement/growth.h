@@ -1,4 +1,4 @@
-// When a job that runs on fewer nodes than it asked for leaves them for more.
+// Decides when a job that runs on fewer nodes than requested restarts on more.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,22 @@ class Growth {
  public:
   explicit Growth(Instant started = {}) : started_(started) {}
 
-  // The job could have `nodes` nodes in this pass. True: it leaves its present ones for them now.
-  // A larger size has to be there for a while, longer after each time that the job has grown.
+  // Returns whether the job leaves its present nodes now for `nodes` nodes, which are available in
+  // this placement pass. A larger size has to be available for some time, longer after each time
+  // the job has grown.
   bool is_due(const Job& job, int32_t nodes, const CoreOptions& options, Instant now);
-  // The coordinator stood still for `time`.
+  // Excludes coordinator downtime: extends the waiting periods by `time`.
   void excuse(Duration time);
 
  private:
   Instant started_;
-  // Since when there have been nodes for `nodes_` nodes in all.
+  // The time since which `nodes_` nodes in all have been available.
   std::optional<Instant> roomy_since_;
   int32_t nodes_ = 0;
 };
 
-// The end of an attempt that leaves its nodes for `nodes` ones: a fault that counts for nothing.
+// Returns the fault that ends the attempt so that the job can restart on `nodes` nodes. It does not
+// count against the job.
 Fault growth_fault(const Job& job, int32_t nodes, int64_t unix_ns);
 
 }  // namespace muster::coordinator

@@ -1,5 +1,5 @@
-// Workers as hosts for ranks: what of each is used, and which of them a job could have. Pure
-// functions of the jobs, the fleet and what is known against its nodes.
+// Converts workers to hosts for ranks: the resources in use, and the nodes available to a job. Pure
+// functions of the jobs, the fleet and the suspicion records of nodes.
 #pragma once
 
 #include <cstddef>
@@ -17,34 +17,37 @@
 
 namespace muster::coordinator {
 
-// The use of all of the job's ranks on one node; no GPUs of a worker that is not known (null).
+// Returns the resources used by all of the job's ranks on one node. No GPUs if the worker is not
+// known (null).
 NodeUse use_of(const JobSpec& spec, const Worker* worker);
-// The worker as a host with `use` of it taken.
+// Returns the worker as a host of which `use` is taken.
 Host host_of(const Worker& worker, const NodeUse& use);
 
-// The use by ranks, orphans included. `live`: the jobs that have ranks, in order.
+// Returns the use by ranks, including orphans. `live`: the jobs that have ranks, by number.
 NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet);
-// The use by holds for jobs.
+// Returns the use by reservations for jobs.
 NodeUses uses_held(const JobTable& jobs, const Fleet& fleet);
 
-// The request of the job, with its former nodes.
+// Returns the placement request of the job, with its former nodes.
 PlacementRequest request_of(const Job& job, int64_t unix_ns);
 
 bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name);
-// A job that has no other place may take the excluded node: the exclusion is soft and, where it
-// demands one, a recent check has passed. Requires that the worker is known.
+// Returns whether a job that has no other node may use the excluded node: the exclusion is soft
+// and, if it requires a check, a recent one has passed. Requires that the worker is known.
 bool may_be_taken(const NodeBook& nodes, const Worker& worker, Instant now);
 
-// How many nodes the job could run on, now or when other jobs have ended.
+// Returns the number of nodes on which the job could run now, or after other jobs have ended.
 int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes, int64_t unix_ns);
 
-// Another node is free for each of `missing` nodes of the job, whose ranks are on `ranks`.
+// Returns whether another node is free for each of `missing` nodes of the job. `ranks`: where its
+// ranks are.
 bool has_place_elsewhere(const Job& job, size_t missing, const RanksByWorker& ranks,
                          const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
                          const NodeBook& nodes, const StepTime& time);
 
-// A port for the program's rank 0: another one than the attempt before had, which may not have let
-// go of it yet, and than other jobs have on that node. 0: its worker offers none, or all are taken.
+// Returns a port for the program's rank 0 on `home`: not the port of the attempt before, which may
+// still be in use, nor that of another job on this node. 0: the worker offers no ports, or all are
+// taken.
 int32_t free_program_port(const Job& job, const JobTable& jobs, const std::vector<JobId>& live,
                           const Worker& home);
 

@@ -1,15 +1,15 @@
-// Which workers get which ranks of a job, and which are kept free for it. Pure: equal inputs give
+// Assigns a job's ranks to workers, and selects workers to reserve for it. Pure: equal inputs give
 // equal placements.
 //
-// All ranks are placed or none (gang placement). Ranks are host-contiguous: rank = node_index *
-// ranks_per_node + local_rank, as common/mesh.h has it.
+// All ranks are placed or none (gang placement). Ranks are contiguous on each host, as in
+// common/mesh.h: rank = node_index * ranks_per_node + local_rank.
 //
-// A node that had ranks of the job before and can have them again gets the same ones: what is in
-// its memory (pages of files, local checkpoints) is of those ranks. Who comes in place of a lost
-// one gets that one's ranks. The new ones are taken in this order: who had other ranks of the job,
-// who is held for it, who is held for nobody, who is held for a job behind it in the queue; and of
-// equals by comes_before(): those under one switch lie together, and neighbours in a rack are
-// usually numbered next to each other.
+// A node that had ranks of the job, and is available again, gets the same ranks: the data in its
+// memory (page cache, local checkpoints) belongs to them. A replacement node gets the ranks of the
+// lost node. Replacements are chosen in this order: nodes that had other ranks of the job, nodes
+// reserved for it, unreserved nodes, nodes reserved for a job behind it in the queue. Equal nodes
+// are ordered by comes_before(): nodes under one switch are adjacent, and neighbours in a rack
+// usually have consecutive numbers.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Host {
   Incarnation incarnation;
   int32_t slots = 0;
   int32_t slots_free = 0;
-  bool held = false;     // for some job
-  std::string switches;  // WorkerRegistered's
+  bool held = false;  // reserved for some job
+  std::string switches;  // as in WorkerRegistered
   int32_t gpus = 0;
   int32_t gpus_free = 0;
 };
@@ -52,16 +52,17 @@ struct NodeUse {
 };
 using NodeUses = std::map<WorkerName, NodeUse>;
 
-// By switches, and below one switch by name, both in natural order.
+// Orders hosts by switches, and under one switch by name, both in natural order.
 bool comes_before(const Host& a, const Host& b);
 
-// The demand of one job, with its former nodes.
+// The requirements of one job, with its former nodes.
 struct PlacementRequest {
   int32_t ranks_per_node = 1;
-  std::vector<WorkerName> previous;  // its nodes by their ranks
-  std::vector<WorkerName> held;      // kept free for it
-  std::set<WorkerName> avoid{};      // not kept free for it, and taken last
-  int32_t gpus_per_rank = 0;         // of its own, or kGpusOfSlot
+  std::vector<WorkerName> previous;  // former nodes by their ranks
+  std::vector<WorkerName> held;  // reserved for the job
+  // Nodes to avoid: never reserved for the job, and chosen last.
+  std::set<WorkerName> avoid{};
+  int32_t gpus_per_rank = 0;  // exclusively assigned: a number, or kGpusOfSlot
 
   int32_t gpus_of(const Host& host) const {
     return ranks_per_node * gpus_of_rank(gpus_per_rank, host.gpus, host.slots);
@@ -70,7 +71,7 @@ struct PlacementRequest {
     const int32_t gpus = gpus_of(host);
     return host.slots_free >= ranks_per_node && (gpus == 0 || host.gpus_free >= gpus);
   }
-  // When nobody else is there.
+  // Returns whether the host would have room if it were empty.
   bool would_have_room(const Host& host) const {
     return host.slots >= ranks_per_node && host.gpus >= gpus_of(host);
   }
@@ -79,7 +80,7 @@ struct PlacementRequest {
 enum class Fit {
   kNow,    // placed
   kLater,  // enough workers are connected, but they are busy
-  kNever,  // more or larger workers have to come
+  kNever,  // impossible until more or larger workers register
 };
 
 struct Placement {
@@ -87,14 +88,16 @@ struct Placement {
   std::vector<RankPlacement> ranks;  // by rank; empty unless kNow
 };
 
-// `hosts` in the order of comes_before(), here and below.
+// Places the ranks of a job on `nodes` nodes. Requires, like the functions below, that `hosts` are
+// in the order of comes_before().
 Placement place(const PlacementRequest& request, int32_t nodes, const std::vector<Host>& hosts);
 
-// How many nodes there is room for now.
+// Returns the number of nodes on which there is room now.
 int32_t nodes_free(const PlacementRequest& request, const std::vector<Host>& hosts);
 
-// At most `count` workers to keep free for a job that runs on request.previous, in the order in
-// which they would be taken. None of those: a second place there would be lost with the first.
+// Returns at most `count` workers to reserve for a job that runs on request.previous, in the order
+// in which they would be used. Excludes the job's own nodes: their spare slots would be lost
+// together with them.
 std::vector<WorkerName> choose_held(const PlacementRequest& request, int32_t count,
                                     const std::vector<Host>& hosts);
 

@@ -1,13 +1,15 @@
-// One pass of the queue: which waiting jobs are placed, which workers are held for whom, and why
-// the other jobs wait.
+// One placement pass over the queue: places waiting jobs, reserves workers, and explains why the
+// other jobs wait.
 //
-// One order decides who gets a worker: the queue's (priority, then age), in which running jobs
-// stand, too. A job ahead of the one for which a worker is only held takes it; a job behind waits.
-// So a spare is worth having on a busy fleet, and delays no job of a higher priority. Held workers
-// are found anew in each pass, the same ones wherever they are still there.
+// One order decides which job gets a worker: the queue's order (priority, then age), which includes
+// running jobs. A worker that is reserved for one job can be used by any job ahead of it; jobs
+// behind it wait. Therefore spares are useful on a busy fleet and delay no job of a higher
+// priority. Each pass computes the reservations anew and retains the same workers if they are still
+// available.
 //
-// The caller asks for each job in that order and carries a decision out before it asks for the next
-// one. A pass lives within one step and reads what it was made from. Pure; one thread at a time.
+// The caller calls the pass for each job in that order, and executes each decision before the next
+// call. A pass exists within one step, and refers to its arguments. Pure; called on one thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,8 @@
 
 namespace muster::coordinator {
 
-// The job runs, and workers may be held for it: spares, or nodes onto which it may grow.
+// Returns whether the job runs and workers may be reserved for it: spares, or nodes onto which it
+// may grow.
 bool may_hold_workers(const Job& job);
 
 class PlacementPass {
@@ -35,28 +38,30 @@ class PlacementPass {
                 const std::vector<JobId>& live, const Fleet& fleet, const NodeBook& nodes);
 
   struct Decision {
-    // Nodes whose checks are requested: they may be a last resort. Before all else.
+    // Nodes to check, because they may be used as a last resort. The caller requests these checks
+    // first.
     std::vector<WorkerName> checks;
     // By rank. Empty: the job waits.
     std::vector<RankPlacement> ranks;
-    // An addition to the job's reason if there are ranks, else the reason.
+    // If there are ranks: an addition to the job's reason. Otherwise: the reason.
     std::string text;
-    // The workers to hold if there are no ranks.
+    // The workers to reserve if there are no ranks.
     std::vector<WorkerName> held;
   };
-  // Requires a job that is QUEUED and does not back off.
+  // Places a waiting job. Requires that the job is QUEUED and does not back off.
   Decision place(const Job& job, const JobQueue::Entry& entry);
-  // For a job between two attempts: holds the free ones of its own nodes.
+  // Returns the free workers among the nodes of a job between two attempts, to be reserved for it.
   std::vector<WorkerName> hold_own_nodes(const Job& job);
 
   struct More {
     std::vector<WorkerName> held;
-    // The size to which the job could grow on them; at least its present one.
+    // The number of nodes to which the job could grow with these workers; at least its present
+    // number.
     int32_t nodes = 0;
   };
-  // For a job that has an attempt: what it may grow onto, then its spares. While a job ahead of it
-  // waits, it grows onto nothing: it would have to wait behind that one. Requires
-  // may_hold_workers().
+  // Returns the workers to reserve for a job that has an attempt: first nodes onto which it may
+  // grow, then spares. While a job ahead of it waits, the job does not grow, because it would have
+  // to queue behind that job. Requires may_hold_workers().
   More hold_more_nodes(const Job& job);
 
  private:
@@ -78,20 +83,20 @@ class PlacementPass {
   StepTime time_;
   const Fleet& fleet_;
   const NodeBook& nodes_;
-  // In the order of comes_before(); what this pass gave away is taken off.
+  // In the order of comes_before(), without the resources that this pass has assigned.
   std::vector<Host> hosts_;
   std::vector<Host> excluded_;
   std::vector<std::string> leaving_;
-  // Connected workers of another version: they end what they run.
+  // Connected workers of another version: they finish what they run, and get no new ranks.
   std::vector<std::string> outdated_;
-  // A job waits for others to end: the jobs behind it are not placed.
+  // A job waits for others to end, so the jobs behind it are not placed.
   bool blocked_ = false;
-  // The checks that the current decision requests, in their order.
+  // The checks that the current decision requests, in order.
   std::vector<WorkerName> checks_;
 };
 
-// "attempt 2: starting 4 ranks on node1 … node4, node4 in place of node3": where the job starts,
-// and why there if not where it was, or not at full size.
+// Describes the start: "attempt 2: starting 4 ranks on node1 … node4, node4 in place of node3".
+// Explains why the job starts on other nodes than before, or not at full size.
 std::string start_text(const Job& job, const Fleet& fleet, int64_t unix_ns);
 
 }  // namespace muster::coordinator

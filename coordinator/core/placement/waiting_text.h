@@ -1,4 +1,4 @@
-// Why a job waits, in the words of its reason. Pure functions.
+// Texts for the reason why a job waits. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,20 @@
 
 namespace muster::coordinator {
 
-// "4 workers, or at least 2, with 8 free slots each". `fewest`: so many would do. `gpus_missing`: a
-// worker has enough free slots and too few free GPUs.
+// "4 workers, or at least 2, with 8 free slots each". `fewest`: the smallest sufficient number.
+// `gpus_missing`: a worker has enough free slots but too few free GPUs.
 std::string need_text(const JobSpec& spec, int32_t fewest, bool gpus_missing);
 
-// When no worker has as many slots as the job requires of each: how its ranks would fit on the
-// workers that are there, if they would; else empty.
+// Explains how the job's ranks would fit on the present workers, if no worker has as many slots as
+// the job requires of each. Empty: they would not fit, or such a worker exists.
 std::string fitting_text(const JobSpec& spec, PlacementRequest request,
                          const std::vector<Host>& hosts);
 
-// Names connected workers that get no ranks, and why; empty for none.
+// Names connected workers that get no ranks, and the reason `why`; empty if `workers` is empty.
 std::string passed_over_text(const std::vector<std::string>& workers, const char* why);
 
-// Says that `count` nodes are held while `awaited` is away, for `time` at most; empty for none.
+// States that `count` nodes are reserved while `awaited` is away, for at most `time`; empty for
+// none.
 std::string held_text(size_t count, const WorkerName& awaited, Duration time);
 
 // "node3 in place of node2"; empty: every node has the ranks that it had.

@@ -1,4 +1,4 @@
-// Bounds of what clients and workers send.
+// Bounds of the input from clients and workers.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct InputLimits {
   size_t path_bytes_max = 4096;  // PATH_MAX
   size_t train_config_bytes_max = kTrainConfigBytesMax;
   size_t environment_entries_max = kEnvironmentEntriesMax;
-  size_t environment_value_bytes_max = 32768;  // a quarter of what Linux takes for one string
+  size_t environment_value_bytes_max = 32768;  // a quarter of Linux's limit for one string
   size_t command_words_max = kCommandWordsMax;
   size_t command_bytes_max = kCommandBytesMax;
   size_t request_id_bytes_max = 128;
@@ -21,7 +21,7 @@ struct InputLimits {
   int32_t nodes_max = kNodesMax;
   int32_t ranks_per_node_max = kRanksPerNodeMax;
   int32_t ranks_max = 1 << 20;
-  int32_t priority_max = 1'000'000;  // and its negative
+  int32_t priority_max = 1'000'000;  // and at least -priority_max
   int32_t restarts_max = 100'000;
 };
 

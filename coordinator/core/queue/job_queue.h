@@ -1,8 +1,8 @@
 // The order in which waiting jobs are placed: higher priority first, then earlier submission. A job
-// that is backing off keeps its place but is passed over until its time.
+// that backs off retains its position, but is skipped until its time.
 //
-// There is no backfill: a job that fits once others end is not overtaken, so large jobs do not
-// starve. A job that could not run even on an empty fleet does not hold up the rest.
+// There is no backfill: a job that has to wait for other jobs to end is not overtaken, so large
+// jobs do not starve. A job that could not run even on an empty fleet does not block the others.
 #pragma once
 
 #include <compare>
@@ -21,9 +21,12 @@ class JobQueue {
     int32_t priority = 0;
     JobId job;
     Instant not_before{};
+    // Until then the job waits for all its nodes; afterwards it may start on fewer, if it is
+    // allowed to.
     Instant
-        whole_until{};  // before, it waits for all its nodes; then fewer will do where it may have fewer
-    Instant keep_until{};  // before, what is left of its nodes is kept for it while another is away
+        whole_until{};
+    // Until then the remaining nodes of the job are reserved for it while another one is away.
+    Instant keep_until{};
   };
 
   void add(JobId job, int32_t priority, Instant not_before, Instant whole_until = {},
@@ -34,13 +37,13 @@ class JobQueue {
 
   size_t size() const { return entries_.size(); }
 
-  // In the order of placement, those that back off included.
+  // Returns all entries in the order of placement, including those that back off.
   std::vector<Entry> in_order() const;
-  // The order for any jobs.
+  // Returns whether `a` precedes `b`. Also applies to jobs that are not in the queue.
   static bool goes_first(const Entry& a, const Entry& b);
 
-  // When the next job stops backing off, or waiting for all its nodes, or keeping some; nothing
-  // when none does at `now`.
+  // Returns the next time after `now` at which a job stops backing off, waiting for all its nodes,
+  // or reserving some of them; nullopt if there is none.
   std::optional<Instant> next_ready_after(Instant now) const;
 
  private:

@@ -1,8 +1,8 @@
-// All jobs that the coordinator knows, by number; which output folders and request ids they own;
-// and which of them changed in the current step.
+// All jobs of the coordinator, by number; the output folders and request ids that they own; and the
+// jobs that changed in the current step.
 //
-// Changes of a job's fields go through at() or find(); the caller marks what has to be stored or
-// published. Pure; one thread at a time.
+// Callers change a job's fields through at() or find(), and mark what has to be stored or
+// published. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -36,21 +36,22 @@ class JobTable {
   // Null: there is no such job.
   Job* find(JobId id);
   const Job* find(JobId id) const;
-  // NotFound, or FailedPrecondition for a job that has ended.
+  // Returns the job. Errors: NotFound; FailedPrecondition if the job has ended.
   absl::StatusOr<Job*> unfinished(JobId id);
-  // The job, if `attempt` is its current one and has ranks; else null.
+  // Returns the job if `attempt` is its current attempt and has ranks; else null.
   Job* live(JobId id, Attempt attempt);
-  // The live job that placed the rank on this incarnation of `worker`, if the rank has not ended.
+  // Returns the live job that placed the rank on this incarnation of `worker`; null if there is
+  // none or the rank has ended.
   Job* owner_of(const RankId& id, const Worker& worker);
-  // The jobs that have had an attempt and have not ended.
+  // Returns the jobs that had an attempt and have not ended.
   std::vector<JobId> launched() const;
 
-  // Adds a job as it was stored.
+  // Adds a stored job after a restart.
   Job& restore(Job job);
   // Adds a new job under the next number. `request_id` may be empty.
   Job& submit(JobSpec spec, const std::string& request_id, int64_t unix_ns);
-  // FailedPrecondition: an unfinished job writes to that folder. Two jobs that write checkpoints to
-  // one folder would overwrite and delete each other's.
+  // Returns FailedPrecondition if an unfinished job writes to the same folder: two jobs would
+  // overwrite and delete each other's checkpoints.
   absl::Status check_output_is_free(const JobSpec& spec) const;
   // Requires that the job is in a terminal state.
   void end(const Job& job);
@@ -59,14 +60,14 @@ class JobTable {
 
   // Marks the job's durable record to be written.
   void store(JobId id) { changes_.stored.insert(id); }
-  // Marks the job for its watchers.
+  // Marks the job to be reported to its watchers.
   void publish(JobId id) { changes_.published.insert(id); }
-  // Sets the job's reason; both marks.
+  // Sets the job's reason, and marks the job to be stored and published.
   void note(Job& job, std::string reason);
-  // Sets the newest of the job's incidents, with its current sentence.
+  // Sets the job's newest incident, with the incident's current sentence.
   void set_incident(const Incident& incident);
 
-  // In the order of their numbers.
+  // The marked jobs, by number.
   struct Changes {
     std::set<JobId> stored;
     std::set<JobId> published;
@@ -78,9 +79,10 @@ class JobTable {
   std::map<JobId, Job> jobs_;
   std::map<std::string, JobId> request_ids_;
   JobId last_id_{0};
-  // The time of the end comes first: oldest end first.
+  // Ended jobs as (end time, job): the one that ended first is first.
   std::set<std::pair<int64_t, JobId>> finished_;
-  // Folders of unfinished jobs. The state of an earlier version may have two jobs of one folder.
+  // The output folders of unfinished jobs. State from an earlier version may contain two jobs with
+  // the same folder.
   std::set<std::pair<std::string, JobId>> outputs_;
   Changes changes_;
 };

@@ -1,6 +1,6 @@
-// Outside input is judged here before the core acts on it: every string and number has a bound, and
-// an error names the field, its value and what would be right. The shells of clients check earlier
-// and say more; this is what holds when a client does not.
+// Validates outside input before the core acts on it. Every string and number has a bound; an error
+// names the field, its value and the allowed range. Clients' shells check earlier and with more
+// detail; these checks protect the core from clients that do not.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ absl::Status check_request_id(std::string_view request_id, const InputLimits& li
 absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimits& limits);
 absl::Status check_registration(const WorkerRegistered& event, const InputLimits& limits);
 
-// `text` without control characters, cut to `bytes_max` at a character's border.
+// Returns `text` without control characters, truncated to `bytes_max` at a character boundary.
 std::string one_line(std::string_view text, size_t bytes_max);
 
 }  // namespace muster::coordinator

@@ -1,5 +1,5 @@
-// The account of a job's time: a value without behaviour, durable with the job.
-// coordinator/core/accounting/ledger.h keeps it.
+// The account of a job's time: a value, durable with the job. coordinator/core/accounting/ledger.h
+// updates it.
 #pragma once
 
 #include <array>
@@ -12,25 +12,27 @@
 
 namespace muster::coordinator {
 
-// The use of a moment since the first start. All but the first are losses.
+// How time since the first start is classified. All classes except the first are losses.
 enum class TimeClass {
   kProductive,  // steps that no attempt has completed before
-  kStarting,    // from the order to start until every rank is up
-  kLoading,     // until the first step begins: libraries, rendezvous, compilation, restore
-  kSaving,      // training stood still for a checkpoint
+  kStarting,  // from the start order until every rank is up
+  // From then until the first step begins: libraries, rendezvous, compilation, restore.
+  kLoading,
+  kSaving,  // training is blocked by a checkpoint
   kEvaluating,
-  kRecomputing,    // steps that were completed before, and what was done of one that never was
+  // Repeating steps that were completed before, and work on a step that was never completed.
+  kRecomputing,
   kStandingStill,  // from the last progress to the verdict
   kStopping,       // until every rank is gone
-  kWaiting,        // for the back-off, and for nodes
+  kWaiting,  // back-off, and waiting for nodes
 };
 constexpr std::array<std::string_view, 9> kTimeClassNames = {
     "productive",  "starting",       "loading",  "checkpoint stall", "evaluating",
     "recomputing", "standing still", "stopping", "waiting"};
 constexpr size_t kTimeClasses = kTimeClassNames.size();
 
-// The cause of a loss: nothing (the first start, checkpoints, evaluations), a preemption, or a
-// fault, until steps beyond the earlier ones are completed.
+// The cause of a loss: none (the first start, checkpoints, evaluations), a preemption, or a fault.
+// A cause applies until the job completes steps beyond its earlier ones.
 enum class LossCause : size_t { kNone, kPreempted, kFirstIncident };
 constexpr size_t kLossCauses =
     static_cast<size_t>(LossCause::kFirstIncident) + kIncidentKindNames.size();
@@ -56,14 +58,14 @@ struct LossTable {
     return time[static_cast<size_t>(what)][static_cast<size_t>(cause)];
   }
   Duration productive() const { return at(TimeClass::kProductive, LossCause::kNone); }
-  // Since the first start: of everything.
+  // The sum of all classes: the wall time since the first start.
   Duration wall() const {
     Duration sum{};
     for (const auto& row : time)
       for (const Duration part : row) sum += part;
     return sum;
   }
-  // ETTR; 0 before the first start.
+  // Returns the effective training time ratio (ETTR); 0 before the first start.
   double ratio() const {
     return wall() > Duration::zero() ? to_seconds(productive()) / to_seconds(wall()) : 0;
   }
@@ -72,26 +74,27 @@ struct LossTable {
 };
 
 struct Account {
-  // The state of the job, as far as time is concerned.
+  // The state of the job with respect to time.
   enum class Mode { kQueued, kStarting, kRunning, kStopping, kWaiting, kEnded };
-  // … and while RUNNING.
+  // The activity of the job while RUNNING.
   enum class Activity { kSilent, kLoading, kStepping, kSaving, kEvaluating, kLeaving };
 
   Mode mode = Mode::kQueued;
   Activity activity = Activity::kLoading;
   LossCause cause = LossCause::kNone;
-  LossTable settled;               // what nothing changes any more
-  Duration pending{};              // work on steps that are not completed yet
+  LossTable settled;  // time whose class is final
+  Duration pending{};  // work on steps that are not completed yet
   Duration queued{};               // before the first start
-  bool speaks = false;             // an attempt has reported a phase or a step
-  bool mute = false;               // this one has been silent for good
-  int64_t best_step = -1;          // completed by any attempt
-  int64_t step = -1;               // the same, by this one
-  double stall_seconds = 0;        // for checkpoints, of this attempt, that are in `settled`
-  int64_t checkpoint_step = -1;    // steps in the newest whole checkpoint; below 1: none is known
+  bool speaks = false;  // some attempt has reported a phase or a step
+  bool mute = false;  // the current attempt was silent for kSilentForGood
+  int64_t best_step = -1;  // highest step completed by any attempt
+  int64_t step = -1;  // highest step completed by this attempt
+  double stall_seconds = 0;  // checkpoint stalls of this attempt in `settled`
+  // The number of steps in the newest complete checkpoint; below 1: none is known.
+  int64_t checkpoint_step = -1;
   int64_t checkpoint_unix_ns = 0;  // when it was first reported
-  int64_t saves = -1;              // of this attempt's checkpoints; -1: rank 0 has reported none
-  int64_t unix_ns = 0;             // when all this was true
+  int64_t saves = -1;  // checkpoints saved by this attempt; -1: not reported
+  int64_t unix_ns = 0;  // when the account was taken
 
   friend bool operator==(const Account&, const Account&) = default;
 };

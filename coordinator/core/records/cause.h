@@ -1,4 +1,4 @@
-// The causes that may end an attempt, and their consequences: one table. Values without behaviour.
+// The causes that can end an attempt, and a table of their consequences. Values without behaviour.
 #pragma once
 
 #include <array>
@@ -9,7 +9,8 @@
 
 namespace muster::coordinator {
 
-// Durable by name (kCauseRules): a new one goes anywhere, an old one keeps its name.
+// Stored by name (kCauseRules): a new cause may be added at any position; existing names never
+// change.
 enum class Cause {
   kRankDied,
   kWorkerLost,
@@ -29,40 +30,42 @@ constexpr size_t kCauses = 12;
 // The weight of a fault against its node.
 enum class NodeBlame {
   kNothing,
-  kCounts,  // the second within an hour leaves the node out
-  kAtOnce,  // this one does
+  kCounts,  // the second fault within an hour excludes the node
+  kAtOnce,  // one fault excludes the node
 };
 
 struct CauseRule {
   std::string_view name;
   bool retries = true;
-  // Restarts without durable progress in between: so many times the job's restarts_max …
+  // The budget of restarts without durable progress in between, as a multiple of the job's
+  // restarts_max.
   int32_t budget_times = 1;
-  // … or, where a person's number has no say, this many.
+  // A fixed budget, for causes to which restarts_max does not apply. 0: budget_times applies.
   int32_t budget_fixed = 0;
-  // It comes and goes with what others do: that it is the same again at the same step says nothing
-  // of the job.
+  // The cause depends on other users of the machine: the same fault at the same step is no evidence
+  // against the job.
   bool passes = false;
   NodeBlame node = NodeBlame::kNothing;
-  std::string_view why_not{};  // it is not retried
+  // A clause that explains why the cause is not retried.
+  std::string_view why_not{};
 };
 
-// Nodes, and GPUs, are lost in a large fleet whatever the job does: it may lose more of them
-// between two checkpoints than it may crash.
+// A large fleet loses nodes and GPUs whatever a job does: a job may lose more of them between two
+// checkpoints than it may crash.
 constexpr int32_t kLostWorkersTimes = 10;
-// A node with a device that is gone ends whatever is started on it: the job goes elsewhere, as
-// after a node that is lost.
+// A node with a missing device ends every rank that is started on it. The job moves to another
+// node, as after the loss of a node.
 constexpr int32_t kUnfitNodesTimes = kLostWorkersTimes;
-// A full disk is emptied by people and by clean-up jobs, not by restarts: 10 s, doubling up to 5
-// min, ten times as often as others are tried, is more than two hours for restarts_max=3.
+// People and clean-up jobs empty a full disk; restarts do not. With back-offs from 10 s, doubling
+// up to 5 min, and ten times the usual budget, restarts_max=3 covers more than two hours.
 constexpr int32_t kFullDisksTimes = 10;
 constexpr Duration kMendedDelay = std::chrono::seconds(10);
 constexpr Duration kMendedDelayMax = std::chrono::minutes(5);
-// A job that is preempted this often between two checkpoints makes no way; someone has to look at
-// it.
+// A job that is preempted this often between two checkpoints makes no progress, and a person has to
+// investigate.
 constexpr int32_t kPreemptionsMax = 100;
-// The system that asked a rank to leave may be about to ask its worker, too: placed at once, a
-// preempted job could land there again. A worker that has said that it leaves gets no job.
+// The system that preempts a rank may be about to preempt its worker, too: a job that is placed
+// again immediately could land there. A worker that has announced its shutdown gets no job.
 constexpr Duration kPreemptedDelay = std::chrono::seconds(6);
 
 constexpr std::array<CauseRule, kCauses> kCauseRules = {{

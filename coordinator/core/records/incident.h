@@ -17,42 +17,45 @@ namespace muster::coordinator {
 
 // An incident's number, given by the coordinator: 1, 2, 3, … never reused within one state store.
 using IncidentId = StrongId<struct IncidentIdTag, uint64_t>;
-// Names one dump of an attempt's stacks among this coordinator's.
+// Identifies one dump of an attempt's stacks within this coordinator's lifetime.
 using DumpId = StrongId<struct DumpIdTag, uint64_t>;
 
 enum class IncidentKind {
-  kRankDied,     // a signal, or an exit code that nothing below explains
+  kRankDied,  // a signal, or an exit code that no other kind explains
   kWorkerLost,   // a node is dead or cannot be reached
   kHang,         // alive and not progressing
-  kSlowRank,     // holds the others up, and goes on
+  kSlowRank,  // slows other ranks down, and continues
   kNotFinite,    // NaN or Inf
-  kOutOfMemory,  // killed by the kernel for memory, or an allocation that failed
+  kOutOfMemory,  // killed by the kernel for memory, or a failed allocation
   kDiskFull,
   kNotStarted,  // ranks were not up in time
-  kGpuFault,    // a rank's GPU was lost, or had an error of its own
+  kGpuFault,  // a rank's GPU was lost, or reported an error
 };
 constexpr std::array<std::string_view, 9> kIncidentKindNames = {
     "rank died",     "worker lost", "hang",        "slow rank", "not finite",
     "out of memory", "disk full",   "not started", "gpu fault"};
 
-// One answer to "who did it".
+// One possible culprit of an incident.
 struct Suspect {
   Rank rank{-1};  // -1: no single rank
   WorkerName worker;
+  // The axis along which the others wait for it: "fsdp+context". Empty: no collective is involved.
   std::string
-      axis;  // along which the others wait for it: "fsdp+context"; empty: no collective is involved
+      axis;
   std::string collective;  // "layer 3 mlp all-gather"
+  // The source position: "train.cc:210 in muster::trainer::run()". Empty until symbols are known.
   std::string
-      source;  // where it stands: "train.cc:210 in muster::trainer::run()"; empty until symbols are known
-  std::string why;        // one clause: "never entered all-reduce 41, which 7 others wait in"
-  double confidence = 0;  // 0 to 1; of all suspects together at most 1
+      source;
+  // One clause: "never entered all-reduce 41, which 7 others wait in".
+  std::string why;
+  double confidence = 0;  // 0 to 1; the sum over all suspects is at most 1
 
   friend bool operator==(const Suspect&, const Suspect&) = default;
 };
 
-// The newest incident of a job, for people who look at the job.
+// The newest incident of a job, for display with the job.
 struct IncidentNote {
-  IncidentId id{0};  // 0: it had none
+  IncidentId id{0};  // 0: no incident yet
   std::string sentence;
 
   friend bool operator==(const IncidentNote&, const IncidentNote&) = default;
@@ -65,35 +68,37 @@ struct IncidentMoment {
   friend bool operator==(const IncidentMoment&, const IncidentMoment&) = default;
 };
 
-// The moments of a job from a fault to its former progress.
+// The milestones of a recovery, from a fault until the job is as far as before.
 enum class RecoveryMoment {
-  kProgress,   // the last before the fault
+  kProgress,  // the last progress before the fault
   kDetected,   // suspected, or reported
-  kEvidence,   // there are stacks, or what a dead rank has left: in the incident
-  kDecided,    // whether it is tried again
-  kStopped,    // the last rank is gone
+  // Evidence is in the incident: stacks, or the files that a dead rank left behind.
+  kEvidence,
+  kDecided,  // whether the job is restarted
+  kStopped,  // the last rank has ended
   kStarted,    // the order to start the next attempt is sent
-  kUp,         // every rank is
-  kLoaded,     // every rank has begun to train
-  kFirstStep,  // completed by the next attempt
-  kCaughtUp,   // a step that had not been completed before
+  kUp,  // every rank is up
+  kLoaded,  // every rank has begun to train
+  kFirstStep,  // the next attempt has completed a step
+  kCaughtUp,  // a step is completed that no attempt had completed
 };
 constexpr std::array<std::string_view, 10> kRecoveryMomentNames = {
     "progress", "detected", "evidence", "decided",    "stopped",
     "started",  "up",       "loaded",   "first step", "caught up"};
 constexpr size_t kRecoveryMoments = kRecoveryMomentNames.size();
 
-// By attempts of a job, after a fault. coordinator/core/incident/recovery_times.h fills it in.
+// The recovery of a job from a fault. coordinator/core/incident/recovery_times.h fills it in.
 struct Recovery {
-  std::array<int64_t, kRecoveryMoments> unix_ns{};  // never falling; 0: not yet, or not known
-  bool over = false;                                // nothing is added any more
-  int32_t attempts = 0;                             // started for it
-  int64_t best_step = -1;        // completed when the fault happened; -1: none is known
-  int64_t restored_step = -1;    // that the next attempt went on from; -1: not known
-  IncidentId interrupted_by{0};  // another fault came first, which has a record of its own
+  std::array<int64_t, kRecoveryMoments> unix_ns{};  // never decreasing; 0: not reached, or not known
+  bool over = false;  // complete: nothing is added any more
+  int32_t attempts = 0;  // attempts started for this recovery
+  int64_t best_step = -1;  // steps completed when the fault happened; -1: not known
+  int64_t restored_step = -1;  // step from which the next attempt resumed; -1: not known
+  // The incident of another fault that interrupted this recovery.
+  IncidentId interrupted_by{0};
 
   int64_t at(RecoveryMoment moment) const { return unix_ns[static_cast<size_t>(moment)]; }
-  // That are made again; -1: not known.
+  // Returns the number of steps to repeat; -1: not known.
   int64_t steps_lost() const {
     if (best_step < 0 || restored_step < 0) return -1;
     return best_step > restored_step ? best_step - restored_step : 0;
@@ -102,9 +107,9 @@ struct Recovery {
 };
 
 constexpr size_t kSuspectsMax = 5;
-constexpr size_t kIncidentRanksMax = 64;  // whose evidence is kept
+constexpr size_t kIncidentRanksMax = 64;  // ranks whose evidence is stored
 constexpr size_t kIncidentMomentsMax = 64;
-constexpr size_t kIncidentsKeptMax = 1'000;  // of all jobs, oldest dropped first
+constexpr size_t kIncidentsKeptMax = 1'000;  // over all jobs; the oldest are dropped first
 
 struct Incident {
   IncidentId id;
@@ -112,21 +117,27 @@ struct Incident {
   Attempt attempt;
   std::string job_name;
   IncidentKind kind = IncidentKind::kHang;
-  bool open = true;                 // a slow rank goes on being slow
+  bool open = true;  // e.g. while a slow rank stays slow
   std::string sentence;             // names rank, node, axis, collective and source line
-  std::vector<Suspect> suspects;    // the likeliest first; the others are the runners-up
-  std::vector<RankEvidence> ranks;  // of suspects and of one rank per stack class
-  StackTree stacks;                 // of the newest sample, symbols included once they are known
+  // The likeliest suspect first, then the runners-up.
+  std::vector<Suspect> suspects;
+  // Evidence of the suspects and of one rank per stack class.
+  std::vector<RankEvidence> ranks;
+  // The stacks of the newest sample, with symbols once they are known.
+  StackTree stacks;
   std::vector<std::string> kernel_messages;
-  std::string action;  // what the coordinator did: "restart 1 of 3", "none: training goes on"
+  // The coordinator's action: "restart 1 of 3", "none: training goes on".
+  std::string action;
+  // Last progress, suspicion, dump, verdict, action: oldest first.
   std::vector<IncidentMoment>
-      moments;  // last progress, suspicion, dump, verdict, action: oldest first
-  std::optional<Recovery> recovery;  // of one that has ended an attempt
+      moments;
+  // Set if the incident has ended an attempt.
+  std::optional<Recovery> recovery;
 
   friend bool operator==(const Incident&, const Incident&) = default;
 };
 
-// More will be learned of it: a restarted coordinator needs it.
+// The incident may still change, so a restarted coordinator needs it.
 inline bool is_unfinished(const Incident& incident) {
   return incident.open || (incident.recovery && !incident.recovery->over);
 }

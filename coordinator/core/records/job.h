@@ -1,4 +1,4 @@
-// Jobs as the coordinator knows them: values without behaviour.
+// The coordinator's record of a job: values without behaviour.
 #pragma once
 
 #include <array>
@@ -29,12 +29,15 @@ namespace muster::coordinator {
 //     │ └──all reaped── RESTARTING ◀────────────────┘ ──no retry left, or the cause forbids one──▶
 //     FAILED └──cancel──▶ CANCELLED          (from any other state, once its ranks are reaped)
 //
-// A job that may hang takes the ladder; it runs all the while:
+// A job that may hang goes through suspicion and dumps while its ranks run:
 //
-//   RUNNING ──no progress for too long, or a worker cannot be reached──▶ SUSPECT ──nobody has news──▶ DUMPING
-//      ▲                                                                    │                            │
-//      └───────────────────── it goes on, or is slow ───────────────────────┴────────────────────────────┤
-//                                                                    RESTARTING ◀──── it is stuck ───────┘
+//   RUNNING ──no progress for too long, or a worker is unreachable──▶ SUSPECT
+//      ▲                                                                 │
+//      │◀──────────────────── it makes progress ─────────────────────────┤ no pending page shows
+//      │                                                                 ▼ progress
+//      └─────────────────── it progresses, or is slow ─────────────── DUMPING
+//                                                                        │
+//   RESTARTING ◀────────────────────── it is stuck ──────────────────────┘
 enum class JobState {
   kQueued,
   kStarting,
@@ -58,7 +61,7 @@ constexpr bool is_terminal(JobState state) {
          state == JobState::kCancelled;
 }
 
-// Every rank was up once, and nothing has ended the attempt.
+// Returns whether every rank was up once and nothing has ended the attempt.
 constexpr bool is_running(JobState state) {
   return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
 }
@@ -66,7 +69,7 @@ constexpr bool is_running(JobState state) {
 // Transitions of a job, for its account and its recovery.
 enum class JobTransition { kStarted, kUp, kCancelled, kGone, kEnded };
 
-// A job at a smaller size: what differs from its JobSpec.
+// The fields of a job at a smaller size that differ from its JobSpec.
 struct SmallerJob {
   int32_t nodes = 0;
   std::string train_config_json;
@@ -93,12 +96,13 @@ struct JobSpec {
   int32_t spares = 0;
   int32_t min_nodes = 0;
   std::vector<SmallerJob> smaller;
-  int32_t gpus_per_rank = 0;  // or kGpusOfSlot
+  // A number, or kGpusOfSlot.
+  int32_t gpus_per_rank = 0;
 
-  // The ranks of an attempt at full size: no attempt has more.
+  // The number of ranks of an attempt at full size, which is the maximum.
   int32_t world_size() const { return nodes * ranks_per_node; }
-  // It is not our trainer that runs: its exit codes have no meaning of ours, and it may show no
-  // progress.
+  // Returns whether the job runs a user program instead of the built-in trainer: its exit codes
+  // have no meaning here, and it may report no progress.
   bool is_program() const { return !command.empty(); }
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };
@@ -107,7 +111,8 @@ struct RankPlacement {
   Rank rank;
   WorkerName worker;
   int32_t local_rank = 0;
-  // The life of the worker that was given the rank: when another one answers, the rank is gone.
+  // The incarnation of the worker that received the rank. When the worker registers with another
+  // incarnation, the rank is gone.
   Incarnation incarnation{};
 
   friend bool operator==(const RankPlacement&, const RankPlacement&) = default;
@@ -122,15 +127,16 @@ struct RankExit {
   int64_t last_step = -1;
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
-  bool of_program = false;    // its exit code has no meaning of ours
-  bool told_to_stop = false;  // it, or its worker, had been ordered to end
+  bool of_program = false;  // a user program: its exit code has no meaning here
+  // The rank, or its worker, was ordered to stop.
+  bool told_to_stop = false;
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
 
-// Why an attempt ended other than by success.
+// The reason why an attempt ended without success.
 struct Fault {
-  Rank rank{-1};  // -1: no rank is to blame
+  Rank rank{-1};  // -1: no single rank is to blame
   WorkerName worker;
   int32_t signal = 0;
   int32_t exit_code = 0;
@@ -139,24 +145,28 @@ struct Fault {
   int64_t unix_ns = 0;
   bool of_program = false;  // as RankExit's
   IncidentKind kind = IncidentKind::kRankDied;
-  // For the whole job, at this fault or before: steps in its newest whole checkpoint on shared
-  // storage and in the furthest one that an attempt has gone on from, wherever that lay (below 1:
-  // none is known), and steps completed by any rank.
+  // Progress of the whole job up to this fault. checkpoint_step: steps in its newest complete
+  // checkpoint on shared storage. went_on_from: steps in the furthest checkpoint that an attempt
+  // has resumed from, on any storage. Both: below 1 if none is known. job_step: steps completed by
+  // any rank.
   int64_t checkpoint_step = -1;
   int64_t went_on_from = -1;
   int64_t job_step = -1;
+  // Productive time of the whole job up to this fault. For a program that reports nothing: all its
+  // running time.
   Duration
-      productive{};  // of the whole job by then: for a program that reports nothing, all the time that it ran
+      productive{};
   bool node_unfit = false;  // is_of_unfit_node()
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };
 
-// Restarts that faults of one cause have taken since the job last made durable progress, and how
-// far it was at the newest of them.
+// The restarts after faults of one cause since the job last made durable progress, and the job's
+// progress at the newest of them.
 struct RestartsUsed {
   int32_t count = 0;
-  int64_t checkpoint_step = -1;  // the further one of a fault's two
+  // The larger of the fault's checkpoint_step and went_on_from.
+  int64_t checkpoint_step = -1;
   int64_t job_step = -1;
   Duration productive{};
 
@@ -179,7 +189,7 @@ struct RankState {
   int64_t checkpoint_step = -1;
   CheckpointTimes checkpoints;
   Instant last_progress{};
-  char process_state = '?';  // of /proc
+  char process_state = '?';  // state letter in /proc/PID/stat
 
   friend bool operator==(const RankState&, const RankState&) = default;
 };
@@ -197,46 +207,55 @@ struct Job {
   int64_t started_unix_ns = 0;
   int64_t finished_unix_ns = 0;
   int32_t exit_code = 0;
-  std::string rendezvous_address;  // of the current attempt: the store of the worker with rank 0
-  int32_t program_port = 0;        // of the current attempt of a program, on the node of rank 0
-  std::vector<RankExit> exits;     // of the current attempt, in the order of their reports
-  int32_t restarts = 0;            // launches after a fault; a preempted attempt does not count
+  // The store of the worker with rank 0 of the current attempt.
+  std::string rendezvous_address;
+  // The port on the node of rank 0, for the current attempt of a program.
+  int32_t program_port = 0;
+  std::vector<RankExit> exits;  // of the current attempt, in the order of reports
+  int32_t restarts = 0;  // launches after faults; preemptions do not count
   std::map<Cause, RestartsUsed> restarts_used;
   IncidentNote incident;     // the newest one
-  IncidentId recovering{0};  // from this one; 0: it is as far as it ever was
-  Account account;        // as it was when this was stored: Core::account_of() has it as it is now
-  Duration stop_grace{};  // of the order to stop to ranks of the current attempt
+  // The incident from which the job is recovering; 0: the job is as far as it ever was.
+  IncidentId recovering{0};
+  // The account when the job was last stored. Core::account_of() returns the current one.
+  Account account;
+  // The grace of the stop order to the ranks of the current attempt.
+  Duration stop_grace{};
+  // The nodes of the newest attempt that has ended, in the order of their ranks.
   std::vector<WorkerName>
-      previous_nodes;  // of the newest attempt that has ended, in the order of their ranks
+      previous_nodes;
+  // The nodes of the newest ended attempt that completed a step.
   std::vector<WorkerName>
-      trained_on;  // those of the newest attempt that has ended and completed a step
-  int64_t not_before_unix_ns = 0;  // while QUEUED: it backs off until then; 0: it does not
-  int32_t resizes = 0;             // attempts that were ended to go on on more nodes
+      trained_on;
+  // The end of the back-off while QUEUED; 0: the job does not back off.
+  int64_t not_before_unix_ns = 0;
+  int32_t resizes = 0;  // attempts that were ended so that the job could grow
 
   // Volatile, not persisted.
   std::vector<RankState> ranks;  // by rank
+  // Workers reserved for this job; see placement/placement_pass.h.
   std::vector<WorkerName>
-      held;  // workers that are kept free for it; see placement/placement_pass.h
+      held;
 
   friend bool operator==(const Job&, const Job&) = default;
 };
 
-// That the current attempt is placed on; 0 while there is none.
+// Returns the number of nodes of the current attempt; 0 without one.
 inline int32_t nodes_now(const Job& job) {
   return static_cast<int32_t>(std::ssize(job.placement)) / job.spec.ranks_per_node;
 }
 
-// Has ranks that hold slots.
+// Returns whether a job in this state has ranks that occupy slots.
 constexpr bool is_live(JobState state) {
   return state == JobState::kStarting || is_running(state) || state == JobState::kRestarting;
 }
 
-// `rank` of the job runs now: its figures are of now, too.
+// Returns whether `rank` runs now, so that its figures are current.
 inline bool is_up(const Job& job, const RankState& rank) {
   return is_live(job.state) && rank.life == RankState::Life::kUp;
 }
 
-// The sum over the last steps of all ranks that are up.
+// Returns the throughput of all ranks that are up, each over its last step.
 inline double tokens_per_second(const Job& job) {
   double sum = 0;
   for (const RankState& rank : job.ranks) {
@@ -252,7 +271,7 @@ inline Job durable(Job job) {
   return job;
 }
 
-// Enough to see a pattern, bounded for a job that fails for weeks.
+// Enough to recognise a pattern, and bounded for a job that fails for weeks.
 constexpr size_t kFaultsKeptMax = 32;
 
 }  // namespace muster::coordinator

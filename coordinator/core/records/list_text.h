@@ -1,4 +1,4 @@
-// How reasons name a few of many.
+// Abbreviates lists of names in reasons.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace muster::coordinator {
 // A reason is one line.
 constexpr size_t kNamedMax = 3;
 
-// "node1, node2, node3 and 5 more".
+// Returns the first names and the number of the others: "node1, node2, node3 and 5 more".
 inline std::string list_text(const std::vector<std::string>& names, size_t named_max = kNamedMax) {
   const size_t named = std::min(names.size(), named_max);
   const size_t more = names.size() - named;

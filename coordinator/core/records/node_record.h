@@ -15,22 +15,24 @@ namespace muster::coordinator {
 
 // Why a node is excluded.
 enum class Suspicion {
-  kPerson,      // somebody said so
-  kWorkerLost,  // with ranks
-  kStuck,       // a rank that hangs stands in D state there, or is stopped; or one cannot be killed
+  kPerson,  // excluded by a user
+  kWorkerLost,  // the worker was lost while it had ranks
+  // A hanging rank is stopped or in D state there, or a process cannot be killed.
+  kStuck,
   kNotStarted,  // ranks were not up in time
-  kFaults,  // two within kFaultsWindow that cannot both be one program's own, or one that repeats
-  kCheckFailed,  // or was not answered
-  kGpuFault,     // a rank ended by what its GPU has
+  // Two faults within kFaultsWindow that one program cannot have caused alone, or one that repeats.
+  kFaults,
+  kCheckFailed,  // a check failed or was not answered
+  kGpuFault,  // a GPU error ended a rank
 };
 constexpr size_t kSuspicions = 7;
 
 struct SuspicionRule {
   std::string_view name;
-  // If a job has no other place, the node is taken all the same …
+  // A job that has no other node may use the excluded node.
   bool is_soft = true;
-  // … once it has passed a check since. Of single ranks that died a check knows nothing, and they
-  // are restarted at once.
+  // That use requires that the node has passed a check since. Not required for single ranks that
+  // died: a check does not detect the cause, and such ranks are restarted immediately.
   bool wants_check = true;
 };
 constexpr std::array<SuspicionRule, kSuspicions> kSuspicionRules = {{
@@ -48,13 +50,13 @@ constexpr const SuspicionRule& rule_of(Suspicion suspicion) {
 
 // The current check of a worker, and the results of earlier ones. Volatile.
 struct NodeCheckState {
-  uint64_t id = 0;  // 0: none is awaited
+  uint64_t id = 0;  // 0: no check is pending
   Instant deadline{};
-  std::optional<Instant> passed;  // since it was suspected
+  std::optional<Instant> passed;  // since the suspicion
   std::optional<Instant> failed;
 };
 
-// How a check went.
+// The result of a check.
 struct NodeCheckResult {
   bool passed = false;
   double seconds = 0;
@@ -64,19 +66,21 @@ struct NodeCheckResult {
   friend bool operator==(const NodeCheckResult&, const NodeCheckResult&) = default;
 };
 
-// The record against one node. Durable but for `until`.
+// The suspicion record of one node. Durable except for `until`.
 struct NodeRecord {
   WorkerName worker;
   bool excluded = false;
   Suspicion suspicion = Suspicion::kPerson;
   std::string reason;  // a clause
   int64_t since_unix_ns = 0;
-  int64_t until_unix_ns = 0;    // 0: until somebody admits it
-  int32_t times = 0;            // exclusions, each within a day of the one before
-  bool check_due = false;       // nothing is placed before one is passed
-  int64_t fault_unix_ns = 0;    // of the newest fault that counts against the node …
-  std::string fault;            // … and what it was; empty: none
-  JobId fault_job{0};           // whose program may have done it; 0: none could
+  int64_t until_unix_ns = 0;  // 0: until the node is admitted
+  // The number of exclusions, each within a day of the one before.
+  int32_t times = 0;
+  bool check_due = false;  // placement requires a passed check first
+  int64_t fault_unix_ns = 0;  // time of the newest fault that counts
+  std::string fault;  // description of that fault; empty: none
+  // The job whose program may have caused that fault; 0: no program could have.
+  JobId fault_job{0};
   int64_t checked_unix_ns = 0;  // 0: never
   NodeCheckResult check;
 

@@ -1,4 +1,4 @@
-// The moment of one step of the core, by both clocks.
+// The time of one step of the core, on both clocks.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 namespace muster::coordinator {
 
 struct StepTime {
-  // The monotonic clock: every deadline is of it.
+  // The monotonic clock, used for every deadline.
   Instant now{};
-  // The wall clock, for records alone. 0: not known yet.
+  // The wall clock, used only for records. 0: not known yet.
   int64_t unix_ns = 0;
 
-  // The wall-clock time of `then`. For records alone: the two clocks drift apart.
+  // Returns the wall-clock time of `then`. Only for records, because the two clocks drift apart.
   int64_t unix_ns_of(Instant then) const { return unix_ns - (now - then).count(); }
 };
 

@@ -39,12 +39,13 @@ struct Worker {
   bool connected = false;
   // It is shutting down: no rank is placed on it.
   bool leaving = false;
-  // The newest message.
+  // When the newest message of the worker arrived.
   Instant last_heard{};
 
-  // Ranks of no current attempt. They were ordered to stop and hold slots until they end.
+  // Ranks that belong to no current attempt. They were ordered to stop, and occupy slots until they
+  // end.
   std::set<RankId> orphans;
-  // When the order was sent, if the worker was connected since.
+  // When the stop order was sent; set only if the worker was connected at some time since.
   std::optional<Instant> orphans_since;
   // The orphans that SIGKILL does not end. No rank is placed here before they end.
   std::set<RankId> stuck;
@@ -55,11 +56,11 @@ struct Worker {
   int32_t heartbeats = 0;
 
   Instant last_heartbeat{};
-  // The longest time between two heartbeats of late: a loaded node is late more than once.
+  // The longest recent time between two heartbeats. A loaded node is usually late more than once.
   Duration longest_pause{};
   // When its stream broke.
   std::optional<Instant> disconnected_at;
-  // Its ranks were declared lost. No rank is placed on it before its next message.
+  // The worker's ranks were declared lost. No rank is placed on it before its next message.
   bool given_up = false;
   NodeCheckState check;
 };

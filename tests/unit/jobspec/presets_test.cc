@@ -173,7 +173,7 @@ TEST_F(Presets, Glam) {
   const auto small = resolve({"model_name=GLaM126M64E"}),
              large = resolve({"model_name=GLaM64B64E"});
   ASSERT_TRUE(small.ok() && large.ok()) << small.status() << large.status();
-  EXPECT_THAT(small->warnings, ::testing::ElementsAre(HasSubstr("first weights of MLPs")));
+  EXPECT_THAT(small->warnings, ::testing::ElementsAre(HasSubstr("initial weights of MLPs")));
   for (const auto& [job, layers] : {std::pair(&*small, 12), {&*large, 64}}) {
     const trainer::ModelConfig& model = job->train.model;
     EXPECT_EQ(model.position_type, trainer::PositionType::kRelative);
