@@ -3,8 +3,7 @@
 //
 // A job's time: productive_seconds_total, lost_seconds_total{cause, class} (names of
 // coordinator/core/records/account.h with underscores) and goodput_ratio; the first two also for
-// all jobs
-// together as muster_fleet_….
+// all jobs together as muster_fleet_….
 #pragma once
 
 #include <algorithm>

@@ -19,7 +19,7 @@ namespace muster::coordinator {
 // time of writing. A batch of steps writes it once, even if thousands of ranks end in that batch.
 struct PersistJob {
   JobId job;
-  JobState state{};  // the state in this step, for the log
+  JobState state{};    // the state in this step, for the log
   std::string reason;  // the reason in this step, for the log
 };
 
@@ -45,8 +45,7 @@ struct SendRegistered {
   StoreId store;
   // Jobs that were launched and have not ended. The node can delete data that it retains for any
   // other job.
-  std::vector<JobId>
-      unfinished;
+  std::vector<JobId> unfinished;
 };
 
 struct SendStartRanks {
@@ -145,7 +144,7 @@ struct Reply {
   JobId job;
 };
 
-// Stores the incident's record, replacing what is there.
+// Stores the incident's record, replacing the existing one.
 struct PersistIncident {
   Incident incident;
 };
@@ -171,7 +170,7 @@ struct NodeTold {
   WorkerName worker;
   What what = What::kExcluded;
   Suspicion suspicion = Suspicion::kPerson;  // kExcluded
-  std::string text;  // one sentence
+  std::string text;                          // one sentence
 };
 
 // The contents of `muster stacks`.
@@ -180,7 +179,7 @@ struct StackDump {
   Attempt attempt;
   StackTree stacks;
   std::vector<RankEvidence> ranks;  // by rank
-  std::vector<WorkerName> silent;  // workers that did not answer in time
+  std::vector<WorkerName> silent;   // workers that did not answer in time
 };
 
 // Answers a StacksRequested.

@@ -28,7 +28,7 @@ void Core::restore(Job stored) {
   const JobId id = job.id;
   const Instant now = time_.now;
   if (job.state == JobState::kQueued) {
-    // Its workers have yet to come back.
+    // The job's workers have not registered again yet.
     const Instant back = now + options_.worker_lease;
     queue_.add(id, job.spec.priority, now, back + options_.whole_wait,
                hold_until(job, back, options_.keep_nodes));
@@ -59,9 +59,9 @@ void Core::restore(Job stored) {
 }
 
 // A coordinator that was stopped, swapped out or blocked by its disk received and sent nothing:
-// that time counts against no one. While it waits for workers or ranks, a Tick is due within a
-// heartbeat interval. Without them, it may be idle for long: only a gap behind the Tick that was
-// due is a stall.
+// that time counts against no worker or job. While the core waits for workers or ranks, a Tick is
+// due within a heartbeat interval. Otherwise it may be idle for long, and only a gap after a due
+// Tick is a stall.
 void Core::excuse_own_stall(Instant now) {
   Instant expected = time_.now;
   if (fleet_.all().empty() && attempts_.empty()) {
@@ -77,8 +77,8 @@ void Core::excuse_own_stall(Instant now) {
   for (auto& [id, attempt] : attempts_) attempt.excuse(late);
 }
 
-// Back-offs of an earlier life continue once the time of day is known. None is longer than the
-// longest, whatever the clocks show.
+// Back-offs that began before a restart continue once the time of day is known. None exceeds the
+// maximum back-off, whatever the clocks show.
 void Core::resume_backoffs() {
   if (time_.unix_ns == 0) return;
   for (const JobId id : std::exchange(backed_off_, {})) {
@@ -96,7 +96,7 @@ void Core::resume_backoffs() {
 
 void Core::step(const Event& event, Instant now, ActionList& out) {
   excuse_own_stall(now);
-  // A back-off may end before the Tick for it, when another event comes first.
+  // Another event may arrive after a back-off has ended and before its Tick.
   if (const auto ready = queue_.next_ready_after(time_.now); ready && *ready <= now)
     schedule_needed_ = true;
   time_.now = now;
@@ -121,7 +121,7 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
   emit(out);
 }
 
-// Appends what has to be stored, then the messages and replies of the step.
+// Appends the storage actions, then the messages and replies of the step.
 void Core::emit(ActionList& out) {
   IncidentBook::Changes incidents = incidents_.take_changes();
   for (Incident& incident : incidents.stored) {

@@ -191,7 +191,7 @@ class Core {
   AccountBook accounts_;
   DumpTable dumps_;
   std::map<JobId, LiveAttempt> attempts_;  // one for each live job
-  std::set<JobId> suspects_;  // jobs in SUSPECT
+  std::set<JobId> suspects_;               // jobs in SUSPECT
   uint64_t last_check_ = 0;
   bool schedule_needed_ = false;
   // Jobs that were running when this coordinator started. Cleared by its first step.

@@ -1,4 +1,4 @@
-// One attempt of one job: its ranks come up and end, a fault or the last exit ends it.
+// The life of one attempt: its ranks come up and end, and a fault or the last exit ends it.
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
@@ -18,8 +18,8 @@ namespace {
 
 RankState& state_of(Job& job, Rank rank) { return job.ranks[static_cast<size_t>(rank.value())]; }
 
-// Notes in `fault` what the job has saved and done by now, in all attempts. `went_on_from`: the
-// step from which the ending attempt went on; that step was saved, if only in the memory of nodes.
+// Copies the job's progress over all attempts to `fault`. `went_on_from`: the step from which the
+// ending attempt resumed; that step was saved, if only in the memory of nodes.
 void note_progress(const Job& job, int64_t went_on_from, Fault& fault) {
   if (!job.faults.empty()) {
     fault.checkpoint_step = job.faults.back().checkpoint_step;
@@ -70,7 +70,7 @@ void Core::rank_up(Job& job, Rank rank) {
   close_open_incidents(incidents_, job.id, absl::StrCat("attempt ", job.attempt.value(), " runs"),
                        time_.unix_ns);
   change(job, JobTransition::kUp);
-  // The pauses of an idle worker are longer, and show nothing of those to come.
+  // An idle worker sends heartbeats less often: its earlier pauses do not predict those with ranks.
   for (const auto& [name, ranks] : attempt.ranks)
     if (Worker* worker = fleet_.find(name)) worker->longest_pause = Duration::zero();
   jobs_.note(job,
@@ -87,7 +87,7 @@ void Core::rank_gone(Job& job, Rank rank) {
 
 void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
   if (state_of(job, exit.rank).life == RankState::Life::kExited) return;
-  rank_up(job, exit.rank);  // a rank that exits has been up
+  rank_up(job, exit.rank);  // a rank that exits was up
   rank_gone(job, exit.rank);
   state_of(job, exit.rank).step = std::max(state_of(job, exit.rank).step, exit.last_step);
   jobs_.store(job.id);
@@ -99,7 +99,7 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
        (may_be_victim(exit) && misses_a_worker(attempt.view(job), worker, fleet_, time_.now)));
   if (is_caused) {
     if (!attempt.victim_deadline) attempt.victim_deadline = time_.now + options_.culprit_wait;
-    attempt.reach.next_check = time_.now;  // a worker that is away explains it
+    attempt.reach.next_check = time_.now;  // an unreachable worker may explain it
     jobs_.note(job, absl::StrCat("rank ", exit.rank.value(),
                                  is_victim(exit) ? " lost a peer"
                                                  : " failed while a peer's worker is out of reach",
@@ -110,8 +110,8 @@ void Core::rank_exited(Job& job, RankExit exit, const WorkerName& worker) {
   settle(job);
 }
 
-// Ranks that share a model leave together: ranks that were asked alone would wait for the others
-// until they are killed, and their end would be a fault.
+// Preempts all ranks of a model together: ranks that were preempted alone would wait for the others
+// until they are killed, and their end would count as a fault.
 void Core::preempt_ranks_of(const Worker& worker, Duration grace, const std::string& why) {
   for (const auto& [id, attempt] : attempts_) {
     Job& job = jobs_.at(id);
@@ -168,7 +168,7 @@ void Core::record_fault(Job& job, IncidentKind kind) {
     attempt.crash.incident = attempt.incident;
     take_crash_evidence(*incidents_.change(*attempt.incident), job, cause, attempt.crash,
                         time_.now);
-  } else if (kind != IncidentKind::kHang) {  // its verdict is noted already
+  } else if (kind != IncidentKind::kHang) {  // its verdict is already recorded
     incidents_.note(*attempt.incident, time_.unix_ns, cause.message);
   }
   incidents_.change(*attempt.incident)->action = action_text(decide_restart(job), cause);
@@ -178,7 +178,7 @@ void Core::record_fault(Job& job, IncidentKind kind) {
   const HangSuspicion& suspicion = attempt.suspicion;
   const Instant detected =
       suspected && suspicion.suspected > progress ? suspicion.suspected : time_.now;
-  // A hang that was sampled repeatedly was known from the first sample on.
+  // A hang that was sampled repeatedly has had evidence since the first sample.
   const Instant evidence =
       suspected && suspicion.evidence > detected ? suspicion.evidence : time_.now;
   begin_recovery(incidents_, job, *attempt.incident,
@@ -205,7 +205,7 @@ void Core::stop_ranks(Job& job, Duration grace, std::string_view reason) {
 
 void Core::settle(Job& job) {
   if (job.state == JobState::kRestarting)
-    attempts_.at(job.id).reach.next_check = time_.now;  // which workers are still awaited?
+    attempts_.at(job.id).reach.next_check = time_.now;  // find out which workers are still awaited
   const bool all_gone =
       all_ranks_are(job, [](const RankState& r) { return r.life == RankState::Life::kExited; });
   if (!all_gone) return;
@@ -218,7 +218,7 @@ void Core::settle(Job& job) {
                                   : std::string()));
     return;
   }
-  // Also an attempt that was asked to leave, and succeeded before the order arrived.
+  // This includes an attempt that succeeded before its stop order arrived.
   if (std::all_of(job.exits.begin(), job.exits.end(), is_success) &&
       job.exits.size() == job.ranks.size()) {
     finish(job, JobState::kSucceeded, to_int(ExitCode::kOk),
@@ -233,8 +233,8 @@ void Core::settle(Job& job) {
   settle(job);
 }
 
-// Judges the exits that there are, in the order of their reports: the first that explains the
-// others, or none does.
+// Evaluates the exits in the order of their reports. The first exit that explains the others is the
+// culprit; there may be none.
 void Core::conclude(Job& job) {
   auto culprit = std::ranges::find_if(job.exits, [](const RankExit& exit) {
     return !is_success(exit) && !is_victim(exit) && !may_be_victim(exit);
@@ -242,7 +242,8 @@ void Core::conclude(Job& job) {
   if (culprit == job.exits.end()) culprit = std::ranges::find_if(job.exits, may_be_victim);
   if (culprit == job.exits.end())
     return fault(job, fault_without_culprit(job, time_.unix_ns), Duration::zero());
-  // Preempted ranks agree on a step and write a checkpoint together: the others need the same time.
+  // Preempted ranks agree on a step and write a checkpoint together, so the other ranks get the
+  // same grace.
   const Duration grace = is_preempted(*culprit) ? options_.cancel_grace : Duration::zero();
   const WorkerName& worker = job.placement[static_cast<size_t>(culprit->rank.value())].worker;
   fault(job, fault_of(*culprit, worker, time_.unix_ns), grace, kind_of_exit(*culprit));
@@ -288,14 +289,15 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   job.finished_unix_ns = time_.unix_ns;
   change(job, JobTransition::kEnded);
   job.held.clear();
-  // Tokens and passwords among them: only an attempt needs the values, and there will be none.
+  // The environment may contain tokens and passwords. Only attempts need the values, and there will
+  // be none.
   for (auto& [name, value] : job.spec.environment) value.clear();
   for (SmallerJob& size : job.spec.smaller) size.train_config_json.clear();
   jobs_.note(job, std::move(reason));
   forget_attempt(job);
   jobs_.end(job);
-  // Any worker may have retained something for the job, from an attempt long ago. One that is not
-  // connected learns it when it registers.
+  // Any worker may have retained data of the job since an early attempt. A worker that is not
+  // connected learns the job's end when it registers.
   for (const auto& [name, worker] : fleet_.all())
     if (worker.connected) send(worker, SendJobEnded{job.id});
   schedule_needed_ = true;

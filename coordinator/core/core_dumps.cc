@@ -1,4 +1,4 @@
-// Dumps of stacks, for the ladder and for people, and the symbols of what is in them.
+// Dumps of stacks for hang verdicts and for users, and lookups of their symbols.
 #include <algorithm>
 #include <utility>
 
@@ -10,8 +10,8 @@
 namespace muster::coordinator {
 namespace {
 
-// Requests of people and scripts at one time. Fewer than a worker reads at once
-// (worker/shell/stack_reader.cc), so that a suspicion's own dump finds a free reader.
+// Concurrent requests by users and scripts. Fewer than a worker reads at once
+// (worker/shell/stack_reader.cc), so that the dump of a suspicion finds a free reader.
 constexpr size_t kRequestsMax = 3;
 
 }  // namespace
@@ -36,7 +36,8 @@ void Core::on(const StacksRequested& event) {
     return refuse(absl::ResourceExhaustedError(
         absl::StrCat(open, " dumps are on their way; ask again when they are there")));
   }
-  // Programs are asked with the first of several samples, and have until the last one to answer.
+  // The first of several samples requests the program's dumps, and the program can answer until the
+  // last one.
   const DumpPlan plan = event.program_dumps ? DumpPlan{2, options_.program_dumps_deadline}
                                             : DumpPlan{1, options_.sample_deadline};
   const auto begun = dumps_.begin(job, event.rank, plan, event.token, fleet_,
@@ -67,7 +68,7 @@ void Core::on(const SymbolsReceived& event) {
   if (const auto complete = dumps_.add(event)) end_symbols(*complete);
 }
 
-// False: no worker can be asked.
+// Returns false if no worker can be asked.
 bool Core::await_symbols(const Dump& dump, OpenSymbols open) {
   const bool is_requested = open.request.has_value();
   const IncidentId incident = open.incident;
@@ -80,7 +81,8 @@ bool Core::await_symbols(const Dump& dump, OpenSymbols open) {
   return true;
 }
 
-// Stores the symbols that have come: the same verdict, and places that people can read.
+// Adds the symbols to the incident or answer: the verdict stays, but its source positions become
+// readable.
 void Core::end_symbols(const OpenSymbols& open) {
   if (open.request) {
     actions_.push_back(ReplyStacks{*open.request, absl::OkStatus(), open.answer});
@@ -91,7 +93,7 @@ void Core::end_symbols(const OpenSymbols& open) {
   incidents_.settle(open.incident);
 }
 
-// Answers the caller who waits for the dump.
+// Answers the caller that waits for the dump.
 void Core::answer_if_over(DumpId id) {
   const OpenDump& open = *dumps_.find(id);
   const auto attempt = attempts_.find(open.dump.job());

@@ -1,4 +1,4 @@
-// Requests of clients about jobs, and the queue's pass.
+// Client requests about jobs, and the queue pass.
 #include <algorithm>
 
 #include <absl/strings/str_cat.h>
@@ -13,7 +13,7 @@
 namespace muster::coordinator {
 namespace {
 
-// The jobs that wait, and those that run and may hold workers, in the queue's order.
+// Returns waiting jobs, and running jobs that may reserve workers, in the queue's order.
 std::vector<JobQueue::Entry> entries_in_order(const JobQueue& queue, const JobTable& jobs,
                                               const std::vector<JobId>& live) {
   std::vector<JobQueue::Entry> entries = queue.in_order();
@@ -62,7 +62,7 @@ void Core::on(const JobSubmitted& event) {
   reply(absl::OkStatus(), job.id);
 }
 
-// Rank 0 alone is asked: its vote makes all ranks save after the same step.
+// Requests the checkpoint only from rank 0: its vote makes all ranks save after the same step.
 void Core::on(const JobCheckpointRequested& event) {
   const auto reply = [&](absl::Status status) {
     actions_.push_back(Reply{event.token, std::move(status), event.job});
@@ -113,7 +113,7 @@ void Core::on(const JobCancelRequested& event) {
   const bool first = !job.cancel_requested;
   if (!first && !event.force) return;
   job.cancel_requested = true;
-  attempt.start_deadline.reset();  // how the attempt ends does not matter any more
+  attempt.start_deadline.reset();  // no deadline matters once the attempt is stopped
   attempt.victim_deadline.reset();
   leave_ladder(job);
   change(job, JobTransition::kCancelled);

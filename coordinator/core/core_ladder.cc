@@ -1,13 +1,13 @@
-// A job that may hang: suspicion, a dump of its stacks, and the verdict. Each step up has its
-// reason, and each step down, too.
+// The path of a job that may hang: suspicion, a dump of its stacks, and the verdict. Every
+// transition up or down sets a reason.
 //
-//   RUNNING  nothing moved for longer than the job itself has shown to take (hang/hang_detector.h)
-//   SUSPECT  waits for the pages of every worker that can be reached: one of them may have news that
-//            is on its way. Or a dump was inconclusive, and the next one is waited for
-//   DUMPING  two samples of all stacks, and what they come to (hang/suspicion.h)
+//   RUNNING  nothing moved for longer than the job has shown to need (hang/hang_detector.h)
+//   SUSPECT  waits for the pages of every reachable worker, since newer pages may be in flight; or
+//            for the next dump, after an inconclusive one
+//   DUMPING  takes two samples of all stacks, and derives a verdict (hang/suspicion.h)
 //
-// The ladder never stops a job that moves. A restarted coordinator does not know what its earlier
-// life saw, and samples again.
+// A job that moves is never stopped. A restarted coordinator does not know the earlier samples, and
+// takes new ones.
 #include <algorithm>
 #include <utility>
 
@@ -28,8 +28,8 @@ void Core::climb(Job& job) {
   close_if_it_went_on(incidents_, suspicion, hang, time_.unix_ns);
   const bool still = hang.due() <= time_.now;
   if (job.state == JobState::kRunning) {
-    // A rank that has lost a peer leaves, and so will the others: the peer's own report is waited
-    // for.
+    // A rank that has lost a peer leaves, and so will the others. The report of the lost peer
+    // itself is awaited.
     if (!still || attempt.victim_deadline) return;
     suspect(job, hang.reason(time_.now));
   }
@@ -40,7 +40,7 @@ void Core::climb(Job& job) {
   };
   if (job.state == JobState::kDumping) {
     const OpenDump& open = *dumps_.find(*suspicion.dump);
-    // While a verdict over a silent worker lacks some silence: waits for it.
+    // Waits if the verdict about a silent worker only needs a somewhat longer silence.
     const bool soon = !may_be_confirmed_before(Duration::zero()) &&
                       may_be_confirmed_before(stacks_take(options_));
     if (is_over(open, fleet_, &attempt.reach.unreachable, time_.now) &&
@@ -62,7 +62,7 @@ void Core::climb(Job& job) {
     return;
   const auto begun = dumps_.begin(job, Rank(-1), {2, options_.sample_deadline}, std::nullopt,
                                   fleet_, attempt.reach.unreachable, options_, time_.now);
-  if (!begun) return;  // no worker can be asked: the lease decides
+  if (!begun) return;  // no worker can be asked; the lease decides
   actions_.insert(actions_.end(), begun->messages.begin(), begun->messages.end());
   suspicion.dump = begun->id;
   suspects_.erase(job.id);
@@ -88,12 +88,13 @@ void Core::suspect(Job& job, std::string reason) {
 
 void Core::resume(Job& job, std::string_view reason) {
   leave_ladder(job);
-  // An inconclusive hang that no step has ended begins anew with what comes from now on.
+  // An inconclusive hang that no completed step has ended gets its full time again from the next
+  // dump on.
   if (auto& inconclusive = attempts_.at(job.id).suspicion.inconclusive) inconclusive->until.reset();
   jobs_.note(job, absl::StrCat("attempt ", job.attempt.value(), ": goes on: ", av(reason)));
 }
 
-// However the suspicion ends: what was asked for is not waited for any more.
+// Drops the pending dump, however the suspicion ends.
 void Core::leave_ladder(Job& job) {
   suspects_.erase(job.id);
   if (const auto attempt = attempts_.find(job.id); attempt != attempts_.end()) {
@@ -145,8 +146,8 @@ void Core::conclude_dump(Job& job) {
   suspect(job, "a worker still cannot be reached");
 }
 
-// A worker that answers late once is a busy machine, and shows nothing of the job. One that cannot
-// be reached has an incident of its own, and the lease ends waiting for it.
+// A worker that answers late once is busy, and this shows nothing about the job. An unreachable
+// worker has an incident of its own, and the lease bounds the wait for it.
 void Core::sample_again(Job& job, const Dump& dump, bool unseen) {
   LiveAttempt& attempt = attempts_.at(job.id);
   HangSuspicion& suspicion = attempt.suspicion;

@@ -1,5 +1,5 @@
-// Nodes that are excluded, their checks, and processes that cannot be killed. fleet/exclusions.h
-// has the rules.
+// Node exclusions and checks, and processes that cannot be killed. fleet/exclusions.h contains the
+// rules.
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -20,7 +20,8 @@ void Core::suspect_node(const WorkerName& name, Suspicion suspicion, std::string
   Worker* worker = fleet_.find(name);
   if (worker == nullptr) return;
   worker->check.passed.reset();
-  // At once: if the job has no other place, the answer is there before its ranks are reaped.
+  // Checks the node immediately: the result is there before the job's ranks have ended, if the job
+  // has no other node.
   if (!worker->given_up && rule_of(suspicion).wants_check) check_node(*worker);
 }
 
@@ -92,7 +93,7 @@ void Core::on(const NodeExcludeRequested& event) {
     nodes_.exclude(event.worker, Suspicion::kPerson, event.reason, event.time);
     actions_.push_back(NodeTold{event.worker, NodeTold::What::kExcluded, Suspicion::kPerson,
                                 absl::StrCat("is left out by hand: ", event.reason)});
-    schedule_needed_ = true;  // waiting jobs may have to wait for other nodes now
+    schedule_needed_ = true;  // waiting jobs may now wait for other nodes
     if (event.evacuate && worker != nullptr && !worker->leaving)
       preempt_ranks_of(*worker, options_.grow_grace,
                        absl::StrCat("is left out by hand (", event.reason, ")"));
@@ -105,7 +106,7 @@ void Core::on(const NodeAdmitRequested& event) {
   Worker* worker = fleet_.find(event.worker);
   if (nodes_.find(event.worker) != nullptr) {
     nodes_.admit(event.worker);
-    // A result that is on its way is about the node as it was before.
+    // A result that is in flight describes the node before this event.
     if (worker != nullptr) worker->check = {};
     actions_.push_back(NodeTold{event.worker, NodeTold::What::kAdmitted, Suspicion::kPerson,
                                 "is admitted by hand"});
@@ -117,7 +118,7 @@ void Core::on(const NodeAdmitRequested& event) {
   actions_.push_back(Reply{event.token, std::move(status), JobId{}});
 }
 
-// The ranks cannot be killed: their attempts end without them.
+// Ends the attempts without the ranks, because these cannot be killed.
 void Core::leave_stuck(Worker& worker, const std::vector<RankId>& ids) {
   worker.orphans.insert(ids.begin(), ids.end());
   worker.stuck.insert(ids.begin(), ids.end());

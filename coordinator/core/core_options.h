@@ -16,14 +16,11 @@ struct CoreOptions {
   std::string version;
   Duration heartbeat_interval = std::chrono::seconds(1);
   // Silence after which a worker and its ranks are lost.
-  Duration worker_lease =
-      std::chrono::seconds(10);
+  Duration worker_lease = std::chrono::seconds(10);
   // The time from StartRanks to the last rank's first heartbeat.
-  Duration start_budget =
-      std::chrono::seconds(60);
+  Duration start_budget = std::chrono::seconds(60);
   // The time from SIGTERM to SIGKILL, for ranks to write a checkpoint.
-  Duration cancel_grace =
-      std::chrono::seconds(4);
+  Duration cancel_grace = std::chrono::seconds(4);
   // The same when a fault ends the attempt of a user program, which may still write logs or save
   // state. The built-in trainer gets no such time, because it has checkpoints.
   Duration last_words = std::chrono::seconds(1);
@@ -35,14 +32,12 @@ struct CoreOptions {
   // of memory.
   Duration torn_down_within = std::chrono::seconds(30);
   // How long to wait for the report of the rank that failed first, when only victims have reported.
-  Duration culprit_wait =
-      std::chrono::seconds(2);
+  Duration culprit_wait = std::chrono::seconds(2);
   // Silence of a worker with running ranks after which its job is suspect. Longer than three
   // heartbeat intervals of a busy worker, so that a short network outage causes no suspicion.
   Duration unreachable_after = std::chrono::milliseconds(900);
   // The same for a worker whose stream broke, when peers of its ranks report them lost.
-  Duration broken_stream_wait = std::chrono::milliseconds(
-      500);
+  Duration broken_stream_wait = std::chrono::milliseconds(500);
   // Silence that opens an incident. From then on, the stacks of other ranks can confirm that the
   // worker's ranks are lost, if other nodes are free for them. A network card that loses its link
   // for 0.2 s is silent for 1.3 s, because the kernel resolves its neighbour's address once a
@@ -55,8 +50,7 @@ struct CoreOptions {
   HangBudgets hang;
   // The interval between two samples of stacks, by which a slow job is distinguished from a stuck
   // one.
-  Duration samples_apart =
-      std::chrono::seconds(1);
+  Duration samples_apart = std::chrono::seconds(1);
   Duration sample_deadline = std::chrono::milliseconds(1500);
   // The time limit of a sample that a user waits for.
   Duration program_dumps_deadline = std::chrono::seconds(10);

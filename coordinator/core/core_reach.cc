@@ -1,5 +1,4 @@
-// Workers that cannot be reached, and the ranks that are lost with them. liveness/reach.h has the
-// rules.
+// Unreachable workers, and the ranks that are lost with them. liveness/reach.h contains the rules.
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -10,9 +9,9 @@
 
 namespace muster::coordinator {
 
-// Silence after which stacks may confirm that a worker's ranks are lost. A job that waits longer
-// for a node that may come back pays for all its other nodes; one that cannot go on without it pays
-// nothing.
+// Returns the silence after which stacks may confirm that a worker's ranks are lost. If other nodes
+// are free, waiting longer wastes all other nodes of the job; if none is free, the job would have
+// to wait anyway.
 Duration Core::loss_after(const Job& job, size_t missing) const {
   return has_place_elsewhere(job, missing, attempts_.at(job.id).ranks, jobs_, live_jobs(), fleet_,
                              nodes_, time_)
@@ -20,7 +19,7 @@ Duration Core::loss_after(const Job& job, size_t missing) const {
              : options_.unreachable_wait;
 }
 
-// The findings may end the attempt: all is read first, and then carried out.
+// Evaluates everything first and acts then, because the actions may end the attempt.
 void Core::check_reach(Job& job) {
   if (job.cancel_requested) return;
   LiveAttempt& attempt = attempts_.at(job.id);
@@ -46,7 +45,7 @@ void Core::check_reach(Job& job) {
     if (is_running(job.state)) mark_unreachable(job, fleet_.at(name));
 }
 
-// For an attempt that ends.
+// The same for an attempt that is ending.
 void Core::check_end(Job& job) {
   LiveAttempt& attempt = attempts_.at(job.id);
   attempt.reach.next_check.reset();
@@ -65,7 +64,8 @@ void Core::check_end(Job& job) {
   }
 }
 
-// The job's reason shows it at once. Most silences end before they are an incident.
+// Shows the silence in the job's reason immediately. Most silences end before they become an
+// incident.
 void Core::mark_unreachable(Job& job, const Worker& worker) {
   LiveAttempt& attempt = attempts_.at(job.id);
   const std::string text = silence_text(worker, time_.now);
@@ -97,8 +97,8 @@ void Core::mark_reachable(Job& job, const WorkerName& name, std::string_view how
   if (all_reachable && job.state == JobState::kSuspect && !waits) resume(job, text);
 }
 
-// The ranks may run on. A stream that is whole, and comes back to life without another
-// registration, brings them the order to stop.
+// The ranks may still run. If the stream is intact and resumes without another registration, it
+// delivers the stop order.
 void Core::give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why) {
   LiveAttempt& attempt = attempts_.at(job.id);
   Worker* worker = fleet_.find(name);

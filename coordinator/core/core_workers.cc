@@ -12,8 +12,8 @@
 namespace muster::coordinator {
 namespace {
 
-// A rank that was declared lost with its worker runs after all: its attempt is being stopped, and
-// has ended only when this rank is reaped, too.
+// A rank that was declared lost with its worker is still running. Its attempt is being stopped, and
+// has ended only when this rank has ended, too.
 void revive(JobTable& jobs, const RankId& id, const Worker& worker) {
   Job* job = jobs.live(id.job, id.attempt);
   if (job == nullptr || id.rank.value() < 0 || id.rank.value() >= std::ssize(job->placement)) {
@@ -66,15 +66,15 @@ void Core::on(const WorkerRegistered& event) {
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
   if (died) nodes_.demand_check(worker.name);
-  worker.check.id = 0;  // what was asked on another stream is not answered
+  worker.check.id = 0;  // requests on the earlier stream are not answered
   if (is_new_life) worker.check.passed.reset();
   if (!nodes_.is_sound(worker.name)) check_node(worker);
   schedule_needed_ = true;
 }
 
 void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
-  // The ranks of another store have numbers that mean other jobs here. The worker stops them by
-  // itself and registers again; until then they hold their slots.
+  // In another store, the ranks' job numbers mean other jobs. The worker stops such ranks by itself
+  // and registers again; until then they occupy their slots.
   const bool foreign = event.store != store_;
   std::set<RankId> listed;
   std::set<RankId> orphans;
@@ -95,7 +95,7 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
     job->ranks[static_cast<size_t>(rank.rank.value())].pid = rank.pid;
     if (rank.pid > 0) rank_up(*job, rank.rank);
     if (job->cancel_requested || job->state == JobState::kRestarting) stopping.insert(job->id);
-    // The request may have been lost with the last stream.
+    // The checkpoint request may have been lost with the last stream.
     if (rank.rank == Rank(0) && attempts_.at(job->id).checkpoint_after)
       send(worker, SendSaveCheckpoint{id.job, id.attempt, id.rank});
   }
@@ -146,7 +146,7 @@ void Core::on(const WorkerLeaving& event) {
   worker->last_heard = time_.now;
   worker->leaving = true;
   preempt_ranks_of(*worker, event.grace, "is leaving");
-  schedule_needed_ = true;  // waiting jobs may have to wait for other workers now
+  schedule_needed_ = true;  // waiting jobs may now wait for other workers
 }
 
 void Core::on(const HeartbeatReceived& event) {
@@ -154,7 +154,7 @@ void Core::on(const HeartbeatReceived& event) {
   if (worker == nullptr) return;
   worker->last_heard = time_.now;
   if (fleet_.observe_heartbeat(*worker, time_.now)) {
-    worker->check.id = 0;  // what was asked before is not answered
+    worker->check.id = 0;  // earlier requests are not answered
     if (!nodes_.is_sound(worker->name)) check_node(*worker);
     schedule_needed_ = true;
   }
@@ -169,7 +169,7 @@ void Core::on(const HeartbeatReceived& event) {
     worker->missing.erase(id);
     observe_rank(*job, progress);
   }
-  // Its pages are known now: they may be the last that a suspicion has waited for.
+  // The worker's pages have arrived, and may be the last ones that a suspicion waits for.
   std::vector<JobId> concerned;
   for (const JobId id : suspects_) {
     LiveAttempt& attempt = attempts_.at(id);
@@ -186,8 +186,8 @@ void Core::on(const HeartbeatReceived& event) {
       mark_reachable(job, worker->name, "is heard of again");
     climb(job);
   }
-  // Ordered to stop once more, but holding no slots: a registration lists what the worker really
-  // runs.
+  // The heartbeat's ranks of no current attempt are ordered to stop again, but do not count as
+  // occupying slots: only registrations list what the worker really runs.
   stop_orphans(*worker, orphans);
   if (worker->heartbeats < kHeartbeatsBeforeVerdict &&
       ++worker->heartbeats == kHeartbeatsBeforeVerdict) {
@@ -213,9 +213,10 @@ void Core::observe_rank(Job& job, const RankProgress& progress) {
   if (news.first_step || accounts_.is_due(job.id, time_.now)) jobs_.store(job.id);
 }
 
-// Judges the ranks placed on `worker` that it neither runs nor has reported. A rank that never came
-// up was perhaps never started, because its StartRanks was lost with a connection or a coordinator:
-// it is sent again, and the worker ignores what it has already started. Any other is lost.
+// Handles ranks placed on `worker` that it neither runs nor has reported. A rank that never came up
+// may not have been started, because its StartRanks was lost with a connection or a coordinator:
+// the order is sent again, and the worker ignores ranks that it has already started. Any other rank
+// is lost.
 void Core::judge_missing(Worker& worker) {
   std::set<JobId> resend;
   for (const RankId& id : std::exchange(worker.missing, {})) {
@@ -263,8 +264,8 @@ void Core::on(const RankExited& event) {
   send(*worker, SendReportAck{event.report_id});
 }
 
-// The job's ranks on `worker` are lost, except those of its life `survivor`. After a restart of the
-// coordinator, jobs may still wait for ranks of more than one earlier life.
+// Declares the job's ranks on `worker` lost, except those of incarnation `survivor`. After a
+// coordinator restart, jobs may still wait for ranks of several earlier incarnations.
 void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                          std::string_view why) {
   int64_t last_step = -1;

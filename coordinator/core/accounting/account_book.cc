@@ -6,10 +6,10 @@
 namespace muster::coordinator {
 namespace {
 
-// The ranks' pages report again after a restart what is not stored, except evaluations.
+// After a restart, the ranks' pages report again what is not stored, except evaluations.
 constexpr Duration kStoredEvery = std::chrono::minutes(5);
-// If everything is killed at once, ranks included, no page is left: the next life must know what
-// was saved. Some jobs save after each step.
+// If all ranks are killed together with the coordinator, no page is left, and the next coordinator
+// must know what was saved. Bounded, because some jobs save after each step.
 constexpr Duration kCheckpointsStoredEvery = std::chrono::seconds(1);
 
 }  // namespace
@@ -49,7 +49,7 @@ void AccountBook::observe(const Job& job, const RankProgress& progress, const St
   ledger.observe({.speaks_for_job = speaks_for_job,
                   .phase = progress.phase,
                   .phase_start = ago(progress.phase_age),
-                  // A program whose output shows nothing of it, either, counts as progressing.
+                  // A program without a hang limit may report nothing, so it counts as progressing.
                   .last_progress = job.spec.is_program() && job.spec.hang_after_seconds == 0
                                        ? time.now
                                        : ago(progress.last_progress_age),

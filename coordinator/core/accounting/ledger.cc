@@ -10,7 +10,7 @@ namespace {
 using Activity = Account::Activity;
 using Mode = Account::Mode;
 
-// A page's seconds are outside input.
+// The seconds on a page are outside input and are clamped.
 Duration of_page(double seconds) {
   constexpr double kSecondsMax = 1e9;
   return std::isfinite(seconds)
@@ -20,7 +20,7 @@ Duration of_page(double seconds) {
 
 Activity activity_in(Phase phase, uint64_t steps_made) {
   switch (phase) {
-    case Phase::kInit:  // also of a program that reports its steps alone
+    case Phase::kInit:  // also the phase of a program that reports only steps
       return steps_made > 0 ? Activity::kStepping : Activity::kLoading;
     case Phase::kRendezvous:
     case Phase::kLoad:
@@ -57,9 +57,10 @@ TimeClass class_of(Activity activity) {
   return TimeClass::kLoading;
 }
 
-// Whether what is done now is known only when it is done.
+// Returns whether the class of current work is known only when the work is completed.
 bool is_pending(const Account& account) {
-  if (account.mode == Mode::kStopping) return true;  // steps may be completed on the way out
+  if (account.mode == Mode::kStopping)
+    return true;  // steps may be completed before the ranks leave
   return account.mode == Mode::kRunning &&
          (account.activity == Activity::kStepping || account.activity == Activity::kSilent);
 }
@@ -136,23 +137,23 @@ void Ledger::running(bool may_be_silent, Instant now) {
   account_.activity = may_be_silent && !account_.speaks ? Activity::kSilent : Activity::kLoading;
 }
 
-// A begun step may yet be completed.
+// The current step may still be completed.
 void Ledger::stopping(LossCause cause, Instant now) {
   if (!is_pending(account_)) enter(Mode::kStopping, now);
   account_.mode = Mode::kStopping;
   if (cause != LossCause::kNone) account_.cause = cause;
 }
 
-// Completed steps that no heartbeat has reported are lost here, and productive when they are made
-// again.
+// Steps that were completed but not reported by a heartbeat are lost here; they are productive when
+// they are repeated.
 void Ledger::fault(IncidentKind kind, Instant last_progress, Instant now) {
   now = std::max(now, since_);
   const bool running = account_.mode == Mode::kRunning;
   const bool stepping = running && account_.activity == Activity::kStepping;
   const bool silent = running && account_.activity == Activity::kSilent;
-  // The time that a restart has put into `pending` may have been a standstill, too.
+  // The downtime that bridge() added to `pending` may also have been a standstill.
   const Duration open = (stepping || silent ? account_.pending : Duration::zero()) + (now - since_);
-  // A rank that dies while it loads has loaded until then.
+  // A rank that dies while it loads was loading until then.
   const bool may_have_stood =
       stepping || kind == IncidentKind::kHang || kind == IncidentKind::kWorkerLost;
   Duration stood = running && may_have_stood
@@ -195,7 +196,7 @@ void Ledger::observe_phase(const Page& page, Instant now) {
   if (!says_nothing) account_.speaks = true;
   const Activity next = activity_in(page.phase, page.steps_made);
   if (next == account_.activity) return;
-  // After many short steps, the phase shows the newest alone.
+  // After several short steps, the page's phase start is that of the newest step.
   const bool began_earlier =
       account_.activity == Activity::kLoading && next == Activity::kStepping && page.steps_made > 0;
   const Instant when =
@@ -213,7 +214,7 @@ void Ledger::observe(const Page& page, Instant now) {
                                     page.steps_made, static_cast<uint64_t>(page.step)));
   account_.best_step = std::max(account_.best_step, account_.step);
   if (page.step <= account_.step || page.steps_made == 0) return;
-  // Steps that were completed before another phase began are settled up to it.
+  // Settles steps that were completed before the current phase began, up to the last progress.
   if (is_pending(account_)) advance(std::min(page.last_progress, now));
   settle_steps(page);
 }
@@ -236,8 +237,9 @@ void Ledger::settle_steps(const Page& page) {
   if (fresh > 0 && account_.mode == Mode::kRunning) account_.cause = LossCause::kNone;
 }
 
-// Ranks learn of a checkpoint one after the other, so an older step is no news but from rank 0,
-// whose first word in an attempt says what that went on from: training may have gone back.
+// Ranks report a checkpoint one after the other, so an older step is news only from rank 0: its
+// first report in an attempt shows from which step the attempt resumed, and training may have gone
+// back.
 void Ledger::observe_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves,
                                 int64_t unix_ns) {
   if (step < 1) return;

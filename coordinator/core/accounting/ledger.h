@@ -53,7 +53,7 @@ class Ledger {
   // was done in this time: without them it may all have been a standstill.
   void bridge(Instant now, int64_t unix_ns);
 
-  void started(Instant now);  // the start order is sent
+  void started(Instant now);                      // the start order is sent
   void running(bool may_be_silent, Instant now);  // every rank is up
   // The job is cancelled or, with a cause, preempted: its ranks are ordered to leave, and may
   // complete steps before they do.
@@ -69,7 +69,7 @@ class Ledger {
     Instant phase_start{};
     Instant last_progress{};
     int64_t step = -1;
-    uint64_t steps_made = 0;  // steps made by this attempt
+    uint64_t steps_made = 0;   // steps made by this attempt
     double steps_seconds = 0;  // total time of steps_made
     double stall_seconds = 0;
   };
@@ -94,8 +94,8 @@ class Ledger {
 
   Account account_;
   Instant since_;  // the account covers all time before
-  bool unreported_ =
-      false;  // since bridge() no page has said what was done in the time that it added
+  // Since bridge() no page has shown what was done in the time that it added.
+  bool unreported_ = false;
 };
 
 // Returns the table of all time; pending time is assigned to its most likely class.

@@ -18,13 +18,13 @@ namespace {
 
 // The score reserved for suspects outside the list.
 constexpr double kDoubtPoints = 1;
-// A second suspect is in the sentence, too, when it is about as likely as the first.
+// The sentence also names a second suspect if it is about as likely as the first.
 constexpr double kAboutAsLikely = 0.6;
 constexpr size_t kWhyBytesMax = 768;
 
 using Ranked = std::pair<int32_t, Candidate>;
 
-// Likeliest first. Of equal ones the lower rank, and what lies between ranks last.
+// Sorts candidates by likelihood. Equal ones are sorted by rank, with the transport last.
 std::vector<Ranked> ranked(const Findings& findings) {
   std::vector<Ranked> order(findings.candidates().begin(), findings.candidates().end());
   std::stable_sort(order.begin(), order.end(), [](const Ranked& a, const Ranked& b) {

@@ -11,25 +11,25 @@
 // so that one clear culprit has 0.9, two simultaneous faults have 0.45 each, and weak evidence
 // gives low confidence.
 //
-//      9    a rank is behind: others wait for it, and it does not visibly wait for others. Divided
-//           if several main threads may or may not wait for a thread of their own rank
-//      9    a rank never joined the group; multiplied by missing members / ranks that may be meant
-//      9    a rank entered another collective under the same number: other kind, type, bytes or name
-//           than most. If the largest parts are equal and no witness decides, as in a group of two:
-//           divided by all their members
-//      9    a cycle: divided by the ranks that witnesses contradict; if there are none, by the ranks
-//           without support; otherwise by all ranks of the cycle
-//      6    a collective that all members entered: divided by the few ranks whose main threads stand
-//           elsewhere; also 5 for the transport between its members, and 4 divided by the others
-//      9    another phase than most, or fewer steps than most, if no collective is involved: divided
-//           by the ranks concerned
-//      +9   dead, worker gone, no page where others have one; stopped, held by a debugger, a zombie
-//      +4   in another phase than most
-//      +3   in the kernel (D state) in all samples
-//      +0…5 by how early its main thread's stack departs from that of most others of the finding, if
-//           few ranks are at the same place
-//      +1   runs while most sleep
-//      0.3  only waits: the runner-up
+//    9    a rank is behind: others wait for it, and it does not visibly wait for others. Divided
+//         if several main threads may or may not wait for a thread of their own rank
+//    9    a rank never joined the group; multiplied by missing members / ranks that may be meant
+//    9    a rank entered another collective under the same number: other kind, type, bytes or name
+//         than most. If the largest parts are equal and no witness decides, as in a group of two:
+//         divided by all their members
+//    9    a cycle: divided by the ranks that witnesses contradict; if there are none, by the ranks
+//         without support; otherwise by all ranks of the cycle
+//    6    a collective that all members entered: divided by the few ranks whose main threads stand
+//         elsewhere; also 5 for the transport between its members, and 4 divided by the others
+//    9    another phase than most, or fewer steps than most, if no collective is involved: divided
+//         by the ranks concerned
+//    +9   dead, worker gone, no page where others have one; stopped, held by a debugger, a zombie
+//    +4   in another phase than most
+//    +3   in the kernel (D state) in all samples
+//    +0…5 by how early its main thread's stack departs from that of most others of the finding,
+//         if few ranks are at the same place
+//    +1   runs while most sleep
+//    0.3  only waits: the runner-up
 //
 // Ranks with +9 points are suspects even if no rank visibly waits for them, with 3 points instead
 // of a finding's. If a rank is part of two findings, only the stronger one counts.
@@ -70,15 +70,15 @@ struct BlameInput {
 
 // The kind of a hang: the kind of the first suspect's finding.
 enum class HangShape {
-  kBehind,  // a rank has not entered a collective in which others wait
+  kBehind,       // a rank has not entered a collective in which others wait
   kNeverJoined,  // the same, because the rank has not joined the group yet
   kMismatch,     // members of a group are in different collectives under one number
-  kDeadlock,  // ranks wait for each other in a cycle
-  kTransport,  // all members entered the collective, and it does not complete
-  kHalted,  // dead, stopped or held by a debugger, whatever it was in
+  kDeadlock,     // ranks wait for each other in a cycle
+  kTransport,    // all members entered the collective, and it does not complete
+  kHalted,       // dead, stopped or held by a debugger, whatever it was in
   // No collective is involved: the rank is in another phase, or behind in steps.
   kOtherPhase,
-  kUnclear,      // nothing distinguishes the ranks
+  kUnclear,  // nothing distinguishes the ranks
 };
 constexpr std::array<std::string_view, 8> kHangShapeNames = {
     "behind",    "never joined", "mismatch",    "deadlock",

@@ -13,7 +13,7 @@ namespace muster::coordinator {
 namespace {
 
 constexpr double kHaltedPoints = 9, kOtherPhasePoints = 4, kInKernelPoints = 3, kRunsPoints = 1;
-// One in so many may be where a culprit is; more are a crowd.
+// At most one in this many ranks may be at a culprit's place; more are no exception.
 constexpr int64_t kFewOf = 8;
 constexpr size_t kProblemShownBytesMax = 120;
 
@@ -21,7 +21,7 @@ bool is_halted_state(char state) {
   return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }
 
-// The process that the page names is not there.
+// The process that the page names does not exist.
 bool has_vanished(const RankEvidence& evidence) {
   return evidence.process_state == '?' && evidence.pid > 0;
 }

@@ -62,7 +62,7 @@ class BlameFacts::Usual {
   friend class BlameFacts;
   const BlameFacts* facts_ = nullptr;
   std::vector<int64_t> counts_;  // by class
-  int32_t most_ = -1;  // class; -1: no class is usual
+  int32_t most_ = -1;            // class; -1: no class is usual
   int64_t ranks_ = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace muster::coordinator {
 namespace {
 
-// Names on pages have 31 bytes; other programs' messages may say more.
+// Names on pages have at most 31 bytes; messages from user programs may be longer.
 constexpr size_t kNameShownBytesMax = 64;
 constexpr size_t kRangesShownMax = 8;
 
@@ -20,7 +20,7 @@ std::string in_quotes(std::string_view name) {
   return absl::StrCat("\"", printable(name, kNameShownBytesMax), "\"");
 }
 
-// The call that a member of the instance shows, if its page still shows this one.
+// Returns the call that a member of the instance shows, if its page still shows this call.
 const GroupEvidence* call_of(const WaitGraph::Instance& instance) {
   for (const WaitGraph::Member& member : instance.inside)
     if (instance.seq == 0 || member.group->number() == instance.seq) return member.group;
@@ -66,7 +66,7 @@ RankSet ranks_of(const std::vector<int32_t>& ranks) {
 }
 
 std::string axis_text(const WaitGraph::Group& group) {
-  // A foreign group's "x#7" is a name as a whole.
+  // In a group of a user program, "x#7" is a complete name.
   const size_t end = group.channel > 0 ? group.name.rfind('#') : std::string::npos;
   return printable(std::string_view(group.name).substr(0, end), kNameShownBytesMax);
 }

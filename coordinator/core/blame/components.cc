@@ -10,11 +10,11 @@ std::vector<uint32_t> components_of(const std::vector<std::vector<uint32_t>>& ed
   constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
   struct Visit {
     uint32_t node;
-    size_t next = 0;  // edge to look at
+    size_t next = 0;  // the next edge to follow
   };
   std::vector<uint32_t> component(edges.size(), kNone), order(edges.size(), kNone),
       lowest(edges.size());
-  std::vector<uint32_t> open;  // reached, and in no component yet
+  std::vector<uint32_t> open;  // reached, but in no component yet
   std::vector<Visit> path;
   uint32_t reached = 0, components = 0;
   const auto enter = [&](uint32_t node) {

@@ -14,7 +14,7 @@
 namespace muster::coordinator {
 namespace {
 
-// The table in blame.h.
+// Points of the table in blame.h.
 constexpr double kFindingPoints = 9, kAllEnteredPoints = 4, kElsewherePoints = 6,
                  kTransportPoints = 5, kStackPoints = 5, kAsidePoints = 3, kVictimPoints = 0.3;
 
@@ -77,7 +77,7 @@ void Findings::add(int32_t rank, Candidate candidate, const BlameFacts::Usual& a
 void Findings::judge_end(const WaitGraph::End& end) {
   if (end.instances.empty()) return judge_behind(end.ranks);
   if (end.ranks.empty()) return judge_all_entered(end.instances[0]);
-  // A main thread that is in no collective is not seen to wait, so there need be no circle.
+  // A main thread that is in no collective does not visibly wait, so there may be no cycle.
   if (!end.soft.empty()) return judge_behind(end.soft);
   judge_circle(end);
 }
@@ -96,8 +96,8 @@ const Findings::Words& Findings::words_of(size_t index) {
   return words;
 }
 
-// Why others wait for the rank in this collective; what kind of fault that is, and how likely it is
-// meant.
+// Returns why others wait for the rank in this collective. Sets the kind of the fault, and the
+// probability that this rank is the one.
 std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape, double& share) {
   const Instance& instance = graph_.instances()[index];
   const WaitGraph::Group& group = graph_.groups()[instance.group];
@@ -148,7 +148,7 @@ void Findings::judge_behind(const std::vector<int32_t>& ranks) {
 // Blames the ranks that witnesses contradict; if no witness contradicts any, those without support;
 // otherwise every rank in the cycle.
 void Findings::judge_circle(const WaitGraph::End& end) {
-  std::map<int32_t, size_t> where;  // rank → the circle's instance that it is in
+  std::map<int32_t, size_t> where;  // rank → the instance of the cycle that it is in
   for (const size_t i : end.instances)
     for (const WaitGraph::Member& member : graph_.instances()[i].inside)
       where.try_emplace(member.rank, i);
@@ -184,7 +184,7 @@ void Findings::judge_all_entered(size_t index) {
   const Instance& instance = graph_.instances()[index];
   if (judge_mismatch(index)) return;
   const std::vector<int32_t> ranks = ranks_inside(instance);
-  // Each of two members is elsewhere than the other: ranks in any collective show what is usual.
+  // Two members cannot show which place is usual, so ranks in any collective are compared.
   const BlameFacts::Usual usual = facts_.usual_of(ranks.size() > 2 ? ranks : all_inside());
   const Words& words = words_of(index);
   const size_t members = graph_.groups()[instance.group].members.size();
@@ -223,7 +223,7 @@ bool Findings::judge_mismatch(size_t index) {
   const auto most = std::max_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
   });
-  // If several parts are the largest, witnesses may decide.
+  // If several parts are equally large, witnesses may decide.
   using Part = std::map<Call, std::vector<WaitGraph::Member>>::const_iterator;
   std::vector<std::pair<Testimony, Part>> rivals;
   for (Part part = calls.begin(); part != calls.end(); ++part)
@@ -235,7 +235,7 @@ bool Findings::judge_mismatch(size_t index) {
   const bool is_tie = rivals.size() > 1 && best->first == worst->first;
   const WaitGraph::Group& group = graph_.groups()[instance.group];
   const BlameFacts::Usual usual = facts_.usual_of(ranks_inside(instance));
-  // The ranks beside which those of the right part are named.
+  // The part that is named as the counterpart of the right one.
   const auto another = right == calls.begin() ? std::next(right) : Part(calls.begin());
   for (Part part = calls.begin(); part != calls.end(); ++part) {
     if (part == right && rivals.size() == 1) continue;
@@ -317,8 +317,8 @@ void Findings::judge_stacks() {
   }
 }
 
-// Some rank that is waiting where the first suspect is missed, or any: who reads of one suspect
-// must know who was next.
+// Adds a rank that waits for the first suspect, or any other rank: a user who reads of one suspect
+// must know the next likely one.
 void Findings::add_runner_up() {
   const auto known = std::count_if(candidates_.begin(), candidates_.end(),
                                    [](const auto& entry) { return entry.first != kNoRank; });

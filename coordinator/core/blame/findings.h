@@ -22,7 +22,7 @@ struct Candidate {
   double points = 0;
   HangShape shape = HangShape::kUnclear;
   size_t instance = 0;  // index in the graph; instances().size(): no collective
-  std::string why;  // the clause after "it"
+  std::string why;      // the clause after "it"
 };
 
 class Findings {

@@ -7,13 +7,13 @@
 namespace muster::coordinator {
 namespace {
 
-// Beginnings of file names of modules that wait, copy or launch for others.
+// Prefixes of file names of modules that wait, copy or launch for others.
 constexpr std::array<std::string_view, 26> kModules = {
     "[vdso]",   "linux-vdso", "ld-linux",  "ld-2.",    "libc.",      "libc-",      "libpthread",
     "libm.",    "libm-",      "libstdc++", "libgcc_s", "libc++",     "libgomp",    "libomp",
     "libiomp",  "libgloo",    "libnccl",   "libmpi",   "libuc",      "libibverbs", "libcuda",
     "libtorch", "libc10",     "libpython", "python3",  "libjemalloc"};
-// Parts of paths of source files, and of Python's frames, which begin with their files.
+// Substrings of source paths, and of Python frames, which begin with their file names.
 constexpr std::array<std::string_view, 7> kFiles = {"trainer_core/comm/",
                                                     "trainer_core/parallel/comm_stream",
                                                     "trainer_core/parallel/sharded_parameters",
@@ -21,9 +21,9 @@ constexpr std::array<std::string_view, 7> kFiles = {"trainer_core/comm/",
                                                     "site-packages/",
                                                     "dist-packages/",
                                                     "lib/python3"};
-// Beginnings of functions, for programs without debug data.
+// Prefixes of function names, for programs without debug data.
 constexpr std::array<std::string_view, 4> kLibraryFunctions = {"std::", "absl::", "__", "gloo::"};
-// Parts of functions: classes of our trainer's collectives.
+// Substrings of function names: classes of the trainer's collectives.
 constexpr std::array<std::string_view, 14> kMachinery = {
     "::TransportGroup::",   "::Rounds::",           "::CommStream::",    "::CollectiveTrace::",
     "::MailboxTransport::", "::MailboxChannel::",   "::Mailbox::",       "::GlooTransport::",

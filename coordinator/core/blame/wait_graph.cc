@@ -17,7 +17,7 @@ bool says(std::string_view message, std::string_view word) {
   return message.find(word) != std::string_view::npos;
 }
 
-// The place of the other end of a message in the order of stages, as far as its name shows it.
+// The position of a message's other end in the order of stages, as far as its name shows it.
 struct Directions {
   bool before = true;
   bool behind = true;
@@ -69,10 +69,10 @@ void WaitGraph::collect_groups() {
         groups_.back().channel = shown.channel();
       }
       Group& group = groups_[place->second];
-      // A page that has a group twice is no page of ours: its first one counts.
+      // A page that lists a group twice is not a trainer's page: the first entry counts.
       if (!group.members.empty() && group.members.back().rank == rank) continue;
       group.members.push_back({rank, &shown});
-      // No group is larger than the job, whatever a page says.
+      // No group is larger than the job, whatever a page contains.
       group.size =
           std::max({group.size, std::min(shown.members, static_cast<uint32_t>(rank_count())),
                     static_cast<uint32_t>(group.members.size())});
@@ -80,8 +80,8 @@ void WaitGraph::collect_groups() {
   }
 }
 
-// Ranks of all groups of one name lie alike when ids are lowest ranks: what one group has seen of
-// its members' distances shows the others'.
+// All groups of one name have the same layout if ids are lowest ranks: the distances between the
+// known members of one group apply to the others.
 void WaitGraph::find_missing() {
   struct Name {
     std::set<int64_t> distances;
@@ -101,7 +101,7 @@ void WaitGraph::find_missing() {
     }
   }
   for (const auto& [text, name] : names) {
-    std::vector<int32_t> rest;  // that show no group of this name
+    std::vector<int32_t> rest;  // ranks that show no group of this name
     for (int32_t rank = 0; rank < rank_count(); ++rank)
       if (!name.shown[static_cast<size_t>(rank)]) rest.push_back(rank);
     for (const size_t g : name.groups) {
@@ -163,14 +163,14 @@ void WaitGraph::add_messages(size_t g) {
   std::vector<int32_t> places = group.missing;
   for (const Member& member : group.members) places.push_back(member.rank);
   sort_unique(places);
-  std::set<std::string_view> done;  // of ends that are through
+  std::set<std::string_view> done;  // messages whose end is complete
   for (const Member& member : group.members)
     if (!member.is_inside() && is_message(member.group->kind))
       done.insert(without_end(member.group->collective));
   for (const auto& [message, index] : by_message) {
     Instance& instance = instances_[index];
     if (instance.inside.size() != 1 || done.contains(message))
-      continue;  // the other end is, or was, in it
+      continue;  // the other end is, or was, in the message
     if (group.pool != kNoPool) {
       instance.waits_for_pool = true;
       continue;
@@ -229,23 +229,24 @@ void WaitGraph::connect_threads() {
   for (const auto& [key, node] : threads_) {
     const auto main = static_cast<Node>(key.first);
     if (edges_[node].empty()) {
-      add_edge(node, main);  // halted, or with nothing to do
+      add_edge(node, main);  // halted, or idle
       continue;
     }
     const bool is_in_collective = !edges_[main].empty() && !soft_[main];
-    // Batches come without collectives.
+    // Data loading involves no collectives.
     if (is_in_collective || ranks_[main].evidence->phase == Phase::kData) continue;
     soft_[main] = true;
     add_edge(main, node);
   }
-  // A rank that may be missing is missing with its main thread.
+  // A rank that may be missing in a group is represented by its main thread.
   for (size_t pool = 0; pool < pools_.size(); ++pool)
     edges_[first_pool_ + pool].assign(pools_[pool].begin(), pools_[pool].end());
   for (const Group& group : groups_) connect_collectives(group);
 }
 
-// A collective waits for those who have not entered it: for what an earlier one of the group waits
-// for, and for who has entered that one and not this. So a group has as many edges as members.
+// A collective waits for the members that have not entered it: through the previous collective of
+// the group for all that this one waits for, and directly for the members that have entered only
+// the previous one. So the number of edges of a group equals its members.
 void WaitGraph::connect_collectives(const Group& group) {
   std::vector<Member> members = group.members;
   std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
@@ -288,14 +289,14 @@ void WaitGraph::find_ends() {
     if (!is_left[component[node]] && (node >= first_instance_ || is_wanted(node)))
       ends[component[node]].push_back(node);
   for (const auto& [number, nodes] : ends) {
-    // A circle of those that are seen to wait is one whatever the others do.
+    // A cycle of ranks that visibly wait is a deadlock, whatever the other ranks do.
     const std::vector<std::vector<Node>> circles = hard_circles(nodes);
     for (const std::vector<Node>& circle : circles) add_end(circle);
     if (circles.empty()) add_end(nodes);
   }
 }
 
-// Some collective needs this thread, for itself or for another one of its rank.
+// Returns whether a collective needs this thread, for itself or for another thread of its rank.
 bool WaitGraph::is_wanted(Node thread) const {
   return std::any_of(waiting_[thread].begin(), waiting_[thread].end(),
                      [&](Node from) { return from >= first_instance_ || !waiting_[from].empty(); });

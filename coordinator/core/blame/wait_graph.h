@@ -4,8 +4,8 @@
 // collective waits for the members that have not entered it. The end of a wait chain is where the
 // fault is:
 //
-//   a rank that waits for no other           it is behind: it computes, loads data, sleeps, is stopped
-//                                            or gone
+//   a rank that waits for no other           it is behind: it computes, loads data, sleeps, is
+//                                            stopped or gone
 //   a collective that all members entered    the transport, or a member that stands still inside
 //   a cycle                                  a deadlock; or a rank in the cycle whose page does not
 //                                            show whether it waits at all
@@ -65,7 +65,7 @@ class WaitGraph {
     int32_t channel = 0;
     // The size that members report; at least the number of members that show the group.
     uint32_t size = 0;
-    std::vector<Member> members;  // members that show the group, by rank
+    std::vector<Member> members;   // members that show the group, by rank
     std::vector<int32_t> missing;  // members that have never joined
     // The index of the pool: ranks of which some have never joined.
     size_t pool = kNoPool;
@@ -74,12 +74,12 @@ class WaitGraph {
   // A collective or a message that at least one rank is in.
   struct Instance {
     size_t group = 0;
-    uint64_t seq = 0;             // 0: a message
+    uint64_t seq = 0;     // 0: a message
     std::string message;  // of a message: its name without the end
     // Members that have entered and not completed it.
     std::vector<Member> inside;
     std::vector<int32_t> peers;  // of a message: the ranks that it waits for
-    // Of a message: whether it waits for a member of the group's pool.
+    // The message waits for a member of the group's pool.
     bool waits_for_pool = false;
   };
 
@@ -97,7 +97,7 @@ class WaitGraph {
 
   // An end of wait chains: the contents of a strongly connected component without outgoing edges.
   struct End {
-    std::vector<int32_t> ranks;  // ascending
+    std::vector<int32_t> ranks;     // ascending
     std::vector<size_t> instances;  // indices in instances(), ascending
     // The ranks whose main threads are in no collective, while another thread of theirs is.
     std::vector<int32_t> soft;
@@ -139,7 +139,7 @@ class WaitGraph {
   std::map<std::pair<int32_t, int32_t>, Node> threads_;  // (rank, channel) of channels other than 0
   std::vector<int32_t> rank_of_;                         // by node of a thread
   std::vector<bool> soft_;                               // by rank
-  std::vector<std::vector<int32_t>> pools_;  // ranks that show no group of a name
+  std::vector<std::vector<int32_t>> pools_;              // ranks that show no group of a name
   Node first_instance_ = 0, first_pool_ = 0;
   // By node: the nodes that it waits for, and the nodes that wait for it.
   std::vector<std::vector<Node>> edges_, waiting_;

@@ -9,12 +9,13 @@ bool tells(const GroupEvidence& group) {
   return group.channel() == 0 && group.enqueued > 0 && !group.collective.empty();
 }
 
-// Groups but one.
+// Returns the number of groups other than `own`.
 size_t others(const std::set<uint32_t>& groups, uint32_t own) {
   return groups.size() - groups.count(own);
 }
 
-// At least two other groups show something, all of them the same, and `own` is something else.
+// Returns whether at least two other groups show something, all the same, and `own` shows something
+// else.
 template <class T>
 bool others_agree_against(const std::map<T, std::set<uint32_t>>& shown, const T& own,
                           uint32_t own_group) {
@@ -87,7 +88,7 @@ Testimony Witnesses::by_number(int32_t rank) const {
       testimony = Testimony::kPartly;
       continue;
     }
-    // Nobody but this rank calls it in this group, and several do in one other.
+    // Only this rank calls it in this group, and several ranks do in exactly one other group.
     const auto& groups = groups_.at(call);
     const bool is_elsewhere = groups.size() == 2 && groups.at(group.name) == 1 &&
                               (groups.begin()->second > 1 || groups.rbegin()->second > 1);

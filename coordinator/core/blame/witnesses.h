@@ -2,10 +2,10 @@
 // which rank of a mismatch skipped a collective or entered an extra one. Two things are compared,
 // both on the computation's own channel:
 //
-//   place   how many collectives of each group a rank has entered, compared with ranks inside the same
-//           collective: these are at the same point of the program
-//   number  the newest call of a group and its sequence number, compared with groups of the same name:
-//           these count the same calls
+//   place   how many collectives of each group a rank has entered, compared with ranks inside the
+//           same collective: these are at the same point of the program
+//   number  the newest call of a group and its sequence number, compared with groups of the same
+//           name: these count the same calls
 //
 // Pipeline stages run different programs; a rank is compared only with ranks that it could agree
 // with, and one that agrees is enough. A call without a name equals all others of its kind, and
@@ -27,9 +27,9 @@ namespace muster::coordinator {
 
 // From the best to the worst.
 enum class Testimony {
-  kAgrees,  // another rank is at the same place, having made the same calls
-  kPartly,  // no rank is at the same place, but others have the same numbers
-  kNone,  // there is no rank to compare it with
+  kAgrees,       // another rank is at the same place, having made the same calls
+  kPartly,       // no rank is at the same place, but others have the same numbers
+  kNone,         // there is no rank to compare it with
   kContradicts,  // others agree with each other and not with this rank
 };
 
@@ -54,16 +54,14 @@ class Witnesses {
   const std::vector<RankView>& views_;
   const WaitGraph& graph_;
   // The ranks inside an instance, counted by place; filled on demand.
-  std::map<size_t, std::map<Place, int>>
-      places_;
+  std::map<size_t, std::map<Place, int>> places_;
   // numbers_: for calls that have names, the ids of the groups that show a call, by sequence
   // number. calls_: the same by number first. CallKey::Call distinguishes calls by kind and name.
   std::map<CallKey, std::map<uint64_t, std::set<uint32_t>>> numbers_;
   std::map<std::tuple<std::string_view, int64_t, uint64_t>, std::map<Call, std::set<uint32_t>>>
       calls_;
   // The number of ranks that show a call, by group name.
-  std::map<Call, std::map<std::string_view, int64_t>>
-      groups_;
+  std::map<Call, std::map<std::string_view, int64_t>> groups_;
 };
 
 }  // namespace muster::coordinator

@@ -32,7 +32,7 @@ NodeBook::NodeBook(std::vector<NodeRecord> stored) {
 void NodeBook::set_time(Instant now, int64_t unix_ns) {
   now_ = now;
   unix_ns_ = unix_ns;
-  if (unix_ns == 0) return;  // nobody has said yet
+  if (unix_ns == 0) return;  // not known yet
   if (!std::exchange(planned_, true)) {
     for (auto& [name, node] : records_) {
       if (node.excluded && node.until_unix_ns != 0 && !node.until)
@@ -59,13 +59,12 @@ std::optional<Instant> NodeBook::next_change() const {
   return changes_.empty() ? std::nullopt : std::optional(changes_.begin()->first);
 }
 
-// The end of its newest exclusion, or now where that is still to come.
+// Returns the end of the newest exclusion, or now if that is still ahead.
 int64_t NodeBook::left_out_until(const NodeRecord& node) const {
   return std::max(node.since_unix_ns, std::min(node.until_unix_ns, unix_ns_));
 }
 
-// By the wall clock: when the newest thing that is known of a sound node counts for nothing any
-// more.
+// Returns the wall-clock time at which the newest information about a sound node expires.
 int64_t NodeBook::holds_until(const NodeRecord& node) const {
   const int64_t excluded = node.times > 0 ? left_out_until(node) + kExclusionMemory.count() : 0;
   const int64_t fault = node.fault.empty() ? 0 : node.fault_unix_ns + kFaultsWindow.count();
@@ -79,9 +78,9 @@ void NodeBook::unplan(const WorkerName& name) {
   change_of_.erase(known);
 }
 
-// After each change of the record.
+// Updates the schedule. Called after each change of the record.
 void NodeBook::plan(const NodeRecord& node) {
-  // A wall clock that jumps must not bring it back at once.
+  // If the wall clock jumps, the change must not be due again immediately.
   constexpr Duration kSoonest = std::chrono::seconds(1);
   unplan(node.worker);
   const bool sound = !node.excluded && !node.check_due;
@@ -137,8 +136,8 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
                        std::optional<Duration> time) {
   const bool by_person = suspicion == Suspicion::kPerson;
   if (const NodeRecord* known = find(name); known != nullptr && known->excluded && !by_person) {
-    // Another reason makes it no longer; and what wants no check must not do away with one that is
-    // wanted.
+    // A second suspicion does not extend the exclusion, and one that requires no check must not
+    // replace one that does.
     if (known->suspicion == Suspicion::kPerson || !rule_of(suspicion).wants_check) return false;
     NodeRecord& same = record(name);
     same.suspicion = suspicion;
@@ -198,10 +197,10 @@ void NodeBook::note_check(const WorkerName& name, NodeCheckResult result) {
 }
 
 void NodeBook::admit(const WorkerName& name) {
-  if (records_.contains(name)) forget(WorkerName(name));  // perhaps it is the record's own
+  if (records_.contains(name)) forget(WorkerName(name));  // `name` may refer into the record itself
 }
 
-// The oldest records.
+// Forgets the oldest records beyond the limit.
 void NodeBook::forget_old() {
   while (records_.size() > kNodeRecordsMax) {
     const auto oldest =

@@ -75,7 +75,7 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
   }
 }
 
-// The longest pause is forgotten slowly: how late a worker with ranks has been, it may be again.
+// The longest pause decays slowly: a worker that was late with ranks may be as late again.
 bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
   constexpr Duration kPauseMax = std::chrono::seconds(3);
   constexpr double kForget = 0.99;
@@ -91,7 +91,7 @@ bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
 }
 
 void Fleet::excuse(Duration time, Instant now) {
-  // A worker that is there has that long to report.
+  // Every available worker gets this time to report.
   reachable_until_ = now + options_.unreachable_after;
   for (auto& [name, worker] : workers_) {
     worker.last_heard += time;

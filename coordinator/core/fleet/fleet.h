@@ -38,7 +38,7 @@ class Fleet {
   // Null: there is no such worker.
   Worker* find(const WorkerName& name);
   const Worker* find(const WorkerName& name) const;
-  // The worker, if this incarnation of it is connected; else null.
+  // Returns the worker if this incarnation of it is connected; else null.
   Worker* current(const WorkerName& name, Incarnation incarnation);
 
   // Returns whether the registration is acceptable; the format of its fields is checked elsewhere.

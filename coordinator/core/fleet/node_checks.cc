@@ -18,9 +18,10 @@ std::optional<NodeSuspicion> suspicion_after(NodeBook& nodes, const Job& job) {
     return NodeSuspicion{cause == Cause::kGpuFault ? Suspicion::kGpuFault : Suspicion::kNotStarted,
                          fault.message};
   }
-  if (repeats_of(job) >= kSameFaultMax) return std::nullopt;  // it followed the job to another node
+  // The fault followed the job to another node, so it is not the node's.
+  if (repeats_of(job) >= kSameFaultMax) return std::nullopt;
   std::string reason;
-  // A program may crash on any node; if it hangs, it may wait for its node.
+  // A crash may be the program's own fault on any node; a hang may be caused by the node.
   const JobId own = cause == Cause::kHang ? JobId(0) : job.id;
   const bool often = nodes.count_fault(fault.worker, own, fault.message, reason);
   if (repeats_of(job) > 1) {

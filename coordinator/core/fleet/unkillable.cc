@@ -10,7 +10,7 @@
 namespace muster::coordinator {
 namespace {
 
-// In the time of a heartbeat: fewer checks would miss a short silence.
+// Checks per heartbeat interval. Fewer checks would miss a short silence.
 constexpr int32_t kChecks = 2;
 
 std::string rank_name(const RankId& id) {

@@ -42,8 +42,8 @@ struct KillDeadline {
 
 // Returns whether a connected worker that is quiet has ranks of the job.
 bool is_order_pending(const Job& job, const RanksByWorker& ranks, const Fleet& fleet, Instant now);
-// Returns the job's ranks on `worker` that SIGKILL should have ended. Requires a message from the
-// worker since then; for silent workers the lease decides, and the result is empty.
+// Returns the job's ranks on `worker` that SIGKILL should have ended. Empty if the worker has sent
+// no message since then: the lease decides.
 std::vector<RankId> unkillable_ranks(const Job& job, const RanksByWorker& ranks,
                                      const KillDeadline& deadline, const Worker& worker,
                                      const CoreOptions& options);

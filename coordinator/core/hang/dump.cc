@@ -9,11 +9,11 @@
 namespace muster::coordinator {
 namespace {
 
-// The newest lines of a failing node show the cause.
+// Only the newest lines are stored: on a failing node they show the cause.
 constexpr size_t kKernelMessagesPerDump = 200;
 
-// The places of the main threads by rank: a class's calls without the innermost one, which a loop
-// changes without getting anywhere.
+// Returns the call paths of the main threads by rank, without the innermost call, which changes in
+// a loop that makes no progress.
 std::map<int32_t, std::string> paths_of(const StackTree& tree, const std::set<int32_t>& ranks) {
   std::map<int32_t, std::string> paths;
   for (const StackTree::Class& place : tree.classes("main")) {
@@ -37,7 +37,8 @@ std::map<int32_t, std::string> paths_of(const StackTree& tree, const std::set<in
   return paths;
 }
 
-// It cannot go on by itself. Whom a debugger holds ('t') may: somebody looks at it.
+// Returns whether the rank cannot continue by itself. A rank that a debugger holds ('t') may
+// continue: a user is investigating it.
 bool is_halted(const RankEvidence& before, const RankEvidence& after) {
   const auto halted = [](char state) { return state == 'T' || state == 'Z'; };
   return halted(before.process_state) && halted(after.process_state);
@@ -58,8 +59,8 @@ bool went_on(const RankEvidence& before, const RankEvidence& after) {
   return false;
 }
 
-// The collectives that ranks wait in, and how many of their members are in them: where all are, in
-// the same call, it may be completed yet.
+// The collectives that ranks wait in, and how many members have entered each. A collective that all
+// members have entered with the same call may still complete.
 class Meetings {
  public:
   void add(const RankEvidence& rank) {
@@ -74,7 +75,8 @@ class Meetings {
         meeting.number = group.number();
         meeting.kind = group.kind;
       }
-      // The page may show the kind of what was handed over last, which members may be ahead by.
+      // The page may show the kind of the newest enqueued call, and some members may have enqueued
+      // more calls.
       meeting.same = meeting.same && group.completed == meeting.completed &&
                      (group.number() != meeting.number || group.kind == meeting.kind);
     }
@@ -83,8 +85,8 @@ class Meetings {
   bool some_is_whole() const {
     return std::any_of(meetings_.begin(), meetings_.end(), [](const auto& entry) {
       const Meeting& meeting = entry.second;
-      // A group that does not say how many it has is as large as it is seen to be. Of a message one
-      // end alone may be there.
+      // A group that reports no size is as large as the number of ranks that show it. A message may
+      // show only one of its ends.
       const uint32_t members = std::max(meeting.members, meeting.seen);
       const bool message =
           meeting.kind == CollectiveKind::kSend || meeting.kind == CollectiveKind::kRecv;
@@ -211,7 +213,7 @@ StackDump Dump::to_people() const {
 Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone) {
   std::map<int32_t, RankEvidence> first;
   for (RankEvidence& rank : dump.ranks(0)) first.emplace(rank.rank, std::move(rank));
-  std::set<int32_t> free;  // wait for nobody
+  std::set<int32_t> free;  // ranks that wait for no other
   Meetings meetings;
   bool halted = false;
   bool unseen = false;

@@ -6,9 +6,9 @@
 namespace muster::coordinator {
 namespace {
 
-// The time that an answer travels, beyond the time to read.
+// Allowance for the transfer of an answer, in addition to the time to read.
 constexpr Duration kAnswerSlack = std::chrono::milliseconds(500);
-// The addresses of one module that are looked up while people wait.
+// The largest number of addresses of one module that are looked up while users wait.
 constexpr size_t kAddressesMax = 20'000;
 
 bool is_requested(const auto& entry) { return entry.second.request.has_value(); }
@@ -38,7 +38,8 @@ std::optional<DumpTable::Begun> DumpTable::begin(const Job& job, Rank only, cons
   if (begun.messages.empty()) return std::nullopt;
   last_ = DumpId(last_.value() + 1);
   begun.id = last_;
-  // A worker begins a sample when the one before is there, which may take its whole time.
+  // A worker begins a sample after it has completed the previous one, which may use its full time
+  // limit.
   const Instant deadline = now +
                            (plan.samples - 1) * std::max(options.samples_apart, plan.deadline) +
                            plan.deadline + kAnswerSlack;

@@ -11,14 +11,14 @@ namespace muster::coordinator {
 // minutes on one file system and hours on another.
 struct HangBudgets {
   Duration floor = std::chrono::seconds(1);  // a shorter standstill is never suspicious
-  double steps = 2;  // multiple of the longest recent step
-  double steps_completed = 3;  // the same, between two completed steps
+  double steps = 2;                          // multiple of the longest recent step
+  double steps_completed = 3;                // the same, between two completed steps
   Duration first_steps = std::chrono::minutes(10);
   // For an inconclusive hang: a rank that waits for no other may be in one long computation or on a
   // slow disk. The actual time is at least as long as the standstill before the suspicion.
   Duration unsure = std::chrono::seconds(10);
-  Duration unsure_program =
-      std::chrono::minutes(5);  // of other programs, which may not name every phase
+  // The same for user programs, which may not report every phase.
+  Duration unsure_program = std::chrono::minutes(5);
   Duration init = std::chrono::minutes(2);
   Duration rendezvous = std::chrono::minutes(5);
   Duration load = std::chrono::minutes(30);

@@ -12,14 +12,14 @@
 namespace muster::coordinator {
 namespace {
 
-// The steps whose longest is the time that a step may take. Few enough to forget a bad minute,
-// enough for steps that differ.
+// The number of recent steps whose longest determines how long a step may take. Few enough to
+// forget a bad minute, enough for steps of different lengths.
 constexpr size_t kStepsRemembered = 16;
-// The first step of an attempt allocates and warms up, and says nothing of the others.
+// The first step of an attempt allocates and warms up, so its time is not typical.
 constexpr uint64_t kWarmUpSteps = 1;
 constexpr uint64_t kStepsKnown = 3;
 constexpr int32_t kPhaseMargin = 3;
-// A page may say anything: a day is beyond any step, and far from overflowing the clock.
+// A page may contain any value. A day is longer than any step, and far from overflowing the clock.
 constexpr double kStepSecondsMax = 86'400;
 
 Duration duration_of(double seconds) {
@@ -30,7 +30,7 @@ double sane_seconds(double seconds) {
   return std::isfinite(seconds) ? std::clamp(seconds, 0.0, kStepSecondsMax) : 0;
 }
 
-// Later versions may have more phases: they are given the time of the longest one.
+// Later versions may have more phases: unknown ones get the budget of the longest.
 Phase known(Phase phase) {
   return static_cast<size_t>(phase) < kPhaseNames.size() ? phase : Phase::kCompile;
 }
@@ -52,7 +52,7 @@ HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now
   }
 }
 
-// The first phase that it names begins to count.
+// A rank stops being silent when it reports its first phase.
 bool HangDetector::stays_silent(Rank& rank, const Sample& sample) {
   if (!rank.silent) return false;
   if (sample.phase == Phase::kInit && sample.steps == 0) return true;
@@ -70,7 +70,7 @@ bool HangDetector::is_silent() const {
 
 void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   Rank& rank = ranks_[index];
-  // A page that was overtaken on its way is old.
+  // A page with fewer steps was overtaken by a newer one.
   if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
   if (rank.ended) return;
   if (stays_silent(rank, sample)) return observe_silent(sample.last_progress, now);
@@ -96,7 +96,7 @@ void HangDetector::correct(size_t index, Phase phase, Duration phase_age, int64_
   Rank& rank = ranks_[index];
   if (rank.ended || rank.silent) return;
   const Instant phase_start = now - std::min(phase_age, now.time_since_epoch());
-  // If heartbeats have reported a later phase, the dump was long on its way.
+  // If heartbeats have reported a later phase, the dump is older.
   if (known(phase) != rank.phase && phase_start > rank.phase_start) {
     Sample sample;
     sample.phase = phase;
@@ -126,9 +126,9 @@ void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   rank.phase_start = sample.phase_start;
 }
 
-// Several steps may lie between two heartbeats: then their mean is known, and the last one. A step
-// in which a rank evaluated or saved says nothing, because those that waited for it have that in
-// theirs; and of the others the fastest rank's time counts.
+// Several steps may lie between two heartbeats: then their mean and the last one are known. A step
+// in which a rank evaluated or saved does not count, because the waiting ranks' times include that.
+// Among the times of another step, the fastest rank's counts.
 void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.steps <= rank.steps) return;
   double seconds = sane_seconds(sample.step_seconds);
@@ -189,8 +189,9 @@ void HangDetector::make_progress(Instant now) {
 }
 
 bool HangDetector::double_patience() {
-  if (is_silent()) return false;  // the limit is its owner's
-  // Whatever moves: who has not completed a step in the time of the first ones never will.
+  if (is_silent()) return false;  // the job's owner has set the limit
+  // A rank that has not completed a step within the budget of first steps never will, whatever its
+  // stacks show.
   if (patience_ * allowance() >= std::max(budgets_.first_steps, 2 * allowance())) return false;
   patience_ *= 2;
   return true;
@@ -245,7 +246,7 @@ Duration HangDetector::allowance() const {
   return most;
 }
 
-// Patience that was doubled in short steps is not carried into a phase of minutes.
+// An allowance that was doubled during short steps does not multiply the budget of a long phase.
 Duration HangDetector::patience() const {
   if (is_silent()) return shows_life_ ? silence_max_ : std::max(silence_max_, budgets_.first_steps);
   const Duration once = allowance();

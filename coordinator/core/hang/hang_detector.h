@@ -1,27 +1,28 @@
-// Whether a job stands still: one attempt's ranks against what the job itself has shown that it
-// takes. Pure.
+// Detects that a job stands still: compares the time without progress with the times that the job
+// itself has shown to need. Pure.
 //
 // A job makes progress as long as any of its ranks does, because a rank that waits for a slow one
-// stands still, too. It is suspicious when nobody has made any for longer than what its ranks are
-// doing may take:
+// stands still, too. A job is suspect when no rank has made progress for longer than the current
+// activity may take:
 //
-//   DATA, STEP     the floor, or `steps` times the longest of its last steps; before it has made
-//                  some, the budget of first steps
+//   DATA, STEP          the floor, or `steps` times the longest of its last steps; before steps are
+//                       known, the budget of first steps
 //   EVAL, CHECKPOINT_…  the phase's budget, or three times the longest that was seen
-//   the others     the phase's budget
+//   other phases        the phase's budget
 //
-// and of all ranks the one with the largest allowance counts: it excuses those that wait for it. A
-// rank can also move without getting on, when a thread beside the computation (a checkpoint being
-// written) does: so while all ranks train, the time since the last completed step counts as well.
+// The rank with the largest allowance decides, because the others may wait for it. A background
+// thread (such as one that writes a checkpoint) can also show progress without any step being
+// completed. Therefore, while all ranks train, the time since the last completed step counts as
+// well.
 //
-// A program that is not ours may report nothing, or collectives alone: until a rank of it reports
-// its phase, that rank is silent. It neither excuses nor is waited for. Where all are silent,
-// nothing is suspicious unless its owner has said how long it may show no sign of life.
+// A user program may report nothing, or only collectives. A rank is silent until it reports its
+// first phase; a silent rank neither extends the allowance nor counts as standing still. If all
+// ranks are silent, the job is suspect only after the limit that its owner has set, if any.
 //
-// A suspicion is cheap; its consequence is decided by sampling stacks. double_patience() is for
-// when that finds the job slow: it doubles the allowance until steps are completed again.
+// A suspicion is cheap, and samples of stacks decide its consequence. If they show that the job is
+// only slow, double_patience() doubles the allowance until steps are completed again.
 //
-// Memory grows with the ranks, observe() and due() do not. One thread at a time. Instants are of
+// Memory is O(ranks); observe() and due() take O(1). Called on one thread at a time. Instants use
 // the coordinator's clock.
 #pragma once
 
@@ -39,57 +40,59 @@ namespace muster::coordinator {
 
 class HangDetector {
  public:
-  // The contents of a rank's page.
+  // The input from a rank's progress page.
   struct Sample {
     Phase phase = Phase::kInit;
     Instant phase_start{};
     Instant last_progress{};
-    int64_t step = -1;        // steps completed, of the job
-    double step_seconds = 0;  // of the last one
-    uint64_t steps = 0;       // completed since the attempt began …
-    double seconds = 0;       // … and what they took
+    int64_t step = -1;        // steps completed by the job
+    double step_seconds = 0;  // time of the last step
+    uint64_t steps = 0;       // steps completed since the attempt began
+    double seconds = 0;       // total time of `steps`
   };
 
-  enum class Speech { kFromTheStart, kPerhapsLater };  // of our trainer; of other programs
-  // `silence_max`: how long all ranks may show no sign of life while none has said what it does;
-  // zero: for ever. Before the first sign they have the budget of first steps: interpreters and
-  // libraries load in silence.
+  // kFromTheStart: the built-in trainer. kPerhapsLater: user programs.
+  enum class Speech { kFromTheStart, kPerhapsLater };
+  // `silence_max`: the limit of silence after the first sign of life, while no rank has reported a
+  // phase; zero: no limit. Before the first sign of life, the budget of first steps applies,
+  // because interpreters and libraries load silently.
   HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
                Speech speech = Speech::kFromTheStart, Duration silence_max = Duration::zero());
 
   void observe(size_t rank, const Sample& sample, Instant now);
-  // Corrects a rank by a dump, which may be newer than its heartbeats, or older: another phase, a
+  // Updates a rank from a dump, which may be newer or older than its heartbeats: another phase, a
   // further step. Dump timestamps do not count as progress.
   void correct(size_t rank, Phase phase, Duration phase_age, int64_t step, Instant now);
-  // It has ended, and neither excuses nor is waited for.
+  // The rank has ended: it no longer affects the allowance and is not waited for.
   void forget(size_t rank);
-  // Excludes time in which the coordinator received nothing.
+  // Excludes coordinator downtime, in which nothing was received.
   void excuse(Duration time);
-  // Its stacks and pages have shown that it makes progress, before its heartbeats do.
+  // Records progress that stacks and pages have shown before heartbeats do.
   void make_progress(Instant now);
-  // It was found slow and not stuck, and gets twice the time. False: nobody is given more.
+  // The job was found slow and not stuck: doubles the allowance. Returns false if it is at its
+  // maximum.
   bool double_patience();
 
-  // The job is suspicious from then on, unless something moves before; kNever while it is silent,
-  // and may be.
+  // The time from which the job is suspect unless something moves before. kNever for a silent job
+  // without a limit of silence.
   static constexpr Instant kNever = Instant::max();
   Instant due() const;
-  // Some ranks have not ended, and none of them says what it does.
+  // Returns whether some ranks have not ended and none of them has reported a phase.
   bool is_silent() const;
   Instant last_progress() const { return progress_; }
   int64_t newest_step() const { return seen_; }
-  // The last step or change of phase, which nothing beside the computation can make.
+  // The time of the last step or change of phase. Background threads cannot cause either.
   Instant last_step_or_phase() const { return foreground_; }
-  // How long nothing may move before it is suspicious.
+  // The longest time without progress before the job is suspect.
   Duration patience() const;
-  // How long nothing is seen to move in a usual step: some programs report their steps alone. Zero
-  // before steps are known, and while a rank is in another phase.
+  // The longest time without visible progress in a usual step; some programs report only completed
+  // steps. Zero before steps are known, and while a rank is in another phase.
   Duration usual_silence() const;
-  // Steps are completed, and more than one since `then`: nobody who takes part in them is gone
-  // since. One that is overdue says that they are not; of one that is completed some rank reports
-  // within `news`.
+  // Returns whether more than one step was completed since `then`, which shows that no participant
+  // was lost since. False if a step is overdue. `news`: the time within which some rank reports a
+  // completed step.
   bool goes_on_since(Instant then, Duration news, Instant now) const;
-  // "no rank has made progress for 2.1 s; its steps take 0.4 s". For people.
+  // For users: "no rank has made progress for 2.1 s; its steps take 0.4 s".
   std::string reason(Instant now) const;
 
  private:
@@ -121,18 +124,25 @@ class HangDetector {
   bool shows_life_ = false;
   std::vector<Rank> ranks_;
   std::array<int32_t, kPhases> in_phase_{};  // ranks that have not ended and are not silent
-  int32_t silent_ = 0;                       // that have not ended
+  int32_t silent_ = 0;                       // silent ranks that have not ended
   std::array<Duration, kPhases> longest_phase_{};
   Instant progress_;
   Instant foreground_;
-  int64_t seen_ = -1;                // the newest step, of an earlier attempt perhaps …
-  int64_t step_ = -1;                // … and that of which is known what it took
-  int64_t paused_ = -2;              // that step when a rank was last seen in another phase
-  uint64_t steps_ = 0;               // that some rank has completed in this attempt
-  std::deque<double> step_seconds_;  // of the last ones, the fastest rank's
-  Duration silence_{};               // the longest in this step …
-  std::deque<Duration> silences_;    // … and in the last ones
-  int32_t patience_ = 1;             // times the allowance
+  // The newest step, which an earlier attempt may have made.
+  int64_t seen_ = -1;
+  // The newest step with a known duration.
+  int64_t step_ = -1;
+  // The value of step_ when a rank was last seen in another phase.
+  int64_t paused_ = -2;
+  // The largest number of steps that a rank has completed in this attempt.
+  uint64_t steps_ = 0;
+  // Times of the last steps, each of the fastest rank.
+  std::deque<double> step_seconds_;
+  // The longest silence in this step.
+  Duration silence_{};
+  // The longest silence in each of the last steps.
+  std::deque<Duration> silences_;
+  int32_t patience_ = 1;  // multiplies the allowance
 };
 
 }  // namespace muster::coordinator

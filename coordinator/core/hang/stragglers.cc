@@ -6,28 +6,29 @@
 namespace muster::coordinator {
 namespace {
 
-// The first steps of an attempt warm up, each rank in its own way.
-constexpr uint64_t kWarmUpSteps = 2;
+// The first steps of an attempt warm up, differently on each rank.
+constexpr uint64_t kRankWarmUpSteps = 2;
 constexpr uint64_t kWindowSteps = 10;
-constexpr size_t kWindowSamples = 4;  // at least, where steps are shorter than heartbeats
+constexpr size_t kWindowSamples = 4;  // the minimum, if steps are shorter than heartbeats
 constexpr size_t kSamplesMax = 64;
 constexpr uint64_t kStepsBetweenLooks = 5;
 constexpr double kSlowRatio = 1.3;
 constexpr double kOverRatio = 1.15;
 constexpr double kScoreMin = 4;
 constexpr double kNormalScale = 0.6745;  // MAD of a normal distribution with deviation 1
-constexpr double kSpreadMin = 0.02;      // of the median: clocks and caches differ by as much
-// Two or three ranks do not show what is usual.
+constexpr double kSpreadMin = 0.02;  // fraction of the median; clocks and caches differ by as much
+// Two or three ranks do not show what is typical.
 constexpr size_t kScoredRanks = 4;
 constexpr double kSlowRatioOfFew = 1.4;
-constexpr double kDataShare = 0.25;  // of the step
+constexpr double kDataShare = 0.25;  // fraction of the step
 constexpr double kDataRatio = 3;
 constexpr int32_t kSamplesToReport = 3;
 constexpr int32_t kSamplesToEnd = 2;
 constexpr Duration kTimeToReport = std::chrono::seconds(4);
-constexpr size_t kSlowShare = 4;  // one in so many, at most
+constexpr size_t kSlowShare = 4;  // at most one in this many ranks
 
-enum class Middle { kLower, kUpper };  // of an even number of values
+// The lower or the upper middle one of an even number of values.
+enum class Middle { kLower, kUpper };
 
 double median_of(std::vector<double> values, Middle which = Middle::kLower) {
   const size_t index = which == Middle::kLower ? (values.size() - 1) / 2 : values.size() / 2;
@@ -42,7 +43,7 @@ void Stragglers::observe(size_t index, const Sample& sample) {
   Rank& rank = ranks_[index];
   const bool sane = std::isfinite(sample.seconds) && std::isfinite(sample.collective_wait) &&
                     std::isfinite(sample.data_wait);
-  if (rank.ended || !sane || sample.steps <= kWarmUpSteps) return;
+  if (rank.ended || !sane || sample.steps <= kRankWarmUpSteps) return;
   std::deque<Sample>& samples = rank.samples;
   if (!samples.empty() && sample.steps <= samples.back().steps) return;
   samples.push_back(sample);
@@ -103,7 +104,7 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
   }
   next_sample_ += kStepsBetweenLooks;
   ready_ = 0;
-  // If two ranks differ, the faster one is usual, which is the one that waits.
+  // If two ranks differ, the faster one counts as typical: it is the one that waits.
   const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
     std::vector<double> values;
     for (const Times& times : all) values.push_back(times.*field);

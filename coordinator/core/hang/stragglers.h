@@ -1,20 +1,21 @@
-// Ranks that slow their peers down: recognised by the time that each spends on its own steps,
-// unlike those that wait for it. Pure.
+// Detects ranks that slow their peers down, by the time that each rank spends on its own part of a
+// step. Pure.
 //
 // All ranks of a job take the same time for a step, because they wait for each other. They differ
-// in what they do of it themselves:
+// in their own work:
 //
 //     own = step - waiting for peers - waiting for data
 //
-// each the median over the heartbeats of the last steps, so that one bad step is no trend. A rank
-// is slow when its own time is kSlowRatio times the median rank's and far outside what the others
-// differ by (0.6745 |x - median| / MAD; Iglewicz and Hoaglin 1993), while the others wait and it
-// does not. A loader is slow when a rank waits for data, for a good part of the step, and the
-// others do not. Either has to last before it is reported, and to be over for a while before that
-// is.
+// Each term is the median over the heartbeats of the last steps, so that one bad step does not
+// count. A rank is slow if its own time is kSlowRatio times the median rank's and far outside the
+// spread of the others (0.6745 |x - median| / MAD; Iglewicz and Hoaglin 1993), while the others
+// wait and it does not. A loader is slow if a rank waits for data for a large part of the step and
+// the others do not. Either condition must persist before it is reported, and must be absent for
+// some time before its end is reported.
 //
-// If many are slow, none is: the work is shared out unevenly, and no rank is to blame. Memory grows
-// with the ranks; looks come with the slowest rank's steps. One thread at a time.
+// If many ranks are slow, none is reported: the work is distributed unevenly, and no rank is to
+// blame. Memory is O(ranks). The slowest rank's steps determine when samples are due. Called on one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -30,45 +31,47 @@ enum class SlowKind { kNone, kCompute, kData };
 
 class Stragglers {
  public:
-  // The contents of a rank's page, since its attempt began.
+  // The input from a rank's progress page, since its attempt began.
   struct Sample {
     uint64_t steps = 0;
-    double seconds = 0;          // of these steps together
-    double collective_wait = 0;  // of them
-    double data_wait = 0;        // of them
+    double seconds = 0;          // total time of these steps
+    double collective_wait = 0;  // part of `seconds`
+    double data_wait = 0;        // part of `seconds`
   };
   struct Change {
     size_t rank = 0;
-    SlowKind kind = SlowKind::kNone;  // kNone: it is not slow any more
-    double seconds = 0;               // a step: its own, or what it waits for data
-    double median = 0;                // the same of the job's ranks
+    // kNone: the rank is not slow any more.
+    SlowKind kind = SlowKind::kNone;
+    // Per step: the rank's own time, or its wait for data.
+    double seconds = 0;
+    double median = 0;  // the same of the median rank
   };
 
   explicit Stragglers(size_t ranks) : ranks_(ranks), left_(ranks) {}
 
   void observe(size_t rank, const Sample& sample);
-  // It has ended.
+  // The rank has ended.
   void forget(size_t rank);
   // Whether all ranks have made enough steps since the last sample.
   bool sample_is_due() const { return left_ > 1 && ready_ == left_; }
-  // Returns what has begun or ended. `now` may be of any clock.
+  // Returns the ranks that became slow or stopped being slow. `now` may be on any clock.
   std::vector<Change> evaluate(Instant now);
-  // The rank's own part of a step at the last sample, in multiples of the median rank's; 0: there
-  // was none yet.
+  // The rank's own time per step at the last sample, as a multiple of the median rank's; 0: no
+  // sample yet.
   double score(size_t rank) const { return ranks_[rank].score; }
 
  private:
   struct Rank {
-    std::deque<Sample> samples;  // of the last steps, oldest first
+    std::deque<Sample> samples;  // samples of the last steps, oldest first
     bool ended = false;
     bool ready = false;
-    SlowKind seen = SlowKind::kNone;  // in the last looks …
-    int32_t samples_seen = 0;         // … so many
+    SlowKind seen = SlowKind::kNone;  // the result of the last samples
+    int32_t samples_seen = 0;         // consecutive samples with that result
     Instant since{};
     SlowKind reported = SlowKind::kNone;
     double score = 0;
   };
-  // The times of one step, over a rank's window.
+  // The times of one step, averaged over a rank's window.
   struct Times {
     size_t rank = 0;
     double own = 0;
@@ -81,8 +84,8 @@ class Stragglers {
   static SlowKind judge(const Times& times, const Times& median, double spread, double ratio);
 
   std::vector<Rank> ranks_;
-  size_t left_;       // that have not ended
-  size_t ready_ = 0;  // of them
+  size_t left_;       // ranks that have not ended
+  size_t ready_ = 0;  // the ranks of left_ that are ready
   uint64_t next_sample_ = 12;
 };
 

@@ -10,7 +10,7 @@
 namespace muster::coordinator {
 namespace {
 
-// Heartbeats may be on their way for long: what a dump shows of steps and phases is newer.
+// Heartbeats may be delayed: the steps and phases in a dump are newer.
 bool shows_progress(const Dump& dump, const HangSuspicion& suspicion, const HangDetector& hang) {
   if (hang.last_step_or_phase() > suspicion.progress_then) return true;
   const std::vector<RankEvidence> ranks = dump.newest_ranks();
@@ -52,7 +52,7 @@ Verdict verdict_of(const Dump& dump, const std::map<Rank, std::string>& gone,
   const Motion motion = motion_in(dump, gone);
   if (shows_progress(dump, suspicion, hang) || motion == Motion::kProgress)
     return Verdict::kProgress;
-  if (hang.due() > now) return Verdict::kExcused;  // by what the dump's pages show
+  if (hang.due() > now) return Verdict::kExcused;  // according to the pages in the dump
   if (peer_lost) return Verdict::kPeerLost;
   if (motion == Motion::kStacks && hang.double_patience()) return Verdict::kSlow;
   if (motion == Motion::kUnseen) return Verdict::kUnseen;

@@ -12,7 +12,7 @@ namespace {
 constexpr char kEnded[] = "it has ended";
 constexpr char kNotRead[] = "a rank that has ended needs none to be named";
 
-// From its heartbeats: without collectives, which only its page has.
+// Returns the evidence from the rank's heartbeats. Only its page would also show collectives.
 RankEvidence last_heard(const Job& job, Rank rank, Instant now) {
   RankEvidence evidence;
   evidence.rank = rank.value();
@@ -32,8 +32,7 @@ RankEvidence last_heard(const Job& job, Rank rank, Instant now) {
   return evidence;
 }
 
-// A page that cannot be read, because it was never there perhaps, does not revoke what was
-// received.
+// An unreadable page, which may never have existed, does not overwrite evidence from heartbeats.
 void take_end(RankEvidence& known, const RankEvidence& left) {
   RankEvidence taken = left;
   if (!left.page_problem.empty()) {

@@ -17,8 +17,7 @@ namespace muster::coordinator {
 
 struct CrashEvidence {
   // The incident that records the ranks. Unset: no fault yet, or a fault whose evidence is stacks.
-  std::optional<IncidentId>
-      incident;
+  std::optional<IncidentId> incident;
   // The ranks that have ended; at most kIncidentRanksMax.
   std::map<Rank, RankEvidence> ended;
   std::vector<std::string> kernel_messages;  // "node1: [43579.126] …", without duplicates

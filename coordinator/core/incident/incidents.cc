@@ -15,7 +15,7 @@
 namespace muster::coordinator {
 namespace {
 
-// The confidence in a suspect that its end or its silence names.
+// The confidence in a suspect that is named by its own end or silence.
 constexpr double kSelfEvident = 0.95;
 
 bool says_any_of(const std::string& text, const auto& words) {
@@ -60,7 +60,7 @@ const Incident* IncidentBook::find(IncidentId id) const {
 void IncidentBook::note(IncidentId id, int64_t unix_ns, std::string text) {
   Incident* incident = change(id);
   if (incident == nullptr) return;
-  // The first moments say how it began, and the last one how it ended.
+  // The first moments show how the incident began, and the last one how it ended.
   if (incident->moments.size() >= kIncidentMomentsMax) incident->moments.pop_back();
   incident->moments.push_back({unix_ns, std::move(text)});
 }
@@ -96,7 +96,7 @@ IncidentBook::Changes IncidentBook::take_changes() {
     forget_if_over(id);
   }
   while (stored_.size() > kIncidentsKeptMax) {
-    // An open incident is retained, however old it is.
+    // Open incidents are retained, however old they are.
     const auto over = std::find_if(stored_.begin(), stored_.end(), [&](IncidentId id) {
       const auto known = incidents_.find(id);
       return known == incidents_.end() || !known->second.open;

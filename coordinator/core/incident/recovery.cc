@@ -41,7 +41,8 @@ bool follow_recovery(IncidentBook& incidents, const Job& job, const AttemptWatch
   if (incident == nullptr || !incident->recovery) return false;
   const bool further = steps.newest_step() > incident->recovery->best_step;
   if (incident->recovery->attempts == 0) {
-    // A rank that the fault has left running for now goes further; this brings nothing back.
+    // A rank that survived the fault may complete further steps before it stops; this is not a
+    // recovery.
     if (further) recovery_of(incidents, job)->best_step = steps.newest_step();
     return false;
   }
@@ -55,8 +56,8 @@ bool follow_recovery(IncidentBook& incidents, const Job& job, const AttemptWatch
     mark(*recovery, RecoveryMoment::kLoaded, progress_ns - step_ns);
     mark(*recovery, RecoveryMoment::kFirstStep, progress_ns);
     recovery->restored_step = steps.base_step();
-    // If the fault ended the coordinator, too, the newest steps are not known; they were at least
-    // those that were saved.
+    // If the fault also ended the coordinator, the newest steps are not known, but at least the
+    // saved steps were completed.
     recovery->best_step = std::max(recovery->best_step, recovery->restored_step);
   }
   if (caught_up) mark(*recovery, RecoveryMoment::kCaughtUp, progress_ns);

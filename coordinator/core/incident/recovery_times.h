@@ -17,13 +17,15 @@ class AttemptWatch {
   explicit AttemptWatch(size_t ranks) : loaded_(ranks) {}
 
   struct News {
-    bool loaded = false;  // this page: the last rank has begun to train
+    bool loaded = false;      // this page: the last rank has begun to train
     bool first_step = false;  // this page: the first step is completed
   };
   News observe(size_t rank, Phase phase, int64_t step, uint64_t steps_made);
 
   int64_t newest_step() const { return newest_; }  // -1: none is known
-  int64_t base_step() const { return base_; }  // the step from which the attempt resumed; -1: not known
+  int64_t base_step() const {
+    return base_;
+  }  // the step from which the attempt resumed; -1: not known
   bool made_a_step() const { return made_a_step_; }
 
  private:

@@ -8,17 +8,17 @@
 namespace muster::coordinator {
 namespace {
 
-// The time that two samples take, beside the time between them.
+// The time to read two samples, in addition to the interval between them.
 constexpr Duration kReading = std::chrono::milliseconds(150);
 
-// The job has not moved since the last message of the worker. While the others move, or there are
-// no others, a node that is only late is not missed yet; nor is a silent one while no step of the
-// job would bring news, either.
+// Returns whether the job has not moved since the last message of the worker. While other ranks
+// move, or there are none, a late node is not missing yet. The same holds while no step of the job
+// is due that would bring news.
 bool is_missed(const ReachView& view, const Worker& worker, const Fleet& fleet, Instant now) {
   constexpr int32_t kAlone = 3;
   const Duration patience = fleet.silence_max();
   const Instant progress = view.hang.last_progress();
-  // Ranks that moved without it have to stand still for a while, too.
+  // Ranks that moved after the worker's last message must also have stood still for some time.
   if (progress > worker.last_heard + patience / 2 && progress + patience / 2 > now) return false;
   const Duration news = view.hang.usual_silence() + fleet.heartbeat_interval();
   if (!worker.disconnected_at && progress + news > now) return false;
@@ -29,7 +29,8 @@ bool is_missed(const ReachView& view, const Worker& worker, const Fleet& fleet, 
 }  // namespace
 
 void Reach::add(const WorkerName& name, const std::string& text, int64_t unix_ns) {
-  constexpr size_t kMomentsMax = kIncidentMomentsMax / 2;  // the incident has other moments, too
+  // Leaves room for the incident's other moments.
+  constexpr size_t kMomentsMax = kIncidentMomentsMax / 2;
   unreachable.insert(name);
   if (!text.empty() && moments.size() < kMomentsMax) moments.push_back({unix_ns, text});
 }
@@ -58,8 +59,8 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
       continue;
     }
     check_at(now + options.unreachable_after / 4);
-    // The others complete no step without its ranks: if they do, the network between it and the
-    // coordinator is broken.
+    // The other ranks complete no step without the worker's ranks. If they do, only the network
+    // between the worker and the coordinator is broken.
     const bool runs = view.hang.goes_on_since(worker.last_heard, fleet.heartbeat_interval(), now);
     if (was && runs) {
       changes.back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");

@@ -4,14 +4,14 @@
 // Silence alone shows little, because ranks run without the coordinator. There are three stages,
 // and only the last one stops anything:
 //
-//   unreachable_after    if the job makes no progress either, it becomes SUSPECT, and its reason names
-//                        the worker
-//   unreachable_confirm  an incident is opened; most silences end earlier. A worker that is often late
-//                        gets twice its longest pause
-//   then                 its ranks are lost when a second witness confirms it: peers that report them
-//                        lost, stacks of the others that show them waiting, or the lease. If no other
-//                        node is free for them, the stacks have to show it for longer. For an attempt
-//                        that ends anyway, the ends of the other ranks are that witness
+//   unreachable_after    if the job makes no progress either, it becomes SUSPECT, and its reason
+//                        names the worker
+//   unreachable_confirm  an incident is opened; most silences end earlier. A worker that is often
+//                        late gets twice its longest pause
+//   then                 its ranks are lost when a second witness confirms it: peers that report
+//                        them lost, stacks of the others that show them waiting, or the lease. If
+//                        no other node is free for them, the stacks have to show it for longer. For
+//                        an attempt that ends anyway, the ends of the other ranks are that witness
 //
 // Pure functions and values. Instants use the coordinator's clock.
 #pragma once
@@ -103,9 +103,10 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
 
 // "worker node2 (host) cannot be reached: nothing was heard of it for 1.2 s".
 std::string silence_text(const Worker& worker, Instant now);
-// Opens or continues the attempt's incident of silences, with the earlier moments. If the attempt
-// already has an `incident`, that one is used; otherwise sets it. All silences of an attempt share
-// one incident, because a busy fleet has many, and each further incident displaces an older one.
+// Opens or continues the attempt's incident of silences, adds the earlier moments, and sets
+// `incident`. Does nothing if the attempt already has an `incident`. All silences of an attempt
+// share one incident, because a busy fleet has many, and each further incident displaces an older
+// one.
 void record_silence(IncidentBook& incidents, Reach& reach, std::optional<IncidentId>& incident,
                     const ReachView& view, const Worker& worker, const StepTime& time);
 

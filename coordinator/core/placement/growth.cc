@@ -14,12 +14,12 @@ bool Growth::is_due(const Job& job, int32_t nodes, const CoreOptions& options, I
   nodes_ = nodes;
   if (nodes <= nodes_now(job)) return false;
   if (!roomy_since_) roomy_since_ = now;
-  constexpr int32_t kTimesMax = 64;  // half an hour
+  constexpr int32_t kTimesMax = 64;  // about half an hour with the default grow_stable
   const Duration stable =
       doubled(options.grow_stable, job.resizes, kTimesMax * options.grow_stable);
   const Instant due = std::max(*roomy_since_ + stable, started_ + options.grow_after);
   if (job.state != JobState::kRunning || job.cancel_requested || due > now) return false;
-  return job.exits.empty();  // else it is about to end
+  return job.exits.empty();  // otherwise the attempt is about to end
 }
 
 void Growth::excuse(Duration time) {

@@ -31,18 +31,18 @@ NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, con
   for (const JobId id : live) {
     const Job& job = jobs.at(id);
     for (const RankPlacement& rank : job.placement) {
-      // The first rank of a node stands for all of them.
+      // Counts each node once, at its first rank.
       if (rank.local_rank == 0) uses[rank.worker] += use_of(job.spec, fleet.find(rank.worker));
     }
   }
-  // Both are in the order of names: each place is behind the one before.
+  // Both are sorted by name, so each position is after the one before.
   auto at = uses.begin();
   for (const auto& [name, worker] : fleet.all()) {
     at = uses.try_emplace(at, name);
     const auto gpus = static_cast<int32_t>(std::ssize(worker.gpus));
     for (const RankId& orphan : worker.orphans) {
       const Job* job = jobs.find(orphan.job);
-      // An orphan of another store may have all GPUs.
+      // An orphan of another store may occupy all GPUs.
       at->second +=
           {1, job == nullptr ? gpus : gpus_of_rank(job->spec.gpus_per_rank, gpus, worker.slots)};
     }

@@ -9,7 +9,7 @@
 namespace muster::coordinator {
 namespace {
 
-// Those with room, who is taken first in front; `without` left out.
+// Returns the hosts with room, in the order in which they are chosen; `without` is excluded.
 std::vector<const Host*> in_order_of_choice(const PlacementRequest& request,
                                             const std::set<WorkerName>& without,
                                             const std::vector<Host>& hosts) {
@@ -29,8 +29,8 @@ std::vector<const Host*> in_order_of_choice(const PlacementRequest& request,
   return choices;
 }
 
-// For each node of the job its host, or nothing where the one before is not there any more, or is
-// one to avoid and there are others.
+// Returns for each node of the job its former host. Null: that host is not available, or is to be
+// avoided and others are available.
 std::vector<const Host*> seats_kept(const PlacementRequest& request, int32_t nodes,
                                     const std::vector<Host>& hosts) {
   std::map<WorkerName, const Host*> there;
@@ -38,7 +38,8 @@ std::vector<const Host*> seats_kept(const PlacementRequest& request, int32_t nod
     if (request.has_room(host)) there.emplace(host.name, &host);
   const auto good = std::ranges::count_if(
       there, [&](const auto& entry) { return !request.avoid.contains(entry.first); });
-  int64_t avoided = std::max<int64_t>(nodes - good, 0);  // that cannot be done without
+  // The number of hosts to avoid that are needed nevertheless.
+  int64_t avoided = std::max<int64_t>(nodes - good, 0);
   std::vector<const Host*> seats(static_cast<size_t>(nodes), nullptr);
   for (size_t i = 0; i < std::min(seats.size(), request.previous.size()); ++i) {
     const auto host = there.find(request.previous[i]);
@@ -52,7 +53,7 @@ std::vector<const Host*> seats_kept(const PlacementRequest& request, int32_t nod
 void fill(std::vector<const Host*>& seats, std::vector<const Host*> choices) {
   const auto open = static_cast<size_t>(std::ranges::count(seats, nullptr));
   choices.resize(open);
-  std::ranges::sort(choices);  // the order of `hosts`, in which they lie
+  std::ranges::sort(choices);  // by address: the order of `hosts`
   auto next = choices.begin();
   for (const Host*& seat : seats)
     if (seat == nullptr) seat = *next++;

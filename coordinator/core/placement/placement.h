@@ -28,7 +28,7 @@ struct Host {
   Incarnation incarnation;
   int32_t slots = 0;
   int32_t slots_free = 0;
-  bool held = false;  // reserved for some job
+  bool held = false;     // reserved for some job
   std::string switches;  // as in WorkerRegistered
   int32_t gpus = 0;
   int32_t gpus_free = 0;
@@ -59,7 +59,7 @@ bool comes_before(const Host& a, const Host& b);
 struct PlacementRequest {
   int32_t ranks_per_node = 1;
   std::vector<WorkerName> previous;  // former nodes by their ranks
-  std::vector<WorkerName> held;  // reserved for the job
+  std::vector<WorkerName> held;      // reserved for the job
   // Nodes to avoid: never reserved for the job, and chosen last.
   std::set<WorkerName> avoid{};
   int32_t gpus_per_rank = 0;  // exclusively assigned: a number, or kGpusOfSlot

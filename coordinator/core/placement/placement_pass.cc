@@ -25,7 +25,7 @@ int32_t fewest_nodes(const Job& job) {
   return job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec);
 }
 
-// The largest size that there is room for; if there is none, the size to wait for.
+// Returns the largest size for which there is room; if there is none, the size to wait for.
 int32_t size_to_start(const Job& job, const PlacementRequest& request,
                       const std::vector<Host>& hosts) {
   return std::max(fewest_nodes(job), largest_size(job.spec, nodes_free(request, hosts)));
@@ -105,7 +105,8 @@ PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Ent
   return decision;
 }
 
-// Without numbers of workers, with which the job's reason would change whenever one comes or goes.
+// States no numbers of workers: with them the job's reason would change whenever a worker comes or
+// goes.
 std::string PlacementPass::without_gpus_text(const JobSpec& spec) const {
   constexpr size_t kReasonsMax = 2;  // a reason is one line
   if (spec.gpus_per_rank <= 0) return "";
@@ -113,7 +114,7 @@ std::string PlacementPass::without_gpus_text(const JobSpec& spec) const {
   for (const Host& host : hosts_)
     if (const std::string& why = fleet_.at(host.name).no_gpus_because; !why.empty())
       workers_of[why].push_back(host.name.value());
-  // A cause on few workers can be repaired; many may be a pool without GPUs.
+  // A cause on few workers can be repaired; many such workers may be a pool without GPUs.
   std::vector<std::string_view> reasons;
   for (const auto& [why, names] : workers_of) reasons.push_back(why);
   std::ranges::stable_sort(reasons, {}, [&](auto why) { return workers_of.at(why).size(); });
@@ -141,9 +142,9 @@ bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& e
                              [this](const WorkerName& name) { return fleet_.is_away(name); });
 }
 
-// One of the job's former nodes that may be back within minutes. Empty: there is none, or the wait
-// was long enough, or most of them are away, and the jobs behind lose more than this job still has.
-// A node that a person has excluded is not waited for.
+// Returns one of the job's former nodes that may be back within minutes. Empty: there is none, the
+// wait was long enough, or most of the job's nodes are away, so that waiting costs the jobs behind
+// it more than it saves. A node that a user has excluded is not waited for.
 WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const {
   if (time_.now >= entry.keep_until) return WorkerName();
   std::vector<WorkerName> away;
@@ -154,8 +155,8 @@ WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry
   return away.empty() || most ? WorkerName() : away.front();
 }
 
-// Full size first, rather on excluded nodes than not at all: a node that has passed its check is a
-// smaller loss than fewer nodes. `remark`: about those nodes.
+// Tries full size first, on excluded nodes if necessary: a node that has passed its check is a
+// smaller loss than fewer nodes. `remark` describes those nodes.
 Placement PlacementPass::place_among(const Job& job, bool whole, const std::vector<Host>& hosts,
                                      const std::vector<Host>& excluded, std::string& remark) {
   const PlacementRequest request = request_of(job, time_.unix_ns);
@@ -171,8 +172,8 @@ Placement PlacementPass::place_among(const Job& job, bool whole, const std::vect
   return at_size(size_to_start(job, request, hosts));
 }
 
-// First without the nodes to avoid, on which the attempt would end as it did before: rather on
-// excluded nodes, or on fewer, than with them.
+// Tries first without the nodes to avoid, on which the attempt would fail as before. Excluded nodes
+// or fewer nodes are preferred to them.
 Placement PlacementPass::find_place(const Job& job, bool whole, std::string& remark) {
   const std::set<WorkerName> avoided = nodes_to_avoid(job, time_.unix_ns);
   if (avoided.empty()) return place_among(job, whole, hosts_, excluded_, remark);
@@ -182,7 +183,7 @@ Placement PlacementPass::find_place(const Job& job, bool whole, std::string& rem
   };
   const std::vector<Host> others = without(excluded_);
   Placement placement = place_among(job, whole, without(hosts_), others, remark);
-  // The job will be smaller, or one of the other nodes answers within seconds.
+  // The job can start smaller, or one of the other nodes may answer within seconds.
   const bool waits = (whole && fewest_nodes(job) < job.spec.nodes) ||
                      std::ranges::any_of(others, [this](const Host& host) {
                        return fleet_.at(host.name).check.id != 0 || is_check_requested(host.name);
@@ -192,8 +193,8 @@ Placement PlacementPass::find_place(const Job& job, bool whole, std::string& rem
   return place_among(job, whole, hosts_, excluded_, remark);
 }
 
-// The job has no place without excluded nodes: takes as few of them as possible, and requests
-// checks of those that have yet to show that they are good for it. `remark` names them.
+// The job has no place without excluded nodes: uses as few of them as possible, and requests checks
+// of those that still have to pass one. `remark` names them.
 Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
                                               const std::vector<Host>& hosts,
                                               const std::vector<Host>& excluded,
@@ -201,7 +202,7 @@ Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
   const PlacementRequest request = request_of(job, time_.unix_ns);
   Placement placement;
   std::vector<Host> all = hosts;
-  std::vector<std::string> others;  // no help yet
+  std::vector<std::string> others;  // cannot be used yet
   std::vector<WorkerName> unchecked;
   for (const Host& host : excluded) {
     const Worker& worker = fleet_.at(host.name);
@@ -271,7 +272,7 @@ std::vector<WorkerName> PlacementPass::hold_own_nodes(const Job& job) {
   return free;
 }
 
-// An attempt that ends in order to grow is placed anew, on the nodes that it has, too.
+// An attempt that ends so that its job can grow is placed anew, and may use the same nodes.
 bool PlacementPass::keeps_its_nodes(const Job& job) const {
   return std::ranges::all_of(nodes_of(job.placement), [this](const WorkerName& name) {
     const Worker* worker = fleet_.find(name);

@@ -23,8 +23,7 @@ class JobQueue {
     Instant not_before{};
     // Until then the job waits for all its nodes; afterwards it may start on fewer, if it is
     // allowed to.
-    Instant
-        whole_until{};
+    Instant whole_until{};
     // Until then the remaining nodes of the job are reserved for it while another one is away.
     Instant keep_until{};
   };

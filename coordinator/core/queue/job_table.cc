@@ -11,7 +11,8 @@
 namespace muster::coordinator {
 namespace {
 
-// One spelling for each folder, as far as its path shows: /out, /out/ and /x/../out are the same.
+// Normalises the path of an output folder: /out, /out/ and /x/../out are equal. Does not resolve
+// links.
 std::string output_key(const JobSpec& spec) {
   std::string key = std::filesystem::path(spec.output_directory).lexically_normal().string();
   while (key.size() > 1 && key.back() == '/') key.pop_back();
@@ -64,7 +65,7 @@ std::vector<JobId> JobTable::launched() const {
 
 Job& JobTable::restore(Job job) {
   const JobId id = job.id;
-  last_id_ = std::max(last_id_, id);  // the state of an earlier version has no last number
+  last_id_ = std::max(last_id_, id);  // state from an earlier version has no last number
   if (is_terminal(job.state)) {
     finished_.emplace(job.finished_unix_ns, id);
   } else {

@@ -15,7 +15,7 @@
 namespace muster::coordinator {
 namespace {
 
-// Long values are cut in error messages: enough to recognise them by.
+// Truncates long values in error messages to a recognisable length.
 std::string in_quotes(std::string_view value) {
   constexpr size_t kShownBytesMax = 64;
   if (value.size() <= kShownBytesMax) return absl::StrCat("\"", absl::CHexEscape(av(value)), "\"");
@@ -42,8 +42,8 @@ absl::Status check_range(std::string_view field, int64_t value, int64_t least, i
       absl::StrCat(av(field), " is ", value, ": it must be ", least, " to ", most));
 }
 
-// For text in tables, logs and messages: on a terminal, control characters would do more than be
-// read.
+// Checks text for tables, logs and messages. Control characters could change the state of a
+// terminal.
 absl::Status check_line(std::string_view field, std::string_view value, size_t bytes_max) {
   const bool has_controls = std::any_of(value.begin(), value.end(), [](char c) {
     return absl::ascii_iscntrl(static_cast<unsigned char>(c));
@@ -54,7 +54,7 @@ absl::Status check_line(std::string_view field, std::string_view value, size_t b
                                                  " bytes without control characters"));
 }
 
-// For text that may have lines.
+// Checks text that may have several lines.
 absl::Status check_text(std::string_view field, std::string_view value, size_t bytes_max) {
   if (value.size() <= bytes_max && value.find('\0') == std::string_view::npos) {
     return absl::OkStatus();
@@ -64,7 +64,7 @@ absl::Status check_text(std::string_view field, std::string_view value, size_t b
                                                  " bytes without a NUL"));
 }
 
-// The worker sets them for each rank; a job's own value would break the rendezvous.
+// The worker sets these variables for each rank; a job's own value would break the rendezvous.
 bool is_reserved(std::string_view name, bool for_program) {
   constexpr std::array<std::string_view, 4> kReserved = {"RANK", "WORLD_SIZE", "LOCAL_RANK",
                                                          "LOCAL_WORLD_SIZE"};
@@ -139,8 +139,8 @@ absl::Status check_command(const JobSpec& spec, const InputLimits& limits) {
   return status;
 }
 
-// The sizes below `nodes`: what the client has resolved is taken as it is, but must be what
-// placement relies on.
+// Checks the sizes below `nodes`. The client's resolved configs are accepted as they are; only the
+// properties that placement relies on are checked.
 absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
   absl::Status status = check_range("spec.spares", spec.spares, 0, limits.nodes_max);
   status.Update(check_range("spec.min_nodes", spec.min_nodes, 0, spec.nodes));
@@ -216,7 +216,8 @@ absl::Status check_request_id(std::string_view request_id, const InputLimits& li
 }
 
 absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimits& limits) {
-  constexpr int64_t kSecondsMax = int64_t{10} * 365 * 24 * 3600;  // who means for ever says no time
+  // For an unlimited exclusion the time is omitted.
+  constexpr int64_t kSecondsMax = int64_t{10} * 365 * 24 * 3600;
   absl::Status status = check_name("worker", event.worker.value(), limits.name_bytes_max);
   status.Update(check_line("reason", event.reason, limits.detail_bytes_max));
   if (status.ok() && event.reason.empty()) {
@@ -233,7 +234,7 @@ absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimit
 absl::Status check_registration(const WorkerRegistered& event, const InputLimits& limits) {
   constexpr size_t kHostBytesMax = 255;       // a DNS name
   constexpr size_t kAddressBytesMax = 300;    // host:port
-  constexpr size_t kSwitchesBytesMax = 1000;  // a path of some names
+  constexpr size_t kSwitchesBytesMax = 1000;  // a path of several names
   absl::Status status = check_name("worker", event.worker.value(), limits.name_bytes_max);
   status.Update(check_line("host", event.host, kHostBytesMax));
   status.Update(check_line("version", event.version, limits.name_bytes_max));
@@ -242,7 +243,7 @@ absl::Status check_registration(const WorkerRegistered& event, const InputLimits
   status.Update(check_range("slots", event.slots, 1, limits.ranks_per_node_max));
   status.Update(check_range("gpus (their number)", std::ssize(event.gpus), 0, kGpusPerNodeMax));
   status.Update(check_line("no_gpus_because", event.no_gpus_because, limits.detail_bytes_max));
-  // Twice the slots: ranks that are being stopped may still be there beside their successors.
+  // Twice the slots, because ranks that are being stopped may run beside their successors.
   status.Update(check_range("running (its number of ranks)", std::ssize(event.running), 0,
                             int64_t{2} * limits.ranks_per_node_max));
   if (status.ok() && event.rendezvous_address.empty()) {

@@ -15,7 +15,7 @@ namespace muster::coordinator {
 // How time since the first start is classified. All classes except the first are losses.
 enum class TimeClass {
   kProductive,  // steps that no attempt has completed before
-  kStarting,  // from the start order until every rank is up
+  kStarting,    // from the start order until every rank is up
   // From then until the first step begins: libraries, rendezvous, compilation, restore.
   kLoading,
   kSaving,  // training is blocked by a checkpoint
@@ -24,7 +24,7 @@ enum class TimeClass {
   kRecomputing,
   kStandingStill,  // from the last progress to the verdict
   kStopping,       // until every rank is gone
-  kWaiting,  // back-off, and waiting for nodes
+  kWaiting,        // back-off, and waiting for nodes
 };
 constexpr std::array<std::string_view, 9> kTimeClassNames = {
     "productive",  "starting",       "loading",  "checkpoint stall", "evaluating",
@@ -82,19 +82,19 @@ struct Account {
   Mode mode = Mode::kQueued;
   Activity activity = Activity::kLoading;
   LossCause cause = LossCause::kNone;
-  LossTable settled;  // time whose class is final
-  Duration pending{};  // work on steps that are not completed yet
-  Duration queued{};               // before the first start
-  bool speaks = false;  // some attempt has reported a phase or a step
-  bool mute = false;  // the current attempt was silent for kSilentForGood
-  int64_t best_step = -1;  // highest step completed by any attempt
-  int64_t step = -1;  // highest step completed by this attempt
+  LossTable settled;         // time whose class is final
+  Duration pending{};        // work on steps that are not completed yet
+  Duration queued{};         // before the first start
+  bool speaks = false;       // some attempt has reported a phase or a step
+  bool mute = false;         // the current attempt was silent for kSilentForGood
+  int64_t best_step = -1;    // highest step completed by any attempt
+  int64_t step = -1;         // highest step completed by this attempt
   double stall_seconds = 0;  // checkpoint stalls of this attempt in `settled`
   // The number of steps in the newest complete checkpoint; below 1: none is known.
   int64_t checkpoint_step = -1;
   int64_t checkpoint_unix_ns = 0;  // when it was first reported
-  int64_t saves = -1;  // checkpoints saved by this attempt; -1: not reported
-  int64_t unix_ns = 0;  // when the account was taken
+  int64_t saves = -1;              // checkpoints saved by this attempt; -1: not reported
+  int64_t unix_ns = 0;             // when the account was taken
 
   friend bool operator==(const Account&, const Account&) = default;
 };

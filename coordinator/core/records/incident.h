@@ -21,15 +21,15 @@ using IncidentId = StrongId<struct IncidentIdTag, uint64_t>;
 using DumpId = StrongId<struct DumpIdTag, uint64_t>;
 
 enum class IncidentKind {
-  kRankDied,  // a signal, or an exit code that no other kind explains
+  kRankDied,     // a signal, or an exit code that no other kind explains
   kWorkerLost,   // a node is dead or cannot be reached
   kHang,         // alive and not progressing
-  kSlowRank,  // slows other ranks down, and continues
+  kSlowRank,     // slows other ranks down, and continues
   kNotFinite,    // NaN or Inf
   kOutOfMemory,  // killed by the kernel for memory, or a failed allocation
   kDiskFull,
   kNotStarted,  // ranks were not up in time
-  kGpuFault,  // a rank's GPU was lost, or reported an error
+  kGpuFault,    // a rank's GPU was lost, or reported an error
 };
 constexpr std::array<std::string_view, 9> kIncidentKindNames = {
     "rank died",     "worker lost", "hang",        "slow rank", "not finite",
@@ -40,12 +40,10 @@ struct Suspect {
   Rank rank{-1};  // -1: no single rank
   WorkerName worker;
   // The axis along which the others wait for it: "fsdp+context". Empty: no collective is involved.
-  std::string
-      axis;
+  std::string axis;
   std::string collective;  // "layer 3 mlp all-gather"
   // The source position: "train.cc:210 in muster::trainer::run()". Empty until symbols are known.
-  std::string
-      source;
+  std::string source;
   // One clause: "never entered all-reduce 41, which 7 others wait in".
   std::string why;
   double confidence = 0;  // 0 to 1; the sum over all suspects is at most 1
@@ -71,16 +69,16 @@ struct IncidentMoment {
 // The milestones of a recovery, from a fault until the job is as far as before.
 enum class RecoveryMoment {
   kProgress,  // the last progress before the fault
-  kDetected,   // suspected, or reported
+  kDetected,  // suspected, or reported
   // Evidence is in the incident: stacks, or the files that a dead rank left behind.
   kEvidence,
-  kDecided,  // whether the job is restarted
-  kStopped,  // the last rank has ended
+  kDecided,    // whether the job is restarted
+  kStopped,    // the last rank has ended
   kStarted,    // the order to start the next attempt is sent
-  kUp,  // every rank is up
-  kLoaded,  // every rank has begun to train
+  kUp,         // every rank is up
+  kLoaded,     // every rank has begun to train
   kFirstStep,  // the next attempt has completed a step
-  kCaughtUp,  // a step is completed that no attempt had completed
+  kCaughtUp,   // a step is completed that no attempt had completed
 };
 constexpr std::array<std::string_view, 10> kRecoveryMomentNames = {
     "progress", "detected", "evidence", "decided",    "stopped",
@@ -89,10 +87,11 @@ constexpr size_t kRecoveryMoments = kRecoveryMomentNames.size();
 
 // The recovery of a job from a fault. coordinator/core/incident/recovery_times.h fills it in.
 struct Recovery {
-  std::array<int64_t, kRecoveryMoments> unix_ns{};  // never decreasing; 0: not reached, or not known
-  bool over = false;  // complete: nothing is added any more
-  int32_t attempts = 0;  // attempts started for this recovery
-  int64_t best_step = -1;  // steps completed when the fault happened; -1: not known
+  // By milestone; never decreasing; 0: not reached, or not known.
+  std::array<int64_t, kRecoveryMoments> unix_ns{};
+  bool over = false;           // complete: nothing is added any more
+  int32_t attempts = 0;        // attempts started for this recovery
+  int64_t best_step = -1;      // steps completed when the fault happened; -1: not known
   int64_t restored_step = -1;  // step from which the next attempt resumed; -1: not known
   // The incident of another fault that interrupted this recovery.
   IncidentId interrupted_by{0};
@@ -117,8 +116,8 @@ struct Incident {
   Attempt attempt;
   std::string job_name;
   IncidentKind kind = IncidentKind::kHang;
-  bool open = true;  // e.g. while a slow rank stays slow
-  std::string sentence;             // names rank, node, axis, collective and source line
+  bool open = true;      // e.g. while a slow rank stays slow
+  std::string sentence;  // names rank, node, axis, collective and source line
   // The likeliest suspect first, then the runners-up.
   std::vector<Suspect> suspects;
   // Evidence of the suspects and of one rank per stack class.
@@ -129,8 +128,7 @@ struct Incident {
   // The coordinator's action: "restart 1 of 3", "none: training goes on".
   std::string action;
   // Last progress, suspicion, dump, verdict, action: oldest first.
-  std::vector<IncidentMoment>
-      moments;
+  std::vector<IncidentMoment> moments;
   // Set if the incident has ended an attempt.
   std::optional<Recovery> recovery;
 

@@ -33,11 +33,12 @@ namespace muster::coordinator {
 //
 //   RUNNING ──no progress for too long, or a worker is unreachable──▶ SUSPECT
 //      ▲                                                                 │
-//      │◀──────────────────── it makes progress ─────────────────────────┤ no pending page shows
-//      │                                                                 ▼ progress
-//      └─────────────────── it progresses, or is slow ─────────────── DUMPING
+//      │◀──────────────────────── it makes progress ─────────────────────┤
+//      │                                                                 │ no page shows progress
+//      │                                                                 ▼
+//      └──────────────────────── it progresses, or is slow ────────── DUMPING
 //                                                                        │
-//   RESTARTING ◀────────────────────── it is stuck ──────────────────────┘
+//   RESTARTING ◀──────────────────── it is stuck ────────────────────────┘
 enum class JobState {
   kQueued,
   kStarting,
@@ -154,8 +155,7 @@ struct Fault {
   int64_t job_step = -1;
   // Productive time of the whole job up to this fault. For a program that reports nothing: all its
   // running time.
-  Duration
-      productive{};
+  Duration productive{};
   bool node_unfit = false;  // is_of_unfit_node()
 
   friend bool operator==(const Fault&, const Fault&) = default;
@@ -212,9 +212,9 @@ struct Job {
   // The port on the node of rank 0, for the current attempt of a program.
   int32_t program_port = 0;
   std::vector<RankExit> exits;  // of the current attempt, in the order of reports
-  int32_t restarts = 0;  // launches after faults; preemptions do not count
+  int32_t restarts = 0;         // launches after faults; preemptions do not count
   std::map<Cause, RestartsUsed> restarts_used;
-  IncidentNote incident;     // the newest one
+  IncidentNote incident;  // the newest one
   // The incident from which the job is recovering; 0: the job is as far as it ever was.
   IncidentId recovering{0};
   // The account when the job was last stored. Core::account_of() returns the current one.
@@ -222,11 +222,9 @@ struct Job {
   // The grace of the stop order to the ranks of the current attempt.
   Duration stop_grace{};
   // The nodes of the newest attempt that has ended, in the order of their ranks.
-  std::vector<WorkerName>
-      previous_nodes;
+  std::vector<WorkerName> previous_nodes;
   // The nodes of the newest ended attempt that completed a step.
-  std::vector<WorkerName>
-      trained_on;
+  std::vector<WorkerName> trained_on;
   // The end of the back-off while QUEUED; 0: the job does not back off.
   int64_t not_before_unix_ns = 0;
   int32_t resizes = 0;  // attempts that were ended so that the job could grow
@@ -234,8 +232,7 @@ struct Job {
   // Volatile, not persisted.
   std::vector<RankState> ranks;  // by rank
   // Workers reserved for this job; see placement/placement_pass.h.
-  std::vector<WorkerName>
-      held;
+  std::vector<WorkerName> held;
 
   friend bool operator==(const Job&, const Job&) = default;
 };

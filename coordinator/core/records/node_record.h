@@ -15,7 +15,7 @@ namespace muster::coordinator {
 
 // Why a node is excluded.
 enum class Suspicion {
-  kPerson,  // excluded by a user
+  kPerson,      // excluded by a user
   kWorkerLost,  // the worker was lost while it had ranks
   // A hanging rank is stopped or in D state there, or a process cannot be killed.
   kStuck,
@@ -23,7 +23,7 @@ enum class Suspicion {
   // Two faults within kFaultsWindow that one program cannot have caused alone, or one that repeats.
   kFaults,
   kCheckFailed,  // a check failed or was not answered
-  kGpuFault,  // a GPU error ended a rank
+  kGpuFault,     // a GPU error ended a rank
 };
 constexpr size_t kSuspicions = 7;
 
@@ -76,9 +76,9 @@ struct NodeRecord {
   int64_t until_unix_ns = 0;  // 0: until the node is admitted
   // The number of exclusions, each within a day of the one before.
   int32_t times = 0;
-  bool check_due = false;  // placement requires a passed check first
+  bool check_due = false;     // placement requires a passed check first
   int64_t fault_unix_ns = 0;  // time of the newest fault that counts
-  std::string fault;  // description of that fault; empty: none
+  std::string fault;          // description of that fault; empty: none
   // The job whose program may have caused that fault; 0: no program could have.
   JobId fault_job{0};
   int64_t checked_unix_ns = 0;  // 0: never

@@ -1,4 +1,4 @@
-// A worker as the coordinator knows it: a value without behaviour, rebuilt from registrations.
+// The coordinator's state of a worker: a value without behaviour, rebuilt from registrations.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct Worker {
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;
-  // A clause. Set when the node has no GPUs and the worker knows the cause.
+  // A clause. Set if the node has no GPUs and the worker has determined the cause.
   std::string no_gpus_because;
   int32_t slots = 0;
   bool connected = false;

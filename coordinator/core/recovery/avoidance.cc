@@ -19,7 +19,8 @@ bool is_in_one_way(const Fault& a, const Fault& b) {
   return a.worker == b.worker && plain_cause_of(a) == plain_cause_of(b);
 }
 
-// The rank ended on this node in the same way before, and no attempt has trained since.
+// Returns whether the rank ended on this node in the same way before, and no attempt has trained
+// since.
 bool is_back_at_once(const Job& job, const Fault& fault) {
   for (size_t i = job.faults.size(); i > 0; --i) {
     const Fault& before = job.faults[i - 1];
@@ -29,7 +30,7 @@ bool is_back_at_once(const Job& job, const Fault& fault) {
   return false;
 }
 
-// One after the other, up to now.
+// Returns the number of unfit nodes in the newest faults without interruption.
 int32_t unfit_nodes_in_a_row(const Job& job) {
   std::set<WorkerName> nodes;
   for (size_t i = job.faults.size(); i > 0 && job.faults[i - 1].node_unfit; --i)
@@ -37,7 +38,7 @@ int32_t unfit_nodes_in_a_row(const Job& job) {
   return static_cast<int32_t>(nodes.size());
 }
 
-// A reason for the job to avoid the node of faults[index].
+// Returns whether faults[index] is a reason for the job to avoid its node.
 bool speaks_of_node(std::span<const Fault> faults, size_t index) {
   const Fault& fault = faults[index];
   if (fault.worker.value().empty() || is_preempted(fault)) return false;
@@ -48,7 +49,7 @@ bool speaks_of_node(std::span<const Fault> faults, size_t index) {
 }
 
 struct Avoidance {
-  int32_t times = 0;  // that it began anew
+  int32_t times = 0;  // how many times the avoidance began
   int64_t until_unix_ns = 0;
 };
 

@@ -39,17 +39,18 @@ bool was_no_program(const Fault& fault) {
           fault.exit_code == to_int(ExitCode::kProgramNotFound));
 }
 
-// Progress that a restart does not lose.
+// Returns the steps that a restart does not lose.
 int64_t durable_step(const Fault& fault) {
   return std::max(fault.checkpoint_step, fault.went_on_from);
 }
 
-// A program that was there for so long has not been a mistake from the start.
+// A program that ran for this long did not fail because of a mistake at its start.
 bool has_run(const Fault& fault) {
   return has_trained(fault) || fault.productive >= std::chrono::minutes(1);
 }
 
-// Restarts before durable progress do not count any more.
+// Returns whether durable progress has been made since, so that these restarts do not count any
+// more.
 bool is_forgiven(const RestartsUsed& used, const Job& job) {
   const Fault& fault = job.faults.back();
   if (durable_step(fault) >= 1) return durable_step(fault) > used.checkpoint_step;
@@ -69,7 +70,7 @@ int32_t used_by(const std::map<Cause, RestartsUsed>& used, Cause cause) {
   return found == used.end() ? 0 : found->second.count;
 }
 
-// All causes but preemption, which is not evidence against the job.
+// Sums all causes except preemption, which is no evidence against the job.
 int32_t used_by_faults(const std::map<Cause, RestartsUsed>& used) {
   int32_t count = 0;
   for (const auto& [cause, one] : used) count += cause == Cause::kPreempted ? 0 : one.count;
@@ -81,7 +82,7 @@ bool is_same_fault(const Fault& a, const Fault& b) {
          a.rank == b.rank && a.rank.value() >= 0 && a.last_step == b.last_step && a.last_step >= 0;
 }
 
-// The nodes of the newest faults of `job`, oldest first, each once.
+// Returns the nodes of the newest `faults` faults of `job`, oldest first, without duplicates.
 std::string nodes_text(const Job& job, int32_t faults) {
   std::vector<std::string_view> names;
   for (size_t i = job.faults.size() - static_cast<size_t>(faults); i < job.faults.size(); ++i) {
@@ -122,15 +123,15 @@ Duration backoff_before_restart(int32_t restart) {
 bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
 
 Cause plain_cause_of(const Fault& fault) {
-  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // whatever it ended with
+  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // whatever its exit code is
   if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
   if (is_preempted(fault)) return Cause::kPreempted;
   switch (fault.kind) {
     case IncidentKind::kRankDied:
-    case IncidentKind::kSlowRank:   // ends nothing
-    case IncidentKind::kNotFinite:  // of a program, whose words only say so
+    case IncidentKind::kSlowRank:   // does not end an attempt
+    case IncidentKind::kNotFinite:  // for a program only its output shows this
       return Cause::kRankDied;
     case IncidentKind::kWorkerLost:
       return Cause::kWorkerLost;
@@ -171,10 +172,10 @@ int32_t repeats_of(const Job& job) {
 
 NodeBlame blame_of_node(const Fault& fault) {
   const Cause cause = cause_of(fault);
-  // A rank that lost its own GPU may have left as if a peer were gone.
+  // A rank that lost its own GPU may exit with the code for a lost peer.
   const bool is_victims = cause != Cause::kGpuFault && ended_as(fault, ExitCode::kPeerLost);
   if (fault.worker.value().empty() || is_victims) return NodeBlame::kNothing;
-  // A program that gives up at its start has its own reasons, wherever it is.
+  // A program that exits early at its start has its own reasons, which are independent of the node.
   const bool gave_up =
       plain_cause_of(fault) == Cause::kRankDied && fault.signal == 0 && fault.last_step < 0;
   return gave_up ? NodeBlame::kNothing : rule_of(cause).node;
@@ -217,7 +218,8 @@ RestartDecision decide_restart(const Job& job) {
   }
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
-  // Nothing but that helps: it was on a node that it avoids because there was no other.
+  // Only waiting helps: the disk is full, or the job had to use a node that it avoids because there
+  // was no other.
   if (cause == Cause::kDiskFull || was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
   decision.reason = absl::StrFormat(
@@ -236,8 +238,8 @@ void count_restart(Job& job, const RestartDecision& decision) {
   job.restarts_used = restarts_that_count(job);
   if (decision.counts) ++job.restarts;
   const Fault& fault = job.faults.back();
-  // A pool of nodes that is renewed one by one takes each of them away before the job is up on the
-  // others: nothing that the job could make way in.
+  // When the nodes of a pool are replaced one by one, each may be preempted before the job is up on
+  // the others: the job cannot make progress, and the preemptions do not count.
   if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
   RestartsUsed& used = job.restarts_used[cause_of(fault)];
   used = {used.count + 1, durable_step(fault), fault.job_step, fault.productive};
@@ -261,8 +263,8 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
   const std::string how =
       exit.signal > 0 ? absl::StrCat("was killed by ", signal_text(exit.signal))
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
-  // A killed rank does not report it: the newest line of its output is about something else. But
-  // who aborts has just said why.
+  // A killed rank does not report its signal, so the newest line of its output is unrelated. A rank
+  // that aborts has just printed the reason.
   const bool tells =
       (exit.signal == 0 || exit.signal == kSigabrt || exit.cause == ExitCause::kGpuFault) &&
       !exit.detail.empty();
@@ -285,7 +287,7 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
     const auto index = static_cast<size_t>(rank.value());
     if (index < job.placement.size()) fault.worker = job.placement[index].worker;
   };
-  // Reports come in their order: who was through before the first victim left the others alone.
+  // Reports arrive in order: a rank that finished before the first victim left the others alone.
   const auto leaver = std::find_if(job.exits.begin(), job.exits.end(), is_success);
   if (leaver != job.exits.end()) {
     blame(leaver->rank);
@@ -303,7 +305,8 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   if (!silent.empty())
     absl::StrAppend(&fault.message, "; ", ranks_text(silent),
                     silent.size() == 1 ? " alone has" : " have", " not said so");
-  // Its finding may be the only information: that NCCL's communicator did not come, for example.
+  // The victim's detail may be the only information, for example that NCCL's communicator could not
+  // be created.
   if (!victim->detail.empty())
     absl::StrAppend(&fault.message, "; rank ", victim->rank.value(), " said: ", victim->detail);
   return fault;

@@ -1,4 +1,4 @@
-// Properties beyond the stories in tests/scenarios: totality and determinism of the core.
+// Properties that tests/scenarios does not cover: totality and determinism of the core.
 #include "coordinator/core/core.h"
 
 #include <random>
@@ -16,7 +16,7 @@ CoreOptions options() {
   return o;
 }
 
-// Events without sense: any job, any rank, any worker, in any order.
+// Returns a random event with random jobs, ranks and workers.
 Event random_event(std::mt19937_64& random) {
   const auto below = [&random](uint64_t n) { return random() % n; };
   const WorkerName worker(absl::StrCat("n", below(3)));
@@ -128,7 +128,7 @@ TEST(Core, IsTotalAndItsDeadlinesAreServed) {
     actions.clear();
     core.step(random_event(random), now, actions);
     core.step(Tick{1}, now, actions);
-    // Nothing that a Tick could have settled may be left over: the shell would spin.
+    // No deadline that a Tick could have handled may be left: the shell would spin.
     if (const auto next = core.next_deadline()) {
       ASSERT_GT(*next, now) << "after event " << i;
     }
@@ -157,7 +157,7 @@ TEST(Core, GivesEachSubmissionItsReplyInTheSameStep) {
   EXPECT_EQ(core.jobs().at(JobId(1)).submitted_unix_ns, 5);
 }
 
-// A store may hold this: a restart of a cancelled job whose faults are gone.
+// A store may contain this: a cancelled job in RESTARTING without recorded faults.
 TEST(Core, TakesUpARestartWithoutAFault) {
   Job job;
   job.id = JobId(1);
@@ -172,8 +172,8 @@ TEST(Core, TakesUpARestartWithoutAFault) {
   EXPECT_EQ(core.jobs().at(JobId(1)).state, JobState::kRestarting);
 }
 
-// A coordinator without workers waits for nothing but the queue's own deadlines: the long gaps
-// between its Ticks are no stalls, and must not postpone these deadlines.
+// A coordinator without workers waits only for the queue's own deadlines: long gaps between its
+// Ticks are no stalls, and must not postpone these deadlines.
 TEST(Core, IdleTimeDoesNotPostponeTheDeadlinesOfTheQueue) {
   Job job;
   job.id = JobId(1);
@@ -196,8 +196,8 @@ TEST(Core, IdleTimeDoesNotPostponeTheDeadlinesOfTheQueue) {
   EXPECT_EQ(now, start + options().worker_lease + options().keep_nodes);
 }
 
-// While it waits for a worker, a Tick is due within a heartbeat interval: a longer gap is a stall,
-// which does not count against the worker.
+// While the core waits for a worker, a Tick is due within a heartbeat interval: a longer gap is a
+// stall, which does not count against the worker.
 TEST(Core, AStallPostponesTheLeasesOfWorkers) {
   Core core(options(), {}, Instant{});
   ActionList actions;

@@ -13,12 +13,13 @@ using std::chrono::seconds;
 
 constexpr auto kNone = LossCause::kNone;
 
-// A job's story for its ledger, in seconds.
+// Feeds a ledger with the events of one job. Times are in seconds.
 class LedgerTest : public testing::Test {
  protected:
   Instant at(double second) const { return Instant(Duration(static_cast<int64_t>(second * 1e9))); }
 
-  // Rank 0's page at `second`: steps completed by then, of which this attempt has made `made`.
+  // Observes rank 0's page at `second`: `step` steps completed, of which this attempt has made
+  // `made`.
   void look(double second, Phase phase, double phase_start, int64_t step, uint64_t made,
             double stall = 0) {
     ledger_.observe({.speaks_for_job = true,
@@ -36,7 +37,7 @@ class LedgerTest : public testing::Test {
   }
   LossTable table(double now) const { return table_of(ledger_.account(at(now), 0)); }
 
-  // Started at 10, up at 11, trains from 14 on, a step a second; 100 of them at 114.
+  // Starts at 10, is up at 11, trains from 14 on with one step per second: 100 steps at 114.
   void train_100_steps() {
     ledger_.started(at(10));
     ledger_.running(false, at(11));
@@ -45,7 +46,7 @@ class LedgerTest : public testing::Test {
     look(114, Phase::kStep, 113, 100, 100);
   }
 
-  // The newest checkpoint: its steps, and when it came.
+  // Returns the newest checkpoint: its number of steps, and when it was reported.
   std::pair<int64_t, int64_t> newest() const {
     const Account account = ledger_.account(at(0), 0);
     return {account.checkpoint_step, account.checkpoint_unix_ns};
@@ -106,8 +107,8 @@ TEST_F(LedgerTest, AHangIsLostUntilNewStepsAreMade) {
   ledger_.gone(at(119));
   ledger_.started(at(121));
   ledger_.running(false, at(122));
-  look(124.5, Phase::kStep, 124, 90, 0);    // as the checkpoint has it
-  look(136, Phase::kStep, 135.5, 102, 12);  // ten again, and two new ones
+  look(124.5, Phase::kStep, 124, 90, 0);    // the step of the checkpoint
+  look(136, Phase::kStep, 135.5, 102, 12);  // ten steps repeated, and two new ones
   EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, kHang, 136), 3.5);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kStopping, kHang, 136), 1);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kWaiting, kHang, 136), 2);
@@ -116,7 +117,7 @@ TEST_F(LedgerTest, AHangIsLostUntilNewStepsAreMade) {
   EXPECT_DOUBLE_EQ(lost(TimeClass::kRecomputing, kHang, 136), 0.5 + 10);
   EXPECT_DOUBLE_EQ(to_seconds(table(136).productive()), 102);
   look(137, Phase::kCheckpointSave, 136, 102, 12);
-  EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 138), 2);  // nobody's fault any more
+  EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 138), 2);  // no longer caused by the fault
 }
 
 TEST_F(LedgerTest, StallsThatNoHeartbeatHasSeenCountOnce) {
@@ -125,7 +126,7 @@ TEST_F(LedgerTest, StallsThatNoHeartbeatHasSeenCountOnce) {
   EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 124), 3);
   EXPECT_DOUBLE_EQ(to_seconds(table(124).productive()), 107);
   look(126, Phase::kCheckpointSave, 125, 108, 108, 3);
-  look(128, Phase::kStep, 127, 109, 109, 5);  // the two that were seen
+  look(128, Phase::kStep, 127, 109, 109, 5);  // the two seconds that a page has shown
   EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 128), 5);
 }
 
@@ -174,7 +175,7 @@ TEST_F(LedgerTest, AProgramThatSpeaksLateHasLoadedUntilThen) {
   ledger_.started(at(0));
   ledger_.running(true, at(1));
   look(100, Phase::kInit, 1, -1, 0);
-  look(110, Phase::kInit, 1, 5, 5);  // five seconds' steps, and no phase
+  look(110, Phase::kInit, 1, 5, 5);  // steps of five seconds, without a phase
   EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kNone, 110), 104);
   EXPECT_DOUBLE_EQ(to_seconds(table(110).productive()), 5);
 }
@@ -183,7 +184,7 @@ TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
   train_100_steps();
   constexpr int64_t kStored = 1'700'000'000'000'000'000;
   Account stored = ledger_.account(at(120), kStored);
-  // Another machine, with another monotonic clock, two minutes later.
+  // Restores on another machine with another monotonic clock, two minutes later.
   ledger_ = Ledger(stored, at(5));
   ledger_.bridge(at(5), kStored + 120'000'000'000);
   look(6, Phase::kStep, 5.5, 220, 220);
@@ -191,7 +192,7 @@ TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
   EXPECT_DOUBLE_EQ(to_seconds(table(6).wall()), 4 + 6 + 100 + 121);
 }
 
-// Everything was killed at once, and no page reports the steps since.
+// All ranks were killed together with the coordinator, so no page reports the steps since.
 TEST_F(LedgerTest, AnOutageThatNoPageTellsOfStoodStill) {
   constexpr int64_t kStored = 1'700'000'000'000'000'000;
   constexpr double kAway = 8 * 3600;
@@ -222,7 +223,7 @@ TEST_F(LedgerTest, AClockThatWasSetBackIsNoTime) {
   EXPECT_DOUBLE_EQ(to_seconds(table(5).wall()), 110);
 }
 
-// Any input, in any order.
+// Random input in random order.
 TEST(Ledger, ClassesAddUpToTheWallTime) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     std::mt19937_64 random(seed);

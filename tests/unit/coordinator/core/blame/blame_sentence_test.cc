@@ -1,4 +1,4 @@
-// Sentences of blame in small worlds that are written by hand, and for contradictory evidence.
+// Sentences of blame in small hand-written worlds, and for contradictory evidence.
 #include <random>
 
 #include <absl/strings/str_cat.h>
@@ -44,7 +44,7 @@ class World {
   }
 
   RankEvidence& rank(int32_t rank) { return input.later.ranks[static_cast<size_t>(rank)]; }
-  // All ranks but those in `without` show the group.
+  // All ranks except those in `without` show the group.
   void all_show(const GroupEvidence& shown, std::initializer_list<int32_t> without = {}) {
     for (RankEvidence& evidence : input.later.ranks)
       if (std::find(without.begin(), without.end(), evidence.rank) == without.end())
@@ -78,8 +78,8 @@ TEST(BlameSentence, NamesRankNodeCollectiveGroupAndWhoWaits) {
   EXPECT_LT(blame.suspects[1].confidence, 0.05);
 }
 
-// Ranks with devices call collectives before these come to them, and a page shows the one that its
-// device stands in.
+// Ranks with devices enqueue collectives ahead of their execution. The page shows the one that the
+// device executes.
 TEST(BlameSentence, NamesWhatDevicesStandIn) {
   World world(8);
   GroupEvidence shown = group("tensor nccl", 8, 0, 41, 40, "layer 3 mlp in all-gather");
@@ -290,7 +290,7 @@ TEST(BlameSentence, SaysWhereItIsInTheKernelAndWhetherItGoesOn) {
       << blame.sentence;
 }
 
-// Whatever pages say, somebody is named, in bounded and printable words.
+// Some rank is named, in bounded and printable text, whatever pages contain.
 TEST(BlameSentence, NonsenseIsNoHarm) {
   std::mt19937_64 random(5);
   const std::vector<std::string> names = {"data",    "data#1",     "a#99999999999999",   "",

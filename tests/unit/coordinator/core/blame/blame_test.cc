@@ -42,8 +42,8 @@ void expect_sound(const Blame& blame, size_t ranks) {
   EXPECT_LE(blame.sentence.size(), kSentenceBytesMax);
 }
 
-// Whether the rank is named, alone or beside one that is as likely: of two who disagree, nobody may
-// know who is right.
+// Returns whether the rank is named, alone or together with one equally likely: of two ranks that
+// disagree, no evidence may show which one is right.
 bool is_named(const Blame& blame, int32_t rank) {
   const auto& suspects = blame.suspects;
   for (size_t i = 0; i < std::min<size_t>(2, suspects.size()); ++i) {
@@ -61,12 +61,12 @@ struct Score {
 
 class BlameInWorlds : public testing::TestWithParam<Break> {
  protected:
-  // One world for each mesh and seed; what blame says of it goes to `judge`, with pages alone and
-  // with stacks.
+  // Runs one world for each mesh and seed, and passes its blame to `judge`, once with pages alone
+  // and once with stacks.
   template <class F>
   void for_each_world(Break how, int broken_ranks, F&& judge) {
     std::map<int32_t, int> rounds_of = {{8, 24}, {24, 10}, {64, 5}};
-    if (broken_ranks == 1) rounds_of[1024] = 1;  // nearly all of the time
+    if (broken_ranks == 1) rounds_of[1024] = 1;  // takes nearly all of the running time
     for (const auto& [ranks, rounds] : rounds_of) {
       for (int round = 0; round < rounds; ++round) {
         std::mt19937_64 random(static_cast<uint64_t>(ranks * 1000 + round));
@@ -93,9 +93,9 @@ class BlameInWorlds : public testing::TestWithParam<Break> {
   }
 };
 
-// If something distinguishes that rank from all others, it is named every time. A rank that makes
-// other calls than others do is named where there are others to compare it with. A rank that stands
-// still inside a collective is recognised by its stack alone; of two members, either may be it.
+// A culprit that differs from all other ranks is named every time. A rank with other calls is named
+// if there are ranks to compare it with. A rank that stands still inside a collective is recognised
+// only by its stack; of two members, either may be named.
 TEST_P(BlameInWorlds, NamesTheCulprit) {
   const Break how = GetParam();
   std::map<bool, Score> scores;  // with stacks
@@ -140,10 +140,10 @@ std::vector<Break> all_breaks() {
 
 INSTANTIATE_TEST_SUITE_P(Breaks, BlameInWorlds, testing::ValuesIn(all_breaks()), name_of);
 
-// Faults that do not need others to be one: two of other kinds may hide each other.
+// Faults that are visible without other ranks. Two faults of other kinds may hide each other.
 class BlameOfTwo : public BlameInWorlds {};
 
-// Both are among the first two, as far as both came to where they break.
+// Both culprits are among the first two suspects, if both reached the place where they break.
 TEST_P(BlameOfTwo, NamesBoth) {
   int both = 0;
   for_each_world(GetParam(), 2,

@@ -26,7 +26,7 @@ HangWorld::HangWorld(const Mesh& mesh, uint64_t seed)
 
 std::optional<size_t> HangWorld::place_to_break(const Model& model, Break how, int step) {
   std::vector<size_t> places;
-  std::set<size_t> groups_used;  // of the computation's channel
+  std::set<size_t> groups_used;  // groups of the computation's channel
   for (const Op& op : model.program)
     if (op.what == Op::What::kCall && groups_[op.call.group].name.find('#') == std::string::npos)
       groups_used.insert(op.call.group);
@@ -34,7 +34,7 @@ std::optional<size_t> HangWorld::place_to_break(const Model& model, Break how, i
   for (size_t i = 0; i < model.program.size(); ++i) {
     const Op& op = model.program[i];
     if (op.what == Op::What::kStepDone) ++steps;
-    // The first step is whole, so that everybody has joined; and something comes after the fault.
+    // The first step is complete, so that all ranks have joined, and some call follows the fault.
     if (how == Break::kNeverJoins ? i > 0 : steps != step) continue;
     const bool is_plain_call = op.what == Op::What::kCall && op.call.kind != Kind::kSendRecv &&
                                groups_[op.call.group].name.find('#') == std::string::npos;
@@ -98,7 +98,7 @@ void HangWorld::break_at(Model& model) {
     case Break::kStopsInside:
     case Break::kTransport:
       groups_[op.call.group].never_completes = true;
-      return;  // goes on into the call
+      return;  // continues into the call
     default:
       model.main_stuck = true;
   }
@@ -129,7 +129,7 @@ bool HangWorld::enter_or_complete(Model& model, Worker& worker, const Call& call
     shown.collective = call.name;
     shown.age = std::chrono::seconds(12);
     if (is_message(call.kind)) {
-      // Numbers of steps keep messages of one name apart.
+      // Step numbers distinguish messages with the same name.
       ++group.messages[without_last_word(call.name)];
     } else {
       if (group.entered.size() < shown.started) group.entered.resize(shown.started);

@@ -1,6 +1,6 @@
-// Model ranks on a mesh that run the collectives of our trainer's step until they cannot go on,
-// because one of them was broken: what blame is tested with. Groups and channels are as
-// trainer_core/comm/process_groups and trainer_core/parallel have them.
+// Simulated ranks on a mesh that run the collectives of the trainer's step until they cannot
+// continue, because one of them was broken. Input for the tests of blame. Groups and channels are
+// those of trainer_core/comm/process_groups and trainer_core/parallel.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ namespace muster::coordinator {
 
 enum class Break {
   kStopped,      // SIGSTOP, wherever it is
-  kDebugger,     // the same, held by one
+  kDebugger,     // the same, held by a debugger
   kZombie,       // its process has ended and is not reaped
   kGone,         // its worker does not answer
   kLoader,       // sleeps in the data loader
   kFsync,        // hangs in fsync while it saves
   kLock,         // its main thread waits for a lock between two collectives
-  kBusy,         // the same, computing for ever
-  kSkips,        // leaves a collective out
+  kBusy,         // the same, in an infinite computation
+  kSkips,        // skips a collective
   kOtherCall,    // enters another collective of the same group
   kOtherGroup,   // enters a collective of another group
-  kNeverJoins,   // never gets to its first collective
-  kInside,       // stands still inside a collective that everybody entered
-  kStopsInside,  // is stopped there
-  kTransport,    // nobody's fault: a collective does not complete
+  kNeverJoins,   // never enters its first collective
+  kInside,       // stands still inside a collective that all members entered
+  kStopsInside,  // is stopped inside such a collective
+  kTransport,    // no rank is to blame: a collective does not complete
 };
 constexpr std::array<std::string_view, 15> kBreakNames = {
     "stopped",     "debugger",    "zombie", "gone",         "loader",
@@ -46,12 +46,12 @@ class HangWorld {
  public:
   HangWorld(const Mesh& mesh, uint64_t seed);
 
-  // Breaks ranks at random places of their second step, and runs until nobody can go on. False when
-  // a rank has no such place.
+  // Breaks ranks at random places of their second step, and runs until no rank can continue.
+  // Returns false if a rank has no such place.
   bool run(const std::vector<BrokenRank>& broken);
-  // It came to its place.
+  // Returns whether the rank reached the place where it breaks.
   bool is_broken(int32_t rank) const;
-  // The evidence at that time.
+  // Returns the evidence at the end of run().
   BlameInput describe(bool with_stacks) const;
 
  private:
@@ -75,8 +75,8 @@ class HangWorld {
     uint32_t id = 0;
     size_t size = 0;
     std::vector<std::vector<Call>> entered;  // by number
-    std::map<std::string, int> messages;     // ends that are there, by name
-    bool never_completes = false;            // the newest one
+    std::map<std::string, int> messages;     // the ends that have arrived, by name
+    bool never_completes = false;            // the newest collective
   };
   struct Worker {  // one thread of a rank
     std::vector<Call> queue;
@@ -88,8 +88,8 @@ class HangWorld {
     size_t at = 0;
     std::array<Worker, kThreads> threads;
     std::array<size_t, kThreads> enqueued{};
-    bool halted = false;      // no thread goes on
-    bool main_stuck = false;  // the main thread does not
+    bool halted = false;      // no thread continues
+    bool main_stuck = false;  // the main thread does not continue
     std::optional<Break> how;
     size_t breaks_at = 0;
     std::map<size_t, GroupEvidence> shown;

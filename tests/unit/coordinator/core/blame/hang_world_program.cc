@@ -1,5 +1,5 @@
-// The program of model ranks: a trainer's steps as calls, waits and phases, for each rank by its
-// place on the mesh.
+// The program of simulated ranks: the calls, waits and phases of a trainer's steps for each rank
+// coordinate.
 #include <algorithm>
 #include <utility>
 
@@ -99,20 +99,19 @@ void HangWorld::write_program(int32_t rank) {
       const int from = forward ? stage - 1 : stage + 1;
       const int to = forward ? stage + 1 : stage - 1;
       const char* what = forward ? "activations" : "gradients";
-      for (int mb = 0; mb < kMicroBatches && from >= 0 && from < stages; ++mb)  // ahead of its use
-        call(rank, out, kReceiver, kPipeline, channel(from), Kind::kRecv, message(mb, what) + " recv",
-             8192);
+      for (int mb = 0; mb < kMicroBatches && from >= 0 && from < stages; ++mb)  // prefetched
+        call(rank, out, kReceiver, kPipeline, channel(from), Kind::kRecv,
+             message(mb, what) + " recv", 8192);
       for (int mb = 0; mb < kMicroBatches; ++mb) {
         if (from >= 0 && from < stages) {
           op(Op::What::kWait, kReceiver);
-          out.back().call.bytes =
-              static_cast<uint64_t>(kMicroBatches - mb);  // how many may be left
+          out.back().call.bytes = static_cast<uint64_t>(kMicroBatches - mb);  // how many may remain
         }
         for (int layer = 0; layer < kLayers; ++layer) write_layer(rank, layer, forward, out);
         if (to < 0 || to >= stages) continue;
         op(Op::What::kWait, kSender);
-        call(rank, out, kSender, kPipeline, channel(stage), Kind::kSend, message(mb, what) + " send",
-             8192);
+        call(rank, out, kSender, kPipeline, channel(stage), Kind::kSend,
+             message(mb, what) + " send", 8192);
       }
     }
     op(Op::What::kWait, kSender);

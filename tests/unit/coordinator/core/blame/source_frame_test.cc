@@ -6,8 +6,8 @@ namespace muster::coordinator {
 namespace {
 
 struct Frame {
-  const char* module;  // "": text
-  FrameSymbol symbol;  // its function is the text
+  const char* module;  // "": the frame is text
+  FrameSymbol symbol;  // for a text frame, the function is the text
 };
 
 std::string source(const std::vector<Frame>& frames) {
@@ -50,7 +50,7 @@ TEST(SourceFrame, IsTheProgramsOwnInnermostOne) {
                     {"/bin/x", {"send()", "/src/trainer_core/comm/shm.cc", 9}},
                     {"/bin/x", {"wait()", "/usr/include/c++/12/condition_variable", 1}}}),
             "src/x.cc:3 in run()");
-  // A rank that waits for gathered parameters stands where they are needed.
+  // A rank that waits for gathered parameters is at the line that uses them.
   for (const bool has_lines : {true, false}) {
     const char* file = has_lines ? "/src/trainer_core/parallel/sharded_parameters.cc" : "";
     EXPECT_EQ(

@@ -21,7 +21,7 @@ class NodeBookTest : public testing::Test {
   }
   void SetUp() override { pass(minutes(1)); }
 
-  // Puts the book away and opens it as another life of the coordinator, whose clock begins anew.
+  // Stores the book and restores it in another coordinator, whose clock starts anew.
   void restart(Duration away) {
     std::vector<NodeRecord> stored;
     for (const auto& [name, node] : book.records()) stored.push_back(node);
@@ -108,8 +108,8 @@ TEST_F(NodeBookTest, TwoFaultsWithinAnHourCount) {
   EXPECT_EQ(reason, "two faults there within an hour: rank 2 died; rank 3 died");
 }
 
-// A program that dies by a signal, then with a code, then by another signal is the same wherever it
-// runs.
+// A program that dies by a signal, then with a code, then by another signal may be broken on any
+// node.
 TEST_F(NodeBookTest, FaultsOfOneProgramCountOnlyWithAnothers) {
   std::string reason;
   for (int i = 0; i < 3; ++i)

@@ -5,7 +5,8 @@
 namespace muster::coordinator {
 namespace {
 
-// A rank that waits in collective `seq` of its group, or (seq 0) computes in `place`.
+// A sample of a rank that waits in collective `seq` of its group or, if `seq` is 0, computes in
+// `place`.
 struct Look {
   int32_t rank;
   uint64_t seq;
@@ -117,8 +118,8 @@ TEST(Motion, ALoopDoesNotGetAnywhere) {
             Motion::kUnsure);
 }
 
-// Two ranks of one group: the first stands in "read" in a state, before and after; the second waits
-// in collective 41.
+// Two ranks of one group. The first stands in "read", in one process state per sample; the second
+// waits in collective 41.
 Motion motion_in_state(const char* states, const std::string& problem = "") {
   Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
   for (int32_t sample = 0; sample < 2; ++sample) {
@@ -141,7 +142,7 @@ TEST(Motion, WhoWaitsForNobodyMayGoOnUnlessItIsStopped) {
   EXPECT_EQ(motion_in_state("tt", ""), Motion::kUnsure) << "somebody looks at it with a debugger";
 }
 
-// Collective `seq` of a group of as many as there are ranks.
+// Collective `seq` of a group of all ranks.
 Motion motion_of_waiting(const std::vector<Look>& looks, CollectiveKind other) {
   Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1), Rank(2)}}});
   for (int32_t sample = 0; sample < 2; ++sample) {

@@ -14,7 +14,7 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-// Some ranks whose pages are looked at four times a second.
+// Ranks whose pages are sampled four times per second.
 class HangDetectorTest : public ::testing::Test {
  protected:
   struct Rank {
@@ -33,7 +33,7 @@ class HangDetectorTest : public ::testing::Test {
   void look() {
     for (size_t i = 0; i < ranks.size(); ++i) detector.observe(i, ranks[i].page, now);
   }
-  // A step in which something moves all the time.
+  // A step with constant visible progress.
   void step(Duration time) {
     for (Duration done{}; done < time;) {
       const Duration part = std::min<Duration>(milliseconds(250), time - done);
@@ -45,7 +45,7 @@ class HangDetectorTest : public ::testing::Test {
     }
     complete(time);
   }
-  // A step of one long computation, which reports nothing before its end.
+  // A step of one long computation, which shows no progress before its end.
   void silent_step(Duration time) {
     now += time;
     EXPECT_GT(detector.due(), now) << "a false alarm: " << detector.reason(now);
@@ -68,7 +68,7 @@ class HangDetectorTest : public ::testing::Test {
   HangDetector detector;
 };
 
-// A program that is not ours.
+// A user program.
 class SilentHangDetector : public ::testing::Test {
  protected:
   HangDetector::Sample page(Phase phase, uint64_t steps = 0) const {
@@ -91,7 +91,7 @@ TEST_F(SilentHangDetector, WhoSaysNothingIsNeverSuspicious) {
   EXPECT_EQ(detector.due(), HangDetector::kNever);
   for (int i = 0; i < 100; ++i) {
     now += minutes(60);
-    detector.observe(0, page(Phase::kInit), now);  // collectives alone, or no page at all
+    detector.observe(0, page(Phase::kInit), now);  // collectives only, or no page at all
     detector.correct(1, Phase::kInit, seconds(9), -1, now);
     detector.excuse(seconds(1));
   }
@@ -217,7 +217,7 @@ TEST_F(HangDetectorTest, WhoIsForgivenGetsTwiceTheTimeUntilStepsAreCompleted) {
   EXPECT_EQ(detector.due(), now + seconds(2));
 }
 
-// A coordinator that was started anew learns from what pages count.
+// A restarted coordinator learns from the counters on pages.
 TEST_F(HangDetectorTest, KnowsTheStepsThatWereMadeBeforeItLooked) {
   for (Rank& rank : ranks) {
     rank.page.step = 1'000;
@@ -230,7 +230,7 @@ TEST_F(HangDetectorTest, KnowsTheStepsThatWereMadeBeforeItLooked) {
   EXPECT_EQ(detector.due(), now + seconds(5));
 }
 
-// A dump's page was read before the heartbeat that has come meanwhile.
+// The page in the dump is older than the heartbeat that has arrived meanwhile.
 TEST_F(HangDetectorTest, ADumpThatWasLongOnItsWayCorrectsNothing) {
   for (int i = 0; i < 5; ++i) silent_step(milliseconds(500));
   enter(0, Phase::kCheckpointSave);
@@ -255,7 +255,7 @@ TEST_F(HangDetectorTest, APageThatWasOvertakenOnItsWaySaysNothing) {
   EXPECT_EQ(detector.due(), due);
 }
 
-// Its ranks are at the step of a checkpoint, and have made none themselves.
+// The ranks resume at the step of a checkpoint, and have made no steps themselves.
 TEST_F(HangDetectorTest, AStepOfAnEarlierAttemptIsProgressOnce) {
   for (Rank& rank : ranks) rank.page.step = 20;
   look();

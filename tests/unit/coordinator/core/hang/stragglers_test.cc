@@ -9,7 +9,7 @@
 namespace muster::coordinator {
 namespace {
 
-// A job whose ranks compute, wait for data and wait for each other, looked at after each step or
+// A job whose ranks compute, wait for data and wait for each other. Sampled after each step or
 // after several.
 class Job {
  public:
@@ -115,7 +115,7 @@ TEST(Stragglers, StepsShorterThanHeartbeatsAreSeenManyAtATime) {
   std::fill(job.data.begin(), job.data.end(), 0.0);
   for (int i = 0; i < 20; ++i) job.step(40);
   EXPECT_TRUE(job.changes.empty());
-  job.own[1] = 0.1;  // beside 0.05 for messages
+  job.own[1] = 0.1;  // in addition to 0.05 for messages
   for (int i = 0; i < 20; ++i) job.step(10);
   ASSERT_EQ(job.changes.size(), 1U);
   EXPECT_EQ(job.changes[0].rank, 1U);

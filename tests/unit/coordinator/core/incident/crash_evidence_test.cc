@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::SizeIs;
 
-// Job 1 of four ranks on two workers, and what is stored of incidents.
+// Job 1 with four ranks on two workers, and its stored incidents.
 class CrashTest : public testing::Test {
  protected:
   CrashTest() {
@@ -59,7 +59,7 @@ class CrashTest : public testing::Test {
     }
   }
 
-  // The end of a rank, whose page says more than its heartbeats did.
+  // Ends a rank whose last page is newer than its heartbeats.
   void exit(int rank, int signal, const std::string& collective) {
     RankExited event;
     event.worker = worker_of(rank);

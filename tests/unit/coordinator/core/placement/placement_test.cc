@@ -64,7 +64,7 @@ TEST(Place, GpusAreCountedBesideSlots) {
   EXPECT_EQ(placed(2, 1, 2).fit, Fit::kLater);
   EXPECT_EQ(placed(2, 3).fit, Fit::kNever) << "nobody has six";
   EXPECT_EQ(nodes_of(placed(4, 0).ranks), names({"cpu"}));
-  // A slot's share: nothing of a node without.
+  // The share of a slot: no GPU on a node without GPUs.
   EXPECT_EQ(nodes_of(placed(4, kGpusOfSlot, 2).ranks), names({"cpu", "free"}));
 }
 
@@ -73,9 +73,10 @@ TEST(Place, ASpareTakesThePlaceOfALostNode) {
                                    host("spare", 1, 1, true)};
   const PlacementRequest request{1, names({"c", "lost", "b"}), names({"spare"})};
   EXPECT_EQ(nodes_of(place(request, 3, hosts).ranks), names({"c", "spare", "b"}));
-  // Smaller: who has no seat any more takes one that is open, before anybody else does.
+  // Smaller: a node whose position no longer exists takes an open position before any other node
+  // does.
   EXPECT_EQ(nodes_of(place(request, 2, hosts).ranks), names({"c", "b"}));
-  // Larger: the others keep theirs.
+  // Larger: the other nodes retain their positions.
   EXPECT_EQ(nodes_of(place(request, 4, hosts).ranks), names({"c", "a", "b", "spare"}));
 }
 
@@ -85,7 +86,7 @@ TEST(Place, WhatIsAvoidedIsNotKeptFree) {
   EXPECT_EQ(choose_held(request, 2, hosts), names({"c"}));
 }
 
-// Also where the job was on them: as few as do.
+// Former nodes of the job are avoided, too; as few of them as possible are used.
 TEST(Place, WhatIsAvoidedIsTakenLast) {
   const std::vector<Host> hosts = {host("a", 1, 1), host("b", 1, 1), host("c", 1, 1)};
   const PlacementRequest request{1, names({"a", "b"}), {}, {WorkerName("a"), WorkerName("b")}};
@@ -103,7 +104,7 @@ TEST(Place, OthersSparesAreTakenLast) {
   EXPECT_EQ(choose_held({1, names({"b"}), {}}, 9, hosts), names({"c", "a"}));
 }
 
-// Any fleet, any past.
+// Random fleets and former placements.
 TEST(Place, KeepsWhatItCanAndNeverGivesOnePlaceTwice) {
   std::mt19937_64 random(11);
   const auto below = [&random](int32_t n) {

@@ -78,7 +78,8 @@ TEST(CheckSpec, JudgesPrograms) {
   spec.command = {"python3", "train.py", "", "a\nb"};
   spec.working_directory = "/home/ada";
   EXPECT_EQ(problem(spec), "");
-  spec.environment["LD_LIBRARY_PATH"] = "/opt/lib";  // its own loader's, not our trainer's
+  // The variable is for the program's loader, not for the trainer.
+  spec.environment["LD_LIBRARY_PATH"] = "/opt/lib";
   EXPECT_EQ(problem(spec), "");
   for (const std::string name : {"MASTER_PORT", "JAX_PROCESS_ID", "RANK"}) {
     JobSpec other = spec;

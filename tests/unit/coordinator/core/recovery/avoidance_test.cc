@@ -10,7 +10,7 @@
 namespace muster::coordinator {
 namespace {
 
-// On n1, by a signal, after 12 steps and with a checkpoint of 10.
+// Returns a job that failed on n1 by a signal, after 12 steps and with a checkpoint of 10.
 Job job_that_failed() {
   Job job;
   job.spec.restarts_max = 2;
@@ -22,7 +22,7 @@ Job job_that_failed() {
 
 constexpr int32_t kManyNodes = 100;
 
-// A fault of the job that has trained on n0 and n1, and ended on n1.
+// Returns a fault on `node` at the start of an attempt of the job, which has trained on n0 and n1.
 Fault at_start_of(const Job& job, const char* node) {
   Fault fault = job.faults.front();
   fault.last_step = -1;

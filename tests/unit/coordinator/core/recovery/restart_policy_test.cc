@@ -68,7 +68,7 @@ TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
   EXPECT_TRUE(decide_restart(job).restart) << "it has got somewhere in between";
 }
 
-// The newest fault, with what the job had saved and done.
+// Returns a job whose newest fault records this progress of the job.
 Job job_after(IncidentKind kind, int64_t checkpoint_step, int64_t job_step) {
   Job job = job_with_fault(-1, 11, 0, 2);
   Fault& fault = job.faults.back();
@@ -150,7 +150,7 @@ TEST(RestartPolicy, DurableProgressGivesTheBudgetBack) {
   EXPECT_FALSE(decide_restart(job).restart);
 }
 
-// 54 days of Llama 3: 419 interruptions, with checkpoints in between.
+// The 54 days of Llama 3: 419 interruptions, with checkpoints in between.
 TEST(RestartPolicy, AJobOfWeeksLivesThroughHundredsOfInterruptions) {
   Job job = job_after(IncidentKind::kRankDied, -1, -1);
   job.spec.restarts_max = 1;
@@ -221,7 +221,7 @@ TEST(RestartPolicy, EverySignalHasItsName) {
             "rank 0 on n was killed by signal 63 after 1 step");
 }
 
-// Three ranks on node0, of which those with an exit have ended.
+// Returns a job of three ranks on node0; the ranks in `exits` have ended.
 Job job_of_victims(const std::vector<RankExit>& exits) {
   Job job;
   job.ranks.resize(3);
