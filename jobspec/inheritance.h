@@ -1,5 +1,5 @@
-// Configs that build on other files: base_config names a file or a list, in which later files win.
-// Reads files.
+// Reads configs that build on other files: base_config names a file or a list, in which later files
+// win.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct ConfigFile {
 };
 
 struct Inheritance {
-  // Each file once, after its parents: later ones win, and the last is the requested one.
+  // Each file once, after its parents. Later files win; the last one is the requested file.
   std::vector<ConfigFile> files;
   std::vector<std::string> warnings;
 };
@@ -29,7 +29,8 @@ struct Inheritance {
 absl::StatusOr<Inheritance> read_with_parents(const std::string& path,
                                               std::string_view shipped_base);
 
-// Returns the warning that our base.yml replaces `missing`, one of MaxText's.
+// Returns the warning that `missing`, a base.yml as MaxText ships one, does not exist and that
+// `shipped_base` is used instead.
 std::string taking_shipped_base(std::string_view missing, std::string_view shipped_base);
 
 }  // namespace muster::jobspec

@@ -1,4 +1,5 @@
-// The words that start another program, in front of its flags. Pure.
+// Removes the words in front of a pasted command line's flags that start the other program
+// (MaxText, Pax, AXLearn). Pure.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@ namespace muster::jobspec {
 
 struct Launch {
   bool has_program = false;  // the command line begins with one of the three known programs
-  // Its NAME=VALUE words, without those that Pax itself reads: they stay among the flags.
+  // The NAME=VALUE words in front of the program. Those that Pax itself reads are not included:
+  // they remain among the flags.
   std::vector<std::string> environment;
 };
 

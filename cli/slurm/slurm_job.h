@@ -79,20 +79,20 @@ std::string slurm_field(std::string_view line, std::string_view name);
 // InvalidArgument for an array whose tasks continue one run and may run at the same time.
 absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state);
 
-// Whether a job that was asked to leave is requeued.
+// The decision whether a job that received a request to leave is requeued.
 struct LeaveDecision {
   bool requeue = false;
   std::string reason;
-  bool is_queued = false;  // requeued already by somebody else
+  bool is_queued = false;  // requeued already by another process
 };
 // `state` dates from the request to leave. A job that Slurm ends is COMPLETING by then, for one of
-// three reasons: its time limit, from which another allocation continues; a scancel, after which
-// none should follow; or a requeue by somebody else (scontrol requeue).
+// three reasons: its time limit, after which another allocation continues; a scancel, after which
+// none should follow; or a requeue by another process (scontrol requeue).
 LeaveDecision decide_leave(const SlurmJob& job, const SlurmJobState& state);
 // The same for a job whose workers all ended without a request from this process. nullopt if
 // neither Slurm nor the time limit is the reason: that is a fault, not the end of an allocation.
 std::optional<LeaveDecision> decide_workers_leave(const SlurmJob& job, const SlurmJobState& state);
-// True when Slurm has begun to end the job: processes left after KillWait are killed.
+// Returns whether Slurm has begun to end the job: processes left after KillWait are killed.
 bool is_being_ended(const SlurmJobState& state);
 
 }  // namespace muster::cli

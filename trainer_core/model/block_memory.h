@@ -1,6 +1,6 @@
 // The places in a rank's memory at which each block's parameters are read and its gradients
-// written. Parameters that the rank stores alone are used in the flat blocks of its parameters and
-// gradients. Those that it shares with other ranks (a bucket of more than one rank) are gathered
+// written. Parameters that the rank stores alone are used in place, in the flat blocks of its
+// parameters and gradients. Those that it shares with other ranks (a bucket of more than one rank) are gathered
 // into slots, whole and in the bucket's type, and their gradient is completed in a slot before it
 // is reduce-scattered:
 //
@@ -13,8 +13,8 @@
 // then gradients, then parameters, too.
 //
 // Weights of layers alternate between two slots, so that one is filled while the other is used. The
-// embedding and the end share a slot, unless the head reads the embedding while the end's norm is
-// there. Gradients of all blocks alternate between two slots. The exception is a tied embedding on
+// embedding and the last block (final norm and head) share a slot, unless the embedding is tied: then
+// the head reads the embedding while the slot would hold the final norm. Gradients of all blocks alternate between two slots. The exception is a tied embedding on
 // both ends of a pipeline: each end sums its part in a slot of its own, and both scatter it
 // together after all passes.
 #pragma once
@@ -66,7 +66,7 @@ struct Sharding {
 BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, BufferId params,
                         BufferId grads, MemoryPlan& plan);
 
-// The elements of the bucket including its padding.
+// Returns the number of elements of the bucket, including its padding.
 inline int64_t padded_elements(const ParamBucket& bucket) {
   return bucket.shard_elements * bucket.group_size;
 }

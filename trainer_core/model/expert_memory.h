@@ -4,8 +4,8 @@
 //
 // R' is the maximum (received_rows_max), so that the plan covers any routing. With a capacity it is
 // close to an even share. Without one, every token of all X ranks may choose one rank's experts: R'
-// = X R if a rank has at least k experts. A layer then keeps for its experts (gate_up and act) X
-// times what a single rank keeps for its own tokens.
+// = X R if a rank has at least k experts. The buffers of a layer's experts (gate_up and act) are
+// then X times as large as on a single rank.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ std::vector<LayerTensor> routing_tensors(const TransformerPlan& plan);
 // Returns the tensors that the router and its experts compute, in order.
 std::vector<LayerTensor> expert_tensors(const TransformerPlan& plan);
 
-// Adds the inputs of a layer's sums, which are read after the forward pass, and the offsets of its
-// rows.
+// Adds, for each layer with experts, the offsets of the experts' rows and the inputs of the balance
+// loss, which are read after the forward pass.
 void add_expert_counts(TransformerPlan& plan);
 // Adds the buffers that layers share during their experts' work.
 void add_expert_work(TransformerPlan& plan);

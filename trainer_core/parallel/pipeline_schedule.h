@@ -59,8 +59,9 @@ std::vector<PipelinePass> pipeline_schedule(const PipelineShape& shape, int32_t 
 // in one slot.
 std::vector<PipelinePass> forward_schedule(const PipelineShape& shape);
 
-// Returns the slots that a stage's schedule uses: the maximum of micro-batches, each in one chunk,
-// whose backward pass is still to come. Chunks have equal sizes, so any of them may use any slot.
+// Returns the number of activation slots that a stage's schedule uses: the maximum number of pairs
+// (chunk, micro-batch) between their forward and backward passes. Chunks have equal sizes, so any of
+// them may use any slot.
 int32_t activation_slots(const PipelineShape& shape, int32_t stage);
 
 // Returns the idle fraction of the stages in a step in which all passes of a kind take equally

@@ -16,12 +16,12 @@
 
 namespace muster::trainer {
 
-// A chunk ends with the first document that reaches this size: large enough to amortize the
+// A chunk ends with the document with which it reaches this size: large enough to amortize the
 // hand-over between threads, small enough for progress and for shards of about the requested size.
 constexpr size_t kChunkBytes = 256 << 10;
-// The longest document, and the longest record that is read: several times the longest book. A
-// longer text is split into several documents, a longer record is a flaw: tokenizers need tens of
-// bytes of memory per byte.
+// Maximum size of a document and of a record: several times the longest book. Bounded, because
+// tokenizers need tens of bytes of memory per byte. A longer plain text is split into several
+// documents; a longer record of another format is Flaw::kTooLong.
 constexpr size_t kDocumentBytesMax = 16 << 20;
 
 enum class TextDocuments {

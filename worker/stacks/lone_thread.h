@@ -1,13 +1,13 @@
-// A detached thread for calls that may never return from the kernel (a process or file system that
-// hangs). It must own or share everything that it uses.
+// A detached thread for calls that may never return from the kernel, because a process or file
+// system hangs.
 #pragma once
 
 #include <functional>
 
 namespace muster::worker {
 
-// Starts `body` on the thread with all signals blocked. Returns false if the system lacks
-// resources.
+// Runs `body` on a new detached thread with all signals blocked. Returns false if the system lacks
+// resources. Requires: `body` owns, or shares the ownership of, everything that it uses.
 bool start_lone_thread(std::function<void()> body);
 
 }  // namespace muster::worker

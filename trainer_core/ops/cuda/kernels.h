@@ -1,6 +1,6 @@
 // The launchers of the CUDA kernels: each enqueues work on a stream and returns. Requires: the
-// caller (class CudaOps) has checked the shapes. The formulas are in ops/ops.h and its parts. void*
-// are activations, fp32 or bf16 according to `dtype`.
+// caller (class CudaOps) has checked the shapes. The formulas are in ops/ops.h and its parts. A
+// void* points to activations, in fp32 or bf16 according to `dtype`.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,8 +12,8 @@
 
 namespace muster::trainer::cuda {
 
-// Errors that kernels detect, in host memory mapped into the device: 0, or the first Fault of any
-// thread, in no particular order.
+// An error that a kernel has detected, in host memory mapped into the device: 0, or the Fault of one
+// of the threads that found one; which thread is not defined.
 enum class Fault : int32_t { kNone, kToken, kTarget, kStart, kOffsets };
 using FaultWord = int32_t*;
 
@@ -59,13 +59,13 @@ constexpr int64_t reduction_blocks(int64_t elements) {
 }
 void sum(cudaStream_t, DType, int64_t n, const void* x, double* partial);
 void sum_of_squares(cudaStream_t, DType, int64_t n, const void* x, double* partial);
-// to (width) = or += the sum of `blocks` rows that lie `stride` apart, in order.
+// `to` (width) = or += the sum of `blocks` rows that lie `stride` apart, in order.
 void add_blocks(cudaStream_t, const float* from, int64_t blocks, int64_t stride, int64_t width,
                 Accumulate, float* to);
-// partial (blocks, width) = the sums of `blocks` runs of rows of dx (rows, width).
+// `partial` (blocks, width) = for each of `blocks` runs of rows of dx (rows, width), their sum.
 void sum_rows(cudaStream_t, DType, int64_t rows, int64_t width, const void* dx, int64_t blocks,
               float* partial);
-// row_sums (rows) and column_sums (blocks, width) of squares.
+// `row_sums` (rows) and `column_sums` (blocks, width) = the sums of the squares of x (rows, width).
 void squares(cudaStream_t, int64_t rows, int64_t width, const float* x, int64_t blocks,
              double* row_sums, double* column_sums);
 

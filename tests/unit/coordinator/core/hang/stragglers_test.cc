@@ -11,9 +11,9 @@ namespace {
 
 // A job whose ranks compute, wait for data and wait for each other. Sampled after each step or
 // after several.
-class Job {
+class SampledJob {
  public:
-  explicit Job(size_t ranks)
+  explicit SampledJob(size_t ranks)
       : stragglers(ranks), own(ranks, 0.4), data(ranks, 0.01), pages(ranks) {}
 
   void step(int count = 1) {
@@ -54,7 +54,7 @@ class Job {
 class StragglersOf : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(StragglersOf, ASlowRankIsNamedWithinTwentyStepsAndUntilItIsFast) {
-  Job job(GetParam());
+  SampledJob job(GetParam());
   for (int i = 0; i < 60; ++i) job.step();
   EXPECT_TRUE(job.changes.empty()) << "nobody was slow";
   const size_t slow = GetParam() / 2;
@@ -76,7 +76,7 @@ TEST_P(StragglersOf, ASlowRankIsNamedWithinTwentyStepsAndUntilItIsFast) {
 INSTANTIATE_TEST_SUITE_P(Ranks, StragglersOf, ::testing::Values(2, 3, 4, 8, 64));
 
 TEST(Stragglers, ASlowLoaderIsToldFromASlowComputation) {
-  Job job(8);
+  SampledJob job(8);
   for (int i = 0; i < 20; ++i) job.step();
   job.data[5] = 0.4;
   for (int i = 0; i < 40; ++i) job.step();
@@ -86,7 +86,7 @@ TEST(Stragglers, ASlowLoaderIsToldFromASlowComputation) {
 }
 
 TEST(Stragglers, OneBadStepIsNoTrend) {
-  Job job(8);
+  SampledJob job(8);
   for (int i = 0; i < 100; ++i) {
     job.own[3] = i % 10 == 0 ? 2 : 0.4;
     job.step();
@@ -95,14 +95,14 @@ TEST(Stragglers, OneBadStepIsNoTrend) {
 }
 
 TEST(Stragglers, WhereManyAreSlowNobodyIs) {
-  Job job(8);
+  SampledJob job(8);
   for (size_t r = 0; r < 4; ++r) job.own[r] = 0.8;  // a stage with more layers
   for (int i = 0; i < 80; ++i) job.step();
   EXPECT_TRUE(job.changes.empty());
 }
 
 TEST(Stragglers, AJobThatIsSlowTogetherHasNoStraggler) {
-  Job job(8);
+  SampledJob job(8);
   for (int i = 0; i < 20; ++i) job.step();
   for (double& own : job.own) own *= 3;
   for (int i = 0; i < 40; ++i) job.step();
@@ -110,7 +110,7 @@ TEST(Stragglers, AJobThatIsSlowTogetherHasNoStraggler) {
 }
 
 TEST(Stragglers, StepsShorterThanHeartbeatsAreSeenManyAtATime) {
-  Job job(4);
+  SampledJob job(4);
   std::fill(job.own.begin(), job.own.end(), 0.004);
   std::fill(job.data.begin(), job.data.end(), 0.0);
   for (int i = 0; i < 20; ++i) job.step(40);
@@ -122,7 +122,7 @@ TEST(Stragglers, StepsShorterThanHeartbeatsAreSeenManyAtATime) {
 }
 
 TEST(Stragglers, NobodyWaitsForARankThatHasEnded) {
-  Job job(3);
+  SampledJob job(3);
   job.stragglers.forget(2);
   for (int i = 0; i < 20; ++i) job.step();
   job.own[0] = 0.8;
