@@ -9,8 +9,8 @@
 
 namespace muster::cli {
 
-// FailedPrecondition names the GPUs present, if the job's ranks need more exclusive GPUs than the
-// worker of `muster run` has: the job would wait forever.
+// Returns FailedPrecondition, which names the present GPUs, if the job's ranks need more exclusive
+// GPUs than the worker of `muster run` has: such a job would wait forever.
 absl::Status check_local_gpus(const v1::JobSpec& spec);
 
 }  // namespace muster::cli

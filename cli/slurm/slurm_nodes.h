@@ -1,5 +1,5 @@
 // Reports Slurm's node states to the coordinator: a drained or dead node gets no more ranks, and
-// its jobs move if there is another place for them.
+// its jobs move if other nodes can run them.
 #pragma once
 
 #include <condition_variable>
@@ -34,8 +34,8 @@ int32_t usable_workers(const v1::ListWorkersResponse& workers);
 // Time for the workers to start, including the unpacking of an image on each node.
 constexpr Duration kLaunchTime = std::chrono::minutes(15);
 
-// A thread of its own queries Slurm and the coordinator. All public members are for the owner's
-// thread.
+// Queries Slurm and the coordinator on its own thread. Public members are called on the owner's
+// thread only.
 class SlurmNodes {
  public:
   struct Options {
@@ -52,11 +52,12 @@ class SlurmNodes {
   // True when every worker has registered, except those given up: on drained or dead nodes, and
   // late ones.
   bool launched() const;
-  // Returns the workers that are registered and stay; before launched() all of them.
+  // Returns the number of workers that are registered and not about to leave; before launched() the
+  // number of the allocation's nodes.
   int32_t staying() const;
   // True when there are too few workers for the job. False before launched().
   bool too_few() const;
-  // The coordinator has answered the last request.
+  // Returns whether the coordinator has answered the last request.
   bool coordinator_answers() const;
   // Returns one sentence per order that was sent to the coordinator since the last call, and per
   // worker given up.

@@ -24,8 +24,8 @@ std::vector<SlurmPartition> parse_slurm_partitions(std::string_view text);
 std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::string_view named,
                            int32_t nodes);
 
-// Returns all numbers of jobs that have nodes, from `squeue -h -o "%T %i %A"`: every job that is
-// not pending.
+// Returns the numbers of all jobs that have nodes, from the output of `squeue -h -o "%T %i %A"`:
+// every job that is not pending.
 std::set<std::string> started_jobs(std::string_view text);
 
 // Returns a sentence for squeue's reason; empty for a job that does not wait, or whose reason is

@@ -22,7 +22,7 @@ namespace muster::cli {
 struct SlurmOptions {
   std::string container;
   std::vector<std::string> mounts;
-  std::string address;  // of this node, for the other nodes
+  std::string address;  // the address of this node for the other nodes
   std::string profile;
   bool insecure = false;
   bool trusted_network = false;
@@ -30,7 +30,7 @@ struct SlurmOptions {
   std::optional<int32_t> metrics_port;
   std::string metrics_folder;
   int32_t leave_seconds = 600;
-  // unset: kAllocationsDefault, and for a chain the number of its tasks
+  // unset: kAllocationsMax for a chain (its tasks are the limit), otherwise kAllocationsDefault
   std::optional<int32_t> allocations_max;
 };
 
@@ -40,9 +40,9 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options);
 // script's own tasks, because srun would apply them to the workers.
 absl::StatusOr<SlurmJob> enter_slurm_job();
 
-// Returns the address to listen on: loopback for one node whose pages have no other readers, else
-// the address by which Slurm knows this node. FailedPrecondition if other machines can reach it and
-// --insecure is missing.
+// Returns the address to listen on: loopback for a single node without --metrics-port, else
+// --address, or the address by which Slurm knows this node. FailedPrecondition if other machines
+// can reach it and --insecure is missing.
 absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions& options);
 
 // Makes the same check before there is an allocation, for a job of `nodes`.

@@ -7,7 +7,7 @@
 namespace muster::cli {
 
 // Progress through `total` bytes of input, which is nearly all of the work. `from`: the bytes that
-// were done before the start and do not count for the pace.
+// were done before the start, which the pace excludes.
 Progress reading_progress(uint64_t done, uint64_t total, Instant start, Instant now,
                           uint64_t from = 0);
 
@@ -29,8 +29,8 @@ class TrainingProgress {
 
   const Instant start_;
   std::optional<Instant> merging_since_;
-  // The pace counts from `older_`: over the last half of the elapsed time or more, but not from the
-  // start.
+  // The pace is measured from `older_` until now: over at least the last half of the time since
+  // merging began. Only the first estimates are measured from its beginning.
   Mark older_, newer_;
 };
 

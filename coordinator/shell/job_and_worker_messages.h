@@ -20,13 +20,13 @@ RankExited exit_from_proto(const v1::RankExited& proto);
 v1::Job job_to_proto(const Core& core, const Job& job, Instant now);
 // For lists: without the config, the environment and the figures of all ranks except rank 0.
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now);
-// The used part of a worker.
+// The used resources of a worker.
 struct WorkerUse {
   int32_t slots = 0;
   int32_t slots_held = 0;  // part of `slots` reserved without a rank
   int32_t gpus = 0;
 };
-// `node`: the record against the node; null: none.
+// `node`: the suspicion record of the node; null: none.
 v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, const WorkerUse& use,
                                Instant now);
 v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoch);

@@ -25,7 +25,7 @@ inline void add_sizes(const std::vector<std::string>& words, JobSpec& spec) {
     spec.smaller.push_back({nodes, config_of(nodes)});
 }
 
-// Returns the size that a worker received: "of 4" (number of ranks).
+// Returns the size that a worker received, with a leading space: " of 4" (number of ranks).
 inline std::string size_text(const JobSpec& spec) {
   const bool agrees = spec.is_program() || spec.train_config_json == config_of(spec.nodes);
   return absl::StrCat(" of ", spec.world_size(), agrees ? "" : ", with another size's config");

@@ -1,5 +1,5 @@
-// Invariants after every step of the coordinator, whatever the network, the disk and the processes
-// did.
+// Checks invariants after every step of the coordinator, under any faults of the network, the disk
+// and the processes.
 #pragma once
 
 #include <map>
@@ -59,13 +59,13 @@ class Invariants {
   std::map<JobId, coordinator::Job> before_;
   std::set<JobId> promised_;
   int last_resorts_ = 0;
-  JobId newest_{0};  // of all runs over this store
+  JobId newest_{0};  // the newest job of all runs over this store
   std::set<std::pair<JobId, Attempt>> grown_;
   int smaller_attempts_ = 0;
   int attempts_on_spares_ = 0;
   coordinator::IncidentId newest_incident_{0};
   std::set<coordinator::IncidentId> judged_;
-  std::map<JobId, Instant> started_;  // for the first time
+  std::map<JobId, Instant> started_;  // the time of each job's first start
 };
 
 }  // namespace muster::simulation

@@ -44,11 +44,11 @@ class StepData {
 
   int32_t micro_batches() const { return order_.micro_batches; }
   uint64_t samples_per_step() const { return geometry_.global_batch(); }  // over all ranks
-  // The rank's share of its slice's tokens.
+  // Returns the number of tokens of a step that this rank computes: its share of its slice.
   double tokens_per_step() const;
-  // The number of steps from sample 0.
+  // Returns the number of steps from sample 0.
   uint64_t steps() const { return samples_ / samples_per_step(); }
-  // Whether no step begins at sample `first`.
+  // Returns whether too few samples remain for a step that begins at sample `first`.
   bool ends_at(uint64_t first) const { return first + samples_per_step() > samples_; }
 
   // Returns micro-batch `micro_batch` of the step whose first sample is `first`. The result is
@@ -56,7 +56,7 @@ class StepData {
   absl::StatusOr<Batch> load(uint64_t first, int32_t micro_batch);
   // Returns a batch in which every target has weight 0. Valid until the next call of blank().
   Batch blank();
-  // Returns the samples of that micro-batch.
+  // Returns the global samples of micro-batch `micro_batch` of the step at `first`.
   SampleRange samples(uint64_t first, int32_t micro_batch) const;
 
  private:

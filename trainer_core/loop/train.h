@@ -12,8 +12,8 @@
 //
 // Ranks compare their configs before anything else (agreement.h). Ranks along data hold the same
 // state, and the first of them saves it (checkpointing.h). Only rank 0 prints lines. A rank that is
-// asked to stop votes in the step's reduced sums (step_tail.h); a step that takes too long for that
-// is left in its middle (stop_signals.h).
+// signalled to stop votes in the step's reduced sums (step_tail.h); a step that takes too long for
+// that is abandoned (stop_signals.h).
 #pragma once
 
 #include "common/exit_code.h"
@@ -22,8 +22,8 @@
 
 namespace muster::trainer {
 
-// Trains until the end, until any rank is asked to stop, or until an error, which is printed to
-// `err`. Thread-safe: ranks may be threads of one process.
+// Trains until the end, until any rank is signalled to stop, or until an error, which is printed to
+// `context.err`. Thread-safe: ranks may be threads of one process.
 ExitCode train(const TrainConfig& config, const TrainContext& context);
 
 }  // namespace muster::trainer

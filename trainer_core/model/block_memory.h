@@ -1,8 +1,8 @@
 // The places in a rank's memory at which each block's parameters are read and its gradients
 // written. Parameters that the rank stores alone are used in place, in the flat blocks of its
-// parameters and gradients. Those that it shares with other ranks (a bucket of more than one rank) are gathered
-// into slots, whole and in the bucket's type, and their gradient is completed in a slot before it
-// is reduce-scattered:
+// parameters and gradients. Those that it shares with other ranks (a bucket of more than one rank)
+// are gathered into slots, whole and in the bucket's type, and their gradient is completed in a
+// slot before it is reduce-scattered:
 //
 //   zero_stage   weights                         gradients
 //   3            slots shared by blocks          slots shared by blocks
@@ -13,10 +13,11 @@
 // then gradients, then parameters, too.
 //
 // Weights of layers alternate between two slots, so that one is filled while the other is used. The
-// embedding and the last block (final norm and head) share a slot, unless the embedding is tied: then
-// the head reads the embedding while the slot would hold the final norm. Gradients of all blocks alternate between two slots. The exception is a tied embedding on
-// both ends of a pipeline: each end sums its part in a slot of its own, and both scatter it
-// together after all passes.
+// embedding and the last block (final norm and head) share a slot. If the embedding is tied, the
+// last block has its own slot, because the head reads the embedding at the same time. Gradients of
+// all blocks alternate between two slots. The exception is a tied embedding on both ends of a
+// pipeline: each end sums its part in a slot of its own, and both scatter it together after all
+// passes.
 #pragma once
 
 #include <algorithm>

@@ -60,8 +60,8 @@ std::vector<PipelinePass> pipeline_schedule(const PipelineShape& shape, int32_t 
 std::vector<PipelinePass> forward_schedule(const PipelineShape& shape);
 
 // Returns the number of activation slots that a stage's schedule uses: the maximum number of pairs
-// (chunk, micro-batch) between their forward and backward passes. Chunks have equal sizes, so any of
-// them may use any slot.
+// (chunk, micro-batch) that are between their forward and backward passes. Chunks have equal
+// sizes, so any of them may use any slot.
 int32_t activation_slots(const PipelineShape& shape, int32_t stage);
 
 // Returns the idle fraction of the stages in a step in which all passes of a kind take equally

@@ -22,16 +22,16 @@ namespace muster::trainer {
 // Not movable: the model refers to the other members.
 class RankModel {
  public:
-  // For a rank that works alone on the CPU, or whose passes must not involve other ranks: gradients
-  // stay local. Requires: the config's mesh shares no storage.
+  // Creates the model of a rank that works alone on the CPU, or whose passes must not involve other
+  // ranks: gradients stay local. Requires: the config's mesh shares no storage.
   RankModel(const TrainConfig& config, int32_t threads, Staging staging = Staging::kNo)
       : RankModel(config, cpu_backend(threads), staging, nullptr) {}
-  // For this rank of the groups' mesh, on the CPU. Requires: the groups' mesh is the config's.
-  // `groups` outlives the model.
+  // Creates the part of this rank of the groups' mesh, on the CPU. Requires: the groups' mesh is
+  // the config's, and `groups` outlives the model.
   RankModel(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups& groups)
       : RankModel(config, cpu_backend(threads), staging, &groups) {}
-  // On a backend whose memory the groups are set up for. `device_memory` is the memory that
-  // prepare_devices() has allocated for this plan, or null.
+  // Does the same on `backend`. Requires: the groups were set up for the backend's memory.
+  // `device_memory`: what prepare_devices() has allocated for this plan, or null.
   RankModel(const TrainConfig& config, std::shared_ptr<Backend> backend, Staging staging,
             ProcessGroups& groups, std::shared_ptr<void> device_memory)
       : RankModel(config, std::move(backend), staging, &groups, std::move(device_memory)) {}
@@ -44,11 +44,11 @@ class RankModel {
   Ops& ops() { return ops_; }
   const Backend& backend() const { return *backend_; }
 
-  // Whether other ranks must run the same passes as this one.
+  // Returns whether other ranks must run the same passes as this one.
   bool shares_parameters() const {
     return plan_.model.sharding.shares() || !plan_.model.pipeline().has_all_layers();
   }
-  // The messages between the stages of a pipeline; null without a pipeline.
+  // Returns the messages between the stages of a pipeline; null without a pipeline.
   StageMessages* messages() { return messages_.get(); }
   // Starts these passes. Called only in a pipeline, before them.
   void begin_passes(std::span<const PipelinePass> passes) {
@@ -75,7 +75,7 @@ class RankModel {
   void parameters_changed() {
     if (parameters_) parameters_->parameters_changed();
   }
-  // The time of communication that overlaps with passes, since construction.
+  // Returns the time of communication that overlaps with passes, since construction.
   CommTimes comm_times() const {
     CommTimes times = parameters_ ? parameters_->times() : CommTimes();
     if (exchange_) times += exchange_->times();
@@ -83,9 +83,9 @@ class RankModel {
     return times;
   }
 
-  // The state that a checkpoint holds, in the backend's memory.
+  // Returns the state that a checkpoint holds, in the backend's memory.
   CheckpointBlocks state() { return {model_.state(), optimizer_state()}; }
-  // The buffers for a copy of the state; nullopt without Staging::kYes.
+  // Returns the buffers for a copy of the state; nullopt without Staging::kYes.
   std::optional<CheckpointBlocks> staging() {
     if (!plan_.staging) return std::nullopt;
     float* copy = arena_.f32(*plan_.staging);
@@ -93,8 +93,8 @@ class RankModel {
     return CheckpointBlocks{{copy, live.params.size()},
                             {copy + live.params.size(), live.state.size()}};
   }
-  // The state in host memory: the state itself on the CPU; with device memory its copy, which
-  // requires Staging::kYes. After writing to it, call store_state(); before reading it, call
+  // Returns the state in host memory: the state itself on the CPU; with device memory its copy,
+  // which requires Staging::kYes. After writing to it, call store_state(); before reading it, call
   // fetch_state(). Requires: no save reads the copy at the same time.
   CheckpointBlocks host_state() {
     if (backend_->memory().is_host()) return state();
@@ -136,7 +136,7 @@ class RankModel {
                : measure_gemm_peak_tflops(ops_, dtype, flat(model_.grads()));
   }
 
-  // The elements as one flat tensor, (N).
+  // Returns the elements as one flat tensor, (N).
   static Tensor flat(std::span<float> numbers) {
     return Tensor::f32(numbers.data(), {static_cast<int64_t>(numbers.size())});
   }

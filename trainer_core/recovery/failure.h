@@ -7,9 +7,9 @@
 
 namespace muster::trainer {
 
-// For an error before the first step. A lost or silent peer gives kPeerLost: this rank is a victim,
-// not the cause. Bad input or a disk error gives kBadInput: a retry cannot help. Anything else is
-// kFailure.
+// Returns the exit code for an error before the first step. A lost or silent peer gives kPeerLost:
+// this rank is a victim, not the cause. Internal, unknown and aborted give kFailure. Any other code
+// comes from the input or a disk and gives kBadInput: a retry cannot help.
 inline ExitCode exit_code_for(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -26,9 +26,9 @@ inline ExitCode exit_code_for(const absl::Status& status) {
   }
 }
 
-// For an error after training has begun. The input was valid then, so nothing is kBadInput any
-// more: a disk's fault in a checkpoint or the data is kFailure, and the job is retried. A full disk
-// has its own code, because a person has to make room.
+// Returns the exit code for an error after training has begun, when the input is known to be valid,
+// so never kBadInput: a disk error in a checkpoint or the data is kFailure, and the job is retried.
+// A full disk has its own code, because a person must free space.
 inline ExitCode exit_code_of_step(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kResourceExhausted) return ExitCode::kDiskFull;
   const ExitCode code = exit_code_for(status);

@@ -44,7 +44,8 @@ class DocumentTexts {
   std::string repaired_;
 };
 
-// Returns the bytes feature `name` of a serialized tf.train.Example. Requires one value. Reads
+// Returns the value of the bytes feature `name` of a serialized tf.train.Example. Requires that the
+// feature has exactly one value. Reads
 // protobuf's wire format (https://protobuf.dev/programming-guides/encoding) directly:
 // libsentencepiece and Arrow bring protobufs of their own, and a third one in the process would
 // conflict. Errors name the problem and the byte.

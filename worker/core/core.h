@@ -88,14 +88,15 @@ struct CoreOptions {
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;
-  std::string no_gpus_because;  // shown to people if there are none
+  std::string no_gpus_because;  // shown to users if there are none
   size_t launches_kept_max = kLaunchesKeptMax;
   Duration leave_grace = kLeaveGrace;  // from SIGTERM to SIGKILL when the worker leaves
-  // a restarted coordinator is found quickly …
+  // delay before a reconnection: short at first, so that a restarted coordinator is found quickly
   Duration retry_first = std::chrono::milliseconds(50);
-  Duration retry_max = std::chrono::seconds(1);  // … and a long absence costs little
-  Duration registration_budget =
-      std::chrono::seconds(5);  // limit for the coordinator's first answer
+  // maximum of that delay, which grows: a long absence of the coordinator then costs little
+  Duration retry_max = std::chrono::seconds(1);
+  // limit for the coordinator's first answer
+  Duration registration_budget = std::chrono::seconds(5);
   // limit for acknowledgements when the worker leaves
   Duration farewell_budget = std::chrono::seconds(1);
 };
@@ -119,7 +120,7 @@ class Core {
     int32_t pid = 0;
     RankFigures figures;
     bool dirty = true;               // figures not yet sent to the coordinator
-    bool terminated = false;         // was signalled to end, or will be once it is up
+    bool terminated = false;         // received the signal to end, or will receive it once it is up
     bool killed = false;             // SIGKILL was sent
     std::optional<Instant> kill_at;  // deadline of the signal
     std::string stop_reason;
@@ -218,7 +219,7 @@ class Core {
 
   CoreOptions options_;
   Link link_ = Link::kDown;
-  // of the newest registration; the state below belongs to it
+  // The store of the newest registration, to which the state below belongs.
   std::optional<StoreId> store_;
   Epoch epoch_;                  // of that store
   std::set<StoreId> abandoned_;  // stores whose copies are removed once none of their ranks runs
@@ -238,12 +239,12 @@ class Core {
 
   std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
   size_t pending_addresses_ = 0;    // addresses whose symbols were requested from the shell
-  std::optional<uint64_t> check_;   // that the coordinator waits for
+  std::optional<uint64_t> check_;   // the node check that the coordinator waits for
   bool check_runs_ = false;         // also for a check that the coordinator no longer waits for
-  std::set<RankKey> unsettled_;     // ends are acknowledged, logs are not
-  // have a folder, and a rank, a report or a log that is unfinished
+  std::set<RankKey> unsettled_;     // ranks whose end is acknowledged, but not their log
+  // Launches that have a folder and an unfinished rank, report or log.
   std::set<LaunchKey> unfinished_;
-  // have only a folder; in the order in which they finished
+  // Launches of which only the folder remains, in the order in which they finished.
   std::deque<LaunchKey> finished_;
 
   std::vector<std::string> gpu_problems_;  // by GPU; shorter: the remaining GPUs are healthy

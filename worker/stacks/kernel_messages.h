@@ -18,7 +18,7 @@ namespace muster::worker {
 constexpr const char* kKernelLog = "/dev/kmsg";
 
 struct KernelMessage {
-  Instant at;        // the kernel's clock is CLOCK_MONOTONIC except for suspends
+  Instant at;        // by the kernel's clock, which is CLOCK_MONOTONIC except after a suspend
   std::string text;  // printable, without the facility
 };
 

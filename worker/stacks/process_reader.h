@@ -32,8 +32,9 @@ class ProcessReader {
   std::string obstacle() const;
   ThreadStack describe(const ThreadCopy& copy, std::vector<StackModule>& modules);
   void add_kernel_frames(pid_t tid, ThreadStack& thread, std::vector<StackModule>& modules);
-  // Fills `copies` with the process's own copies, and sets `readable` if they make its map known.
-  // Returns the note about what is missing.
+  // Requests the copies from the process itself, by a signal, if ptrace is refused. Fills `copies`,
+  // and sets `readable` if the answer includes the memory map. Returns a note that explains why
+  // ptrace was refused.
   std::string ask_instead(const std::string& self_stacks, std::span<const pid_t> tids,
                           Instant deadline, std::vector<ThreadCopy>& copies, bool& readable);
   std::string refusal(const std::vector<ThreadCopy>& copies) const;

@@ -12,8 +12,8 @@
 
 namespace muster::trainer::cuda {
 
-// An error that a kernel has detected, in host memory mapped into the device: 0, or the Fault of one
-// of the threads that found one; which thread is not defined.
+// An error that a kernel has detected, in host memory mapped into the device: 0, or the Fault of
+// one of the threads that found one; which thread is not defined.
 enum class Fault : int32_t { kNone, kToken, kTarget, kStart, kOffsets };
 using FaultWord = int32_t*;
 

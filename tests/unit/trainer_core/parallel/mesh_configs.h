@@ -1,4 +1,4 @@
-// Trainings of small models on meshes of 8 ranks at most.
+// Configs of small models for meshes of at most 8 ranks.
 #pragma once
 
 #include <functional>
@@ -26,11 +26,11 @@ inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape,
   TrainConfig config;
   config.model = model;
   config.model.num_layers = 3;
-  // Rows this narrow are now and then near 0, which multiplies roundings.
+  // Some of these narrow rows are near 0, where the norm multiplies rounding errors.
   config.model.norm_epsilon = 0.1;
   config.steps = 20;
   config.optimizer.learning_rate = 3e-3;
-  // Some gradients, as those of keys' biases, are nothing but what rounding leaves.
+  // Some gradients, such as those of the keys' biases, consist only of rounding errors.
   config.optimizer.eps = 1e-5;
   config.optimizer.schedule_steps = 20;
   config.optimizer.warmup_steps = 2;
@@ -41,7 +41,7 @@ inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape,
   return config;
 }
 
-// A kind of model, and what makes its step special.
+// A kind of model, and the config change under test.
 struct MeshCase {
   const char* name;
   ModelConfig (*model)();
