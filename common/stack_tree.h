@@ -98,7 +98,7 @@ class StackTree {
   // Symbols by frame; an empty one is unknown. Merging keeps the more complete one.
   void set_symbol(uint32_t frame, const FrameSymbol& symbol);
   const FrameSymbol& symbol(uint32_t frame) const;
-  // Returns "trainer_core/loop/train.cc:210 in muster::trainer::run()" (the last folder of the
+  // Returns "loop/train.cc:210 in muster::trainer::run()" (the last folder of the
   // path), "libc.so.6 in poll()", "libc.so.6+0x1234", or the frame's text. One printable line of at
   // most kFrameTextBytesMax bytes.
   std::string frame_text(uint32_t frame) const;

@@ -20,7 +20,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/deploy/progress.sh"
 text="" vocab_size=4096 ranks=4 steps=200 out=$PWD/muster-quickstart bin=""
 
-usage() { sed -n '2,16s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
 die() { echo "deploy/quickstart.sh: $*" >&2; exit 2; }
 positive() { [[ $2 =~ ^[1-9][0-9]{0,8}$ ]] || die "$1 $2: a positive number is wanted"; }
 

@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
       within=${1-}
       [[ $within =~ ^[1-9][0-9]*$ ]] || { echo "tests/run.sh: --within takes minutes, not '$within'" >&2; exit 2; }
       shift ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
     style | build | unit | cuda | asan | tsan | tidy | kubernetes | image) phases+=("$argument") ;;
     *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit cuda asan tsan tidy kubernetes image" >&2; exit 2 ;;
   esac

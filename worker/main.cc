@@ -161,10 +161,10 @@ void describe(CLI::App& app, CommandLine& line) {
       ->type_name("FOLDER")
       ->envname("MUSTER_STACK_TRACE_DIR")
       ->capture_default_str();
-  app.add_option(
-         "--otlp-endpoint", options.otlp_endpoint,
-         "Sends these traces to an OpenTelemetry collector instead, http://host:port (default: "
-         "OTEL_EXPORTER_OTLP_ENDPOINT)")
+  app.add_option("--otlp-endpoint", options.otlp_endpoint,
+                 "Send the traces of --stack-trace-dir to an OpenTelemetry collector instead, "
+                 "http://host:port (default: "
+                 "OTEL_EXPORTER_OTLP_ENDPOINT)")
       ->type_name("URL");
   muster::daemon::add_count(
       app, "--rank-series", options.rank_series,

@@ -73,7 +73,8 @@ absl::Status wrong(const char* option, const std::string& value, const std::stri
 absl::Status check_names(const K8sPlan& plan) {
   constexpr char kRule[] = "a Kubernetes name has lower-case letters, digits and '-'";
   if (!is_object_name(plan.name, false) || plan.name.size() > kK8sNameBytesMax) {
-    return wrong("--k8s-name", plan.name, absl::StrCat(kRule, ", here at most ", kK8sNameBytesMax));
+    return wrong("--k8s-name", plan.name,
+                 absl::StrCat(kRule, ", here at most ", kK8sNameBytesMax, " characters"));
   }
   if (absl::ascii_isdigit(static_cast<unsigned char>(plan.name.front())))
     return wrong("--k8s-name", plan.name, "a Service's name begins with a letter");

@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
     --own-kernels) own_kernels=1; shift ;;
     --bench) part=bench; shift ;;
     --all) part=all; shift ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "tests/gpu/run.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
   esac
 done

@@ -72,14 +72,14 @@ TEST_F(ConfigTest, VariablesOfKeysAreUpperCase) {
 TEST_F(ConfigTest, TwoNamesOfOneKeyInOnePlace) {
   EXPECT_THAT(error_of(load({}, {{"M_SAVE_PERIOD", "9"}, {"M_CHECKPOINT_PERIOD", "9"}})),
               AllOf(HasSubstr("environment M_CHECKPOINT_PERIOD"), HasSubstr("M_SAVE_PERIOD"),
-                    HasSubstr("are one key")));
+                    HasSubstr("are the same key")));
   const std::string text = "checkpoint_period: 3\n\nsave_period: 4\n";
   EXPECT_THAT(error_of(load({}, {}, write("mine.yml", text))),
               AllOf(HasSubstr("mine.yml:3: save_period and checkpoint_period"),
-                    HasSubstr("mine.yml:1"), HasSubstr("are one key")));
+                    HasSubstr("mine.yml:1"), HasSubstr("are the same key")));
   write("models/odd.yml", text);
   EXPECT_THAT(error_of(load({"model_name=odd"}, {}, write("base.yml", ""))),
-              HasSubstr("are one key"));
+              HasSubstr("are the same key"));
   EXPECT_TRUE(load({"save_period=4", "checkpoint_period=3"}).ok());
 }
 
@@ -122,7 +122,7 @@ TEST_F(ConfigTest, InheritanceInAChain) {
 
 TEST_F(ConfigTest, InheritanceCycle) {
   write("a.yml", "base_config: b.yml\n");
-  EXPECT_THAT(error_of(load({}, {}, write("b.yml", "base_config: a.yml\n"))), HasSubstr("circle"));
+  EXPECT_THAT(error_of(load({}, {}, write("b.yml", "base_config: a.yml\n"))), HasSubstr("cycle"));
 }
 
 TEST_F(ConfigTest, AnEmptyPathIsRejected) {

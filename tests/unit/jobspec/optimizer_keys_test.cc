@@ -176,7 +176,7 @@ TEST_F(OptimizerKeys, NotFinitePolicy) {
             NotFinitePolicy::kRollback);
   EXPECT_THAT(warnings_of({"abort_on_nan_loss=False", "abort_on_inf_loss=False"}),
               ::testing::ElementsAre(AllOf(HasSubstr("abort_on_nan_loss=False"),
-                                           HasSubstr("not_finite_policy, which is skip")),
+                                           HasSubstr("not_finite_policy applies, which is skip")),
                                      AllOf(HasSubstr("not_finite_policy is skip"),
                                            HasSubstr("dataset_type is synthetic"))));
   EXPECT_THAT(warnings_of({"not_finite_policy=rollback", "dataset_type=shards", "dataset_path=d"}),

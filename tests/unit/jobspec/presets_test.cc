@@ -231,7 +231,7 @@ TEST_F(Presets, PilePresetsNameTheirData) {
 }
 
 TEST_F(Presets, AnInapplicableLeftOutSentenceIsOmitted) {
-  const auto of_decay = Contains(HasSubstr("AXLearn's weight decay"));
+  const auto of_decay = Contains(HasSubstr("AXLearn does not multiply the weight decay"));
   EXPECT_THAT(resolve({"model_name=fuji-test"})->warnings, of_decay);
   EXPECT_THAT(resolve({"model_name=fuji-test", "weight_decay_times_learning_rate=false"})->warnings,
               Not(of_decay));
@@ -273,7 +273,7 @@ TEST_F(Presets, ModelFileCycle) {
   write("models/a.yml", "base_config: b.yml\n");
   write("models/b.yml", "base_config: a.yml\n");
   EXPECT_THAT(error_of(load({"model_name=a"}, {}, (folder_ / "base.yml").string())),
-              HasSubstr("circle"));
+              HasSubstr("cycle"));
 }
 
 TEST_F(Presets, AModelThatContradictsItself) {

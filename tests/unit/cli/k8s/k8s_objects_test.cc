@@ -223,11 +223,11 @@ TEST(K8sPlan, ErrorsNameTheOption) {
               }),
               HasSubstr("--mount /opt: it would hide the programs in /opt/muster/bin"));
   EXPECT_THAT(said([](K8sPlan& p) { p.tolerations = {"bad key!"}; }),
-              HasSubstr("--toleration bad key!: a name as topology"));
+              HasSubstr("--toleration bad key!: must have the form of topology"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.node_selector = {{"a b", "c"}};
               }),
-              HasSubstr("--node-selector a b: a name as topology"));
+              HasSubstr("--node-selector a b: must have the form of topology"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.node_selector = {{"example.com/a", "c d"}};
               }),
@@ -236,7 +236,7 @@ TEST(K8sPlan, ErrorsNameTheOption) {
               HasSubstr("--gpu-resource nvidia gpu"));
   EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "gpu"; }), HasSubstr("with its domain"));
   EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = kEfaResource; }),
-              HasSubstr("--gpu-resource vpc.amazonaws.com/efa: that is no GPU"));
+              HasSubstr("--gpu-resource vpc.amazonaws.com/efa: not a GPU"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.efa = 4;
                 p.node_selector.clear();
@@ -253,7 +253,7 @@ TEST(K8sPlan, ErrorsNameTheOption) {
                 p.service_account = "a";
                 p.switches_from_node = {"spine", "leaf", "spine"};
               }),
-              HasSubstr("--switches-from-node spine: it is given twice"));
+              HasSubstr("--switches-from-node spine: given twice"));
   EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"a b"}; }),
               HasSubstr("--switches-from-node a b"));
   EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"leaf"}; }),
@@ -275,10 +275,10 @@ TEST(K8sPlan, ErrorsNameTheOption) {
   EXPECT_THAT(said([](K8sPlan& p) { p.topology = "zone"; }), HasSubstr("give --queue"));
   EXPECT_THAT(said([](K8sPlan& p) { p.queue = "Team A"; }), HasSubstr("--queue Team A"));
   EXPECT_THAT(said([](K8sPlan& p) { p.job_file.resize(kJobFileBytesMax + 1); }),
-              HasSubstr("a ConfigMap takes"));
+              HasSubstr("a ConfigMap holds at most"));
   EXPECT_THAT(said([](K8sPlan& p) { p.insecure = false; }),
               HasSubstr("deploy/make-secrets.sh --coordinator first-leader-0-0.first --tls "
-                        "first-tls --tokens first-tokens makes them"));
+                        "first-tls --tokens first-tokens creates them"));
   EXPECT_THAT(said([](K8sPlan& p) {
                 p.insecure = false;
                 p.namespace_name = "training";

@@ -25,6 +25,7 @@ inline Job full_job() {
   job.spec.spares = 2;
   job.spec.min_nodes = 1;
   job.spec.gpus_per_rank = 3;
+  job.spec.hang_after_seconds = 600;
   job.spec.smaller = {{1, "{\"é\": 1}"}};
   job.state = JobState::kRestarting;
   job.reason = "rank 1 died";

@@ -227,7 +227,7 @@ TEST_F(Tokenize, AFailedRunResumesAndProducesTheSameBytes) {
     const auto status = tokenize_files(run).status();
     ASSERT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("No space left"));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("kept: the same command goes on"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("kept: the same command resumes"));
     std::filesystem::remove(blocked);
   }
   // A shard that was damaged meanwhile is written again, together with those after it.

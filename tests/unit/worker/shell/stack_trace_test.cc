@@ -55,7 +55,7 @@ StackTrace sample_trace() {
   trace.stacks.add({{{"ab", "/bin/muster-trainer"}}, {rank}});
   for (uint32_t i = 0; i < trace.stacks.frames().size(); ++i) {
     if (trace.stacks.frames()[i].module == 0)
-      trace.stacks.set_symbol(i, {"run()", "/src/trainer_core/train.cc", 210});
+      trace.stacks.set_symbol(i, {"run()", "/src/trainer_core/loop/train.cc", 210});
   }
   return trace;
 }
@@ -65,7 +65,7 @@ TEST(StackTrace, TextHasTheMainThreadFirstAndTheInnermostFrameFirst) {
             "muster: stacks of rank 3, pid 4711, at 2023-11-14T22:13:20.123Z\n"
             "thread main\n"
             "  train.py:31 step\n"
-            "  trainer_core/loop/train.cc:210 in run()\n"
+            "  loop/train.cc:210 in run()\n"
             "thread prefetch\n"
             "  [jit]\n");
   StackTrace dead = sample_trace();

@@ -45,7 +45,7 @@ TEST(SourceFrame, IsTheProgramsOwnInnermostOne) {
                     {"/usr/lib/libgloo.so", {"gloo::allreduce()", "", 0}},
                     {"/lib/libc.so.6", {"__poll", "", 0}},
                     {"", {"[kernel] do_sys_poll", "", 0}}}),
-            "trainer_core/loop/train.cc:210 in muster::trainer::run()");
+            "loop/train.cc:210 in muster::trainer::run()");
   EXPECT_EQ(source({{"/bin/x", {"run()", "/src/x.cc", 3}},
                     {"/bin/x", {"send()", "/src/trainer_core/comm/shm.cc", 9}},
                     {"/bin/x", {"wait()", "/usr/include/c++/12/condition_variable", 1}}}),
