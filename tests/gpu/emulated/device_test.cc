@@ -368,8 +368,7 @@ TEST(Profile, RecordsRequestedStepsWithNamedRanges) {
   const RunResult result = run(config);
   listener.is_recording = false;
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  EXPECT_THAT(result.out,
-              HasSubstr("profiler=nsys: nothing is recorded: nsys does not run this"));
+  EXPECT_THAT(result.out, HasSubstr("profiler=nsys: nothing is recorded: nsys does not run this"));
   const auto by_thread = std::exchange(listener.recorded, {});
   const auto of_rank = std::ranges::find_if(by_thread, [](const auto& thread) {
     return std::ranges::find(thread.second, "profile on") != thread.second.end();
