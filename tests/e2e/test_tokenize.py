@@ -92,7 +92,7 @@ class Tokenize(MusterTest):
         (self.text / "README.md").write_text("not a part of it")
         refused = self.muster(*self.command("bad"), check=2)
         self.assertIn("part-3.jsonl:2 (byte 17) is not JSON", refused.stderr)
-        self.assertIn("the same command goes on", refused.stderr)
+        self.assertIn("the same command resumes", refused.stderr)
         shown = self.muster(*self.command("bad", "--bad-documents", "skip"), check=0).stdout
         self.assertRegex(shown, r"resumed: \d+ shards of an interrupted run kept\n")
         self.assertRegex(shown, r"skipped: 2 documents\n  .*part-3.jsonl:2 \(byte 17\) is not JSON: .*\n")
