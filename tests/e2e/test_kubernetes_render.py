@@ -122,7 +122,7 @@ class Render(RenderCase):
         self.assertNotEqual(self.render("--mount", "shared:/shared", *trainer, "base_output_directory=/shared", check=None).returncode, 0)
 
     def test_invalid_job_file_is_named(self):
-        for text, said in (("", "is no job"), ("{", "is no job"), ('{"nodez": 1}', "nodez"), ('{"nodes": "x"}', "is no job"), ("[]", "is no job")):
+        for text, said in (("", "is not a job file"), ("{", "is not a job file"), ('{"nodez": 1}', "nodez"), ('{"nodes": "x"}', "is not a job file"), ("[]", "is not a job file")):
             (self.dir / "job.json").write_text(text)
             result = self.muster("submit", "--job-file", self.dir / "job.json", check=2)
             self.assertIn(said, result.stderr)
