@@ -109,7 +109,8 @@ class Files {
     auto file = SafetensorsFile::open(path_ + "/" + name);
     if (!file.ok()) return file.status();
     for (const auto& [tensor, stored] : (*file)->tensors()) {
-      if (tensors == nullptr || tensors->contains(tensor)) locations_[tensor] = {file->get(), &stored};
+      if (tensors == nullptr || tensors->contains(tensor))
+        locations_[tensor] = {file->get(), &stored};
     }
     files_.push_back(*std::move(file));
     return absl::OkStatus();

@@ -21,14 +21,14 @@ namespace muster::trainer {
 // Channel of its own. One thread at a time uses a channel, and its collectives have one order. On a
 // mesh of one axis all groups have the same members, so two uses of one channel then share a group,
 // whichever axes they name.
-constexpr int kComputeChannel = 0;     // in the computation's own order
-constexpr int kOverlapChannel = 1;     // beside the computation (CommStream)
-constexpr int kRingChannel = 2;        // attention's ring
-constexpr int kStageChannel = 3;       // and the next two: messages between stages
+constexpr int kComputeChannel = 0;  // in the computation's own order
+constexpr int kOverlapChannel = 1;  // beside the computation (CommStream)
+constexpr int kRingChannel = 2;     // attention's ring
+constexpr int kStageChannel = 3;    // and the next two: messages between stages
 // saves and restores; from here on never NCCL
 constexpr int kCheckpointChannel = kFirstBackgroundChannel;
-constexpr int kLeaveChannel = 7;       // agreement on leaving
-constexpr int kLocalChannel = 8;       // local checkpoints
+constexpr int kLeaveChannel = 7;  // agreement on leaving
+constexpr int kLocalChannel = 8;  // local checkpoints
 
 // Returns the maximum of thread blocks per NCCL kernel such that all kernels that a rank of `mesh`
 // runs at once fit on a device with that many multiprocessors, each of which one block may occupy.

@@ -86,9 +86,9 @@ TEST_F(MetricsTest, IncidentsOfAnEarlierRunAreShownButNotCounted) {
   const std::string now = page();
   EXPECT_EQ(incidents_on(now), 2U) << "the newest of each kind, of jobs that are known";
   EXPECT_THAT(now, HasSubstr(prefix + "12\",job_id=\"1\",kind=\"hang\",name=\"llama\",rank=\"1\","
-                                    "worker=\"node0\"} 4\n"));
+                                      "worker=\"node0\"} 4\n"));
   EXPECT_THAT(now, HasSubstr(prefix + "13\",job_id=\"1\",kind=\"slow_rank\",name=\"llama\","
-                                    "rank=\"1\",worker=\"node0\"} 6\n"));
+                                      "rank=\"1\",worker=\"node0\"} 6\n"));
   EXPECT_THAT(now, HasSubstr("muster_fleet_incidents_total{kind=\"hang\"} 0\n"));
 }
 

@@ -58,8 +58,9 @@ TEST_F(GivingUp, ARankAskedAloneGivesUpAndItsExitEndsItsPeer) {
   for (std::thread* thread : {&leaving, &first, &second}) thread->join();
   EXPECT_EQ(ended_with, std::vector{ExitCode::kPreempted});
   EXPECT_EQ(ranks.codes, (std::vector{ExitCode::kPreempted, ExitCode::kPeerLost})) << ranks.err();
-  EXPECT_THAT(ranks.errs[0].str(),
-              HasSubstr("rank 0: asked to leave: not all ranks that save with it have joined within"));
+  EXPECT_THAT(
+      ranks.errs[0].str(),
+      HasSubstr("rank 0: asked to leave: not all ranks that save with it have joined within"));
   EXPECT_FALSE(fs::exists(folder_.file("alone/2")));
 }
 
