@@ -116,7 +116,7 @@ class SlurmWrappers(SlurmTest):
         profile = stage / f"results/25.02/bf16/70b/1/maxtext-1_70b_{job}-prof.out"
         wait_until(lambda: profile.exists() and "inspect it with" in profile.read_text(), 30, "the profile's first line")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-        wait_until(lambda: "is asked to leave: SIGUSR1" in profile.read_text(), 30, "what the profile is told")
+        wait_until(lambda: "is asked to leave: SIGUSR1" in profile.read_text(), 30, "the signal in the profile")
         (self.dir / "go").touch()
         self.assert_ends(job, "FAILED", 75)
 

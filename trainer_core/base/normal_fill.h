@@ -6,9 +6,9 @@
 
 namespace muster::trainer {
 
-// A stream of normal values with mean 0. Value i is `std` times normal_from_bits of the stream's
-// word i
-// (common/philox.h, common/normal.h), each operation rounded once: the same bits on every backend.
+// A stream of normal values with mean 0. Value i is `std` times normal_from_bits of the
+// stream's word i (common/philox.h, common/normal.h). Each operation is rounded once, so every
+// backend computes the same bits.
 struct NormalStream {
   uint64_t key = 0;
   uint64_t stream = 0;

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <utility>
 
+#include "trainer_core/base/memory_plan.h"
+
 namespace muster::trainer {
 namespace {
 
-// The alignment of the second part of the buffer.
-constexpr size_t kBufferAlignment = 64;
-
+// The second part of the buffer begins at a multiple of kBufferAlignment.
 size_t aligned(size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
