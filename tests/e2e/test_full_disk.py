@@ -21,13 +21,15 @@ class FullDisk(MusterTest):
             self.skipTest(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", "-l", self.small], capture_output=True)
 
-    def fill(self, path):
+    def keep_full(self, path, seconds):
+        """Takes all space for the given time, also what the run frees, such as the files of a checkpoint that failed."""
+        deadline = time.monotonic() + seconds
         with open(path, "wb", buffering=0) as file:
-            try:
-                while True:
-                    file.write(bytes(1 << 20))
-            except OSError:
-                pass
+            while time.monotonic() < deadline:
+                try:
+                    file.write(bytes(1 << 16))
+                except OSError:
+                    time.sleep(0.01)
 
     def newest_step(self, run):
         lines = step_lines(run.out_path.read_text())
@@ -40,9 +42,8 @@ class FullDisk(MusterTest):
         run = self.start_run("full", "steps=1000000", "learning_rate_schedule_steps=1000", "checkpoint_period=50", "log_period=50",
                              "max_num_checkpoints_to_keep=2", ranks=2)
         self.wait_for_step(run, 100)
-        self.fill(self.small / "filler")
         # The run cannot report the full disk, because its log is on the same disk.
-        time.sleep(10)
+        self.keep_full(self.small / "filler", 10)
         self.assertIsNone(run.poll(), self.output(run))
         (self.small / "filler").unlink()
         wait_until(lambda: "the state is stored again" in self.coordinator_log(), 60, "a state that is stored")
