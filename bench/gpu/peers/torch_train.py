@@ -88,7 +88,7 @@ def measure(name):
                 x = x + self.places.weight
             for block in self.blocks:
                 x = checkpoint(block, x, self.cos, self.sin, use_reentrant=False) if remat else block(x, self.cos, self.sin)
-            return F.cross_entropy(self.head(self.norm(x)).float().view(-1, vocab), targets.view(-1))
+            return F.cross_entropy(self.head(self.norm(x)).float().flatten(0, 1), targets.flatten())
 
     began = time.monotonic()
     row = {"peer": "torch", "model": name}
