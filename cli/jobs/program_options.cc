@@ -8,17 +8,6 @@
 namespace muster::cli {
 namespace {
 
-struct ProgramOption {
-  const char* flag;
-  const char* type_name;
-  // The valid numbers, both bounds included.
-  int64_t min;
-  int64_t max;
-  const char* help;
-  // Follows "FLAG needs a program behind --; " in the error for a config.
-  const char* for_config;
-  void (*set)(v1::JobSpec& job, int64_t value);
-};
 constexpr ProgramOption kProgramOptions[] = {
     {"--restarts", "N", 0, kRestartsMax,
      "For a program behind --: restarts allowed per cause; progress resets the count (default: 3; "
@@ -33,6 +22,8 @@ constexpr ProgramOption kProgramOptions[] = {
 };
 
 }  // namespace
+
+std::span<const ProgramOption> program_options() { return kProgramOptions; }
 
 void ProgramOptions::declare(CLI::App& command) {
   for (const ProgramOption& option : kProgramOptions) {

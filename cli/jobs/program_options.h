@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,22 @@
 #include "muster/v1/muster.pb.h"
 
 namespace muster::cli {
+
+// One option.
+struct ProgramOption {
+  const char* flag;
+  const char* type_name;
+  // The valid numbers, both bounds included.
+  int64_t min;
+  int64_t max;
+  const char* help;
+  // Follows "FLAG needs a program behind --; " in the error for a config.
+  const char* for_config;
+  void (*set)(v1::JobSpec& job, int64_t value);
+};
+
+// Returns all options.
+std::span<const ProgramOption> program_options();
 
 // The options that the user gave. A value.
 class ProgramOptions {
