@@ -1,6 +1,6 @@
 // Bounds that several programs apply to the same value. Bounds of the daemons' messages and queues
-// are in daemon/limits.h; bounds that only the coordinator enforces are in
-// coordinator/core/queue/validation.h.
+// are in daemon/limits.h; bounds that only the coordinator enforces are in common/job_spec.h (plain
+// fields of a job) and coordinator/core/queue/input_limits.h.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,8 @@ constexpr int32_t kBusyHeartbeats = 4;
 constexpr int64_t kHangAfterSecondsMax = 604'800;
 // Above the largest known fleets.
 constexpr int32_t kNodesMax = 10'000;
+// Maximum number of restarts that a job may request.
+constexpr int32_t kRestartsMax = 100'000;
 
 // Maximum number of smaller sizes on which a job may resume after a fault. Each is a complete
 // config; 16 allow the largest jobs to lose several nodes.

@@ -82,7 +82,7 @@ bool is_assignment(const std::string& word) {
   return split.ok() && is_variable_name(split->first);
 }
 
-absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
+absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
   size_t at = 0;
   while (at < words.size() && is_assignment(words[at])) ++at;
   if (at < words.size() && is_starter(words[at])) {
@@ -92,10 +92,10 @@ absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words) {
                      "CONFIG=… alone. Put your own program behind --: muster run -- ",
                      words[at], " …"));
   }
-  if (at == words.size() || !is_python(words[at])) return Launch();
+  if (at == words.size() || !is_python(words[at])) return LauncherPrefix();
   const auto begin = words.begin();
-  Launch launch{.has_program = true,
-                .environment = {begin, begin + static_cast<std::ptrdiff_t>(at)}};
+  LauncherPrefix launch{.has_program = true,
+                        .environment = {begin, begin + static_cast<std::ptrdiff_t>(at)}};
   const std::string python = words[at];
   at = skip_python_options(words, at + 1);
   const bool is_module = at < words.size() && words[at] == "-m";

@@ -10,7 +10,7 @@
 
 namespace muster::jobspec {
 
-struct Launch {
+struct LauncherPrefix {
   bool has_program = false;  // the command line begins with one of the three known programs
   // The NAME=VALUE words in front of the program. Those that Pax itself reads are not included:
   // they remain among the flags.
@@ -23,7 +23,7 @@ bool is_assignment(const std::string& word);
 // Removes `python3 -m paxml.main`, `XLA_FLAGS=… python3 MaxText/train.py` and the like from the
 // front of `words`. InvalidArgument for other programs, and for words that start programs (bash,
 // srun, …).
-absl::StatusOr<Launch> skip_launcher(std::vector<std::string>& words);
+absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words);
 
 // Returns why a variable for XLA, TPUs or Transformer Engine has no effect here; empty for other
 // names.

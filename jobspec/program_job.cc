@@ -7,6 +7,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "common/gpu.h"
 #include "common/limits.h"
 #include "jobspec/value.h"
 
@@ -52,35 +53,28 @@ std::string program_name(const std::vector<std::string>& command) {
   return name.empty() ? "program" : name;
 }
 
-absl::StatusOr<v1::JobSpec> program_job(const ProgramRequest& request) {
-  const std::string& name = request.name.empty() ? request.default_name : request.name;
-  if (auto status = check_name(name); !status.ok()) return status;
-  if (request.min_nodes > request.nodes) {
-    return absl::InvalidArgumentError(absl::StrCat("--min-nodes ", request.min_nodes,
-                                                   ": the job has --nodes ", request.nodes,
-                                                   ", so it must be 1 to ", request.nodes));
+v1::JobSpec program_defaults() {
+  v1::JobSpec job;
+  job.set_nodes(1);
+  job.set_ranks_per_node(1);
+  job.set_restarts_max(3);  // the same as in base.yml
+  job.set_gpus_per_rank(kGpusOfSlot);
+  return job;
+}
+
+absl::StatusOr<v1::JobSpec> program_job(v1::JobSpec job, const std::string& default_name) {
+  if (job.name().empty()) job.set_name(default_name);
+  if (auto status = check_name(job.name()); !status.ok()) return status;
+  if (job.min_nodes() > job.nodes()) {
+    return absl::InvalidArgumentError(absl::StrCat("--min-nodes ", job.min_nodes(),
+                                                   ": the job has --nodes ", job.nodes(),
+                                                   ", so it must be 1 to ", job.nodes()));
   }
-  const std::filesystem::path here = request.working_directory;
+  const std::filesystem::path here = job.working_directory();
   const std::filesystem::path output =
-      here / (request.output_directory.empty() ? name : request.output_directory);
-  v1::JobSpec spec;
-  spec.set_name(name);
-  spec.set_user(request.user);
-  spec.set_priority(request.priority);
-  spec.set_nodes(request.nodes);
-  spec.set_ranks_per_node(request.ranks_per_node);
-  spec.set_restarts_max(request.restarts_max);
-  spec.set_hang_after_seconds(request.hang_after_seconds);
-  spec.set_spares(request.spares);
-  spec.set_min_nodes(request.min_nodes);
-  spec.set_gpus_per_rank(request.gpus_per_rank);
-  spec.set_output_directory(output.lexically_normal().string());
-  for (const auto& [variable, value] : request.environment) {
-    (*spec.mutable_environment())[variable] = value;
-  }
-  for (const std::string& word : request.command) spec.add_command(word);
-  spec.set_working_directory(request.working_directory);
-  return spec;
+      here / (job.output_directory().empty() ? job.name() : job.output_directory());
+  job.set_output_directory(output.lexically_normal().string());
+  return job;
 }
 
 }  // namespace muster::jobspec

@@ -237,16 +237,26 @@ void add_program_options(CLI::App& command, JobArguments& arguments) {
       .add_option("--output", arguments.output_directory,
                   "For a program behind --: the job's folder for logs (default: ./NAME)")
       ->type_name("FOLDER");
-  daemon::add_count(command, "--restarts", arguments.restarts,
-                    "For a program behind --: restarts allowed per cause; progress resets the "
-                    "count (default: 3; docs/recovery.md). A config has restarts_max=N",
-                    0, 100'000);
-  command
-      .add_option("--hang-after", arguments.hang_after_seconds,
-                  "For a program behind --: restart it when no rank has written output for this "
-                  "long; without it, hangs are detected by reported steps only")
-      ->type_name("SECONDS")
-      ->transform(daemon::whole_number(1, kHangAfterSecondsMax));
+  arguments.program_options.declare(command);
+}
+
+std::vector<std::string> words_of_options(const JobArguments& arguments) {
+  std::vector<std::string> words;
+  const auto add_text = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {flag, value});
+  };
+  const auto add_number = [&](const char* flag, const std::optional<int32_t>& number) {
+    if (number) words.insert(words.end(), {flag, absl::StrCat(*number)});
+  };
+  add_number("--spares", arguments.spares);
+  add_number("--min-nodes", arguments.min_nodes);
+  add_number("--gpus-per-rank", arguments.gpus_per_rank);
+  for (const std::string& variable : arguments.environment) add_text("--env", variable);
+  add_text("--output", arguments.output_directory);
+  add_text("--name", arguments.name);
+  const std::vector<std::string> more = arguments.program_options.words();
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
 }
 
 void add_working_directory_option(CLI::App& command, JobArguments& arguments) {
@@ -267,33 +277,33 @@ absl::StatusOr<v1::JobSpec> load_program(const JobArguments& arguments) {
         "--program is an internal option; put -- in front of the program: muster run -- COMMAND "
         "ARGS");
   }
-  jobspec::ProgramRequest request;
-  request.command = words.get<std::vector<std::string>>();
+  const auto command = words.get<std::vector<std::string>>();
   auto working_directory = working_directory_of(arguments);
   if (!working_directory.ok()) return working_directory.status();
-  request.working_directory = *std::move(working_directory);
   if (auto status = check_text("--output", arguments.output_directory); !status.ok()) return status;
-  request.name = arguments.name;
-  // The process id separates two runs of the same second.
-  request.default_name =
-      arguments.default_name.empty()
-          ? absl::StrCat(name_with_time(jobspec::program_name(request.command)), "-", getpid())
-          : arguments.default_name;
-  request.output_directory = arguments.output_directory;
-  request.user = user_name();
-  request.nodes = arguments.nodes.value_or(1);
-  request.ranks_per_node =
-      arguments.ranks ? *arguments.ranks : arguments.ranks_per_node.value_or(1);
-  request.priority = arguments.priority;
-  if (arguments.restarts) request.restarts_max = *arguments.restarts;
-  request.hang_after_seconds = arguments.hang_after_seconds.value_or(0);
-  request.spares = arguments.spares.value_or(0);
-  request.min_nodes = arguments.min_nodes.value_or(0);
-  request.gpus_per_rank = arguments.gpus_per_rank.value_or(request.gpus_per_rank);
+  v1::JobSpec job = jobspec::program_defaults();
+  job.mutable_command()->Assign(command.begin(), command.end());
+  job.set_working_directory(*std::move(working_directory));
+  job.set_name(arguments.name);
+  job.set_output_directory(arguments.output_directory);
+  job.set_user(user_name());
+  job.set_nodes(arguments.nodes.value_or(job.nodes()));
+  job.set_ranks_per_node(arguments.ranks ? *arguments.ranks
+                                         : arguments.ranks_per_node.value_or(job.ranks_per_node()));
+  job.set_priority(arguments.priority);
+  job.set_spares(arguments.spares.value_or(job.spares()));
+  job.set_min_nodes(arguments.min_nodes.value_or(job.min_nodes()));
+  job.set_gpus_per_rank(arguments.gpus_per_rank.value_or(job.gpus_per_rank()));
+  arguments.program_options.apply(job);
   auto environment = job_environment(arguments);
   if (!environment.ok()) return environment.status();
-  request.environment = *std::move(environment);
-  return jobspec::program_job(request);
+  job.mutable_environment()->insert(environment->begin(), environment->end());
+  // The process id separates two runs of the same second.
+  const std::string default_name =
+      arguments.default_name.empty()
+          ? absl::StrCat(name_with_time(jobspec::program_name(command)), "-", getpid())
+          : arguments.default_name;
+  return jobspec::program_job(std::move(job), default_name);
 }
 
 absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
@@ -340,18 +350,15 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
 }
 
 absl::StatusOr<jobspec::ResolvedJob> load_job(const JobArguments& arguments) {
-  const std::pair<const char*, bool> only_programs[] = {
-      {"--name needs a program behind --; for a config, set run_name=NAME",
-       !arguments.name.empty()},
-      {"--output needs a program behind --; for a config, set base_output_directory=FOLDER",
-       !arguments.output_directory.empty()},
-      {"--restarts needs a program behind --; for a config, set restarts_max=N",
-       arguments.restarts.has_value()},
-      {"--hang-after needs a program behind --; the trainer reports its steps",
-       arguments.hang_after_seconds.has_value()}};
-  for (const auto& [message, is_given] : only_programs) {
-    if (is_given) return absl::InvalidArgumentError(message);
+  if (!arguments.name.empty()) {
+    return absl::InvalidArgumentError(
+        "--name needs a program behind --; for a config, set run_name=NAME");
   }
+  if (!arguments.output_directory.empty()) {
+    return absl::InvalidArgumentError(
+        "--output needs a program behind --; for a config, set base_output_directory=FOLDER");
+  }
+  if (auto status = arguments.program_options.check_none_given(); !status.ok()) return status;
   const auto config = load_config(arguments);
   if (!config.ok()) return config.status();
   auto job = resolve_job(*config, arguments);

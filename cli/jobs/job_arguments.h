@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <absl/status/statusor.h>
 
+#include "cli/jobs/program_options.h"
 #include "jobspec/resolve.h"
 
 namespace muster::cli {
@@ -37,8 +38,7 @@ struct JobArguments {
   std::string default_name;  // For a run without a name; empty: the program and the time.
   std::string output_directory;
   std::string working_directory;  // Absolute; empty: the one of this process.
-  std::optional<int32_t> restarts;
-  std::optional<int64_t> hang_after_seconds;
+  ProgramOptions program_options;
 
   bool is_program() const { return !program.empty(); }
 };
@@ -53,6 +53,10 @@ void add_recovery_options(CLI::App& command, JobArguments& arguments);
 // For commands that take `-- COMMAND ARGS…`, which arrange_pasted_command() passes as this option.
 inline constexpr char kProgram[] = "--program";
 void add_program_options(CLI::App& command, JobArguments& arguments);
+
+// Returns the options of the functions above that were given, so that another command submits the
+// same job: without the ranks, the config and the program.
+std::vector<std::string> words_of_options(const JobArguments& arguments);
 
 // For jobs that run on other machines.
 void add_working_directory_option(CLI::App& command, JobArguments& arguments);

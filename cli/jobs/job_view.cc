@@ -16,6 +16,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/escape.h"
 #include "common/progress_page.h"
+#include "daemon/job_spec_messages.h"
 
 namespace muster::cli {
 namespace {
@@ -67,31 +68,24 @@ bool has_figures(const v1::Job& job) {
   return rank != nullptr && rank->step() > 0 && !is_terminal_state(job.state());
 }
 
-json spec_to_json(const v1::JobSpec& spec) {
-  json out = {{"name", spec.name()},
-              {"user", spec.user()},
-              {"priority", spec.priority()},
-              {"nodes", spec.nodes()},
-              {"ranks_per_node", spec.ranks_per_node()},
-              {"restarts_max", spec.restarts_max()},
-              {"hang_after_seconds", spec.hang_after_seconds()},
-              {"output_directory", spec.output_directory()},
-              {"environment", json::object()},
-              {"steps", spec.steps()},
-              {"spares", spec.spares()},
-              {"min_nodes", spec.min_nodes()},
+json spec_to_json(const v1::JobSpec& proto) {
+  const JobSpec spec = daemon::job_spec_from_proto(proto);
+  json out = {{"environment", json::object()},
               {"stack_traces",
-               {{"collect", spec.stack_traces().collect()},
-                {"to_cloud", spec.stack_traces().to_cloud()},
-                {"interval_seconds", spec.stack_traces().interval_seconds()}}}};
-  // Values are often tokens and passwords, and this output ends up in logs.
-  for (const auto& variable : spec.environment()) out["environment"][variable.first] = "***";
-  if (spec.command_size() > 0) {
-    out["command"] = std::vector<std::string>(spec.command().begin(), spec.command().end());
-    out["working_directory"] = spec.working_directory();
+               {{"collect", spec.stack_traces.collect},
+                {"to_cloud", spec.stack_traces.to_cloud},
+                {"interval_seconds", spec.stack_traces.interval_seconds}}}};
+  for_each_job_field(
+      [&](const JobField& field, auto member) { out[std::string(field.name)] = spec.*member; });
+  // --json has the config as an object, and no gpus_per_rank.
+  for (const char* key : {"train_config_json", "gpus_per_rank"}) out.erase(key);
+  if (!spec.is_program()) {
+    for (const char* key : {"command", "working_directory"}) out.erase(key);
   }
-  if (spec.train_config_json().empty()) return out;  // an entry of a list
-  json config = json::parse(spec.train_config_json(), nullptr, /*allow_exceptions=*/false);
+  // Values are often tokens and passwords, and this output ends up in logs.
+  for (const auto& variable : spec.environment) out["environment"][variable.first] = "***";
+  if (spec.train_config_json.empty()) return out;  // an entry of a list
+  json config = json::parse(spec.train_config_json, nullptr, /*allow_exceptions=*/false);
   out["train_config"] = config.is_discarded() ? json(nullptr) : std::move(config);
   return out;
 }

@@ -60,14 +60,7 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
   };
   add_words(words, {"--nodes", absl::StrCat(spec.nodes()), "--ranks-per-node",
                     absl::StrCat(spec.ranks_per_node()), "--default-name", spec.name()});
-  add_number("--spares", job.spares);
-  add_number("--min-nodes", job.min_nodes);
-  add_number("--gpus-per-rank", job.gpus_per_rank);
-  for (const std::string& variable : job.environment) add_text("--env", variable);
-  add_text("--output", job.output_directory);
-  add_text("--name", job.name);
-  add_number("--restarts", job.restarts);
-  add_number("--hang-after", job.hang_after_seconds);
+  add_words(words, words_of_options(job));
   add_text("--container", slurm.container);
   for (const std::string& mount : slurm.mounts) add_text("--container-mounts", mount);
   add_text("--address", slurm.address);

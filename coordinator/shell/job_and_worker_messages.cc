@@ -10,6 +10,7 @@
 #include "coordinator/shell/node_messages.h"
 #include "daemon/evidence_messages.h"
 #include "daemon/gpu_messages.h"
+#include "daemon/job_spec_messages.h"
 
 namespace muster::coordinator {
 namespace {
@@ -40,34 +41,6 @@ v1::JobState state_to_proto(JobState state) {
       return v1::CANCELLED;
   }
   return v1::JOB_STATE_UNSPECIFIED;
-}
-
-void spec_to_proto(const JobSpec& spec, v1::JobSpec& proto) {
-  proto.set_name(spec.name);
-  proto.set_user(spec.user);
-  proto.set_priority(spec.priority);
-  proto.set_nodes(spec.nodes);
-  proto.set_ranks_per_node(spec.ranks_per_node);
-  proto.set_restarts_max(spec.restarts_max);
-  proto.set_hang_after_seconds(spec.hang_after_seconds);
-  proto.set_output_directory(spec.output_directory);
-  proto.set_train_config_json(spec.train_config_json);
-  for (const auto& [key, value] : spec.environment) (*proto.mutable_environment())[key] = value;
-  proto.set_steps(spec.steps);
-  v1::StackTraces& traces = *proto.mutable_stack_traces();
-  traces.set_collect(spec.stack_traces.collect);
-  traces.set_to_cloud(spec.stack_traces.to_cloud);
-  traces.set_interval_seconds(spec.stack_traces.interval_seconds);
-  for (const std::string& word : spec.command) proto.add_command(word);
-  proto.set_working_directory(spec.working_directory);
-  proto.set_spares(spec.spares);
-  proto.set_min_nodes(spec.min_nodes);
-  proto.set_gpus_per_rank(spec.gpus_per_rank);
-  for (const SmallerJob& size : spec.smaller) {
-    v1::Smaller& smaller = *proto.add_smaller();
-    smaller.set_nodes(size.nodes);
-    smaller.set_train_config_json(size.train_config_json);
-  }
 }
 
 void placement_to_proto(const RankPlacement& rank, v1::RankPlacement& proto) {
@@ -115,7 +88,7 @@ void fault_to_proto(const Fault& fault, v1::Fault& proto) {
 v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_max) {
   v1::Job proto;
   proto.set_id(job.id.value());
-  spec_to_proto(job.spec, *proto.mutable_spec());
+  daemon::job_spec_to_proto(job.spec, *proto.mutable_spec());
   // Tokens and passwords are visible only to the submitter and the ranks.
   for (auto& [key, value] : *proto.mutable_spec()->mutable_environment()) value = "***";
   for (v1::Smaller& size : *proto.mutable_spec()->mutable_smaller()) size.clear_train_config_json();
@@ -163,30 +136,6 @@ CheckpointTimes checkpoints_from_proto(const v1::CheckpointTimes& proto) {
 }
 
 }  // namespace
-
-JobSpec spec_from_proto(const v1::JobSpec& proto) {
-  JobSpec spec;
-  spec.name = proto.name();
-  spec.user = proto.user();
-  spec.priority = proto.priority();
-  spec.nodes = proto.nodes();
-  spec.ranks_per_node = proto.ranks_per_node();
-  spec.restarts_max = proto.restarts_max();
-  spec.hang_after_seconds = proto.hang_after_seconds();
-  spec.output_directory = proto.output_directory();
-  spec.train_config_json = proto.train_config_json();
-  spec.environment = {proto.environment().begin(), proto.environment().end()};
-  spec.steps = proto.steps();
-  spec.stack_traces = daemon::stack_traces_from_proto(proto.stack_traces());
-  spec.command = {proto.command().begin(), proto.command().end()};
-  spec.working_directory = proto.working_directory();
-  spec.spares = proto.spares();
-  spec.min_nodes = proto.min_nodes();
-  spec.gpus_per_rank = proto.gpus_per_rank();
-  for (const v1::Smaller& size : proto.smaller())
-    spec.smaller.push_back({size.nodes(), size.train_config_json()});
-  return spec;
-}
 
 WorkerRegistered registration_from_proto(const v1::Register& proto) {
   WorkerRegistered event;
@@ -316,7 +265,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       v1::StartRanks& start = *message.mutable_start_ranks();
       start.set_job_id(p.job.value());
       start.set_attempt(p.attempt.value());
-      spec_to_proto(p.spec, *start.mutable_spec());
+      daemon::job_spec_to_proto(p.spec, *start.mutable_spec());
       for (const RankPlacement& rank : p.ranks) placement_to_proto(rank, *start.add_ranks());
       start.set_rendezvous_address(p.rendezvous_address);
       start.set_program_port(p.program_port);

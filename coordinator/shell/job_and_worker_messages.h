@@ -9,7 +9,6 @@
 
 namespace muster::coordinator {
 
-JobSpec spec_from_proto(const v1::JobSpec& proto);
 WorkerRegistered registration_from_proto(const v1::Register& proto);
 WorkerLeaving leaving_from_proto(const v1::Leaving& proto);
 HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto);

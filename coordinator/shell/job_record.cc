@@ -149,52 +149,29 @@ std::vector<T> list_from(const json& j, const char* key, F from) {
 }
 
 json to_json(const JobSpec& spec) {
-  return {{"name", spec.name},
-          {"user", spec.user},
-          {"priority", spec.priority},
-          {"nodes", spec.nodes},
-          {"ranks_per_node", spec.ranks_per_node},
-          {"restarts_max", spec.restarts_max},
-          {"hang_after_seconds", spec.hang_after_seconds},
-          {"output_directory", spec.output_directory},
-          {"train_config_json", spec.train_config_json},
-          {"environment", spec.environment},
-          {"steps", spec.steps},
-          {"stack_traces",
-           {{"collect", spec.stack_traces.collect},
-            {"to_cloud", spec.stack_traces.to_cloud},
-            {"interval_seconds", spec.stack_traces.interval_seconds}}},
-          {"command", spec.command},
-          {"working_directory", spec.working_directory},
-          {"spares", spec.spares},
-          {"min_nodes", spec.min_nodes},
-          {"gpus_per_rank", spec.gpus_per_rank},
-          {"smaller", list_to_json(spec.smaller)}};
+  json j = {{"environment", spec.environment},
+            {"stack_traces",
+             {{"collect", spec.stack_traces.collect},
+              {"to_cloud", spec.stack_traces.to_cloud},
+              {"interval_seconds", spec.stack_traces.interval_seconds}}},
+            {"smaller", list_to_json(spec.smaller)}};
+  for_each_job_field(
+      [&](const JobField& field, auto member) { j[std::string(field.name)] = spec.*member; });
+  return j;
 }
 
+// Fields that an older version did not store have their defaults.
 JobSpec spec_from(const json& j) {
   JobSpec spec;
-  spec.name = j.value("name", spec.name);
-  spec.user = j.value("user", spec.user);
-  spec.priority = j.value("priority", spec.priority);
-  spec.nodes = j.value("nodes", spec.nodes);
-  spec.ranks_per_node = j.value("ranks_per_node", spec.ranks_per_node);
-  spec.restarts_max = j.value("restarts_max", spec.restarts_max);
-  spec.hang_after_seconds = j.value("hang_after_seconds", spec.hang_after_seconds);
-  spec.output_directory = j.value("output_directory", spec.output_directory);
-  spec.train_config_json = j.value("train_config_json", spec.train_config_json);
+  for_each_job_field([&](const JobField& field, auto member) {
+    spec.*member = j.value(std::string(field.name), spec.*member);
+  });
   spec.environment = j.value("environment", spec.environment);
-  spec.steps = j.value("steps", spec.steps);
   const json traces = j.value("stack_traces", json::object());
   StackTraceSpec& wanted = spec.stack_traces;
   wanted.collect = traces.value("collect", wanted.collect);
   wanted.to_cloud = traces.value("to_cloud", wanted.to_cloud);
   wanted.interval_seconds = traces.value("interval_seconds", wanted.interval_seconds);
-  spec.command = j.value("command", spec.command);
-  spec.working_directory = j.value("working_directory", spec.working_directory);
-  spec.spares = j.value("spares", spec.spares);
-  spec.min_nodes = j.value("min_nodes", spec.min_nodes);
-  spec.gpus_per_rank = j.value("gpus_per_rank", spec.gpus_per_rank);
   spec.smaller = list_from<SmallerJob>(j, "smaller", smaller_from);
   return spec;
 }

@@ -12,6 +12,7 @@
 #include "coordinator/shell/job_stream.h"
 #include "coordinator/shell/log_stream.h"
 #include "coordinator/shell/node_messages.h"
+#include "daemon/job_spec_messages.h"
 
 namespace muster::coordinator {
 namespace {
@@ -64,7 +65,7 @@ grpc::ServerUnaryReactor* MusterService::SubmitJob(grpc::CallbackServerContext* 
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   JobSubmitted event;
   event.request_id = request->request_id();
-  event.spec = spec_from_proto(request->spec());
+  event.spec = daemon::job_spec_from_proto(request->spec());
   refuse_unless_ok(reactor,
                    loop_.submit(std::move(event), [=](const absl::Status& status, const Core& core,
                                                       const Job* job, Instant now) {

@@ -12,6 +12,7 @@
 
 #include "common/absl_view.h"
 #include "coordinator/core/records/sizes.h"
+#include "tests/scenarios/job_words.h"
 #include "tests/scenarios/sizes.h"
 #include "tests/scenarios/words.h"
 
@@ -91,7 +92,7 @@ std::string Scenario::run_event(const Words& words) {
   } else if (verb == "speak") {
     workers_[WorkerName(words[1])].silent = false;
   } else if (verb == "submit") {
-    submit(words);
+    return submit(words);
   } else if (verb == "cancel") {
     step(JobCancelRequested{RequestToken(next_token_++), JobId(std::stoull(words[1])),
                             words.back() == "force", unix_ns_});
@@ -155,7 +156,7 @@ void Scenario::add_worker(const Words& words) {
   workers_[name] = {event.incarnation, event.slots, true, false};
 }
 
-void Scenario::submit(const Words& words) {
+std::string Scenario::submit(const Words& words) {
   JobSpec spec;
   spec.name = words[1];
   spec.user = "ada";
@@ -168,11 +169,15 @@ void Scenario::submit(const Words& words) {
   if (std::find(words.begin(), words.end(), "program") != words.end()) {
     spec.command = {"train.py"};
     spec.working_directory = "/home/ada";
-    spec.hang_after_seconds = number_of(words, "silence", 0);
   }
   add_sizes(words, spec);
+  for (const std::string& word : words) {
+    if (word.find('=') != std::string::npos && !set_job_field(word, spec))
+      return absl::StrCat("no such field: ", word);
+  }
   step(JobSubmitted{RequestToken(next_token_++), value_of(words, "request").value_or(""), spec,
                     unix_ns_});
+  return "";
 }
 
 void Scenario::progress(const Words& words) {

@@ -66,7 +66,7 @@ class Scenario {
   std::string expect_node(const Words& words) const;
 
   void add_worker(const Words& words);
-  void submit(const Words& words);
+  std::string submit(const Words& words);
   void report_exit(const Words& words);
   void progress(const Words& words);
   void wait(Duration time);

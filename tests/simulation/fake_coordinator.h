@@ -46,7 +46,7 @@ class FakeCoordinator {
   Instant last_heard(const WorkerName& worker, Incarnation incarnation) const;
 
   // Callers' requests. `on_reply` is not called if the coordinator crashes first.
-  void submit(const std::string& request_id, const coordinator::JobSpec& spec,
+  void submit(const std::string& request_id, const JobSpec& spec,
               std::function<void(const coordinator::Reply&)> on_reply);
   void cancel(JobId job, bool force);
   void checkpoint(JobId job);

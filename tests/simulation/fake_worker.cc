@@ -129,9 +129,7 @@ void FakeWorker::deliver(StreamId stream, const coordinator::WorkerPayload& payl
     worker::StartRanks event{epoch, {}};
     event.launch.job = start->job;
     event.launch.attempt = start->attempt;
-    event.launch.spec.nodes = start->spec.nodes;
-    event.launch.spec.ranks_per_node = start->spec.ranks_per_node;
-    event.launch.spec.gpus_per_rank = start->spec.gpus_per_rank;
+    event.launch.spec = start->spec;
     event.launch.rendezvous_address = start->rendezvous_address;
     for (const auto& rank : start->ranks)
       event.launch.ranks.push_back({rank.rank, rank.local_rank});

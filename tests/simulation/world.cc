@@ -182,7 +182,7 @@ void World::submit_later() {
   --submissions_left_;
   ++submissions_open_;
   scheduler.after(random.between_ms(0, 12'000), [this] {
-    coordinator::JobSpec spec;
+    JobSpec spec;
     spec.name.assign(1, 'j');
     spec.output_directory = absl::StrCat("/out/", next_request_);
     // Never more than the complete fleet has.
@@ -202,7 +202,7 @@ void World::submit_later() {
   });
 }
 
-void World::draw_sizes(coordinator::JobSpec& spec) {
+void World::draw_sizes(JobSpec& spec) {
   if (random.chance(0.3)) spec.spares = 1 + static_cast<int32_t>(random.below(2));
   if (spec.nodes == 1 || random.chance(0.4)) return;
   spec.min_nodes = 1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(spec.nodes - 1)));
@@ -212,7 +212,7 @@ void World::draw_sizes(coordinator::JobSpec& spec) {
   }
 }
 
-JobNature World::draw_nature(const coordinator::JobSpec& spec) {
+JobNature World::draw_nature(const JobSpec& spec) {
   JobNature nature;
   nature.steps = 5 + static_cast<int64_t>(random.below(60));
   nature.step_time = random.between_ms(50, 600);
@@ -245,7 +245,7 @@ JobNature World::draw_nature(const coordinator::JobSpec& spec) {
 }
 
 // Repeats the request until it is answered, which its request id permits.
-void World::try_submit(const std::string& request_id, const coordinator::JobSpec& spec,
+void World::try_submit(const std::string& request_id, const JobSpec& spec,
                        const JobNature& nature) {
   const auto answered = std::make_shared<bool>(false);
   coordinator.submit(request_id, spec, [=, this](const coordinator::Reply& reply) {

@@ -61,10 +61,9 @@ class World {
 
  private:
   void submit_later();
-  void try_submit(const std::string& request_id, const coordinator::JobSpec& spec,
-                  const JobNature& nature);
-  void draw_sizes(coordinator::JobSpec& spec);
-  JobNature draw_nature(const coordinator::JobSpec& spec);
+  void try_submit(const std::string& request_id, const JobSpec& spec, const JobNature& nature);
+  void draw_sizes(JobSpec& spec);
+  JobNature draw_nature(const JobSpec& spec);
   void fault_later();
   void make_a_fault();
   bool run_until(Instant end);

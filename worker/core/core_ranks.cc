@@ -144,7 +144,7 @@ void Core::on(const RankStarted& event, Instant now, ActionList& out) {
   rank.life = Life::kUp;
   rank.pid = event.pid;
   // If output is the only sign of progress, there was none yet.
-  if (!rank.launch->spec.output_is_life) rank.figures.last_progress = now;
+  if (!rank.launch->spec.output_is_progress()) rank.figures.last_progress = now;
   rank.figures.phase_start = now;
   if (heartbeat_at_) heartbeat_at_ = std::min(*heartbeat_at_, now + heartbeat_interval());
   if (rank.killed) {
@@ -284,7 +284,7 @@ void Core::stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration 
 
 // Returns the reason why the launch cannot run here, or "".
 std::string Core::why_not(const Launch& launch) const {
-  const LaunchSpec& spec = launch.spec;
+  const JobSpec& spec = launch.spec;
   if (leaving_) return "its worker is leaving";
   const int64_t world_size = int64_t{spec.nodes} * spec.ranks_per_node;
   if (spec.nodes < 1 || spec.ranks_per_node < 1 || world_size > kWorldSizeMax) {

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "common/gpu.h"
 #include "common/ids.h"
+#include "common/job_spec.h"
 #include "common/progress_page.h"
-#include "common/stack_trace_spec.h"
 #include "common/step_times.h"
 #include "common/time.h"
 
@@ -38,23 +37,6 @@ std::string to_string(const LaunchKey& key);
 // Returns "job 3 attempt 1 rank 0".
 std::string to_string(const RankKey& key);
 
-// Settings shared by all ranks of a launch; see muster.v1.JobSpec for meaning and bounds.
-struct LaunchSpec {
-  std::string job_name;
-  int32_t nodes = 1;
-  int32_t ranks_per_node = 1;
-  std::string train_config_json;
-  std::map<std::string, std::string> environment;
-  StackTraceSpec stack_traces{};
-  std::vector<std::string> command{};  // empty: the trainer
-  std::string working_directory{};
-  int32_t restarts_max = 0;     // for programs that read it
-  bool output_is_life = false;  // a rank's output counts as progress
-  int32_t gpus_per_rank = 0;    // exclusive GPUs, or kGpusOfSlot
-
-  int32_t world_size() const { return nodes * ranks_per_node; }
-};
-
 struct RankAssignment {
   Rank rank;
   int32_t local_rank = 0;
@@ -66,7 +48,7 @@ struct RankAssignment {
 struct Launch {
   JobId job;
   Attempt attempt;
-  LaunchSpec spec;
+  JobSpec spec;  // at the size of this attempt
   std::vector<RankAssignment> ranks;
   std::string rendezvous_address;  // host:port of the store on the worker of rank 0
   int32_t program_port = 0;        // on that worker's node, reserved for this attempt of a program

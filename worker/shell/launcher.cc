@@ -136,7 +136,7 @@ absl::StatusOr<std::vector<std::string>> Launcher::environment(const SpawnRank& 
 
 absl::StatusOr<std::vector<std::string>> Launcher::arguments(const SpawnRank& request,
                                                              const Variables& named) const {
-  const LaunchSpec& spec = request.launch->spec;
+  const JobSpec& spec = request.launch->spec;
   if (spec.command.empty()) {
     return std::vector<std::string>{options_.trainer, "train", "--config",
                                     folders_.config_path(request.key.launch())};
@@ -166,7 +166,7 @@ absl::StatusOr<pid_t> Launcher::launch(const SpawnRank& request) const {
   const std::string page = folders_.page_path(key, request.local_rank);
   unlink(page.c_str());
   unlink(self_stacks_path(page).c_str());
-  const LaunchSpec& spec = request.launch->spec;
+  const JobSpec& spec = request.launch->spec;
   return spawn({.arguments = *std::move(words),
                 .environment = entries_of(*named),
                 .directory = spec.command.empty() ? folder : spec.working_directory,

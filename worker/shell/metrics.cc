@@ -109,7 +109,7 @@ void Metrics::update_oldest(const Core& core, Instant now) {
   for (const auto& [key, rank] : core.ranks()) {
     if (rank.life != Core::Life::kUp) continue;
     auto& [name, age] =
-        ages.try_emplace(key.job, &rank.launch->spec.job_name, Duration::zero()).first->second;
+        ages.try_emplace(key.job, &rank.launch->spec.name, Duration::zero()).first->second;
     age = std::max(age, now - rank.figures.last_progress);
   }
   std::erase_if(oldest_, [&](const auto& entry) {
@@ -126,8 +126,7 @@ void Metrics::update_oldest(const Core& core, Instant now) {
 
 void Metrics::update_rank(const RankKey& key, const Core::RankState& rank, Instant now) {
   const RankFigures& figures = rank.figures;
-  const auto labels =
-      daemon::rank_labels(key.job, rank.launch->spec.job_name, key.attempt, key.rank);
+  const auto labels = daemon::rank_labels(key.job, rank.launch->spec.name, key.attempt, key.rank);
   RankGauges& gauges = ranks_[key];
   gauges.progress_age = &progress_age_.Add(labels);
   gauges.progress_age->Set(std::max(0.0, to_seconds(now - figures.last_progress)));

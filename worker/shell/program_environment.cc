@@ -74,7 +74,7 @@ absl::Status add_program_variables(const SpawnRank& request, Variables& variable
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::string>> program_arguments(const LaunchSpec& spec,
+absl::StatusOr<std::vector<std::string>> program_arguments(const JobSpec& spec,
                                                            const Variables& variables) {
   const auto path = variables.find("PATH");
   auto program =

@@ -30,7 +30,7 @@ absl::Status add_program_variables(const SpawnRank& request, Variables& variable
 
 // Returns the command with the program's absolute path first, resolved with `variables`' PATH.
 // Returns NotFound or PermissionDenied.
-absl::StatusOr<std::vector<std::string>> program_arguments(const LaunchSpec& spec,
+absl::StatusOr<std::vector<std::string>> program_arguments(const JobSpec& spec,
                                                            const Variables& variables);
 
 }  // namespace muster::worker

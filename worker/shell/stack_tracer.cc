@@ -67,7 +67,7 @@ struct StackTracer::Job {
   std::string job_name;
   StackTraceSpec spec;
   std::shared_ptr<TraceFile> file;
-  std::vector<Rank> ranks;
+  std::vector<TracedRank> ranks;
   std::vector<PidFd> pidfds;  // of the ranks
   int64_t unix_ns = 0;
 };
@@ -81,12 +81,12 @@ StackTracer::~StackTracer() {
   thread_.join();
 }
 
-void StackTracer::begin(const LaunchKey& key, const LaunchSpec& spec) {
+void StackTracer::begin(const LaunchKey& key, const JobSpec& spec) {
   if (!spec.stack_traces.collect || launches_.contains(key)) return;
-  Launch launch{.job_name = spec.job_name,
-                .spec = spec.stack_traces,
-                .timer = boost::asio::steady_timer(loop_),
-                .file = nullptr};
+  TracedLaunch launch{.job_name = spec.name,
+                      .spec = spec.stack_traces,
+                      .timer = boost::asio::steady_timer(loop_),
+                      .file = nullptr};
   // Clamped again although the coordinator validates it: here a bad value would do harm.
   launch.spec.interval_seconds = std::clamp(
       launch.spec.interval_seconds, kStackTraceIntervalSecondsMin, kStackTraceIntervalSecondsMax);
@@ -107,7 +107,7 @@ void StackTracer::begin(const LaunchKey& key, const LaunchSpec& spec) {
 void StackTracer::end(const LaunchKey& key) { launches_.erase(key); }
 
 void StackTracer::arm(const LaunchKey& key) {
-  Launch& launch = launches_.at(key);
+  TracedLaunch& launch = launches_.at(key);
   launch.timer.expires_after(std::chrono::seconds(launch.spec.interval_seconds));
   launch.timer.async_wait([this, key](const boost::system::error_code& error) {
     if (error || !launches_.contains(key)) return;
@@ -117,8 +117,8 @@ void StackTracer::arm(const LaunchKey& key) {
 }
 
 void StackTracer::take(const LaunchKey& key) {
-  Launch& launch = launches_.at(key);
-  std::vector<Rank> ranks = ranks_(key);
+  TracedLaunch& launch = launches_.at(key);
+  std::vector<TracedRank> ranks = ranks_(key);
   if (ranks.empty()) return;
   if (std::exchange(launch.is_being_read, true)) {
     dropped_ += ranks.size();
@@ -130,7 +130,7 @@ void StackTracer::take(const LaunchKey& key) {
   job->spec = launch.spec;
   job->file = launch.file;
   job->unix_ns = wall_clock_unix_ns();
-  for (const Rank& rank : ranks) job->pidfds.emplace_back(rank.pid);
+  for (const TracedRank& rank : ranks) job->pidfds.emplace_back(rank.pid);
   job->ranks = std::move(ranks);
   boost::asio::post(thread_, [this, job] {
     write(*job, read(*job));

@@ -36,14 +36,14 @@ struct StackTracerOptions {
 // Called on the event loop's thread only.
 class StackTracer {
  public:
-  struct Rank {
+  struct TracedRank {
     RankKey key;
     pid_t pid = 0;
     std::string log_path;
     std::string self_stacks{};  // see StackTarget
   };
   // Returns the ranks of a launch that are up.
-  using Ranks = std::function<std::vector<Rank>(const LaunchKey& launch)>;
+  using Ranks = std::function<std::vector<TracedRank>(const LaunchKey& launch)>;
 
   // Requires `tools` that outlive the tracer.
   StackTracer(boost::asio::io_context& loop, StackTools& tools, StackTracerOptions options,
@@ -54,7 +54,7 @@ class StackTracer {
   StackTracer& operator=(const StackTracer&) = delete;
 
   // Starts traces of the launch if its spec requests them. Idempotent.
-  void begin(const LaunchKey& launch, const LaunchSpec& spec);
+  void begin(const LaunchKey& launch, const JobSpec& spec);
   void end(const LaunchKey& launch);
 
   // Return the number of ranks' traces written or passed to OTLP, and the number lost, since the
@@ -63,7 +63,7 @@ class StackTracer {
   uint64_t dropped() const { return dropped_ + (otlp_ == nullptr ? 0 : otlp_->dropped()); }
 
  private:
-  struct Launch {
+  struct TracedLaunch {
     std::string job_name;
     StackTraceSpec spec;
     boost::asio::steady_timer timer;
@@ -83,7 +83,7 @@ class StackTracer {
   StackTools& tools_;
   const StackTracerOptions options_;
   const Ranks ranks_;
-  std::map<LaunchKey, Launch> launches_;
+  std::map<LaunchKey, TracedLaunch> launches_;
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint64_t> dropped_{0};
   bool trouble_logged_ = false;  // used by the thread only

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <type_traits>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
@@ -10,6 +11,7 @@
 #include "common/limits.h"
 #include "daemon/evidence_messages.h"
 #include "daemon/gpu_messages.h"
+#include "daemon/job_spec_messages.h"
 
 namespace muster::worker {
 namespace {
@@ -23,14 +25,27 @@ Duration milliseconds(int64_t ms) {
   return std::chrono::milliseconds(std::clamp<int64_t>(ms, 0, kIntervalMsMax));
 }
 
+// Returns whether a text or list of the job is longer than the coordinator allows.
+bool exceeds_bounds(const JobSpec& spec) {
+  bool exceeds = spec.environment.size() > kEnvironmentEntriesMax;
+  for_each_job_field([&](const JobField& field, auto member) {
+    const auto& value = spec.*member;
+    using Value = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      const auto* rule = std::get_if<TextRule>(&field.rule);
+      exceeds |= rule != nullptr && value.size() > rule->bytes_max;
+    } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+      const auto* rule = std::get_if<ListRule>(&field.rule);
+      exceeds |= rule != nullptr && value.size() > rule->words_max;
+    }
+  });
+  return exceeds;
+}
+
 absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
-  const v1::JobSpec& spec = message.spec();
-  const auto entries = static_cast<size_t>(spec.environment_size());
-  if (spec.train_config_json().size() > kTrainConfigBytesMax || entries > kEnvironmentEntriesMax ||
-      spec.name().size() > kNameBytesMax ||
-      message.rendezvous_address().size() > kAddressBytesMax ||
-      static_cast<size_t>(spec.command_size()) > kCommandWordsMax || message.program_port() < 0 ||
-      message.program_port() > kPortMax) {
+  JobSpec spec = daemon::job_spec_from_proto(message.spec());
+  if (exceeds_bounds(spec) || message.rendezvous_address().size() > kAddressBytesMax ||
+      message.program_port() < 0 || message.program_port() > kPortMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("StartRanks of job ", message.job_id(), " has a field over its bound"));
   }
@@ -39,17 +54,7 @@ absl::StatusOr<Event> start_ranks(Epoch epoch, const v1::StartRanks& message) {
   event.launch.job = JobId(message.job_id());
   event.launch.attempt = Attempt(message.attempt());
   event.launch.rendezvous_address = message.rendezvous_address();
-  event.launch.spec = {.job_name = spec.name(),
-                       .nodes = spec.nodes(),
-                       .ranks_per_node = spec.ranks_per_node(),
-                       .train_config_json = spec.train_config_json(),
-                       .environment = {spec.environment().begin(), spec.environment().end()},
-                       .stack_traces = daemon::stack_traces_from_proto(spec.stack_traces()),
-                       .command = {spec.command().begin(), spec.command().end()},
-                       .working_directory = spec.working_directory(),
-                       .restarts_max = spec.restarts_max(),
-                       .output_is_life = spec.hang_after_seconds() > 0,
-                       .gpus_per_rank = spec.gpus_per_rank()};
+  event.launch.spec = std::move(spec);
   event.launch.program_port = message.program_port();
   event.launch.checkpoint_step = message.checkpoint_step();
   for (const v1::RankPlacement& rank : message.ranks()) {

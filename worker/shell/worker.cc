@@ -178,7 +178,7 @@ absl::StatusOr<RankFigures> Worker::figures_of(const RankKey& key, const Core::R
   auto figures = launcher_.read_page(key, rank.local_rank, rank.pid);
   const bool speaks =
       figures.ok() && (figures->phase != Phase::kInit || figures->step_times.total() > 0);
-  if (!rank.launch->spec.output_is_life || speaks) return figures;
+  if (!rank.launch->spec.output_is_progress() || speaks) return figures;
   if (!figures.ok()) figures = rank.figures;
   figures->last_progress =
       std::max(figures->last_progress,
@@ -299,8 +299,8 @@ void Worker::carry_out(const KeepLocalCopies& action) {
     folder_remover_.remove(std::move(folder));
 }
 
-std::vector<StackTracer::Rank> Worker::ranks_to_trace(const LaunchKey& launch) const {
-  std::vector<StackTracer::Rank> ranks;
+std::vector<StackTracer::TracedRank> Worker::ranks_to_trace(const LaunchKey& launch) const {
+  std::vector<StackTracer::TracedRank> ranks;
   for (const auto& [key, rank] : core_->ranks()) {
     if (key.launch() == launch && rank.life == Core::Life::kUp && !ending_.contains(key))
       ranks.push_back({key, working_process(proc_root_, rank.pid),

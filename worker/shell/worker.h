@@ -95,7 +95,7 @@ class Worker {
   void on_closed(StreamEnd end, const std::string& reason);
   bool ship(LogChunk&& chunk);
   void send_due_reports();
-  std::vector<StackTracer::Rank> ranks_to_trace(const LaunchKey& launch) const;
+  std::vector<StackTracer::TracedRank> ranks_to_trace(const LaunchKey& launch) const;
   absl::StatusOr<RankFigures> figures_of(const RankKey& key, const Core::RankState& rank);
   void stop_when_closed();
 

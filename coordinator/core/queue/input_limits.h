@@ -1,4 +1,5 @@
-// Bounds of the input from clients and workers.
+// Bounds of the input from clients and workers. The plain fields of a job have theirs in
+// common/job_spec.h.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +11,13 @@ namespace muster::coordinator {
 
 struct InputLimits {
   size_t name_bytes_max = kNameBytesMax;
-  size_t path_bytes_max = 4096;  // PATH_MAX
   size_t train_config_bytes_max = kTrainConfigBytesMax;
   size_t environment_entries_max = kEnvironmentEntriesMax;
   size_t environment_value_bytes_max = 32768;  // a quarter of Linux's limit for one string
-  size_t command_words_max = kCommandWordsMax;
-  size_t command_bytes_max = kCommandBytesMax;
   size_t request_id_bytes_max = 128;
   size_t detail_bytes_max = 1024;  // one line of a rank's stderr
-  int32_t nodes_max = kNodesMax;
   int32_t ranks_per_node_max = kRanksPerNodeMax;
   int32_t ranks_max = 1 << 20;
-  int32_t priority_max = 1'000'000;  // and at least -priority_max
-  int32_t restarts_max = 100'000;
 };
 
 }  // namespace muster::coordinator

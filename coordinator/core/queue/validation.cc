@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <type_traits>
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
@@ -114,36 +114,84 @@ absl::Status check_environment(const JobSpec& spec, const InputLimits& limits) {
   return absl::OkStatus();
 }
 
-absl::Status check_command(const JobSpec& spec, const InputLimits& limits) {
+// Checks a list of texts that are passed to a program.
+absl::Status check_list(std::string_view field, const std::vector<std::string>& words,
+                        const ListRule& rule) {
   size_t bytes = 0;
-  for (const std::string& word : spec.command) bytes += word.size() + 1;
-  if (spec.command.size() > limits.command_words_max || bytes > limits.command_bytes_max) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "spec.command has ", spec.command.size(), " words of ", bytes, " bytes: at most ",
-        limits.command_words_max, " of ", limits.command_bytes_max, " bytes are allowed"));
+  for (const std::string& word : words) bytes += word.size() + 1;
+  if (words.size() > rule.words_max || bytes > rule.bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(av(field), " has ", words.size(), " words of ",
+                                                   bytes, " bytes: at most ", rule.words_max,
+                                                   " of ", rule.bytes_max, " bytes are allowed"));
   }
-  for (size_t i = 0; i < spec.command.size(); ++i) {
-    const std::string field = absl::StrCat("spec.command[", i, "]");
-    if (auto status = check_text(field, spec.command[i], limits.command_bytes_max); !status.ok())
-      return status;
-  }
-  if (spec.command.front().empty())
-    return absl::InvalidArgumentError("spec.command[0] is empty: it must name a program");
-  absl::Status status =
-      check_line("spec.working_directory", spec.working_directory, limits.path_bytes_max);
-  if (status.ok() && !absl::StartsWith(spec.working_directory, "/")) {
-    status = absl::InvalidArgumentError(absl::StrCat("spec.working_directory is ",
-                                                     in_quotes(spec.working_directory),
-                                                     ": it must be an absolute path"));
+  absl::Status status;
+  for (size_t i = 0; i < words.size(); ++i)
+    status.Update(check_text(absl::StrCat(av(field), "[", i, "]"), words[i], rule.bytes_max));
+  return status;
+}
+
+absl::Status check_absolute_path(std::string_view field, std::string_view value, size_t bytes_max) {
+  absl::Status status = check_line(field, value, bytes_max);
+  if (status.ok() && !absl::StartsWith(av(value), "/")) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat(av(field), " is ", in_quotes(value), ": it must be an absolute path"));
   }
   return status;
+}
+
+absl::Status check_form(std::string_view field, std::string_view value, const TextRule& rule) {
+  switch (rule.form) {
+    case TextForm::kName:
+      return check_name(field, value, rule.bytes_max);
+    case TextForm::kLine:
+      return check_line(field, value, rule.bytes_max);
+    case TextForm::kAbsolutePath:
+      return check_absolute_path(field, value, rule.bytes_max);
+    case TextForm::kText:
+      break;
+  }
+  return check_text(field, value, rule.bytes_max);
+}
+
+// Checks the fields that have a rule in kJobFields.
+absl::Status check_plain_fields(const JobSpec& spec) {
+  absl::Status status;
+  for_each_job_field([&](const JobField& field, auto member) {
+    const std::string name = absl::StrCat("spec.", av(field.name));
+    const auto& value = spec.*member;
+    using Value = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      if (const auto* rule = std::get_if<TextRule>(&field.rule))
+        status.Update(check_form(name, value, *rule));
+    } else if constexpr (std::is_integral_v<Value>) {
+      if (const auto* rule = std::get_if<NumberRange>(&field.rule)) {
+        const bool is_fixed = rule->only_programs && !spec.is_program();
+        status.Update(check_range(name, value, is_fixed ? 0 : rule->min, is_fixed ? 0 : rule->max));
+      }
+    } else if (const auto* rule = std::get_if<ListRule>(&field.rule)) {
+      status.Update(check_list(name, value, *rule));
+    }
+  });
+  return status;
+}
+
+// Checks the rules of the trainer and of programs that concern several fields.
+absl::Status check_command(const JobSpec& spec) {
+  if (spec.is_program()) {
+    if (spec.command.front().empty())
+      return absl::InvalidArgumentError("spec.command[0] is empty: it must name a program");
+    return check_absolute_path("spec.working_directory", spec.working_directory, kPathBytesMax);
+  }
+  if (spec.working_directory.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("spec.working_directory is ", in_quotes(spec.working_directory),
+                   ": it goes with spec.command; the trainer starts in a folder of its own"));
 }
 
 // Checks the sizes below `nodes`. The client's resolved configs are accepted as they are; only the
 // properties that placement relies on are checked.
 absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
-  absl::Status status = check_range("spec.spares", spec.spares, 0, limits.nodes_max);
-  status.Update(check_range("spec.min_nodes", spec.min_nodes, 0, spec.nodes));
+  absl::Status status = check_range("spec.min_nodes", spec.min_nodes, 0, spec.nodes);
   status.Update(check_range("spec.smaller (its number of sizes)", std::ssize(spec.smaller), 0,
                             spec.is_program() ? 0 : kSmallerSizesMax));
   size_t bytes = 0;
@@ -170,19 +218,7 @@ absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
 }  // namespace
 
 absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
-  absl::Status status = check_name("spec.name", spec.name, limits.name_bytes_max);
-  status.Update(check_line("spec.user", spec.user, limits.name_bytes_max));
-  status.Update(
-      check_range("spec.priority", spec.priority, -limits.priority_max, limits.priority_max));
-  status.Update(check_range("spec.nodes", spec.nodes, 1, limits.nodes_max));
-  status.Update(
-      check_range("spec.ranks_per_node", spec.ranks_per_node, 1, limits.ranks_per_node_max));
-  status.Update(
-      check_range("spec.gpus_per_rank", spec.gpus_per_rank, kGpusOfSlot, kGpusPerNodeMax));
-  status.Update(check_range("spec.restarts_max", spec.restarts_max, 0, limits.restarts_max));
-  status.Update(check_range("spec.steps", spec.steps, 0, std::numeric_limits<int64_t>::max()));
-  status.Update(check_range("spec.hang_after_seconds", spec.hang_after_seconds, 0,
-                            spec.is_program() ? kHangAfterSecondsMax : 0));
+  absl::Status status = check_plain_fields(spec);
   if (spec.stack_traces.collect) {
     status.Update(check_range("spec.stack_traces.interval_seconds",
                               spec.stack_traces.interval_seconds, kStackTraceIntervalSecondsMin,
@@ -191,23 +227,9 @@ absl::Status check_spec(const JobSpec& spec, const InputLimits& limits) {
   if (!status.ok()) return status;
   status.Update(check_range("spec.nodes * spec.ranks_per_node",
                             int64_t{spec.nodes} * spec.ranks_per_node, 1, limits.ranks_max));
-  status.Update(check_line("spec.output_directory", spec.output_directory, limits.path_bytes_max));
-  if (status.ok() && !absl::StartsWith(spec.output_directory, "/")) {
-    status = absl::InvalidArgumentError(absl::StrCat("spec.output_directory is ",
-                                                     in_quotes(spec.output_directory),
-                                                     ": it must be an absolute path"));
-  }
-  status.Update(
-      check_text("spec.train_config_json", spec.train_config_json, limits.train_config_bytes_max));
   status.Update(check_sizes(spec, limits));
   status.Update(check_environment(spec, limits));
-  if (spec.is_program()) {
-    status.Update(check_command(spec, limits));
-  } else if (status.ok() && !spec.working_directory.empty()) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("spec.working_directory is ", in_quotes(spec.working_directory),
-                     ": it goes with spec.command; the trainer starts in a folder of its own"));
-  }
+  status.Update(check_command(spec));
   return status;
 }
 

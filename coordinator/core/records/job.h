@@ -12,8 +12,8 @@
 #include "common/exit_code.h"
 #include "common/gpu.h"
 #include "common/ids.h"
+#include "common/job_spec.h"
 #include "common/progress_page.h"
-#include "common/stack_trace_spec.h"
 #include "common/time.h"
 #include "coordinator/core/records/account.h"
 #include "coordinator/core/records/cause.h"
@@ -69,44 +69,6 @@ constexpr bool is_running(JobState state) {
 
 // Transitions of a job, for its account and its recovery.
 enum class JobTransition { kStarted, kUp, kCancelled, kGone, kEnded };
-
-// The fields of a job at a smaller size that differ from its JobSpec.
-struct SmallerJob {
-  int32_t nodes = 0;
-  std::string train_config_json;
-
-  friend bool operator==(const SmallerJob&, const SmallerJob&) = default;
-};
-
-// See muster.v1.JobSpec for the meaning and bounds of the fields.
-struct JobSpec {
-  std::string name;
-  std::string user;
-  int32_t priority = 0;
-  int32_t nodes = 1;
-  int32_t ranks_per_node = 1;
-  int32_t restarts_max = 0;
-  std::string output_directory;
-  std::string train_config_json;
-  std::map<std::string, std::string> environment;
-  int64_t steps = 0;
-  StackTraceSpec stack_traces;
-  std::vector<std::string> command;
-  std::string working_directory;
-  int64_t hang_after_seconds = 0;
-  int32_t spares = 0;
-  int32_t min_nodes = 0;
-  std::vector<SmallerJob> smaller;
-  // A number, or kGpusOfSlot.
-  int32_t gpus_per_rank = 0;
-
-  // The number of ranks of an attempt at full size, which is the maximum.
-  int32_t world_size() const { return nodes * ranks_per_node; }
-  // Returns whether the job runs a user program instead of the built-in trainer: its exit codes
-  // have no meaning here, and it may report no progress.
-  bool is_program() const { return !command.empty(); }
-  friend bool operator==(const JobSpec&, const JobSpec&) = default;
-};
 
 struct RankPlacement {
   Rank rank;

@@ -10,22 +10,23 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-ProgramRequest request() {
-  ProgramRequest wanted;
-  wanted.command = {"python3", "train.py", "--lr", "1"};
-  wanted.working_directory = "/home/ada";
-  wanted.default_name = "train.py-now";
-  wanted.user = "ada";
+constexpr char kDefaultName[] = "train.py-now";
+
+v1::JobSpec request() {
+  v1::JobSpec wanted = program_defaults();
+  for (const char* word : {"python3", "train.py", "--lr", "1"}) wanted.add_command(word);
+  wanted.set_working_directory("/home/ada");
+  wanted.set_user("ada");
   return wanted;
 }
 
 TEST(ProgramJob, HasTheRequestedFields) {
-  ProgramRequest wanted = request();
-  wanted.nodes = 2;
-  wanted.ranks_per_node = 4;
-  wanted.restarts_max = 7;
-  wanted.environment["PATH"] = "/opt/bin";
-  const auto spec = program_job(wanted);
+  v1::JobSpec wanted = request();
+  wanted.set_nodes(2);
+  wanted.set_ranks_per_node(4);
+  wanted.set_restarts_max(7);
+  (*wanted.mutable_environment())["PATH"] = "/opt/bin";
+  const auto spec = program_job(wanted, kDefaultName);
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_THAT(spec->command(), ElementsAre("python3", "train.py", "--lr", "1"));
   EXPECT_EQ(spec->working_directory(), "/home/ada");
@@ -40,35 +41,37 @@ TEST(ProgramJob, HasTheRequestedFields) {
 }
 
 TEST(ProgramJob, MayContinueOnFewerNodes) {
-  ProgramRequest wanted = request();
-  wanted.nodes = 4;
-  wanted.spares = 1;
-  wanted.min_nodes = 2;
-  const auto spec = program_job(wanted);
+  v1::JobSpec wanted = request();
+  wanted.set_nodes(4);
+  wanted.set_spares(1);
+  wanted.set_min_nodes(2);
+  const auto spec = program_job(wanted, kDefaultName);
   EXPECT_EQ(spec->spares(), 1);
   EXPECT_EQ(spec->min_nodes(), 2);
   EXPECT_EQ(spec->smaller_size(), 0) << "it can have any number from there on";
-  wanted.min_nodes = 5;
-  EXPECT_EQ(program_job(wanted).status().message(),
+  wanted.set_min_nodes(5);
+  EXPECT_EQ(program_job(wanted, kDefaultName).status().message(),
             "--min-nodes 5: the job has --nodes 4, so it must be 1 to 4");
 }
 
 TEST(ProgramJob, FoldersStartInTheWorkingDirectory) {
-  ProgramRequest wanted = request();
-  wanted.name = "mine";
-  EXPECT_EQ(program_job(wanted)->output_directory(), "/home/ada/mine");
-  wanted.output_directory = "../runs/a";
-  EXPECT_EQ(program_job(wanted)->output_directory(), "/home/runs/a");
-  wanted.output_directory = "/scratch/a";
-  EXPECT_EQ(program_job(wanted)->output_directory(), "/scratch/a");
+  v1::JobSpec wanted = request();
+  wanted.set_name("mine");
+  EXPECT_EQ(program_job(wanted, kDefaultName)->output_directory(), "/home/ada/mine");
+  wanted.set_output_directory("../runs/a");
+  EXPECT_EQ(program_job(wanted, kDefaultName)->output_directory(), "/home/runs/a");
+  wanted.set_output_directory("/scratch/a");
+  EXPECT_EQ(program_job(wanted, kDefaultName)->output_directory(), "/scratch/a");
 }
 
 TEST(ProgramJob, RejectsInvalidFolderNames) {
   for (const std::string& name :
        std::vector<std::string>{"a b", ".hidden", "a/b", std::string(200, 'x')}) {
-    ProgramRequest wanted = request();
-    wanted.name = name;
-    EXPECT_THAT(std::string(program_job(wanted).status().message()), HasSubstr("--name ")) << name;
+    v1::JobSpec wanted = request();
+    wanted.set_name(name);
+    EXPECT_THAT(std::string(program_job(wanted, kDefaultName).status().message()),
+                HasSubstr("--name "))
+        << name;
   }
 }
 

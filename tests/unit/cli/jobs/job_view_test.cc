@@ -8,6 +8,8 @@
 
 #include "cli/jobs/node_view.h"
 #include "common/escape.h"
+#include "daemon/job_spec_messages.h"
+#include "tests/unit/every_job_field.h"
 
 namespace muster::cli {
 namespace {
@@ -48,6 +50,25 @@ TEST(JobView, JsonHasNumbersNamesAndTheConfigAsAnObject) {
   EXPECT_TRUE(json["ranks"][0]["loss"].is_null());
   EXPECT_EQ(json["ranks"][0]["checkpoint_step"], 40);
   EXPECT_TRUE(json["placement"].is_array());
+}
+
+TEST(JobView, JsonHasThePlainFieldsOfAJob) {
+  const JobSpec spec = job_with_every_field();
+  v1::Job job;
+  daemon::job_spec_to_proto(spec, *job.mutable_spec());
+  const auto json = job_to_json(job)["spec"];
+  for_each_job_field([&](const JobField& field, auto member) {
+    const std::string key(field.name);
+    if (key == "train_config_json" || key == "gpus_per_rank") {
+      EXPECT_FALSE(json.contains(key)) << key;
+    } else {
+      EXPECT_EQ(json.value(key, nlohmann::json()), nlohmann::json(spec.*member)) << key;
+    }
+  });
+  EXPECT_EQ(json["stack_traces"]["interval_seconds"], 7);
+  job.mutable_spec()->clear_command();
+  EXPECT_FALSE(job_to_json(job)["spec"].contains("command"));
+  EXPECT_FALSE(job_to_json(job)["spec"].contains("working_directory"));
 }
 
 TEST(JobView, EnvironmentHasNamesButNoValues) {

@@ -3,29 +3,23 @@
 
 #include "coordinator/core/records/job.h"
 #include "tests/unit/coordinator/shell/full_account.h"
+#include "tests/unit/every_job_field.h"
 
 namespace muster::coordinator {
 
 inline Job full_job() {
   Job job;
   job.id = JobId(7);
+  set_plain_fields(job.spec);
   job.spec.name = "llama";
-  job.spec.user = "ada";
   job.spec.priority = -3;
+  // As the placement below.
   job.spec.nodes = 1;
   job.spec.ranks_per_node = 2;
-  job.spec.restarts_max = 4;
-  job.spec.output_directory = "/out";
   job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";
   job.spec.environment = {{"A", "b"}};
-  job.spec.steps = 5;
   job.spec.stack_traces = {.collect = true, .to_cloud = true, .interval_seconds = 7};
-  job.spec.command = {"python3", "train.py", "--lr", "é"};
-  job.spec.working_directory = "/home/ada";
-  job.spec.spares = 2;
   job.spec.min_nodes = 1;
-  job.spec.gpus_per_rank = 3;
-  job.spec.hang_after_seconds = 600;
   job.spec.smaller = {{1, "{\"é\": 1}"}};
   job.state = JobState::kRestarting;
   job.reason = "rank 1 died";

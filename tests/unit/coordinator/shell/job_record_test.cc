@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/unit/coordinator/shell/full_job.h"
 
 namespace muster::coordinator {
@@ -13,6 +15,33 @@ TEST(JobRecord, KeepsEverything) {
   const auto again = job_from_record(job_to_record(full_job()));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(*again, full_job());
+}
+
+TEST(JobRecord, StoresEachFieldUnderItsName) {
+  const Job job = full_job();
+  const auto spec = nlohmann::json::parse(job_to_record(job))["spec"];
+  const JobSpec plain;
+  for_each_job_field([&](const JobField& field, auto member) {
+    const std::string key(field.name);
+    ASSERT_TRUE(spec.contains(key)) << key;
+    EXPECT_EQ(spec[key], nlohmann::json(job.spec.*member)) << key;
+    // nodes has its only consistent value, which is the default.
+    if (key != "nodes") {
+      EXPECT_NE(job.spec.*member, plain.*member) << key << " is not tested";
+    }
+  });
+}
+
+TEST(JobRecord, AFieldThatAnOlderVersionDidNotStoreHasItsDefault) {
+  auto record = nlohmann::json::parse(job_to_record(full_job()));
+  record["state"] = "FAILED";
+  record["spec"] = {{"hang_after_seconds", 600}};
+  record["placement"] = record["exits"] = nlohmann::json::array();
+  const auto job = job_from_record(record.dump());
+  ASSERT_TRUE(job.ok()) << job.status();
+  JobSpec expected;
+  expected.hang_after_seconds = 600;
+  EXPECT_EQ(job->spec, expected);
 }
 
 TEST(JobRecord, SurvivesTextThatIsNotUtf8) {

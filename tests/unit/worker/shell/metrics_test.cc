@@ -18,7 +18,7 @@ class MetricsTest : public CoreTest {
   MetricsTest() {
     connect();
     StartRanks event = start(1, 2, 1);
-    event.launch.spec.job_name = "llama";
+    event.launch.spec.name = "llama";
     start_up(event);
   }
 
@@ -77,7 +77,7 @@ TEST_F(MetricsTest, FiguresBeginWithTheFirstStepAndEndWithTheRank) {
 TEST_F(MetricsTest, OfALargeJobASampleOfRanksHasSeries) {
   Metrics metrics({.version = "1", .worker = "node0", .rank_series = 2});
   StartRanks event = start(2, 1, 3);
-  event.launch.spec.job_name = "llama";
+  event.launch.spec.name = "llama";
   start_up(event);
   metrics.update(core, now);
   const std::string text = metrics.text(now);

@@ -299,7 +299,7 @@ class StackTracerTest : public testing::Test {
     return holds();
   }
 
-  std::vector<StackTracer::Rank> ranks() const {
+  std::vector<StackTracer::TracedRank> ranks() const {
     return {{{JobId(7), Attempt(2), Rank(3)}, process_.pid(), folder_.path() + "/rank-3.log"}};
   }
 
@@ -308,12 +308,8 @@ class StackTracerTest : public testing::Test {
   boost::asio::io_context loop_;
   StackTools tools_;
   const LaunchKey launch_{JobId(7), Attempt(2)};
-  LaunchSpec spec_{.job_name = "llama",
-                   .nodes = 1,
-                   .ranks_per_node = 1,
-                   .train_config_json = "",
-                   .environment = {},
-                   .stack_traces = {.collect = true, .to_cloud = false, .interval_seconds = 1}};
+  JobSpec spec_{.name = "llama",
+                .stack_traces = {.collect = true, .to_cloud = false, .interval_seconds = 1}};
 };
 
 TEST_F(StackTracerTest, WritesIntoTheRanksOutputOnALineOfItsOwn) {
@@ -369,7 +365,7 @@ TEST_F(StackTracerTest, HandsThemToACollectorInstead) {
 TEST_F(StackTracerTest, ALaunchWithoutARequestIsNotTraced) {
   spec_.stack_traces.collect = false;
   StackTracer tracer(loop_, tools_, {"node0", folder_.path(), std::nullopt},
-                     [](const LaunchKey&) -> std::vector<StackTracer::Rank> {
+                     [](const LaunchKey&) -> std::vector<StackTracer::TracedRank> {
                        ADD_FAILURE() << "asked for ranks";
                        return {};
                      });

@@ -2,10 +2,18 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
+
+#include "common/absl_view.h"
 
 namespace muster::coordinator {
 namespace {
@@ -46,6 +54,92 @@ TEST(CheckSpec, NamesFieldValueAndWhatWouldBeRight) {
   spec = good_spec();
   spec.train_config_json = std::string((1 << 20) + 1, '{');
   EXPECT_THAT(problem(spec), testing::HasSubstr("spec.train_config_json"));
+}
+
+// A spec in which each plain field may have any value that its row allows.
+JobSpec any_spec() {
+  JobSpec spec = good_spec();
+  spec.command = {"train.py"};
+  spec.working_directory = "/home/ada";
+  return spec;
+}
+
+template <class Value>
+void expect_number_range(const JobField& field, Value JobSpec::*member) {
+  const auto range = std::get<NumberRange>(field.rule);
+  for (const int64_t bound : {range.min, range.max}) {
+    JobSpec spec = any_spec();
+    spec.*member = static_cast<Value>(bound);
+    EXPECT_EQ(problem(spec), "") << field.name << " " << bound;
+  }
+  const auto expect_refused = [&](JobSpec spec, int64_t value, int64_t min, int64_t max) {
+    spec.*member = static_cast<Value>(value);
+    EXPECT_EQ(problem(spec), absl::StrCat("spec.", av(field.name), " is ", value, ": it must be ",
+                                          min, " to ", max));
+  };
+  expect_refused(any_spec(), range.min - 1, range.min, range.max);
+  if (range.max < std::numeric_limits<Value>::max())
+    expect_refused(any_spec(), range.max + 1, range.min, range.max);
+  if (range.only_programs) expect_refused(good_spec(), range.max, 0, 0);
+}
+
+void expect_text_rule(const JobField& field, std::string JobSpec::*member) {
+  const auto rule = std::get<TextRule>(field.rule);
+  const auto name = absl::StrCat("spec.", av(field.name), " is ");
+  const auto problem_of = [&](const std::string& text) {
+    JobSpec spec = any_spec();
+    spec.*member = text;
+    return problem(spec);
+  };
+  const std::string good = "/" + std::string(rule.bytes_max - 1, 'x');
+  const bool is_name = rule.form == TextForm::kName;
+  EXPECT_EQ(problem_of(is_name ? good.substr(1) : good), "") << field.name;
+  EXPECT_THAT(problem_of(good + "x"), testing::StartsWith(name));
+  EXPECT_THAT(problem_of(std::string("/\0", 2)), testing::StartsWith(name));
+  EXPECT_EQ(problem_of("/a\nb").empty(), rule.form == TextForm::kText) << field.name;
+  EXPECT_EQ(problem_of("a").empty(), rule.form != TextForm::kAbsolutePath) << field.name;
+  EXPECT_EQ(problem_of("a b").empty(), rule.form == TextForm::kLine || rule.form == TextForm::kText)
+      << field.name;
+}
+
+void expect_list_rule(const JobField& field, std::vector<std::string> JobSpec::*member) {
+  const auto rule = std::get<ListRule>(field.rule);
+  const auto problem_of = [&](std::vector<std::string> list) {
+    JobSpec spec = any_spec();
+    spec.*member = std::move(list);
+    return problem(spec);
+  };
+  const auto allowed =
+      absl::StrCat(": at most ", rule.words_max, " of ", rule.bytes_max, " bytes are allowed");
+  EXPECT_EQ(problem_of(std::vector<std::string>(rule.words_max, "x")), "");
+  EXPECT_EQ(problem_of(std::vector<std::string>(rule.words_max + 1, "x")),
+            absl::StrCat("spec.", av(field.name), " has ", rule.words_max + 1, " words of ",
+                         2 * rule.words_max + 2, " bytes", allowed));
+  EXPECT_EQ(problem_of({std::string(rule.bytes_max, 'x')}),
+            absl::StrCat("spec.", av(field.name), " has 1 words of ", rule.bytes_max + 1, " bytes",
+                         allowed));
+  EXPECT_THAT(problem_of({"x", std::string("a\0b", 3)}),
+              testing::StartsWith(absl::StrCat("spec.", av(field.name), "[1] is ")));
+}
+
+TEST(CheckSpec, EnforcesTheRuleOfEachField) {
+  std::vector<std::string_view> without_rule;
+  for_each_job_field([&](const JobField& field, auto member) {
+    if (std::holds_alternative<NoRule>(field.rule)) {
+      without_rule.push_back(field.name);
+      return;
+    }
+    using Value = std::remove_reference_t<decltype(std::declval<JobSpec&>().*member)>;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      expect_text_rule(field, member);
+    } else if constexpr (std::is_same_v<Value, std::vector<std::string>>) {
+      expect_list_rule(field, member);
+    } else if constexpr (!std::is_same_v<Value, bool>) {
+      expect_number_range(field, member);
+    }
+  });
+  // JudgesSizes and JudgesPrograms test these. A truth value needs no rule.
+  EXPECT_THAT(without_rule, testing::ElementsAre("min_nodes", "working_directory"));
 }
 
 TEST(CheckSpec, JudgesSizes) {

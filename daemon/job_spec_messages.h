@@ -1,0 +1,21 @@
+// Converts jobs between muster.v1.JobSpec and common/job_spec.h's JobSpec. Plain fields follow the
+// table there; the fields listed here have their own conversion. Free functions; thread-safe.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+#include "common/job_spec.h"
+#include "muster/v1/muster.pb.h"
+
+namespace muster::daemon {
+
+// The fields of muster.v1.JobSpec without a row in kJobFields.
+inline constexpr std::array<std::string_view, 3> kStructuredJobFields = {"environment",
+                                                                         "stack_traces", "smaller"};
+
+JobSpec job_spec_from_proto(const v1::JobSpec& proto);
+// Requires an empty `proto`.
+void job_spec_to_proto(const JobSpec& spec, v1::JobSpec& proto);
+
+}  // namespace muster::daemon
