@@ -47,7 +47,7 @@ TEST_P(RowOps, CopyAndRound) {
 
 TEST_P(RowOps, Dropout) {
   Both x = activations(1, 3);
-  DropoutMask mask{.rate = 0.3, .key = 0x123456789abcdef0, .place = 200'000};
+  DropoutMask mask{.rate = 0.3, .key = 0x123456789abcdef0, .location = 200'000};
   mask.elements.first_sample = uint64_t{1} << 40;
   on_both([&](Ops& ops, Side side) { ops.dropout(mask, x.on(side)); });
   expect_equal(x, "dropout");
@@ -56,7 +56,7 @@ TEST_P(RowOps, Dropout) {
 TEST_P(RowOps, DropoutOfAPart) {
   if (rows() == 0) GTEST_SKIP() << "positions are of rows";
   Both x = activations(1);
-  DropoutMask mask{.rate = 0.5, .key = 9, .place = 3};
+  DropoutMask mask{.rate = 0.5, .key = 9, .location = 3};
   const Positions positions =
       rows() % 2 == 0 ? Positions({4, rows() / 2 - 1}, {40, 1}) : Positions({5, rows()});
   mask.elements = {.first_sample = 7,
@@ -107,8 +107,8 @@ TEST_P(RowOps, Norms) {
     expect_same(y, bound_of(dtype()), "y");
     expect_same(stats, bound_of(DType::kF32), "stats");
     // Remat relies on it: both have the bits of the norm of the stored sum.
-    EXPECT_EQ(y.numbers(Side::kGpu), again.numbers(Side::kGpu));
-    EXPECT_EQ(stats.numbers(Side::kGpu), more.numbers(Side::kGpu));
+    EXPECT_EQ(y.values(Side::kGpu), again.values(Side::kGpu));
+    EXPECT_EQ(stats.values(Side::kGpu), more.values(Side::kGpu));
   }
 }
 

@@ -34,8 +34,8 @@ inline void check_positions(const Tensor& table, const TokenRows& rows) {
 // Checks tensors that have one element per row of the shape's positions, or are absent.
 inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv,
                                   const Tensor& out) {
-  MUSTER_CHECK(shape.places().count() == shape.seq_len)
-      << shape.places().count() << " positions in sequences of " << shape.seq_len;
+  MUSTER_CHECK(shape.row_positions().count() == shape.seq_len)
+      << shape.row_positions().count() << " positions in sequences of " << shape.seq_len;
   check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
   check_size(out, shape.rows() * shape.out_width(), "out");
 }
@@ -43,7 +43,7 @@ inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv
 // Checks that runs of queries and of a block of keys are equal or disjoint, so that no tile is
 // partly before another.
 inline void check_key_block(const AttentionShape& shape, const KeyValueBlock& keys) {
-  const Positions queries = shape.places();
+  const Positions queries = shape.row_positions();
   check_size(keys.rows, shape.batch * keys.positions.count() * shape.kv_width(), "keys and values");
   for (int i = 0; i < queries.runs(); ++i) {
     for (int j = 0; j < keys.positions.runs(); ++j) {

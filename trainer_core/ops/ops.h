@@ -88,7 +88,7 @@ struct MlpActivation {
 struct DropoutMask {
   double rate = 0;  // in [0, 1)
   uint64_t key = 0;
-  uint32_t place = 0;  // below 2^18
+  uint32_t location = 0;  // below 2^18
   SampleElements elements{};
 };
 

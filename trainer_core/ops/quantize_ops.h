@@ -42,7 +42,7 @@ enum class ScaleOf : uint8_t { kTensor, kRow, kColumn };
 // depends on the same inputs as DropoutMask's elements.
 struct RoundingNoise {
   uint64_t key = 0;
-  uint32_t place = 0;  // below 2^18
+  uint32_t location = 0;  // below 2^18
   SampleElements elements{};
 };
 

@@ -11,12 +11,12 @@ namespace {
 
 // The part of qkv behind the queries.
 KeyValueRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
-  return {qkv.numbers(), shape.qkv_width(), shape.out_width(), shape.places()};
+  return {qkv.float_data(), shape.qkv_width(), shape.out_width(), shape.row_positions()};
 }
 
 KeyValueRows block_rows(const AttentionShape& shape, const KeyValueBlock& keys) {
   check_key_block(shape, keys);
-  return {keys.rows.numbers(), shape.kv_width(), 0, keys.positions};
+  return {keys.rows.float_data(), shape.kv_width(), 0, keys.positions};
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ class CpuOps : public cpu::CpuLossOps {
     });
   }
   void dropout(const DropoutMask& mask, const Tensor& x) override {
-    const cpu::DropoutRows args{mask, x.dtype, x.dim(x.rank - 1), x.numbers()};
+    const cpu::DropoutRows args{mask, x.dtype, x.dim(x.rank - 1), x.float_data()};
     split(rows_of(x), x.elements(),
           [&](int64_t begin, int64_t end, int) { cpu::dropout_rows(begin, end, args); });
   }
@@ -94,8 +94,8 @@ class CpuOps : public cpu::CpuLossOps {
     MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
         << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n
         << ") into (" << c.dim(0) << ", " << c.dim(1) << ")";
-    matmul_.run({m, n, k, ta, tb, accumulate == Accumulate::kYes}, {a.numbers(), a.dtype},
-                {b.numbers(), b.dtype}, {c.numbers(), c.dtype});
+    matmul_.run({m, n, k, ta, tb, accumulate == Accumulate::kYes}, {a.float_data(), a.dtype},
+                {b.float_data(), b.dtype}, {c.float_data(), c.dtype});
   }
 
   void add_bias(const Tensor& bias, const Tensor& x) override {
@@ -132,11 +132,12 @@ class CpuOps : public cpu::CpuLossOps {
     check_ids(tokens, slice.ids(table.dim(0)), "token");
     MUSTER_CHECK(table.dtype == DType::kF32 || table.dtype == same_type({out}))
         << "an fp32 output of a bf16 table";
-    const cpu::Embedding args{out.dtype,    table.dtype,    slice.first,
-                              table.dim(0), width,          static_cast<float>(scale),
-                              tokens.i32(), table.numbers()};
+    const cpu::Embedding args{out.dtype,    table.dtype,
+                              slice.first,  table.dim(0),
+                              width,        static_cast<float>(scale),
+                              tokens.i32(), table.float_data()};
     split(tokens.elements(), out.elements(), [&](int64_t begin, int64_t end, int) {
-      cpu::embedding_rows(begin, end, args, out.numbers());
+      cpu::embedding_rows(begin, end, args, out.float_data());
     });
   }
   void embedding_backward(const Tensor& tokens, const Tensor& dout, const VocabularySlice& slice,
@@ -145,8 +146,8 @@ class CpuOps : public cpu::CpuLossOps {
     check_size(dout, tokens.elements() * width, "embedding's gradient");
     check_ids(tokens, slice.ids(dtable.dim(0)), "token");
     const cpu::EmbeddingBackward args{
-        dout.dtype,   slice.first,    dtable.dim(0), width, static_cast<float>(scale),
-        tokens.i32(), dout.numbers(), dtable.f32()};
+        dout.dtype,   slice.first,       dtable.dim(0), width, static_cast<float>(scale),
+        tokens.i32(), dout.float_data(), dtable.f32()};
     split(width, dout.elements(), [&](int64_t begin, int64_t end, int) {
       cpu::embedding_backward_columns(begin, end, tokens.elements(), args);
     });
@@ -262,7 +263,8 @@ class CpuOps : public cpu::CpuLossOps {
     });
   }
   static void* at(const Tensor& x, int64_t element) {
-    return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
+    return static_cast<char*>(x.float_data()) +
+           element * static_cast<int64_t>(dtype_bytes(x.dtype));
   }
 
   // Splits `items` of `elements` of work in all.

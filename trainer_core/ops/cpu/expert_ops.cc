@@ -60,7 +60,7 @@ struct Rows {
       : per_token(slots.elements() / tokens.dim(0)),
         width(tokens.dim(1)),
         slot(slots.i32()),
-        data(static_cast<T*>(rows.numbers())) {
+        data(static_cast<T*>(rows.float_data())) {
     MUSTER_CHECK(rows.dim(1) == width && rows.dim(0) == slots.elements())
         << "rows (" << rows.dim(0) << ", " << rows.dim(1) << ") for " << slots.elements()
         << " slots of width " << width;
@@ -123,13 +123,13 @@ float dot(int64_t n, const T* x, const T* y) {
 
 // The part of a matrix of experts that begins with row `row` of `width`.
 MatrixIn part_in(const Tensor& x, int64_t row, int64_t width) {
-  return {static_cast<const char*>(x.numbers()) +
+  return {static_cast<const char*>(x.float_data()) +
               row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
           x.dtype};
 }
 MatrixOut part_out(const Tensor& x, int64_t row, int64_t width) {
   return {
-      static_cast<char*>(x.numbers()) + row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
+      static_cast<char*>(x.float_data()) + row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
       x.dtype};
 }
 
@@ -164,7 +164,7 @@ void CpuExpertOps::dispatch(const Tensor& slots, const Tensor& x, const Tensor& 
   with_type({x, rows}, [&](auto number) {
     using T = decltype(number);
     const Rows<T> all(slots, x, rows);
-    const auto* from = static_cast<const T*>(x.numbers());
+    const auto* from = static_cast<const T*>(x.float_data());
     split_tokens(slots, x, [&](int64_t begin, int64_t end) {
       for (int64_t token = begin; token < end; ++token) {
         all.of_token(
@@ -182,7 +182,7 @@ void CpuExpertOps::dispatch_backward(const Tensor& slots, const Tensor& drows, c
       for (int64_t token = begin; token < end; ++token) {
         sum_rows(
             all, token, /*add=*/true, [](int64_t) { return 1.0F; },
-            static_cast<T*>(dx.numbers()) + token * all.width);
+            static_cast<T*>(dx.float_data()) + token * all.width);
       }
     });
   });
@@ -197,7 +197,7 @@ void CpuExpertOps::combine(const Tensor& slots, const Tensor& gates, const Tenso
       for (int64_t token = begin; token < end; ++token) {
         sum_rows(
             all, token, /*add=*/false, [&](int64_t i) { return gates.f32()[i]; },
-            static_cast<T*>(out.numbers()) + token * all.width);
+            static_cast<T*>(out.float_data()) + token * all.width);
       }
     });
   });
@@ -217,8 +217,8 @@ void CpuExpertOps::combine_backward(const Tensor& slots, const Tensor& gates, co
                    for (int64_t i = begin; i < end; ++i) {
                      dgates.f32()[i] = 0;
                      if (slot[i] < 0) continue;
-                     T* row = static_cast<T*>(act.numbers()) + slot[i] * width;
-                     T* drow = static_cast<T*>(dact.numbers()) + slot[i] * width;
+                     T* row = static_cast<T*>(act.float_data()) + slot[i] * width;
+                     T* drow = static_cast<T*>(dact.float_data()) + slot[i] * width;
                      dgates.f32()[i] = dot<T>(width, row, drow);
                      scale_row(width, gates.f32()[i], row);
                      scale_row(width, gates.f32()[i], drow);

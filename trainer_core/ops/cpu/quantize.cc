@@ -126,7 +126,7 @@ HWY_INLINE void quantize_row(const Quantize& args, int64_t row, const From* x, T
   args.noise->elements.for_stretches(
       args.width, row, row + 1, [&](uint64_t sample, int64_t first, int64_t, int64_t count) {
         const Philox philox{.key = args.noise->key, .stream = sample};
-        for_words(philox, args.noise->place, first, count,
+        for_words(philox, args.noise->location, first, count,
                   [&](const uint32_t* words, int64_t i, int64_t n) {
                     quantize_row(
                         args.grid, n, x + i, out + i,

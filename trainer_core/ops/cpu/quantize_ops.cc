@@ -111,9 +111,9 @@ void CpuQuantizeOps::quantize(NumberGrid grid, const Tensor& x, ScaleOf of, cons
                       .scale = scale.f32(),
                       .noise = noise,
                       .from_type = x.dtype,
-                      .x = x.numbers(),
+                      .x = x.float_data(),
                       .to_type = out.dtype,
-                      .out = out.numbers()};
+                      .out = out.float_data()};
   parallel_for(useful_threads(threads_, x.elements()), rows_of(x),
                [&](int64_t begin, int64_t end, int) { quantize_rows(begin, end, args); });
 }

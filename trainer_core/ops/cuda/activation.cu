@@ -74,8 +74,8 @@ __global__ void backward_kernel(ActivationRows args) {
   T* d_in = static_cast<T*>(args.d_in);
   const int64_t width = args.width / kCount, n = args.rows * width;
   for (int64_t i = global_index(); i < n; i += global_count()) {
-    const Split place = split(i, width);
-    const int64_t at = place.quotient * args.in_width + place.remainder * kCount;
+    const Split offset = split(i, width);
+    const int64_t at = offset.quotient * args.in_width + offset.remainder * kCount;
     const Pack<kCount> grad = load<kCount>(dout + i * kCount);
     Pack<kCount> x = load<kCount>(in + at);
     if (args.gated) {

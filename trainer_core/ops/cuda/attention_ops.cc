@@ -11,11 +11,11 @@ namespace {
 
 // Returns the keys and values in qkv, which lie behind the queries.
 KeyRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
-  return {qkv.numbers(), shape.qkv_width(), shape.out_width(), Runs::of(shape.places())};
+  return {qkv.float_data(), shape.qkv_width(), shape.out_width(), Runs::of(shape.row_positions())};
 }
 KeyRows block_keys(const AttentionShape& shape, const KeyValueBlock& keys) {
   check_key_block(shape, keys);
-  return {keys.rows.numbers(), shape.kv_width(), 0, Runs::of(keys.positions)};
+  return {keys.rows.float_data(), shape.kv_width(), 0, Runs::of(keys.positions)};
 }
 
 const int32_t* starts_of(const AttentionShape& shape) {
@@ -69,9 +69,9 @@ AttentionLayer CudaOps::layer_of(const AttentionShape& shape, const Tensor& qkv,
           .cap = static_cast<float>(shape.soft_cap),
           .window = shape.window,
           .extra_zero = shape.extra_zero,
-          .queries = Runs::of(shape.places()),
+          .queries = Runs::of(shape.row_positions()),
           .starts = starts_of(shape),
-          .qkv = qkv.numbers(),
+          .qkv = qkv.float_data(),
           .qkv_width = shape.qkv_width(),
           .keys = keys,
           .bias = relative_bias(shape, bias),

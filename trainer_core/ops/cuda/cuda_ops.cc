@@ -25,11 +25,11 @@ std::string device_name(int device) {
 }
 
 const void* at(const Tensor& x, int64_t element) {
-  return static_cast<const char*>(x.numbers()) +
+  return static_cast<const char*>(x.float_data()) +
          element * static_cast<int64_t>(dtype_bytes(x.dtype));
 }
 void* mutable_at(const Tensor& x, int64_t element) {
-  return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
+  return static_cast<char*>(x.float_data()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ void CudaOps::synchronize() {
 // Elementwise and reductions
 
 void CudaOps::fill(const Tensor& x, float value) {
-  cuda::fill(stream_, x.dtype, x.elements(), value, x.numbers());
+  cuda::fill(stream_, x.dtype, x.elements(), value, x.float_data());
 }
 void CudaOps::fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
                           const Tensor& x) {
@@ -126,7 +126,7 @@ void CudaOps::add(const Tensor& x, const Tensor& delta, const Tensor& sum) {
   cuda::add(stream_, same_type({x, delta, sum}), x.elements(), x.data, delta.data, sum.data);
 }
 void CudaOps::scale(double factor, const Tensor& x) {
-  cuda::scale(stream_, x.dtype, x.elements(), static_cast<float>(factor), x.numbers());
+  cuda::scale(stream_, x.dtype, x.elements(), static_cast<float>(factor), x.float_data());
 }
 void CudaOps::dropout(const DropoutMask& mask, const Tensor& x) {
   constexpr double kWords = 4294967296.0;  // 2^32
@@ -137,17 +137,17 @@ void CudaOps::dropout(const DropoutMask& mask, const Tensor& x) {
        .rows = rows_of(x),
        .width = width,
        .key = mask.key,
-       .place = mask.place,
+       .location = mask.location,
        .threshold = static_cast<uint32_t>(std::min(std::round(mask.rate * kWords), kWords - 1)),
        .factor = static_cast<float>(1 / (1 - mask.rate)),
        .elements = Elements::of(mask.elements, width),
-       .x = x.numbers()});
+       .x = x.float_data()});
 }
 
 double CudaOps::reduced(void (*kernel)(cudaStream_t, DType, int64_t, const void*, double*),
                         const Tensor& x) {
   auto* const partial = static_cast<double*>(sums_.data());  // in host memory
-  kernel(stream_, x.dtype, x.elements(), x.numbers(), partial);
+  kernel(stream_, x.dtype, x.elements(), x.float_data(), partial);
   synchronize();
   double total = 0;
   for (int64_t i = 0; i < reduction_blocks(x.elements()); ++i) total += partial[i];
@@ -161,7 +161,7 @@ double CudaOps::sum_of_squares(const Tensor& x) { return reduced(cuda::sum_of_sq
 void CudaOps::add_bias(const Tensor& bias, const Tensor& x) {
   const int64_t width = bias.elements();
   MUSTER_CHECK(x.elements() % width == 0) << "add_bias of " << width << " elements";
-  cuda::add_bias(stream_, x.dtype, x.elements() / width, width, bias.f32(), x.numbers());
+  cuda::add_bias(stream_, x.dtype, x.elements() / width, width, bias.f32(), x.float_data());
 }
 void CudaOps::bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
                             Workspace workspace) {
@@ -169,7 +169,7 @@ void CudaOps::bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate ac
   check_size(dx, rows * width, "dx");
   const int64_t blocks = std::min(kRowSumBlocks, rows);
   MUSTER_CHECK(workspace.elements >= blocks * width) << "workspace of bias_backward is too small";
-  sum_rows(stream_, dx.dtype, rows, width, dx.numbers(), blocks, workspace.data);
+  sum_rows(stream_, dx.dtype, rows, width, dx.float_data(), blocks, workspace.data);
   add_blocks(stream_, workspace.data, blocks, width, width, accumulate, dbias.f32());
 }
 

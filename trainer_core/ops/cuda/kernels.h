@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "trainer_core/ops/cuda/places.h"
+#include "trainer_core/ops/cuda/device_token_rows.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer::cuda {
@@ -74,7 +74,7 @@ struct Dropout {
   DType dtype;
   int64_t rows, width;
   uint64_t key;
-  uint32_t place;
+  uint32_t location;
   uint32_t threshold;  // words below it drop their element
   float factor;
   Elements elements;
@@ -241,7 +241,7 @@ struct Quantize {
   const float* scale;
   bool noisy;
   uint64_t key;
-  uint32_t place;
+  uint32_t location;
   Elements elements;
   DType from_type;
   const void* x;

@@ -93,12 +93,12 @@ void CudaOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Tr
   multiply(stream_, {.m = m,
                      .n = n,
                      .k = k,
-                     .a = Operand::of(a.dtype, a.numbers(), a.dim(1), ta),
-                     .b = Operand::of(b.dtype, b.numbers(), b.dim(1), tb),
+                     .a = Operand::of(a.dtype, a.float_data(), a.dim(1), ta),
+                     .b = Operand::of(b.dtype, b.float_data(), b.dim(1), tb),
                      .rounded = rounded,
                      .accumulate = adds,
                      .type = c.dtype,
-                     .c = c.numbers()});
+                     .c = c.float_data()});
 }
 
 void CudaOps::fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
@@ -123,7 +123,7 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
   const bool half = a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
   Pieces pieces(scratch_);
   const auto operand = [&](const Tensor& x) -> const void* {
-    if (!half || x.dtype == DType::kBf16) return x.numbers();
+    if (!half || x.dtype == DType::kBf16) return x.float_data();
     void* const rounded = pieces.take(static_cast<size_t>(x.elements()) * sizeof(Bf16));
     if (rounded != nullptr)
       convert(stream_, x.elements(), DType::kF32, x.data, DType::kBf16, rounded);
@@ -139,7 +139,7 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
                          .a = operand(a),
                          .b = operand(b),
                          .type = c.dtype,
-                         .c = c.numbers(),
+                         .c = c.float_data(),
                          .epilogue = {}};
   if (epilogue != nullptr) {
     product.epilogue = {.kind = kind_of(*epilogue), .bias = nullptr, .pre = epilogue->pre.data};

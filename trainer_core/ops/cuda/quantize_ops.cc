@@ -51,12 +51,12 @@ void CudaOps::quantize(NumberGrid grid, const Tensor& x, ScaleOf of, const Tenso
                            .scale = scale.f32(),
                            .noisy = noise.has_value(),
                            .key = noise ? noise->key : 0,
-                           .place = noise ? noise->place : 0,
+                           .location = noise ? noise->location : 0,
                            .elements = noise ? Elements::of(noise->elements, width) : Elements(),
                            .from_type = x.dtype,
-                           .x = x.numbers(),
+                           .x = x.float_data(),
                            .to_type = out.dtype,
-                           .out = out.numbers()});
+                           .out = out.float_data()});
 }
 
 void CudaOps::dequantize(const Tensor& product, const Tensor& row_scale, const Tensor& column_scale,

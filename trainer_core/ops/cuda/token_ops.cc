@@ -18,8 +18,8 @@ void CudaOps::embedding(const Tensor& tokens, const Tensor& table, const Vocabul
                             .limit = slice.ids(table.dim(0)),
                             .scale = static_cast<float>(scale),
                             .tokens = tokens.i32(),
-                            .table = table.numbers(),
-                            .out = out.numbers(),
+                            .table = table.float_data(),
+                            .out = out.float_data(),
                             .fault = fault()});
 }
 void CudaOps::embedding_backward(const Tensor& tokens, const Tensor& dout,
@@ -34,7 +34,7 @@ void CudaOps::embedding_backward(const Tensor& tokens, const Tensor& dout,
                                      .limit = slice.ids(dtable.dim(0)),
                                      .scale = static_cast<float>(scale),
                                      .tokens = tokens.i32(),
-                                     .dout = dout.numbers(),
+                                     .dout = dout.float_data(),
                                      .dtable = dtable.f32(),
                                      .fault = fault()});
 }
@@ -49,7 +49,7 @@ void CudaOps::add_positions(const Tensor& table, const TokenRows& rows, const Te
                                 .token_rows = DeviceTokenRows::of(rows),
                                 .starts = starts.data == nullptr ? nullptr : starts.i32(),
                                 .table = table.f32(),
-                                .x = x.numbers(),
+                                .x = x.float_data(),
                                 .fault = fault()});
 }
 void CudaOps::positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
@@ -64,7 +64,7 @@ void CudaOps::positions_backward(const Tensor& dx, const TokenRows& rows, const 
                                      .token_rows = DeviceTokenRows::of(rows),
                                      .starts = starts.data == nullptr ? nullptr : starts.i32(),
                                      .table = dtable.f32(),
-                                     .x = dx.numbers(),
+                                     .x = dx.float_data(),
                                      .fault = fault()});
 }
 
