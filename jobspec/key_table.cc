@@ -1,6 +1,7 @@
 // The table of keys. A row has the reason why a key has no effect, or the supported values.
 #include "jobspec/key_table.h"
 
+#include "jobspec/activation_lists.h"
 #include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
@@ -93,7 +94,7 @@ constexpr Key kTable[] = {
     works("base_mlp_dim", ValueType::kInteger),
     works("base_num_decoder_layers", ValueType::kInteger),
     works("head_dim", ValueType::kInteger),
-    only("mlp_activations", ValueType::kList, "['silu', 'linear']|['gelu', 'linear']|['relu', 'linear']|['gelu']|['relu']", "this version has SwiGLU, GeGLU, ReGLU, GELU and ReLU"),
+    only("mlp_activations", ValueType::kList, kMlpActivations.view(), kSupportedActivations.view()),
     works("vocab_size", ValueType::kInteger),
     works("normalization_layer_epsilon", ValueType::kNumber),
     only("rope_min_timescale", ValueType::kInteger, "1", "RoPE's smallest timescale is fixed"),
@@ -134,7 +135,7 @@ constexpr Key kTable[] = {
     works("capacity_factor", ValueType::kNumber),
     works("load_balance_loss_weight", ValueType::kNumber),
     works("num_groups", ValueType::kInteger),
-    only("expert_activations", ValueType::kList, "[]|['silu', 'linear']|['gelu', 'linear']|['gelu']|['relu', 'linear']|['relu']", "these are the activations that this version has"),
+    only("expert_activations", ValueType::kList, kExpertActivations.view(), kSupportedActivations.view()),
     only("router_style", ValueType::kString, "maxtext|pax", "these are the supported routers"),
     no_effect("megablox", ValueType::kBool, kExperts),
     no_effect("sparse_matmul", ValueType::kBool, kExperts),
