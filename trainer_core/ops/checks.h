@@ -1,4 +1,4 @@
-// A backend's checks of argument shapes before a kernel runs; element values are not read.
+// Helpers of op_checks.cc and of backends: checks of argument shapes. Element values are not read.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,20 @@ inline DType same_type(std::initializer_list<Tensor> activations) {
   for (const Tensor& tensor : activations)
     MUSTER_CHECK(tensor.dtype == dtype) << "activations of two types in one call";
   return dtype;
+}
+
+struct MatmulSizes {
+  int64_t m, n, k;
+};
+// Returns the sizes of c (m, n) = op(a) (m, k) op(b) (k, n); ta and tb: stored transposed.
+inline MatmulSizes matmul_sizes(const Tensor& a, bool ta, const Tensor& b, bool tb,
+                                const Tensor& c) {
+  const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
+  MUSTER_CHECK(a.rank == 2 && b.rank == 2 && c.rank == 2) << "matmul takes matrices";
+  MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
+      << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n << ") into ("
+      << c.dim(0) << ", " << c.dim(1) << ")";
+  return {m, n, k};
 }
 
 inline void check_positions(const Tensor& table, const TokenRows& rows) {

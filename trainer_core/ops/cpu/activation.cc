@@ -13,7 +13,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-// The arithmetic of activations.inc.
+// The arithmetic of activation_formulas.inc.
 using Value = FloatVec;
 HWY_INLINE Value constant(float x) { return hn::Set(FloatTag(), x); }
 HWY_INLINE Value multiply_add(Value a, Value b, Value c) { return hn::MulAdd(a, b, c); }
@@ -30,7 +30,7 @@ HWY_INLINE Value sigmoid(Value x) {
 }
 
 #define MUSTER_EACH HWY_INLINE
-#include "trainer_core/ops/activations.inc"
+#include "trainer_core/ops/activation_formulas.inc"
 #undef MUSTER_EACH
 
 template <class F, class T>
@@ -86,16 +86,45 @@ void activate_backward(int64_t begin, int64_t end, const ActivationRows& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(activate);
 HWY_EXPORT(activate_backward);
 
-void activation_rows(int64_t begin, int64_t end, const ActivationRows& args) {
-  HWY_DYNAMIC_DISPATCH(activate)(begin, end, args);
+namespace {
+
+ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in,
+                               const Tensor& out) {
+  const int64_t width = out.dim(out.rank - 1);
+  return {.dtype = in.dtype,
+          .kind = activation.kind,
+          .gated = activation.gated,
+          .width = width,
+          .in_width = activation.input_width(width),
+          .in = in.data,
+          .out = out.data,
+          .d_in = nullptr};
 }
-void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
-  HWY_DYNAMIC_DISPATCH(activate_backward)(begin, end, args);
+
+}  // namespace
+
+void CpuOps::do_activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
+  const ActivationRows args = activation_rows(activation, in, out);
+  split(rows_of(out), in.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(activate)(begin, end, args);
+  });
+}
+
+void CpuOps::do_activate_backward(const MlpActivation& activation, const Tensor& dout,
+                                  const Tensor& in, const Tensor& d_in) {
+  ActivationRows args = activation_rows(activation, in, dout);
+  args.d_in = d_in.data;
+  split(rows_of(dout), in.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(activate_backward)(begin, end, args);
+  });
 }
 
 }  // namespace muster::trainer::cpu

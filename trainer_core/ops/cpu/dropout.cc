@@ -62,12 +62,18 @@ void dropout(int64_t begin, int64_t end, const DropoutRows& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(dropout);
 
-void dropout_rows(int64_t begin, int64_t end, const DropoutRows& args) {
-  HWY_DYNAMIC_DISPATCH(dropout)(begin, end, args);
+void CpuOps::do_dropout(const DropoutMask& mask, const Tensor& x) {
+  const DropoutRows args{mask, x.dtype, x.dim(x.rank - 1), x.float_data()};
+  split(rows_of(x), x.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(dropout)(begin, end, args);
+  });
 }
 
 }  // namespace muster::trainer::cpu

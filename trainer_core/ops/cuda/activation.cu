@@ -8,7 +8,7 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// The arithmetic of activations.inc. The compiler fuses products with sums.
+// The arithmetic of activation_formulas.inc. The compiler fuses products with sums.
 using Value = float;
 __device__ inline float constant(float x) { return x; }
 __device__ inline float multiply_add(float a, float b, float c) { return a * b + c; }
@@ -20,7 +20,7 @@ __device__ inline float one_if_positive(float x) { return x > 0 ? 1.0F : 0.0F; }
 __device__ inline float sigmoid(float x) { return __fdividef(1.0F, 1.0F + expf(-x)); }
 
 #define MUSTER_EACH __device__
-#include "trainer_core/ops/activations.inc"
+#include "trainer_core/ops/activation_formulas.inc"
 #undef MUSTER_EACH
 
 // A thread has a pack of neighbouring outputs.

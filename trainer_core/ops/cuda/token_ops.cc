@@ -3,12 +3,9 @@
 
 namespace muster::trainer::cuda {
 
-void CudaOps::embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
-                        double scale, const Tensor& out) {
+void CudaOps::do_embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
+                           double scale, const Tensor& out) {
   const int64_t width = table.dim(1);
-  check_size(out, tokens.elements() * width, "embedding's output");
-  MUSTER_CHECK(table.dtype == DType::kF32 || table.dtype == same_type({out}))
-      << "an fp32 output of a bf16 table";
   cuda::embedding(stream_, {.dtype = out.dtype,
                             .table_type = table.dtype,
                             .rows = tokens.elements(),
@@ -22,10 +19,10 @@ void CudaOps::embedding(const Tensor& tokens, const Tensor& table, const Vocabul
                             .out = out.float_data(),
                             .fault = fault()});
 }
-void CudaOps::embedding_backward(const Tensor& tokens, const Tensor& dout,
-                                 const VocabularySlice& slice, double scale, const Tensor& dtable) {
+void CudaOps::do_embedding_backward(const Tensor& tokens, const Tensor& dout,
+                                    const VocabularySlice& slice, double scale,
+                                    const Tensor& dtable) {
   const int64_t width = dtable.dim(1);
-  check_size(dout, tokens.elements() * width, "embedding's gradient");
   cuda::embedding_backward(stream_, {.dtype = dout.dtype,
                                      .rows = tokens.elements(),
                                      .width = width,
@@ -38,11 +35,9 @@ void CudaOps::embedding_backward(const Tensor& tokens, const Tensor& dout,
                                      .dtable = dtable.f32(),
                                      .fault = fault()});
 }
-void CudaOps::add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
-                            const Tensor& x) {
+void CudaOps::do_add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
+                               const Tensor& x) {
   const int64_t width = table.dim(1), count = x.elements() / width;
-  check_positions(table, rows);
-  if (starts.data != nullptr) check_size(starts, count, "starts");
   cuda::add_positions(stream_, {.dtype = x.dtype,
                                 .rows = count,
                                 .width = width,
@@ -52,11 +47,9 @@ void CudaOps::add_positions(const Tensor& table, const TokenRows& rows, const Te
                                 .x = x.float_data(),
                                 .fault = fault()});
 }
-void CudaOps::positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
-                                 const Tensor& dtable, Accumulate accumulate) {
+void CudaOps::do_positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
+                                    const Tensor& dtable, Accumulate accumulate) {
   const int64_t width = dtable.dim(1), count = dx.elements() / width;
-  check_positions(dtable, rows);
-  if (starts.data != nullptr) check_size(starts, count, "starts");
   if (accumulate == Accumulate::kNo) fill(dtable, 0);
   cuda::positions_backward(stream_, {.dtype = dx.dtype,
                                      .rows = count,
