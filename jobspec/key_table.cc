@@ -23,8 +23,7 @@ constexpr std::string_view kInShards = "muster tokenize has already applied it t
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
 constexpr std::string_view kFloat32 =
     "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
-constexpr std::string_view kPlainCache =
-    "this version keeps keys and values as dtype says, not quantized";
+constexpr std::string_view kPlainCache = "keys and values are stored in dtype, unquantized";
 constexpr std::string_view kFloat32Weights = "this version stores weights in float32";
 constexpr std::string_view kLocalCopies =
     "copies in the nodes' memory are enable_emergency_checkpoint's";

@@ -1,4 +1,4 @@
-// Operations on rows of activations: elementwise, norms, MLP, bias, dropout, columns, sums.
+// Operations on rows of activations that op_cases.h does not have: norms, dropout, columns, sums.
 #include "tests/gpu/both_backends.h"
 
 namespace muster::trainer {
@@ -138,23 +138,6 @@ TEST_P(RowOps, NormGradients) {
   }
 }
 
-TEST_P(RowOps, Activations) {
-  for (const Activation kind : {Activation::kSilu, Activation::kGelu, Activation::kRelu}) {
-    for (const bool gated : {false, true}) {
-      const MlpActivation activation{kind, gated};
-      Both in = Both::random(dtype(), {rows(), activation.input_width(width())}, 1, 12,
-                             GetParam().skewed);
-      Both out = activations(2), dout = activations(3);
-      on_both([&](Ops& ops, Side side) {
-        ops.activate(activation, in.on(side), out.on(side));
-        ops.activate_backward(activation, dout.on(side), in.on(side), in.on(side));
-      });
-      expect_same(out, bound_of(dtype()), "out");
-      expect_same(in, bound_of(dtype()), "din");
-    }
-  }
-}
-
 TEST_P(RowOps, Columns) {
   for (const DType to_type : {DType::kF32, DType::kBf16}) {
     Both from = activations(1);
@@ -165,13 +148,6 @@ TEST_P(RowOps, Columns) {
     });
     expect_equal(to, "columns");
   }
-}
-
-TEST_P(RowOps, SoftCap) {
-  if (dtype() != DType::kF32) GTEST_SKIP() << "of fp32 alone";
-  Both x = activations(1, 90);
-  on_both([&](Ops& ops, Side side) { ops.soft_cap(30, x.on(side)); });
-  expect_same(x, bound_of(DType::kF32), "capped");
 }
 
 }  // namespace

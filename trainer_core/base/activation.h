@@ -1,6 +1,6 @@
-// The activations of MLPs and experts: an enumerator and a row of kActivationRows for each. Settings,
-// JSON files, Hugging Face configs, messages and tests iterate over the rows. The formulas are in
-// ops/activation_formulas.inc. docs/howto/add-an-activation.md lists the steps.
+// The activations of MLPs and experts: an enumerator and a row of kActivationRows for each.
+// Settings, JSON files, Hugging Face configs, messages and tests iterate over the rows. The
+// formulas are in ops/activation_formulas.inc. docs/howto/add-an-activation.md lists the steps.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // Rematerialisation: which tensors of a layer's forward pass are saved for its backward pass, and
-// which are recomputed. A policy names one LayerPlacements. Losses and gradients are bit-identical under
-// all policies.
+// which are recomputed. A policy names one LayerPlacements. Losses and gradients are bit-identical
+// under all policies.
 //
 // Names and meaning are MaxText's (`remat_policy`), mapped to the tensors of a layer:
 //

@@ -30,9 +30,9 @@ struct OffloadedTensor {
   bool is_attentions = true;
 };
 
-// The tensors of a layer while it runs. Those that the layer keeps on the device (LayerPlacements) have
-// a buffer of their own; those that are recomputed, or fetched from the host, share one with the
-// other layers.
+// The tensors of a layer while it runs. Those that the layer keeps on the device (LayerPlacements)
+// have a buffer of their own; those that are recomputed, or fetched from the host, share one with
+// the other layers.
 struct LayerBuffers {
   BufferId input;    // (T', d) the residual stream at the layer's entrance
   BufferId stats1;   // NormShape::stats(T')

@@ -1,5 +1,5 @@
-// The operations of mixtures of experts (Shazeer et al., "Outrageously large neural networks",
-// 2017). The rules of ops.h for every operation apply; rows and tokens are fp32 or bf16.
+// The arguments of the operations of mixtures of experts (Shazeer et al., "Outrageously large
+// neural networks", 2017), which are in expert_ops.inc. Rows and tokens are fp32 or bf16.
 //
 // Letters: T tokens in G groups, E experts, k of them per token, R = T k rows that the experts
 // receive at most, d = model width. Rows of one expert are contiguous: those of expert e are

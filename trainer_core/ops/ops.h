@@ -1,6 +1,7 @@
 // The op table: every operation of a training step, forward and backward, behind one abstract
-// class. `cpu_ops()` and the CUDA backend (cuda/cuda.h) implement it; backend.h combines each with
-// its memory.
+// class. op_table.inc lists the operations by family (elementwise_ops.inc, norm_ops.inc, …), and
+// op_checks.cc checks their arguments. `cpu_ops()` and the CUDA backend (cuda/cuda.h) implement
+// them; backend.h combines each with its memory.
 //
 // Semantics on every backend:
 // - Stream-ordered. A call enqueues work after earlier calls' work and may return before it is

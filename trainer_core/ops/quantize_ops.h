@@ -1,6 +1,6 @@
-// The operations of quantized GEMMs. Values are rounded to a coarse grid and stay fp32 or bf16,
-// which represents every value of every grid exactly; matmul therefore multiplies them as hardware
-// with such types would, and sums in fp32. The rules of ops.h for every operation apply.
+// The arguments of the operations of quantized GEMMs, which are in quantize_ops.inc. Values are
+// rounded to a coarse grid and stay fp32 or bf16, which represents every value of every grid
+// exactly; matmul therefore multiplies them as hardware with such types would, and sums in fp32.
 //
 //   amax = the largest |x|, scale maps amax to the grid's maximum, q = round(x / scale),
 //   a bᵀ = (q_a q_bᵀ) scale_a scale_b

@@ -1,6 +1,6 @@
-// The operations of ranks that have only some positions of a sequence, some heads of a layer or
-// some ids of the vocabulary. The rules of ops.h for every operation apply. trainer_core/parallel
-// combines them into complete layers.
+// The arguments of operations of ranks that have only some positions of a sequence, some heads of a
+// layer or some ids of the vocabulary (attention_ops.inc, loss_ops.inc). trainer_core/parallel
+// combines the results into complete layers.
 //
 // Letters: as in ops.h; S' positions of every sequence, usually another rank's, V' of V ids.
 #pragma once

@@ -1,6 +1,6 @@
-// The arguments of CPU kernels, and the kernels that several files call. Kernels are serial, work on
-// ranges of rows or elements, and are dispatched to the best instruction set of the machine. void*
-// arguments are activations, fp32 or bf16 as `dtype` states: all of a call have one type.
+// The arguments of CPU kernels, and the kernels that several files call. Kernels are serial, work
+// on ranges of rows or elements, and are dispatched to the best instruction set of the machine.
+// void* arguments are activations, fp32 or bf16 as `dtype` states: all of a call have one type.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The CUDA backend: checks shapes and starts kernels on its stream. Its parts are in files named
+// The CUDA backend: starts kernels on its stream. Its parts are in files named
 // like the CPU's (optimizer_ops.cc, quantize_ops.cc, expert_ops.cc, attention_ops.cc, loss_ops.cc);
 // the rest is in cuda_ops.cc.
 //
