@@ -24,7 +24,6 @@ void fill(cudaStream_t, DType, int64_t n, float value, void* x);
 void convert(cudaStream_t, int64_t n, DType from_type, const void* from, DType to_type, void* to);
 void add(cudaStream_t, DType, int64_t n, const void* x, const void* delta, void* sum);
 void scale(cudaStream_t, DType, int64_t n, float factor, void* x);
-void soft_cap(cudaStream_t, int64_t n, float cap, float* x);
 void add_bias(cudaStream_t, DType, int64_t rows, int64_t width, const float* bias, void* x);
 struct Columns {
   int64_t rows, columns;
@@ -176,6 +175,7 @@ void add_positions(cudaStream_t, const PositionRows&);
 void positions_backward(cudaStream_t, const PositionRows&);
 
 // cross_entropy.cu
+void soft_cap(cudaStream_t, int64_t n, float cap, float* x);
 struct CrossEntropy {
   int64_t rows, vocab;
   float soft_cap;  // 0: none
