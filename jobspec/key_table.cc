@@ -1,6 +1,7 @@
 // The table of keys. A row has the reason why a key has no effect, or the supported values.
 #include "jobspec/key_table.h"
 
+#include "jobspec/activation_lists.h"
 #include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
@@ -22,8 +23,7 @@ constexpr std::string_view kInShards = "muster tokenize has already applied it t
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
 constexpr std::string_view kFloat32 =
     "sums, norms, the softmax, logits and losses are computed in float32 whatever dtype is";
-constexpr std::string_view kPlainCache =
-    "this version keeps keys and values as dtype says, not quantized";
+constexpr std::string_view kPlainCache = "keys and values are stored in dtype, unquantized";
 constexpr std::string_view kFloat32Weights = "this version stores weights in float32";
 constexpr std::string_view kLocalCopies =
     "copies in the nodes' memory are enable_emergency_checkpoint's";
@@ -93,7 +93,7 @@ constexpr Key kTable[] = {
     works("base_mlp_dim", ValueType::kInteger),
     works("base_num_decoder_layers", ValueType::kInteger),
     works("head_dim", ValueType::kInteger),
-    only("mlp_activations", ValueType::kList, "['silu', 'linear']|['gelu', 'linear']|['relu', 'linear']|['gelu']|['relu']", "this version has SwiGLU, GeGLU, ReGLU, GELU and ReLU"),
+    only("mlp_activations", ValueType::kList, kMlpActivations.view(), kSupportedActivations.view()),
     works("vocab_size", ValueType::kInteger),
     works("normalization_layer_epsilon", ValueType::kNumber),
     only("rope_min_timescale", ValueType::kInteger, "1", "RoPE's smallest timescale is fixed"),
@@ -134,7 +134,7 @@ constexpr Key kTable[] = {
     works("capacity_factor", ValueType::kNumber),
     works("load_balance_loss_weight", ValueType::kNumber),
     works("num_groups", ValueType::kInteger),
-    only("expert_activations", ValueType::kList, "[]|['silu', 'linear']|['gelu', 'linear']|['gelu']|['relu', 'linear']|['relu']", "these are the activations that this version has"),
+    only("expert_activations", ValueType::kList, kExpertActivations.view(), kSupportedActivations.view()),
     only("router_style", ValueType::kString, "maxtext|pax", "these are the supported routers"),
     no_effect("megablox", ValueType::kBool, kExperts),
     no_effect("sparse_matmul", ValueType::kBool, kExperts),

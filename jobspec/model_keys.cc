@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <utility>
 
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "trainer_core/base/activation.h"
 
 namespace muster::jobspec {
 namespace {
@@ -102,12 +102,19 @@ void read_block(SettingsReader& reader, ModelConfig& model) {
   reader.read("normalization_layer_epsilon", model.norm_epsilon);
 }
 
-struct NamedActivation {
-  std::string_view name;
-  Activation activation;
-};
-constexpr NamedActivation kActivations[] = {
-    {"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"relu", Activation::kRelu}};
+// Returns "must be ['silu'], … or ['relu'], or one of them followed by 'linear' …".
+std::string activation_requirement() {
+  constexpr const auto& kNames = trainer::kActivationNames;
+  std::string lists;
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    const char* const before = i == 0 ? "" : i + 1 == kNames.size() ? " or " : ", ";
+    absl::StrAppend(&lists, before, "['", av(kNames[i]), "']");
+  }
+  return absl::StrCat("must be ", lists,
+                      ", or one of them followed by 'linear' for a gated MLP, "
+                      "as ['",
+                      av(kNames[0]), "', 'linear']");
+}
 
 // Reads a list of MaxText's form: ['gelu', 'linear'] is a gated MLP, ['gelu'] one without a gate.
 // An empty list leaves both outputs as they are. The reader keeps an error for any other list: the
@@ -117,17 +124,12 @@ void read_activations(SettingsReader& reader, std::string_view key, Activation& 
   std::vector<std::string> names;
   reader.read(key, names);
   if (names.empty()) return;
-  const auto* const found =
-      std::find_if(std::begin(kActivations), std::end(kActivations),
-                   [&](const NamedActivation& each) { return each.name == names.front(); });
+  const auto found = trainer::value_named<Activation>(trainer::kActivationNames, names.front());
   const bool has_gate = names.size() == 2 && names.back() == "linear";
-  const bool is_known = found != std::end(kActivations) && (names.size() == 1 || has_gate);
-  reader.require(
-      is_known, key,
-      "must be ['silu'], ['gelu'] or ['relu'], or one of them followed by 'linear' for a "
-      "gated MLP, as ['silu', 'linear']");
+  const bool is_known = found && (names.size() == 1 || has_gate);
+  reader.require(is_known, key, activation_requirement());
   if (!is_known) return;
-  activation = found->activation;
+  activation = *found;
   gated = has_gate;
 }
 

@@ -72,9 +72,9 @@ std::string user_settings(const SettingsReader& reader, const CustomRemat& custo
   return text;
 }
 
-bool offloads(const trainer::LayerKeeps& keeps) {
-  for (const Placement placement :
-       {keeps.input, keeps.qkv, keeps.context, keeps.middle, keeps.gate_up}) {
+bool offloads(const trainer::LayerPlacements& placements) {
+  for (const Placement placement : {placements.input, placements.qkv, placements.context,
+                                    placements.middle, placements.gate_up}) {
     if (placement == Placement::kOffload) return true;
   }
   return false;
@@ -103,7 +103,7 @@ absl::Status read_remat(SettingsReader& reader, trainer::TrainConfig& train,
                                     av(name_of(kRematPolicyNames, train.remat_policy)),
                                     ", and only custom reads it"));
   }
-  if (train.hardware != trainer::Hardware::kGpu && offloads(train.layer_keeps())) {
+  if (train.hardware != trainer::Hardware::kGpu && offloads(train.layer_placements())) {
     warnings.push_back(
         absl::StrCat("remat_policy=", av(name_of(kRematPolicyNames, train.remat_policy)),
                      " saves no memory on CPU, whose memory is the host's: what is offloaded is "

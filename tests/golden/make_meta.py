@@ -44,7 +44,7 @@ NAMES = {"input_layernorm": ("attention_norm", None), "self_attn.q_proj": ("atte
          "mlp.down_proj": ("feed_forward.w2", 1)}
 
 
-def neighbours(rows, heads):
+def interleaved(rows, heads):
     """Moves row i + p h/2 of each head to row 2i + p."""
     width = rows.shape[0] // heads
     order = [i // 2 + (i % 2) * (width // 2) for i in range(width)]
@@ -65,9 +65,9 @@ def meta_weights(model, embedding_cut):
             layer, rest = name.removeprefix("model.layers.").split(".", 1)
             theirs, cut = NAMES[rest.removesuffix(".weight")]
             if theirs == "attention.wq":
-                value = neighbours(value, config.num_attention_heads)
+                value = interleaved(value, config.num_attention_heads)
             if theirs == "attention.wk":
-                value = neighbours(value, config.num_key_value_heads)
+                value = interleaved(value, config.num_key_value_heads)
             result[f"layers.{layer}.{theirs}.weight"] = (value, cut)
     return result
 

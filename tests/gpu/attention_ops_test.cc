@@ -161,7 +161,7 @@ TEST_P(Attention, OfBlocks) {
   s.positions = own;
   Both starts(DType::kI32, {s.batch, s.seq_len});
   std::vector<int32_t> begins;
-  const std::vector<double> all = starts_.numbers(Side::kCpu);
+  const std::vector<double> all = starts_.values(Side::kCpu);
   for (int64_t row = 0; row < s.rows(); ++row)
     begins.push_back(static_cast<int32_t>(
         all[static_cast<size_t>(row / s.seq_len * c().shape.seq_len + own.at(row % s.seq_len))]));
@@ -270,11 +270,11 @@ TEST_P(MaskedKeys, MayBeNaN) {
                                  dout.on(gpu), {dq.on(gpu), dkv.on(gpu), {}},
                                  workspace.workspace(gpu));
     for (Both* each : {&sums, &lse, &dq, &dkv}) {
-      of_turn.push_back(each->numbers(gpu));
+      of_turn.push_back(each->values(gpu));
       for (const double number : of_turn.back()) ASSERT_TRUE(std::isfinite(number));
     }
     std::vector<float> spoiled;
-    for (const double number : rows.numbers(Side::kCpu)) {
+    for (const double number : rows.values(Side::kCpu)) {
       const auto row = static_cast<int64_t>(spoiled.size()) / s.kv_width();
       spoiled.push_back(seen(keys.at(row)) ? static_cast<float>(number) : std::nanf(""));
     }

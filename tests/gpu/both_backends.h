@@ -109,7 +109,7 @@ class Both {
   Workspace workspace(Side side) { return {on(side).f32(), elements_}; }
   int64_t elements() const { return elements_; }
 
-  std::vector<double> numbers(Side side) {
+  std::vector<double> values(Side side) {
     const Tensor tensor = on(side);
     std::vector<char> bytes(tensor.bytes());
     if (side == Side::kGpu) {
@@ -165,7 +165,7 @@ void on_both(const Body& body) {
 // Returns the largest difference divided by the CPU's largest magnitude. NaN is accepted only where
 // both sides have it.
 inline double normalised_error(Both& x) {
-  const std::vector<double> expected = x.numbers(Side::kCpu), actual = x.numbers(Side::kGpu);
+  const std::vector<double> expected = x.values(Side::kCpu), actual = x.values(Side::kGpu);
   double largest = 1e-12, difference = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     if (std::isnan(expected[i]) && std::isnan(actual[i])) continue;
@@ -182,7 +182,7 @@ inline void expect_same(Both& x, double bound, const char* what) {
   EXPECT_LE(normalised_error(x), bound) << what;
 }
 inline void expect_equal(Both& x, const char* what) {
-  EXPECT_EQ(x.numbers(Side::kCpu), x.numbers(Side::kGpu)) << what;
+  EXPECT_EQ(x.values(Side::kCpu), x.values(Side::kGpu)) << what;
 }
 
 // The bound on an operation's error: in fp32 results differ by the order of sums; a bf16 result

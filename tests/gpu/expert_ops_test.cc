@@ -56,7 +56,7 @@ TEST_P(Routers, ForwardAndBackward) {
   order.set_ids(backwards);
   // Includes equal logits: the expert with the lower number is chosen.
   std::vector<float> logits;
-  for (const double value : probs.numbers(Side::kCpu))
+  for (const double value : probs.values(Side::kCpu))
     logits.push_back(static_cast<float>(std::round(4 * value) / 4));
   probs.set(logits);
   const auto routing = [&](Side side) {
@@ -85,10 +85,10 @@ INSTANTIATE_TEST_SUITE_P(Types, ExpertRows, testing::Values(DType::kF32, DType::
 TEST_P(ExpertRows, ThereAndBack) {
   constexpr int64_t kTokens = 9, kChoices = 2, kWidth = 300;
   Both slots(DType::kI32, {kTokens, kChoices});
-  std::vector<int32_t> places;
+  std::vector<int32_t> slot_ids;
   for (int32_t i = 0; i < kTokens * kChoices; ++i)
-    places.push_back(i % 5 == 3 ? -1 : (7 * i + 3) % 18);
-  slots.set_ids(places);
+    slot_ids.push_back(i % 5 == 3 ? -1 : (7 * i + 3) % 18);
+  slots.set_ids(slot_ids);
   Both x = Both::random(GetParam(), {kTokens, kWidth}, 1, 1, true);
   Both rows = Both::filled(GetParam(), {kTokens * kChoices, kWidth}, 7);
   Both dx = Both::random(GetParam(), {kTokens, kWidth}, 2), out(GetParam(), {kTokens, kWidth});
@@ -124,7 +124,7 @@ TEST_P(Quantization, ToEveryGrid) {
                                          noisy(DType::kF32, {rows(), width()});
       Both product(DType::kF32, {rows(), width()});
       Both row_scale = Both::random(DType::kF32, {rows()}, 3), column_scale = parameters(4);
-      RoundingNoise noise{.key = 77, .place = 5};
+      RoundingNoise noise{.key = 77, .location = 5};
       noise.elements.columns = width() + 3;
       noise.elements.first_column = 1;
       on_both([&](Ops& ops, Side side) {
@@ -150,7 +150,7 @@ TEST(DelayedScale, OfAStep) {
   Both amax = Both::random(DType::kF32, {kProducts, 3}, 1, 100);
   Both history = Both::random(DType::kF32, {kProducts, 3, kLength}, 2, 50);
   std::vector<float> magnitudes;
-  for (const double value : history.numbers(Side::kCpu))
+  for (const double value : history.values(Side::kCpu))
     magnitudes.push_back(static_cast<float>(std::abs(value)));
   magnitudes[3] = INFINITY;  // a step that was not finite
   history.set(magnitudes);

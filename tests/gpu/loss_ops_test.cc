@@ -64,7 +64,7 @@ TEST_P(Losses, CrossEntropy) {
 
 // A slice's gradient in fp64, from its capped logits.
 struct ExactGradient {
-  std::vector<double> numbers;
+  std::vector<double> values;
   // The largest of the terms of which an element is the difference; they may nearly cancel.
   double largest_term = 0;
 
@@ -82,15 +82,15 @@ struct ExactGradient {
             static_cast<int64_t>(targets[row]) == first + static_cast<int64_t>(i);
         const double rises = std::exp(x[i]) * factor * slope;
         const double falls = is_target ? weights[row] * slope : 0;
-        numbers.push_back(rises - falls);
+        values.push_back(rises - falls);
         largest_term = std::max({largest_term, std::abs(rises), std::abs(falls)});
       }
     }
   }
   double error(const std::vector<double>& found) const {
     double difference = 0;
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      const double apart = std::abs(found[i] - numbers[i]);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double apart = std::abs(found[i] - values[i]);
       difference = std::isfinite(apart) ? std::max(difference, apart) : INFINITY;
     }
     return difference / largest_term;
@@ -117,8 +117,8 @@ TEST_P(Losses, OfSlices) {
   const double bound = softmax_bound(shape, width);
   expect_same(sums, bound, "sums");
   expect_same(losses, bound, "losses");
-  const ExactGradient exact(shape, first, logits.numbers(Side::kCpu), targets.numbers(Side::kCpu),
-                            weights.numbers(Side::kCpu));
+  const ExactGradient exact(shape, first, logits.values(Side::kCpu), targets.values(Side::kCpu),
+                            weights.values(Side::kCpu));
   on_both([&](Ops& ops, Side side) {
     ops.sliced_cross_entropy_backward(shape, slice, logits.on(side), targets.on(side),
                                       sums.on(side), weights.on(side), losses.on(side));
@@ -126,7 +126,7 @@ TEST_P(Losses, OfSlices) {
   // A row with a single logit leaves only rounding errors, or z-loss: the backends are compared
   // with the exact gradient, not with each other.
   for (const Side side : {Side::kCpu, Side::kGpu})
-    EXPECT_LE(exact.error(logits.numbers(side)), bound) << (side == Side::kCpu ? "CPU" : "GPU");
+    EXPECT_LE(exact.error(logits.values(side)), bound) << (side == Side::kCpu ? "CPU" : "GPU");
   expect_same(losses, bound, "losses of the gradient's pass");
 }
 
@@ -170,7 +170,7 @@ TEST_P(Optimizers, AdamWithMomentsInBf16) {
       ops.adam(step, grads.on(side), params.on(side), m.on(side), v.on(side));
       ops.adam_direction(step, grads.on(side), m.on(side), v.on(side));
     });
-    const auto on_cpu = m.numbers(Side::kCpu), on_gpu = m.numbers(Side::kGpu);
+    const auto on_cpu = m.values(Side::kCpu), on_gpu = m.values(Side::kGpu);
     int64_t apart = 0;
     for (size_t i = 0; i < on_cpu.size(); ++i) apart += on_cpu[i] == on_gpu[i] ? 0 : 1;
     EXPECT_LE(apart, n / 500) << "of " << n;

@@ -139,8 +139,8 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(Experts, Matmuls) {
   const auto& [c, dtype] = GetParam();
   const auto experts = static_cast<int64_t>(c.offsets.size()) - 1;
-  Both places(DType::kI32, {experts + 1});
-  places.set_ids(c.offsets);
+  Both offsets(DType::kI32, {experts + 1});
+  offsets.set_ids(c.offsets);
   Both x = Both::random(dtype, {c.rows, c.in}, 1, 1, c.skewed);
   Both dy = Both::random(dtype, {c.rows, c.out}, 2, 1, c.skewed);
   Both w = Both::random(DType::kF32, {experts, c.out, c.in}, 3, 1, c.skewed);
@@ -148,10 +148,11 @@ TEST_P(Experts, Matmuls) {
   Both dw = Both::random(DType::kF32, {experts, c.out, c.in}, 4);
   Both more = Both::random(DType::kF32, {experts, c.out, c.in}, 5);
   on_both([&](Ops& ops, Side side) {
-    ops.expert_matmul(places.on(side), x.on(side), w.on(side), y.on(side));
-    ops.expert_matmul_dx(places.on(side), dy.on(side), w.on(side), dx.on(side));
-    ops.expert_matmul_dw(places.on(side), dy.on(side), x.on(side), dw.on(side), Accumulate::kNo);
-    ops.expert_matmul_dw(places.on(side), dy.on(side), x.on(side), more.on(side), Accumulate::kYes);
+    ops.expert_matmul(offsets.on(side), x.on(side), w.on(side), y.on(side));
+    ops.expert_matmul_dx(offsets.on(side), dy.on(side), w.on(side), dx.on(side));
+    ops.expert_matmul_dw(offsets.on(side), dy.on(side), x.on(side), dw.on(side), Accumulate::kNo);
+    ops.expert_matmul_dw(offsets.on(side), dy.on(side), x.on(side), more.on(side),
+                         Accumulate::kYes);
   });
   expect_same(y, bound_of(dtype), "y");
   expect_same(dx, bound_of(dtype), "dx");
@@ -165,19 +166,19 @@ TEST_P(Experts, Matmuls) {
 // they hold.
 TEST(ExpertGradients, IgnoreOtherRows) {
   constexpr int64_t kRows = 60, kWidth = 24;
-  Both places(DType::kI32, {3});
-  places.set_ids({0, 21, 40});
+  Both offsets(DType::kI32, {3});
+  offsets.set_ids({0, 21, 40});
   Both x = Both::random(DType::kBf16, {kRows, kWidth}, 1),
        dy = Both::random(DType::kBf16, {kRows, kWidth}, 2);
   std::vector<float> spoiled;
-  for (const double number : x.numbers(Side::kCpu))
+  for (const double number : x.values(Side::kCpu))
     spoiled.push_back(spoiled.size() < 40 * kWidth ? static_cast<float>(number) : std::nanf(""));
   x.set(spoiled);
   Both dw(DType::kF32, {2, kWidth, kWidth});
   on_both([&](Ops& ops, Side side) {
-    ops.expert_matmul_dw(places.on(side), dy.on(side), x.on(side), dw.on(side), Accumulate::kNo);
+    ops.expert_matmul_dw(offsets.on(side), dy.on(side), x.on(side), dw.on(side), Accumulate::kNo);
   });
-  for (const double number : dw.numbers(Side::kGpu)) ASSERT_TRUE(std::isfinite(number));
+  for (const double number : dw.values(Side::kGpu)) ASSERT_TRUE(std::isfinite(number));
   expect_same(dw, 2e-6, "dw");
 }
 

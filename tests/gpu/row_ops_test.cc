@@ -1,4 +1,4 @@
-// Operations on rows of activations: elementwise, norms, MLP, bias, dropout, columns, sums.
+// Operations on rows of activations that op_cases.h does not have: norms, dropout, columns, sums.
 #include "tests/gpu/both_backends.h"
 
 namespace muster::trainer {
@@ -47,7 +47,7 @@ TEST_P(RowOps, CopyAndRound) {
 
 TEST_P(RowOps, Dropout) {
   Both x = activations(1, 3);
-  DropoutMask mask{.rate = 0.3, .key = 0x123456789abcdef0, .place = 200'000};
+  DropoutMask mask{.rate = 0.3, .key = 0x123456789abcdef0, .location = 200'000};
   mask.elements.first_sample = uint64_t{1} << 40;
   on_both([&](Ops& ops, Side side) { ops.dropout(mask, x.on(side)); });
   expect_equal(x, "dropout");
@@ -56,7 +56,7 @@ TEST_P(RowOps, Dropout) {
 TEST_P(RowOps, DropoutOfAPart) {
   if (rows() == 0) GTEST_SKIP() << "positions are of rows";
   Both x = activations(1);
-  DropoutMask mask{.rate = 0.5, .key = 9, .place = 3};
+  DropoutMask mask{.rate = 0.5, .key = 9, .location = 3};
   const Positions positions =
       rows() % 2 == 0 ? Positions({4, rows() / 2 - 1}, {40, 1}) : Positions({5, rows()});
   mask.elements = {.first_sample = 7,
@@ -107,8 +107,8 @@ TEST_P(RowOps, Norms) {
     expect_same(y, bound_of(dtype()), "y");
     expect_same(stats, bound_of(DType::kF32), "stats");
     // Remat relies on it: both have the bits of the norm of the stored sum.
-    EXPECT_EQ(y.numbers(Side::kGpu), again.numbers(Side::kGpu));
-    EXPECT_EQ(stats.numbers(Side::kGpu), more.numbers(Side::kGpu));
+    EXPECT_EQ(y.values(Side::kGpu), again.values(Side::kGpu));
+    EXPECT_EQ(stats.values(Side::kGpu), more.values(Side::kGpu));
   }
 }
 
@@ -138,23 +138,6 @@ TEST_P(RowOps, NormGradients) {
   }
 }
 
-TEST_P(RowOps, Activations) {
-  for (const Activation kind : {Activation::kSilu, Activation::kGelu, Activation::kRelu}) {
-    for (const bool gated : {false, true}) {
-      const MlpActivation activation{kind, gated};
-      Both in = Both::random(dtype(), {rows(), activation.input_width(width())}, 1, 12,
-                             GetParam().skewed);
-      Both out = activations(2), dout = activations(3);
-      on_both([&](Ops& ops, Side side) {
-        ops.activate(activation, in.on(side), out.on(side));
-        ops.activate_backward(activation, dout.on(side), in.on(side), in.on(side));
-      });
-      expect_same(out, bound_of(dtype()), "out");
-      expect_same(in, bound_of(dtype()), "din");
-    }
-  }
-}
-
 TEST_P(RowOps, Columns) {
   for (const DType to_type : {DType::kF32, DType::kBf16}) {
     Both from = activations(1);
@@ -165,13 +148,6 @@ TEST_P(RowOps, Columns) {
     });
     expect_equal(to, "columns");
   }
-}
-
-TEST_P(RowOps, SoftCap) {
-  if (dtype() != DType::kF32) GTEST_SKIP() << "of fp32 alone";
-  Both x = activations(1, 90);
-  on_both([&](Ops& ops, Side side) { ops.soft_cap(30, x.on(side)); });
-  expect_same(x, bound_of(DType::kF32), "capped");
 }
 
 }  // namespace

@@ -33,23 +33,23 @@ TEST_P(TokenOps, Positions) {
   if (rows() < 4) GTEST_SKIP() << "too few rows for two sequences of runs";
   const int64_t each = rows() / 2;
   const Positions positions({10, each / 2}, {90, each - each / 2});
-  const TokenRows places{positions, rows() % 2};
+  const TokenRows token_rows{positions, rows() % 2};
   Both table = Both::random(DType::kF32, {positions.end() + 2, width()}, 1);
   Both starts(DType::kI32, {rows()});
   std::vector<int32_t> begins;
   for (int64_t row = 0; row < rows(); ++row)
-    begins.push_back(static_cast<int32_t>(places.position(row) < 12   ? 0
-                                          : places.position(row) < 92 ? 11
-                                                                      : 91));
+    begins.push_back(static_cast<int32_t>(token_rows.position(row) < 12   ? 0
+                                          : token_rows.position(row) < 92 ? 11
+                                                                          : 91));
   starts.set_ids(begins);
   for (const bool documents : {false, true}) {
     Both x = activations(2), dtable = Both::random(DType::kF32, {positions.end() + 2, width()}, 3);
     Both more = Both::random(DType::kF32, {positions.end() + 2, width()}, 4);
     on_both([&](Ops& ops, Side side) {
       const Tensor at = documents ? starts.on(side) : Tensor();
-      ops.add_positions(table.on(side), places, at, x.on(side));
-      ops.positions_backward(x.on(side), places, at, dtable.on(side), Accumulate::kNo);
-      ops.positions_backward(x.on(side), places, at, more.on(side), Accumulate::kYes);
+      ops.add_positions(table.on(side), token_rows, at, x.on(side));
+      ops.positions_backward(x.on(side), token_rows, at, dtable.on(side), Accumulate::kNo);
+      ops.positions_backward(x.on(side), token_rows, at, more.on(side), Accumulate::kYes);
     });
     expect_equal(x, "x + positions");
     expect_same(dtable, 1e-6, "dtable");

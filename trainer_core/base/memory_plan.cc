@@ -9,7 +9,7 @@ namespace muster::trainer {
 
 BufferId MemoryPlan::add(std::string name, MemoryCategory category, size_t bytes) {
   buffers_.push_back({std::move(name), category, total_bytes_, bytes});
-  total_bytes_ += (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+  total_bytes_ += aligned_bytes(bytes);
   return BufferId(buffers_.size() - 1);
 }
 

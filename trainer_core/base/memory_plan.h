@@ -39,6 +39,10 @@ constexpr std::array<std::string_view, 9> kMemoryCategoryNames = {
 
 // The alignment of every buffer: a cache line, and the widest vector.
 constexpr size_t kBufferAlignment = 64;
+// Returns `bytes` rounded up to a multiple of kBufferAlignment.
+constexpr size_t aligned_bytes(size_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
 struct PlannedBuffer {
   std::string name;

@@ -8,6 +8,7 @@
 
 #include <absl/status/status.h>
 
+#include "trainer_core/base/activation.h"
 #include "trainer_core/base/quantization.h"
 #include "trainer_core/base/relative_buckets.h"
 
@@ -22,9 +23,6 @@ enum class NormType : uint8_t { kRms, kLayer };
 // AXLearn). kLearned adds a row of a table to the embedding (GPT). kRelative adds to each score a
 // per-layer bias by head and distance (T5, GLaM).
 enum class PositionType : uint8_t { kRope, kRopeInterleaved, kLearned, kRelative };
-
-// kGelu is the tanh approximation, which all supported families use (Hendrycks and Gimpel, 2016).
-enum class Activation : uint8_t { kSilu, kGelu, kRelu };
 
 // The variants of expert routing. kMaxText (Mixtral, Jiang et al., 2024): a sequence is a group,
 // choices compete in token order, and all of them count for balance. kPax (GShard, GLaM): groups

@@ -53,7 +53,7 @@ absl::Status check_fused(const CustomRemat& custom, const Fused& fused) {
   return absl::OkStatus();
 }
 
-LayerKeeps custom_keeps(const CustomRemat& custom) {
+LayerPlacements custom_placements(const CustomRemat& custom) {
   return {.input = custom.decoder_layer_input,
           .qkv = custom.*field_of(custom, kQkv),
           .context = custom.context,
@@ -73,7 +73,7 @@ absl::Status validate(const CustomRemat& custom) {
   return check_fused(custom, kGateUp);
 }
 
-LayerKeeps layer_keeps(RematPolicy policy, const CustomRemat& custom) {
+LayerPlacements layer_placements(RematPolicy policy, const CustomRemat& custom) {
   switch (policy) {
     case RematPolicy::kNone:
       return {kDevice, kDevice, kDevice, kDevice, kDevice, kDevice};
@@ -97,7 +97,7 @@ LayerKeeps layer_keeps(RematPolicy policy, const CustomRemat& custom) {
     case RematPolicy::kMinimalOffloaded:
       return {.qkv = kOffload, .middle = kOffload, .gate_up = kOffload};
     case RematPolicy::kCustom:
-      return custom_keeps(custom);
+      return custom_placements(custom);
   }
   MUSTER_CHECK(false) << "remat policy " << static_cast<int>(policy);
   return {};

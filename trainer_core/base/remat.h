@@ -1,6 +1,6 @@
 // Rematerialisation: which tensors of a layer's forward pass are saved for its backward pass, and
-// which are recomputed. A policy names one LayerKeeps. Losses and gradients are bit-identical under
-// all policies.
+// which are recomputed. A policy names one LayerPlacements. Losses and gradients are bit-identical
+// under all policies.
 //
 // Names and meaning are MaxText's (`remat_policy`), mapped to the tensors of a layer:
 //
@@ -62,7 +62,7 @@ constexpr ValueNames<3> kPlacementNames = {"remat", "device", "offload"};
 
 // The placement of each tensor of a layer. `lse` follows `context`; `rest` is the norms, their
 // statistics and the activation's output, which are never offloaded.
-struct LayerKeeps {
+struct LayerPlacements {
   Placement input = Placement::kDevice;  // never kRemat
   Placement qkv = Placement::kRemat;
   Placement context = Placement::kRemat;
@@ -70,7 +70,7 @@ struct LayerKeeps {
   Placement gate_up = Placement::kRemat;
   Placement rest = Placement::kRemat;
 
-  friend bool operator==(const LayerKeeps&, const LayerKeeps&) = default;
+  friend bool operator==(const LayerPlacements&, const LayerPlacements&) = default;
 };
 
 // The keys of remat_policy=custom, with MaxText's defaults.
@@ -113,6 +113,6 @@ constexpr std::array<CustomRematKey, 11> kCustomRematKeys = {{
 absl::Status validate(const CustomRemat& custom);
 
 // Maps a policy to its placements. `custom` is read, and must be valid, only with kCustom.
-LayerKeeps layer_keeps(RematPolicy policy, const CustomRemat& custom = {});
+LayerPlacements layer_placements(RematPolicy policy, const CustomRemat& custom = {});
 
 }  // namespace muster::trainer

@@ -48,7 +48,7 @@ struct Tensor {
     return static_cast<float*>(data);
   }
   // Returns the data of a tensor that may be fp32 or bf16.
-  void* numbers() const {
+  void* float_data() const {
     MUSTER_CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << "not a tensor of fp32 or bf16";
     return data;
   }

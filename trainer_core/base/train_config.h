@@ -171,7 +171,9 @@ struct TrainConfig {
   // parameters.
   bool writes_metrics() const { return !metrics_file.empty() || !tensorboard_dir.empty(); }
 
-  LayerKeeps layer_keeps() const { return trainer::layer_keeps(remat_policy, custom_remat); }
+  LayerPlacements layer_placements() const {
+    return trainer::layer_placements(remat_policy, custom_remat);
+  }
 
   // Micro-batches of a step, and the sequences of one; a pass processes one micro-batch.
   int32_t micro_batches() const { return gradient_accumulation_steps * pipeline_microbatches; }

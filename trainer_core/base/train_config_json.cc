@@ -65,7 +65,7 @@ struct EnumNames<PositionType> {
 };
 template <>
 struct EnumNames<Activation> {
-  static constexpr std::string_view kNames[] = {"silu", "gelu", "relu"};
+  static constexpr const auto& kNames = kActivationNames;
 };
 template <>
 struct EnumNames<RouterStyle> {

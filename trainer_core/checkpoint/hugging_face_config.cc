@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
@@ -82,6 +83,20 @@ void read_llama_sizes(JsonFields& fields, Defaults defaults, ModelConfig& model)
   read_rope(fields, model);
 }
 
+// Reads a field such as `hidden_act`; an absent one leaves `activation` as it is.
+void read_activation(JsonFields& fields, std::string_view name, Activation& activation) {
+  std::vector<json> values;
+  std::vector<Activation> activations;
+  for (const ActivationRow& row : kActivationRows) {
+    for (const std::string_view value : row.hugging_face) {
+      if (value.empty()) continue;
+      values.emplace_back(value);
+      activations.push_back(row.activation);
+    }
+  }
+  if (const auto found = fields.index_of(name, values)) activation = activations[*found];
+}
+
 void read_attention_bias(JsonFields& fields, ModelConfig& model) {
   bool bias = false;
   fields.optional_flag("attention_bias", bias);
@@ -92,12 +107,12 @@ void read_llama(JsonFields& fields, ModelConfig& model) {
   read_llama_sizes(fields, {}, model);
   read_attention_bias(fields, model);
   fields.optional_flag("mlp_bias", model.mlp_bias);
-  fields.only("hidden_act", {"silu"});
+  read_activation(fields, "hidden_act", model.activation);
 }
 
 void read_mistral(JsonFields& fields, ModelConfig& model) {
   read_llama_sizes(fields, {.kv_heads = 8}, model);
-  fields.only("hidden_act", {"silu"});
+  read_activation(fields, "hidden_act", model.activation);
   model.sliding_window_size = fields.is_null("sliding_window") ? 0 : 4096;
   fields.optional_size("sliding_window", model.sliding_window_size);
 }
@@ -105,9 +120,10 @@ void read_mistral(JsonFields& fields, ModelConfig& model) {
 void read_mixtral(JsonFields& fields, ModelConfig& model) {
   model.rope_max_timescale = 1e6;
   read_llama_sizes(fields, {.kv_heads = 8, .norm_epsilon = 1e-5}, model);
-  fields.only("hidden_act", {"silu"});
+  read_activation(fields, "hidden_act", model.activation);
   fields.optional_size("sliding_window", model.sliding_window_size);
   ExpertConfig& experts = model.experts;
+  experts.activation = model.activation;
   experts.count = 8;
   experts.per_token = 2;
   experts.mlp_dim = model.mlp_dim;
@@ -147,7 +163,7 @@ void read_gpt2(JsonFields& fields, ModelConfig& model) {
   fields.optional_size("n_inner", model.mlp_dim);
   fields.optional_number("layer_norm_epsilon", kEpsilonMin, model.norm_epsilon);
   fields.optional_flag("tie_word_embeddings", model.logits_via_embedding);
-  fields.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  read_activation(fields, "activation_function", model.activation);
   fields.only("scale_attn_weights", {true});
   fields.only("scale_attn_by_inverse_layer_idx", {false});
   fields.only("add_cross_attention", {false});

@@ -16,6 +16,12 @@ using nlohmann::ordered_json;
 // Llama 2's value, used if the maximum sequence length is unknown.
 constexpr int32_t kUsualMaxPosition = 4096;
 
+// Our own name, which they do not know, makes reading the config back an error that names it.
+std::string_view name_of(Activation activation) {
+  const ActivationRow& row = row_of(activation);
+  return row.hugging_face.front().empty() ? row.name : row.hugging_face.front();
+}
+
 ordered_json llama_like(const ModelConfig& model, int32_t max_position) {
   ordered_json config = {{"hidden_size", model.emb_dim},
                          {"intermediate_size", model.mlp_dim},
@@ -39,7 +45,7 @@ ordered_json llama_like(const ModelConfig& model, int32_t max_position) {
 
 ordered_json llama(const ModelConfig& model, int32_t max_position) {
   ordered_json config = llama_like(model, max_position);
-  config["hidden_act"] = "silu";
+  config["hidden_act"] = name_of(model.activation);
   config["attention_bias"] = model.qkv_bias;
   config["mlp_bias"] = model.mlp_bias;
   return config;
@@ -52,7 +58,7 @@ ordered_json window_of(const ModelConfig& model) {
 
 ordered_json mistral(const ModelConfig& model, int32_t max_position) {
   ordered_json config = llama_like(model, max_position);
-  config["hidden_act"] = "silu";
+  config["hidden_act"] = name_of(model.activation);
   config["sliding_window"] = window_of(model);
   return config;
 }
@@ -60,6 +66,7 @@ ordered_json mistral(const ModelConfig& model, int32_t max_position) {
 ordered_json mixtral(const ModelConfig& model, int32_t max_position) {
   ordered_json config = mistral(model, max_position);
   config["intermediate_size"] = model.experts.mlp_dim;
+  config["hidden_act"] = name_of(model.experts.activation);
   config["num_local_experts"] = model.experts.count;
   config["num_experts_per_tok"] = model.experts.per_token;
   config["router_aux_loss_coef"] = model.experts.balance_weight;
@@ -81,7 +88,7 @@ ordered_json gpt2(const ModelConfig& model, int32_t /*max_position*/) {
           {"n_head", model.num_query_heads},
           {"n_positions", model.trainable_position_size},
           {"layer_norm_epsilon", model.norm_epsilon},
-          {"activation_function", "gelu_new"}};
+          {"activation_function", name_of(model.activation)}};
 }
 
 struct Architecture {

@@ -17,7 +17,7 @@ namespace muster::trainer {
 struct HuggingFaceExport {
   nlohmann::ordered_json config;  // without the dtype
   std::vector<HuggingFaceTensor> tensors;
-  // Reorders rows of queries and keys from neighbouring pairs (RoFormer, Pax, Meta) to half-split
+  // Reorders rows of queries and keys from interleaved pairs (RoFormer, Pax, Meta) to half-split
   // ones (rotary_rows.h).
   bool splits_pairs = false;
   int32_t head_dim = 0;

@@ -3,8 +3,10 @@
 
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
@@ -62,14 +64,20 @@ class JsonFields {
   }
   // Rejects values that are not in `allowed`; an absent field passes.
   void only(std::string_view name, std::initializer_list<nlohmann::json> allowed) {
-    if (!has(name)) return;
+    (void)index_of(name, allowed);
+  }
+  // Returns which of `allowed` the field is; nullopt if it is absent, or none of them: an error.
+  std::optional<size_t> index_of(std::string_view name,
+                                 const std::vector<nlohmann::json>& allowed) {
+    if (!has(name)) return std::nullopt;
     std::string values;
-    for (const nlohmann::json& value : allowed) {
-      if (at(name) == value) return;
-      absl::StrAppend(&values, values.empty() ? "" : " or ", value.dump());
+    for (size_t i = 0; i < allowed.size(); ++i) {
+      if (at(name) == allowed[i]) return i;
+      absl::StrAppend(&values, values.empty() ? "" : " or ", allowed[i].dump());
     }
     fail(name, absl::StrCat(show_json(at(name)), "; this trainer runs ",
                             values.empty() ? "this family without it" : values));
+    return std::nullopt;
   }
   // Returns the fields of a nested object; records an error and returns an empty one if it is not
   // an object.

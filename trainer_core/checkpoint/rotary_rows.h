@@ -1,5 +1,5 @@
 // The two layouts of RoPE's pairs among the rows of a query or key projection (Su et al.,
-// "RoFormer", 2021). Neighbours: rows 2i and 2i + 1 of a head form a pair (RoFormer, Meta, Pax).
+// "RoFormer", 2021). Interleaved: rows 2i and 2i + 1 of a head form a pair (RoFormer, Meta, Pax).
 // Half-split: rows i and i + h/2 do (GPT-NeoX, Hugging Face, MaxText). Reordering the rows
 // preserves the attention.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace muster::trainer {
 
-// Converts (heads * head_dim, columns) from neighbours to half-split, in place. Requires an even
+// Converts (heads * head_dim, columns) from interleaved to half-split, in place. Requires an even
 // head_dim and complete heads.
 void split_rotary_pairs(std::span<float> rows, int64_t head_dim, int64_t columns);
 

@@ -9,11 +9,6 @@
 namespace muster::trainer {
 namespace {
 
-// The second part of the buffer begins at a multiple of kBufferAlignment.
-size_t aligned(size_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 class StagedGroup final : public ProcessGroup {
  public:
   StagedGroup(std::unique_ptr<ProcessGroup> group, const DeviceMemory& memory)
@@ -133,7 +128,7 @@ class StagedGroup final : public ProcessGroup {
   absl::Status apart(ConstBufferView input, BufferView output, const Body& body) {
     if (!is_device(input) && !is_device(output)) return body(input, output);
     wait_for_computation();
-    const BufferView out = room(aligned(input.bytes()), output), in = room(0, input);
+    const BufferView out = room(aligned_bytes(input.bytes()), output), in = room(0, input);
     fetch(input, in);
     return store(body(in, out), out, output);
   }

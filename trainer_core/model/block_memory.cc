@@ -8,10 +8,6 @@
 namespace muster::trainer {
 namespace {
 
-size_t aligned(size_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 enum class What { kWeights, kGradients };
 
 // The slots for weights or gradients, each as large as the largest of its blocks.
@@ -48,9 +44,9 @@ class Slots {
     for (size_t i = 0; i < layout_.buckets().size(); ++i) {
       const ParamBucket& bucket = layout_.buckets()[i];
       if (!has_slot(bucket)) continue;
-      MemoryPlace& place = weights ? memory.buckets[i].weights : memory.buckets[i].gradients;
-      place = {ids[slot_of_[bucket.block]], static_cast<int64_t>(used[bucket.block])};
-      used[bucket.block] += aligned(bytes(bucket));
+      BufferLocation& location = weights ? memory.buckets[i].weights : memory.buckets[i].gradients;
+      location = {ids[slot_of_[bucket.block]], static_cast<int64_t>(used[bucket.block])};
+      used[bucket.block] += aligned_bytes(bytes(bucket));
     }
     (weights ? memory.weight_slot : memory.gradient_slot) = slot_of_;
   }
@@ -71,7 +67,7 @@ class Slots {
     for (const ParamBucket& bucket : layout_.buckets()) {
       if (bucket.block != block || !has_slot(bucket)) continue;
       end = begin + bytes(bucket);
-      begin += aligned(bytes(bucket));
+      begin += aligned_bytes(bytes(bucket));
     }
     return end;
   }

@@ -30,14 +30,14 @@
 
 namespace muster::trainer {
 
-struct MemoryPlace {
+struct BufferLocation {
   BufferId buffer;
   int64_t offset = 0;  // bytes
 };
 
 struct BucketMemory {
-  MemoryPlace weights;
-  MemoryPlace gradients;  // fp32
+  BufferLocation weights;
+  BufferLocation gradients;  // fp32
 };
 
 struct BlockMemory {

@@ -251,29 +251,30 @@ class Planner {
 
   // Returns a layer's tensors, in the order in which its forward pass computes them.
   std::vector<LayerTensor> layer_tensors(size_t layer) const {
-    const LayerKeeps& keeps = plan_.keeps;
+    const LayerPlacements& placements = plan_.placements;
     const DType dtype = plan_.dtype, kF32 = DType::kF32;
     using Buffers = LayerBuffers;
     std::vector<LayerTensor> tensors = {
-        {"input", &Buffers::input, own_rows_ * width_, dtype, keeps.input},
-        {"stats1", &Buffers::stats1, norm_.stats(own_rows_), kF32, keeps.rest},
-        {"normed1", &Buffers::normed1, own_rows_ * width_, dtype, keeps.rest},
-        {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), dtype, keeps.qkv},
-        {"context", &Buffers::context, rows_ * shape_.out_width(), dtype, keeps.context},
+        {"input", &Buffers::input, own_rows_ * width_, dtype, placements.input},
+        {"stats1", &Buffers::stats1, norm_.stats(own_rows_), kF32, placements.rest},
+        {"normed1", &Buffers::normed1, own_rows_ * width_, dtype, placements.rest},
+        {"qkv", &Buffers::qkv, rows_ * shape_.qkv_width(), dtype, placements.qkv},
+        {"context", &Buffers::context, rows_ * shape_.out_width(), dtype, placements.context},
         {"lse", &Buffers::lse, plan_.cache_capacity > 0 ? 0 : rows_ * shape_.heads, kF32,
-         keeps.context},
+         placements.context},
         // In a parallel block nothing reads it after the forward pass.
         {"middle", &Buffers::middle, own_rows_ * width_, dtype,
-         model_.parallel_block ? Placement::kRemat : keeps.middle}};
+         model_.parallel_block ? Placement::kRemat : placements.middle}};
     if (!model_.parallel_block) {
-      tensors.push_back({"stats2", &Buffers::stats2, norm_.stats(own_rows_), kF32, keeps.rest});
-      tensors.push_back({"normed2", &Buffers::normed2, own_rows_ * width_, dtype, keeps.rest});
+      tensors.push_back(
+          {"stats2", &Buffers::stats2, norm_.stats(own_rows_), kF32, placements.rest});
+      tensors.push_back({"normed2", &Buffers::normed2, own_rows_ * width_, dtype, placements.rest});
     }
     if (!model_.experts.in_layer(static_cast<int64_t>(layer))) {
       tensors.push_back(
-          {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), dtype, keeps.gate_up});
+          {"gate_up", &Buffers::gate_up, rows_ * gate_up_width(), dtype, placements.gate_up});
       tensors.push_back(
-          {"act", &Buffers::act, rows_ * plan_.mlp_columns().count, dtype, keeps.rest});
+          {"act", &Buffers::act, rows_ * plan_.mlp_columns().count, dtype, placements.rest});
       return tensors;
     }
     std::ranges::move(expert_tensors(plan_), std::back_inserter(tensors));

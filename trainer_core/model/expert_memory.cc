@@ -45,7 +45,7 @@ std::vector<LayerTensor> routing_tensors(const TransformerPlan& plan) {
   const RoutingShape shape = plan.routing_shape();
   // The routing is kept together with the experts' results, and is too small to copy to the host.
   const Placement placement =
-      plan.keeps.gate_up == Placement::kRemat ? Placement::kRemat : Placement::kDevice;
+      plan.placements.gate_up == Placement::kRemat ? Placement::kRemat : Placement::kDevice;
   const auto tensor = [&](const char* name, BufferId LayerBuffers::*id, int64_t elements) {
     return LayerTensor{name, id, elements, DType::kF32, placement};
   };
@@ -61,8 +61,8 @@ std::vector<LayerTensor> expert_tensors(const TransformerPlan& plan) {
   std::vector<LayerTensor> tensors = routing_tensors(plan);
   tensors.push_back({"gate_up", &LayerBuffers::gate_up,
                      rows * plan.expert_activation().input_width(columns), plan.dtype,
-                     plan.keeps.gate_up});
-  tensors.push_back({"act", &LayerBuffers::act, rows * columns, plan.dtype, plan.keeps.rest});
+                     plan.placements.gate_up});
+  tensors.push_back({"act", &LayerBuffers::act, rows * columns, plan.dtype, plan.placements.rest});
   return tensors;
 }
 

@@ -54,7 +54,7 @@ enum class ExchangeSite : uint8_t {
   kTargetWeights,
   kHead
 };
-struct ExchangePlace {
+struct ExchangeLabel {
   ExchangeSite site = ExchangeSite::kEmbedding;
   size_t layer = 0;  // for sites within layers
 };
@@ -112,39 +112,39 @@ class ModelExchange {
   virtual ~ModelExchange() = default;
 
   // Returns the own rows of all ranks, (T, d).
-  virtual Tensor all_rows(ExchangePlace place, const Tensor& own) = 0;
+  virtual Tensor all_rows(ExchangeLabel label, const Tensor& own) = 0;
   // Returns the buffer, (T, d), for a GEMM's summand of all rows; sum_rows() will reduce it to
   // `own`.
   virtual Tensor partial_rows(const Tensor& own) = 0;
   // Sums `partial` over the ranks into their own rows. `own` may be this rank's rows of `partial`.
-  virtual void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) = 0;
+  virtual void sum_rows(ExchangeLabel label, const Tensor& partial, const Tensor& own) = 0;
 
   // Replaces each element by its maximum over the ranks that have other columns of the same GEMM.
-  virtual void take_largest(ExchangePlace place, const Tensor& numbers) = 0;
+  virtual void take_largest(ExchangeLabel label, const Tensor& values) = 0;
 
   // Requires that the own rows of `all` (T*, …), the tokens of whole sequences, are filled; fetches
   // the others.
-  virtual void fill_routed(ExchangePlace place, const Tensor& all) = 0;
+  virtual void fill_routed(ExchangeLabel label, const Tensor& all) = 0;
 
   // Converts qkv (T, qkv_width) in place, after RoPE. `shape` has this rank's positions and heads.
-  virtual void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) = 0;
+  virtual void to_heads(ExchangeLabel label, const AttentionShape& shape, const Tensor& qkv) = 0;
   // Ops::attention and its gradient over all positions. Backward may overwrite layer.out and dout.
-  virtual void attention(ExchangePlace place, const AttentionLayer& layer) = 0;
-  virtual void attention_backward(ExchangePlace place, const AttentionLayer& layer,
+  virtual void attention(ExchangeLabel label, const AttentionLayer& layer) = 0;
+  virtual void attention_backward(ExchangeLabel label, const AttentionLayer& layer,
                                   const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
                                   Accumulate accumulate) = 0;
 
   // Sets the counts and own offsets after routing in the forward pass, and waits for the routing. A
   // recomputation has the same counts and does not call it. After a failure no rows count as
   // received.
-  virtual void count_rows(ExchangePlace place, const ExpertTraffic& traffic) = 0;
+  virtual void count_rows(ExchangeLabel label, const ExpertTraffic& traffic) = 0;
   // `rows` (R, …) and `own` (R', …) are the same tensor if there is no other rank.
-  virtual void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+  virtual void to_experts(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& rows,
                           const Tensor& own) = 0;
-  virtual void to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+  virtual void to_tokens(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& own,
                          const Tensor& rows) = 0;
   // Ops::combine_backward for tokens and experts on different ranks.
-  virtual void combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+  virtual void combine_backward(ExchangeLabel label, const ExpertTraffic& traffic,
                                 const ExpertGates& gates) = 0;
 
   // Ops::cross_entropy and its gradient over the ids of all ranks. Every rank receives all losses.
@@ -159,24 +159,24 @@ class NoExchange final : public ModelExchange {
  public:
   explicit NoExchange(Ops& ops) : ops_(ops) {}
 
-  Tensor all_rows(ExchangePlace, const Tensor& own) override { return own; }
+  Tensor all_rows(ExchangeLabel, const Tensor& own) override { return own; }
   Tensor partial_rows(const Tensor& own) override { return own; }
-  void sum_rows(ExchangePlace, const Tensor&, const Tensor&) override {}
-  void take_largest(ExchangePlace, const Tensor&) override {}
-  void fill_routed(ExchangePlace, const Tensor&) override {}
-  void to_heads(ExchangePlace, const AttentionShape&, const Tensor&) override {}
-  void attention(ExchangePlace, const AttentionLayer& layer) override {
+  void sum_rows(ExchangeLabel, const Tensor&, const Tensor&) override {}
+  void take_largest(ExchangeLabel, const Tensor&) override {}
+  void fill_routed(ExchangeLabel, const Tensor&) override {}
+  void to_heads(ExchangeLabel, const AttentionShape&, const Tensor&) override {}
+  void attention(ExchangeLabel, const AttentionLayer& layer) override {
     ops_.attention(layer.shape, layer.qkv, layer.bias, layer.out, layer.lse, layer.workspace);
   }
-  void attention_backward(ExchangePlace, const AttentionLayer& layer, const Tensor& dout,
+  void attention_backward(ExchangeLabel, const AttentionLayer& layer, const Tensor& dout,
                           const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override {
     ops_.attention_backward(layer.shape, layer.qkv, layer.bias, layer.out, layer.lse, dout, dqkv,
                             dbias, accumulate, layer.workspace);
   }
-  void count_rows(ExchangePlace, const ExpertTraffic&) override {}
-  void to_experts(ExchangePlace, const ExpertTraffic&, const Tensor&, const Tensor&) override {}
-  void to_tokens(ExchangePlace, const ExpertTraffic&, const Tensor&, const Tensor&) override {}
-  void combine_backward(ExchangePlace, const ExpertTraffic&, const ExpertGates& g) override {
+  void count_rows(ExchangeLabel, const ExpertTraffic&) override {}
+  void to_experts(ExchangeLabel, const ExpertTraffic&, const Tensor&, const Tensor&) override {}
+  void to_tokens(ExchangeLabel, const ExpertTraffic&, const Tensor&, const Tensor&) override {}
+  void combine_backward(ExchangeLabel, const ExpertTraffic&, const ExpertGates& g) override {
     ops_.combine_backward(g.slots, g.gates, g.act, g.dact, g.dgates);
   }
   void cross_entropy(const LossShape& shape, const HeadRows& rows) override {

@@ -27,10 +27,10 @@ void check_part(const TransformerPlan& plan) {
 }  // namespace
 
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 DType dtype, const LayerPlacements& placements, bool training,
                                  int32_t threads, int64_t optimizer_state, bool packed,
                                  const std::optional<Sharding>& sharding) {
-  MUSTER_CHECK(keeps.input != Placement::kRemat && keeps.rest != Placement::kOffload)
+  MUSTER_CHECK(placements.input != Placement::kRemat && placements.rest != Placement::kOffload)
       << "a layer without its input, or norms in the host's memory";
   TransformerPlan plan;
   plan.model = model;
@@ -38,7 +38,7 @@ TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_
   plan.sharding = sharding.value_or(Sharding{ShardLayout::whole(plan.params)});
   plan.batch = batch, plan.seq_len = seq_len;
   plan.dtype = dtype;
-  plan.keeps = training ? keeps : LayerKeeps{};
+  plan.placements = training ? placements : LayerPlacements{};
   plan.training = training, plan.packed = packed;
   check_part(plan);
   lay_out(plan, threads, training ? optimizer_state : 0);

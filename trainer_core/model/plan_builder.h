@@ -13,7 +13,7 @@ namespace muster::trainer {
 // `dtype` is the activations'. `packed`: batches have starts. `sharding` is for the same model and
 // dtype; nullopt: the rank stores everything.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
-                                 DType dtype, const LayerKeeps& keeps, bool training,
+                                 DType dtype, const LayerPlacements& placements, bool training,
                                  int32_t threads, int64_t optimizer_state = 0, bool packed = false,
                                  const std::optional<Sharding>& sharding = std::nullopt);
 

@@ -4,14 +4,14 @@ namespace muster::trainer {
 
 RankPart RankPart::of(const Mesh& mesh, int32_t rank) {
   const MeshCoordinate at = mesh.coordinate(rank);
-  const auto place = [&](MeshAxis axis) {
-    return AxisPlace{at[static_cast<size_t>(axis)], mesh.degree(axis)};
+  const auto coordinate = [&](MeshAxis axis) {
+    return AxisCoordinate{at[static_cast<size_t>(axis)], mesh.degree(axis)};
   };
-  return {.tensor = place(MeshAxis::kTensor),
-          .sequence = place(MeshAxis::kSequence),
-          .context = place(MeshAxis::kContext),
-          .expert = place(MeshAxis::kExpert),
-          .pipeline = {.stage = place(MeshAxis::kPipeline)}};
+  return {.tensor = coordinate(MeshAxis::kTensor),
+          .sequence = coordinate(MeshAxis::kSequence),
+          .context = coordinate(MeshAxis::kContext),
+          .expert = coordinate(MeshAxis::kExpert),
+          .pipeline = {.stage = coordinate(MeshAxis::kPipeline)}};
 }
 
 }  // namespace muster::trainer

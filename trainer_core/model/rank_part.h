@@ -11,7 +11,7 @@
 namespace muster::trainer {
 
 // A rank's coordinate along an axis.
-struct AxisPlace {
+struct AxisCoordinate {
   int index = 0;
   int ranks = 1;
 };
@@ -26,8 +26,8 @@ struct Share {
 
 // Shares differ by at most one unit. If there are fewer units than ranks, adjacent ranks share a
 // unit.
-constexpr Share share_of(int64_t units, AxisPlace place) {
-  const int64_t ranks = place.ranks, index = place.index;
+constexpr Share share_of(int64_t units, AxisCoordinate coordinate) {
+  const int64_t ranks = coordinate.ranks, index = coordinate.index;
   if (units == 0) return {};  // the model has none
   if (units < ranks) return {index / (ranks / units), 1};
   const int64_t first = units * index / ranks;
@@ -39,7 +39,7 @@ constexpr int64_t largest_share(int64_t units, int ranks) { return (units + rank
 // A stage of a pipeline. The layers are divided into stages * chunks equal runs. The chunks of
 // stage s are the runs s, s + stages, s + 2 stages, ….
 struct PipelinePart {
-  AxisPlace stage;
+  AxisCoordinate stage;
   int32_t chunks = 1;
   // The largest number of (run, micro-batch) pairs that are between their forward and backward pass
   // at the same time (parallel/pipeline_schedule.h).
@@ -56,10 +56,10 @@ struct PipelinePart {
 
 // By default, a single rank.
 struct RankPart {
-  AxisPlace tensor;
-  AxisPlace sequence;
-  AxisPlace context;
-  AxisPlace expert;
+  AxisCoordinate tensor;
+  AxisCoordinate sequence;
+  AxisCoordinate context;
+  AxisCoordinate expert;
   PipelinePart pipeline;
   // The number of micro-batches of a step, over all ranks.
   int32_t micro_batches = 1;

@@ -25,46 +25,46 @@ class ReplayedExchange final : public ModelExchange {
   void set_replayer(Replayer* replayer) { replayer_ = replayer; }
 
   // The result's buffer is known before its contents arrive.
-  Tensor all_rows(ExchangePlace place, const Tensor& own) override {
+  Tensor all_rows(ExchangeLabel label, const Tensor& own) override {
     const Tensor all = exchange_.partial_rows(own);
-    call(splits_rows_, [=, this] { (void)exchange_.all_rows(place, own); });
+    call(splits_rows_, [=, this] { (void)exchange_.all_rows(label, own); });
     return all;
   }
   Tensor partial_rows(const Tensor& own) override { return exchange_.partial_rows(own); }
-  void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) override {
-    call(splits_rows_, [=, this] { exchange_.sum_rows(place, partial, own); });
+  void sum_rows(ExchangeLabel label, const Tensor& partial, const Tensor& own) override {
+    call(splits_rows_, [=, this] { exchange_.sum_rows(label, partial, own); });
   }
-  void take_largest(ExchangePlace place, const Tensor& numbers) override {
-    call(splits_rows_, [=, this] { exchange_.take_largest(place, numbers); });
+  void take_largest(ExchangeLabel label, const Tensor& values) override {
+    call(splits_rows_, [=, this] { exchange_.take_largest(label, values); });
   }
-  void fill_routed(ExchangePlace place, const Tensor& all) override {
-    call(splits_rows_ || splits_sequences_, [=, this] { exchange_.fill_routed(place, all); });
+  void fill_routed(ExchangeLabel label, const Tensor& all) override {
+    call(splits_rows_ || splits_sequences_, [=, this] { exchange_.fill_routed(label, all); });
   }
-  void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) override {
-    call(splits_sequences_, [=, this] { exchange_.to_heads(place, shape, qkv); });
+  void to_heads(ExchangeLabel label, const AttentionShape& shape, const Tensor& qkv) override {
+    call(splits_sequences_, [=, this] { exchange_.to_heads(label, shape, qkv); });
   }
-  void attention(ExchangePlace place, const AttentionLayer& layer) override {
-    call(splits_sequences_, [=, this] { exchange_.attention(place, layer); });
+  void attention(ExchangeLabel label, const AttentionLayer& layer) override {
+    call(splits_sequences_, [=, this] { exchange_.attention(label, layer); });
   }
-  void attention_backward(ExchangePlace place, const AttentionLayer& layer, const Tensor& dout,
+  void attention_backward(ExchangeLabel label, const AttentionLayer& layer, const Tensor& dout,
                           const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override {
     call(splits_sequences_,
-         [=, this] { exchange_.attention_backward(place, layer, dout, dqkv, dbias, accumulate); });
+         [=, this] { exchange_.attention_backward(label, layer, dout, dqkv, dbias, accumulate); });
   }
-  void count_rows(ExchangePlace place, const ExpertTraffic& traffic) override {
-    exchange_.count_rows(place, traffic);
+  void count_rows(ExchangeLabel label, const ExpertTraffic& traffic) override {
+    exchange_.count_rows(label, traffic);
   }
-  void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+  void to_experts(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& rows,
                   const Tensor& own) override {
-    exchange_.to_experts(place, traffic, rows, own);
+    exchange_.to_experts(label, traffic, rows, own);
   }
-  void to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+  void to_tokens(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& own,
                  const Tensor& rows) override {
-    exchange_.to_tokens(place, traffic, own, rows);
+    exchange_.to_tokens(label, traffic, own, rows);
   }
-  void combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+  void combine_backward(ExchangeLabel label, const ExpertTraffic& traffic,
                         const ExpertGates& gates) override {
-    exchange_.combine_backward(place, traffic, gates);
+    exchange_.combine_backward(label, traffic, gates);
   }
   void cross_entropy(const LossShape& shape, const HeadRows& rows) override {
     call(splits_rows_, [=, this] { exchange_.cross_entropy(shape, rows); });

@@ -4,21 +4,21 @@
 
 namespace muster::trainer {
 
-Positions context_positions(int64_t seq_len, AxisPlace context) {
+Positions context_positions(int64_t seq_len, AxisCoordinate context) {
   if (context.ranks == 1) return Positions::first(seq_len);
   const int64_t chunks = int64_t{2} * context.ranks, count = seq_len / chunks;
   MUSTER_CHECK(seq_len % chunks == 0) << seq_len << " positions in " << chunks << " chunks";
   return Positions({context.index * count, count}, {(chunks - 1 - context.index) * count, count});
 }
 
-Positions sequence_positions(const Positions& of_context, AxisPlace sequence) {
+Positions sequence_positions(const Positions& of_context, AxisCoordinate sequence) {
   const int64_t count = of_context.count() / sequence.ranks;
   MUSTER_CHECK(of_context.count() % sequence.ranks == 0)
       << of_context.count() << " positions on " << sequence.ranks << " ranks";
   return of_context.slice(sequence.index * count, count);
 }
 
-TokenRows tensor_rows(int64_t batch, const Positions& positions, AxisPlace tensor) {
+TokenRows tensor_rows(int64_t batch, const Positions& positions, AxisCoordinate tensor) {
   const int64_t rows = batch * positions.count();
   MUSTER_CHECK(rows % tensor.ranks == 0) << rows << " rows on " << tensor.ranks << " ranks";
   return {positions, rows / tensor.ranks * tensor.index};

@@ -126,7 +126,9 @@ VocabularySlice Transformer::vocabulary_slice() const {
   return {plan_.vocabulary().first, plan_.model.vocab_size};
 }
 
-TokenRows Transformer::own_token_rows() const { return {shape_.places(), plan_.first_own_row()}; }
+TokenRows Transformer::own_token_rows() const {
+  return {shape_.row_positions(), plan_.first_own_row()};
+}
 
 Tensor Transformer::own_starts() const {
   if (!exists(shape_.starts)) return {};
@@ -148,7 +150,7 @@ void Transformer::rope(RopeDirection direction, const Tensor& qkv) {
 
 Tensor Transformer::position_rows(BufferId table) const {
   const int64_t half = shape_.head_dim / 2;
-  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.places().end(), half});
+  return Tensor::f32(arena_.f32(table) + cached_ * half, {shape_.row_positions().end(), half});
 }
 
 void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& weight,
@@ -193,7 +195,7 @@ void Transformer::upload(const Batch& batch) {
 
 // Uploads the starts of attention's positions; this rank's positions are a part of each sequence's.
 void Transformer::upload_starts(std::span<const int32_t> starts) {
-  const AxisPlace sequence = plan_.part().sequence;
+  const AxisCoordinate sequence = plan_.part().sequence;
   ops_.upload(starts.data(), view_i32(arena_, plan_.attention.starts, rows_ * sequence.ranks));
   if (sequence.ranks == 1) return;
   const int64_t each = shape_.seq_len;

@@ -34,11 +34,11 @@ void Transformer::project_all_backward(const DenseSite& dense, ExchangeSite site
                                        const Tensor& x, const Tensor& weight,
                                        const Stack& gradients, const Tensor& dx,
                                        Accumulate accumulate) {
-  const ExchangePlace place{site, dense.layer};
-  const Tensor all = exchange_.all_rows(place, x), partial = exchange_.partial_rows(dx);
+  const ExchangeLabel label{site, dense.layer};
+  const Tensor all = exchange_.all_rows(label, x), partial = exchange_.partial_rows(dx);
   project_backward(dense, dy, all, weight, gradients.weight, gradients.bias, {}, partial,
                    accumulate);
-  exchange_.sum_rows(place, partial, dx);
+  exchange_.sum_rows(label, partial, dx);
 }
 
 void Transformer::finish_gradient(size_t block) {

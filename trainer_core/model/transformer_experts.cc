@@ -83,9 +83,9 @@ Tensor Transformer::expert_gate_up(size_t layer) const {
 
 // Sends the own rows of the stream to own_expert_rows of the ranks that have their experts.
 void Transformer::send_to_experts(ExchangeSite site, size_t layer, const Tensor& x) {
-  const ExchangePlace place{site, layer};
-  ops_.dispatch(own_choices(routing(layer)).slots, exchange_.all_rows(place, x), expert_rows());
-  exchange_.to_experts(place, expert_traffic(layer), expert_rows(), own_expert_rows(layer));
+  const ExchangeLabel label{site, layer};
+  ops_.dispatch(own_choices(routing(layer)).slots, exchange_.all_rows(label, x), expert_rows());
+  exchange_.to_experts(label, expert_traffic(layer), expert_rows(), own_expert_rows(layer));
 }
 
 void Transformer::make_routing(size_t layer) {
@@ -108,23 +108,23 @@ void Transformer::make_expert_act(size_t layer) {
 
 // act → delta.
 void Transformer::make_expert_delta(size_t layer) {
-  const ExchangePlace place{ExchangeSite::kMlpDown, layer};
+  const ExchangeLabel label{ExchangeSite::kMlpDown, layer};
   const OwnChoices own = own_choices(routing(layer));
   const ExpertTraffic traffic = expert_traffic(layer);
   const Tensor out = own_expert_rows(layer);
   ops_.expert_matmul(traffic.own_offsets, expert_act(layer), weights_->layers[layer].experts_down,
                      out);
-  exchange_.to_tokens(place, traffic, out, expert_rows());
+  exchange_.to_tokens(label, traffic, out, expert_rows());
   const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
   ops_.combine(own.slots, own.gates, expert_rows(), partial);
-  exchange_.sum_rows(place, partial, delta);
+  exchange_.sum_rows(label, partial, delta);
   drop_own(DropoutSite::kMlp, layer, delta);
 }
 
 // The experts' outputs are not retained: the gates' gradients come from act, because
 // dout · (W act) = (Wᵀ dout) · act.
 void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
-  const ExchangePlace up{ExchangeSite::kMlpUp, layer}, router{ExchangeSite::kRouter, layer};
+  const ExchangeLabel up{ExchangeSite::kMlpUp, layer}, router{ExchangeSite::kRouter, layer};
   const LayerWeights& weights = weights_->layers[layer];
   const LayerWeights& grads = grads_->layers[layer];
   const Routing routing = this->routing(layer);

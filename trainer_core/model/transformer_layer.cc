@@ -140,7 +140,7 @@ void Transformer::drop(DropoutSite site, size_t layer, const TokenRows& rows, co
   constexpr uint32_t kSites = 4;
   ops_.dropout({.rate = rate,
                 .key = dropout_->seed ^ fnv1a("dropout"),  // initial weights use the seed itself
-                .place = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site),
+                .location = static_cast<uint32_t>(layer) * kSites + static_cast<uint32_t>(site),
                 .elements = {dropout_->first_sample, rows, columns.first, width}},
                x);
 }
@@ -185,21 +185,21 @@ void Transformer::fetch(size_t layer, bool attentions) {
 // the same bits.
 void Transformer::recompute_layer(size_t layer) {
   const OpRange range(ops_, "recompute");
-  const LayerKeeps& keeps = plan_.keeps;
-  const bool again = keeps.rest == Placement::kRemat;
+  const LayerPlacements& placements = plan_.placements;
+  const bool again = placements.rest == Placement::kRemat;
   fetch(layer, /*attentions=*/true);
   if (again) make_normed1(layer);
-  if (keeps.qkv == Placement::kRemat) make_qkv(layer);
-  if (keeps.context == Placement::kRemat) make_context(layer);
+  if (placements.qkv == Placement::kRemat) make_qkv(layer);
+  if (placements.context == Placement::kRemat) make_context(layer);
   fetch(layer, /*attentions=*/false);
   if (!plan_.model.parallel_block) {  // a parallel block's backward pass reads neither of these
-    if (keeps.middle == Placement::kRemat) {
+    if (placements.middle == Placement::kRemat) {
       make_middle(layer);
     } else if (again) {
       make_normed2(layer);
     }
   }
-  if (keeps.gate_up == Placement::kRemat) {
+  if (placements.gate_up == Placement::kRemat) {
     if (has_experts(layer)) make_routing(layer);
     make_gate_up(layer, again);
   } else if (again) {

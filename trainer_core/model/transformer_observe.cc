@@ -40,9 +40,9 @@ void Transformer::show_gradients(size_t block) const {
   const std::vector<ParamBucket>& buckets = plan_.sharding.layout.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (buckets[i].block != block) continue;
-    const MemoryPlace& place = plan_.blocks.buckets[i].gradients;
-    float* const start =
-        reinterpret_cast<float*>(static_cast<char*>(arena_.buffer(place.buffer)) + place.offset);
+    const BufferLocation& location = plan_.blocks.buckets[i].gradients;
+    float* const start = reinterpret_cast<float*>(
+        static_cast<char*>(arena_.buffer(location.buffer)) + location.offset);
     for (auto row = buckets[i].rows.rbegin(); row != buckets[i].rows.rend(); ++row) {
       observer_->gradient(plan_.params[row->param].name,
                           Tensor::f32(start + row->box.offset, {row->box.elements()}));

@@ -37,7 +37,7 @@ std::vector<ParamView> views_of(const TransformerPlan& plan, const Arena& arena,
   const std::vector<ParamBucket>& buckets = plan.sharding.layout.buckets();
   for (size_t i = 0; i < buckets.size(); ++i) {
     const BucketMemory& memory = plan.blocks.buckets[i];
-    const MemoryPlace& start = gradients ? memory.gradients : memory.weights;
+    const BufferLocation& start = gradients ? memory.gradients : memory.weights;
     const DType dtype = gradients ? DType::kF32 : buckets[i].gathered;
     for (const ShardRow& row : buckets[i].rows) {
       views[row.param] = {static_cast<char*>(arena.buffer(start.buffer)) + start.offset +

@@ -30,8 +30,8 @@ DenseShape TransformerPlan::dense_shape(DenseProduct product) const {
 }
 
 LayerRun TransformerPlan::run(int32_t chunk, int32_t slot) const {
-  const AxisPlace& place = pipeline().stage;
-  const int32_t number = chunk * place.ranks + place.index;
+  const AxisCoordinate& coordinate = pipeline().stage;
+  const int32_t number = chunk * coordinate.ranks + coordinate.index;
   const size_t first = static_cast<size_t>(number) * run_length();
   return {first, first + run_length(), static_cast<size_t>(slot)};
 }

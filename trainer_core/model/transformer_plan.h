@@ -30,9 +30,9 @@ struct OffloadedTensor {
   bool is_attentions = true;
 };
 
-// The tensors of a layer while it runs. Those that the layer keeps on the device (LayerKeeps) have
-// a buffer of their own; those that are recomputed, or fetched from the host, share one with the
-// other layers.
+// The tensors of a layer while it runs. Those that the layer keeps on the device (LayerPlacements)
+// have a buffer of their own; those that are recomputed, or fetched from the host, share one with
+// the other layers.
 struct LayerBuffers {
   BufferId input;    // (T', d) the residual stream at the layer's entrance
   BufferId stats1;   // NormShape::stats(T')
@@ -158,7 +158,7 @@ struct TransformerPlan {
   // The type of activations and their gradients: all tensors of T rows below except stats, lse and
   // the head's.
   DType dtype = DType::kF32;
-  LayerKeeps keeps;
+  LayerPlacements placements;
   bool training = true;  // false: no gradients or saved activations
   bool packed = false;   // several documents per sequence (Batch::starts)
   // For a decoding plan, the positions whose keys and values are cached; S is then the maximum of

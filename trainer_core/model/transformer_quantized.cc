@@ -88,14 +88,14 @@ RoundingNoise Transformer::rounding_noise(const DenseSite& site, bool for_kernel
   const auto product =
       static_cast<uint32_t>(site.layer * kDenseProducts) + static_cast<uint32_t>(site.product);
   SampleElements elements{dropout_->first_sample, shape_.token_rows()};
-  const AxisPlace& tensor = plan_.part().tensor;
+  const AxisCoordinate& tensor = plan_.part().tensor;
   if (tensor.ranks > 1 && splits_columns_of(site.product, DenseOperand::kOutputGradient)) {
     const int64_t apart = largest_share(plan_.model.mlp_dim, tensor.ranks) * 2 + shape_.qkv_width();
     elements.columns = tensor.ranks * apart;
     elements.first_column = tensor.index * apart;
   }
   return {.key = dropout_->seed ^ fnv1a("stochastic rounding"),
-          .place = 2 * product + (for_kernel ? 1 : 0),
+          .location = 2 * product + (for_kernel ? 1 : 0),
           .elements = elements};
 }
 

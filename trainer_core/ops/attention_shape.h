@@ -40,8 +40,10 @@ struct AttentionShape {
   bool has_first_positions() const {
     return positions.runs() == 0 || (positions.runs() == 1 && positions.run(0).position == 0);
   }
-  Positions places() const { return positions.runs() == 0 ? Positions::first(seq_len) : positions; }
-  TokenRows token_rows() const { return {places()}; }
+  Positions row_positions() const {
+    return positions.runs() == 0 ? Positions::first(seq_len) : positions;
+  }
+  TokenRows token_rows() const { return {row_positions()}; }
   int64_t rows() const { return batch * seq_len; }
   int64_t bias_elements() const { return heads * buckets.count; }
   int64_t kv_width() const { return 2 * kv_heads * head_dim; }

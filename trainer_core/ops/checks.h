@@ -1,4 +1,4 @@
-// A backend's checks of argument shapes before a kernel runs; element values are not read.
+// Helpers of op_checks.cc and of backends: checks of argument shapes. Element values are not read.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,20 @@ inline DType same_type(std::initializer_list<Tensor> activations) {
   return dtype;
 }
 
+struct MatmulSizes {
+  int64_t m, n, k;
+};
+// Returns the sizes of c (m, n) = op(a) (m, k) op(b) (k, n); ta and tb: stored transposed.
+inline MatmulSizes matmul_sizes(const Tensor& a, bool ta, const Tensor& b, bool tb,
+                                const Tensor& c) {
+  const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
+  MUSTER_CHECK(a.rank == 2 && b.rank == 2 && c.rank == 2) << "matmul takes matrices";
+  MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
+      << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n << ") into ("
+      << c.dim(0) << ", " << c.dim(1) << ")";
+  return {m, n, k};
+}
+
 inline void check_positions(const Tensor& table, const TokenRows& rows) {
   MUSTER_CHECK(rows.positions.end() <= table.dim(0))
       << "position " << rows.positions.end() - 1 << " of a table of " << table.dim(0);
@@ -34,8 +48,8 @@ inline void check_positions(const Tensor& table, const TokenRows& rows) {
 // Checks tensors that have one element per row of the shape's positions, or are absent.
 inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv,
                                   const Tensor& out) {
-  MUSTER_CHECK(shape.places().count() == shape.seq_len)
-      << shape.places().count() << " positions in sequences of " << shape.seq_len;
+  MUSTER_CHECK(shape.row_positions().count() == shape.seq_len)
+      << shape.row_positions().count() << " positions in sequences of " << shape.seq_len;
   check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
   check_size(out, shape.rows() * shape.out_width(), "out");
 }
@@ -43,7 +57,7 @@ inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv
 // Checks that runs of queries and of a block of keys are equal or disjoint, so that no tile is
 // partly before another.
 inline void check_key_block(const AttentionShape& shape, const KeyValueBlock& keys) {
-  const Positions queries = shape.places();
+  const Positions queries = shape.row_positions();
   check_size(keys.rows, shape.batch * keys.positions.count() * shape.kv_width(), "keys and values");
   for (int i = 0; i < queries.runs(); ++i) {
     for (int j = 0; j < keys.positions.runs(); ++j) {

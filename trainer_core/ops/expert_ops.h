@@ -1,5 +1,5 @@
-// The operations of mixtures of experts (Shazeer et al., "Outrageously large neural networks",
-// 2017). The rules of ops.h for every operation apply; rows and tokens are fp32 or bf16.
+// The arguments of the operations of mixtures of experts (Shazeer et al., "Outrageously large
+// neural networks", 2017), which are in expert_ops.inc. Rows and tokens are fp32 or bf16.
 //
 // Letters: T tokens in G groups, E experts, k of them per token, R = T k rows that the experts
 // receive at most, d = model width. Rows of one expert are contiguous: those of expert e are
@@ -47,47 +47,6 @@ struct Routing {
   Tensor balance;  // (G) fp32: the load-balancing loss of each group, times its weight
   // (T) int32: for the i-th token in group order, its row in the other tensors; no tensor: i.
   Tensor order{};
-};
-
-class ExpertOps {
- public:
-  virtual ~ExpertOps() = default;
-
-  // Computes the softmax, the top k, and the assignment of rows. An expert with more than
-  // `capacity` tokens of a group takes the earliest. kPax: all first choices in order of T, then
-  // all second ones, and so on; kMaxText: in order of T, all choices of a token together.
-  // balance[g] = balance_weight W_g E sum_e density[g, e] mean_t probs[t, e]. W_g is the sum of the
-  // group's target weights (T), which are not read if balance_weight is 0. density counts first
-  // choices (kPax: GShard, Lepikhin et al., 2021, as in GLaM) or all choices (kMaxText).
-  // routing.probs holds the logits before and probabilities after.
-  virtual void route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) = 0;
-  // Replaces routing.probs of this rank's own tokens by the gradient of the logits, given dgates
-  // (own, k). Differentiates through gates and balance; choices and density are constants.
-  virtual void route_backward(const RoutingShape& shape, const Tensor& weights,
-                              const Tensor& dgates, const Routing& routing) = 0;
-
-  // rows (R, d)[slot] = x (T, d) of the slot's token.
-  virtual void dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) = 0;
-  // dx (T, d) += the sum of drows (R, d) over the token's slots.
-  virtual void dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) = 0;
-  // out (T, d) = the sum of gate rows[slot] over the token's slots; zeros if all were dropped.
-  virtual void combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
-                       const Tensor& out) = 0;
-  // Completes combine's gradient, given the experts' act (R, m) and dact (R, m) computed as if all
-  // gates were one: dgates = act[slot] · dact[slot], 0 if dropped. Then multiplies both rows by the
-  // gate: dact becomes the gradient, and act the operand of the weight gradient.
-  virtual void combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
-                                const Tensor& dact, const Tensor& dgates) = 0;
-
-  // y (R, o) = x (R, i) w_eᵀ for the rows of each expert e, with w (E, o, i).
-  virtual void expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
-                             const Tensor& y) = 0;
-  // dx (R, i) = dy (R, o) w_e. `dx` may not be `dy`.
-  virtual void expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
-                                const Tensor& dx) = 0;
-  // dw_e (E, o, i) = dy_eᵀ x_e, or += …; the gradient of an expert without rows is zero.
-  virtual void expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x,
-                                const Tensor& dw, Accumulate accumulate) = 0;
 };
 
 }  // namespace muster::trainer

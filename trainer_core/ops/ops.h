@@ -1,6 +1,7 @@
 // The op table: every operation of a training step, forward and backward, behind one abstract
-// class. `cpu_ops()` and the CUDA backend (cuda/cuda.h) implement it; backend.h combines each with
-// its memory.
+// class. op_table.inc lists the operations by family (elementwise_ops.inc, norm_ops.inc, …), and
+// op_checks.cc checks their arguments. `cpu_ops()` and the CUDA backend (cuda/cuda.h) implement
+// them; backend.h combines each with its memory.
 //
 // Semantics on every backend:
 // - Stream-ordered. A call enqueues work after earlier calls' work and may return before it is
@@ -88,7 +89,7 @@ struct MlpActivation {
 struct DropoutMask {
   double rate = 0;  // in [0, 1)
   uint64_t key = 0;
-  uint32_t place = 0;  // below 2^18
+  uint32_t location = 0;  // below 2^18
   SampleElements elements{};
 };
 
@@ -119,8 +120,17 @@ struct AdafactorStep {
   double grad_scale = 1;
 };
 
-class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
+// Checks of the operations' arguments, one function per operation of the table (op_checks.cc).
+namespace op_checks {
+#define MUSTER_OP(result, name, parameters, arguments) void name parameters;
+#define MUSTER_UNCHECKED_OP(result, name, parameters, arguments)
+#include "trainer_core/ops/op_table.inc"
+}  // namespace op_checks
+
+class Ops {
  public:
+  virtual ~Ops() = default;
+
   virtual std::string_view name() const = 0;
 
   // Memory and order
@@ -145,29 +155,6 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   // did not; each operation of a shape appears once.
   virtual std::vector<std::string> take_notes() { return {}; }
 
-  // Elementwise and reductions
-  // --------------------------------------------------------------------------
-
-  virtual void fill(const Tensor& x, float value) = 0;
-  // Writes x (R, C) fp32: element (r, c) is value first + r pitch + c of the stream. Every backend
-  // writes the same bits.
-  virtual void fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
-                           const Tensor& x) = 0;
-  // Either tensor may be in host memory that the backend has mapped for offloaded buffers. Rounds
-  // from fp32 to bf16.
-  virtual void copy(const Tensor& from, const Tensor& to) = 0;
-  // sum (T, d) = x + delta; `sum` may be either of them.
-  virtual void add(const Tensor& x, const Tensor& delta, const Tensor& sum) = 0;
-  // x *= factor
-  virtual void scale(double factor, const Tensor& x) = 0;
-  // x = 0 where the mask drops, else x / (1 - rate) (Srivastava et al., 2014, "inverted"). Also its
-  // own backward operation.
-  virtual void dropout(const DropoutMask& mask, const Tensor& x) = 0;
-  // Sum of the elements (fp32 or bf16) and of their squares, accumulated in fp64 in an order that
-  // depends only on the size. Both wait.
-  virtual double sum(const Tensor& x) = 0;
-  virtual double sum_of_squares(const Tensor& x) = 0;
-
   // Matrix product
   // --------------------------------------------------------------------------------------
 
@@ -183,142 +170,22 @@ class Ops : public ExpertOps, public QuantizeOps, public ShardOps {
   virtual void fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                             Transpose transpose_b, const Tensor& c, const Epilogue& epilogue);
 
-  // Bias
-  // -----------------------------------------------------------------------------------------------
+  // The operations of the table
+  // --------------------------------------------------------------------------------------
 
-  // x (T, n) += bias (n)
-  virtual void add_bias(const Tensor& bias, const Tensor& x) = 0;
-  // Writes or adds to dbias (n) the sum of the rows of dx (T, n).
-  virtual void bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
-                             Workspace workspace) = 0;
+  // Each function checks the arguments, then calls the backend's do_NAME.
+#define MUSTER_OP(result, name, parameters, arguments) \
+  result name parameters {                             \
+    op_checks::name arguments;                         \
+    return do_##name arguments;                        \
+  }
+#define MUSTER_UNCHECKED_OP(result, name, parameters, arguments) \
+  result name parameters { return do_##name arguments; }
+#include "trainer_core/ops/op_table.inc"
 
-  // Embedding
-  // -------------------------------------------------------------------------------------------
-
-  // out (T, d) = scale * table (V, d)[tokens (T)]; with a slice of the table, zeros for tokens of
-  // other slices.
-  virtual void embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
-                         double scale, const Tensor& out) = 0;
-  // dtable (V, d)[tokens (T)] += scale * dout (T, d); rows of the same token are added in the order
-  // of T.
-  virtual void embedding_backward(const Tensor& tokens, const Tensor& dout,
-                                  const VocabularySlice& slice, double scale,
-                                  const Tensor& dtable) = 0;
-  // x (R, d) += table (P, d)[position], counted from the start of the row's document: `starts` (R)
-  // is AttentionShape's.
-  virtual void add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
-                             const Tensor& x) = 0;
-  // Writes or adds to dtable (P, d) the sum of dx over each position's tokens, zeros for positions
-  // without tokens.
-  virtual void positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
-                                  const Tensor& dtable, Accumulate accumulate) = 0;
-
-  // RMSNorm (Zhang and Sennrich, 2019) and LayerNorm (Ba et al., 2016)
-  // ------------------------------------------------------------------
-
-  // y (T, d) = n (gain_offset + gain) + bias. kRms: n = x rstd with rstd = 1 / sqrt(mean(x²) +
-  // eps), no bias; stats (T) = rstd. kLayer: n = (x - mean) rstd with rstd = 1 / sqrt(var + eps);
-  // stats (2, T) = rstd, then mean.
-  virtual void norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
-                    const Tensor& y, const Tensor& stats) = 0;
-  // sum (T, d) = x + delta, then norm of sum. `sum` may be `x` or `delta`.
-  virtual void add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
-                        const NormWeights& weights, const Tensor& sum, const Tensor& y,
-                        const Tensor& stats) = 0;
-  // Given g = dy (gain_offset + gain): kRms: dx (T, d) += rstd (g - n mean(g n)); kLayer: dx +=
-  // rstd (g - mean(g) - n mean(g n)). Writes or adds the gradients of gain (sum of dy n over rows)
-  // and bias (sum of dy).
-  virtual void norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
-                             const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                             const NormWeights& d_weights, Accumulate accumulate,
-                             Workspace workspace) = 0;
-
-  // Attention
-  // -------------------------------------------------------------------------------------------
-
-  // Rotates the query and key part of qkv (T, qkv_width) in place: with c, s = cos and sin of
-  // element i of row `position` of the tables (P, h/2), pair i = (a, b) becomes (a c - b s, b c + a
-  // s). Backward applies the transpose to a gradient.
-  virtual void rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
-                    RopePairs pairs, RopeDirection direction, const Tensor& qkv) = 0;
-  // Blocked causal attention (Dao, "FlashAttention-2", 2023). Per head out (S, h) = P v with P =
-  // softmax(soft_cap(scale q kᵀ + bias)) over the positions in the row's window and document up to
-  // its own; lse (B, H, S) = the logarithm of the softmax's denominator. out is (T, H h). bias (H,
-  // buckets) is fp32, indexed by head and bucket of the distance; no tensor if the shape has no
-  // buckets. With bf16, P and in the backward pass dS may be rounded before their GEMMs.
-  virtual void attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
-                         const Tensor& out, const Tensor& lse, Workspace workspace) = 0;
-  // The same for S new positions from `position` on, with earlier ones in a cache: writes their
-  // keys and values to `cache`, then attends to all of it. qkv (B S, qkv_width) after RoPE; out (B
-  // S, H h).
-  virtual void attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
-                                const Tensor& bias, const KvCache& cache, const Tensor& out,
-                                Workspace workspace) = 0;
-  // Given P recomputed from lse and D = rowsum(dout out): dS = P (dout vᵀ - D), times 1 - (score /
-  // cap)² with a soft cap; dv = Pᵀ dout; dq = scale dS k; dk = scale dSᵀ q. Key/value gradients sum
-  // over their query heads. Writes dqkv; writes or adds to dbias the sum of dS over sequences and
-  // over positions of each distance's bucket. No bias tensors without buckets.
-  virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv,
-                                  const Tensor& bias, const Tensor& out, const Tensor& lse,
-                                  const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
-                                  Accumulate accumulate, Workspace workspace) = 0;
-
-  // MLP
-  // -----------------------------------------------------------------------------------------------
-
-  // Computes out (T, m) from in (T, input_width(m)).
-  virtual void activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) = 0;
-  // Computes the gradient of `in`, d_in (T, input_width(m)), from dout (T, m). d_in may be `in`,
-  // and without a gate dout.
-  virtual void activate_backward(const MlpActivation& activation, const Tensor& dout,
-                                 const Tensor& in, const Tensor& d_in) = 0;
-
-  // Loss
-  // -----------------------------------------------------------------------------------------------
-
-  // x = cap tanh(x / cap)
-  virtual void soft_cap(double cap, const Tensor& x) = 0;
-  // losses (R) = weights (R) * (lse - logits[target] + z_loss lse²) for R rows of logits (R, V),
-  // soft-capped first if the shape has a cap, with lse their logsumexp. Leaves logits unchanged, or
-  // capped.
-  virtual void cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-                             const Tensor& weights, const Tensor& losses) = 0;
-  // The same, and replaces logits by the gradient of sum(losses) with respect to their values
-  // before the cap: weight (softmax (1 + 2 z_loss lse) - onehot(target)), times 1 - (logit / cap)².
-  virtual void cross_entropy_backward(const LossShape& shape, const Tensor& logits,
-                                      const Tensor& targets, const Tensor& weights,
-                                      const Tensor& losses) = 0;
-
-  // Optimizer
-  // -------------------------------------------------------------------------------------------
-
-  // One update of a flat block; all four of one size, m in fp32 or bf16, to which it is rounded
-  // once the update is made:
-  //   m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g², u = m / c1 / (sqrt(v / c2 + eps_root) + eps),
-  //     params -= lr (u + wd params)
-  virtual void adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
-                    const Tensor& m, const Tensor& v) = 0;
-  // The same m, v and u; u replaces the gradient. The step's rate and weight decay are not read.
-  virtual void adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
-                              const Tensor& v) = 0;
-  // v = decay v + (1 - decay) (g² + eps); g / sqrt(v) replaces the gradient.
-  virtual void adafactor_direction(const AdafactorStep& step, const Tensor& grads,
-                                   const Tensor& v) = 0;
-  // Adds the sums of a matrix's squares to `rows` (r) and to `columns` (c), for x (r, c). Waits.
-  virtual void add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) = 0;
-  // Updates the factors from the sums of a full gradient (R, C): rows (R) = decay rows + (1 -
-  // decay) (mean of g² over columns + eps), columns (C) likewise.
-  virtual void adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
-                                 std::span<const double> column_sums, const Tensor& rows,
-                                 const Tensor& columns) = 0;
-  // Replaces the gradients g (r, c), a part of the matrix from (first_row, first_column) on, by g /
-  // sqrt(rows columns / mean(rows)).
-  virtual void adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                            const Tensor& rows, int64_t first_row,
-                                            const Tensor& columns, int64_t first_column) = 0;
-  // params = kept * params - rate * direction
-  virtual void apply_update(double rate, double kept, const Tensor& direction,
-                            const Tensor& params) = 0;
+ private:
+#define MUSTER_OP(result, name, parameters, arguments) virtual result do_##name parameters = 0;
+#include "trainer_core/ops/op_table.inc"
 };
 
 // Names the calls of its scope for profilers.

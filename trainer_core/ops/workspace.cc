@@ -17,7 +17,7 @@ int64_t cpu_attention_elements(const AttentionShape& shape, const Positions& key
   return busy * cpu::AttentionLayout(shape, keys).forward_elements();
 }
 int64_t cpu_attention_elements(const AttentionShape& shape, int threads) {
-  return cpu_attention_elements(shape, shape.places(), threads);
+  return cpu_attention_elements(shape, shape.row_positions(), threads);
 }
 
 int64_t cpu_attention_cached_elements(const AttentionShape& shape, int64_t capacity, int threads) {
@@ -32,7 +32,7 @@ int64_t cpu_attention_backward_elements(const AttentionShape& shape, const Posit
          shape.batch * shape.bias_elements();
 }
 int64_t cpu_attention_backward_elements(const AttentionShape& shape, int threads) {
-  return cpu_attention_backward_elements(shape, shape.places(), threads);
+  return cpu_attention_backward_elements(shape, shape.row_positions(), threads);
 }
 
 int64_t cuda_attention_backward_elements(const AttentionShape& shape) {

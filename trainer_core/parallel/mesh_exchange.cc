@@ -16,11 +16,11 @@ namespace muster::trainer {
 namespace {
 
 // "layer 3 mlp in".
-std::string name_of(ExchangePlace place) {
+std::string name_of(ExchangeLabel label) {
   const auto of_layer = [&](std::string_view part) {
-    return absl::StrCat("layer ", place.layer, " ", av(part));
+    return absl::StrCat("layer ", label.layer, " ", av(part));
   };
-  switch (place.site) {
+  switch (label.site) {
     case ExchangeSite::kEmbedding:
       return "embedding";
     case ExchangeSite::kQkv:
@@ -43,8 +43,8 @@ std::string name_of(ExchangePlace place) {
   return "";
 }
 
-std::string name_of(ExchangePlace place, std::string_view collective) {
-  return absl::StrCat(name_of(place), " ", av(collective));
+std::string name_of(ExchangeLabel label, std::string_view collective) {
+  return absl::StrCat(name_of(label), " ", av(collective));
 }
 
 }  // namespace
@@ -93,10 +93,10 @@ Tensor MeshExchange::rows_like(const Tensor& own) const {
   return Tensor::of(plan_.dtype, arena_.buffer(plan_.all_rows), {plan_.token_count(), own.dim(1)});
 }
 
-Tensor MeshExchange::all_rows(ExchangePlace place, const Tensor& own) {
+Tensor MeshExchange::all_rows(ExchangeLabel label, const Tensor& own) {
   if (!splits_rows()) return own;
   const Tensor all = rows_like(own);
-  run([&] { return tensor_.all_gather(own, all, name_of(place, "all-gather")); });
+  run([&] { return tensor_.all_gather(own, all, name_of(label, "all-gather")); });
   return all;
 }
 
@@ -104,60 +104,60 @@ Tensor MeshExchange::partial_rows(const Tensor& own) {
   return splits_rows() ? rows_like(own) : own;
 }
 
-void MeshExchange::sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) {
+void MeshExchange::sum_rows(ExchangeLabel label, const Tensor& partial, const Tensor& own) {
   if (!splits_rows()) return;
-  run([&] { return tensor_.reduce_scatter(partial, own, name_of(place, "reduce-scatter")); });
+  run([&] { return tensor_.reduce_scatter(partial, own, name_of(label, "reduce-scatter")); });
 }
 
-void MeshExchange::take_largest(ExchangePlace place, const Tensor& numbers) {
+void MeshExchange::take_largest(ExchangeLabel label, const Tensor& values) {
   if (!splits_rows()) return;
-  run([&] { return tensor_.all_reduce_max(numbers, name_of(place, "magnitudes")); });
+  run([&] { return tensor_.all_reduce_max(values, name_of(label, "magnitudes")); });
 }
 
-void MeshExchange::fill_routed(ExchangePlace place, const Tensor& all) {
+void MeshExchange::fill_routed(ExchangeLabel label, const Tensor& all) {
   if (routers_.size() == 1) return;
   const Tensor own = rows_at(all, plan_.first_routed() + plan_.first_own_row(), plan_.own_rows());
-  run([&] { return routers_.all_gather(own, all, name_of(place, "all-gather")); });
+  run([&] { return routers_.all_gather(own, all, name_of(label, "all-gather")); });
 }
 
-void MeshExchange::to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) {
-  run([&] { return attention_.to_heads(shape, qkv, name_of(place)); });
+void MeshExchange::to_heads(ExchangeLabel label, const AttentionShape& shape, const Tensor& qkv) {
+  run([&] { return attention_.to_heads(shape, qkv, name_of(label)); });
 }
 
-void MeshExchange::attention(ExchangePlace place, const AttentionLayer& layer) {
-  run([&] { return attention_.forward(layer, name_of(place)); });
+void MeshExchange::attention(ExchangeLabel label, const AttentionLayer& layer) {
+  run([&] { return attention_.forward(layer, name_of(label)); });
 }
 
-void MeshExchange::attention_backward(ExchangePlace place, const AttentionLayer& layer,
+void MeshExchange::attention_backward(ExchangeLabel label, const AttentionLayer& layer,
                                       const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
                                       Accumulate accumulate) {
-  run([&] { return attention_.backward(layer, dout, dqkv, dbias, accumulate, name_of(place)); });
+  run([&] { return attention_.backward(layer, dout, dqkv, dbias, accumulate, name_of(label)); });
 }
 
-void MeshExchange::count_rows(ExchangePlace place, const ExpertTraffic& traffic) {
+void MeshExchange::count_rows(ExchangeLabel label, const ExpertTraffic& traffic) {
   if (!experts_) return;
   if (broken()) return experts_->count_none(traffic);
-  run([&] { return experts_->count(traffic, name_of(place, "all-to-all")); });
+  run([&] { return experts_->count(traffic, name_of(label, "all-to-all")); });
 }
 
-void MeshExchange::to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+void MeshExchange::to_experts(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& rows,
                               const Tensor& own) {
   if (!experts_) return;
-  run([&] { return experts_->to_experts(traffic, rows, own, name_of(place, "all-to-all")); });
+  run([&] { return experts_->to_experts(traffic, rows, own, name_of(label, "all-to-all")); });
 }
 
-void MeshExchange::to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+void MeshExchange::to_tokens(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& own,
                              const Tensor& rows) {
   if (!experts_) return;
-  run([&] { return experts_->to_tokens(traffic, own, rows, name_of(place, "all-to-all")); });
+  run([&] { return experts_->to_tokens(traffic, own, rows, name_of(label, "all-to-all")); });
 }
 
-void MeshExchange::combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+void MeshExchange::combine_backward(ExchangeLabel label, const ExpertTraffic& traffic,
                                     const ExpertGates& gates) {
   if (!experts_)
     return ops_.combine_backward(gates.slots, gates.gates, gates.act, gates.dact, gates.dgates);
   run([&] {
-    return experts_->combine_backward(traffic, gates, gates_, name_of(place, "all-to-all"));
+    return experts_->combine_backward(traffic, gates, gates_, name_of(label, "all-to-all"));
   });
 }
 

@@ -53,21 +53,21 @@ class MeshExchange final : public ModelExchange {
   // Blocks until all exchanges that passes have begun are done.
   absl::Status finish();
 
-  Tensor all_rows(ExchangePlace place, const Tensor& own) override;
+  Tensor all_rows(ExchangeLabel label, const Tensor& own) override;
   Tensor partial_rows(const Tensor& own) override;
-  void sum_rows(ExchangePlace place, const Tensor& partial, const Tensor& own) override;
-  void take_largest(ExchangePlace place, const Tensor& numbers) override;
-  void fill_routed(ExchangePlace place, const Tensor& all) override;
-  void to_heads(ExchangePlace place, const AttentionShape& shape, const Tensor& qkv) override;
-  void attention(ExchangePlace place, const AttentionLayer& layer) override;
-  void attention_backward(ExchangePlace place, const AttentionLayer& layer, const Tensor& dout,
+  void sum_rows(ExchangeLabel label, const Tensor& partial, const Tensor& own) override;
+  void take_largest(ExchangeLabel label, const Tensor& values) override;
+  void fill_routed(ExchangeLabel label, const Tensor& all) override;
+  void to_heads(ExchangeLabel label, const AttentionShape& shape, const Tensor& qkv) override;
+  void attention(ExchangeLabel label, const AttentionLayer& layer) override;
+  void attention_backward(ExchangeLabel label, const AttentionLayer& layer, const Tensor& dout,
                           const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate) override;
-  void count_rows(ExchangePlace place, const ExpertTraffic& traffic) override;
-  void to_experts(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& rows,
+  void count_rows(ExchangeLabel label, const ExpertTraffic& traffic) override;
+  void to_experts(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& rows,
                   const Tensor& own) override;
-  void to_tokens(ExchangePlace place, const ExpertTraffic& traffic, const Tensor& own,
+  void to_tokens(ExchangeLabel label, const ExpertTraffic& traffic, const Tensor& own,
                  const Tensor& rows) override;
-  void combine_backward(ExchangePlace place, const ExpertTraffic& traffic,
+  void combine_backward(ExchangeLabel label, const ExpertTraffic& traffic,
                         const ExpertGates& gates) override;
   void cross_entropy(const LossShape& shape, const HeadRows& rows) override;
   void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override;

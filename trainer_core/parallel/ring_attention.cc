@@ -60,8 +60,8 @@ CommTicket RingAttention::rotate(const Tensor& outgoing, const Tensor& incoming,
 
 void RingAttention::take_block(const RingLayer& layer, const Tensor& block) {
   const AttentionShape& shape = layer.shape;
-  MUSTER_CHECK(shape.places() == positions_of(shape, group_.rank()))
-      << "a rank of the ring with positions from " << shape.places().at(0);
+  MUSTER_CHECK(shape.row_positions() == positions_of(shape, group_.rank()))
+      << "a rank of the ring with positions from " << shape.row_positions().at(0);
   ops_.copy_columns(layer.qkv, shape.out_width(), block, 0, shape.kv_width());
 }
 

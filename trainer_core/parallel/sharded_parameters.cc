@@ -32,8 +32,8 @@ std::string name_of_bucket(const ShardLayout& layout, const ParamBucket& bucket)
   return absl::StrCat(block, bucket.gathered == DType::kBf16 ? " matrices" : " vectors");
 }
 
-Tensor flat(const Arena& arena, const MemoryPlace& place, DType dtype, int64_t elements) {
-  return Tensor::of(dtype, static_cast<char*>(arena.buffer(place.buffer)) + place.offset,
+Tensor flat(const Arena& arena, const BufferLocation& location, DType dtype, int64_t elements) {
+  return Tensor::of(dtype, static_cast<char*>(arena.buffer(location.buffer)) + location.offset,
                     {elements});
 }
 

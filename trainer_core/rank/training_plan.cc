@@ -120,7 +120,7 @@ TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging s
   auto optimizer = Optimizer::make(config.optimizer, sharding.layout);
   TransformerPlan model = plan_transformer(
       config.model, config.micro_batch_sequences(), config.max_target_length,
-      config.activation_type(), config.layer_keeps(),
+      config.activation_type(), config.layer_placements(),
       /*training=*/true, threads, optimizer->state_elements(), config.packed(), sharding);
   TrainingPlan plan{std::move(model), std::move(optimizer)};
   if (staging == Staging::kYes) {

@@ -24,14 +24,16 @@ float half_of(uint32_t word, int half) {
 
 // "Matrix fragments for mma.m16n8k16 with floating point type", .bf16: the lane that has an
 // element, and the index among the lane's elements.
-struct Place {
+struct FragmentIndex {
   int lane, number;
 };
-Place place_of_a(int row, int k) {
+FragmentIndex index_in_a(int row, int k) {
   return {row % 8 * 4 + k % 8 / 2, k % 2 + (row >= 8 ? 2 : 0) + (k >= 8 ? 4 : 0)};
 }
-Place place_of_b(int k, int column) { return {column * 4 + k % 8 / 2, k % 2 + (k >= 8 ? 2 : 0)}; }
-Place place_of_d(int row, int column) {
+FragmentIndex index_in_b(int k, int column) {
+  return {column * 4 + k % 8 / 2, k % 2 + (k >= 8 ? 2 : 0)};
+}
+FragmentIndex index_in_d(int row, int column) {
   return {row % 8 * 4 + column / 2, column % 2 + (row >= 8 ? 2 : 0)};
 }
 
@@ -52,11 +54,11 @@ const Product& product_of(uint64_t exchange) {
   float a[kRows][kDepth], b[kDepth][kColumns], d[kRows][kColumns] = {};
   for (int k = 0; k < kDepth; ++k) {
     for (int row = 0; row < kRows; ++row) {
-      const Place at = place_of_a(row, k);
+      const FragmentIndex at = index_in_a(row, k);
       a[row][k] = half_of(lanes[at.lane]->a[at.number / 2], at.number % 2);
     }
     for (int column = 0; column < kColumns; ++column) {
-      const Place at = place_of_b(k, column);
+      const FragmentIndex at = index_in_b(k, column);
       b[k][column] = half_of(lanes[at.lane]->b[at.number / 2], at.number % 2);
     }
   }
@@ -65,7 +67,7 @@ const Product& product_of(uint64_t exchange) {
       for (int column = 0; column < kColumns; ++column) d[row][column] += a[row][k] * b[k][column];
   for (int row = 0; row < kRows; ++row) {
     for (int column = 0; column < kColumns; ++column) {
-      const Place at = place_of_d(row, column);
+      const FragmentIndex at = index_in_d(row, column);
       product.numbers[at.lane][at.number] = d[row][column];
     }
   }

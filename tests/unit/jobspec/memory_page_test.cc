@@ -18,7 +18,7 @@ namespace muster::jobspec {
 namespace {
 
 using trainer::AttentionShape;
-using trainer::LayerKeeps;
+using trainer::LayerPlacements;
 using trainer::MemoryCategory;
 using trainer::Placement;
 using trainer::TransformerPlan;
@@ -43,12 +43,12 @@ struct Flops {
 
   double forward() const { return layers * (qkv + context + out + gate_up + down) + head; }
   // The operations of recompute_layer(), in all layers but the last.
-  double again(const LayerKeeps& keeps) const {
+  double again(const LayerPlacements& placements) const {
     const auto of = [](Placement placement, double flops) {
       return placement == Placement::kRemat ? flops : 0;
     };
-    return (layers - 1) * (of(keeps.qkv, qkv) + of(keeps.context, context) + of(keeps.middle, out) +
-                           of(keeps.gate_up, gate_up));
+    return (layers - 1) * (of(placements.qkv, qkv) + of(placements.context, context) +
+                           of(placements.middle, out) + of(placements.gate_up, gate_up));
   }
 
   double qkv, context, out, gate_up, down, head, layers;
@@ -56,11 +56,11 @@ struct Flops {
 
 class MemoryPage : public ConfigFiles {
  protected:
-  static TransformerPlan plan_of(const trainer::TrainConfig& config, const LayerKeeps& keeps,
-                                 int32_t threads = 1) {
+  static TransformerPlan plan_of(const trainer::TrainConfig& config,
+                                 const LayerPlacements& placements, int32_t threads = 1) {
     const int64_t moments = 2 * parameter_count(model_params(config.model));
     return plan_transformer(config.model, config.per_device_batch_size, config.max_target_length,
-                            config.activation_type(), keeps, true, threads, moments);
+                            config.activation_type(), placements, true, threads, moments);
   }
 
   static std::string row_of(const TransformerPlan& plan, std::string_view policy) {
@@ -72,7 +72,7 @@ class MemoryPage : public ConfigFiles {
     return absl::StrFormat("| `%s` | %.1f | %.1f | %.1f | %d | %.1f%% |\n", std::string(policy),
                            mib(MemoryCategory::kActivations), mib(MemoryCategory::kOffloaded),
                            mib(MemoryCategory::kWorkspace), plan.memory.total_bytes(),
-                           100 * flops.again(plan.keeps) / (3 * flops.forward()));
+                           100 * flops.again(plan.placements) / (3 * flops.forward()));
   }
 
   static std::string section_of(const trainer::TrainConfig& config) {
@@ -94,7 +94,8 @@ class MemoryPage : public ConfigFiles {
     for (size_t i = 0; i < trainer::kRematPolicyNames.size(); ++i) {
       const auto policy = static_cast<trainer::RematPolicy>(i);
       if (policy == trainer::RematPolicy::kCustom) continue;
-      text += row_of(plan_of(config, trainer::layer_keeps(policy)), trainer::kRematPolicyNames[i]);
+      text +=
+          row_of(plan_of(config, trainer::layer_placements(policy)), trainer::kRematPolicyNames[i]);
     }
     return text;
   }

@@ -70,20 +70,16 @@ TEST_F(ModelKeys, PaxAndAxlearnUseInterleavedRope) {
 }
 
 TEST_F(ModelKeys, Activations) {
-  struct Row {
-    const char* value;
-    Activation activation;
-    bool gated;
+  const auto expect = [&](const std::string& list, Activation activation, bool gated) {
+    const ModelConfig config = model({"mlp_activations=" + list});
+    EXPECT_EQ(config.activation, activation) << list;
+    EXPECT_EQ(config.gated_mlp, gated) << list;
   };
-  constexpr Row kRows[] = {{"['silu', 'linear']", Activation::kSilu, true},
-                           {"[gelu,linear]", Activation::kGelu, true},
-                           {"[\"relu\", \"linear\"]", Activation::kRelu, true},
-                           {"['gelu']", Activation::kGelu, false},
-                           {"[relu]", Activation::kRelu, false}};
-  for (const Row& row : kRows) {
-    const ModelConfig config = model({std::string("mlp_activations=") + row.value});
-    EXPECT_EQ(config.activation, row.activation) << row.value;
-    EXPECT_EQ(config.gated_mlp, row.gated) << row.value;
+  for (const trainer::ActivationRow& row : trainer::kActivationRows) {
+    const std::string name(row.name);
+    expect("['" + name + "', 'linear']", row.activation, true);
+    expect("[\"" + name + "\",linear]", row.activation, true);
+    if (!row.plain.empty()) expect("[" + name + "]", row.activation, false);
   }
   EXPECT_THAT(error_of(resolve({"mlp_activations=['silu']"})),
               AllOf(HasSubstr("silu"), HasSubstr("set mlp_activations=['silu', 'linear']")));

@@ -98,7 +98,7 @@ TEST_F(RematKeys, OfASingleStep) {
   std::vector<std::string> warnings;
   const auto step = resolve_step({"remat_policy=custom", "out_proj=device"}, warnings);
   ASSERT_TRUE(step.ok()) << step.status();
-  EXPECT_EQ(step->layer_keeps().middle, Placement::kDevice);
+  EXPECT_EQ(step->layer_placements().middle, Placement::kDevice);
   EXPECT_EQ(resolve_step({}, warnings)->remat_policy, RematPolicy::kNone);
   EXPECT_TRUE(warnings.empty());
 }

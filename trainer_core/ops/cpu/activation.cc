@@ -13,64 +13,25 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::trainer::cpu::HWY_NAMESPACE {
 
-HWY_INLINE FloatVec sigmoid(FloatVec x) {
-  const FloatTag d;
+// The arithmetic of activation_formulas.inc.
+using Value = FloatVec;
+HWY_INLINE Value constant(float x) { return hn::Set(FloatTag(), x); }
+HWY_INLINE Value multiply_add(Value a, Value b, Value c) { return hn::MulAdd(a, b, c); }
+HWY_INLINE Value max(Value x, Value y) { return hn::Max(x, y); }
+HWY_INLINE Value clamp(Value x, Value low, Value high) { return hn::Min(hn::Max(x, low), high); }
+HWY_INLINE Value one_if_positive(Value x) {
+  return hn::IfThenElseZero(hn::Gt(x, hn::Zero(FloatTag())), constant(1.0F));
+}
+HWY_INLINE Value sigmoid(Value x) {
   // Below this, exp(-x) would leave fp32; the sigmoid is a denormal there anyway.
-  const FloatVec negated = hn::Min(hn::Neg(x), hn::Set(d, 88.0F));
-  const FloatVec one = hn::Set(d, 1.0F);
+  const Value negated = hn::Min(hn::Neg(x), constant(88.0F));
+  const Value one = constant(1.0F);
   return hn::Div(one, hn::Add(one, exp_fast(negated)));
 }
 
-// f(x) and f'(x).
-struct ValueAndSlope {
-  FloatVec value;
-  FloatVec slope;
-};
-
-struct Silu {
-  static HWY_INLINE FloatVec value(FloatVec x) { return hn::Mul(x, sigmoid(x)); }
-  // silu' = sig (1 + x (1 - sig))
-  static HWY_INLINE ValueAndSlope both(FloatVec x) {
-    const FloatVec one = hn::Set(FloatTag(), 1.0F);
-    const FloatVec sig = sigmoid(x);
-    return {hn::Mul(x, sig), hn::Mul(sig, hn::MulAdd(x, hn::Sub(one, sig), one))};
-  }
-};
-
-// 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x³).
-struct Gelu {
-  static constexpr float kTwiceRoot = 1.5957691216057308F;
-  static constexpr float kCubic = 0.044715F;
-
-  static HWY_INLINE FloatVec twice_u(FloatVec x) {
-    const FloatTag d;
-    const FloatVec inner =
-        hn::MulAdd(hn::Mul(x, x), hn::Set(d, kTwiceRoot * kCubic), hn::Set(d, kTwiceRoot));
-    return hn::Mul(x, inner);
-  }
-  static HWY_INLINE FloatVec value(FloatVec x) { return hn::Mul(x, sigmoid(twice_u(x))); }
-  // gelu' = sig (1 + x (1 - sig) (2u)'). Beyond 100 it is 1 or 0 in fp32; clamping x keeps the
-  // products finite.
-  static HWY_INLINE ValueAndSlope both(FloatVec x) {
-    const FloatTag d;
-    const FloatVec one = hn::Set(d, 1.0F);
-    const FloatVec sig = sigmoid(twice_u(x));
-    const FloatVec near = hn::Min(hn::Max(x, hn::Set(d, -100.0F)), hn::Set(d, 100.0F));
-    const FloatVec steepness = hn::MulAdd(hn::Mul(near, near), hn::Set(d, 3 * kTwiceRoot * kCubic),
-                                          hn::Set(d, kTwiceRoot));
-    const FloatVec bend = hn::Mul(hn::Mul(near, hn::Sub(one, sig)), steepness);
-    return {hn::Mul(x, sig), hn::Mul(sig, hn::Add(one, bend))};
-  }
-};
-
-struct Relu {
-  static HWY_INLINE FloatVec value(FloatVec x) { return hn::Max(x, hn::Zero(FloatTag())); }
-  static HWY_INLINE ValueAndSlope both(FloatVec x) {
-    const FloatTag d;
-    const auto positive = hn::Gt(x, hn::Zero(d));
-    return {value(x), hn::IfThenElseZero(positive, hn::Set(d, 1.0F))};
-  }
-};
+#define MUSTER_EACH HWY_INLINE
+#include "trainer_core/ops/activation_formulas.inc"
+#undef MUSTER_EACH
 
 template <class F, class T>
 HWY_INLINE void forward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
@@ -105,16 +66,8 @@ HWY_INLINE void backward_rows(int64_t begin, int64_t end, const ActivationRows& 
 // Calls body(F, element) for the activation and the element type.
 template <class Body>
 HWY_INLINE void with_activation(const ActivationRows& args, const Body& body) {
-  with_type(args.dtype, [&](auto number) {
-    switch (args.kind) {
-      case Activation::kSilu:
-        return body(Silu(), number);
-      case Activation::kGelu:
-        return body(Gelu(), number);
-      case Activation::kRelu:
-        return body(Relu(), number);
-    }
-  });
+  with_type(args.dtype,
+            [&](auto element) { with_formulas(args.kind, [&](auto f) { body(f, element); }); });
 }
 
 void activate(int64_t begin, int64_t end, const ActivationRows& args) {
@@ -133,16 +86,45 @@ void activate_backward(int64_t begin, int64_t end, const ActivationRows& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(activate);
 HWY_EXPORT(activate_backward);
 
-void activation_rows(int64_t begin, int64_t end, const ActivationRows& args) {
-  HWY_DYNAMIC_DISPATCH(activate)(begin, end, args);
+namespace {
+
+ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in,
+                               const Tensor& out) {
+  const int64_t width = out.dim(out.rank - 1);
+  return {.dtype = in.dtype,
+          .kind = activation.kind,
+          .gated = activation.gated,
+          .width = width,
+          .in_width = activation.input_width(width),
+          .in = in.data,
+          .out = out.data,
+          .d_in = nullptr};
 }
-void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args) {
-  HWY_DYNAMIC_DISPATCH(activate_backward)(begin, end, args);
+
+}  // namespace
+
+void CpuOps::do_activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
+  const ActivationRows args = activation_rows(activation, in, out);
+  split(rows_of(out), in.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(activate)(begin, end, args);
+  });
+}
+
+void CpuOps::do_activate_backward(const MlpActivation& activation, const Tensor& dout,
+                                  const Tensor& in, const Tensor& d_in) {
+  ActivationRows args = activation_rows(activation, in, dout);
+  args.d_in = d_in.data;
+  split(rows_of(dout), in.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(activate_backward)(begin, end, args);
+  });
 }
 
 }  // namespace muster::trainer::cpu

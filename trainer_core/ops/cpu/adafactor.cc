@@ -83,6 +83,8 @@ void direction_rows(int64_t begin, int64_t end, const FactoredDirection& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(adafactor);
@@ -90,18 +92,11 @@ HWY_EXPORT(column_squares);
 HWY_EXPORT(columns_of);
 HWY_EXPORT(direction_rows);
 
-void adafactor_range(int64_t n, const AdafactorStep& step, float* grads, float* v) {
-  HWY_DYNAMIC_DISPATCH(adafactor)(n, step, grads, v);
-}
-void add_row_squares(int64_t begin, int64_t end, const Squares& args) {
-  for (int64_t row = begin; row < end; ++row)
-    args.row_sums[row] += sum_of_squares_range(args.width, args.x + row * args.width);
-}
-void add_column_squares(int64_t begin, int64_t end, const Squares& args) {
-  HWY_DYNAMIC_DISPATCH(column_squares)(begin, end, args);
-}
-void row_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
-                 float* means) {
+namespace {
+
+// Updates the means of rows from sums of `count` squares each.
+void update_row_means(const AdafactorStep& step, int64_t count, std::span<const double> sums,
+                      float* means) {
   const double scale = step.grad_scale * step.grad_scale / static_cast<double>(count);
   for (size_t i = 0; i < sums.size(); ++i) {
     const double square = sums[i] * scale + step.eps;
@@ -109,12 +104,51 @@ void row_factors(const AdafactorStep& step, int64_t count, std::span<const doubl
         static_cast<float>(step.decay * static_cast<double>(means[i]) + (1 - step.decay) * square);
   }
 }
-void column_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
-                    float* means) {
-  HWY_DYNAMIC_DISPATCH(columns_of)(step, count, sums, means);
+
+}  // namespace
+
+void CpuOps::do_adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                    const Tensor& v) {
+  elementwise(grads, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(adafactor)(end - begin, step, grads.f32() + begin, v.f32() + begin);
+  });
 }
-void factored_direction_rows(int64_t begin, int64_t end, const FactoredDirection& args) {
-  HWY_DYNAMIC_DISPATCH(direction_rows)(begin, end, args);
+
+void CpuOps::do_add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) {
+  const Squares args{.rows = x.dim(0),
+                     .width = x.dim(1),
+                     .x = x.f32(),
+                     .row_sums = rows.data(),
+                     .column_sums = columns.data()};
+  split(args.rows, x.elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      args.row_sums[row] += sum_of_squares_range(args.width, args.x + row * args.width);
+  });
+  split(args.width, x.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(column_squares)(begin, end, args);
+  });
+}
+
+void CpuOps::do_adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
+                                  std::span<const double> column_sums, const Tensor& rows,
+                                  const Tensor& columns) {
+  update_row_means(step, columns.elements(), row_sums, rows.f32());
+  HWY_DYNAMIC_DISPATCH(columns_of)(step, rows.elements(), column_sums, columns.f32());
+}
+
+void CpuOps::do_adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                             const Tensor& rows, int64_t first_row,
+                                             const Tensor& columns, int64_t first_column) {
+  const FactoredDirection args{
+      .width = grads.dim(1),
+      .step = step,
+      .mean = sum_range(rows.elements(), rows.f32()) / static_cast<double>(rows.elements()),
+      .grads = grads.f32(),
+      .row_means = rows.f32() + first_row,
+      .column_means = columns.f32() + first_column};
+  split(grads.dim(0), grads.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(direction_rows)(begin, end, args);
+  });
 }
 
 }  // namespace muster::trainer::cpu

@@ -99,22 +99,35 @@ void apply_update(int64_t n, float rate, float kept, const float* direction, flo
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(adam);
 HWY_EXPORT(adam_direction);
 HWY_EXPORT(apply_update);
 
-void adam_range(int64_t begin, int64_t end, const AdamStep& step, const float* grads, float* params,
-                const Tensor& m, float* v) {
-  HWY_DYNAMIC_DISPATCH(adam)(begin, end, step, grads, params, m, v);
+void CpuOps::do_adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                     const Tensor& m, const Tensor& v) {
+  elementwise(grads, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(adam)(begin, end, step, grads.f32(), params.f32(), m, v.f32());
+  });
 }
-void adam_direction_range(int64_t begin, int64_t end, const AdamStep& step, float* grads,
-                          const Tensor& m, float* v) {
-  HWY_DYNAMIC_DISPATCH(adam_direction)(begin, end, step, grads, m, v);
+
+void CpuOps::do_adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                               const Tensor& v) {
+  elementwise(grads, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(adam_direction)(begin, end, step, grads.f32(), m, v.f32());
+  });
 }
-void apply_update_range(int64_t n, float rate, float kept, const float* direction, float* params) {
-  HWY_DYNAMIC_DISPATCH(apply_update)(n, rate, kept, direction, params);
+
+void CpuOps::do_apply_update(double rate, double kept, const Tensor& direction,
+                             const Tensor& params) {
+  elementwise(params, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(apply_update)
+    (end - begin, static_cast<float>(rate), static_cast<float>(kept), direction.f32() + begin,
+     params.f32() + begin);
+  });
 }
 
 }  // namespace muster::trainer::cpu

@@ -217,7 +217,7 @@ HWY_INLINE void backward_tile(const AttentionBackward& args, const AttentionLayo
   const AttentionShape& shape = args.shape;
   const int64_t left_stride = M::slots(layout.padded_head);
   const int64_t h = shape.head_dim, padded = layout.padded_head;
-  const int64_t bias_positions = shape.places().end();
+  const int64_t bias_positions = shape.row_positions().end();
   const auto scale = static_cast<float>(shape.score_scale());
   const auto cap = static_cast<float>(shape.soft_cap);
   const float* lse =
@@ -313,7 +313,7 @@ HWY_INLINE void backward_tasks(int64_t begin, int64_t end, const AttentionBackwa
   const AttentionLayout layout(shape, args.keys.positions);
   const BackwardScratch scratch(layout, M::kPairs, memory);
   const int64_t group = shape.heads / shape.kv_heads, buckets = shape.buckets.count;
-  const int64_t positions = shape.places().end();
+  const int64_t positions = shape.row_positions().end();
   for (int64_t i = begin; i < end; ++i) {
     const int64_t sequence = i / shape.kv_heads, kv = i % shape.kv_heads;
     pack_keys<M>(args, layout, scratch, sequence, kv);
@@ -322,7 +322,7 @@ HWY_INLINE void backward_tasks(int64_t begin, int64_t end, const AttentionBackwa
         spread_bias(shape.buckets, args.bias + head * buckets, positions, scratch.bias);
         std::fill_n(scratch.d_bias, layout.bias_row, 0.0F);
       }
-      for_tiles(shape.places(), [&](const Tile& queries) {
+      for_tiles(shape.row_positions(), [&](const Tile& queries) {
         backward_tile<M>(args, layout, scratch, {sequence, head}, queries);
       });
       if (shape.buckets.exist()) {

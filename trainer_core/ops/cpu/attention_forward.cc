@@ -153,8 +153,8 @@ HWY_INLINE void forward_tile(const AttentionForward& args, const AttentionLayout
                             scratch.keys_t + j * M::slots(h) * kTile, kTile, scores, kTile,
                             {.accumulate = false, .factor = product_factor<M>(scale)});
       if (shape.buckets.exist()) {
-        add_bias(scratch.bias, shape.places().end(), queries, seen.keys, first, count, columns,
-                 scratch.scores);
+        add_bias(scratch.bias, shape.row_positions().end(), queries, seen.keys, first, count,
+                 columns, scratch.scores);
       }
       if (cap > 0) cap_scores(first, count, columns, cap, scratch.scores);
       horizon.mask(seen, first, count, columns, scratch.scores);
@@ -206,10 +206,10 @@ HWY_INLINE void forward_tasks(int64_t begin, int64_t end, const AttentionForward
       pack_keys<M>(args, layout, scratch, task.sequence, task.head / group);
     }
     if (shape.buckets.exist()) {
-      spread_bias(shape.buckets, args.bias + task.head * shape.buckets.count, shape.places().end(),
-                  scratch.bias);
+      spread_bias(shape.buckets, args.bias + task.head * shape.buckets.count,
+                  shape.row_positions().end(), scratch.bias);
     }
-    for_tiles(shape.places(),
+    for_tiles(shape.row_positions(),
               [&](const Tile& queries) { forward_tile<M>(args, layout, scratch, task, queries); });
   }
 }

@@ -84,7 +84,7 @@ struct AttentionLayout {
         transposed(tiles * kTile * shape.head_dim),
         score_tile(kTile * kTile),
         row_tile(kTile * padded_head),
-        bias_row(shape.buckets.exist() ? bias_row_elements(shape.places().end()) : 0) {}
+        bias_row(shape.buckets.exist() ? bias_row_elements(shape.row_positions().end()) : 0) {}
 
   // Kᵀ, V, scores; query and output tiles; biases.
   constexpr int64_t forward_elements() const {

@@ -1,7 +1,7 @@
-#include "trainer_core/ops/cpu/attention_ops.h"
-
+// The CPU backend's attention: splits heads among threads.
 #include "trainer_core/ops/cpu/attention_layout.h"
 #include "trainer_core/ops/cpu/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/cpu/sums.h"
 #include "trainer_core/ops/workspace.h"
@@ -11,31 +11,16 @@ namespace {
 
 // The part of qkv behind the queries.
 KeyValueRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
-  return {qkv.numbers(), shape.qkv_width(), shape.out_width(), shape.places()};
+  return {qkv.float_data(), shape.qkv_width(), shape.out_width(), shape.row_positions()};
 }
 
 KeyValueRows block_rows(const AttentionShape& shape, const KeyValueBlock& keys) {
-  check_key_block(shape, keys);
-  return {keys.rows.numbers(), shape.kv_width(), 0, keys.positions};
+  return {keys.rows.float_data(), shape.kv_width(), 0, keys.positions};
 }
 
 }  // namespace
 
-void CpuAttentionOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
-                           RopePairs pairs, RopeDirection direction, const Tensor& qkv) {
-  MUSTER_CHECK(shape.head_dim % 2 == 0) << "rope of head_dim " << shape.head_dim;
-  check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
-  check_starts(shape.starts, shape.token_rows(), shape.rows());
-  check_positions(cos, shape.token_rows());
-  check_size(cos, cos.dim(0) * shape.head_dim / 2, "cos");
-  check_size(sin, cos.elements(), "sin");
-  const float sign = direction == RopeDirection::kForward ? 1.0F : -1.0F;
-  const Rope args{same_type({qkv}), shape, pairs, sign, cos.f32(), sin.f32(), qkv.data};
-  parallel_for(useful_threads(threads_, qkv.elements()), shape.rows(),
-               [&](int64_t begin, int64_t end, int) { rope_rows(begin, end, args); });
-}
-
-void CpuAttentionOps::forward(const AttentionForward& args, Workspace workspace) {
+void CpuOps::attend(const AttentionForward& args, Workspace workspace) {
   const AttentionShape& shape = args.shape;
   const int64_t each = AttentionLayout(shape, args.keys.positions).forward_elements();
   MUSTER_CHECK(workspace.elements >= cpu_attention_elements(shape, args.keys.positions, threads_))
@@ -45,53 +30,46 @@ void CpuAttentionOps::forward(const AttentionForward& args, Workspace workspace)
   });
 }
 
-void CpuAttentionOps::attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
-                                const Tensor& out, const Tensor& lse, Workspace workspace) {
-  check_attention(shape, qkv, out);
-  check_size(lse, shape.rows() * shape.heads, "lse");
-  forward({.dtype = same_type({qkv, out}),
-           .shape = shape,
-           .qkv = qkv.data,
-           .keys = own_keys(shape, qkv),
-           .bias = relative_bias(shape, bias),
-           .sums = false,
-           .merge = false,
-           .out = out.data,
-           .lse = lse.f32()},
-          workspace);
+void CpuOps::do_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
+                          const Tensor& out, const Tensor& lse, Workspace workspace) {
+  check_starts(shape);
+  attend({.dtype = qkv.dtype,
+          .shape = shape,
+          .qkv = qkv.data,
+          .keys = own_keys(shape, qkv),
+          .bias = relative_bias(shape, bias),
+          .sums = false,
+          .merge = false,
+          .out = out.data,
+          .lse = lse.f32()},
+         workspace);
 }
 
-void CpuAttentionOps::attention_block(const AttentionShape& shape, const Tensor& qkv,
-                                      const KeyValueBlock& keys, const Tensor& bias,
-                                      const AttentionSums& sums, Accumulate accumulate,
-                                      Workspace workspace) {
-  check_attention(shape, qkv, sums.out);
-  check_size(sums.lse, shape.rows() * shape.heads, "lse");
-  forward({.dtype = same_type({qkv, keys.rows}),
-           .shape = shape,
-           .qkv = qkv.data,
-           .keys = block_rows(shape, keys),
-           .bias = relative_bias(shape, bias),
-           .sums = true,
-           .merge = accumulate == Accumulate::kYes,
-           .out = sums.out.f32(),
-           .lse = sums.lse.f32()},
-          workspace);
+void CpuOps::do_attention_block(const AttentionShape& shape, const Tensor& qkv,
+                                const KeyValueBlock& keys, const Tensor& bias,
+                                const AttentionSums& sums, Accumulate accumulate,
+                                Workspace workspace) {
+  check_starts(shape);
+  attend({.dtype = qkv.dtype,
+          .shape = shape,
+          .qkv = qkv.data,
+          .keys = block_rows(shape, keys),
+          .bias = relative_bias(shape, bias),
+          .sums = true,
+          .merge = accumulate == Accumulate::kYes,
+          .out = sums.out.f32(),
+          .lse = sums.lse.f32()},
+         workspace);
 }
 
-void CpuAttentionOps::attention_cached(const AttentionShape& shape, int64_t position,
-                                       const Tensor& qkv, const Tensor& bias, const KvCache& cache,
-                                       const Tensor& out, Workspace workspace) {
+void CpuOps::do_attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                                 const Tensor& bias, const KvCache& cache, const Tensor& out,
+                                 Workspace workspace) {
   const int64_t capacity = cache.capacity();
-  const int64_t elements = shape.batch * shape.kv_heads * capacity * shape.head_dim;
-  check_attention(shape, qkv, out);
-  check_size(cache.keys, elements, "the cached keys");
-  check_size(cache.values, elements, "the cached values");
-  MUSTER_CHECK(position >= 0 && position + shape.seq_len <= capacity)
-      << shape.seq_len << " positions from " << position << " in a cache of " << capacity;
+  check_starts(shape);
   const int64_t each = cpu_attention_cached_elements(shape, capacity, 1);
   MUSTER_CHECK(workspace.elements >= each * threads_) << "workspace is too small";
-  const DType dtype = same_type({qkv, cache.keys, cache.values, out});
+  const DType dtype = qkv.dtype;
   const AttentionCached args{dtype,           shape,
                              position,        capacity,
                              qkv.data,        relative_bias(shape, bias),
@@ -103,8 +81,8 @@ void CpuAttentionOps::attention_cached(const AttentionShape& shape, int64_t posi
   });
 }
 
-void CpuAttentionOps::backward(AttentionBackward args, const Tensor& dbias, Accumulate accumulate,
-                               Workspace workspace) {
+void CpuOps::attend_backward(AttentionBackward args, const Tensor& dbias, Accumulate accumulate,
+                             Workspace workspace) {
   const AttentionShape& shape = args.shape;
   const int64_t each = AttentionLayout(shape, args.keys.positions).backward_elements();
   MUSTER_CHECK(workspace.elements >=
@@ -120,56 +98,47 @@ void CpuAttentionOps::backward(AttentionBackward args, const Tensor& dbias, Accu
              relative_bias(shape, dbias));
 }
 
-void CpuAttentionOps::attention_backward(const AttentionShape& shape, const Tensor& qkv,
-                                         const Tensor& bias, const Tensor& out, const Tensor& lse,
-                                         const Tensor& dout, const Tensor& dqkv,
-                                         const Tensor& dbias, Accumulate accumulate,
-                                         Workspace workspace) {
-  check_attention(shape, qkv, out);
-  check_size(lse, shape.rows() * shape.heads, "lse");
-  check_size(dout, out.elements(), "dout");
-  check_size(dqkv, qkv.elements(), "dqkv");
-  backward({.dtype = same_type({qkv, out, dout, dqkv}),
-            .shape = shape,
-            .qkv = qkv.data,
-            .keys = own_keys(shape, qkv),
-            .bias = relative_bias(shape, bias),
-            .out = out.data,
-            .lse = lse.f32(),
-            .dout = dout.data,
-            .add = false,
-            .d_query = dqkv.data,
-            .d_query_width = shape.qkv_width(),
-            .d_keys = dqkv.data,
-            .d_bias = nullptr},
-           dbias, accumulate, workspace);
+void CpuOps::do_attention_backward(const AttentionShape& shape, const Tensor& qkv,
+                                   const Tensor& bias, const Tensor& out, const Tensor& lse,
+                                   const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
+                                   Accumulate accumulate, Workspace workspace) {
+  check_starts(shape);
+  attend_backward({.dtype = qkv.dtype,
+                   .shape = shape,
+                   .qkv = qkv.data,
+                   .keys = own_keys(shape, qkv),
+                   .bias = relative_bias(shape, bias),
+                   .out = out.data,
+                   .lse = lse.f32(),
+                   .dout = dout.data,
+                   .add = false,
+                   .d_query = dqkv.data,
+                   .d_query_width = shape.qkv_width(),
+                   .d_keys = dqkv.data,
+                   .d_bias = nullptr},
+                  dbias, accumulate, workspace);
 }
 
-void CpuAttentionOps::attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
-                                               const KeyValueBlock& keys, const Tensor& bias,
-                                               const Tensor& out, const Tensor& lse,
-                                               const Tensor& dout,
-                                               const AttentionBlockGradients& gradients,
-                                               Workspace workspace) {
-  check_attention(shape, qkv, out);
-  check_size(lse, shape.rows() * shape.heads, "lse");
-  check_size(dout, out.elements(), "dout");
-  check_size(gradients.dq, out.elements(), "dq");
-  check_size(gradients.dkv, keys.rows.elements(), "dkv");
-  backward({.dtype = same_type({qkv, keys.rows, out, dout}),
-            .shape = shape,
-            .qkv = qkv.data,
-            .keys = block_rows(shape, keys),
-            .bias = relative_bias(shape, bias),
-            .out = out.data,
-            .lse = lse.f32(),
-            .dout = dout.data,
-            .add = true,
-            .d_query = gradients.dq.f32(),
-            .d_query_width = shape.out_width(),
-            .d_keys = gradients.dkv.f32(),
-            .d_bias = nullptr},
-           gradients.dbias, Accumulate::kYes, workspace);
+void CpuOps::do_attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
+                                         const KeyValueBlock& keys, const Tensor& bias,
+                                         const Tensor& out, const Tensor& lse, const Tensor& dout,
+                                         const AttentionBlockGradients& gradients,
+                                         Workspace workspace) {
+  check_starts(shape);
+  attend_backward({.dtype = qkv.dtype,
+                   .shape = shape,
+                   .qkv = qkv.data,
+                   .keys = block_rows(shape, keys),
+                   .bias = relative_bias(shape, bias),
+                   .out = out.data,
+                   .lse = lse.f32(),
+                   .dout = dout.data,
+                   .add = true,
+                   .d_query = gradients.dq.f32(),
+                   .d_query_width = shape.out_width(),
+                   .d_keys = gradients.dkv.f32(),
+                   .d_bias = nullptr},
+                  gradients.dbias, Accumulate::kYes, workspace);
 }
 
 }  // namespace muster::trainer::cpu

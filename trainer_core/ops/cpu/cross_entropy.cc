@@ -168,6 +168,9 @@ void sliced_gradient(int64_t begin, int64_t end, const SlicedLoss& args, const L
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/cpu/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(cross_entropy);
@@ -176,19 +179,84 @@ HWY_EXPORT(logit_sums);
 HWY_EXPORT(sliced_loss);
 HWY_EXPORT(sliced_gradient);
 
-void cross_entropy_rows(int64_t begin, int64_t end, const CrossEntropy& args) {
-  HWY_DYNAMIC_DISPATCH(cross_entropy)(begin, end, args);
+namespace {
+
+LogitSlice slice_of(const LossShape& shape, const VocabularySlice& slice, const Tensor& logits,
+                    const Tensor& targets) {
+  check_ids(targets, slice.ids(logits.dim(1)), "target");
+  return {slice.first, logits.dim(1), static_cast<float>(shape.soft_cap), logits.f32(),
+          targets.i32()};
 }
-void soft_cap_range(int64_t n, float cap, float* x) { HWY_DYNAMIC_DISPATCH(soft_cap)(n, cap, x); }
-void logit_sums_rows(int64_t begin, int64_t end, const LogitSlice& args, float* sums) {
-  HWY_DYNAMIC_DISPATCH(logit_sums)(begin, end, args, sums);
+
+SlicedLoss loss_of(const LossShape& shape, const Tensor& sums, const Tensor& weights,
+                   const Tensor& losses) {
+  const int64_t rows = weights.elements();
+  const int64_t slices = rows == 0 ? 0 : sums.elements() / (rows * kLogitSums);
+  return {rows, slices, shape.z_loss, sums.f32(), weights.f32(), losses.f32()};
 }
-void sliced_loss_rows(int64_t begin, int64_t end, const SlicedLoss& args) {
-  HWY_DYNAMIC_DISPATCH(sliced_loss)(begin, end, args);
+
+}  // namespace
+
+void CpuOps::do_soft_cap(double cap, const Tensor& x) {
+  const int64_t n = x.elements();
+  parallel_for(useful_threads(threads_, n), n, [&](int64_t begin, int64_t end, int) {
+    HWY_DYNAMIC_DISPATCH(soft_cap)(end - begin, static_cast<float>(cap), x.f32() + begin);
+  });
 }
-void sliced_gradient_rows(int64_t begin, int64_t end, const SlicedLoss& args,
-                          const LogitSlice& slice) {
-  HWY_DYNAMIC_DISPATCH(sliced_gradient)(begin, end, args, slice);
+
+void CpuOps::do_cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                              const Tensor& weights, const Tensor& losses) {
+  loss(shape, logits, targets, weights, losses, false);
+}
+void CpuOps::do_cross_entropy_backward(const LossShape& shape, const Tensor& logits,
+                                       const Tensor& targets, const Tensor& weights,
+                                       const Tensor& losses) {
+  loss(shape, logits, targets, weights, losses, true);
+}
+
+void CpuOps::loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                  const Tensor& weights, const Tensor& losses, bool gradient) {
+  const int64_t rows = logits.dim(0), vocab = logits.dim(1);
+  check_ids(targets, vocab, "target");
+  const CrossEntropy args{vocab,         static_cast<float>(shape.soft_cap),
+                          shape.z_loss,  logits.f32(),
+                          targets.i32(), weights.f32(),
+                          losses.f32(),  gradient};
+  parallel_for(useful_threads(threads_, logits.elements()), rows,
+               [&](int64_t begin, int64_t end, int) {
+                 HWY_DYNAMIC_DISPATCH(cross_entropy)(begin, end, args);
+               });
+}
+
+void CpuOps::do_logit_sums(const LossShape& shape, const VocabularySlice& slice,
+                           const Tensor& logits, const Tensor& targets, const Tensor& sums) {
+  const LogitSlice args = slice_of(shape, slice, logits, targets);
+  parallel_for(useful_threads(threads_, logits.elements()), logits.dim(0),
+               [&](int64_t begin, int64_t end, int) {
+                 HWY_DYNAMIC_DISPATCH(logit_sums)(begin, end, args, sums.f32());
+               });
+}
+
+void CpuOps::do_sliced_cross_entropy(const LossShape& shape, const Tensor& sums,
+                                     const Tensor& weights, const Tensor& losses) {
+  const SlicedLoss args = loss_of(shape, sums, weights, losses);
+  parallel_for(useful_threads(threads_, sums.elements()), args.rows,
+               [&](int64_t begin, int64_t end, int) {
+                 HWY_DYNAMIC_DISPATCH(sliced_loss)(begin, end, args);
+               });
+}
+
+void CpuOps::do_sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
+                                              const Tensor& logits, const Tensor& targets,
+                                              const Tensor& sums, const Tensor& weights,
+                                              const Tensor& losses) {
+  const LogitSlice own = slice_of(shape, slice, logits, targets);
+  const SlicedLoss args = loss_of(shape, sums, weights, losses);
+  parallel_for(useful_threads(threads_, logits.elements()), args.rows,
+               [&](int64_t begin, int64_t end, int) {
+                 HWY_DYNAMIC_DISPATCH(sliced_loss)(begin, end, args);
+                 HWY_DYNAMIC_DISPATCH(sliced_gradient)(begin, end, args, own);
+               });
 }
 
 }  // namespace muster::trainer::cpu

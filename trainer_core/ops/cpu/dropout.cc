@@ -35,9 +35,9 @@ HWY_INLINE void apply_words(const uint32_t* words, uint32_t threshold, float fac
 
 // Elements [first, first + count) of one sample.
 template <class T>
-HWY_INLINE void drop_part(const Philox& philox, uint64_t place, uint32_t threshold, float factor,
+HWY_INLINE void drop_part(const Philox& philox, uint64_t location, uint32_t threshold, float factor,
                           int64_t first, int64_t count, T* x) {
-  for_words(philox, place, first, count, [&](const uint32_t* words, int64_t i, int64_t n) {
+  for_words(philox, location, first, count, [&](const uint32_t* words, int64_t i, int64_t n) {
     apply_words(words, threshold, factor, n, x + i);
   });
 }
@@ -52,7 +52,7 @@ void dropout(int64_t begin, int64_t end, const DropoutRows& args) {
                               [&](uint64_t sample, int64_t first, int64_t at, int64_t count) {
                                 const Philox philox{.key = mask.key, .stream = sample};
                                 with_type(args.dtype, [&](auto number) {
-                                  drop_part(philox, mask.place, threshold, factor, first, count,
+                                  drop_part(philox, mask.location, threshold, factor, first, count,
                                             static_cast<decltype(number)*>(args.x) + at);
                                 });
                               });
@@ -62,12 +62,18 @@ void dropout(int64_t begin, int64_t end, const DropoutRows& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(dropout);
 
-void dropout_rows(int64_t begin, int64_t end, const DropoutRows& args) {
-  HWY_DYNAMIC_DISPATCH(dropout)(begin, end, args);
+void CpuOps::do_dropout(const DropoutMask& mask, const Tensor& x) {
+  const DropoutRows args{mask, x.dtype, x.dim(x.rank - 1), x.float_data()};
+  split(rows_of(x), x.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(dropout)(begin, end, args);
+  });
 }
 
 }  // namespace muster::trainer::cpu

@@ -95,6 +95,14 @@ double sum_of_squares(int64_t n, const float* x) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <algorithm>
+#include <cstring>
+
+#include "trainer_core/ops/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+#include "trainer_core/ops/cpu/sums.h"
+#include "trainer_core/ops/workspace.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(add);
@@ -114,21 +122,96 @@ void add_parameters_range(DType dtype, int64_t n, const float* x, void* y) {
 void add_gradients_range(DType dtype, int64_t n, const void* x, float* y) {
   HWY_DYNAMIC_DISPATCH(add_gradients)(dtype, n, x, y);
 }
-void add_activations_range(DType dtype, int64_t n, const void* x, const void* delta, void* sum) {
-  HWY_DYNAMIC_DISPATCH(add_activations)(dtype, n, x, delta, sum);
-}
-void convert_range(int64_t n, DType from_type, const void* from, DType to_type, void* to) {
-  HWY_DYNAMIC_DISPATCH(convert)(n, from_type, from, to_type, to);
-}
-void scale_range(DType dtype, int64_t n, float factor, void* x) {
-  HWY_DYNAMIC_DISPATCH(multiply)(dtype, n, factor, x);
-}
-void fill_range(DType dtype, int64_t n, float value, void* x) {
-  HWY_DYNAMIC_DISPATCH(fill)(dtype, n, value, x);
-}
 double sum_range(int64_t n, const float* x) { return HWY_DYNAMIC_DISPATCH(sum)(n, x); }
 double sum_of_squares_range(int64_t n, const float* x) {
   return HWY_DYNAMIC_DISPATCH(sum_of_squares)(n, x);
+}
+
+void CpuOps::do_fill(const Tensor& x, float value) {
+  elementwise(x, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(fill)(x.dtype, end - begin, value, at(x, begin));
+  });
+}
+
+void CpuOps::do_fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                            const Tensor& x) {
+  const int64_t width = x.dim(1);
+  elementwise(x, [&](int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t row = begin / width, column = begin % width;
+      const int64_t count = std::min(end - begin, width - column);
+      trainer::fill_normal(values, first + row * pitch + column,
+                           {x.f32() + begin, static_cast<size_t>(count)});
+      begin += count;
+    }
+  });
+}
+
+void CpuOps::do_copy(const Tensor& from, const Tensor& to) {
+  if (from.dtype != to.dtype) {
+    return elementwise(
+        from, [in = from.f32(), out = static_cast<Bf16*>(to.data)](int64_t i, int64_t end) {
+          for (; i < end; ++i) out[i] = Bf16::round(in[i]);
+        });
+  }
+  const size_t bytes = dtype_bytes(from.dtype);
+  elementwise(from, [&](int64_t begin, int64_t end) {
+    std::memcpy(at(to, begin), at(from, begin), static_cast<size_t>(end - begin) * bytes);
+  });
+}
+
+void CpuOps::do_add(const Tensor& x, const Tensor& delta, const Tensor& sum) {
+  elementwise(x, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(add_activations)
+    (x.dtype, end - begin, at(x, begin), at(delta, begin), at(sum, begin));
+  });
+}
+
+void CpuOps::do_scale(double factor, const Tensor& x) {
+  elementwise(x, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(multiply)(x.dtype, end - begin, static_cast<float>(factor), at(x, begin));
+  });
+}
+
+double CpuOps::do_sum(const Tensor& x) { return reduce(threads_, x, sum_range); }
+
+double CpuOps::do_sum_of_squares(const Tensor& x) {
+  return reduce(threads_, x, sum_of_squares_range);
+}
+
+void CpuOps::do_add_bias(const Tensor& bias, const Tensor& x) {
+  const int64_t width = bias.elements();
+  split(x.elements() / width, x.elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      add_parameters_range(x.dtype, width, bias.f32(), at(x, row * width));
+  });
+}
+
+void CpuOps::do_bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                              Workspace workspace) {
+  const int64_t width = dbias.elements(), rows = dx.elements() / width;
+  const int64_t blocks = std::min(kRowSumBlocks, rows);
+  split(blocks, dx.elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      float* partial = workspace.data + block * width;
+      std::fill_n(partial, width, 0.0F);
+      for (int64_t row = rows * block / blocks; row < rows * (block + 1) / blocks; ++row)
+        add_gradients_range(dx.dtype, width, at(dx, row * width), partial);
+    }
+  });
+  add_blocks(workspace.data, blocks, width, width, accumulate, dbias.f32());
+}
+
+void CpuOps::do_copy_columns(const Tensor& from, int64_t from_column, const Tensor& to,
+                             int64_t to_column, int64_t columns) {
+  const int64_t from_width = from.dim(from.rank - 1), to_width = to.dim(to.rank - 1);
+  split(rows_of(from), rows_of(from) * columns, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      HWY_DYNAMIC_DISPATCH(convert)
+      (columns, from.dtype, at(from, row * from_width + from_column), to.dtype,
+       at(to, row * to_width + to_column));
+    }
+  });
 }
 
 }  // namespace muster::trainer::cpu

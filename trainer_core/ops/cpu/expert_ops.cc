@@ -1,36 +1,17 @@
-#include "trainer_core/ops/cpu/expert_ops.h"
-
+// The CPU backend's mixtures of experts.
 #include <algorithm>
 #include <array>
 #include <initializer_list>
 
 #include "trainer_core/ops/cpu/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
 #include "trainer_core/ops/cpu/parallel.h"
 #include "trainer_core/ops/cpu/routing.h"
 
 namespace muster::trainer::cpu {
 namespace {
 
-void check_routing(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
-  MUSTER_CHECK(shape.groups >= 1 && shape.tokens % shape.groups == 0 && shape.per_token >= 1 &&
-               shape.per_token <= shape.experts)
-      << shape.tokens << " tokens in " << shape.groups << " groups, " << shape.per_token << " of "
-      << shape.experts << " experts";
-  MUSTER_CHECK(
-      (shape.balance_weight == 0 || weights.elements() == shape.tokens) &&
-      routing.probs.elements() == shape.tokens * shape.experts &&
-      routing.experts.elements() == shape.rows() && routing.gates.elements() == shape.rows() &&
-      routing.slots.elements() == shape.rows() && routing.offsets.elements() == shape.experts + 1 &&
-      routing.density.elements() == shape.groups * shape.experts &&
-      routing.balance.elements() == shape.groups &&
-      (routing.order.data == nullptr || routing.order.elements() == shape.tokens))
-      << "tensors of another routing";
-  MUSTER_CHECK(shape.first_own >= 0 && shape.first_own + shape.own_tokens() <= shape.tokens)
-      << shape.own_tokens() << " own tokens from " << shape.first_own << " of " << shape.tokens;
-}
-
 RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
-  check_routing(shape, weights, routing);
   return {shape,
           shape.balance_weight == 0 ? nullptr : weights.f32(),
           routing.probs.f32(),
@@ -60,11 +41,7 @@ struct Rows {
       : per_token(slots.elements() / tokens.dim(0)),
         width(tokens.dim(1)),
         slot(slots.i32()),
-        data(static_cast<T*>(rows.numbers())) {
-    MUSTER_CHECK(rows.dim(1) == width && rows.dim(0) == slots.elements())
-        << "rows (" << rows.dim(0) << ", " << rows.dim(1) << ") for " << slots.elements()
-        << " slots of width " << width;
-  }
+        data(static_cast<T*>(rows.float_data())) {}
   // Calls body(choice index in (T, k), row).
   template <class Body>
   void of_token(int64_t token, const Body& body) const {
@@ -123,19 +100,19 @@ float dot(int64_t n, const T* x, const T* y) {
 
 // The part of a matrix of experts that begins with row `row` of `width`.
 MatrixIn part_in(const Tensor& x, int64_t row, int64_t width) {
-  return {static_cast<const char*>(x.numbers()) +
+  return {static_cast<const char*>(x.float_data()) +
               row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
           x.dtype};
 }
 MatrixOut part_out(const Tensor& x, int64_t row, int64_t width) {
   return {
-      static_cast<char*>(x.numbers()) + row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
+      static_cast<char*>(x.float_data()) + row * width * static_cast<int64_t>(dtype_bytes(x.dtype)),
       x.dtype};
 }
 
 }  // namespace
 
-void CpuExpertOps::route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
+void CpuOps::do_route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
   const RoutingArrays args = arrays(shape, weights, routing);
   parallel_for(useful_threads(threads_, routing.probs.elements()), shape.tokens,
                [&](int64_t begin, int64_t end, int) { choose_experts(begin, end, args); });
@@ -143,11 +120,9 @@ void CpuExpertOps::route(const RoutingShape& shape, const Tensor& weights, const
   balance_groups(0, shape.groups, args);
 }
 
-void CpuExpertOps::route_backward(const RoutingShape& shape, const Tensor& weights,
-                                  const Tensor& dgates, const Routing& routing) {
+void CpuOps::do_route_backward(const RoutingShape& shape, const Tensor& weights,
+                               const Tensor& dgates, const Routing& routing) {
   const RoutingArrays args = arrays(shape, weights, routing);
-  MUSTER_CHECK(dgates.elements() == shape.own_tokens() * shape.per_token)
-      << dgates.elements() << " gates' gradients";
   parallel_for(useful_threads(threads_, routing.probs.elements()), shape.tokens,
                [&](int64_t begin, int64_t end, int) {
                  route_backward_tokens(begin, end, args, dgates.f32());
@@ -155,16 +130,16 @@ void CpuExpertOps::route_backward(const RoutingShape& shape, const Tensor& weigh
 }
 
 template <class Body>
-void CpuExpertOps::split_tokens(const Tensor& slots, const Tensor& tokens, const Body& body) {
+void CpuOps::split_tokens(const Tensor& slots, const Tensor& tokens, const Body& body) {
   parallel_for(useful_threads(threads_, slots.elements() * tokens.dim(1)), tokens.dim(0),
                [&](int64_t begin, int64_t end, int) { body(begin, end); });
 }
 
-void CpuExpertOps::dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) {
+void CpuOps::do_dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) {
   with_type({x, rows}, [&](auto number) {
     using T = decltype(number);
     const Rows<T> all(slots, x, rows);
-    const auto* from = static_cast<const T*>(x.numbers());
+    const auto* from = static_cast<const T*>(x.float_data());
     split_tokens(slots, x, [&](int64_t begin, int64_t end) {
       for (int64_t token = begin; token < end; ++token) {
         all.of_token(
@@ -174,7 +149,7 @@ void CpuExpertOps::dispatch(const Tensor& slots, const Tensor& x, const Tensor& 
   });
 }
 
-void CpuExpertOps::dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) {
+void CpuOps::do_dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) {
   with_type({drows, dx}, [&](auto number) {
     using T = decltype(number);
     const Rows<T> all(slots, dx, drows);
@@ -182,14 +157,14 @@ void CpuExpertOps::dispatch_backward(const Tensor& slots, const Tensor& drows, c
       for (int64_t token = begin; token < end; ++token) {
         sum_rows(
             all, token, /*add=*/true, [](int64_t) { return 1.0F; },
-            static_cast<T*>(dx.numbers()) + token * all.width);
+            static_cast<T*>(dx.float_data()) + token * all.width);
       }
     });
   });
 }
 
-void CpuExpertOps::combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
-                           const Tensor& out) {
+void CpuOps::do_combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
+                        const Tensor& out) {
   with_type({rows, out}, [&](auto number) {
     using T = decltype(number);
     const Rows<T> all(slots, out, rows);
@@ -197,18 +172,15 @@ void CpuExpertOps::combine(const Tensor& slots, const Tensor& gates, const Tenso
       for (int64_t token = begin; token < end; ++token) {
         sum_rows(
             all, token, /*add=*/false, [&](int64_t i) { return gates.f32()[i]; },
-            static_cast<T*>(out.numbers()) + token * all.width);
+            static_cast<T*>(out.float_data()) + token * all.width);
       }
     });
   });
 }
 
-void CpuExpertOps::combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
-                                    const Tensor& dact, const Tensor& dgates) {
+void CpuOps::do_combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
+                                 const Tensor& dact, const Tensor& dgates) {
   const int64_t width = act.dim(1);
-  MUSTER_CHECK(act.dim(0) == slots.elements() && dact.elements() == act.elements() &&
-               gates.elements() == slots.elements() && dgates.elements() == slots.elements())
-      << "combine_backward of " << slots.elements() << " slots and " << act.dim(0) << " rows";
   const int32_t* slot = slots.i32();
   with_type({act, dact}, [&](auto number) {
     using T = decltype(number);
@@ -217,8 +189,8 @@ void CpuExpertOps::combine_backward(const Tensor& slots, const Tensor& gates, co
                    for (int64_t i = begin; i < end; ++i) {
                      dgates.f32()[i] = 0;
                      if (slot[i] < 0) continue;
-                     T* row = static_cast<T*>(act.numbers()) + slot[i] * width;
-                     T* drow = static_cast<T*>(dact.numbers()) + slot[i] * width;
+                     T* row = static_cast<T*>(act.float_data()) + slot[i] * width;
+                     T* drow = static_cast<T*>(dact.float_data()) + slot[i] * width;
                      dgates.f32()[i] = dot<T>(width, row, drow);
                      scale_row(width, gates.f32()[i], row);
                      scale_row(width, gates.f32()[i], drow);
@@ -228,7 +200,7 @@ void CpuExpertOps::combine_backward(const Tensor& slots, const Tensor& gates, co
 }
 
 template <class Body>
-void CpuExpertOps::for_experts(const Tensor& offsets, int64_t rows, const Body& body) {
+void CpuOps::for_experts(const Tensor& offsets, int64_t rows, const Body& body) {
   const int32_t* offset = offsets.i32();
   const int64_t experts = offsets.elements() - 1;
   MUSTER_CHECK(offset[0] == 0 && offset[experts] <= rows)
@@ -236,35 +208,32 @@ void CpuExpertOps::for_experts(const Tensor& offsets, int64_t rows, const Body& 
   for (int64_t e = 0; e < experts; ++e) body(e, offset[e], offset[e + 1] - offset[e]);
 }
 
-Gemm& CpuExpertOps::gemm() {
+Gemm& CpuOps::gemm() {
   if (!gemm_) gemm_.emplace(threads_);
   return *gemm_;
 }
 
-void CpuExpertOps::expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
-                                 const Tensor& y) {
+void CpuOps::do_expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
+                              const Tensor& y) {
   const int64_t in = x.dim(1), out = y.dim(1);
-  MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && x.dim(0) == y.dim(0)) << "expert_matmul";
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
     gemm().run({rows, out, in, false, true, false}, part_in(x, first, in), part_in(w, e * out, in),
                part_out(y, first, out));
   });
 }
 
-void CpuExpertOps::expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
-                                    const Tensor& dx) {
+void CpuOps::do_expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
+                                 const Tensor& dx) {
   const int64_t in = dx.dim(1), out = dy.dim(1);
-  MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && dx.dim(0) == dy.dim(0)) << "expert_matmul_dx";
   for_experts(offsets, dy.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
     gemm().run({rows, in, out, false, false, false}, part_in(dy, first, out),
                part_in(w, e * out, in), part_out(dx, first, in));
   });
 }
 
-void CpuExpertOps::expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x,
-                                    const Tensor& dw, Accumulate accumulate) {
+void CpuOps::do_expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x,
+                                 const Tensor& dw, Accumulate accumulate) {
   const int64_t in = x.dim(1), out = dy.dim(1);
-  MUSTER_CHECK(dw.dim(1) == out && dw.dim(2) == in && x.dim(0) == dy.dim(0)) << "expert_matmul_dw";
   for_experts(offsets, x.dim(0), [&](int64_t e, int64_t first, int64_t rows) {
     gemm().run({out, in, rows, true, false, accumulate == Accumulate::kYes},
                part_in(dy, first, out), part_in(x, first, in), part_out(dw, e * out, in));

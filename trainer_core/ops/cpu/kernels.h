@@ -1,7 +1,6 @@
-// The CPU kernels: serial, over ranges of rows or elements, each dispatched to the best instruction
-// set of the machine. cpu_ops.cc checks shapes and splits the ranges among threads. Formulas are in
-// ops/ops.h. void* arguments are activations, fp32 or bf16 as `dtype` states: all of a call have
-// one type.
+// The arguments of CPU kernels, and the kernels that several files call. Kernels are serial, work
+// on ranges of rows or elements, and are dispatched to the best instruction set of the machine.
+// void* arguments are activations, fp32 or bf16 as `dtype` states: all of a call have one type.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +16,8 @@ namespace muster::trainer::cpu {
 void add_range(int64_t n, const float* x, float* y);                         // y += x
 void add_parameters_range(DType dtype, int64_t n, const float* x, void* y);  // y += x
 void add_gradients_range(DType dtype, int64_t n, const void* x, float* y);   // y += x
-// sum = x + delta, all of `dtype`.
-void add_activations_range(DType dtype, int64_t n, const void* x, const void* delta, void* sum);
-void convert_range(int64_t n, DType from_type, const void* from, DType to_type, void* to);
-void scale_range(DType dtype, int64_t n, float factor, void* x);  // x *= factor
-void fill_range(DType dtype, int64_t n, float value, void* x);
-double sum_range(int64_t n, const float* x);             // fp64 accumulators
-double sum_of_squares_range(int64_t n, const float* x);  // fp64 accumulators
+double sum_range(int64_t n, const float* x);                                 // fp64 accumulators
+double sum_of_squares_range(int64_t n, const float* x);                      // fp64 accumulators
 
 // dropout.cc: x (…, width), by rows.
 struct DropoutRows {
@@ -32,7 +26,6 @@ struct DropoutRows {
   int64_t width;
   void* x;
 };
-void dropout_rows(int64_t begin, int64_t end, const DropoutRows& args);
 
 // quantize.cc: x (…, width), by rows.
 struct AbsMax {
@@ -40,11 +33,6 @@ struct AbsMax {
   int64_t width;
   const void* x;
 };
-// The largest magnitudes as the bit patterns of fp32 values, which have the same order, with NaN
-// above all. abs_max_range covers elements [begin, end); the column variant updates `amax` with
-// columns [begin, end) of `rows` rows.
-uint32_t abs_max_range(int64_t begin, int64_t end, const AbsMax& args);
-void abs_max_columns(int64_t begin, int64_t end, int64_t rows, const AbsMax& args, float* amax);
 struct Quantize {
   NumberGrid grid;
   int64_t width;
@@ -56,7 +44,6 @@ struct Quantize {
   DType to_type;
   void* out;
 };
-void quantize_rows(int64_t begin, int64_t end, const Quantize& args);
 struct Dequantize {
   int64_t width;
   bool by_row, by_column;  // else one number for all
@@ -67,7 +54,6 @@ struct Dequantize {
   const void* product;
   void* out;
 };
-void dequantize_rows(int64_t begin, int64_t end, const Dequantize& args);
 
 // norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is for
 // kLayer.
@@ -86,7 +72,6 @@ struct NormForward {
   void* y;
   float* stats;
 };
-void norm_rows(int64_t begin, int64_t end, const NormForward& args);
 struct NormBackward {
   DType dtype;
   NormType type;
@@ -99,9 +84,6 @@ struct NormBackward {
   const float* stats;
   void* dx;
 };
-// Adds these rows' part to dgain, and with kLayer to dbias.
-void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
-                        float* dbias);
 
 // Returns the document starts of a sequence's positions; null without documents.
 inline const int32_t* starts_of(const AttentionShape& shape, int64_t sequence) {
@@ -124,7 +106,6 @@ struct Rope {
   const float* sin;
   void* qkv;
 };
-void rope_rows(int64_t begin, int64_t end, const Rope& args);
 
 // Keys and values inside wider rows: a head's keys are h columns from `column` on, its values K h
 // columns further.
@@ -198,8 +179,6 @@ struct ActivationRows {
   void* out;
   void* d_in;
 };
-void activation_rows(int64_t begin, int64_t end, const ActivationRows& args);
-void activation_backward_rows(int64_t begin, int64_t end, const ActivationRows& args);
 
 // cross_entropy.cc: `gradient`: whether to replace logits by gradients.
 struct CrossEntropy {
@@ -214,8 +193,6 @@ struct CrossEntropy {
 
   bool has_extras() const { return soft_cap > 0 || z_loss > 0; }
 };
-void cross_entropy_rows(int64_t begin, int64_t end, const CrossEntropy& args);
-void soft_cap_range(int64_t n, float cap, float* x);
 // Rows of logits of which this rank has a slice of the ids: see shard_ops.h.
 struct LogitSlice {
   int64_t first;  // id
@@ -224,7 +201,6 @@ struct LogitSlice {
   float* logits;   // (R, width)
   const int32_t* targets;
 };
-void logit_sums_rows(int64_t begin, int64_t end, const LogitSlice& args, float* sums);
 struct SlicedLoss {
   int64_t rows;
   int64_t slices;
@@ -233,20 +209,8 @@ struct SlicedLoss {
   const float* weights;
   float* losses;
 };
-void sliced_loss_rows(int64_t begin, int64_t end, const SlicedLoss& args);
-// Replaces the slice's logits by their gradient.
-void sliced_gradient_rows(int64_t begin, int64_t end, const SlicedLoss& args,
-                          const LogitSlice& slice);
-
-// adam.cc: elements [begin, end) of the blocks, m in fp32 or bf16; of an update [0, n).
-void adam_range(int64_t begin, int64_t end, const AdamStep& step, const float* grads, float* params,
-                const Tensor& m, float* v);
-void adam_direction_range(int64_t begin, int64_t end, const AdamStep& step, float* grads,
-                          const Tensor& m, float* v);
-void apply_update_range(int64_t n, float rate, float kept, const float* direction, float* params);
 
 // adafactor.cc
-void adafactor_range(int64_t n, const AdafactorStep& step, float* grads, float* v);
 // A matrix (rows, width).
 struct Squares {
   int64_t rows;
@@ -255,14 +219,6 @@ struct Squares {
   double* row_sums;
   double* column_sums;
 };
-// Adds the sums of rows, or columns, [begin, end).
-void add_row_squares(int64_t begin, int64_t end, const Squares& args);
-void add_column_squares(int64_t begin, int64_t end, const Squares& args);
-// Updates the means from sums of `count` squares each.
-void row_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
-                 float* means);
-void column_factors(const AdafactorStep& step, int64_t count, std::span<const double> sums,
-                    float* means);
 // Gradients (…, width) with the means of their rows and columns; `mean` is the mean over all rows
 // of the full matrix.
 struct FactoredDirection {
@@ -273,8 +229,6 @@ struct FactoredDirection {
   const float* row_means;
   const float* column_means;
 };
-// Replaces the gradients of rows [begin, end).
-void factored_direction_rows(int64_t begin, int64_t end, const FactoredDirection& args);
 
 // embedding.cc
 struct Embedding {
@@ -287,7 +241,6 @@ struct Embedding {
   const int32_t* tokens;
   const void* table;
 };
-void embedding_rows(int64_t begin, int64_t end, const Embedding& args, void* out);
 struct EmbeddingBackward {
   DType dtype;
   int64_t first;  // id of the table's first row; ids beside its `ids` are left out
@@ -298,8 +251,5 @@ struct EmbeddingBackward {
   const void* dout;
   float* dtable;
 };
-// Adds columns [begin, end) of all `rows` rows.
-void embedding_backward_columns(int64_t begin, int64_t end, int64_t rows,
-                                const EmbeddingBackward& args);
 
 }  // namespace muster::trainer::cpu

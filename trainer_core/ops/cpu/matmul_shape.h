@@ -26,10 +26,10 @@ struct MatrixPointer {
   Void* data = nullptr;
   DType dtype = DType::kF32;
 
-  MatrixPointer(Void* numbers, DType type) : data(numbers), dtype(type) {}
+  MatrixPointer(Void* elements, DType type) : data(elements), dtype(type) {}
   template <class T>
-  MatrixPointer(T* numbers)  // NOLINT(google-explicit-constructor)
-      : MatrixPointer(numbers, type_of(numbers)) {}
+  MatrixPointer(T* elements)  // NOLINT(google-explicit-constructor)
+      : MatrixPointer(elements, type_of(elements)) {}
 
   bool is_bf16() const { return dtype == DType::kBf16; }
 

@@ -165,17 +165,86 @@ void backward(int64_t begin, int64_t end, const NormBackward& args, float* dgain
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/cpu/cpu_ops.h"
+#include "trainer_core/ops/cpu/sums.h"
+#include "trainer_core/ops/workspace.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(forward);
 HWY_EXPORT(backward);
 
-void norm_rows(int64_t begin, int64_t end, const NormForward& args) {
-  HWY_DYNAMIC_DISPATCH(forward)(begin, end, args);
+namespace {
+
+NormForward forward_args(const NormShape& shape, const Tensor& x, const NormWeights& weights,
+                         const Tensor& y, const Tensor& stats) {
+  const int64_t width = weights.gain.elements();
+  const bool layer = shape.type == NormType::kLayer;
+  return {.dtype = x.dtype,
+          .type = shape.type,
+          .rows = x.elements() / width,
+          .width = width,
+          .eps = static_cast<float>(shape.eps),
+          .gain_offset = static_cast<float>(shape.gain_offset),
+          .x = x.data,
+          .delta = nullptr,
+          .gain = weights.gain.f32(),
+          .bias = layer ? weights.bias.f32() : nullptr,
+          .sum = nullptr,
+          .y = y.data,
+          .stats = stats.f32()};
 }
-void norm_backward_rows(int64_t begin, int64_t end, const NormBackward& args, float* dgain,
-                        float* dbias) {
-  HWY_DYNAMIC_DISPATCH(backward)(begin, end, args, dgain, dbias);
+
+}  // namespace
+
+void CpuOps::do_norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
+                     const Tensor& y, const Tensor& stats) {
+  const NormForward args = forward_args(shape, x, weights, y, stats);
+  split(args.rows, x.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(forward)(begin, end, args);
+  });
+}
+
+void CpuOps::do_add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
+                         const NormWeights& weights, const Tensor& sum, const Tensor& y,
+                         const Tensor& stats) {
+  NormForward args = forward_args(shape, x, weights, y, stats);
+  args.delta = delta.data;
+  args.sum = sum.data;
+  split(args.rows, x.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(forward)(begin, end, args);
+  });
+}
+
+void CpuOps::do_norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
+                              const NormWeights& weights, const Tensor& stats, const Tensor& dx,
+                              const NormWeights& d_weights, Accumulate accumulate,
+                              Workspace workspace) {
+  const int64_t width = weights.gain.elements(), rows = x.elements() / width;
+  const int64_t blocks = std::min(kRowSumBlocks, rows);
+  const NormBackward args{x.dtype,
+                          shape.type,
+                          rows,
+                          width,
+                          static_cast<float>(shape.gain_offset),
+                          dy.data,
+                          x.data,
+                          weights.gain.f32(),
+                          stats.f32(),
+                          dx.data};
+  // A block's partial sums: gain, then bias.
+  split(blocks, x.elements(), [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      float* partial = workspace.data + 2 * block * width;
+      std::fill_n(partial, 2 * width, 0.0F);
+      HWY_DYNAMIC_DISPATCH(backward)
+      (rows * block / blocks, rows * (block + 1) / blocks, args, partial, partial + width);
+    }
+  });
+  float* sums = workspace.data;
+  add_blocks(sums, blocks, 2 * width, width, accumulate, d_weights.gain.f32());
+  if (shape.type == NormType::kLayer)
+    add_blocks(sums + width, blocks, 2 * width, width, accumulate, d_weights.bias.f32());
 }
 
 }  // namespace muster::trainer::cpu

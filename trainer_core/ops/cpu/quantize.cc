@@ -126,7 +126,7 @@ HWY_INLINE void quantize_row(const Quantize& args, int64_t row, const From* x, T
   args.noise->elements.for_stretches(
       args.width, row, row + 1, [&](uint64_t sample, int64_t first, int64_t, int64_t count) {
         const Philox philox{.key = args.noise->key, .stream = sample};
-        for_words(philox, args.noise->place, first, count,
+        for_words(philox, args.noise->location, first, count,
                   [&](const uint32_t* words, int64_t i, int64_t n) {
                     quantize_row(
                         args.grid, n, x + i, out + i,
@@ -178,6 +178,15 @@ void dequantize(int64_t begin, int64_t end, const Dequantize& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "trainer_core/ops/cpu/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(abs_max_of);
@@ -185,17 +194,112 @@ HWY_EXPORT(abs_max_of_columns);
 HWY_EXPORT(quantize);
 HWY_EXPORT(dequantize);
 
-uint32_t abs_max_range(int64_t begin, int64_t end, const AbsMax& args) {
-  return HWY_DYNAMIC_DISPATCH(abs_max_of)(begin, end, args);
+namespace {
+
+// Maps amax to the grid's limit with Flax's operations and AQT's: their last bits differ.
+// Transformer Engine bounds the reciprocal, so that the smallest values have a scale, too.
+float scale_for(NumberGrid grid, float amax) {
+  if (grid == NumberGrid::kInt8) return amax / grid_limit(grid);
+  return 1 / std::min(grid_limit(grid) / amax, std::numeric_limits<float>::max());
 }
-void abs_max_columns(int64_t begin, int64_t end, int64_t rows, const AbsMax& args, float* amax) {
-  HWY_DYNAMIC_DISPATCH(abs_max_of_columns)(begin, end, rows, args, amax);
+
+bool has_scale(float amax) { return std::isfinite(amax) && amax > 0; }
+
+float larger(float a, uint32_t word) {
+  return std::bit_cast<float>(std::max(std::bit_cast<uint32_t>(a), word));
 }
-void quantize_rows(int64_t begin, int64_t end, const Quantize& args) {
-  HWY_DYNAMIC_DISPATCH(quantize)(begin, end, args);
+
+}  // namespace
+
+void CpuOps::do_abs_max(const Tensor& x, ScaleOf of, const Tensor& amax, Accumulate accumulate) {
+  float* out = amax.f32();
+  if (accumulate == Accumulate::kNo) std::fill_n(out, amax.elements(), 0.0F);
+  const int64_t width = x.dim(x.rank - 1), rows = rows_of(x);
+  const AbsMax args{x.dtype, width, x.data};
+  const int useful = useful_threads(threads_, x.elements());
+  switch (of) {
+    case ScaleOf::kTensor: {
+      std::atomic<uint32_t> largest{0};
+      parallel_for(useful, x.elements(), [&](int64_t begin, int64_t end, int) {
+        const uint32_t mine = HWY_DYNAMIC_DISPATCH(abs_max_of)(begin, end, args);
+        uint32_t known = largest;
+        while (known < mine && !largest.compare_exchange_weak(known, mine)) {
+        }
+      });
+      out[0] = larger(out[0], largest);
+      return;
+    }
+    case ScaleOf::kRow:
+      return parallel_for(useful, rows, [&](int64_t begin, int64_t end, int) {
+        for (int64_t row = begin; row < end; ++row)
+          out[row] = larger(out[row],
+                            HWY_DYNAMIC_DISPATCH(abs_max_of)(row * width, (row + 1) * width, args));
+      });
+    case ScaleOf::kColumn:
+      return parallel_for(useful, width, [&](int64_t begin, int64_t end, int) {
+        HWY_DYNAMIC_DISPATCH(abs_max_of_columns)(begin, end, rows, args, out);
+      });
+  }
 }
-void dequantize_rows(int64_t begin, int64_t end, const Dequantize& args) {
-  HWY_DYNAMIC_DISPATCH(dequantize)(begin, end, args);
+
+void CpuOps::do_current_scale(NumberGrid grid, const Tensor& amax, const Tensor& scale) {
+  std::transform(amax.f32(), amax.f32() + amax.elements(), scale.f32(), [&](float largest) {
+    return scale_for(grid, has_scale(largest)          ? largest
+                           : grid == NumberGrid::kInt8 ? 1.0F
+                                                       : grid_limit(grid));
+  });
+}
+
+void CpuOps::do_delayed_scale(const Tensor& amax, const Tensor& history, const Tensor& scale) {
+  constexpr int64_t kOperands = 3;
+  const int64_t scales = amax.elements();
+  const int64_t length = history.elements() / scales;
+  for (int64_t i = 0; i < scales; ++i) {
+    const NumberGrid grid = i % kOperands == kOperands - 1 ? NumberGrid::kE5m2 : NumberGrid::kE4m3;
+    float* const row = history.f32() + i * length;
+    std::rotate(row, row + 1, row + length);
+    row[0] = amax.f32()[i];
+    float largest = 0;
+    for (int64_t step = 0; step < length; ++step)
+      largest = larger(largest, std::bit_cast<uint32_t>(row[step]));
+    if (has_scale(largest)) scale.f32()[i] = scale_for(grid, largest);
+  }
+}
+
+void CpuOps::do_quantize(NumberGrid grid, const Tensor& x, ScaleOf of, const Tensor& scale,
+                         const std::optional<RoundingNoise>& noise, const Tensor& out) {
+  const Quantize args{.grid = grid,
+                      .width = x.dim(x.rank - 1),
+                      .of = of,
+                      .scale = scale.f32(),
+                      .noise = noise,
+                      .from_type = x.dtype,
+                      .x = x.float_data(),
+                      .to_type = out.dtype,
+                      .out = out.float_data()};
+  parallel_for(useful_threads(threads_, x.elements()), rows_of(x),
+               [&](int64_t begin, int64_t end, int) {
+                 HWY_DYNAMIC_DISPATCH(quantize)(begin, end, args);
+               });
+}
+
+void CpuOps::do_dequantize(const Tensor& product, const Tensor& row_scale,
+                           const Tensor& column_scale, const Tensor& out, Accumulate accumulate) {
+  const int64_t width = out.dim(out.rank - 1), rows = rows_of(out);
+  const bool by_row = row_scale.elements() != 1, by_column = column_scale.elements() != 1;
+  const Dequantize args{.width = width,
+                        .by_row = by_row,
+                        .by_column = by_column,
+                        .row_scale = row_scale.f32(),
+                        .column_scale = column_scale.f32(),
+                        .accumulate = accumulate == Accumulate::kYes,
+                        .dtype = product.dtype,
+                        .product = product.data,
+                        .out = out.data};
+  parallel_for(useful_threads(threads_, out.elements()), rows,
+               [&](int64_t begin, int64_t end, int) {
+                 HWY_DYNAMIC_DISPATCH(dequantize)(begin, end, args);
+               });
 }
 
 }  // namespace muster::trainer::cpu

@@ -77,12 +77,21 @@ void rotate(int64_t begin, int64_t end, const Rope& args) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "trainer_core/ops/cpu/checks.h"
+#include "trainer_core/ops/cpu/cpu_ops.h"
+
 namespace muster::trainer::cpu {
 
 HWY_EXPORT(rotate);
 
-void rope_rows(int64_t begin, int64_t end, const Rope& args) {
-  HWY_DYNAMIC_DISPATCH(rotate)(begin, end, args);
+void CpuOps::do_rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
+                     RopePairs pairs, RopeDirection direction, const Tensor& qkv) {
+  check_starts(shape);
+  const float sign = direction == RopeDirection::kForward ? 1.0F : -1.0F;
+  const Rope args{qkv.dtype, shape, pairs, sign, cos.f32(), sin.f32(), qkv.data};
+  split(shape.rows(), qkv.elements(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(rotate)(begin, end, args);
+  });
 }
 
 }  // namespace muster::trainer::cpu

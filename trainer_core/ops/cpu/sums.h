@@ -18,7 +18,7 @@ constexpr int64_t kReductionBlocks = 256;
 inline double reduce_part(const Tensor& x, int64_t first, int64_t end,
                           double (*range)(int64_t, const float*)) {
   if (x.dtype == DType::kF32) return range(end - first, x.f32() + first);
-  const auto* narrow = static_cast<const Bf16*>(x.numbers());
+  const auto* narrow = static_cast<const Bf16*>(x.float_data());
   std::array<float, 1024> wide{};
   double total = 0;
   while (first < end) {

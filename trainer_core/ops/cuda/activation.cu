@@ -8,42 +8,20 @@
 namespace muster::trainer::cuda {
 namespace {
 
+// The arithmetic of activation_formulas.inc. The compiler fuses products with sums.
+using Value = float;
+__device__ inline float constant(float x) { return x; }
+__device__ inline float multiply_add(float a, float b, float c) { return a * b + c; }
+__device__ inline float max(float x, float y) { return fmaxf(x, y); }
+__device__ inline float clamp(float x, float low, float high) { return fminf(fmaxf(x, low), high); }
+__device__ inline float one_if_positive(float x) { return x > 0 ? 1.0F : 0.0F; }
 // The quotient is off by at most 2 units in the last place; an exact one costs more than the
 // memory.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0F, 1.0F + expf(-x)); }
 
-// f(x) and f'(x).
-struct ValueAndSlope {
-  float value;
-  float slope;
-};
-
-struct Silu {
-  // silu' = sig (1 + x (1 - sig))
-  __device__ static ValueAndSlope of(float x) {
-    const float sig = sigmoid(x);
-    return {x * sig, sig * (1.0F + x * (1.0F - sig))};
-  }
-};
-
-// 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x³).
-struct Gelu {
-  static constexpr float kTwiceRoot = 1.5957691216057308F;
-  static constexpr float kCubic = 0.044715F;
-
-  // gelu' = sig (1 + x (1 - sig) (2u)'). Beyond 100 the slope is 1 or 0 in fp32; the bound on x
-  // keeps the products finite.
-  __device__ static ValueAndSlope of(float x) {
-    const float sig = sigmoid(x * (x * x * (kTwiceRoot * kCubic) + kTwiceRoot));
-    const float near = fminf(fmaxf(x, -100.0F), 100.0F);
-    const float steepness = near * near * (3 * kTwiceRoot * kCubic) + kTwiceRoot;
-    return {x * sig, sig * (1.0F + near * (1.0F - sig) * steepness)};
-  }
-};
-
-struct Relu {
-  __device__ static ValueAndSlope of(float x) { return {fmaxf(x, 0.0F), x > 0 ? 1.0F : 0.0F}; }
-};
+#define MUSTER_EACH __device__
+#include "trainer_core/ops/activation_formulas.inc"
+#undef MUSTER_EACH
 
 // A thread has a pack of neighbouring outputs.
 template <class F, class T, int kCount>
@@ -58,10 +36,10 @@ __global__ void forward_kernel(ActivationRows args) {
     if (args.gated) {
       const Pack<kCount> up = load<kCount>(from + args.width);
 #pragma unroll
-      for (int e = 0; e < kCount; ++e) x.of[e] = F::of(x.of[e]).value * up.of[e];
+      for (int e = 0; e < kCount; ++e) x.of[e] = F::value(x.of[e]) * up.of[e];
     } else {
 #pragma unroll
-      for (int e = 0; e < kCount; ++e) x.of[e] = F::of(x.of[e]).value;
+      for (int e = 0; e < kCount; ++e) x.of[e] = F::value(x.of[e]);
     }
     store(x, out + i * kCount);
   }
@@ -74,22 +52,22 @@ __global__ void backward_kernel(ActivationRows args) {
   T* d_in = static_cast<T*>(args.d_in);
   const int64_t width = args.width / kCount, n = args.rows * width;
   for (int64_t i = global_index(); i < n; i += global_count()) {
-    const Split place = split(i, width);
-    const int64_t at = place.quotient * args.in_width + place.remainder * kCount;
+    const Split offset = split(i, width);
+    const int64_t at = offset.quotient * args.in_width + offset.remainder * kCount;
     const Pack<kCount> grad = load<kCount>(dout + i * kCount);
     Pack<kCount> x = load<kCount>(in + at);
     if (args.gated) {
       Pack<kCount> up = load<kCount>(in + at + args.width);
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const ValueAndSlope f = F::of(x.of[e]);
+        const ValueAndSlope f = F::both(x.of[e]);
         x.of[e] = grad.of[e] * up.of[e] * f.slope;
         up.of[e] = grad.of[e] * f.value;
       }
       store(up, d_in + at + args.width);
     } else {
 #pragma unroll
-      for (int e = 0; e < kCount; ++e) x.of[e] = grad.of[e] * F::of(x.of[e]).slope;
+      for (int e = 0; e < kCount; ++e) x.of[e] = grad.of[e] * F::both(x.of[e]).slope;
     }
     store(x, d_in + at);
   }
@@ -98,16 +76,8 @@ __global__ void backward_kernel(ActivationRows args) {
 // Calls body(F, element) for the activation and its element type.
 template <class Body>
 void with_activation(const ActivationRows& args, const Body& body) {
-  with_type(args.dtype, [&](auto number) {
-    switch (args.kind) {
-      case Activation::kSilu:
-        return body(Silu(), number);
-      case Activation::kGelu:
-        return body(Gelu(), number);
-      case Activation::kRelu:
-        return body(Relu(), number);
-    }
-  });
+  with_type(args.dtype,
+            [&](auto element) { with_formulas(args.kind, [&](auto f) { body(f, element); }); });
 }
 
 // Starts the kernel that choose(F, number, pack) returns, with a thread for each pack of outputs.

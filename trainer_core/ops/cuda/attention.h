@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "trainer_core/ops/cuda/places.h"
+#include "trainer_core/ops/cuda/device_token_rows.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer::cuda {

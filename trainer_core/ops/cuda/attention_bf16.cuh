@@ -74,28 +74,28 @@ struct HeadTile {
     int64_t row = first + thread / kRuns;
     const int64_t end = first + kRows;
     const Bf16* run = from.data + row * from.width + column;
-    Bf16* place = to + thread / kRuns * kStride + column;
-    const auto step = [&] { row += kStep, run += kStep * from.width, place += kStep * kStride; };
-    const auto numbers = [&] {
+    Bf16* target = to + thread / kRuns * kStride + column;
+    const auto step = [&] { row += kStep, run += kStep * from.width, target += kStep * kStride; };
+    const auto elements_left = [&] {
       return row < from.count && wanted(row) ? from.head_dim - column : 0;
     };
     if (from.vectors) {
 #pragma unroll 2
       for (; row < end; step()) {
-        const bool here = numbers() > 0;
-        copy_async<16>(place, here ? run : from.data, here);
+        const bool here = elements_left() > 0;
+        copy_async<16>(target, here ? run : from.data, here);
       }
       return;
     }
 #pragma unroll 1
     for (; row < end; step()) {
-      const int left = numbers();
+      const int left = elements_left();
       const auto pair = [&](int at) {
         const unsigned low = at < left ? run[at].bits : 0U;
         const unsigned high = at + 1 < left ? run[at + 1].bits : 0U;
         return low | high << 16;
       };
-      *reinterpret_cast<uint4*>(place) = {pair(0), pair(2), pair(4), pair(6)};
+      *reinterpret_cast<uint4*>(target) = {pair(0), pair(2), pair(4), pair(6)};
     }
   }
   // Zeroes the values of keys that no query of the tile attends to: those may be NaN, and a

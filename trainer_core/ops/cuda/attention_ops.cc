@@ -11,16 +11,14 @@ namespace {
 
 // Returns the keys and values in qkv, which lie behind the queries.
 KeyRows own_keys(const AttentionShape& shape, const Tensor& qkv) {
-  return {qkv.numbers(), shape.qkv_width(), shape.out_width(), Runs::of(shape.places())};
+  return {qkv.float_data(), shape.qkv_width(), shape.out_width(), Runs::of(shape.row_positions())};
 }
 KeyRows block_keys(const AttentionShape& shape, const KeyValueBlock& keys) {
-  check_key_block(shape, keys);
-  return {keys.rows.numbers(), shape.kv_width(), 0, Runs::of(keys.positions)};
+  return {keys.rows.float_data(), shape.kv_width(), 0, Runs::of(keys.positions)};
 }
 
 const int32_t* starts_of(const AttentionShape& shape) {
   if (shape.starts.data == nullptr) return nullptr;
-  check_size(shape.starts, shape.rows(), "starts");
   return shape.starts.i32();
 }
 
@@ -35,14 +33,9 @@ void check_head(const AttentionShape& shape) {
 
 }  // namespace
 
-void CudaOps::rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
-                   RopePairs pairs, RopeDirection direction, const Tensor& qkv) {
-  MUSTER_CHECK(shape.head_dim % 2 == 0) << "rope of head_dim " << shape.head_dim;
-  check_size(qkv, shape.rows() * shape.qkv_width(), "qkv");
-  check_positions(cos, shape.token_rows());
-  check_size(cos, cos.dim(0) * shape.head_dim / 2, "cos");
-  check_size(sin, cos.elements(), "sin");
-  cuda::rope(stream_, {.dtype = same_type({qkv}),
+void CudaOps::do_rope(const AttentionShape& shape, const Tensor& cos, const Tensor& sin,
+                      RopePairs pairs, RopeDirection direction, const Tensor& qkv) {
+  cuda::rope(stream_, {.dtype = qkv.dtype,
                        .rows = shape.rows(),
                        .heads = shape.heads + shape.kv_heads,
                        .head_dim = shape.head_dim,
@@ -69,9 +62,9 @@ AttentionLayer CudaOps::layer_of(const AttentionShape& shape, const Tensor& qkv,
           .cap = static_cast<float>(shape.soft_cap),
           .window = shape.window,
           .extra_zero = shape.extra_zero,
-          .queries = Runs::of(shape.places()),
+          .queries = Runs::of(shape.row_positions()),
           .starts = starts_of(shape),
-          .qkv = qkv.numbers(),
+          .qkv = qkv.float_data(),
           .qkv_width = shape.qkv_width(),
           .keys = keys,
           .bias = relative_bias(shape, bias),
@@ -139,11 +132,8 @@ bool CudaOps::attend_by_library(const char* what, const AttentionShape& shape, c
   return answer.is_done();
 }
 
-void CudaOps::attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
-                        const Tensor& out, const Tensor& lse, Workspace /*workspace*/) {
-  check_attention_shape(shape, qkv, out);
-  check_size(lse, shape.rows() * shape.heads, "lse");
-  (void)same_type({qkv, out});
+void CudaOps::do_attention(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
+                           const Tensor& out, const Tensor& lse, Workspace /*workspace*/) {
   if (attend_by_library(
           "attention", shape, qkv, out, lse, [&](const LibraryAttention& part, int64_t, int64_t) {
             return attention_library_->forward(stream_, part, scratch_.data(), scratch_.bytes());
@@ -156,13 +146,10 @@ void CudaOps::attention(const AttentionShape& shape, const Tensor& qkv, const Te
                               .lse = lse.f32()});
 }
 
-void CudaOps::attention_block(const AttentionShape& shape, const Tensor& qkv,
-                              const KeyValueBlock& keys, const Tensor& bias,
-                              const AttentionSums& sums, Accumulate accumulate,
-                              Workspace /*workspace*/) {
-  check_attention_shape(shape, qkv, sums.out);
-  check_size(sums.lse, shape.rows() * shape.heads, "lse");
-  (void)same_type({qkv, keys.rows});
+void CudaOps::do_attention_block(const AttentionShape& shape, const Tensor& qkv,
+                                 const KeyValueBlock& keys, const Tensor& bias,
+                                 const AttentionSums& sums, Accumulate accumulate,
+                                 Workspace /*workspace*/) {
   if (attention_library_ != nullptr)
     note_own_attention("attention's blocks", shape,
                        {.kind = LibraryAnswer::Kind::kNone, .why = kSharedPositions});
@@ -173,18 +160,12 @@ void CudaOps::attention_block(const AttentionShape& shape, const Tensor& qkv,
                               .lse = sums.lse.f32()});
 }
 
-void CudaOps::attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
-                               const Tensor& bias, const KvCache& cache, const Tensor& out,
-                               Workspace /*workspace*/) {
+void CudaOps::do_attention_cached(const AttentionShape& shape, int64_t position, const Tensor& qkv,
+                                  const Tensor& bias, const KvCache& cache, const Tensor& out,
+                                  Workspace /*workspace*/) {
   const int64_t capacity = cache.capacity();
-  const int64_t elements = shape.batch * shape.kv_heads * capacity * shape.head_dim;
-  check_attention_shape(shape, qkv, out);
   check_head(shape);
-  check_size(cache.keys, elements, "the cached keys");
-  check_size(cache.values, elements, "the cached values");
-  MUSTER_CHECK(position >= 0 && position + shape.seq_len <= capacity)
-      << shape.seq_len << " positions from " << position << " in a cache of " << capacity;
-  cuda::attention_cached(stream_, {.dtype = same_type({qkv, cache.keys, cache.values, out}),
+  cuda::attention_cached(stream_, {.dtype = qkv.dtype,
                                    .batch = shape.batch,
                                    .seq_len = shape.seq_len,
                                    .heads = shape.heads,
@@ -205,8 +186,8 @@ void CudaOps::attention_cached(const AttentionShape& shape, int64_t position, co
                                    .out = out.data});
 }
 
-void CudaOps::attention_backward(AttentionBackward args, const AttentionShape& shape,
-                                 const Tensor& dbias, Accumulate accumulate, Workspace workspace) {
+void CudaOps::run_backward(AttentionBackward args, const AttentionShape& shape, const Tensor& dbias,
+                           Accumulate accumulate, Workspace workspace) {
   MUSTER_CHECK(workspace.elements >= cuda_attention_backward_elements(shape))
       << "workspace of attention_backward is too small";
   const int64_t elements = shape.bias_elements();
@@ -220,15 +201,10 @@ void CudaOps::attention_backward(AttentionBackward args, const AttentionShape& s
              elements, accumulate, relative_bias(shape, dbias));
 }
 
-void CudaOps::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& bias,
-                                 const Tensor& out, const Tensor& lse, const Tensor& dout,
-                                 const Tensor& dqkv, const Tensor& dbias, Accumulate accumulate,
-                                 Workspace workspace) {
-  check_attention_shape(shape, qkv, out);
-  check_size(lse, shape.rows() * shape.heads, "lse");
-  check_size(dout, out.elements(), "dout");
-  check_size(dqkv, qkv.elements(), "dqkv");
-  (void)same_type({qkv, out, dout, dqkv});
+void CudaOps::do_attention_backward(const AttentionShape& shape, const Tensor& qkv,
+                                    const Tensor& bias, const Tensor& out, const Tensor& lse,
+                                    const Tensor& dout, const Tensor& dqkv, const Tensor& dbias,
+                                    Accumulate accumulate, Workspace workspace) {
   auto* const rows = static_cast<Bf16*>(dqkv.data);
   const LibraryAttentionGradients gradients{.dout = static_cast<const Bf16*>(dout.data),
                                             .dq = rows,
@@ -242,41 +218,35 @@ void CudaOps::attention_backward(const AttentionShape& shape, const Tensor& qkv,
                               scratch_.data(), scratch_.bytes());
                         }))
     return;
-  attention_backward({.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
-                      .out = out.data,
-                      .lse = lse.f32(),
-                      .dout = dout.data,
-                      .add = false,
-                      .d_query = dqkv.data,
-                      .d_query_width = shape.qkv_width(),
-                      .d_keys = dqkv.data,
-                      .d_bias = nullptr,
-                      .dots = nullptr},
-                     shape, dbias, accumulate, workspace);
+  run_backward({.layer = layer_of(shape, qkv, own_keys(shape, qkv), bias),
+                .out = out.data,
+                .lse = lse.f32(),
+                .dout = dout.data,
+                .add = false,
+                .d_query = dqkv.data,
+                .d_query_width = shape.qkv_width(),
+                .d_keys = dqkv.data,
+                .d_bias = nullptr,
+                .dots = nullptr},
+               shape, dbias, accumulate, workspace);
 }
 
-void CudaOps::attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
-                                       const KeyValueBlock& keys, const Tensor& bias,
-                                       const Tensor& out, const Tensor& lse, const Tensor& dout,
-                                       const AttentionBlockGradients& gradients,
-                                       Workspace workspace) {
-  check_attention_shape(shape, qkv, out);
-  check_size(lse, shape.rows() * shape.heads, "lse");
-  check_size(dout, out.elements(), "dout");
-  check_size(gradients.dq, out.elements(), "dq");
-  check_size(gradients.dkv, keys.rows.elements(), "dkv");
-  (void)same_type({qkv, keys.rows, out, dout});
-  attention_backward({.layer = layer_of(shape, qkv, block_keys(shape, keys), bias),
-                      .out = out.data,
-                      .lse = lse.f32(),
-                      .dout = dout.data,
-                      .add = true,
-                      .d_query = gradients.dq.f32(),
-                      .d_query_width = shape.out_width(),
-                      .d_keys = gradients.dkv.f32(),
-                      .d_bias = nullptr,
-                      .dots = nullptr},
-                     shape, gradients.dbias, Accumulate::kYes, workspace);
+void CudaOps::do_attention_block_backward(const AttentionShape& shape, const Tensor& qkv,
+                                          const KeyValueBlock& keys, const Tensor& bias,
+                                          const Tensor& out, const Tensor& lse, const Tensor& dout,
+                                          const AttentionBlockGradients& gradients,
+                                          Workspace workspace) {
+  run_backward({.layer = layer_of(shape, qkv, block_keys(shape, keys), bias),
+                .out = out.data,
+                .lse = lse.f32(),
+                .dout = dout.data,
+                .add = true,
+                .d_query = gradients.dq.f32(),
+                .d_query_width = shape.out_width(),
+                .d_keys = gradients.dkv.f32(),
+                .d_bias = nullptr,
+                .dots = nullptr},
+               shape, gradients.dbias, Accumulate::kYes, workspace);
 }
 
 }  // namespace muster::trainer::cuda

@@ -188,7 +188,15 @@ __global__ void sliced_gradient_kernel(SlicedLoss args, LogitSlice slice) {
                column_of(slice, row), slice.logits + row * slice.width);
 }
 
+__global__ void soft_cap_kernel(int64_t n, float cap, float inverse, float* x) {
+  for (int64_t i = global_index(); i < n; i += global_count()) x[i] = cap * tanhf(x[i] * inverse);
+}
+
 }  // namespace
+
+void soft_cap(cudaStream_t stream, int64_t n, float cap, float* x) {
+  launch(stream, blocks_for(n), kThreads, soft_cap_kernel, n, cap, 1 / cap, x);
+}
 
 void cross_entropy(cudaStream_t stream, const CrossEntropy& args) {
   launch(stream, one_block_each(args.rows), kRowThreads, cross_entropy_kernel, args);

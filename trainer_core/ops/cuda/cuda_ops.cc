@@ -25,11 +25,11 @@ std::string device_name(int device) {
 }
 
 const void* at(const Tensor& x, int64_t element) {
-  return static_cast<const char*>(x.numbers()) +
+  return static_cast<const char*>(x.float_data()) +
          element * static_cast<int64_t>(dtype_bytes(x.dtype));
 }
 void* mutable_at(const Tensor& x, int64_t element) {
-  return static_cast<char*>(x.numbers()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
+  return static_cast<char*>(x.float_data()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
 }
 
 }  // namespace
@@ -97,11 +97,11 @@ void CudaOps::synchronize() {
 
 // Elementwise and reductions
 
-void CudaOps::fill(const Tensor& x, float value) {
-  cuda::fill(stream_, x.dtype, x.elements(), value, x.numbers());
+void CudaOps::do_fill(const Tensor& x, float value) {
+  cuda::fill(stream_, x.dtype, x.elements(), value, x.float_data());
 }
-void CudaOps::fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
-                          const Tensor& x) {
+void CudaOps::do_fill_normal(const NormalStream& values, int64_t first, int64_t pitch,
+                             const Tensor& x) {
   cuda::fill_normal(stream_, {.key = values.key,
                               .stream = values.stream,
                               .factor = static_cast<float>(values.std),
@@ -111,24 +111,20 @@ void CudaOps::fill_normal(const NormalStream& values, int64_t first, int64_t pit
                               .width = x.dim(1),
                               .x = x.f32()});
 }
-void CudaOps::copy(const Tensor& from, const Tensor& to) {
-  check_size(to, from.elements(), "copy's target");
+void CudaOps::do_copy(const Tensor& from, const Tensor& to) {
   if (from.dtype == DType::kF32 && to.dtype == DType::kBf16)
     return convert(stream_, from.elements(), from.dtype, from.data, to.dtype, to.data);
-  (void)same_type({from, to});
   if (from.bytes() == 0) return;
   // CUDA derives the direction from the addresses.
   MUSTER_CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, stream_));
 }
-void CudaOps::add(const Tensor& x, const Tensor& delta, const Tensor& sum) {
-  check_size(delta, x.elements(), "what is added");
-  check_size(sum, x.elements(), "the sum");
-  cuda::add(stream_, same_type({x, delta, sum}), x.elements(), x.data, delta.data, sum.data);
+void CudaOps::do_add(const Tensor& x, const Tensor& delta, const Tensor& sum) {
+  cuda::add(stream_, x.dtype, x.elements(), x.data, delta.data, sum.data);
 }
-void CudaOps::scale(double factor, const Tensor& x) {
-  cuda::scale(stream_, x.dtype, x.elements(), static_cast<float>(factor), x.numbers());
+void CudaOps::do_scale(double factor, const Tensor& x) {
+  cuda::scale(stream_, x.dtype, x.elements(), static_cast<float>(factor), x.float_data());
 }
-void CudaOps::dropout(const DropoutMask& mask, const Tensor& x) {
+void CudaOps::do_dropout(const DropoutMask& mask, const Tensor& x) {
   constexpr double kWords = 4294967296.0;  // 2^32
   const int64_t width = x.dim(x.rank - 1);
   cuda::dropout(
@@ -137,63 +133,55 @@ void CudaOps::dropout(const DropoutMask& mask, const Tensor& x) {
        .rows = rows_of(x),
        .width = width,
        .key = mask.key,
-       .place = mask.place,
+       .location = mask.location,
        .threshold = static_cast<uint32_t>(std::min(std::round(mask.rate * kWords), kWords - 1)),
        .factor = static_cast<float>(1 / (1 - mask.rate)),
        .elements = Elements::of(mask.elements, width),
-       .x = x.numbers()});
+       .x = x.float_data()});
 }
 
 double CudaOps::reduced(void (*kernel)(cudaStream_t, DType, int64_t, const void*, double*),
                         const Tensor& x) {
   auto* const partial = static_cast<double*>(sums_.data());  // in host memory
-  kernel(stream_, x.dtype, x.elements(), x.numbers(), partial);
+  kernel(stream_, x.dtype, x.elements(), x.float_data(), partial);
   synchronize();
   double total = 0;
   for (int64_t i = 0; i < reduction_blocks(x.elements()); ++i) total += partial[i];
   return total;
 }
-double CudaOps::sum(const Tensor& x) { return reduced(cuda::sum, x); }
-double CudaOps::sum_of_squares(const Tensor& x) { return reduced(cuda::sum_of_squares, x); }
+double CudaOps::do_sum(const Tensor& x) { return reduced(cuda::sum, x); }
+double CudaOps::do_sum_of_squares(const Tensor& x) { return reduced(cuda::sum_of_squares, x); }
 
 // Bias
 
-void CudaOps::add_bias(const Tensor& bias, const Tensor& x) {
+void CudaOps::do_add_bias(const Tensor& bias, const Tensor& x) {
   const int64_t width = bias.elements();
-  MUSTER_CHECK(x.elements() % width == 0) << "add_bias of " << width << " elements";
-  cuda::add_bias(stream_, x.dtype, x.elements() / width, width, bias.f32(), x.numbers());
+  cuda::add_bias(stream_, x.dtype, x.elements() / width, width, bias.f32(), x.float_data());
 }
-void CudaOps::bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
-                            Workspace workspace) {
+void CudaOps::do_bias_backward(const Tensor& dx, const Tensor& dbias, Accumulate accumulate,
+                               Workspace workspace) {
   const int64_t width = dbias.elements(), rows = dx.elements() / width;
-  check_size(dx, rows * width, "dx");
   const int64_t blocks = std::min(kRowSumBlocks, rows);
-  MUSTER_CHECK(workspace.elements >= blocks * width) << "workspace of bias_backward is too small";
-  sum_rows(stream_, dx.dtype, rows, width, dx.numbers(), blocks, workspace.data);
+  sum_rows(stream_, dx.dtype, rows, width, dx.float_data(), blocks, workspace.data);
   add_blocks(stream_, workspace.data, blocks, width, width, accumulate, dbias.f32());
 }
 
 // Norms
 
-void CudaOps::norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
-                   const Tensor& y, const Tensor& stats) {
-  norm_rows(same_type({x, y}), shape, x, nullptr, weights, nullptr, y, stats);
+void CudaOps::do_norm(const NormShape& shape, const Tensor& x, const NormWeights& weights,
+                      const Tensor& y, const Tensor& stats) {
+  norm_rows(x.dtype, shape, x, nullptr, weights, nullptr, y, stats);
 }
-void CudaOps::add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
-                       const NormWeights& weights, const Tensor& sum, const Tensor& y,
-                       const Tensor& stats) {
-  check_size(delta, x.elements(), "delta");
-  check_size(sum, x.elements(), "the residual sum");
-  norm_rows(same_type({x, delta, sum, y}), shape, x, delta.data, weights, sum.data, y, stats);
+void CudaOps::do_add_norm(const NormShape& shape, const Tensor& x, const Tensor& delta,
+                          const NormWeights& weights, const Tensor& sum, const Tensor& y,
+                          const Tensor& stats) {
+  norm_rows(x.dtype, shape, x, delta.data, weights, sum.data, y, stats);
 }
 void CudaOps::norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
                         const NormWeights& weights, void* sum, const Tensor& y,
                         const Tensor& stats) {
   const int64_t width = weights.gain.elements(), rows = x.elements() / width;
   const bool layer = shape.type == NormType::kLayer;
-  check_size(y, x.elements(), "the norm's output");
-  check_size(stats, shape.stats(rows), "stats");
-  if (layer) check_size(weights.bias, width, "the norm's bias");
   cuda::norm(stream_, {.dtype = dtype,
                        .type = shape.type,
                        .rows = rows,
@@ -208,21 +196,14 @@ void CudaOps::norm_rows(DType dtype, const NormShape& shape, const Tensor& x, co
                        .y = y.data,
                        .stats = stats.f32()});
 }
-void CudaOps::norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
-                            const NormWeights& weights, const Tensor& stats, const Tensor& dx,
-                            const NormWeights& d_weights, Accumulate accumulate,
-                            Workspace workspace) {
+void CudaOps::do_norm_backward(const NormShape& shape, const Tensor& dy, const Tensor& x,
+                               const NormWeights& weights, const Tensor& stats, const Tensor& dx,
+                               const NormWeights& d_weights, Accumulate accumulate,
+                               Workspace workspace) {
   const bool layer = shape.type == NormType::kLayer;
   const int64_t width = weights.gain.elements(), rows = x.elements() / width;
-  check_size(dy, x.elements(), "dy");
-  check_size(dx, x.elements(), "dx");
-  check_size(d_weights.gain, width, "the gain's gradient");
-  if (layer) check_size(d_weights.bias, width, "the bias's gradient");
-  check_size(stats, shape.stats(rows), "stats");
   const int64_t blocks = std::min(kRowSumBlocks, rows);
-  MUSTER_CHECK(workspace.elements >= 2 * blocks * width)
-      << "workspace of norm_backward is too small";
-  cuda::norm_backward(stream_, {.dtype = same_type({dy, x, dx}),
+  cuda::norm_backward(stream_, {.dtype = dy.dtype,
                                 .type = shape.type,
                                 .rows = rows,
                                 .width = width,
@@ -247,8 +228,7 @@ namespace {
 ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in,
                                const Tensor& out) {
   const int64_t width = out.dim(out.rank - 1);
-  check_size(in, rows_of(out) * activation.input_width(width), "the activation's input");
-  return {.dtype = same_type({in, out}),
+  return {.dtype = in.dtype,
           .kind = activation.kind,
           .gated = activation.gated,
           .rows = rows_of(out),
@@ -261,26 +241,19 @@ ActivationRows activation_rows(const MlpActivation& activation, const Tensor& in
 
 }  // namespace
 
-void CudaOps::activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
+void CudaOps::do_activate(const MlpActivation& activation, const Tensor& in, const Tensor& out) {
   cuda::activate(stream_, activation_rows(activation, in, out));
 }
-void CudaOps::activate_backward(const MlpActivation& activation, const Tensor& dout,
-                                const Tensor& in, const Tensor& d_in) {
-  check_size(d_in, in.elements(), "the activation's gradient");
-  (void)same_type({in, d_in});
+void CudaOps::do_activate_backward(const MlpActivation& activation, const Tensor& dout,
+                                   const Tensor& in, const Tensor& d_in) {
   ActivationRows rows = activation_rows(activation, in, dout);
   rows.d_in = d_in.data;
   cuda::activate_backward(stream_, rows);
 }
 
-void CudaOps::copy_columns(const Tensor& from, int64_t from_column, const Tensor& to,
-                           int64_t to_column, int64_t columns) {
+void CudaOps::do_copy_columns(const Tensor& from, int64_t from_column, const Tensor& to,
+                              int64_t to_column, int64_t columns) {
   const int64_t from_width = from.dim(from.rank - 1), to_width = to.dim(to.rank - 1);
-  check_size(to, rows_of(from) * to_width, "copy_columns's target");
-  MUSTER_CHECK(from_column >= 0 && from_column + columns <= from_width && to_column >= 0 &&
-               to_column + columns <= to_width)
-      << columns << " columns from " << from_column << " of " << from_width << " to " << to_column
-      << " of " << to_width;
   cuda::copy_columns(stream_, {.rows = rows_of(from),
                                .columns = columns,
                                .from_type = from.dtype,

@@ -50,10 +50,6 @@ __global__ void scale_kernel(int64_t n, float factor, T* x) {
     x[i] = from_float<T>(to_float(x[i]) * factor);
 }
 
-__global__ void soft_cap_kernel(int64_t n, float cap, float inverse, float* x) {
-  for (int64_t i = global_index(); i < n; i += global_count()) x[i] = cap * tanhf(x[i] * inverse);
-}
-
 template <class T>
 __global__ void add_bias_kernel(int64_t n, int64_t width, const float* bias, T* x) {
   for (int64_t i = global_index(); i < n; i += global_count())
@@ -87,7 +83,7 @@ void with_runs(std::initializer_list<int64_t> widths, std::initializer_list<cons
 
 cudaError_t find_code() {
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, soft_cap_kernel);
+  return cudaFuncGetAttributes(&attributes, fill_kernel<float>);
 }
 
 void fill(cudaStream_t stream, DType dtype, int64_t n, float value, void* x) {
@@ -129,10 +125,6 @@ void scale(cudaStream_t stream, DType dtype, int64_t n, float factor, void* x) {
     using T = decltype(number);
     launch(stream, blocks_for(n), kThreads, scale_kernel<T>, n, factor, static_cast<T*>(x));
   });
-}
-
-void soft_cap(cudaStream_t stream, int64_t n, float cap, float* x) {
-  launch(stream, blocks_for(n), kThreads, soft_cap_kernel, n, cap, 1 / cap, x);
 }
 
 void add_bias(cudaStream_t stream, DType dtype, int64_t rows, int64_t width, const float* bias,

@@ -8,26 +8,11 @@ namespace muster::trainer::cuda {
 namespace {
 
 RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
-  MUSTER_CHECK(shape.groups >= 1 && shape.tokens % shape.groups == 0 && shape.per_token >= 1 &&
-               shape.per_token <= shape.experts)
-      << shape.tokens << " tokens in " << shape.groups << " groups, " << shape.per_token << " of "
-      << shape.experts << " experts";
-  MUSTER_CHECK(shape.first_own >= 0 && shape.first_own + shape.own_tokens() <= shape.tokens)
-      << shape.own_tokens() << " own tokens from " << shape.first_own << " of " << shape.tokens;
   // The limit of a grid's second and third dimension.
   constexpr int64_t kGridMax = 65'535;
   MUSTER_CHECK(shape.groups <= kGridMax && shape.experts <= kGridMax)
       << shape.experts << " experts and " << shape.groups << " groups";
-  if (shape.balance_weight != 0) check_size(weights, shape.tokens, "target weights");
-  check_size(routing.probs, shape.tokens * shape.experts, "probs");
-  check_size(routing.experts, shape.rows(), "experts");
-  check_size(routing.gates, shape.rows(), "gates");
-  check_size(routing.slots, shape.rows(), "slots");
-  check_size(routing.offsets, shape.experts + 1, "offsets");
-  check_size(routing.density, shape.groups * shape.experts, "density");
-  check_size(routing.balance, shape.groups, "balance");
   const bool ordered = routing.order.data != nullptr;
-  if (ordered) check_size(routing.order, shape.tokens, "order");
   return {.tokens = shape.tokens,
           .groups = shape.groups,
           .experts_count = shape.experts,
@@ -50,10 +35,7 @@ RoutingArrays arrays(const RoutingShape& shape, const Tensor& weights, const Rou
 
 ExpertRows expert_rows(const Tensor& slots, const Tensor& tokens, const Tensor& rows) {
   const int64_t width = tokens.dim(1);
-  MUSTER_CHECK(rows.dim(1) == width && rows.dim(0) == slots.elements())
-      << "rows (" << rows.dim(0) << ", " << rows.dim(1) << ") for " << slots.elements()
-      << " slots of width " << width;
-  return {.dtype = same_type({tokens, rows}),
+  return {.dtype = tokens.dtype,
           .tokens = tokens.dim(0),
           .per_token = tokens.dim(0) == 0 ? 0 : slots.elements() / tokens.dim(0),
           .width = width,
@@ -69,36 +51,31 @@ bool is_half(const Tensor& a, const Tensor& b, const Tensor& c) {
 
 }  // namespace
 
-void CudaOps::route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
+void CudaOps::do_route(const RoutingShape& shape, const Tensor& weights, const Routing& routing) {
   cuda::route(stream_, arrays(shape, weights, routing));
 }
 
-void CudaOps::route_backward(const RoutingShape& shape, const Tensor& weights, const Tensor& dgates,
-                             const Routing& routing) {
-  check_size(dgates, shape.own_tokens() * shape.per_token, "gates' gradients");
+void CudaOps::do_route_backward(const RoutingShape& shape, const Tensor& weights,
+                                const Tensor& dgates, const Routing& routing) {
   cuda::route_backward(stream_, arrays(shape, weights, routing), dgates.f32());
 }
 
-void CudaOps::dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) {
+void CudaOps::do_dispatch(const Tensor& slots, const Tensor& x, const Tensor& rows) {
   cuda::dispatch(stream_, expert_rows(slots, x, rows));
 }
-void CudaOps::dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) {
+void CudaOps::do_dispatch_backward(const Tensor& slots, const Tensor& drows, const Tensor& dx) {
   cuda::dispatch_backward(stream_, expert_rows(slots, dx, drows));
 }
-void CudaOps::combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
-                      const Tensor& out) {
-  check_size(gates, slots.elements(), "gates");
+void CudaOps::do_combine(const Tensor& slots, const Tensor& gates, const Tensor& rows,
+                         const Tensor& out) {
   ExpertRows args = expert_rows(slots, out, rows);
   args.gates = gates.f32();
   cuda::combine(stream_, args);
 }
 
-void CudaOps::combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
-                               const Tensor& dact, const Tensor& dgates) {
-  MUSTER_CHECK(act.dim(0) == slots.elements() && dact.elements() == act.elements() &&
-               gates.elements() == slots.elements() && dgates.elements() == slots.elements())
-      << "combine_backward of " << slots.elements() << " slots and " << act.dim(0) << " rows";
-  cuda::combine_backward(stream_, {.dtype = same_type({act, dact}),
+void CudaOps::do_combine_backward(const Tensor& slots, const Tensor& gates, const Tensor& act,
+                                  const Tensor& dact, const Tensor& dgates) {
+  cuda::combine_backward(stream_, {.dtype = act.dtype,
                                    .slots_count = slots.elements(),
                                    .width = act.dim(1),
                                    .slots = slots.i32(),
@@ -108,57 +85,54 @@ void CudaOps::combine_backward(const Tensor& slots, const Tensor& gates, const T
                                    .dgates = dgates.f32()});
 }
 
-void CudaOps::expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
-                            const Tensor& y) {
+void CudaOps::do_expert_matmul(const Tensor& offsets, const Tensor& x, const Tensor& w,
+                               const Tensor& y) {
   const int64_t in = x.dim(1), out = y.dim(1);
-  MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && x.dim(0) == y.dim(0)) << "expert_matmul";
   multiply_rows(stream_, {.product = {.m = x.dim(0),
                                       .n = out,
                                       .k = in,
-                                      .a = Operand::of(x.dtype, x.numbers(), in, false),
-                                      .b = Operand::of(w.dtype, w.numbers(), in, true),
+                                      .a = Operand::of(x.dtype, x.float_data(), in, false),
+                                      .b = Operand::of(w.dtype, w.float_data(), in, true),
                                       .rounded = is_half(x, w, y),
                                       .accumulate = false,
                                       .type = y.dtype,
-                                      .c = y.numbers()},
+                                      .c = y.float_data()},
                           .experts = offsets.elements() - 1,
                           .b_step = out * in,
                           .offsets = offsets.i32(),
                           .fault = fault()});
 }
 
-void CudaOps::expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
-                               const Tensor& dx) {
+void CudaOps::do_expert_matmul_dx(const Tensor& offsets, const Tensor& dy, const Tensor& w,
+                                  const Tensor& dx) {
   const int64_t in = dx.dim(1), out = dy.dim(1);
-  MUSTER_CHECK(w.dim(1) == out && w.dim(2) == in && dx.dim(0) == dy.dim(0)) << "expert_matmul_dx";
   multiply_rows(stream_, {.product = {.m = dy.dim(0),
                                       .n = in,
                                       .k = out,
-                                      .a = Operand::of(dy.dtype, dy.numbers(), out, false),
-                                      .b = Operand::of(w.dtype, w.numbers(), in, false),
+                                      .a = Operand::of(dy.dtype, dy.float_data(), out, false),
+                                      .b = Operand::of(w.dtype, w.float_data(), in, false),
                                       .rounded = is_half(dy, w, dx),
                                       .accumulate = false,
                                       .type = dx.dtype,
-                                      .c = dx.numbers()},
+                                      .c = dx.float_data()},
                           .experts = offsets.elements() - 1,
                           .b_step = out * in,
                           .offsets = offsets.i32(),
                           .fault = fault()});
 }
 
-void CudaOps::expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x,
-                               const Tensor& dw, Accumulate accumulate) {
+void CudaOps::do_expert_matmul_dw(const Tensor& offsets, const Tensor& dy, const Tensor& x,
+                                  const Tensor& dw, Accumulate accumulate) {
   const int64_t in = x.dim(1), out = dy.dim(1);
-  MUSTER_CHECK(dw.dim(1) == out && dw.dim(2) == in && x.dim(0) == dy.dim(0)) << "expert_matmul_dw";
   multiply_gradients(stream_, {.product = {.m = out,
                                            .n = in,
                                            .k = x.dim(0),
-                                           .a = Operand::of(dy.dtype, dy.numbers(), out, true),
-                                           .b = Operand::of(x.dtype, x.numbers(), in, false),
+                                           .a = Operand::of(dy.dtype, dy.float_data(), out, true),
+                                           .b = Operand::of(x.dtype, x.float_data(), in, false),
                                            .rounded = is_half(dy, x, dw),
                                            .accumulate = accumulate == Accumulate::kYes,
                                            .type = dw.dtype,
-                                           .c = dw.numbers()},
+                                           .c = dw.float_data()},
                                .experts = offsets.elements() - 1,
                                .c_step = out * in,
                                .offsets = offsets.i32(),

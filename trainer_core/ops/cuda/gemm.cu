@@ -8,10 +8,10 @@ namespace {
 // The tile of c that a block computes. Tiles are ordered in bands of kBand tiles of rows, each from
 // its first to its last column. Blocks that run together thus read the same rows and columns, which
 // the device's cache then holds.
-struct TilePlace {
+struct TileIndex {
   int64_t row, column;
 
-  __device__ static TilePlace of(int64_t block, int64_t rows, int64_t columns) {
+  __device__ static TileIndex of(int64_t block, int64_t rows, int64_t columns) {
     constexpr int64_t kBand = 16;
     const int64_t band = block / (kBand * columns), within = block % (kBand * columns);
     const int64_t left = rows - band * kBand, height = left < kBand ? left : kBand;
@@ -30,10 +30,10 @@ __host__ __device__ int64_t column_tiles(const Product& p) {
 // grid (tiles)
 template <class Tile>
 __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constant__ Product p) {
-  const TilePlace place = TilePlace::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
-  Tile::multiply(p, {.first_row = place.row * Tile::kRows,
+  const TileIndex tile = TileIndex::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
+  Tile::multiply(p, {.first_row = tile.row * Tile::kRows,
                      .rows = p.m,
-                     .first_column = place.column * Tile::kColumns,
+                     .first_column = tile.column * Tile::kColumns,
                      .begin = 0,
                      .end = p.k,
                      .b_offset = 0,
@@ -57,10 +57,10 @@ __global__ void __launch_bounds__(kThreads)
     block -= rows * columns;
   }
   if (expert == args.experts) return;
-  const TilePlace place = TilePlace::of(block, rows, columns);
-  Tile::multiply(p, {.first_row = args.offsets[expert] + place.row * Tile::kRows,
+  const TileIndex tile = TileIndex::of(block, rows, columns);
+  Tile::multiply(p, {.first_row = args.offsets[expert] + tile.row * Tile::kRows,
                      .rows = args.offsets[expert + 1],
-                     .first_column = place.column * Tile::kColumns,
+                     .first_column = tile.column * Tile::kColumns,
                      .begin = 0,
                      .end = p.k,
                      .b_offset = expert * args.b_step,
@@ -76,10 +76,10 @@ __global__ void __launch_bounds__(kThreads)
     *args.fault = static_cast<int32_t>(Fault::kOffsets);
     return;
   }
-  const TilePlace place = TilePlace::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
-  Tile::multiply(p, {.first_row = place.row * Tile::kRows,
+  const TileIndex tile = TileIndex::of(blockIdx.x, row_tiles<Tile>(p.m), column_tiles<Tile>(p));
+  Tile::multiply(p, {.first_row = tile.row * Tile::kRows,
                      .rows = p.m,
-                     .first_column = place.column * Tile::kColumns,
+                     .first_column = tile.column * Tile::kColumns,
                      .begin = args.offsets[blockIdx.y],
                      .end = args.offsets[blockIdx.y + 1],
                      .b_offset = 0,

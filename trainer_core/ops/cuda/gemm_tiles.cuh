@@ -119,8 +119,8 @@ class SideTile {
   // Loads depths [depth, end).
   __device__ void fetch(int64_t depth, int64_t end) {
     for (int i = 0; i < kChunks; ++i) {
-      const Place place = place_of(i);
-      const int64_t at = side_.first + place.at, deep = depth + place.depth;
+      const TileOffset offset = offset_of(i);
+      const int64_t at = side_.first + offset.at, deep = depth + offset.depth;
       const int64_t from = at * side_.step + deep * side_.depth_step;
       const int64_t left =
           kAlongDepth ? (at < side_.end ? end - deep : 0) : (deep < end ? side_.end - at : 0);
@@ -133,15 +133,15 @@ class SideTile {
   }
   __device__ void store(Bf16* tile) const {
     for (int i = 0; i < kChunks; ++i) {
-      const Place place = place_of(i);
+      const TileOffset offset = offset_of(i);
       uint4 run = raw_[i][0];
       if (side_.dtype != DType::kBf16) {
         const uint4 low = raw_[i][0], high = raw_[i][1];
         run = {packed(low.x, low.y), packed(low.z, low.w), packed(high.x, high.y),
                packed(high.z, high.w)};
       }
-      Bf16* const to = tile + (kAlongDepth ? place.at * kStride + place.depth
-                                           : place.depth * kStride + place.at);
+      Bf16* const to = tile + (kAlongDepth ? offset.at * kStride + offset.depth
+                                           : offset.depth * kStride + offset.at);
       *reinterpret_cast<uint4*>(to) = run;
     }
   }
@@ -150,14 +150,14 @@ class SideTile {
   static constexpr int kRun = 8;
   static constexpr int kChunks = kSize * kDepth / kRun / kThreads;
 
-  struct Place {
+  struct TileOffset {
     int at, depth;
   };
-  __device__ static Place place_of(int i) {
+  __device__ static TileOffset offset_of(int i) {
     const int chunk = static_cast<int>(threadIdx.x) + i * kThreads;
     constexpr int kRuns = (kAlongDepth ? kDepth : kSize) / kRun;  // runs per row of the tile
     const int row = chunk / kRuns, begin = chunk % kRuns * kRun;
-    return kAlongDepth ? Place{row, begin} : Place{begin, row};
+    return kAlongDepth ? TileOffset{row, begin} : TileOffset{begin, row};
   }
   __device__ uint64_t width() const {
     return side_.dtype == DType::kBf16 ? sizeof(Bf16) : sizeof(float);

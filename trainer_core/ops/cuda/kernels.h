@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "trainer_core/ops/cuda/places.h"
+#include "trainer_core/ops/cuda/device_token_rows.h"
 #include "trainer_core/ops/ops.h"
 
 namespace muster::trainer::cuda {
@@ -24,7 +24,6 @@ void fill(cudaStream_t, DType, int64_t n, float value, void* x);
 void convert(cudaStream_t, int64_t n, DType from_type, const void* from, DType to_type, void* to);
 void add(cudaStream_t, DType, int64_t n, const void* x, const void* delta, void* sum);
 void scale(cudaStream_t, DType, int64_t n, float factor, void* x);
-void soft_cap(cudaStream_t, int64_t n, float cap, float* x);
 void add_bias(cudaStream_t, DType, int64_t rows, int64_t width, const float* bias, void* x);
 struct Columns {
   int64_t rows, columns;
@@ -74,7 +73,7 @@ struct Dropout {
   DType dtype;
   int64_t rows, width;
   uint64_t key;
-  uint32_t place;
+  uint32_t location;
   uint32_t threshold;  // words below it drop their element
   float factor;
   Elements elements;
@@ -176,6 +175,7 @@ void add_positions(cudaStream_t, const PositionRows&);
 void positions_backward(cudaStream_t, const PositionRows&);
 
 // cross_entropy.cu
+void soft_cap(cudaStream_t, int64_t n, float cap, float* x);
 struct CrossEntropy {
   int64_t rows, vocab;
   float soft_cap;  // 0: none
@@ -241,7 +241,7 @@ struct Quantize {
   const float* scale;
   bool noisy;
   uint64_t key;
-  uint32_t place;
+  uint32_t location;
   Elements elements;
   DType from_type;
   const void* x;

@@ -6,7 +6,6 @@ namespace {
 
 LogitSlice slice_of(const LossShape& shape, const VocabularySlice& slice, const Tensor& logits,
                     const Tensor& targets, float* sums, FaultWord fault) {
-  check_size(targets, logits.dim(0), "targets");
   return {.rows = logits.dim(0),
           .width = logits.dim(1),
           .first = slice.first,
@@ -22,33 +21,28 @@ SlicedLoss loss_of(const LossShape& shape, const Tensor& sums, const Tensor& wei
                    const Tensor& losses) {
   const int64_t rows = weights.elements();
   const int64_t slices = rows == 0 ? 0 : sums.elements() / (rows * kLogitSums);
-  check_size(losses, rows, "losses");
-  check_size(sums, slices * rows * kLogitSums, "sums of logits");
   return {rows, slices, shape.z_loss, sums.f32(), weights.f32(), losses.f32()};
 }
 
 }  // namespace
 
-void CudaOps::soft_cap(double cap, const Tensor& x) {
+void CudaOps::do_soft_cap(double cap, const Tensor& x) {
   cuda::soft_cap(stream_, x.elements(), static_cast<float>(cap), x.f32());
 }
 
-void CudaOps::cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-                            const Tensor& weights, const Tensor& losses) {
+void CudaOps::do_cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
+                               const Tensor& weights, const Tensor& losses) {
   loss(shape, logits, targets, weights, losses, false);
 }
-void CudaOps::cross_entropy_backward(const LossShape& shape, const Tensor& logits,
-                                     const Tensor& targets, const Tensor& weights,
-                                     const Tensor& losses) {
+void CudaOps::do_cross_entropy_backward(const LossShape& shape, const Tensor& logits,
+                                        const Tensor& targets, const Tensor& weights,
+                                        const Tensor& losses) {
   loss(shape, logits, targets, weights, losses, true);
 }
 
 void CudaOps::loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                    const Tensor& weights, const Tensor& losses, bool gradient) {
   const int64_t rows = logits.dim(0);
-  check_size(targets, rows, "targets");
-  check_size(weights, rows, "weights");
-  check_size(losses, rows, "losses");
   cuda::cross_entropy(stream_, {.rows = rows,
                                 .vocab = logits.dim(1),
                                 .soft_cap = static_cast<float>(shape.soft_cap),
@@ -61,24 +55,22 @@ void CudaOps::loss(const LossShape& shape, const Tensor& logits, const Tensor& t
                                 .fault = fault()});
 }
 
-void CudaOps::logit_sums(const LossShape& shape, const VocabularySlice& slice, const Tensor& logits,
-                         const Tensor& targets, const Tensor& sums) {
-  check_size(sums, logits.dim(0) * kLogitSums, "sums of logits");
+void CudaOps::do_logit_sums(const LossShape& shape, const VocabularySlice& slice,
+                            const Tensor& logits, const Tensor& targets, const Tensor& sums) {
   cuda::logit_sums(stream_, slice_of(shape, slice, logits, targets, sums.f32(), fault()));
 }
 
-void CudaOps::sliced_cross_entropy(const LossShape& shape, const Tensor& sums,
-                                   const Tensor& weights, const Tensor& losses) {
+void CudaOps::do_sliced_cross_entropy(const LossShape& shape, const Tensor& sums,
+                                      const Tensor& weights, const Tensor& losses) {
   sliced_loss(stream_, loss_of(shape, sums, weights, losses));
 }
 
-void CudaOps::sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
-                                            const Tensor& logits, const Tensor& targets,
-                                            const Tensor& sums, const Tensor& weights,
-                                            const Tensor& losses) {
+void CudaOps::do_sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
+                                               const Tensor& logits, const Tensor& targets,
+                                               const Tensor& sums, const Tensor& weights,
+                                               const Tensor& losses) {
   const LogitSlice own = slice_of(shape, slice, logits, targets, nullptr, fault());
   const SlicedLoss args = loss_of(shape, sums, weights, losses);
-  check_size(weights, logits.dim(0), "weights");
   sliced_loss(stream_, args);
   sliced_gradient(stream_, args, own);
 }

@@ -11,18 +11,6 @@ namespace {
 // Alignment that libraries require of operands, and alignment of pieces of the scratch.
 constexpr size_t kScratchAlignment = 256;
 
-struct Sizes {
-  int64_t m, n, k;
-};
-Sizes sizes_of(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c) {
-  const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
-  MUSTER_CHECK(a.rank == 2 && b.rank == 2 && c.rank == 2) << "matmul takes matrices";
-  MUSTER_CHECK(b.dim(tb ? 1 : 0) == k && c.dim(0) == m && c.dim(1) == n)
-      << "matmul of (" << m << ", " << k << ") by (" << b.dim(tb ? 1 : 0) << ", " << n << ") into ("
-      << c.dim(0) << ", " << c.dim(1) << ")";
-  return {m, n, k};
-}
-
 // Hands out pieces of the scratch, from its beginning; fits() returns whether all of them had room.
 class Pieces {
  public:
@@ -83,7 +71,7 @@ void check_epilogue(const Epilogue& epilogue, const Tensor& c) {
 void CudaOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Transpose transpose_b,
                      const Tensor& c, Accumulate accumulate) {
   const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
-  const auto [m, n, k] = sizes_of(a, ta, b, tb, c);
+  const auto [m, n, k] = matmul_sizes(a, ta, b, tb, c);
   if (m == 0 || n == 0) return;
   // A bf16 result is always overwritten, as on the CPU.
   const bool adds = accumulate == Accumulate::kYes && c.dtype == DType::kF32;
@@ -93,18 +81,18 @@ void CudaOps::matmul(const Tensor& a, Transpose transpose_a, const Tensor& b, Tr
   multiply(stream_, {.m = m,
                      .n = n,
                      .k = k,
-                     .a = Operand::of(a.dtype, a.numbers(), a.dim(1), ta),
-                     .b = Operand::of(b.dtype, b.numbers(), b.dim(1), tb),
+                     .a = Operand::of(a.dtype, a.float_data(), a.dim(1), ta),
+                     .b = Operand::of(b.dtype, b.float_data(), b.dim(1), tb),
                      .rounded = rounded,
                      .accumulate = adds,
                      .type = c.dtype,
-                     .c = c.numbers()});
+                     .c = c.float_data()});
 }
 
 void CudaOps::fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                            Transpose transpose_b, const Tensor& c, const Epilogue& epilogue) {
   const bool ta = transpose_a == Transpose::kYes, tb = transpose_b == Transpose::kYes;
-  (void)sizes_of(a, ta, b, tb, c);
+  (void)matmul_sizes(a, ta, b, tb, c);
   check_epilogue(epilogue, c);
   if (c.elements() == 0 || !library_supports(epilogue, c) ||
       !multiply_by_library(a, ta, b, tb, c, /*accumulate=*/false, &epilogue))
@@ -118,12 +106,12 @@ void CudaOps::fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor&
 // workspace.
 bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb,
                                   const Tensor& c, bool accumulate, const Epilogue* epilogue) {
-  const auto [m, n, k] = sizes_of(a, ta, b, tb, c);
+  const auto [m, n, k] = matmul_sizes(a, ta, b, tb, c);
   if (library_ == nullptr || k == 0) return false;
   const bool half = a.dtype == DType::kBf16 || b.dtype == DType::kBf16 || c.dtype == DType::kBf16;
   Pieces pieces(scratch_);
   const auto operand = [&](const Tensor& x) -> const void* {
-    if (!half || x.dtype == DType::kBf16) return x.numbers();
+    if (!half || x.dtype == DType::kBf16) return x.float_data();
     void* const rounded = pieces.take(static_cast<size_t>(x.elements()) * sizeof(Bf16));
     if (rounded != nullptr)
       convert(stream_, x.elements(), DType::kF32, x.data, DType::kBf16, rounded);
@@ -139,7 +127,7 @@ bool CudaOps::multiply_by_library(const Tensor& a, bool ta, const Tensor& b, boo
                          .a = operand(a),
                          .b = operand(b),
                          .type = c.dtype,
-                         .c = c.numbers(),
+                         .c = c.float_data(),
                          .epilogue = {}};
   if (epilogue != nullptr) {
     product.epilogue = {.kind = kind_of(*epilogue), .bias = nullptr, .pre = epilogue->pre.data};

@@ -7,30 +7,22 @@
 
 namespace muster::trainer::cuda {
 
-void CudaOps::adam(const AdamStep& step, const Tensor& grads, const Tensor& params, const Tensor& m,
-                   const Tensor& v) {
-  check_size(params, grads.elements(), "params");
-  check_size(m, grads.elements(), "m");
-  check_size(v, grads.elements(), "v");
+void CudaOps::do_adam(const AdamStep& step, const Tensor& grads, const Tensor& params,
+                      const Tensor& m, const Tensor& v) {
   cuda::adam(stream_, step, grads, params, m, v);
 }
 
-void CudaOps::adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
-                             const Tensor& v) {
-  check_size(m, grads.elements(), "m");
-  check_size(v, grads.elements(), "v");
+void CudaOps::do_adam_direction(const AdamStep& step, const Tensor& grads, const Tensor& m,
+                                const Tensor& v) {
   cuda::adam_direction(stream_, step, grads, m, v);
 }
 
-void CudaOps::adafactor_direction(const AdafactorStep& step, const Tensor& grads, const Tensor& v) {
-  check_size(v, grads.elements(), "v");
+void CudaOps::do_adafactor_direction(const AdafactorStep& step, const Tensor& grads,
+                                     const Tensor& v) {
   adafactor(stream_, grads.elements(), step, grads.f32(), v.f32());
 }
 
-void CudaOps::add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) {
-  MUSTER_CHECK(x.rank == 2 && x.dim(0) == static_cast<int64_t>(rows.size()) &&
-               x.dim(1) == static_cast<int64_t>(columns.size()))
-      << "sums of " << rows.size() << " and " << columns.size();
+void CudaOps::do_add_squares(const Tensor& x, std::span<double> rows, std::span<double> columns) {
   const int64_t height = x.dim(0), width = x.dim(1);
   const int64_t blocks = std::min(kRowSumBlocks, height);
   // Sums of rows, then of columns per block of rows; first on the device, then copied to the host.
@@ -46,12 +38,9 @@ void CudaOps::add_squares(const Tensor& x, std::span<double> rows, std::span<dou
     columns[(at - rows.size()) % columns.size()] += sums[at];
 }
 
-void CudaOps::adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
-                                std::span<const double> column_sums, const Tensor& rows,
-                                const Tensor& columns) {
-  MUSTER_CHECK(rows.elements() == static_cast<int64_t>(row_sums.size()) &&
-               columns.elements() == static_cast<int64_t>(column_sums.size()))
-      << "factors of " << rows.elements() << " and " << columns.elements();
+void CudaOps::do_adafactor_factors(const AdafactorStep& step, std::span<const double> row_sums,
+                                   std::span<const double> column_sums, const Tensor& rows,
+                                   const Tensor& columns) {
   auto* const sums = scratch<double>(rows.elements() + columns.elements());
   const auto update = [&](std::span<const double> from, double* to, int64_t count,
                           const Tensor& means) {
@@ -65,12 +54,9 @@ void CudaOps::adafactor_factors(const AdafactorStep& step, std::span<const doubl
   synchronize();  // the caller may reuse the sums
 }
 
-void CudaOps::adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
-                                           const Tensor& rows, int64_t first_row,
-                                           const Tensor& columns, int64_t first_column) {
-  MUSTER_CHECK(grads.rank == 2 && first_row + grads.dim(0) <= rows.elements() &&
-               first_column + grads.dim(1) <= columns.elements())
-      << "factors of " << rows.elements() << " and " << columns.elements();
+void CudaOps::do_adafactor_factored_direction(const AdafactorStep& step, const Tensor& grads,
+                                              const Tensor& rows, int64_t first_row,
+                                              const Tensor& columns, int64_t first_column) {
   factored_direction(stream_, {.rows = grads.dim(0),
                                .width = grads.dim(1),
                                .grad_scale = static_cast<float>(step.grad_scale),
@@ -80,9 +66,8 @@ void CudaOps::adafactor_factored_direction(const AdafactorStep& step, const Tens
                                .column_means = columns.f32() + first_column});
 }
 
-void CudaOps::apply_update(double rate, double kept, const Tensor& direction,
-                           const Tensor& params) {
-  check_size(params, direction.elements(), "params");
+void CudaOps::do_apply_update(double rate, double kept, const Tensor& direction,
+                              const Tensor& params) {
   cuda::apply_update(stream_, params.elements(), static_cast<float>(rate), static_cast<float>(kept),
                      direction.f32(), params.f32());
 }

@@ -9,7 +9,7 @@
 namespace muster::trainer::cuda {
 
 // log2 of the positions of one place in the model, as in ops/cpu/philox.inc.
-constexpr int kPlaceShift = 46;
+constexpr int kLocationShift = 46;
 
 // Returns the four words at position `index` of a stream: Philox::operator().
 __device__ inline void random_words(uint64_t key, uint64_t index, uint64_t stream,
@@ -34,10 +34,11 @@ __device__ inline void random_words(uint64_t key, uint64_t index, uint64_t strea
 
 // Returns the word of element `element` of a sample: four neighbouring elements share a position of
 // the stream.
-__device__ inline uint32_t random_word(uint64_t key, uint64_t place, uint64_t sample,
+__device__ inline uint32_t random_word(uint64_t key, uint64_t location, uint64_t sample,
                                        int64_t element) {
   uint32_t words[4];
-  random_words(key, (place << kPlaceShift) + static_cast<uint64_t>(element / 4), sample, words);
+  random_words(key, (location << kLocationShift) + static_cast<uint64_t>(element / 4), sample,
+               words);
   const auto word = element % 4;
   return word == 0 ? words[0] : word == 1 ? words[1] : word == 2 ? words[2] : words[3];
 }

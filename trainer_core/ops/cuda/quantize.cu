@@ -124,7 +124,7 @@ __global__ void quantize_kernel(const __grid_constant__ Quantize args) {
     const float value = to_float(x[i]);
     float number = scaled(args.grid, value, args.scale[at]);
     if (args.noisy) {
-      const uint32_t word = random_word(args.key, args.place, args.elements.sample(row),
+      const uint32_t word = random_word(args.key, args.location, args.elements.sample(row),
                                         args.elements.element(row, column));
       // Uniform in (-1/2, 1/2), as in uniform_from_bits.
       number = __fadd_rn(

@@ -1,5 +1,5 @@
 // Rotary position embedding (Su et al., 2021), in place on queries and keys. Each thread has a pack
-// of neighbouring pairs, at the same place in up to kHeads heads: it reads their angles once.
+// of neighbouring pairs, at the same offset in up to kHeads heads: it reads their angles once.
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
 #include "trainer_core/ops/cuda/vectors.cuh"
@@ -49,8 +49,8 @@ __global__ void rope_kernel(Rope args) {
   const int64_t half = args.head_dim / 2, packs = half / kCount;
   const int64_t groups = (args.heads + kHeads - 1) / kHeads;
   for (int64_t i = global_index(); i < args.rows * groups * packs; i += global_count()) {
-    const Split place = split(i, packs), of_group = split(place.quotient, groups);
-    const int64_t row = of_group.quotient, pair = place.remainder * kCount;
+    const Split offset = split(i, packs), of_group = split(offset.quotient, groups);
+    const int64_t row = of_group.quotient, pair = offset.remainder * kCount;
     const int64_t head = of_group.remainder * kHeads;
     const int64_t position = args.token_rows.position(row);
     const int64_t start = args.starts == nullptr ? 0 : args.starts[row];

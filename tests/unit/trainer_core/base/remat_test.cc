@@ -17,8 +17,9 @@ std::string error_of(const CustomRemat& custom) { return std::string(validate(cu
 
 TEST(Remat, PoliciesKeepWhatMaxTextNames) {
   // input, qkv, context, middle, gate_up, rest
-  const auto expect = [](RematPolicy policy, const LayerKeeps& keeps) {
-    EXPECT_EQ(layer_keeps(policy), keeps) << kRematPolicyNames[static_cast<size_t>(policy)];
+  const auto expect = [](RematPolicy policy, const LayerPlacements& placements) {
+    EXPECT_EQ(layer_placements(policy), placements)
+        << kRematPolicyNames[static_cast<size_t>(policy)];
   };
   expect(RematPolicy::kNone, {kDevice, kDevice, kDevice, kDevice, kDevice, kDevice});
   expect(RematPolicy::kFull, {kDevice, kRemat, kRemat, kRemat, kRemat, kRemat});
@@ -44,8 +45,8 @@ TEST(Remat, CustomPlacesEachTensor) {
                            .qkv_proj = kDevice,
                            .out_proj = kOffload};
   EXPECT_EQ(validate(custom), absl::OkStatus());
-  EXPECT_EQ(layer_keeps(RematPolicy::kCustom, custom),
-            (LayerKeeps{kOffload, kDevice, kDevice, kOffload, kOffload, kRemat}));
+  EXPECT_EQ(layer_placements(RematPolicy::kCustom, custom),
+            (LayerPlacements{kOffload, kDevice, kDevice, kOffload, kOffload, kRemat}));
   // The name of the whole and the names of its parts may both be given.
   const CustomRemat both{.mlpwi = kDevice,
                          .mlpwi_0 = kDevice,
@@ -53,8 +54,8 @@ TEST(Remat, CustomPlacesEachTensor) {
                          .key_proj = kOffload,
                          .value_proj = kOffload};
   EXPECT_EQ(validate(both), absl::OkStatus());
-  EXPECT_EQ(layer_keeps(RematPolicy::kCustom, both),
-            (LayerKeeps{kDevice, kOffload, kRemat, kRemat, kDevice, kRemat}));
+  EXPECT_EQ(layer_placements(RematPolicy::kCustom, both),
+            (LayerPlacements{kDevice, kOffload, kRemat, kRemat, kDevice, kRemat}));
 }
 
 TEST(Remat, PartsOfOneBufferAreKeptTogether) {

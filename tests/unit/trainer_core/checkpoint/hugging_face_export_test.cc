@@ -43,6 +43,21 @@ TEST(HuggingFaceExport, EveryFamilyIsItself) {
   }
 }
 
+TEST(HuggingFaceExport, EveryActivationIsReadBack) {
+  for (const ActivationRow& row : kActivationRows) {
+    if (row.hugging_face.front().empty()) continue;
+    for (const char* family : {"llama_gqa", "mistral", "mixtral", "gpt2"}) {
+      ModelConfig model = golden_model(family);
+      model.activation = model.experts.activation = row.activation;
+      if (model.experts.count == 1) model.experts = {};
+      const auto exported = export_to_hugging_face(model, 64, nlohmann::json::object());
+      ASSERT_TRUE(exported.ok()) << family << ": " << exported.status();
+      const char* const field = model.name == "gpt2" ? "activation_function" : "hidden_act";
+      EXPECT_EQ(exported->config[field], row.hugging_face.front()) << family;
+    }
+  }
+}
+
 TEST(HuggingFaceExport, RefusesUnsupportedModels) {
   EXPECT_THAT(
       refusal("llama_gqa", [](ModelConfig& m) { m.attn_logits_soft_cap = 50; }),
@@ -51,8 +66,8 @@ TEST(HuggingFaceExport, RefusesUnsupportedModels) {
   EXPECT_THAT(refusal("gemma", [](ModelConfig& m) { m.final_logits_soft_cap = 30; }),
               HasSubstr("final_logits_soft_cap is 30.0"));
   EXPECT_THAT(
-      refusal("mistral", [](ModelConfig& m) { m.activation = Activation::kRelu; }),
-      HasSubstr("activation is \"relu\", and the nearest one, MistralForCausalLM, has \"silu\""));
+      refusal("gemma", [](ModelConfig& m) { m.activation = Activation::kRelu; }),
+      HasSubstr("activation is \"relu\", and the nearest one, GemmaForCausalLM, has \"gelu\""));
   EXPECT_THAT(refusal("gemma", [](ModelConfig& m) { m.sliding_window_size = 5; }),
               HasSubstr("sliding_window_size is 5"));
   EXPECT_THAT(refusal("gpt2", [](ModelConfig& m) { m.head_dim = 4; }), HasSubstr("head_dim is 4"));

@@ -136,13 +136,31 @@ TEST_F(HuggingFace, ARankReadsItsShards) {
   }
 }
 
+TEST_F(HuggingFace, ReadsEveryActivation) {
+  for (const ActivationRow& row : kActivationRows) {
+    for (const std::string_view value : row.hugging_face) {
+      if (value.empty()) continue;
+      copy("llama_gqa");
+      change("hidden_act", value);
+      EXPECT_EQ(read_hugging_face_config(path())->model.activation, row.activation) << value;
+      copy("mixtral");
+      change("hidden_act", value);
+      EXPECT_EQ(read_hugging_face_config(path())->model.experts.activation, row.activation);
+      copy("gpt2");
+      change("activation_function", value);
+      EXPECT_EQ(read_hugging_face_config(path())->model.activation, row.activation) << value;
+    }
+  }
+}
+
 TEST_F(HuggingFace, RefusesUnsupportedModels) {
   copy("llama_gqa");
   change("model_type", "mamba");
   EXPECT_THAT(config_error(), HasSubstr("model_type is \"mamba\"; this trainer runs \"llama\""));
   copy("llama_gqa");
-  change("hidden_act", "relu");
-  EXPECT_THAT(config_error(), HasSubstr("hidden_act is \"relu\"; this trainer runs \"silu\""));
+  change("hidden_act", "tanh");
+  EXPECT_THAT(config_error(),
+              HasSubstr("hidden_act is \"tanh\"; this trainer runs \"silu\" or \"gelu_new\" or"));
   copy("llama_gqa");
   change("rope_scaling", {{"type", "linear"}, {"factor", 2.0}});
   EXPECT_THAT(config_error(), HasSubstr("rope_scaling: type is \"linear\""));

@@ -156,7 +156,7 @@ TEST(Bf16Training, ConvergesLikeFp32) {
 TEST(Bf16Plan, HalvesOnlyActivations) {
   const auto plan_of = [](DType dtype) {
     return plan_transformer(small_config(4, 2, false), 2, 64, dtype,
-                            layer_keeps(RematPolicy::kMinimalOffloaded), true, 1);
+                            layer_placements(RematPolicy::kMinimalOffloaded), true, 1);
   };
   const TransformerPlan wide = plan_of(DType::kF32), narrow = plan_of(DType::kBf16);
   const auto& buffers = narrow.memory.buffers();

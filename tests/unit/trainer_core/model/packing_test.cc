@@ -50,8 +50,10 @@ struct Documents {
 };
 
 struct PackedModel {
-  PackedModel(const ModelConfig& config, const LayerKeeps& keeps, DType dtype = DType::kF32)
-      : plan(plan_transformer(config, kPackedBatch, kPackedLength, dtype, keeps, true, 2, 0, true)),
+  PackedModel(const ModelConfig& config, const LayerPlacements& placements,
+              DType dtype = DType::kF32)
+      : plan(plan_transformer(config, kPackedBatch, kPackedLength, dtype, placements, true, 2, 0,
+                              true)),
         arena(plan.memory),
         ops(cpu_ops(2)),
         model(plan, arena, *ops) {
@@ -68,7 +70,7 @@ class Packing : public testing::TestWithParam<ModelConfig> {};
 
 TEST_P(Packing, EachDocumentHasTheLossAndGradientsThatItHasAlone) {
   const Documents documents(GetParam().vocab_size);
-  PackedModel packed(GetParam(), layer_keeps(RematPolicy::kNone));
+  PackedModel packed(GetParam(), layer_placements(RematPolicy::kNone));
   const LossSum together = packed.model.forward_backward(documents.packed());
 
   LossSum sum;
@@ -109,13 +111,14 @@ TEST_P(Packing, HasTheSameBitsUnderEveryRematPolicyAndUsesOnlyItsPlan) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     std::vector<float> first;
     for (size_t policy = 0; policy < kRematPolicyNames.size(); ++policy) {
-      PackedModel packed(GetParam(), layer_keeps(static_cast<RematPolicy>(policy)), dtype);
+      PackedModel packed(GetParam(), layer_placements(static_cast<RematPolicy>(policy)), dtype);
       packed.model.forward_backward(documents.packed());
       const std::span<const float> grads = packed.model.grads();
       if (first.empty()) first.assign(grads.begin(), grads.end());
       EXPECT_TRUE(std::ranges::equal(grads, first)) << kRematPolicyNames[policy];
-      const auto without = plan_transformer(GetParam(), kPackedBatch, kPackedLength, dtype,
-                                            layer_keeps(static_cast<RematPolicy>(policy)), true, 2);
+      const auto without =
+          plan_transformer(GetParam(), kPackedBatch, kPackedLength, dtype,
+                           layer_placements(static_cast<RematPolicy>(policy)), true, 2);
       const size_t more = packed.plan.memory.total_bytes() - without.memory.total_bytes();
       EXPECT_GE(more, kPackedBatch * kPackedLength * sizeof(int32_t));
       EXPECT_LT(more, kPackedBatch * kPackedLength * sizeof(int32_t) + 64)
@@ -128,7 +131,7 @@ TEST_P(Packing, HasTheSameBitsUnderEveryRematPolicyAndUsesOnlyItsPlan) {
 TEST_P(Packing, OfWholeSequencesEqualsNoPacking) {
   const TestBatch batch(GetParam().vocab_size, int64_t{kPackedBatch} * kPackedLength);
   const std::vector<int32_t> starts(batch.tokens.size());
-  PackedModel packed(GetParam(), layer_keeps(RematPolicy::kFull));
+  PackedModel packed(GetParam(), layer_placements(RematPolicy::kFull));
   TestModel plain(GetParam(), kPackedBatch, kPackedLength, RematPolicy::kFull, 2);
   randomize_params(plain.plan, plain.model.params());
   const LossSum a = packed.model.forward_backward({.tokens = batch.tokens,

@@ -46,9 +46,9 @@ void poison(const TestModel& test) {
 }
 
 // Runs a step, and a second one whose gradients are added to the first one's.
-RematOutcome outcome_of(const ModelConfig& config, const LayerKeeps& keeps, int32_t seq_len,
-                        int32_t threads, DType dtype = DType::kF32) {
-  TestModel test(config, kRematBatch, seq_len, keeps, threads, true, dtype);
+RematOutcome outcome_of(const ModelConfig& config, const LayerPlacements& placements,
+                        int32_t seq_len, int32_t threads, DType dtype = DType::kF32) {
+  TestModel test(config, kRematBatch, seq_len, placements, threads, true, dtype);
   randomize_params(test.plan, test.model.params());
   poison(test);
   const TestBatch data(config.vocab_size, int64_t{kRematBatch} * seq_len);
@@ -70,7 +70,7 @@ class Remat : public testing::TestWithParam<ModelConfig> {};
 
 // Unwritten values would be equal under every policy, and so remain undetected.
 TEST_P(Remat, ReadsNothingUnwritten) {
-  const RematOutcome kept = outcome_of(GetParam(), layer_keeps(RematPolicy::kNone), 9, 2);
+  const RematOutcome kept = outcome_of(GetParam(), layer_placements(RematPolicy::kNone), 9, 2);
   for (const double loss : kept.losses) EXPECT_TRUE(std::isfinite(loss));
   for (const float grad : kept.grads) ASSERT_TRUE(std::isfinite(grad));
 }
@@ -80,10 +80,10 @@ TEST_P(Remat, PoliciesAreBitIdentical) {
   for (const auto& [threads, dtype] :
        {std::pair(1, DType::kF32), {2, DType::kF32}, {1, DType::kBf16}, {2, DType::kBf16}}) {
     const RematOutcome kept =
-        outcome_of(config, layer_keeps(RematPolicy::kNone), 67, threads, dtype);
+        outcome_of(config, layer_placements(RematPolicy::kNone), 67, threads, dtype);
     for (size_t i = 1; i < kRematPolicyNames.size(); ++i) {
-      const LayerKeeps keeps = layer_keeps(static_cast<RematPolicy>(i));
-      EXPECT_EQ(outcome_of(config, keeps, 67, threads, dtype), kept)
+      const LayerPlacements placements = layer_placements(static_cast<RematPolicy>(i));
+      EXPECT_EQ(outcome_of(config, placements, 67, threads, dtype), kept)
           << kRematPolicyNames[i] << " with " << threads << " threads, "
           << (dtype == DType::kBf16 ? "bf16" : "fp32");
     }
@@ -91,9 +91,9 @@ TEST_P(Remat, PoliciesAreBitIdentical) {
 }
 
 // All choices of `custom`, and more.
-std::vector<LayerKeeps> all_placements() {
+std::vector<LayerPlacements> all_placements() {
   const Placement all[] = {Placement::kRemat, Placement::kDevice, Placement::kOffload};
-  std::vector<LayerKeeps> result;
+  std::vector<LayerPlacements> result;
   for (const Placement input : {Placement::kDevice, Placement::kOffload}) {
     for (const Placement qkv : all) {
       for (const Placement context : all) {
@@ -111,12 +111,12 @@ std::vector<LayerKeeps> all_placements() {
 
 TEST_P(Remat, AllPlacementsAreBitIdentical) {
   const ModelConfig config = three_layers(GetParam());
-  const RematOutcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 5, 1);
-  for (const LayerKeeps& keeps : all_placements()) {
-    ASSERT_EQ(outcome_of(config, keeps, 5, 1), kept)
-        << static_cast<int>(keeps.input) << static_cast<int>(keeps.qkv)
-        << static_cast<int>(keeps.context) << static_cast<int>(keeps.middle)
-        << static_cast<int>(keeps.gate_up) << static_cast<int>(keeps.rest);
+  const RematOutcome kept = outcome_of(config, layer_placements(RematPolicy::kNone), 5, 1);
+  for (const LayerPlacements& placements : all_placements()) {
+    ASSERT_EQ(outcome_of(config, placements, 5, 1), kept)
+        << static_cast<int>(placements.input) << static_cast<int>(placements.qkv)
+        << static_cast<int>(placements.context) << static_cast<int>(placements.middle)
+        << static_cast<int>(placements.gate_up) << static_cast<int>(placements.rest);
   }
 }
 
@@ -125,9 +125,9 @@ TEST_P(Remat, OfOneLayer) {
   ModelConfig config = GetParam();
   config.num_layers = 1;
   config.experts.first_layer = 0;
-  const RematOutcome kept = outcome_of(config, layer_keeps(RematPolicy::kNone), 9, 2);
+  const RematOutcome kept = outcome_of(config, layer_placements(RematPolicy::kNone), 9, 2);
   for (const RematPolicy policy : {RematPolicy::kFull, RematPolicy::kMinimalOffloaded})
-    EXPECT_EQ(outcome_of(config, layer_keeps(policy), 9, 2), kept);
+    EXPECT_EQ(outcome_of(config, layer_placements(policy), 9, 2), kept);
 }
 
 INSTANTIATE_TEST_SUITE_P(

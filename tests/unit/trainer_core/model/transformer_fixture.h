@@ -16,10 +16,11 @@ struct TestModel {
   TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
             RematPolicy remat = RematPolicy::kNone, int32_t threads = 1, bool training = true,
             DType dtype = DType::kF32)
-      : TestModel(config, batch, seq_len, layer_keeps(remat), threads, training, dtype) {}
-  TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len, const LayerKeeps& keeps,
-            int32_t threads = 1, bool training = true, DType dtype = DType::kF32)
-      : plan(plan_transformer(config, batch, seq_len, dtype, keeps, training, threads)),
+      : TestModel(config, batch, seq_len, layer_placements(remat), threads, training, dtype) {}
+  TestModel(const ModelConfig& config, int32_t batch, int32_t seq_len,
+            const LayerPlacements& placements, int32_t threads = 1, bool training = true,
+            DType dtype = DType::kF32)
+      : plan(plan_transformer(config, batch, seq_len, dtype, placements, training, threads)),
         arena(plan.memory),
         ops(cpu_ops(threads)),
         model(plan, arena, *ops) {}

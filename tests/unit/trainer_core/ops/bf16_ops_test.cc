@@ -177,25 +177,6 @@ TEST_F(Bf16Ops, Norms) {
   }
 }
 
-TEST_F(Bf16Ops, Activations) {
-  for (const Activation kind : {Activation::kSilu, Activation::kGelu, Activation::kRelu}) {
-    for (const bool gated : {true, false}) {
-      const MlpActivation activation{kind, gated};
-      Values in = random_rounded({kRows, activation.input_width(kWidth)}, 1, 4),
-             out({kRows, kWidth});
-      HalfValues half_in(in), half_out(out);
-      ops_->activate(activation, in, out);
-      ops_->activate(activation, half_in, half_out);
-      EXPECT_EQ(half_out.widened(), rounded(out));
-      Values dout = random_rounded({kRows, kWidth}, 2);
-      HalfValues half_dout(dout);
-      ops_->activate_backward(activation, dout, in, in);
-      ops_->activate_backward(activation, half_dout, half_in, half_in);
-      EXPECT_EQ(half_in.widened(), rounded(in));
-    }
-  }
-}
-
 TEST_F(Bf16Ops, Rope) {
   const AttentionShape shape{.batch = 2, .seq_len = 3, .heads = 2, .kv_heads = 1, .head_dim = 38};
   for (const RopePairs pairs : {RopePairs::kHalves, RopePairs::kInterleaved}) {

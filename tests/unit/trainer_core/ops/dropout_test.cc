@@ -48,14 +48,14 @@ TEST(Dropout, ElementsAreIndependent) {
 
 TEST(Dropout, EachSourceHasAMaskOfItsOwn) {
   constexpr double kRate = 0.5;
-  const DropoutMask first{.rate = kRate, .key = 3, .place = 2, .elements = {5}};
-  DropoutMask key = first, sample = first, place = first;
+  const DropoutMask first{.rate = kRate, .key = 3, .location = 2, .elements = {5}};
+  DropoutMask key = first, sample = first, location = first;
   ++key.key;
   ++sample.elements.first_sample;
-  ++place.place;
+  ++location.location;
   const Values mask = mask_of(first, 100'000);
   EXPECT_EQ(mask_of(first, 100'000), mask);
-  for (const DropoutMask& other : {key, sample, place}) {
+  for (const DropoutMask& other : {key, sample, location}) {
     const Values theirs = mask_of(other, 100'000);
     int64_t equal = 0;
     for (int64_t i = 0; i < mask.size(); ++i) equal += mask[i] == theirs[i] ? 1 : 0;
@@ -67,12 +67,12 @@ TEST(Dropout, EachSourceHasAMaskOfItsOwn) {
 // the location's position on.
 TEST(Dropout, ComparesPhiloxsWords) {
   const DropoutMask mask{
-      .rate = 0.25, .key = 0xABCDEF0123456789, .place = 77, .elements = {uint64_t{5} << 33}};
+      .rate = 0.25, .key = 0xABCDEF0123456789, .location = 77, .elements = {uint64_t{5} << 33}};
   const Values factors = mask_of(mask, 5'003);
   const Philox philox{.key = mask.key, .stream = mask.elements.first_sample};
   for (int64_t i = 0; i < factors.size(); ++i) {
     const auto at = static_cast<uint64_t>(i);
-    const uint32_t word = philox((uint64_t{mask.place} << 46) + at / 4)[at % 4];
+    const uint32_t word = philox((uint64_t{mask.location} << 46) + at / 4)[at % 4];
     ASSERT_EQ(factors[i] == 0, word < uint32_t{1} << 30) << i;
   }
 }

@@ -1,5 +1,6 @@
-// Norms, RoPE, activations, biases and the embeddings against fp64 references and their
-// differences.
+// Norms, RoPE, biases, fused GEMMs and the embeddings against fp64 references and their
+// differences; op_cases.h has the elementwise operations.
+#include "tests/unit/trainer_core/ops/op_cases.h"
 #include "tests/unit/trainer_core/ops/ops_fixture.h"
 #include "trainer_core/ops/workspace.h"
 
@@ -105,50 +106,6 @@ TEST_P(LayerOps, NormBackward) {
   }
 }
 
-double activation_reference(Activation kind, double x) {
-  switch (kind) {
-    case Activation::kSilu:
-      return x / (1 + std::exp(-x));
-    case Activation::kGelu:
-      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    case Activation::kRelu:
-      return std::max(x, 0.0);
-  }
-  return 0;
-}
-
-TEST_P(LayerOps, Activations) {
-  constexpr int64_t kRows = 3;
-  for (const Activation kind : {Activation::kSilu, Activation::kGelu, Activation::kRelu}) {
-    for (const bool gated : {true, false}) {
-      const MlpActivation activation{kind, gated};
-      const int64_t in_width = activation.input_width(width());
-      Values in = Values::random({kRows, in_width}, 1, 4), out({kRows, width()});
-      in[0] = -200;  // beyond exp's range in either direction
-      in[1] = 200;
-      const auto reference = [&](const std::vector<double>& from) {
-        std::vector<double> result;
-        for (int64_t row = 0; row < kRows; ++row) {
-          for (int64_t i = 0; i < width(); ++i) {
-            const auto at = static_cast<size_t>(row * in_width + i);
-            const double up = gated ? from[at + static_cast<size_t>(width())] : 1;
-            result.push_back(activation_reference(kind, from[at]) * up);
-          }
-        }
-        return result;
-      };
-      ops_->activate(activation, in, out);
-      expect_near(out, reference(as_double(in)), 1e-6);
-
-      Values dout = Values::random({kRows, width()}, 2);
-      const std::vector<double> expected =
-          derivative(as_double(in), [&](const auto& from) { return dot(reference(from), dout); });
-      ops_->activate_backward(activation, dout, in, in);
-      expect_near(in, expected, 1e-6);
-    }
-  }
-}
-
 TEST_P(LayerOps, Bias) {
   for (const int64_t rows : {1, 5, 300}) {
     Values x = Values::random({rows, width()}, 1), bias = Values::random({width()}, 2);
@@ -181,7 +138,8 @@ TEST_P(LayerOps, FusedProducts) {
       sum += double{x[row * kIn + k]} * right[transposed ? column * kIn + k : k * width() + column];
     return sum;
   };
-  for (const Activation kind : {Activation::kGelu, Activation::kRelu}) {
+  for (const ActivationRow& row_of_kind : kActivationRows) {
+    const Activation kind = row_of_kind.activation;
     Values pre({kRows, width()}, 7), c({kRows, width()}, 7), sums({kRows, width()}, 7);
     ops_->fused_matmul(x, Transpose::kNo, w, Transpose::kYes, sums, {.bias = bias});
     ops_->fused_matmul(

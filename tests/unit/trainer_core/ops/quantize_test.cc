@@ -146,7 +146,7 @@ TEST(StochasticRounding, IsRightOnAverage) {
   constexpr size_t kDraws = 200'000;
   for (const float x : {0.1F, 0.5F, 3.75F, -2.3F}) {
     const auto draws = rounded(NumberGrid::kInt8, std::vector<float>(kDraws, x), 1,
-                               RoundingNoise{.key = 9, .place = 3}, 2);
+                               RoundingNoise{.key = 9, .location = 3}, 2);
     double sum = 0;
     for (const float draw : draws) {
       ASSERT_LT(std::abs(draw - x), 1);
@@ -163,13 +163,13 @@ TEST(StochasticRounding, IsRightOnAverage) {
 // these numbers.
 TEST(StochasticRounding, RoundsTheQuotientFirst) {
   constexpr uint64_t kKey = 9;
-  constexpr uint32_t kPlace = 3;
+  constexpr uint32_t kLocation = 3;
   constexpr float kScale = 3;
   const volatile float inverse = 1 / kScale;
   const Philox philox{.key = kKey, .stream = 0};
   std::vector<float> from, to;
   for (uint64_t element = 0; from.size() < 4096; ++element) {
-    const uint32_t word = philox((uint64_t{kPlace} << 46) + element / 4)[element % 4];
+    const uint32_t word = philox((uint64_t{kLocation} << 46) + element / 4)[element % 4];
     const float noise = uniform_from_bits(word) - 0.5F;
     const float middle = static_cast<float>(element % 120) + 0.5F;
     float x = (middle - noise) * kScale;
@@ -185,12 +185,12 @@ TEST(StochasticRounding, RoundsTheQuotientFirst) {
   }
   int told_apart = 0;
   for (size_t i = 0; i < from.size(); ++i) {
-    const uint32_t word = philox((uint64_t{kPlace} << 46) + i / 4)[i % 4];
+    const uint32_t word = philox((uint64_t{kLocation} << 46) + i / 4)[i % 4];
     told_apart += std::rint(std::fma(from[i], inverse, uniform_from_bits(word) - 0.5F)) != to[i];
   }
   EXPECT_GT(told_apart, 100);
   const auto draws =
-      rounded(NumberGrid::kInt8, from, kScale, RoundingNoise{.key = kKey, .place = kPlace});
+      rounded(NumberGrid::kInt8, from, kScale, RoundingNoise{.key = kKey, .location = kLocation});
   for (size_t i = 0; i < draws.size(); ++i) ASSERT_EQ(draws[i], to[i]) << i << ": " << from[i];
 }
 
@@ -198,11 +198,11 @@ TEST(StochasticRounding, RoundsTheQuotientFirst) {
 TEST(StochasticRounding, BelongsToTheSample) {
   constexpr int64_t kEach = 3 * 301;
   const auto ops = cpu_ops(2);
-  const auto draw = [&](int64_t sequences, uint64_t first, uint32_t place) {
+  const auto draw = [&](int64_t sequences, uint64_t first, uint32_t location) {
     Values x({sequences * 3, 301}, 0.5F), one({1}, 1), out({sequences * 3, 301});
     const SampleElements elements{first, {Positions::first(3)}};
     ops->quantize(NumberGrid::kInt8, x, ScaleOf::kTensor, one,
-                  RoundingNoise{.key = 4, .place = place, .elements = elements}, out);
+                  RoundingNoise{.key = 4, .location = location, .elements = elements}, out);
     return out.data();
   };
   const std::vector<float> whole = draw(12, 5, 1);

@@ -80,11 +80,12 @@ TEST(TokenRows, LearnedPositions) {
         std::vector<double> sums(static_cast<size_t>(dtable.size()));
         for (int64_t row = 0; row < count; ++row) {
           const int64_t position = positions.at((first + row) % positions.count());
-          const int64_t place = position - (packed ? starts[static_cast<size_t>(first + row)] : 0);
+          const int64_t location =
+              position - (packed ? starts[static_cast<size_t>(first + row)] : 0);
           for (int64_t i = 0; i < kTokenWidth; ++i) {
             ASSERT_EQ(x[row * kTokenWidth + i],
-                      before[row * kTokenWidth + i] + table[place * kTokenWidth + i]);
-            sums[static_cast<size_t>(place * kTokenWidth + i)] += x[row * kTokenWidth + i];
+                      before[row * kTokenWidth + i] + table[location * kTokenWidth + i]);
+            sums[static_cast<size_t>(location * kTokenWidth + i)] += x[row * kTokenWidth + i];
           }
         }
         expect_near(dtable, sums, 1e-6);
@@ -99,7 +100,7 @@ TEST(TokenRows, StochasticRounding) {
   const auto rounded = [&](Values part, const SampleElements& elements) {
     Values one({1}, 1), out({part.size() / kTokenWidth, kTokenWidth});
     ops->quantize(NumberGrid::kInt8, part, ScaleOf::kTensor, one,
-                  RoundingNoise{.key = 4, .place = 3, .elements = elements}, out);
+                  RoundingNoise{.key = 4, .location = 3, .elements = elements}, out);
     return out;
   };
   const Values whole = rounded(x, {5, {Positions::first(kLength)}});

@@ -42,8 +42,7 @@ TEST(TrainingPlan, OnlyWritersPlanACopyOfTheState) {
             plan.checkpoint_layout().bytes());
   EXPECT_EQ(
       plan.memory().total_bytes() - plan_training(config, 1, Staging::kNo).memory().total_bytes(),
-      (plan.checkpoint_layout().bytes() + kBufferAlignment - 1) / kBufferAlignment *
-          kBufferAlignment);
+      aligned_bytes(plan.checkpoint_layout().bytes()));
   config.async_checkpointing = false;
   EXPECT_EQ(staging_of(config, 0), Staging::kNo);
 }

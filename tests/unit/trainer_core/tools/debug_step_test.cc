@@ -242,7 +242,7 @@ TEST(Mutations, EachIsDetectedByAGolden) {
   const auto expect_noticed = [&](const char* what, double error) {
     EXPECT_GT(error, 10 * kTolerance) << what;
   };
-  expect_noticed("RoPE turns neighbours", error_with("llama_mha", [](ModelConfig& m) {
+  expect_noticed("RoPE rotates interleaved pairs", error_with("llama_mha", [](ModelConfig& m) {
                    m.position_type = PositionType::kRopeInterleaved;
                  }));
   expect_noticed("RoPE is not stretched",

@@ -3,12 +3,9 @@
 
 namespace muster::trainer::cuda {
 
-void CudaOps::embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
-                        double scale, const Tensor& out) {
+void CudaOps::do_embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
+                           double scale, const Tensor& out) {
   const int64_t width = table.dim(1);
-  check_size(out, tokens.elements() * width, "embedding's output");
-  MUSTER_CHECK(table.dtype == DType::kF32 || table.dtype == same_type({out}))
-      << "an fp32 output of a bf16 table";
   cuda::embedding(stream_, {.dtype = out.dtype,
                             .table_type = table.dtype,
                             .rows = tokens.elements(),
@@ -18,14 +15,14 @@ void CudaOps::embedding(const Tensor& tokens, const Tensor& table, const Vocabul
                             .limit = slice.ids(table.dim(0)),
                             .scale = static_cast<float>(scale),
                             .tokens = tokens.i32(),
-                            .table = table.numbers(),
-                            .out = out.numbers(),
+                            .table = table.float_data(),
+                            .out = out.float_data(),
                             .fault = fault()});
 }
-void CudaOps::embedding_backward(const Tensor& tokens, const Tensor& dout,
-                                 const VocabularySlice& slice, double scale, const Tensor& dtable) {
+void CudaOps::do_embedding_backward(const Tensor& tokens, const Tensor& dout,
+                                    const VocabularySlice& slice, double scale,
+                                    const Tensor& dtable) {
   const int64_t width = dtable.dim(1);
-  check_size(dout, tokens.elements() * width, "embedding's gradient");
   cuda::embedding_backward(stream_, {.dtype = dout.dtype,
                                      .rows = tokens.elements(),
                                      .width = width,
@@ -34,29 +31,25 @@ void CudaOps::embedding_backward(const Tensor& tokens, const Tensor& dout,
                                      .limit = slice.ids(dtable.dim(0)),
                                      .scale = static_cast<float>(scale),
                                      .tokens = tokens.i32(),
-                                     .dout = dout.numbers(),
+                                     .dout = dout.float_data(),
                                      .dtable = dtable.f32(),
                                      .fault = fault()});
 }
-void CudaOps::add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
-                            const Tensor& x) {
+void CudaOps::do_add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
+                               const Tensor& x) {
   const int64_t width = table.dim(1), count = x.elements() / width;
-  check_positions(table, rows);
-  if (starts.data != nullptr) check_size(starts, count, "starts");
   cuda::add_positions(stream_, {.dtype = x.dtype,
                                 .rows = count,
                                 .width = width,
                                 .token_rows = DeviceTokenRows::of(rows),
                                 .starts = starts.data == nullptr ? nullptr : starts.i32(),
                                 .table = table.f32(),
-                                .x = x.numbers(),
+                                .x = x.float_data(),
                                 .fault = fault()});
 }
-void CudaOps::positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
-                                 const Tensor& dtable, Accumulate accumulate) {
+void CudaOps::do_positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
+                                    const Tensor& dtable, Accumulate accumulate) {
   const int64_t width = dtable.dim(1), count = dx.elements() / width;
-  check_positions(dtable, rows);
-  if (starts.data != nullptr) check_size(starts, count, "starts");
   if (accumulate == Accumulate::kNo) fill(dtable, 0);
   cuda::positions_backward(stream_, {.dtype = dx.dtype,
                                      .rows = count,
@@ -64,7 +57,7 @@ void CudaOps::positions_backward(const Tensor& dx, const TokenRows& rows, const 
                                      .token_rows = DeviceTokenRows::of(rows),
                                      .starts = starts.data == nullptr ? nullptr : starts.i32(),
                                      .table = dtable.f32(),
-                                     .x = dx.numbers(),
+                                     .x = dx.float_data(),
                                      .fault = fault()});
 }
 
