@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures tokens per second of greedy decoding of one sequence with a KV cache, in fp32 and bf16, beside transformers with the same weights.
+"""Measures tokens per second of greedy decoding of one sequence with a KV cache, in fp32 and bf16,
+beside transformers with the same weights.
 
   bench/decode.py --bin build/release/bin [--out bench/results/decode.json] [--threads 1,2]
 
-The model is a Llama of 134 M random weights (537 MB, which like any practical model exceeds the caches). transformers saves
-it and both load it. Programs alternate; figures are medians. In fp32 both must produce the same tokens. With random weights
-many tokens are nearly equally likely, so bf16 may choose others.
+The model is a Llama of 134 M random weights (537 MB, which like any practical model exceeds the
+caches). transformers saves it and both load it. Programs alternate; figures are medians. In fp32
+both must produce the same tokens. With random weights many tokens are nearly equally likely, so
+bf16 may choose others.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the fault matrix in the simulator, for 8 to 16,384 ranks: the blamed rank, the latency, and false alarms.
+"""Runs the fault matrix in the simulator, for 8 to 16,384 ranks: the blamed rank, the latency, and
+false alarms.
 
-  bench/hang_simulation.py --bin build/release/bin [--runs 8:50,64:20,1024:5,16384:2] [--out bench/results/hang_simulation.json]
+  bench/hang_simulation.py --bin build/release/bin [--runs 8:50,64:20,1024:5,16384:2]
+  [--out bench/results/hang_simulation.json]
 
-The coordinator's core is the real one; tests/simulation/fleet.h simulates trainings and faults. Latencies are in simulated
-time, from the fault to its incident; bench/faults.py measures the additional time of real workers, stacks and networks.
+The coordinator's core is the real one; tests/simulation/fleet.h simulates trainings and faults.
+Latencies are in simulated time, from the fault to its incident; bench/faults.py measures the
+additional time of real workers, stacks and networks.
 """
 import argparse
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Counts false alarms: a healthy job of 8 ranks on 4 workers with all activities of healthy jobs.
 
-It saves checkpoints, evaluates, and writes stack traces at intervals. Repeatedly, some ranks stand still as for autotuning, a
-user requests stacks or a checkpoint, a process or a worker is paused, the network is cut, a clock jumps, the coordinator
-restarts.
+It saves checkpoints, evaluates, and writes stack traces at intervals. Repeatedly, some ranks stand
+still as for autotuning, a user requests stacks or a checkpoint, a process or a worker is paused,
+the network is cut, a clock jumps, the coordinator restarts.
 Any incident is a false alarm.
 
   bench/soak.py --bin build/release/bin [--minutes 60] [--out bench/results/soak.json]
@@ -32,13 +32,15 @@ GOES_ON_SECONDS_MAX = 60
 
 
 def compile_some(fleet, job, chance, ranks):
-    """Each rank of some, for its own time: the others wait for the slowest."""
+    """Stops some ranks, each for its own time; the others wait for the slowest."""
     some = chance.sample(range(ranks), chance.randint(1, ranks))
     fleet.orders.give(*({"rank": rank, "kind": "compile", "seconds": chance.uniform(*COMPILE_SECONDS)} for rank in some))
 
 
 def events(ranks):
-    """What may happen to a healthy job, by name: called with the fleet, the job and chance."""
+    """Returns the activities of a healthy job by name. Each is called with the fleet, the job and a
+    random generator.
+    """
     def harmless(case):
         def happen(fleet, job, chance):
             truth = case.inject(fleet, job, Pick(chance.random(), case.name, ranks, len(fleet.workers)))
@@ -57,7 +59,8 @@ def steps_of(fleet, job):
 
 
 def goes_on(fleet, job):
-    """It completes steps: what ends it, or holds it up for long, is no better than a false alarm."""
+    """A job completes steps. A fault that ends it or delays it for long counts like a false alarm.
+    """
     before, deadline = steps_of(fleet, job), time.monotonic() + GOES_ON_SECONDS_MAX
     while time.monotonic() < deadline:
         if fleet.job(job)["state"] in ENDED:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the figures of docs/hangs.md and docs/recovery.md from the results of the programs in this folder.
+"""Writes the figures of docs/hangs.md and docs/recovery.md from the results of the programs in this
+folder.
 
   bench/tables.py [--results bench/results] [--docs docs]
 

@@ -1,6 +1,7 @@
 """The fault matrix: the faults of a running job, and the expected verdict of each.
 
-A case's `inject(fleet, job, pick)` causes the fault and returns a Truth. `pick`, which is seeded, chooses rank and node.
+A case's `inject(fleet, job, pick)` causes the fault and returns a Truth. `pick`, which is seeded,
+chooses rank and node.
 """
 import contextlib
 import dataclasses
@@ -30,7 +31,7 @@ class Truth:
 class Case:
     name: str
     inject: object
-    group: str                         # "dead", "hang", "slow", "disk", "harmless": which target counts
+    group: str  # "dead", "hang", "slow", "disk", "harmless": which target counts
     settings: tuple = ()               # of the job, besides the usual ones
     breaks_itself: bool = False        # the job ends before its step time is known
 
@@ -209,7 +210,9 @@ def clock_jumps(seconds, of_node):
 
 
 def not_finite(fleet, job, pick):
-    """Diverges by its learning rate: all ranks are equally to blame. The time of the first exit counts."""
+    """Diverges by its learning rate: all ranks are equally to blame. The time of the first exit
+    counts.
+    """
     def started():
         ranks = fleet.job(job).get("ranks", [])
         return [rank["pid"] for rank in ranks if rank.get("pid", 0) > 0]

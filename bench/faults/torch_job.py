@@ -18,7 +18,8 @@ END_SECONDS_MAX = 45  # torchrun gives ranks 30 s to end
 LINES_KEPT = 60
 SETTINGS = {"default timeout": {}, "timeout 30 s": {"FAULT_TIMEOUT": "30"},
             "timeout 30 s, DETAIL": {"FAULT_TIMEOUT": "30", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}
-# Lines that name a rank as missing or deviating, not the rank that complains; the one named most often by all ranks counts.
+# Lines that name a rank as missing or deviating, not the rank that complains; the one named most
+# often by all ranks counts.
 BLAMES = (re.compile(r"Ranks? ([\d, ]+?) failed to (?:pass monitoredBarrier|respond)"),
           re.compile(r"but Rank (\d+) is running collective"),
           re.compile(r"Root Cause .*?rank\s*: (\d+)", re.DOTALL))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A rank of a small data-parallel job of PyTorch over Gloo that skips a collective on order, as bench/faults/faulty_trainer.cc does:
-run by torchrun, for bench/faults_torch.py.
+"""A rank of a small data-parallel job of PyTorch over Gloo that skips a collective on order, as
+bench/faults/faulty_trainer.cc does. bench/faults_torch.py runs it under torchrun.
 
-In FAULT_ORDERS: rank N writes ready.N (its pid) after some steps, and done.<number>.N (nanoseconds) when it does what order.json says.
-FAULT_PACE: seconds that a step takes beside its computation. FAULT_TIMEOUT: of collectives, in seconds; the default when empty.
+In the folder FAULT_ORDERS rank N writes ready.N (its pid) after some steps, and done.<number>.N
+(nanoseconds) when it carries out order.json. FAULT_PACE: seconds of a step in addition to its
+computation. FAULT_TIMEOUT: timeout of collectives in seconds; empty: the default.
 """
 import datetime
 import json
@@ -47,7 +48,8 @@ def main():
     rank = dist.get_rank()
     folder = pathlib.Path(os.environ["FAULT_ORDERS"])
     orders = Orders(folder, rank)
-    # By hand: DistributedDataParallel of PyTorch 2.8 ends with a segmentation fault over Gloo where TORCH_DISTRIBUTED_DEBUG is DETAIL.
+    # Gradients are reduced by hand: DistributedDataParallel of PyTorch 2.8 ends with a segmentation
+    # fault over Gloo if TORCH_DISTRIBUTED_DEBUG is DETAIL.
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     pace = float(os.environ["FAULT_PACE"])

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A rank of a small data-parallel job of PyTorch over Gloo that resumes from its checkpoint: run by the launcher that restarts it, for
-bench/recovery_torch.py. It does not depend on the launcher, except for the reports below.
+"""A rank of a small data-parallel job of PyTorch over Gloo that resumes from its checkpoint, for
+bench/recovery_torch.py. A launcher runs and restarts it; it does not depend on the launcher,
+except for the reports below.
 
   recovery_torch.py STATE STEPS
 
-RECOVERY_PACE: seconds that a step takes beside its computation. RECOVERY_TIMEOUT: of collectives, in seconds; the default when empty.
-RECOVERY_SPEAKS: "muster" reports its steps by Muster's Python module, "nvidia" sends heartbeats to nvidia-resiliency-ext's monitor; empty: no
-nothing. Each rank prints `step N rank R pid P at T` when a step is over, in seconds since the epoch.
+RECOVERY_PACE: seconds of a step in addition to its computation. RECOVERY_TIMEOUT: timeout of
+collectives in seconds; empty: the default. RECOVERY_SPEAKS: "muster" reports its steps by Muster's
+Python module, "nvidia" sends heartbeats to nvidia-resiliency-ext's monitor; empty: no reports. Each
+rank prints `step N rank R pid P at T` after each step, in seconds since the epoch.
 """
 import datetime
 import os

@@ -28,7 +28,8 @@ class ClusterCase(HelmCase):
         """Runs before the control plane starts."""
 
     def tearDown(self):
-        # The daemons have the test's mark, too, so they must end before the harness searches for leftovers.
+        # The daemons have the test's mark, too, so they must end before the harness searches for
+        # leftovers.
         if hasattr(self, "cluster"):
             self.cluster.stop()
         super().tearDown()

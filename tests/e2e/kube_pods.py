@@ -1,9 +1,11 @@
-"""Runs the containers of Muster's pods as processes of this machine: the parts of a kubelet that these pods need.
+"""Runs the containers of Muster's pods as processes of this machine: the parts of a kubelet that
+these pods need.
 
-The test has its own network and its own /etc/hosts. So only one pod binds each address, and a Service is a name for its
-pods. In arguments and variables of a container, mount points, 0.0.0.0 and the pod's loopback are replaced by folders and
-addresses of this machine. Init containers run first, one after another, until each has exited with 0. Sidecars start
-before the main container and end after it. A pod of a Job reports how it ended.
+The test has its own network and its own /etc/hosts. So only one pod binds each address, and a
+Service is a name for its pods. In arguments and variables of a container, mount points, 0.0.0.0 and
+the pod's loopback are replaced by folders and addresses of this machine. Init containers run first,
+one after another, until each has exited with 0. Sidecars start before the main container and end
+after it. A pod of a Job reports how it ended.
 """
 import base64
 import ctypes
@@ -26,7 +28,9 @@ POLL_SECONDS = 0.3
 
 
 def own_network(folder, names):
-    """Gives this process and its children a loopback device with an address for each of `names`, and a hosts file with them. Returns {name: address}."""
+    """Gives this process and its children a loopback device with an address for each of `names`,
+    and a hosts file with them. Returns {name: address}.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
@@ -38,7 +42,8 @@ def own_network(folder, names):
     hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in addresses.items()))
     for source, target, flags in ((None, "/", MS_REC | MS_PRIVATE), (str(hosts).encode(), "/etc/hosts", MS_BIND)):
         if flags == MS_BIND and os.stat(target).st_nlink == 0:
-            libc.umount2(target.encode(), MNT_DETACH)  # the deleted file of the previous test of this process
+            # the deleted file of the previous test of this process
+            libc.umount2(target.encode(), MNT_DETACH)
         if libc.mount(source, target.encode(), None, flags, None) != 0:
             raise OSError(ctypes.get_errno(), f"mount {target}")
     return addresses
@@ -82,7 +87,9 @@ class Container:
         return code if code >= 0 else 128 - code
 
     def passes(self, probe):
-        """Returns whether the startup or readiness probe passes; a running container without that probe passes."""
+        """Returns whether the startup or readiness probe passes; a running container without that
+        probe passes.
+        """
         if probe not in self.spec:
             return self.runs()
         page = self.spec[probe]["httpGet"]
@@ -137,7 +144,9 @@ class Pod:
         return self.dir / volume["name"]
 
     def write_volumes(self):
-        """Returns the volume's folder: an empty one, or the current content of a Secret or ConfigMap, which follows changes while the container runs."""
+        """Returns the volume's folder: an empty one, or the current content of a Secret or
+        ConfigMap, which follows changes while the container runs.
+        """
         for volume in self.spec.get("volumes", []):
             folder = self.volumes[volume["name"]]
             folder.mkdir(parents=True, exist_ok=True)
@@ -161,13 +170,16 @@ class Pod:
                     beside.rename(target)
 
     def write_account(self, folder):
-        """Writes the token of the pod's account and the API's authority: Muster's pods project nothing else."""
+        """Writes the token of the pod's account and the API's authority: Muster's pods project
+        nothing else.
+        """
         if not (folder / "token").exists():
             (folder / "ca.crt").write_text(self.runner.data("configmap", "kube-root-ca.crt")["ca.crt"])
             (folder / "token").write_text(self.runner.token(self.spec["serviceAccountName"]))
 
     def is_prepared(self):
-        """Returns whether each init container has exited with 0; starts the next one if none runs."""
+        """Returns whether each init container has exited with 0; starts the next one if none runs.
+        """
         for container in self.first:
             if container.runs():
                 return False

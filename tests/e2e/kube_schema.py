@@ -1,4 +1,6 @@
-"""Strict validation of objects against Kubernetes' own API description: no unknown fields, no missing fields, correct types."""
+"""Strict validation of objects against Kubernetes' own API description: no unknown fields, no
+missing fields, correct types.
+"""
 import json
 import re
 

@@ -1,4 +1,6 @@
-"""Common parts of the tests on a real Slurm: a cluster of four nodes, and wrappers that train a model with steps of milliseconds."""
+"""Common parts of the tests on a real Slurm: a cluster of four nodes, and wrappers that train a
+model with steps of milliseconds.
+"""
 import pathlib
 import re
 import shlex
@@ -43,7 +45,9 @@ class SlurmTest(MusterTest):
         return [*TINY, "scan_layers=true", *more]
 
     def train(self, name, *keys, nodes=2, sbatch=(), options=(), env=None):
-        """Submits a job of example_slurm.sub that trains run `name` with one rank on each node. Returns its number."""
+        """Submits a job of example_slurm.sub that trains run `name` with one rank on each node.
+        Returns its number.
+        """
         return self.cluster.sbatch("-N", nodes, "-J", name, *sbatch, WRAPPERS / "example_slurm.sub", *self.tiny(
             f"metrics_file={self.dir}/{name}.jsonl", *keys), *options, cwd=self.dir, env={
                 "GPUS_PER_NODE": "1", "BASE_WORKSPACE_DIR": str(self.dir), "LOG_DIR_LOCAL": "runs", "RUN_NAME": name, **(env or {})})
@@ -80,7 +84,9 @@ class SlurmTest(MusterTest):
             raise AssertionError(f"{error}\n{self.all_said(name, job)}") from None
 
     def wait_for_second_turn(self, name, job):
-        """Expects the job to be requeued, to start at once, and to resume at the step at which it left; returns that step."""
+        """Waits until the job has been requeued and has started again at the step at which it left.
+        Returns that step.
+        """
         self.cluster.wait_for_state(job, "PENDING")
         self.assertEqual(self.cluster.job(job)["Restarts"], "1", self.all_said(name, job))
         left = max(metrics(self.dir / f"{name}.jsonl"))
@@ -93,7 +99,8 @@ class SlurmTest(MusterTest):
         return left + 1
 
     def run_program(self, *options, nodes=1, sbatch=(), program="sleep 1000", env=None):
-        """Submits a job with one rank on each node, which runs a line of shell. Returns its number."""
+        """Submits a job with one rank on each node, which runs a line of shell. Returns its number.
+        """
         words = " ".join(map(str, options))
         return self.cluster.sbatch("-N", nodes, "--requeue", "--open-mode=append", *sbatch, "--wrap",
                                    f"exec {BIN}/muster slurm run {words} -- bash -c {shlex.quote('echo begins; ' + program)}", cwd=self.dir, env=env)

@@ -1,7 +1,8 @@
-"""A real Slurm on this machine: munged, slurmctld and several slurmd on loopback, in the test's own folder.
+"""A real Slurm on this machine: munged, slurmctld and several slurmd on loopback, in the test's own
+folder.
 
-Nodes are `node1` … `nodeN`. Each is a slurmd with its own port and spool folder; all share the machine's processors and
-host name, so a process learns its node from SLURMD_NODENAME.
+Nodes are `node1` … `nodeN`. Each is a slurmd with its own port and spool folder; all share the
+machine's processors and host name, so a process learns its node from SLURMD_NODENAME.
 """
 import getpass
 import os
@@ -16,7 +17,8 @@ import time
 from harness import is_zombie, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
-NODE_CPUS = 8  # the number of a wrapper's tasks; Slurm accepts it although the machine may have fewer
+# slurmd restarts itself by this path, which on Debian is outside of a user's PATH.
+NODE_CPUS = 8
 # slurmd restarts itself by this path, which on Debian is outside of a user's PATH.
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
@@ -86,7 +88,9 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=NO Priori
 
 
 class SlurmCluster:
-    """A cluster, from start() to stop(). `folder` must be short: a socket's path has at most some 100 characters."""
+    """A cluster, from start() to stop(). `folder` must be short: a socket's path has at most some
+    100 characters.
+    """
 
     def __init__(self, folder, env, nodes=4, topology=None, gpus=0, plugin=None):
         self.dir = pathlib.Path(folder)
@@ -216,7 +220,9 @@ class SlurmCluster:
         return self.job(job).get("JobState", "")
 
     def wait_for_state(self, job, *states, seconds=60):
-        """Waits until the job is in one of these states and has no process on any node. Returns its fields."""
+        """Waits until the job is in one of these states and has no process on any node. Returns its
+        fields.
+        """
         def there():
             found = self.job(job)
             return found if found.get("JobState") in states else None
@@ -227,8 +233,10 @@ class SlurmCluster:
                                  f"{self.log('slurmctld')[-3000:]}") from None
 
     def start_again(self, job):
-        """Starts a requeued job's next allocation soon; Slurm alone takes two minutes. Waits until the second in which the nodes
-        revoked the last credential is over: credentials count whole seconds, and a batch script that starts within it is killed."""
+        """Starts a requeued job's next allocation soon; Slurm alone takes two minutes. Waits until
+        the second in which the nodes revoked the last credential is over: credentials count
+        whole seconds, and a batch script that starts within it is killed.
+        """
         self.must("scontrol", "update", f"jobid={job}", "StartTime=now+2")
 
     def wait_for_end(self, job, seconds=90):
@@ -253,7 +261,9 @@ class SlurmCluster:
         self.must("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
     def processes_on(self, node=None):
-        """Returns the pids of all job processes on the node; without a node, of all processes with this cluster's slurm.conf, daemons included."""
+        """Returns the pids of all job processes on the node; without a node, of all processes with
+        this cluster's slurm.conf, daemons included.
+        """
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             try:

@@ -1,4 +1,6 @@
-"""`muster convert` through the command line; with MUSTER_PEERS_PYTHON also compared with transformers and torch."""
+"""`muster convert` through the command line; with MUSTER_PEERS_PYTHON also compared with
+transformers and torch.
+"""
 import json
 import os
 import pathlib
@@ -64,7 +66,9 @@ class Convert(MusterTest):
             back = self.dir / f"{name}-hf"
             self.convert(self.dir / "out" / name, back)
             losses.add((back / "model.safetensors").read_bytes())
-        self.assertEqual(len(losses), 2)  # one result for loaded and one for drawn parameters, which a learning rate of 0 leaves unchanged
+        # one result for loaded and one for drawn parameters, which a learning rate of 0 leaves
+        # unchanged
+        self.assertEqual(len(losses), 2)
         again = self.muster(*self.run_args("d", *model, "base_mlp_dim=32", f"load_parameters_path={ours}", ranks=1), check=2)
         self.assertIn("tensor model.layers.0.mlp.gate_proj.weight has the shape [28, 16] there and [32, 16]", again.stderr)
 

@@ -1,4 +1,6 @@
-"""`muster debug step` through the command line: the trainer's tensors, compared with those of transformers."""
+"""`muster debug step` through the command line: the trainer's tensors, compared with those of
+transformers.
+"""
 import json
 import math
 import pathlib

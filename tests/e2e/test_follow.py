@@ -1,4 +1,6 @@
-"""Jobs that are submitted and followed, jobs from a file, and the working directory of jobs on other machines."""
+"""Jobs that are submitted and followed, jobs from a file, and the working directory of jobs on
+other machines.
+"""
 import ctypes
 import json
 import os

@@ -1,4 +1,6 @@
-"""GPUs of nodes, with a fake NVML (tests/fake_nvml): which rank gets which GPU, and the treatment of jobs and nodes whose GPU is lost."""
+"""GPUs of nodes, with a fake NVML (tests/fake_nvml): which rank gets which GPU, and the treatment
+of jobs and nodes whose GPU is lost.
+"""
 import json
 import os
 import pathlib
@@ -72,7 +74,7 @@ class Gpus(MusterTest):
         self.assertEqual(self.seen_by(greedy, 1), [",".join((uuid_of(0), uuid_of(1)))])
         self.assertIn("waits for 1 worker with 1 free slot and its share of free GPUs: they are busy", self.job(self.submit("modest"))["reason"])
         self.muster("cancel", greedy, check=0)
-        # With 0 GPUs per rank, ranks share GPUs: they see all GPUs of the worker.
+        # Ranks share GPUs with 0 GPUs per rank: they see all GPUs of the worker.
         self.assertEqual(self.seen_by(self.submit("shares", "--gpus-per-rank", 0), 1), ["None"])
 
     def test_worker_offers_only_its_visible_devices(self):
@@ -122,7 +124,8 @@ class Gpus(MusterTest):
         shown = self.muster("incident", "show", record["incident"]["id"], check=0).stdout
         self.assertRegex(shown, r"NVML: GPU 1 is lost \(Xid 79: fallen off the bus\)")
         node = wait_until(lambda: (lambda n: n if n and n.get("last_check") else None)(self.node("node1")), 30, "node1's check")
-        self.assertEqual((node["exclusion"]["cause"], node["exclusion"]["times"]), ("check failed", 1), node)  # the GPU fault that excluded it
+        # the GPU fault that excluded it
+        self.assertEqual((node["exclusion"]["cause"], node["exclusion"]["times"]), ("check failed", 1), node)
         self.assertFalse(node["last_check"]["passed"], node)
         self.assertIn("GPU 1 is lost (Xid 79: fallen off the bus)", node["last_check"]["sentence"])
 
@@ -139,8 +142,10 @@ class Gpus(MusterTest):
         self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
     def submit_to_emulated_trainer(self, *options, gpus=0):
-        """Submits a small training with hardware=gpu, without a preflight check on its machine, to a worker whose GPU is the emulated
-        device. Builds with sanitizers do not have that device."""
+        """Submits a small training with hardware=gpu, without a preflight check on its machine, to
+        a worker whose GPU is the emulated device. Builds with sanitizers do not have that
+        device.
+        """
         trainer = BIN / "emulated_muster_trainer"
         if not trainer.exists():
             self.skipTest(f"this build has no {trainer.name}")
@@ -181,7 +186,8 @@ class Gpus(MusterTest):
         alone = self.muster("run", "--name", "alone", *program, check=0).stdout
         self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", alone)  # one slot has all GPUs
         both = self.muster("run", "--name", "both", "--ranks", 2, *program, check=0).stdout
-        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", both)  # LOCAL_RANK selects the GPU; equal lines of ranks are printed once
+        # LOCAL_RANK selects the GPU; equal lines of ranks are printed once
+        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", both)
         self.assertEqual(both.count("sees"), 1, both)
         own = self.muster("run", "--name", "own", "--ranks", 1, "--gpus-per-rank", 2, *program, check=0).stdout
         self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", own)

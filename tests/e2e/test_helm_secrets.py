@@ -1,4 +1,5 @@
-"""The certificate and the tokens that a release creates: created once, kept by upgrades, and never created without access to the cluster.
+"""The certificate and the tokens that a release creates: created once, kept by upgrades, and never
+created without access to the cluster.
 
 Here a stand-in for Kubernetes' API answers helm; test_kubernetes.py uses a real API.
 """
@@ -20,7 +21,9 @@ NAMES = ["demo-muster-coordinator", "demo-muster-coordinator.training", "demo-mu
 
 @contextlib.contextmanager
 def api(objects):
-    """Yields the address of an API that has only these objects: {(kind's plural, namespace or "", name): object}."""
+    """Yields the address of an API that has only these objects: {(kind's plural, namespace or "",
+    name): object}.
+    """
     kinds = [{"name": "secrets", "kind": "Secret", "namespaced": True}, {"name": "serviceaccounts", "kind": "ServiceAccount", "namespaced": True},
              {"name": "namespaces", "kind": "Namespace", "namespaced": False}]
 

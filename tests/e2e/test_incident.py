@@ -184,7 +184,9 @@ class Incident(MusterTest):
         self.assertEqual(json.loads((kept / "incident-1.json").read_text())["suspects"][0]["rank"], 1)
 
     def test_incident_survives_a_killed_run(self):
-        """A rank that does not wait for others is reported at once and stopped later. The report does not wait for the stop."""
+        """A rank that does not wait for others is reported at once and stopped later. The report
+        does not wait for the stop.
+        """
         run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false")
         self.wait_for_step(run, 5)
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)

@@ -1,4 +1,6 @@
-"""The chart on a real control plane, which admits, places, upgrades, evicts and removes its objects. Pods do not run."""
+"""The chart on a real control plane, which admits, places, upgrades, evicts and removes its
+objects. Pods do not run.
+"""
 import base64
 import json
 import re
@@ -19,7 +21,9 @@ STATE = "state-demo-muster-coordinator-0"
 
 class ControlPlane(ClusterCase):
     def left(self):
-        """Returns the namespace's objects that a release may have created, except pods, which nothing removes here."""
+        """Returns the namespace's objects that a release may have created, except pods, which
+        nothing removes here.
+        """
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
         kinds = ("statefulsets,daemonsets,services,networkpolicies,poddisruptionbudgets,configmaps,persistentvolumeclaims,serviceaccounts,secrets,"
                  "roles,rolebindings,controllerrevisions,endpointslices,leases")
@@ -131,7 +135,8 @@ class ControlPlane(ClusterCase):
                 built_in = [d for d in documents if not OTHERS.match(d["apiVersion"])]
                 result = self.cluster.apply(*built_in, options=("-n", NAMESPACE, "--dry-run=server", "--validate=strict"), check=False)
                 self.assertEqual(result.returncode, 0, result.stderr)
-                if name not in ("daemon set", "a shared folder of the nodes"):  # "restricted" forbids folders of the host
+                # "restricted" forbids folders of the host
+                if name not in ("daemon set", "a shared folder of the nodes"):
                     self.assertNotIn("PodSecurity", result.stderr)
 
     def test_accounts_have_no_permissions(self):
@@ -193,7 +198,8 @@ class ControlPlane(ClusterCase):
         wait_until(lambda: (image() or "").endswith(":right"), 60, "the corrected pod")
 
     def say_waits(self, pod, reason, message):
-        """Sets the status that a kubelet reports for a pod whose container cannot be started yet."""
+        """Sets the status that a kubelet reports for a pod whose container cannot be started yet.
+        """
         self.cluster.kubectl("-n", NAMESPACE, "patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": {
             "phase": "Pending", "containerStatuses": [{"name": "worker", "image": "registry.example/muster:0.1.0", "imageID": "", "ready": False,
                                                        "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]}}))
@@ -238,7 +244,8 @@ class ControlPlane(ClusterCase):
         self.assertIn("no coordinator answers", both.stderr)
 
     def test_fuji_job_is_admitted_and_status_reports_why_it_does_not_run(self):
-        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")  # NAMESPACE forbids its image, which runs as root
+        # NAMESPACE forbids its image, which runs as root
+        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")
 
         def why():
             return self.muster("status", "--why", "-n", "default", env=self.cluster.env, check=0).stdout
@@ -365,7 +372,8 @@ class ControlPlane(ClusterCase):
         def is_leaving():
             return any(pod["metadata"]["name"] == leaving and "deletionTimestamp" in pod["metadata"] for pod in self.pods("cpu"))
         wait_until(is_leaving, 60, "the last worker's turn")
-        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", leaving, "--force", "--grace-period=0")  # as its kubelet would report
+        # as its kubelet would report
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", leaving, "--force", "--grace-period=0")
 
         def claims():
             return [item["metadata"]["name"] for item in self.cluster.get("-n", NAMESPACE, "persistentvolumeclaims")["items"]

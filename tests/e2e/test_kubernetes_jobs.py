@@ -1,4 +1,6 @@
-"""The chart's pods as processes on a real control plane: jobs through the Service, deleted pods, changed tokens, drained nodes."""
+"""The chart's pods as processes on a real control plane: jobs through the Service, deleted pods,
+changed tokens, drained nodes.
+"""
 import base64
 import json
 import os
@@ -33,7 +35,9 @@ class Jobs(ClusterCase):
             hosts.write(f"{self.addresses[COORDINATOR + '-0']} {COORDINATOR}\n")
 
     def start_pods(self, replicas, before=lambda: None, **pool):
-        """Installs the release and runs its pods. `before` is called once pods have their nodes and before any container runs."""
+        """Installs the release and runs its pods. `before` is called once pods have their nodes and
+        before any container runs.
+        """
         volume = self.dir / "volume"
         volume.mkdir()
         self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "state"}, "spec": {
@@ -126,7 +130,8 @@ class Jobs(ClusterCase):
         self.wait_for_workers(2)
         self.assertEqual(len(self.wait_for_state(job, "RUNNING")["faults"]), 1, self.logs())
 
-        # Another image replaces the coordinator's pod, too, while the first worker drains for its replacement.
+        # Another image replaces the coordinator's pod, too, while the first worker drains for its
+        # replacement.
         before, record = self.step_of(job), self.job(job)
         self.assertGreater(before, 0)
         self.helm_do("upgrade", merged(self.values, {"image": {"tag": "new"}, "pools": {"cpu": {"replicas": 3}}}))
@@ -153,7 +158,8 @@ class Jobs(ClusterCase):
 
     def test_drained_node_and_shrunk_pool_cost_the_job_no_restart(self):
         def label_nodes():
-            """Labels nodes so that the order of the switches differs from the order of the names."""
+            """Labels nodes so that the order of the switches differs from the order of the names.
+            """
             nodes = self.nodes()
             self.assertEqual(len(set(nodes.values())), len(WORKERS), nodes)
             for worker, switch in zip(WORKERS, "cba"):

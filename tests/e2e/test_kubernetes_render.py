@@ -1,4 +1,6 @@
-"""`muster k8s render`: its output against the schemas of Kubernetes and JobSet, and whole jobs under JobSet's own controller."""
+"""`muster k8s render`: its output against the schemas of Kubernetes and JobSet, and whole jobs
+under JobSet's own controller.
+"""
 import base64
 import json
 import os
@@ -142,7 +144,8 @@ class JobSets(ClusterCase, RenderCase):
             self.skipTest("a network of its own is root's to make")
         super().setUp()
         kube_jobset.start(self.cluster, yaml)
-        # The namespace must not be "restricted", which forbids folders of the host: the test has no other shared storage.
+        # The namespace must not be "restricted", which forbids folders of the host: the test has no
+        # other shared storage.
         self.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
 
     def prepare(self):
@@ -161,7 +164,9 @@ class JobSets(ClusterCase, RenderCase):
         super().tearDown()
 
     def start_job(self, *overrides, options=("--insecure",), before=lambda: None):
-        """Applies the objects and runs their pods. `before` is called once the objects exist and before any container runs."""
+        """Applies the objects and runs their pods. `before` is called once the objects exist and
+        before any container runs.
+        """
         out = self.dir / "out"
         out.mkdir()
         objects = self.muster("k8s", "render", "--image", "r", "--bin-dir", BIN, *options, "--mount", f"{out}:{out}", "-n", NAMESPACE, "--nodes", "2",
@@ -226,7 +231,8 @@ class JobSets(ClusterCase, RenderCase):
             return found if len(found) == 2 and all(found.values()) else None
 
         def label_nodes():
-            """Labels nodes so that the order of the switches differs from the order of the names."""
+            """Labels nodes so that the order of the switches differs from the order of the names.
+            """
             for index, (_, node) in enumerate(sorted(wait_until(places, 60, "places").items())):
                 self.cluster.kubectl("label", "node", node, f"{LAYER}1=spine", f"{LAYER}2=leaf-{9 - index}")
         layers = [word for layer in (1, 2) for word in ("--switches-from-node", f"{LAYER}{layer}")]

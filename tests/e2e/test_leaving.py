@@ -1,4 +1,6 @@
-"""How `muster run` ends: by Ctrl-C, a second Ctrl-C, the end of its job, and with a reader that does not read its output."""
+"""How `muster run` ends: by Ctrl-C, a second Ctrl-C, the end of its job, and with a reader that
+does not read its output.
+"""
 import fcntl
 import os
 import select
@@ -9,7 +11,8 @@ import unittest
 
 from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
-LEAVE_SECONDS_MAX = 15  # from Ctrl-C to the command's end: the 5 s of ShutdownDeadline, and a reserve for a busy machine
+# from Ctrl-C to the command's end: the 5 s of ShutdownDeadline, and a reserve for a busy machine
+LEAVE_SECONDS_MAX = 15
 
 
 class Leaving(MusterTest):
@@ -22,7 +25,9 @@ class Leaving(MusterTest):
         return next((pid for pid in processes_with_mark(self.mark) if f"/{program} " in command_line(pid)), None)
 
     def leave(self, run):
-        """Sends Ctrl-C. Returns the seconds until the command has ended; expects that no process is left."""
+        """Sends Ctrl-C. Returns the seconds until the command has ended; expects that no process is
+        left.
+        """
         started = time.monotonic()
         os.kill(run.pid, signal.SIGINT)
         self.assertEqual(run.wait(timeout=60), 130, self.output(run))
@@ -31,7 +36,9 @@ class Leaving(MusterTest):
         return seconds
 
     def leave_at_the_second_wish(self, run):
-        """Sends a first Ctrl-C that is received but cannot be followed, then a second one, which kills."""
+        """Sends a first Ctrl-C that is received but cannot be followed, then a second one, which
+        kills.
+        """
         os.kill(run.pid, signal.SIGINT)
         wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
@@ -75,7 +82,9 @@ class Leaving(MusterTest):
         self.leave(run)
 
     def start_unread(self, name):
-        """Starts a run whose output fills a pipe without a reader, as with a pager on its first page."""
+        """Starts a run whose output fills a pipe without a reader, as with a pager on its first
+        page.
+        """
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         self.addCleanup(os.close, writer)

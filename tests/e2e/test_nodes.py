@@ -19,7 +19,8 @@ class Nodes(MusterTest):
     def running_on(self, job, worker, faults=0):
         """Waits until the job runs on that worker after at least that many faults. Returns it.
 
-        The number is needed because the job counts as running on a lost node until the coordinator observes the loss.
+        The number is needed because the job counts as running on a lost node until the coordinator
+        observes the loss.
         """
         def there():
             record = self.job(job)
@@ -38,7 +39,8 @@ class Nodes(MusterTest):
         first = self.start_worker(coordinator, "node1", 1)
         job = self.submit("moves")
         self.running_on(job, "node1")
-        # No other node exists, so this one is used once its check has passed, and the reason states that.
+        # No other node exists, so this one is used once its check has passed, and the reason states
+        # that.
         first = self.kill_and_start_again(coordinator, first, "node1")
         self.running_on(job, "node1", faults=1)
         node = self.node("node1")

@@ -1,4 +1,6 @@
-"""deploy/quickstart.sh with the programs of this build: a full run, a second run, other options, and Ctrl-C."""
+"""deploy/quickstart.sh with the programs of this build: a full run, a second run, other options,
+and Ctrl-C.
+"""
 import os
 import random
 import re
@@ -8,7 +10,8 @@ import unittest
 
 from harness import BIN, SOURCE, MusterTest, step_lines, wait_gone, wait_until
 
-# Varied enough that pieces of a small vocabulary do not cover whole lines, and far too small for 4096 pieces.
+# Varied enough that pieces of a small vocabulary do not cover whole lines, and far too small for
+# 4096 pieces.
 NAMES = ["Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Frances", "Niklaus"]
 VERBS = ["waits for", "answers", "writes to", "forgets", "finds", "teaches"]
 TEXT_LINES = 400

@@ -269,7 +269,8 @@ class Fleet(MusterTest):
     def test_ranks_that_end_while_the_coordinator_is_down_are_reported_later(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
-        # Rank 0 opens its metrics file, a pipe, before the first step, and waits until the test reads.
+        # Rank 0 opens its metrics file, a pipe, before the first step, and waits until the test
+        # reads.
         gate = self.dir / "gate"
         os.mkfifo(gate)
         job = self.submit("short", "steps=10", f"metrics_file={gate}", extra=["--no-check"])

@@ -1,4 +1,6 @@
-"""Jobs on a real Slurm, from sbatch to their exit code: each wrapper, `muster slurm submit`, and bad options."""
+"""Jobs on a real Slurm, from sbatch to their exit code: each wrapper, `muster slurm submit`, and
+bad options.
+"""
 import contextlib
 import json
 import os
@@ -355,7 +357,9 @@ class SlurmPages(SlurmTest):
         folder = self.dir / "prometheus"
 
         def wait_for(*jobs):
-            """Waits until the folder has the target files of exactly these jobs: a coordinator and two workers each."""
+            """Waits until the folder has the target files of exactly these jobs: a coordinator and
+            two workers each.
+            """
             def there():
                 return sorted(re.match(r"test-(\d+)-(coordinator|worker-node\d).json", path.name)[1] for path in folder.glob("test-*"))
             wait_until(lambda: there() == sorted(3 * [str(job) for job in jobs]), 60, f"addresses of {jobs} alone")
@@ -396,7 +400,8 @@ class SlurmPages(SlurmTest):
             found = wait_until(lambda: ups(job) if len(ups(job)) == 3 else None, 60, f"three targets of job {job}")  # noqa: B023
             self.assertEqual(sorted(who for _, who, _ in found), ["muster-coordinator", "muster-worker", "muster-worker"])
             self.assertEqual(len({node for _, who, node in found if who == "muster-worker"}), 2)
-        # Both coordinators have a job 1, and their series stay separate: each has two ranks, trains, and has a leader.
+        # Both coordinators have a job 1, and their series stay separate: each has two ranks,
+        # trains, and has a leader.
         for expr, expected in (("sum by (cluster) (muster_worker_ranks_running)", 2), ("sum by (cluster) (muster_workers)", 2),
                                ("sum by (cluster) (muster_coordinator_leader)", 1), ('sum by (cluster) (job_id:muster_running:max{job_id="1"})', 1)):
             def each(expr=expr, expected=expected):
@@ -416,7 +421,8 @@ class SlurmChain(SlurmTest):
         array = json.loads(self.muster("slurm", "submit", "--insecure", "--chain", 3, "-N", 2, "--ranks-per-node", 1, "--json", *config,
                                        check=0).stdout)["slurm_job"]
         self.wait_for_steps("long", f"{array}_1", 30)
-        # As with --signal=B:. This version's scancel does not signal the batch script of an array whose other tasks wait.
+        # As with --signal=B:. This version's scancel does not signal the batch script of an array
+        # whose other tasks wait.
         script = [pid for pid in self.cluster.processes_on("node1") if "muster slurm run" in command_line(pid)]
         os.kill(script[0], signal.SIGUSR1)
         self.cluster.wait_for_state(f"{array}_1", "FAILED")
@@ -434,7 +440,8 @@ class SlurmChain(SlurmTest):
 
     def test_singleton_jobs_train_one_run(self):
         keys = ["learning_rate_schedule_steps=600", "log_period=50", "checkpoint_period=50"]
-        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]  # the wrapper sets --dependency=singleton
+        # the wrapper sets --dependency=singleton
+        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]
         third = json.loads(self.muster("slurm", "submit", "--insecure", "-d", f"afterany:{jobs[1]}", "-N", 2, "--ranks-per-node", 1, "--json", self.base_yml(),
                                        *self.tiny("steps=600", *keys), "run_name=long", f"base_output_directory={self.dir}/runs",
                                        f"metrics_file={self.dir}/long.jsonl", check=0).stdout)

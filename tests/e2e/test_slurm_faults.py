@@ -1,4 +1,6 @@
-"""Faults of jobs on a real Slurm: time limits, preemption, cancellation, drained and dead nodes; and the workers of a fleet."""
+"""Faults of jobs on a real Slurm: time limits, preemption, cancellation, drained and dead nodes;
+and the workers of a fleet.
+"""
 import json
 import os
 import re
@@ -39,7 +41,8 @@ class SlurmSignals(SlurmTest):
     def test_time_limit_requeues_the_job(self):
         job = self.train("limit", *ENDLESS, sbatch=["--signal=B:CONT@1"])
         self.wait_for_steps("limit", job, 20)
-        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")  # slurmctld checks every 30 s
+        # slurmctld checks every 30 s
+        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")
         self.wait_for_second_turn("limit", job)
         self.assertIn("its time limit is reached", self.output_of("limit", job))
         self.cancel(job)
@@ -132,7 +135,8 @@ class SlurmNodes(SlurmTest):
         victim = self.node_with_ranks()
         self.addCleanup(self.cluster.kill_processes, victim)
         self.cluster.kill_slurmd(victim)  # the node's processes continue
-        # An answer that is still on its way may revert the state; Slurm detects the loss itself within half a minute.
+        # An answer that is still on its way may revert the state; Slurm detects the loss itself
+        # within half a minute.
         self.cluster.down(victim, "slurmd is gone")
         self.wait_for_output("spared", job, victim + r" gets no more ranks \(Slurm: DOWN.*its jobs move to other nodes", seconds=90)
         self.wait_for_output("spared", job, f"in place of {victim}")
@@ -143,7 +147,9 @@ class SlurmNodes(SlurmTest):
         self.cancel(job)
 
     def node_with_ranks(self):
-        """Returns a node with ranks, which the workers that registered first get. Omits the first node, whose death ends the job."""
+        """Returns a node with ranks, which the workers that registered first get. Omits the first
+        node, whose death ends the job.
+        """
         return next(node for node in self.cluster.nodes[1:] if any(
             "muster-trainer train" in command_line(pid) for pid in self.cluster.processes_on(node)))
 

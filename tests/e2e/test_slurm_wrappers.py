@@ -1,6 +1,8 @@
-"""The wrappers' variables for MaxText, Pax and the Llama recipe: each has its effect, or causes one warning.
+"""The wrappers' variables for MaxText, Pax and the Llama recipe: each has its effect, or causes one
+warning.
 
-No Slurm is needed: a wrapper is a shell script that executes `muster slurm run`. Here `muster slurm submit --dry-run` checks the same arguments.
+No Slurm is needed: a wrapper is a shell script that executes `muster slurm run`. Here `muster slurm
+submit --dry-run` checks the same arguments.
 """
 import os
 import shlex
@@ -16,7 +18,8 @@ shift 2
 printf '%s\\n' "$@" > "$WORDS"
 exec {shlex.quote(str(BIN / "muster"))} slurm submit --dry-run "$@"
 """
-# Variables without effect: those of XLA, of Transformer Engine, and of fine-tuning in a run without it.
+# Variables without effect: those of XLA, of Transformer Engine, and of fine-tuning in a run without
+# it.
 NO_EFFECT = {"NVTE_FUSED_ATTN": "1", "XLA_FLAGS": "--xla_gpu_graph_level=0", "BASE_XLA_FLAGS": "--xla_x", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9",
              "LORA_RANK": "32", "LORA_TARGET_LAYERS": "all"}
 PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "run.sh", "MODEL": "llama2-7b", "RUN_NAME": "first", "MAXTEXT_DIR": "/opt/maxtext"}
@@ -24,7 +27,9 @@ PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "ru
 
 class SlurmWrapperVariables(MusterTest):
     def run_wrapper(self, name, variables, *arguments, env=None):
-        """Runs a wrapper without other variables of a job. Returns (exit code, output, the arguments of `muster slurm run`)."""
+        """Runs a wrapper without other variables of a job. Returns (exit code, output, the
+        arguments of `muster slurm run`).
+        """
         programs = self.dir / "programs"
         programs.mkdir(exist_ok=True)
         (programs / "muster").write_text(STAND_IN)

@@ -25,7 +25,9 @@ class Trust(MusterTest):
             trust.replace(self.dir / "tls" / name, source.read_text())
 
     def give(self, role, *tokens):
-        """Writes the tokens of a role for the coordinator, and the first of them for the role's client."""
+        """Writes the tokens of a role for the coordinator, and the first of them for the role's
+        client.
+        """
         trust.replace(self.dir / "tokens" / role, "\n".join(tokens) + "\n")
         trust.replace(self.dir / "mine" / role, tokens[0] + "\n")
 

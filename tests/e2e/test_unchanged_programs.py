@@ -1,4 +1,6 @@
-"""Programs without any call to Muster survive a killed rank, a hang and a killed coordinator under `muster run --`."""
+"""Programs without any call to Muster survive a killed rank, a hang and a killed coordinator under
+`muster run --`.
+"""
 import os
 import re
 import signal

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Creates tests/golden/parquet: one column of text stored with different settings of writers, and files with wrong sizes.
+"""Creates tests/golden/parquet: one column of text stored with different settings of writers, and
+files with wrong sizes.
 
-Usage: tests/golden/make_parquet.py        versions in requirements.txt; the result is committed, tests need no Python
+Usage: tests/golden/make_parquet.py        versions in requirements.txt; the result is committed,
+tests need no Python
 """
 import io
 import pathlib
@@ -39,8 +41,9 @@ def first_page_says(name, table, compression, uncompressed, compressed):
     pyarrow.parquet.write_table(table, file, compression=compression, use_dictionary=False, store_schema=False, write_statistics=False,
                                 write_page_checksum=True)
     good = file.getvalue()
-    # PAR1, then PageHeader{1: i32 type, 2: i32 uncompressed_page_size, 3: i32 compressed_page_size, 4: i32 crc, 5: struct …}: the headers of
-    # the fields, less their values, are 15 15 15 15 1c. Without the checksum there is room for longer sizes.
+    # PAR1, then PageHeader{1: i32 type, 2: i32 uncompressed_page_size, 3: i32 compressed_page_size,
+    # 4: i32 crc, 5: struct …}: the headers of the fields, less their values, are 15 15 15 15 1c.
+    # Without the checksum there is room for longer sizes.
     assert good[:6] == b"PAR1\x15\x00" and good[6] == 0x15
     values, at = [], 6
     for _ in range(3):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/tokenizers: small byte-level BPE tokenizers, and the tokens of hard texts by Hugging Face's `tokenizers` and OpenAI's `tiktoken`.
+"""Makes tests/golden/tokenizers: small byte-level BPE tokenizers, and the tokens of hard texts by
+Hugging Face's `tokenizers` and OpenAI's `tiktoken`.
 
-Usage: tests/golden/make_tokenizers.py        versions in requirements.txt; the result is committed, tests need no Python
+Usage: tests/golden/make_tokenizers.py        versions in requirements.txt; the result is committed,
+tests need no Python
 """
 import base64
 import json
@@ -34,8 +36,9 @@ LEARNT = [
     "안녕하세요 세계", "مرحبا بالعالم", "नमस्ते दुनिया", "🌍🌎🌏 👩‍👩‍👧‍👦 🏳️‍🌈 ", "    " * 8, "\n\n\n\n", "1234567890 2024-06-30 3.14159 ",
 ]
 
-# Texts that encoders often get wrong: all kinds of whitespace, contractions in capitals and beside unusual letters, marks that
-# are not letters, numbers that are not digits, characters outside of the first plane, control characters, long words.
+# Texts that encoders often get wrong: all kinds of whitespace, contractions in capitals and beside
+# unusual letters, marks that are not letters, numbers that are not digits, characters outside of
+# the first plane, control characters, long words.
 HARD = [
     "", " ", "  ", "\n", "a", " a", "a ", "  a  b   c", "\t\ttabs\tand  blanks \n \n\n next", "end of line\r\nnext\r\n\r\nlast\r",
     "It's IT'S it'S we'll WE'LL 'sup o'clock 'tis he'd've I'M you'rE ''s '", "don\u2019t use \u2018these\u2019", "'\u017f long s 'l\u017f \u212aelvin's",

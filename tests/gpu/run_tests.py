@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Runs GoogleTest programs on a GPU, several tests in parallel, and writes each result as soon as it is known.
+"""Runs GoogleTest programs on a GPU, several tests in parallel, and writes each result as soon as
+it is known.
 
-A device error ends its process. Tests therefore run in chunks, each in a process of its own: if a process ends within a test, that test has failed, and
-the rest of its chunk returns to the queue. Whenever this script ends, FOLDER/tests.jsonl has the results so far, one JSON object per line:
+A device error ends its process. Tests therefore run in chunks, each in a process of its own: if a
+process ends within a test, that test has failed, and the rest of its chunk returns to the queue.
+Whenever this script ends, FOLDER/tests.jsonl has the results so far, one JSON object per line:
 
-  {"program": …, "test": "Suite.Name", "outcome": "passed" | "failed" | "skipped", "seconds": …, "measured": {…}, "message": …}
+  {"program": …, "test": "Suite.Name", "outcome": "passed" | "failed" | "skipped", "seconds": …,
+  "measured": {…}, "message": …}
   {"program": …, "properties": {"device": …, "cuBLASLt": …, …}}        a program's own properties
 
-Exit status: 0, or 77 if the programs find no GPU."""
+Exit status: 0, or 77 if the programs find no GPU.
+"""
 import argparse
 import collections
 import fnmatch
@@ -24,7 +28,8 @@ OF_GTEST = {"name", "file", "line", "status", "result", "timestamp", "time", "cl
 NO_GPU = 77
 # Tests that measure the device's free memory: no other test may run meanwhile.
 ALONE = ("MemoryOfATraining.",)
-# Bounds a chunk. Starting a process takes half a second, so chunks have several tests; after a crash the rest of a chunk runs again.
+# Bounds a chunk. Starting a process takes half a second, so chunks have several tests; after a
+# crash the rest of a chunk runs again.
 CHUNK_TESTS_MAX = 16
 GRACE_SECONDS = 5
 
@@ -89,7 +94,9 @@ def outcome(test):
 
 
 def of_report(path):
-    """Returns (results by test, the program's properties) of a process's report; both empty if the report is missing or incomplete."""
+    """Returns (results by test, the program's properties) of a process's report; both empty if the
+    report is missing or incomplete.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
@@ -155,7 +162,9 @@ class Runner:
             chunks.put_back(self.run_chunk(path, name, tests, number))
 
     def run_chunk(self, path, name, tests, number):
-        """Runs the tests in a process; returns those without a result because the process ended earlier."""
+        """Runs the tests in a process; returns those without a result because the process ended
+        earlier.
+        """
         stem = os.path.join(self.options.out, f"{name}.{number}")
         flags = stem + ".flags"
         with open(flags, "w", encoding="utf-8") as file:
@@ -178,7 +187,8 @@ class Runner:
                                 "message": f"the process ended with status {status} after its tests"})
         if finished:
             return []
-        # Blames one test for a process that crashed, or that reported no test, so that the tests left get fewer and this ends.
+        # Blames one test for a process that crashed, or that reported no test, so that the tests
+        # left get fewer and this ends.
         blamed = begun or (rest[0] if rest else None)
         if blamed is not None:
             why = "was not over when the time was" if late else f"ended the process with status {status}"
@@ -205,7 +215,9 @@ class Runner:
 
 
 def first_of(path):
-    """Returns, by program, patterns of the tests to run first, from a file with lines `PROGRAM PATTERN`."""
+    """Returns, by program, patterns of the tests to run first, from a file with lines `PROGRAM
+    PATTERN`.
+    """
     first = collections.defaultdict(list)
     if path and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

@@ -1,5 +1,6 @@
-"""Tests of tests/gpu/run.sh with a fake package: programs that only write a report, and a compute-sanitizer that only exits. Tests of CMake's messages
-without CUDA."""
+"""Tests of tests/gpu/run.sh with a fake package: programs that only write a report, and a
+compute-sanitizer that only exits. Tests of CMake's messages without CUDA.
+"""
 import json
 import os
 import pathlib
@@ -45,8 +46,10 @@ class GpuScript(unittest.TestCase):
         path.chmod(0o755)
 
     def program(self, name, said, status=0, dies=(), hangs=(), after=0):
-        """Creates a program with the report's tests, which writes a report of those that its filter selects. It exits with `status` in a test of `dies`,
-        sleeps in one of `hangs`, and exits with `after` after its report."""
+        """Creates a program with the report's tests, which writes a report of those that its filter
+        selects. It exits with `status` in a test of `dies`, sleeps in one of `hangs`, and exits
+        with `after` after its report.
+        """
         path = self.dir / "carried" / name
         path.write_text(f"#!{sys.executable}\nimport json, sys, time\nREPORT, STATUS, DIES, HANGS, AFTER = {said!r}, {status}, {list(dies)}, {list(hangs)}, {after}\n" + '''
 if STATUS == 77:
@@ -161,7 +164,8 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
     def test_the_time_is_bounded(self):
         self.sanitizer('echo "========= COMPUTE-SANITIZER"; [ "$2" != memcheck ] || echo "========= Invalid read"; [ "$2" = initcheck ] || sleep 60\n')
         said, results = self.run_script("--seconds", 12, check=1)
-        self.assertRegex(results["compute-sanitizer"]["memcheck"], "^failed: see ")  # before its time was over
+        # before its time was over
+        self.assertRegex(results["compute-sanitizer"]["memcheck"], "^failed: see ")
         self.assertRegex(results["compute-sanitizer"]["racecheck"], r"^skipped: it was not over after 1\d s$")
         self.assertEqual(said[-1], "4 passed, 1 failed, 2 skipped")
         self.program("gpu_model_test", report(test("Learns"), test("Sleeps"), test("Waits")), hangs=["Suite.Sleeps"])

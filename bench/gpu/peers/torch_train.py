@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the workloads of bench/gpu/training.cc in PyTorch on this machine's GPU, one JSON line each: the peer of each row.
+"""Trains the workloads of bench/gpu/training.cc in PyTorch on this machine's GPU, one JSON line
+each: the peer of each row.
 
   bench/gpu/peers/torch_train.py [--jobs "125M,1.1B,GPT-2 124M,1.1B, remat full,7B"] [--seconds N]
 
-Follows common PyTorch practice: bf16 autocast over fp32 weights, fused AdamW, clipping, scaled_dot_product_attention by cuDNN or Flash Attention,
-each block compiled. `remat full` and 7B recompute blocks (checkpoint). Rows that do not fit the card have `skipped` instead of times.
-Exit status: 77 if there is no PyTorch with a GPU."""
+Follows common PyTorch practice: bf16 autocast over fp32 weights, fused AdamW, clipping,
+scaled_dot_product_attention by cuDNN or Flash Attention, each block compiled. `remat full` and 7B
+recompute blocks (checkpoint). Rows that do not fit the card have `skipped` instead of times. Exit
+status: 77 if there is no PyTorch with a GPU.
+"""
 import argparse
 import json
 import statistics
