@@ -58,7 +58,7 @@ class Dd:
             self.source.write(os.urandom(1 << 22))
         self.source.flush()
 
-    def ask(self, command):
+    def request(self, command):
         if command == "save":
             self.before, self.path = self.path, self.folder / f"dd{self.count}/numbers"
             self.path.parent.mkdir()
@@ -81,17 +81,17 @@ def measure(programs, rounds):
     seconds = {}
     for _ in range(rounds):
         for program in programs:
-            saved = program.ask("save")
+            saved = program.request("save")
             evict(saved["path"])
             seconds.setdefault((program.name, "save"), []).append(saved["seconds"])
-            seconds.setdefault((program.name, "load"), []).append(program.ask("load")["seconds"])
+            seconds.setdefault((program.name, "load"), []).append(program.request("load")["seconds"])
             if program.name == "muster":
-                behind = program.ask("background")
+                behind = program.request("background")
                 seconds.setdefault(("muster", "background"), []).append(behind["seconds"])
                 seconds.setdefault(("muster", "stall"), []).append(behind["stall_seconds"])
                 for what in ("local_save", "local_load"):
-                    seconds.setdefault(("muster", what), []).append(program.ask(what)["seconds"])
-                seconds.setdefault(("muster", "checksum"), []).append(program.ask("checksum")["seconds"])
+                    seconds.setdefault(("muster", what), []).append(program.request(what)["seconds"])
+                seconds.setdefault(("muster", "checksum"), []).append(program.request("checksum")["seconds"])
     return {key: statistics.median(values) for key, values in seconds.items()}
 
 

@@ -50,7 +50,7 @@ def measure(binaries, ranks, rounds):
                 for running in programs:
                     bound = ("copy",) if running.name == "shm" else ()
                     for operation in (*OPERATIONS, *bound):
-                        answer = running.ask(f"{operation} {size} {repeats(size)}")
+                        answer = running.request(f"{operation} {size} {repeats(size)}")
                         answers.setdefault((operation, size, running.name), []).append(answer)
     finally:
         for running in programs:

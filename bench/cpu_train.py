@@ -42,7 +42,7 @@ class TrainingProgram(Program):
         self.seconds, self.loss = [], None
 
     def run(self, steps):
-        answer = self.ask(f"steps {steps}")
+        answer = self.request(f"steps {steps}")
         self.seconds += answer["seconds"]
         self.loss = answer["loss"]
 
@@ -75,8 +75,8 @@ def commands(binaries, size, threads, dtype, preload):
     return result
 
 
-def where_time_goes(program, size):
-    answer = program.ask(f"profile {PROFILE_STEPS[size]}")
+def time_by_part(program, size):
+    answer = program.request(f"profile {PROFILE_STEPS[size]}")
     step_ms = statistics.mean(answer["seconds"]) * 1e3
     rows = sorted(answer["ops"], key=lambda row: -row["ms"])
     for row in rows:
@@ -97,7 +97,7 @@ def measure(binaries, size, threads, dtype, preload, peers):
         for _ in range(ROUNDS[size]):
             for program in programs:
                 program.run(STEPS_PER_ROUND[size])
-        ops = where_time_goes(programs[0], size)
+        ops = time_by_part(programs[0], size)
     finally:
         for program in programs:
             program.close()

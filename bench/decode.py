@@ -33,8 +33,8 @@ PEER = BENCH / "peers/decode_transformers.py"
 def commands(binaries, folder, threads):
     ours = [str(binaries / "decode"), str(folder), str(threads), str(PROMPT + NEW)]
     peer = [peers_python(), str(PEER), str(folder), str(threads)]
-    return {f"{who}_{short}": [*command, dtype] for short, dtype in (("fp32", "float32"), ("bf16", "bfloat16"))
-            for who, command in (("muster", ours), ("transformers", peer))}
+    return {f"{program}_{short}": [*command, dtype] for short, dtype in (("fp32", "float32"), ("bf16", "bfloat16"))
+            for program, command in (("muster", ours), ("transformers", peer))}
 
 
 def weight_bytes(folder, dtype):
@@ -50,7 +50,7 @@ def measure(binaries, folder, threads):
             programs.append(Program(name, command, threads))
         for _ in range(ROUNDS):
             for program in programs:
-                answers.setdefault(program.name, []).append(program.ask(f"generate {PROMPT} {NEW}"))
+                answers.setdefault(program.name, []).append(program.request(f"generate {PROMPT} {NEW}"))
     finally:
         for program in programs:
             program.close()

@@ -74,18 +74,18 @@ def main():
     args = parser.parse_args()
     rows = []
 
-    def keep(row):
+    def record(row):
         print(json.dumps({key: value for key, value in row.items() if key != "lines"}), flush=True)
         rows.append(row)
     for seed in range(args.runs):
         for fault in FAULTS:
             fleet = Fleet(args.bin.resolve(), pace=PACE_SECONDS)
             try:
-                keep(run_muster(fleet, fault, seed))
+                record(run_muster(fleet, fault, seed))
             finally:
                 fleet.close()
             for setting in SETTINGS:
-                keep(run_torch(fault, setting, seed, args))
+                record(run_torch(fault, setting, seed, args))
     result = {**describe_run(), "what": "a fault of one rank of a small job, beside PyTorch with Gloo under torchrun",
               "pace_seconds": PACE_SECONDS, "watched_seconds": args.wait, "table": table(rows), "runs": rows}
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -24,16 +24,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def measure(binary, ranks, seeds):
     answer = json.loads(subprocess.run([str(binary), ranks, seeds], capture_output=True, text=True, check=True).stdout)
     for row in answer["rows"]:
-        told = (f"named right {row['named_right']} of {row['runs']}, in time {row['in_time']}, p50 {row['latency_seconds_p50']:.2f} s, "
+        figures = (f"named right {row['named_right']} of {row['runs']}, in time {row['in_time']}, p50 {row['latency_seconds_p50']:.2f} s, "
                 f"p99 {row['latency_seconds_p99']:.2f} s" if "told" in row else f"{row['runs']} runs")
-        print(f"  {ranks:>6} ranks, {row['trouble']:16}: {told}, false alarms {row['false_alarms']}", file=sys.stderr)
+        print(f"  {ranks:>6} ranks, {row['trouble']:16}: {figures}, false alarms {row['false_alarms']}", file=sys.stderr)
     return answer
 
 
 def summary(rows):
     faults = [row for row in rows if "told" in row]
-    told, right, runs = (sum(row[key] for row in faults) for key in ("told", "named_right", "runs"))
-    return {"faults": runs, "precision": right / told, "recall": right / runs, "in_time": sum(row["in_time"] for row in faults),
+    verdicts, right, runs = (sum(row[key] for row in faults) for key in ("told", "named_right", "runs"))
+    return {"faults": runs, "precision": right / verdicts, "recall": right / runs, "in_time": sum(row["in_time"] for row in faults),
             "runs_without_a_fault": sum(row["runs"] for row in rows if "told" not in row),
             "false_alarms": sum(row["false_alarms"] for row in rows),
             "attempts_ended_for_nothing": sum(row["attempts_ended_for_nothing"] for row in rows)}

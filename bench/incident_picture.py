@@ -99,12 +99,12 @@ def have_incident(fleet, case):
     fleet.wait_for_step(job, WARM_STEPS)
     truth = case.inject(fleet, job, Pick(0, case.name, len(fleet.workers) * fleet.slots, len(fleet.workers)))
 
-    def over():
+    def finished():
         incidents = fleet.incidents(job)
         known = incidents and not incidents[0]["open"] and " in " in incidents[0]["suspects"][0]["source"]
         return incidents[0]["id"] if known else None
     try:
-        return wait_until(over, INCIDENT_SECONDS_MAX, "the incident's end")
+        return wait_until(finished, INCIDENT_SECONDS_MAX, "the incident's end")
     finally:
         if truth.undo:
             truth.undo()

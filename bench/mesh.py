@@ -35,7 +35,7 @@ from peers.environment import describe_run, peers_python  # noqa: E402
 from peers.program import Program  # noqa: E402
 
 RANKS = 8
-STEPS_PER_TURN = 1
+STEPS_PER_ROUND = 1
 PEER = BENCH / "peers/mesh_torch.py"
 # The number of parameters lets 8 replicas with their optimizers fit into a small machine's memory.
 DENSE = dict(layers=8, width=256, heads=8, mlp=688, vocab=4096, seq=256, batch=16)
@@ -67,7 +67,7 @@ class Training(Program):
         self.answers = []
 
     def run(self, steps):
-        self.answers.append(self.ask(f"steps {steps}"))
+        self.answers.append(self.request(f"steps {steps}"))
 
     def step_seconds(self):
         return statistics.median(s for answer in self.answers for s in answer["seconds"])
@@ -116,7 +116,7 @@ def measure(binaries, name, rounds, cores):
                 pairs[trainer] = running[-2:]
         for _ in range(rounds):
             for program in running:
-                program.run(STEPS_PER_TURN)
+                program.run(STEPS_PER_ROUND)
         return pairs
     finally:
         for program in running:

@@ -92,7 +92,7 @@ def began(job):
     return float(found[1]) if found else None
 
 
-def last_words(job):
+def last_lines(job):
     return job.output()[-2000:].replace(str(ROOT), ".")
 
 
@@ -116,10 +116,10 @@ def run(cluster, nodes, line, port, wait):
     try:
         first = job.wait(job.steps, wait)
         if not first:
-            return {**row, "said": last_words(job)}
+            return {**row, "said": last_lines(job)}
         row["start"], row["slurm"] = first[0][1] - began(job), began(job) - job.submitted
         if not job.wait(lambda: any(step >= FAULT_STEP for step, _, _ in job.steps()), wait):
-            return {**row, "said": last_words(job)}
+            return {**row, "said": last_lines(job)}
         before = {pid for _, _, pid in job.steps()}
         lost = victim(before)
         died = time.time()
@@ -128,7 +128,7 @@ def run(cluster, nodes, line, port, wait):
         if after:
             row["recovery"] = after[0] - died
         else:
-            row["said"] = last_words(job)
+            row["said"] = last_lines(job)
         return row
     finally:
         job.end()

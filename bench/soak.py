@@ -28,7 +28,7 @@ SETTINGS = ("checkpoint_period=100", "max_num_checkpoints_to_keep=2", "eval_inte
             "stack_trace_interval_seconds=15")
 EVENT_SECONDS = (5, 20)  # from one event to the next
 COMPILE_SECONDS = (0.5, 30)
-GOES_ON_SECONDS_MAX = 60
+PROGRESS_SECONDS_MAX = 60
 
 
 def compile_some(fleet, job, chance, ranks):
@@ -58,10 +58,10 @@ def steps_of(fleet, job):
     return min((rank["step"] for rank in fleet.job(job).get("ranks", [])), default=-1)
 
 
-def goes_on(fleet, job):
+def makes_progress(fleet, job):
     """A job completes steps. A fault that ends it or delays it for long counts like a false alarm.
     """
-    before, deadline = steps_of(fleet, job), time.monotonic() + GOES_ON_SECONDS_MAX
+    before, deadline = steps_of(fleet, job), time.monotonic() + PROGRESS_SECONDS_MAX
     while time.monotonic() < deadline:
         if fleet.job(job)["state"] in ENDED:
             return False
@@ -87,7 +87,7 @@ def soak(fleet, job, minutes, seed):
         except NotHere as why:
             refused[what] = str(why)
             del happens[what]
-        alive = goes_on(fleet, job)
+        alive = makes_progress(fleet, job)
         incidents = fleet.incidents(job)
         if len(incidents) > seen or not alive:
             print(json.dumps({"after": what, "minutes": round((time.monotonic() - start) / 60, 1), "goes_on": alive,

@@ -26,7 +26,7 @@ from peers.cpu_train_common import SIZES  # noqa: E402
 from peers.environment import describe_run  # noqa: E402
 
 PERIOD = 10  # steps between checkpoints
-WORDS, DOCUMENTS = 20_000, 40_000
+VOCABULARY, DOCUMENTS = 20_000, 40_000
 
 
 def make_data(binaries, folder, vocabulary):
@@ -34,8 +34,8 @@ def make_data(binaries, folder, vocabulary):
     language.
     """
     draw = random.Random(1)
-    words = ["".join(draw.choice("aeioubcdfghklmnprstvw") for _ in range(draw.randint(2, 9))) for _ in range(WORDS)]
-    weights = [1 / (rank + 3) for rank in range(WORDS)]
+    words = ["".join(draw.choice("aeioubcdfghklmnprstvw") for _ in range(draw.randint(2, 9))) for _ in range(VOCABULARY)]
+    weights = [1 / (rank + 3) for rank in range(VOCABULARY)]
     with open(folder / "text.txt", "w") as text:
         for _ in range(DOCUMENTS):
             text.write(" ".join(draw.choices(words, weights, k=int(4 + draw.expovariate(1 / 80)))) + "\n")

@@ -141,7 +141,7 @@ def _owner(page):
     return page.get32("pid")
 
 
-def _lives(pid):
+def _is_alive(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -191,7 +191,7 @@ def begin():
     pid = os.getpid()
     with page:
         owner = _owner(page)
-        if owner not in (0, pid) and _lives(owner):
+        if owner not in (0, pid) and _is_alive(owner):
             return False
         if owner != pid:
             _write_identity(page, pid)
@@ -211,7 +211,7 @@ def _enter(page, phase, now):
     page.set("last_progress", now)
 
 
-class _Back:
+class _PhaseScope:
     """Context of `with phase(…)`: restores the previous phase at its end."""
 
     def __init__(self, before):
@@ -231,14 +231,14 @@ def phase(name):
         raise ValueError(f"phase {name!r}: must be one of {', '.join(PHASES)}")
     page = _page
     if page is None:
-        return _Back(None)
+        return _PhaseScope(None)
     with page:
         before = page.get32("phase")
         _enter(page, PHASES.index(name), time.monotonic_ns())
-    return _Back(before if before < len(PHASES) else None)
+    return _PhaseScope(before if before < len(PHASES) else None)
 
 
-def _sane(seconds):
+def _is_plausible(seconds):
     return seconds if 0 < seconds < 1e12 else 0.0
 
 
@@ -255,7 +255,7 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
         return
     now = time.monotonic_ns()
     with page:
-        took = _sane(float(seconds)) or (now - _step_start_ns) / 1e9
+        took = _is_plausible(float(seconds)) or (now - _step_start_ns) / 1e9
         _step_start_ns = now
         if page.get32("phase") not in _TRAINING:
             _enter(page, PHASES.index("STEP"), now)
@@ -269,8 +269,8 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
         bucket = _AT["step_counts"] // 8 + sum(bound < took for bound in _STEP_BOUNDS)
         page.u64[bucket] += 1
         page.set_double("steps_seconds", page.get_double("steps_seconds") + took)
-        page.set_double("data_wait", page.get_double("data_wait") + _sane(float(data_wait_seconds)))
-        page.set_double("collective_wait", page.get_double("collective_wait") + _sane(float(collective_wait_seconds)))
+        page.set_double("data_wait", page.get_double("data_wait") + _is_plausible(float(data_wait_seconds)))
+        page.set_double("collective_wait", page.get_double("collective_wait") + _is_plausible(float(collective_wait_seconds)))
         page.set("tokens", page.get("tokens") + int(tokens))
         page.set_double("tflops", float(tflops_per_device))
         page.set_double("learning_rate", float(learning_rate))

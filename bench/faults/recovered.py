@@ -128,11 +128,11 @@ def recover(fleet, recovery, seed, calm):
         return fleet.job(job)
     try:
         fleet.wait_for_step(job, WARM_STEPS)
-        told = recovery.disturb(fleet, job, Pick(seed, recovery.name, NODES * fleet.slots, NODES))
-        undo = told.undo
-        if told.must_fail:
+        disturbance = recovery.disturb(fleet, job, Pick(seed, recovery.name, NODES * fleet.slots, NODES))
+        undo = disturbance.undo
+        if disturbance.must_fail:
             state = end()
-            return {"gave_up_rightly": state["state"] == "FAILED" and told.must_fail in state["reason"], "attempts": state["attempt"],
+            return {"gave_up_rightly": state["state"] == "FAILED" and disturbance.must_fail in state["reason"], "attempts": state["attempt"],
                     "reason": state["reason"]}
         if recovery.group == "unharmed":
             state = end()
@@ -144,9 +144,9 @@ def recover(fleet, recovery, seed, calm):
             undo = None
         state = end()
         later = "".join(fleet.log_of(job, attempt) for attempt in range(2, state["attempt"] + 1))
-        if told.must_say not in later:
-            raise RuntimeError(f"no later attempt says '{told.must_say}': it went on from something else")
-        return {**judge(fleet, job, told, attempts, after, recovery.group), "attempts": state["attempt"], "reason": state["reason"],
+        if disturbance.must_print not in later:
+            raise RuntimeError(f"no later attempt says '{disturbance.must_print}': it went on from something else")
+        return {**judge(fleet, job, disturbance, attempts, after, recovery.group), "attempts": state["attempt"], "reason": state["reason"],
                 "recovered": state["state"] == "SUCCEEDED", "same_curve": follows(curve(metrics), calm, steps, recovery.smaller)}
     finally:
         attempts.close()
@@ -172,12 +172,12 @@ def ended_undisturbed(fleet, job):
         raise RuntimeError(f"the fault met nothing of job {job}: it is {state['state']} in its first attempt: {state['reason']}")
 
 
-def judge(fleet, job, told, attempts, after, group):
+def judge(fleet, job, disturbance, attempts, after, group):
     before = [step for step, at in attempts.steps.get(1, []) if at <= after[2]]
     incidents = fleet.incidents(job)
     # the record of the last fault
     recovery = next((incident["recovery"] for incident in incidents[::-1] if incident.get("recovery")), None)
-    seconds, load = after[2] - told.at, load_seconds(recovery)
+    seconds, load = after[2] - disturbance.at, load_seconds(recovery)
     return {"next_step_seconds": round(seconds, 3), "load_seconds": round(load, 3),
             "in_time": seconds - load <= SECONDS_MAX[group] if group in SECONDS_MAX else None,
             "steps_lost": max(0, max(before, default=-1) - after[1] + 1), "stages": recovery,

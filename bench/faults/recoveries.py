@@ -24,12 +24,12 @@ OVER_ALL_NODES = ("dcn_fsdp_parallelism=4", "dcn_data_parallelism=1")
 
 
 @dataclasses.dataclass
-class Told:
+class Disturbance:
     """The fault of a recovery case, and the expected result of the job."""
     at: float
     undo: object = None
     must_fail: str = ""  # expected in the job's last reason, if no attempt can succeed
-    must_say: str = ""   # expected line of rank 0 in a later attempt: its starting point
+    must_print: str = ""   # expected line of rank 0 in a later attempt: its starting point
 
 
 @dataclasses.dataclass
@@ -86,7 +86,7 @@ def coordinator_killed_while(state):
         if state == "RESTARTING":
             undo()
             undo = None
-        return Told(at, undo)
+        return Disturbance(at, undo)
     return disturb
 
 
@@ -129,7 +129,7 @@ def torn_checkpoint(fleet, job, pick):
     folders = sorted((path for path in saved.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     victim = pick.random.choice(sorted(folders[-1].glob("*.safetensors")))
     os.truncate(victim, victim.stat().st_size // 2)
-    return Told(kill_rank(fleet, job, pick.rank()))
+    return Disturbance(kill_rank(fleet, job, pick.rank()))
 
 
 def kill_before_its_first_step(fleet, job, pick):
@@ -142,7 +142,7 @@ def fault_during_recovery(fleet, job, pick):
     """The next attempt loses a rank before its first step."""
     at = kill_rank(fleet, job, pick.rank())
     kill_before_its_first_step(fleet, job, pick)
-    return Told(at)
+    return Disturbance(at)
 
 
 def bad_spare(fleet, job, pick):
@@ -152,7 +152,7 @@ def bad_spare(fleet, job, pick):
     wait_until(lambda: fleet.job(job)["attempt"] >= 2, 30, "the next attempt")
     fleet.workers[NODES].kill()
     threading.Timer(3, fleet.ensure_workers).start()
-    return Told(at)
+    return Disturbance(at)
 
 
 def node_lost(copies):
@@ -165,7 +165,7 @@ def node_lost(copies):
         fleet.workers[node].kill()
         for other in range(node, node + 1 + copies):
             fleet.forget_memory_of(other % NODES)
-        return Told(at, must_say="restored checkpoint " if copies else "restored local checkpoint ")
+        return Disturbance(at, must_print="restored checkpoint " if copies else "restored local checkpoint ")
     return disturb
 
 
@@ -176,7 +176,7 @@ def node_lost_without_another(fleet, job, pick):
     wait_until(lambda: not fleet.is_registered(NODES), 30, "the end of the free node")
     at = time.time()
     fleet.workers[pick.random.randrange(NODES)].kill()
-    return Told(at)
+    return Disturbance(at)
 
 
 def everything_killed(fleet, job, pick):
@@ -185,7 +185,7 @@ def everything_killed(fleet, job, pick):
     fleet.kill_everything()
     fleet.start_coordinator(port)
     fleet.ensure_workers()
-    return Told(at)
+    return Disturbance(at)
 
 
 def repeats_at_one_step(fleet, job, pick):
@@ -200,7 +200,7 @@ def repeats_at_one_step(fleet, job, pick):
             attempts[now["attempt"]] = fleet.orders.give({"rank": rank, "kind": "exit_1"})
             at = at or attempts[now["attempt"]]
         time.sleep(0.02)
-    return Told(at or time.time(), must_fail="the same fault at step")
+    return Disturbance(at or time.time(), must_fail="the same fault at step")
 
 
 ADDED = [Recovery(f"coordinator killed while {state}", coordinator_killed_while(state), "other")
@@ -216,7 +216,7 @@ ADDED = [Recovery(f"coordinator killed while {state}", coordinator_killed_while(
     Recovery("a fault that repeats at one step", repeats_at_one_step, "must fail"),
 ]
 OF_NODES = ("worker killed", "node cut off", "node stopped")
-GOES_ON = ("slow", "harmless")
+UNHARMED_GROUPS = ("slow", "harmless")
 
 
 def of_matrix(case):
@@ -225,9 +225,9 @@ def of_matrix(case):
         truth = case.inject(fleet, job, pick)
         if case.group == "disk":
             threading.Timer(DISK_FULL_SECONDS, truth.undo).start()
-            return Told(truth.at)
-        return Told(truth.at, truth.undo)
-    if case.group in GOES_ON:
+            return Disturbance(truth.at)
+        return Disturbance(truth.at, truth.undo)
+    if case.group in UNHARMED_GROUPS:
         return Recovery(case.name, disturb, "unharmed", case.settings, steps=LONG)
     if case.group == "disk":
         return Recovery(case.name, disturb, "other", case.settings, steps=LONG)

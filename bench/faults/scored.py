@@ -41,14 +41,14 @@ def seconds_of(unix_ns):
     return int(unix_ns) / 1e9
 
 
-def told_time(incident, truth):
+def first_verdict_time(incident, truth):
     """Returns the time of the first verdict: an unreachable worker is reported before its ranks are
     given up.
     """
     moments = [m for m in incident["moments"] if not m["text"].startswith(("last progress", "suspected"))]
     right = [f"rank {rank} " for rank in truth.ranks] + ([f"worker {truth.node} "] if truth.node else [])
-    told = [m for m in moments if any(name in m["text"] for name in right)] or moments
-    return seconds_of(told[0]["unix_ns"])
+    verdicts = [m for m in moments if any(name in m["text"] for name in right)] or moments
+    return seconds_of(verdicts[0]["unix_ns"])
 
 
 def follow(fleet, job, truth):
@@ -64,7 +64,7 @@ def follow(fleet, job, truth):
         if found and not incidents:
             deadline = time.monotonic() + STOP_SECONDS_MAX
         incidents = found
-        if incidents and (stopped or truth.stays):
+        if incidents and (stopped or truth.continues):
             break
         time.sleep(0.1)
     time.sleep(NAMES_SECONDS if incidents else 0)
@@ -84,7 +84,7 @@ def score(incidents, stopped, truth, step_seconds):
     incident = incidents[0]
     suspects = incident["suspects"]
     return {"found": True,
-            "seconds": round(told_time(incident, truth) - truth.at, 3),
+            "seconds": round(first_verdict_time(incident, truth) - truth.at, 3),
             "stopped_seconds": round(stopped - truth.at, 3) if stopped else None,
             "step_seconds": round(step_seconds, 3),
             "kind": incident["kind"], "right_kind": incident["kind"] in truth.kinds,
@@ -155,12 +155,12 @@ def summary(results):
     named = sum(bool(row.get("named")) for row in alarms)
     found = sum(bool(row.get("found")) for row in alarms)
     others, false_alarms = sum(len(row.get("others", [])) for row in alarms), sum(bool(row.get("false_alarm")) for row in results)
-    told = found + others + false_alarms
+    verdicts = found + others + false_alarms
     return {"groups": {group: summary_of_group([row for row in results if row["group"] == group])
                        for group in ("dead", "hang", "slow", "disk")},
             "recall": found / len(alarms) if alarms else None,
             "named": named / len(alarms) if alarms else None,
-            "precision": named / told if told else None,  # the share of correct verdicts
+            "precision": named / verdicts if verdicts else None,  # the share of correct verdicts
             "without_runner_up": sum(row.get("runners_up") == 0 for row in alarms if row.get("found") and row["group"] == "hang"),
             "other_incidents": others,
             "false_alarms": false_alarms}

@@ -22,7 +22,7 @@ class Orders:
     def __init__(self, folder, rank):
         self.folder, self.rank, self.last = folder, rank, 0
 
-    def leaves_out(self):
+    def skips_next(self):
         """Returns whether this rank is ordered to skip the next collective."""
         try:
             order = json.loads((self.folder / "order.json").read_text())
@@ -31,13 +31,13 @@ class Orders:
         if order["number"] == self.last:
             return False
         self.last = order["number"]
-        told = any(fault["rank"] == self.rank for fault in order["faults"])
-        if told:
+        is_ordered = any(fault["rank"] == self.rank for fault in order["faults"])
+        if is_ordered:
             done = self.folder / f"done.{self.last}.{self.rank}"
             new = done.with_name(done.name + ".new")
             new.write_text(str(time.time_ns()))
             new.rename(done)
-        return told
+        return is_ordered
 
 
 def main():
@@ -65,7 +65,7 @@ def main():
         step += 1
         if step == WARM_STEPS:
             (folder / f"ready.{rank}").write_text(str(os.getpid()))
-        if not orders.leaves_out():
+        if not orders.skips_next():
             dist.all_reduce(torch.ones(2))
         time.sleep(pace)
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 
-def voice(kind):
+def reporter(kind):
     """Returns the function to call after each step."""
     if kind == "muster":
         import muster_progress
@@ -40,7 +40,7 @@ def main():
     timeout = {"timeout": datetime.timedelta(seconds=float(seconds))} if seconds else {}
     dist.init_process_group("gloo", **timeout)
     rank = dist.get_rank()
-    say = voice(os.environ.get("RECOVERY_SPEAKS"))
+    report = reporter(os.environ.get("RECOVERY_SPEAKS"))
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -60,7 +60,7 @@ def main():
             os.replace(state + ".new", state)
         dist.barrier()
         print(f"step {step} rank {rank} pid {os.getpid()} at {time.time():.3f}", flush=True)
-        say(step)
+        report(step)
         time.sleep(float(os.environ["RECOVERY_PACE"]))
     dist.destroy_process_group()
 

@@ -84,9 +84,9 @@ def forbid_tracing():
     """
     libc = ctypes.CDLL(None, use_errno=True)
     ptrace, read_memory = (101, 310) if platform.machine() == "x86_64" else (117, 270)
-    load, if_equal, give, allowed, refused = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000 | errno.EPERM
+    load, if_equal, ret, allowed, refused = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000 | errno.EPERM
     program = b"".join(struct.pack("HBBI", *step) for step in (
-        (load, 0, 0, 0), (if_equal, 2, 0, ptrace), (if_equal, 1, 0, read_memory), (give, 0, 0, allowed), (give, 0, 0, refused)))
+        (load, 0, 0, 0), (if_equal, 2, 0, ptrace), (if_equal, 1, 0, read_memory), (ret, 0, 0, allowed), (ret, 0, 0, refused)))
     bytes_ = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HP", len(program) // 8, ctypes.addressof(bytes_))
     no_new_privileges, set_seccomp, filter_mode = 38, 22, 2

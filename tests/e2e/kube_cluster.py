@@ -91,7 +91,7 @@ class KubeCluster:
         self.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", json.dumps(status))
         self.kubectl("taint", "node", name, "node.kubernetes.io/not-ready-", check=False)
 
-    def say_runs(self, pod, namespace, ready=True):
+    def report_running(self, pod, namespace, ready=True):
         """Sets the status that a kubelet reports for a pod whose containers run and pass or fail
         their probes.
         """

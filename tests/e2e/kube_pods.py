@@ -54,9 +54,9 @@ class Container:
 
     def __init__(self, pod, spec):
         self.pod, self.spec, self.name = pod, spec, spec["name"]
-        self.process, self.starts, self.asked = None, 0, False
+        self.process, self.starts, self.stop_requested = None, 0, False
 
-    def as_here(self, text, environment):
+    def localized(self, text, environment):
         for name, value in environment.items():
             text = text.replace(f"$({name})", value)
         flag, equals, path = text.partition("=") if "=" in text else ("", "", text)
@@ -72,8 +72,8 @@ class Container:
         environment = {}
         for entry in self.spec.get("env", []):
             value = entry["value"] if "value" in entry else self.pod.field(entry["valueFrom"]["fieldRef"]["fieldPath"])
-            environment[entry["name"]] = self.as_here(value, environment)
-        command = [self.as_here(word, environment) for word in self.spec["command"] + self.spec["args"]]
+            environment[entry["name"]] = self.localized(value, environment)
+        command = [self.localized(word, environment) for word in self.spec["command"] + self.spec["args"]]
         with open(self.pod.runner.log_path(self.pod.name, self.name), "a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.pod.dir,
                                             env={**self.pod.runner.env, **environment}, preexec_fn=die_with_parent)
@@ -101,9 +101,9 @@ class Container:
         except (OSError, urllib.error.URLError):
             return False
 
-    def ask_to_leave(self):
-        if self.runs() and not self.asked:
-            self.asked = True
+    def terminate(self):
+        if self.runs() and not self.stop_requested:
+            self.stop_requested = True
             self.process.send_signal(signal.SIGTERM)
 
     def status(self, ready):
@@ -129,7 +129,7 @@ class Pod:
         self.first = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") != "Always"]
         self.sidecars = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") == "Always"]
         self.main = Container(self, self.spec["containers"][0])
-        self.said, self.kill_at = None, None
+        self.reported, self.kill_at = None, None
 
     def field(self, path):
         if path.startswith("metadata.labels["):
@@ -188,16 +188,16 @@ class Pod:
                 return False
         return True
 
-    def look(self, record):
+    def advance(self, record):
         """Returns whether the pod has ended and must be removed."""
         self.record = record
         if "deletionTimestamp" in record["metadata"]:
             return self.end(record["metadata"].get("deletionGracePeriodSeconds", 30))
         if self.phase() in ("Succeeded", "Failed"):
             for sidecar in self.sidecars:
-                sidecar.ask_to_leave()
+                sidecar.terminate()
             if not any(sidecar.runs() for sidecar in self.sidecars):
-                self.say()
+                self.report()
             return False
         self.write_volumes()
         if not self.is_prepared():
@@ -207,7 +207,7 @@ class Pod:
                 sidecar.start()
         if all(sidecar.passes("startupProbe") for sidecar in self.sidecars) and not self.main.runs():
             self.main.start()
-        self.say()
+        self.report()
         return False
 
     def phase(self):
@@ -222,22 +222,22 @@ class Pod:
             self.kill_at = time.monotonic() + grace
         first = [self.main] if self.main.runs() else self.sidecars
         for container in first:
-            container.ask_to_leave()
+            container.terminate()
         left = [container for container in (self.main, *self.sidecars, *self.first) if container.runs()]
         if left and time.monotonic() > self.kill_at:
             for container in left:
                 container.process.kill()
         if not left and self.spec["restartPolicy"] == "Never":
-            self.say()
+            self.report()
         return not left
 
-    def say(self):
+    def report(self):
         phase = self.phase()
         ready = phase == "Running" and self.main.passes("readinessProbe")
-        said = (phase, ready, self.main.starts, self.main.runs())
-        if said == self.said:
+        reported = (phase, ready, self.main.starts, self.main.runs())
+        if reported == self.reported:
             return
-        self.said = said
+        self.reported = reported
         conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized")]
         conditions += [{"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")]
         status = {"phase": phase, "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1", "conditions": conditions,
@@ -246,7 +246,7 @@ class Pod:
         for condition in self.record["status"].get("conditions", []):
             if condition["type"] == "DisruptionTarget":
                 conditions.append(condition)
-        self.runner.say(self.name, status)
+        self.runner.report(self.name, status)
 
     def kill(self):
         for container in (self.main, *self.sidecars, *self.first):
@@ -265,8 +265,8 @@ class PodRunner:
         self.claims = self.dir / "claims"
         self.claims.mkdir(parents=True)
         self.pods = {}
-        self.over = set()
-        self.trouble = None
+        self.finished = set()
+        self.last_error = None
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.run)
 
@@ -283,20 +283,20 @@ class PodRunner:
     def run(self):
         while not self.stopped.wait(POLL_SECONDS):
             try:
-                self.look()
+                self.advance()
             except (subprocess.SubprocessError, OSError, KeyError) as error:
-                self.trouble = error  # the API may be slow once; a failing test prints the error
+                self.last_error = error  # the API may be slow once; a failing test prints the error
 
-    def look(self):
+    def advance(self):
         records = self.cluster.get("-n", self.namespace, "pods")["items"]
         for record in records:
             uid = record["metadata"]["uid"]
-            if not record["spec"].get("nodeName") or uid in self.over:
+            if not record["spec"].get("nodeName") or uid in self.finished:
                 continue
             if uid not in self.pods:
                 (self.dir / uid).mkdir(exist_ok=True)
                 self.pods[uid] = Pod(self, record)
-            if self.pods[uid].look(record):
+            if self.pods[uid].advance(record):
                 self.cluster.kubectl("-n", self.namespace, "delete", "pod", record["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
                 self.forget(uid)
         for uid in set(self.pods) - {record["metadata"]["uid"] for record in records}:
@@ -304,7 +304,7 @@ class PodRunner:
             self.forget(uid)
 
     def forget(self, uid):
-        self.over.add(uid)
+        self.finished.add(uid)
         del self.pods[uid]
 
     def data(self, kind, name):
@@ -313,7 +313,7 @@ class PodRunner:
     def token(self, account):
         return self.cluster.kubectl("-n", self.namespace, "create", "token", account).stdout.strip()
 
-    def say(self, name, status):
+    def report(self, name, status):
         self.cluster.kubectl("-n", self.namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
 
     def log_path(self, pod, container):
@@ -325,4 +325,4 @@ class PodRunner:
         return path.read_text() if path.exists() else ""
 
     def logs(self, end=3000):
-        return "\n".join(f"== {path.name}\n{path.read_text()[-end:]}" for path in sorted(self.dir.glob("*.log"))) + f"\n{self.trouble}"
+        return "\n".join(f"== {path.name}\n{path.read_text()[-end:]}" for path in sorted(self.dir.glob("*.log"))) + f"\n{self.last_error}"

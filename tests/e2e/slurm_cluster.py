@@ -122,7 +122,7 @@ class SlurmCluster:
         return self
 
     def wait_for_idle(self):
-        wait_until(lambda: self.ask("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D") == str(len(self.nodes)), 60, "idle nodes")
+        wait_until(lambda: self.query("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D") == str(len(self.nodes)), 60, "idle nodes")
 
     def key(self):
         path = self.dir / "etc" / "munge.key"
@@ -171,9 +171,9 @@ class SlurmCluster:
 
     def stop(self):
         if "slurmctld" in self.daemons:
-            self.ask("scancel", "-f", "-u", getpass.getuser())
+            self.query("scancel", "-f", "-u", getpass.getuser())
             deadline = time.monotonic() + 10
-            while self.ask("squeue", "-h") and time.monotonic() < deadline:
+            while self.query("squeue", "-h") and time.monotonic() < deadline:
                 time.sleep(0.1)
         for name in sorted(self.daemons, key=lambda name: ("slurmctld", "munged").index(name) + 1 if name in ("slurmctld", "munged") else 0):
             daemon = self.daemons[name]
@@ -197,7 +197,7 @@ class SlurmCluster:
         return subprocess.run([str(word) for word in command], env={**self.env, **(env or {})}, cwd=cwd or self.dir, capture_output=True,
                               text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
-    def ask(self, *command):
+    def query(self, *command):
         """Returns the command's output; empty if it fails."""
         result = self.run(*command)
         return result.stdout.strip() if result.returncode == 0 else ""
@@ -214,7 +214,7 @@ class SlurmCluster:
 
     def job(self, job):
         """Returns the fields of scontrol show, by name."""
-        return dict(re.findall(r"(\S+?)=(\S*)", self.ask("scontrol", "show", "job", "-o", job)))
+        return dict(re.findall(r"(\S+?)=(\S*)", self.query("scontrol", "show", "job", "-o", job)))
 
     def state(self, job):
         return self.job(job).get("JobState", "")
@@ -223,13 +223,13 @@ class SlurmCluster:
         """Waits until the job is in one of these states and has no process on any node. Returns its
         fields.
         """
-        def there():
+        def condition():
             found = self.job(job)
             return found if found.get("JobState") in states else None
         try:
-            return wait_until(there, seconds, f"job {job} in state {' or '.join(states)}")
+            return wait_until(condition, seconds, f"job {job} in state {' or '.join(states)}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {self.ask('scontrol', 'show', 'job', job)}\n{self.said(job)}\n"
+            raise AssertionError(f"{error}; it is {self.query('scontrol', 'show', 'job', job)}\n{self.job_output(job)}\n"
                                  f"{self.log('slurmctld')[-3000:]}") from None
 
     def start_again(self, job):
@@ -245,7 +245,7 @@ class SlurmCluster:
                                     seconds=seconds)
         return found["JobState"], int(found["ExitCode"].split(":")[0])
 
-    def said(self, job):
+    def job_output(self, job):
         """Returns the job's output so far."""
         path = self.job(job).get("StdOut", "")
         return pathlib.Path(path).read_text() if path and os.path.isfile(path) else ""

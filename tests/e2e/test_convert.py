@@ -42,8 +42,8 @@ class Convert(MusterTest):
 
     def test_round_trip(self):
         ours, theirs = self.dir / "ours", self.dir / "theirs"
-        said = json.loads(self.convert(HUGGING_FACE / "mistral", ours, "--json").stdout)
-        self.assertEqual((said["from_format"], said["to_format"], said["parameters"]), ("hf", "muster", 7024))
+        printed = json.loads(self.convert(HUGGING_FACE / "mistral", ours, "--json").stdout)
+        self.assertEqual((printed["from_format"], printed["to_format"], printed["parameters"]), ("hf", "muster", 7024))
         result = self.convert(ours, theirs, "--dtype", "bfloat16", "--max-shard-size", "8KB")
         self.assertIn("7.02k parameters in bfloat16", result.stdout)
         self.assertEqual(sorted(p.name for p in theirs.glob("*.safetensors")),

@@ -23,7 +23,7 @@ class FullDisk(MusterTest):
             self.skipTest(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", "-l", self.small], capture_output=True)
 
-    def keep_full(self, path, seconds):
+    def fill_for(self, path, seconds):
         """Takes all space for the given time, also what the run frees, such as the files of a
         checkpoint that failed.
         """
@@ -47,7 +47,7 @@ class FullDisk(MusterTest):
                              "max_num_checkpoints_to_keep=2", ranks=2)
         self.wait_for_step(run, 100)
         # The run cannot report the full disk, because its log is on the same disk.
-        self.keep_full(self.small / "filler", 10)
+        self.fill_for(self.small / "filler", 10)
         self.assertIsNone(run.poll(), self.output(run))
         (self.small / "filler").unlink()
         wait_until(lambda: "the state is stored again" in self.coordinator_log(), 60, "a state that is stored")

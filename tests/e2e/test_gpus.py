@@ -9,7 +9,7 @@ import unittest
 
 from harness import BIN, SOURCE, TINY, MusterTest, wait_until
 
-SAYS = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
+PRINT_VISIBLE_DEVICES = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
 
 
 def uuid_of(index):
@@ -29,23 +29,23 @@ class Gpus(MusterTest):
         process.ports = json.loads(self.wait_for_file(process, port_file))
         return process
 
-    def submit(self, name, *options, program=SAYS):
+    def submit(self, name, *options, program=PRINT_VISIBLE_DEVICES):
         made = self.muster("submit", "--json", "--name", name, "--output", self.dir / "out" / name, *options, "--", "python3", "-c", program,
                            check=0)
         return json.loads(made.stdout)["id"]
 
     def wait_for_state(self, job, state):
-        def there():
+        def condition():
             record = self.job(job)
             return record if record["state"] == state else None
-        return wait_until(there, 60, f"job {job} {state}")
+        return wait_until(condition, 60, f"job {job} {state}")
 
     def seen_by(self, job, count):
         """Returns the ranks' values of CUDA_VISIBLE_DEVICES, in any order."""
-        def said():
+        def visible_devices():
             lines = re.findall(r"sees (\S+)", self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout)
             return sorted(lines) if len(lines) == count else None
-        return wait_until(said, 30, f"{count} ranks of job {job} that say what they see")
+        return wait_until(visible_devices, 30, f"{count} ranks of job {job} that say what they see")
 
     def node(self, name):
         nodes = json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"]
@@ -177,12 +177,12 @@ class Gpus(MusterTest):
         shown = json.loads(self.muster("incident", "show", record["incident"]["id"], "--json", check=0).stdout)
         self.assertEqual(shown["kind"], "out of memory", shown)
         self.assertIn("what would fit", shown["sentence"])
-        told = "\n".join(shown["ranks"][0]["last_lines"])
+        lines = "\n".join(shown["ranks"][0]["last_lines"])
         for row in ("activations", "optimizer", "together"):
-            self.assertRegex(told, rf"{row} +\d+\.\d MiB")
+            self.assertRegex(lines, rf"{row} +\d+\.\d MiB")
 
     def test_embedded_run_assigns_gpus(self):
-        program = ["--", "python3", "-c", SAYS.replace("time.sleep(1000)", "0")]
+        program = ["--", "python3", "-c", PRINT_VISIBLE_DEVICES.replace("time.sleep(1000)", "0")]
         alone = self.muster("run", "--name", "alone", *program, check=0).stdout
         self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", alone)  # one slot has all GPUs
         both = self.muster("run", "--name", "both", "--ranks", 2, *program, check=0).stdout

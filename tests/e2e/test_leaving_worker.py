@@ -26,10 +26,10 @@ class LeavingWorker(MusterTest):
 
     def state(self, job, *states):
         """Waits until the job is in one of these states. Returns it."""
-        def there():
+        def condition():
             record = self.job(job)
             return record if record["state"] in states else None
-        return wait_until(there, 90, f"job {job} in state {' or '.join(states)}")
+        return wait_until(condition, 90, f"job {job} in state {' or '.join(states)}")
 
     def wait_for_steps(self, job, steps):
         wait_until(lambda: any(r["step"] >= steps for r in self.job(job)["ranks"]), 90, f"step {steps}")

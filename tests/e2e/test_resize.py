@@ -42,7 +42,7 @@ class Resize(MusterTest):
         return before
 
     def nodes(self, record):
-        return [place["worker"] for place in record["placement"]]
+        return [assignment["worker"] for assignment in record["placement"]]
 
     def kill_and_reap(self, worker):
         worker.send_signal(signal.SIGKILL)

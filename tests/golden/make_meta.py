@@ -103,7 +103,7 @@ def meta_logits(weights, config, tokens):
     def norm(x, gain):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + config.rms_norm_eps) * gain
 
-    def turn(x):
+    def rotate(x):
         pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
         return torch.view_as_real(pairs * turns[:, None]).flatten(-2)
 
@@ -112,8 +112,8 @@ def meta_logits(weights, config, tokens):
     for layer in range(config.num_hidden_layers):
         p = f"layers.{layer}."
         h = norm(x, w[p + "attention_norm.weight"])
-        q = turn((h @ w[p + "attention.wq.weight"].T).unflatten(-1, (heads, width)))
-        k = turn((h @ w[p + "attention.wk.weight"].T).unflatten(-1, (kv, width))).repeat_interleave(heads // kv, 2)
+        q = rotate((h @ w[p + "attention.wq.weight"].T).unflatten(-1, (heads, width)))
+        k = rotate((h @ w[p + "attention.wk.weight"].T).unflatten(-1, (kv, width))).repeat_interleave(heads // kv, 2)
         v = (h @ w[p + "attention.wv.weight"].T).unflatten(-1, (kv, width)).repeat_interleave(heads // kv, 2)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(width) + mask
         x = x + torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).flatten(-2) @ w[p + "attention.wo.weight"].T

@@ -49,7 +49,7 @@ def values(shape, tensor, step):
     return (size * wave).astype(numpy.float32).astype(numpy.float64).reshape(shape)
 
 
-def paxs(case):
+def praxis_updates(case):
     """praxis/optimizers.py, sharded_adam: one (m, v) per variable."""
     def corrected(beta, t):
         return beta * (1 - beta ** (t - 1)) / (1 - beta ** t)
@@ -70,7 +70,7 @@ def paxs(case):
     return update
 
 
-def optaxs(case):
+def optax_updates(case):
     if case["opt_type"] == "sgd":
         optimizer = optax.sgd(LEARNING_RATE)
     elif case["opt_type"] == "adafactor":
@@ -92,7 +92,7 @@ def optaxs(case):
 def main():
     tensors = {}
     for name, case in CASES.items():
-        update = paxs(case) if case["opt_type"] == "adam_pax" else optaxs(case)
+        update = praxis_updates(case) if case["opt_type"] == "adam_pax" else optax_updates(case)
         params = {p: jax.numpy.asarray(values(shape, i, 0)) for i, (p, shape) in enumerate(case["shapes"].items())}
         state = {}
         for t in range(1, max(STEPS) + 1):

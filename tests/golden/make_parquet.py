@@ -35,7 +35,7 @@ def varint(number):
     return out + bytes([number])
 
 
-def first_page_says(name, table, compression, uncompressed, compressed):
+def rewrite_first_page(name, table, compression, uncompressed, compressed):
     """Writes a file whose first page has these sizes in its header; None keeps the true size."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(table, file, compression=compression, use_dictionary=False, store_schema=False, write_statistics=False,
@@ -79,8 +79,8 @@ def main():
     write("long.parquet", pyarrow.table({"text": words}), group_rows=LONG_ROWS // 2, compression="zstd", compression_level=19,
           use_dictionary=["text"])
 
-    first_page_says("huge_compressed.parquet", text_alone, "none", None, 2**31 - 1)
-    first_page_says("huge_uncompressed.parquet", text_alone, "zstd", 2**31 - 1, None)
+    rewrite_first_page("huge_compressed.parquet", text_alone, "none", None, 2**31 - 1)
+    rewrite_first_page("huge_uncompressed.parquet", text_alone, "zstd", 2**31 - 1, None)
     good = (OUT / "plain.parquet").read_bytes()
     (OUT / "huge_footer.parquet").write_bytes(good[:-8] + struct.pack("<I", 2**32 - 16) + good[-4:])
 

@@ -173,8 +173,8 @@ def rotate(x, c):
         first, second = x[..., : h // 2], x[..., h // 2:]
     else:
         first, second = x[..., 0::2], x[..., 1::2]
-    turned = (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())
-    return torch.cat(turned, -1) if c["position_type"] == "rope" else torch.stack(turned, -1).flatten(-2)
+    rotated = (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())
+    return torch.cat(rotated, -1) if c["position_type"] == "rope" else torch.stack(rotated, -1).flatten(-2)
 
 
 def relative_bias(p, prefix, seq, c):

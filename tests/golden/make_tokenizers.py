@@ -55,7 +55,7 @@ HARD = [
 ]
 
 
-def soup(seed, length):
+def random_characters(seed, length):
     """Returns characters from all of Unicode 14: the tables of some libraries lack newer ones."""
     draw = random.Random(seed)
     pools = [(0x20, 0x7e), (0x20, 0x20), (0x9, 0xd), (0xa0, 0x24f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x6ff), (0x900, 0x97f),
@@ -129,7 +129,7 @@ def tiktokens(tokenizers):
 
 def main():
     OUT.mkdir(exist_ok=True)
-    texts = HARD + [soup(seed, 40) for seed in range(24)]
+    texts = HARD + [random_characters(seed, 40) for seed in range(24)]
     golden = {"texts": texts, "huggingface": {}, "tiktoken": {}, "decoded": {}}
     tokenizers = hugging_face()
     for name, tokenizer in tokenizers.items():

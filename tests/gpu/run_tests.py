@@ -36,11 +36,11 @@ GRACE_SECONDS = 5
 
 def listed(program):
     """Returns the names of the program's tests, without the values of their parameters."""
-    said = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
-    if said.returncode == NO_GPU:
+    output = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
+    if output.returncode == NO_GPU:
         sys.exit(NO_GPU)
     names, suite = [], ""
-    for line in said.stdout.splitlines():
+    for line in output.stdout.splitlines():
         word = line.split("#")[0].rstrip()
         if re.match(r"^\S+\.$", word):
             suite = word
@@ -169,16 +169,16 @@ class Runner:
         flags = stem + ".flags"
         with open(flags, "w", encoding="utf-8") as file:
             file.write("--gtest_filter=" + ":".join(tests) + "\n")
-        said, status, late = self.started([path, f"--gtest_output=json:{stem}.json", f"--gtest_flagfile={flags}"])
+        output, status, late = self.started([path, f"--gtest_output=json:{stem}.json", f"--gtest_flagfile={flags}"])
         os.remove(flags)
         finished, properties = of_report(stem + ".json")
-        logged, begun = of_log(said)
+        logged, begun = of_log(output)
         rows = finished or logged
         for test, row in rows.items():
             self.results.write({"program": name, "test": test, **row})
         if properties:
             self.results.write({"program": name, "properties": properties})
-        interesting = [line for line in said.splitlines() if not re.match(r"^\[( RUN  |       OK |  SKIPPED |---|===)", line)]
+        interesting = [line for line in output.splitlines() if not re.match(r"^\[( RUN  |       OK |  SKIPPED |---|===)", line)]
         with open(os.path.join(self.options.out, name + ".log"), "a", encoding="utf-8") as log:
             log.write("\n".join(interesting[-200:]) + "\n")
         rest = [test for test in tests if test not in rows]
@@ -192,7 +192,7 @@ class Runner:
         blamed = begun or (rest[0] if rest else None)
         if blamed is not None:
             why = "was not over when the time was" if late else f"ended the process with status {status}"
-            tail = " | ".join(said.strip().splitlines()[-3:])
+            tail = " | ".join(output.strip().splitlines()[-3:])
             self.results.write({"program": name, "test": blamed, "outcome": "failed", "message": f"{why}: {tail[-600:]}"})
         return [test for test in rest if test != blamed]
 
@@ -201,17 +201,17 @@ class Runner:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
         late = False
         try:
-            said, _ = process.communicate(timeout=max(1.0, min(self.left(), self.options.test_seconds)))
+            output, _ = process.communicate(timeout=max(1.0, min(self.left(), self.options.test_seconds)))
         except subprocess.TimeoutExpired:
             late = True
             os.killpg(process.pid, signal.SIGTERM)
             try:
-                said, _ = process.communicate(timeout=GRACE_SECONDS)
+                output, _ = process.communicate(timeout=GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                said, _ = process.communicate()
+                output, _ = process.communicate()
         status = process.returncode
-        return said, 128 - status if status < 0 else status, late
+        return output, 128 - status if status < 0 else status, late
 
 
 def first_of(path):

@@ -58,7 +58,7 @@ def measure(name):
             q, k, v = self.qkv(self.first(x)).split([heads * h, kv_heads * h, kv_heads * h], -1)
             q, k, v = (t.view(b, s, -1, h).transpose(1, 2) for t in (q, k, v))
             if not gpt2:
-                q, k = turned(q, cos, sin), turned(k, cos, sin)
+                q, k = rotated(q, cos, sin), rotated(k, cos, sin)
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=kv_heads != heads)
             x = x + self.out(a.transpose(1, 2).reshape(b, s, width))
             y = self.up(self.second(x))
@@ -67,7 +67,7 @@ def measure(name):
             gate, up = y.chunk(2, -1)
             return x + self.down(F.silu(gate) * up)
 
-    def turned(x, cos, sin):
+    def rotated(x, cos, sin):
         a, b = x.chunk(2, -1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 
