@@ -35,7 +35,7 @@ class SlurmSignals(SlurmTest):
         self.wait_for_steps("by_hand", job, 30)
         self.cluster.must("scontrol", "requeue", job)
         self.wait_for_requeue("by_hand", job)
-        self.assertIn(f"Slurm job {job} was requeued by somebody else", self.output_of("by_hand", job))
+        self.assertIn(f"Slurm job {job} was requeued from outside of the job", self.output_of("by_hand", job))
         self.cancel(job)
 
     def test_time_limit_requeues_the_job(self):
