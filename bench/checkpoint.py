@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Measures saving and loading checkpoints, in GB/s, beside dd, torch.save, torch.distributed.checkpoint and the safetensors package.
+"""Measures saving and loading checkpoints, in GB/s, beside dd, torch.save,
+torch.distributed.checkpoint and the safetensors package.
 
-  bench/checkpoint.py --bin build/release/bin [--out bench/results/checkpoint.json] [--mib 768] [--folder /path/on/the/disk]
+  bench/checkpoint.py --bin build/release/bin [--out bench/results/checkpoint.json] [--mib 768]
+  [--folder /path/on/the/disk]
 
-Every save ends when the data is on the disk (fsync of files and folder). Every load begins with a cold cache and ends with
-the tensors in already allocated memory, as in a restart. dd reads and writes a file of the same size, from and to memory.
-Every program saves into a new folder and then removes its previous one, as a job does that always needs a complete
-checkpoint. Single saves differ much: a thinly provisioned disk writes three times as fast to blocks that were written
-before, and file systems place new folders elsewhere. So programs alternate, and figures are medians. Muster verifies
-checksums when it loads. Takes some six minutes on a disk of 0.5 GB/s.
+Every save ends when the data is on the disk (fsync of files and folder). Every load begins with a
+cold cache and ends with the tensors in already allocated memory, as in a restart. dd reads and
+writes a file of the same size, from and to memory. Every program saves into a new folder and then
+removes its previous one, as a job does that always needs a complete checkpoint. Single saves differ
+much: a thinly provisioned disk writes three times as fast to blocks that were written before, and
+file systems place new folders elsewhere. So programs alternate, and figures are medians. Muster
+verifies checksums when it loads. Takes some six minutes on a disk of 0.5 GB/s.
 
-The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from bench/peers/requirements.txt.
+The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
+bench/peers/requirements.txt.
 """
 import argparse
 import json
@@ -42,7 +46,8 @@ def evict(path):
 
 
 class Dd:
-    """Measures the disk itself with dd. The source is in memory, so that reading it takes no time."""
+    """Measures the disk itself with dd. The source is in memory, so that reading it takes no time.
+    """
 
     name = "dd"
 
@@ -53,7 +58,7 @@ class Dd:
             self.source.write(os.urandom(1 << 22))
         self.source.flush()
 
-    def ask(self, command):
+    def request(self, command):
         if command == "save":
             self.before, self.path = self.path, self.folder / f"dd{self.count}/numbers"
             self.path.parent.mkdir()
@@ -76,17 +81,17 @@ def measure(programs, rounds):
     seconds = {}
     for _ in range(rounds):
         for program in programs:
-            saved = program.ask("save")
+            saved = program.request("save")
             evict(saved["path"])
             seconds.setdefault((program.name, "save"), []).append(saved["seconds"])
-            seconds.setdefault((program.name, "load"), []).append(program.ask("load")["seconds"])
+            seconds.setdefault((program.name, "load"), []).append(program.request("load")["seconds"])
             if program.name == "muster":
-                behind = program.ask("background")
+                behind = program.request("background")
                 seconds.setdefault(("muster", "background"), []).append(behind["seconds"])
                 seconds.setdefault(("muster", "stall"), []).append(behind["stall_seconds"])
                 for what in ("local_save", "local_load"):
-                    seconds.setdefault(("muster", what), []).append(program.ask(what)["seconds"])
-                seconds.setdefault(("muster", "checksum"), []).append(program.ask("checksum")["seconds"])
+                    seconds.setdefault(("muster", what), []).append(program.request(what)["seconds"])
+                seconds.setdefault(("muster", "checksum"), []).append(program.request("checksum")["seconds"])
     return {key: statistics.median(values) for key, values in seconds.items()}
 
 

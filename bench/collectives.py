@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Measures all-reduce, all-gather and reduce-scatter between 8 processes of this machine, beside torch.distributed over Gloo
-and a bound by memory bandwidth.
+"""Measures all-reduce, all-gather and reduce-scatter between 8 processes of this machine, beside
+torch.distributed over Gloo and a bound by memory bandwidth.
 
-  bench/collectives.py --bin build/release/bin [--ranks 8] [--rounds 7] [--out bench/results/collectives.json]
+  bench/collectives.py --bin build/release/bin [--ranks 8] [--rounds 7]
+  [--out bench/results/collectives.json]
 
-`shm` is Muster's transport between processes of a host, `gloo` is Gloo. The bound is the time to copy, without any waiting,
-the bytes that each rank needs from the shared memory of the others in an all-reduce: 2 (n-1)/n of the size (the bus
-bandwidth of NCCL-tests). Sizes are those of the whole fp32 buffer. Programs alternate. A time lasts from the first rank's
-start to the last rank's end; figures are medians. `cpu_ms` is the processor time of all ranks together, which the
-communication takes from a concurrent computation; on a machine with other load it is more meaningful than the time.
+`shm` is Muster's transport between processes of a host, `gloo` is Gloo. The bound is the time to
+copy, without any waiting, the bytes that each rank needs from the shared memory of the others in an
+all-reduce: 2 (n-1)/n of the size (the bus bandwidth of NCCL-tests). Sizes are those of the whole
+fp32 buffer. Programs alternate. A time lasts from the first rank's start to the last rank's end;
+figures are medians. `cpu_ms` is the processor time of all ranks together, which the communication
+takes from a concurrent computation; on a machine with other load it is more meaningful than the
+time.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -47,7 +50,7 @@ def measure(binaries, ranks, rounds):
                 for running in programs:
                     bound = ("copy",) if running.name == "shm" else ()
                     for operation in (*OPERATIONS, *bound):
-                        answer = running.ask(f"{operation} {size} {repeats(size)}")
+                        answer = running.request(f"{operation} {size} {repeats(size)}")
                         answers.setdefault((operation, size, running.name), []).append(answer)
     finally:
         for running in programs:

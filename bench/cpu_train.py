@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Measures tokens per second of forward + backward + AdamW (clipped) in one process, beside PyTorch and JAX.
+"""Measures tokens per second of forward + backward + AdamW (clipped) in one process, beside PyTorch
+and JAX.
 
-  bench/cpu_train.py --bin build/release/bin [--out bench/results/cpu_train.json] [--sizes S,M] [--threads 1,2]
+  bench/cpu_train.py --bin build/release/bin [--out bench/results/cpu_train.json] [--sizes S,M]
+  [--threads 1,2]
                      [--dtype float32|bfloat16] [--peers pytorch_compile,jax]
 
-With bfloat16 all programs have bf16 activations. PyTorch runs with autocast and with bf16 weights, eager and compiled; the
-fastest is the peer. On an AMD processor with AVX-512, PyTorch also runs in fp32 with AVX-512 enabled in MKL.
+With bfloat16 all programs have bf16 activations. PyTorch runs with autocast and with bf16 weights,
+eager and compiled; the fastest is the peer. On an AMD processor with AVX-512, PyTorch also runs in
+fp32 with AVX-512 enabled in MKL.
 
-All programs of a size and thread count are started and warmed first; then they alternate, so that other load on
-the machine affects all alike. The figure is the median over all timed steps. Takes about 7 minutes; --peers selects
-peers by the beginning of their names.
+All programs of a size and thread count are started and warmed first; then they alternate, so that
+other load on the machine affects all alike. The figure is the median over all timed steps. Takes
+about 7 minutes; --peers selects peers by the beginning of their names.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -39,7 +42,7 @@ class TrainingProgram(Program):
         self.seconds, self.loss = [], None
 
     def run(self, steps):
-        answer = self.ask(f"steps {steps}")
+        answer = self.request(f"steps {steps}")
         self.seconds += answer["seconds"]
         self.loss = answer["loss"]
 
@@ -72,8 +75,8 @@ def commands(binaries, size, threads, dtype, preload):
     return result
 
 
-def where_time_goes(program, size):
-    answer = program.ask(f"profile {PROFILE_STEPS[size]}")
+def time_by_part(program, size):
+    answer = program.request(f"profile {PROFILE_STEPS[size]}")
     step_ms = statistics.mean(answer["seconds"]) * 1e3
     rows = sorted(answer["ops"], key=lambda row: -row["ms"])
     for row in rows:
@@ -94,7 +97,7 @@ def measure(binaries, size, threads, dtype, preload, peers):
         for _ in range(ROUNDS[size]):
             for program in programs:
                 program.run(STEPS_PER_ROUND[size])
-        ops = where_time_goes(programs[0], size)
+        ops = time_by_part(programs[0], size)
     finally:
         for program in programs:
             program.close()

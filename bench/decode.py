@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Measures tokens per second of greedy decoding of one sequence with a KV cache, in fp32 and bf16, beside transformers with the same weights.
+"""Measures tokens per second of greedy decoding of one sequence with a KV cache, in fp32 and bf16,
+beside transformers with the same weights.
 
   bench/decode.py --bin build/release/bin [--out bench/results/decode.json] [--threads 1,2]
 
-The model is a Llama of 134 M random weights (537 MB, which like any practical model exceeds the caches). transformers saves
-it and both load it. Programs alternate; figures are medians. In fp32 both must produce the same tokens. With random weights
-many tokens are nearly equally likely, so bf16 may choose others.
+The model is a Llama of 134 M random weights (537 MB, which like any practical model exceeds the
+caches). transformers saves it and both load it. Programs alternate; figures are medians. In fp32
+both must produce the same tokens. With random weights many tokens are nearly equally likely, so
+bf16 may choose others.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -31,8 +33,8 @@ PEER = BENCH / "peers/decode_transformers.py"
 def commands(binaries, folder, threads):
     ours = [str(binaries / "decode"), str(folder), str(threads), str(PROMPT + NEW)]
     peer = [peers_python(), str(PEER), str(folder), str(threads)]
-    return {f"{who}_{short}": [*command, dtype] for short, dtype in (("fp32", "float32"), ("bf16", "bfloat16"))
-            for who, command in (("muster", ours), ("transformers", peer))}
+    return {f"{program}_{short}": [*command, dtype] for short, dtype in (("fp32", "float32"), ("bf16", "bfloat16"))
+            for program, command in (("muster", ours), ("transformers", peer))}
 
 
 def weight_bytes(folder, dtype):
@@ -48,7 +50,7 @@ def measure(binaries, folder, threads):
             programs.append(Program(name, command, threads))
         for _ in range(ROUNDS):
             for program in programs:
-                answers.setdefault(program.name, []).append(program.ask(f"generate {PROMPT} {NEW}"))
+                answers.setdefault(program.name, []).append(program.request(f"generate {PROMPT} {NEW}"))
     finally:
         for program in programs:
             program.close()

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Two faults compared with PyTorch: a stopped rank, and one that skips a collective; the time to detection, and whether the rank is named.
+"""Two faults compared with PyTorch: a stopped rank, and one that skips a collective; the time to
+detection, and whether the rank is named.
 
-  bench/faults_torch.py --bin build/release/bin [--ranks 8] [--runs 2] [--wait 90] [--out bench/results/faults_torch.json]
+  bench/faults_torch.py --bin build/release/bin [--ranks 8] [--runs 2] [--wait 90]
+  [--out bench/results/faults_torch.json]
 
-PyTorch's job is data parallel over Gloo under torchrun, without restarts, with its ranks on this machine. Muster's job has 8
-ranks on 4 workers as in bench/faults.py. Both train a tiny model at the same pace. PyTorch has three rows: the default
-timeout of half an hour, of which --wait seconds are observed; 30 s; and 30 s with TORCH_DISTRIBUTED_DEBUG=DETAIL, which
-checks each collective before it runs. The flight recorder has no row: with TORCH_FR_BUFFER_SIZE it records Gloo's
-collectives, but nothing writes the record when a collective times out.
+PyTorch's job is data parallel over Gloo under torchrun, without restarts, with its ranks on this
+machine. Muster's job has 8 ranks on 4 workers as in bench/faults.py. Both train a tiny model at the
+same pace. PyTorch has three rows: the default timeout of half an hour, of which --wait seconds are
+observed; 30 s; and 30 s with TORCH_DISTRIBUTED_DEBUG=DETAIL, which checks each collective before it
+runs. The flight recorder has no row: with TORCH_FR_BUFFER_SIZE it records Gloo's collectives, but
+nothing writes the record when a collective times out.
 
 Needs root, as bench/faults.py does, and $MUSTER_PEERS_PYTHON, as the other peers do.
 """
@@ -48,7 +51,7 @@ def run_muster(fleet, fault, seed):
 
 
 def table(rows):
-    """One line a fault and program, as docs/hangs.md has it."""
+    """Prints one line per fault and program, as in docs/hangs.md."""
     lines = {}
     for row in rows:
         lines.setdefault((row["fault"], row["program"]), []).append(row)
@@ -71,18 +74,18 @@ def main():
     args = parser.parse_args()
     rows = []
 
-    def keep(row):
+    def record(row):
         print(json.dumps({key: value for key, value in row.items() if key != "lines"}), flush=True)
         rows.append(row)
     for seed in range(args.runs):
         for fault in FAULTS:
             fleet = Fleet(args.bin.resolve(), pace=PACE_SECONDS)
             try:
-                keep(run_muster(fleet, fault, seed))
+                record(run_muster(fleet, fault, seed))
             finally:
                 fleet.close()
             for setting in SETTINGS:
-                keep(run_torch(fault, setting, seed, args))
+                record(run_torch(fault, setting, seed, args))
     result = {**describe_run(), "what": "a fault of one rank of a small job, beside PyTorch with Gloo under torchrun",
               "pace_seconds": PACE_SECONDS, "watched_seconds": args.wait, "table": table(rows), "runs": rows}
     args.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures GEMM of oneDNN, of the built-in kernels and of OpenBLAS on the shapes of bench/cpu_train, in fp32, and in bf16 if the
-processor has AVX512-BF16. trainer_core/ops/cpu/matmul.cc chooses by these figures.
+"""Measures GEMM of oneDNN, of the built-in kernels and of OpenBLAS on the shapes of
+bench/cpu_train, in fp32, and in bf16 if the processor has AVX512-BF16.
+trainer_core/ops/cpu/matmul.cc chooses by these figures.
 
   bench/gemm.py --bin build/release/bin [--runs 3] [--out bench/results/gemm.json]
 
-The program `gemm` is built where OpenBLAS is installed (libopenblas-dev). Each figure is the median over the runs
-of the median call; libraries alternate.
+The program `gemm` is built where OpenBLAS is installed (libopenblas-dev). Each figure is the median
+over the runs of the median call; libraries alternate.
 """
 import argparse
 import json
@@ -28,7 +29,9 @@ def ratios(row):
 
 
 def summarise(rows):
-    """Median ratios of the shapes of training; few rows, as in decoding, are another matter."""
+    """Returns the median ratios of the training shapes; products with few rows, as in decoding, are
+    excluded.
+    """
     result = {}
     for dtype, prefix in (("float32", ""), ("bfloat16", "bf16_")):
         training = [row for row in rows if row["m"] > 8 and row["dtype"] == dtype]

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Runs the fault matrix in the simulator, for 8 to 16,384 ranks: the blamed rank, the latency, and false alarms.
+"""Runs the fault matrix in the simulator, for 8 to 16,384 ranks: the blamed rank, the latency, and
+false alarms.
 
-  bench/hang_simulation.py --bin build/release/bin [--runs 8:50,64:20,1024:5,16384:2] [--out bench/results/hang_simulation.json]
+  bench/hang_simulation.py --bin build/release/bin [--runs 8:50,64:20,1024:5,16384:2]
+  [--out bench/results/hang_simulation.json]
 
-The coordinator's core is the real one; tests/simulation/fleet.h simulates trainings and faults. Latencies are in simulated
-time, from the fault to its incident; bench/faults.py measures the additional time of real workers, stacks and networks.
+The coordinator's core is the real one; tests/simulation/fleet.h simulates trainings and faults.
+Latencies are in simulated time, from the fault to its incident; bench/faults.py measures the
+additional time of real workers, stacks and networks.
 """
 import argparse
 import json
@@ -21,16 +24,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def measure(binary, ranks, seeds):
     answer = json.loads(subprocess.run([str(binary), ranks, seeds], capture_output=True, text=True, check=True).stdout)
     for row in answer["rows"]:
-        told = (f"named right {row['named_right']} of {row['runs']}, in time {row['in_time']}, p50 {row['latency_seconds_p50']:.2f} s, "
+        figures = (f"named right {row['named_right']} of {row['runs']}, in time {row['in_time']}, p50 {row['latency_seconds_p50']:.2f} s, "
                 f"p99 {row['latency_seconds_p99']:.2f} s" if "told" in row else f"{row['runs']} runs")
-        print(f"  {ranks:>6} ranks, {row['trouble']:16}: {told}, false alarms {row['false_alarms']}", file=sys.stderr)
+        print(f"  {ranks:>6} ranks, {row['trouble']:16}: {figures}, false alarms {row['false_alarms']}", file=sys.stderr)
     return answer
 
 
 def summary(rows):
     faults = [row for row in rows if "told" in row]
-    told, right, runs = (sum(row[key] for row in faults) for key in ("told", "named_right", "runs"))
-    return {"faults": runs, "precision": right / told, "recall": right / runs, "in_time": sum(row["in_time"] for row in faults),
+    verdicts, right, runs = (sum(row[key] for row in faults) for key in ("told", "named_right", "runs"))
+    return {"faults": runs, "precision": right / verdicts, "recall": right / runs, "in_time": sum(row["in_time"] for row in faults),
             "runs_without_a_fault": sum(row["runs"] for row in rows if "told" not in row),
             "false_alarms": sum(row["false_alarms"] for row in rows),
             "attempts_ended_for_nothing": sum(row["attempts_ended_for_nothing"] for row in rows)}

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measures the resident memory and CPU time of an idle coordinator and worker that are connected to each other.
+"""Measures the resident memory and CPU time of an idle coordinator and worker that are connected to
+each other.
 
   bench/idle.py --bin build/release/bin [--seconds 90] [--out bench/results/idle.json]
 
-RSS is VmRSS of /proc/<pid>/status at the end; CPU is user + system time over the interval, per cent of one core.
+RSS is VmRSS of /proc/<pid>/status at the end; CPU is user + system time over the interval, per cent
+of one core.
 """
 import argparse
 import json

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Draws `muster incident show` of a real incident as it looks on a terminal: docs/incident.svg.
 
-  bench/incident_picture.py --bin build/release/bin [--case "collective left out"] [--out docs/incident.svg]
+  bench/incident_picture.py --bin build/release/bin [--case "collective left out"]
+  [--out docs/incident.svg]
 
-A job of 8 ranks on 4 workers has the fault, as in bench/faults.py (which needs root), and one restart. The picture shows the
-program's output on a terminal of 100 columns, with colours.
+A job of 8 ranks on 4 workers has the fault, as in bench/faults.py (which needs root), and one
+restart. The picture shows the program's output on a terminal of 100 columns, with colours.
 """
 import argparse
 import html
@@ -32,7 +33,7 @@ INCIDENT_SECONDS_MAX = 60
 
 
 def on_terminal(command, environment):
-    """What the command writes to a terminal."""
+    """Returns the command's output on a terminal."""
     primary, secondary = pty.openpty()
     termios.tcsetwinsize(secondary, (LINES_MAX, COLUMNS))
     process = subprocess.Popen(command, stdin=secondary, stdout=secondary, stderr=subprocess.PIPE, env=environment)
@@ -53,7 +54,7 @@ def on_terminal(command, environment):
 
 
 def runs_of(line, style):
-    """(column, style, text) of a line's parts, and the style that the next one begins with."""
+    """Yields (column, style, text) of a line's parts, and the style at its end."""
     runs, column, at = [], 0, 0
     for escape in [*ESCAPE.finditer(line), None]:
         text = line[at:escape.start() if escape else len(line)]
@@ -90,18 +91,20 @@ def svg_of(text, title):
 
 
 def have_incident(fleet, case):
-    """The number of the incident, when its job runs again and names of functions are known."""
+    """Returns the number of the incident once its job runs again and the names of functions are
+    known.
+    """
     settings = [setting for setting in MODEL if not setting.startswith("restarts_max")]
     job = fleet.submit(ROOT / "configs/base.yml", "llama-pretrain", *settings, "restarts_max=1", *case.settings)
     fleet.wait_for_step(job, WARM_STEPS)
     truth = case.inject(fleet, job, Pick(0, case.name, len(fleet.workers) * fleet.slots, len(fleet.workers)))
 
-    def over():
+    def finished():
         incidents = fleet.incidents(job)
         known = incidents and not incidents[0]["open"] and " in " in incidents[0]["suspects"][0]["source"]
         return incidents[0]["id"] if known else None
     try:
-        return wait_until(over, INCIDENT_SECONDS_MAX, "the incident's end")
+        return wait_until(finished, INCIDENT_SECONDS_MAX, "the incident's end")
     finally:
         if truth.undo:
             truth.undo()

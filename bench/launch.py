@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Measures the time from the command to the first completed optimizer step with 4 ranks, beside torchrun.
+"""Measures the time from the command to the first completed optimizer step with 4 ranks, beside
+torchrun.
 
-The model has 4 layers, 256 wide, 4 heads, mlp 688, vocabulary 4096, sequence 256, fp32, data parallel
-over Gloo, AdamW with clipping. Both are timed from fork to rank 0's first step line. They alternate, after
-one warm-up each.
+The model has 4 layers, 256 wide, 4 heads, mlp 688, vocabulary 4096, sequence 256, fp32, data
+parallel over Gloo, AdamW with clipping. Both are timed from fork to rank 0's first step line. They
+alternate, after one warm-up each.
 
   bench/launch.py --bin build/release/bin [--runs 7] [--out bench/results/launch.json]
 
@@ -79,7 +80,7 @@ def main():
             muster_seconds = time_to_first_step(muster_command(args.bin, folder, run), os.environ)
             torch_seconds = time_to_first_step(torch_command(python), env)
             print(f"run {run}: muster {muster_seconds:.3f} s, torchrun {torch_seconds:.3f} s", flush=True)
-            if run > 0:  # the first of each warms the page cache
+            if run > 0:  # the first run of each fills the page cache
                 ours.append(muster_seconds)
                 theirs.append(torch_seconds)
     result = {

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
-"""Measures the overhead of distributing a training step over 8 processes of this machine, per axis of the mesh, beside PyTorch over Gloo.
+"""Measures the overhead of distributing a training step over 8 processes of this machine, per axis
+of the mesh, beside PyTorch over Gloo.
 
-  bench/mesh.py [--bin build/release/bin] [--axes data,fsdp] [--rounds 5] [--out bench/results/mesh.json]
+  bench/mesh.py [--bin build/release/bin] [--axes data,fsdp] [--rounds 5]
+  [--out bench/results/mesh.json]
 
-The overhead of an axis is the step time on 8 processes of one thread each, divided by that of one process with a thread per
-core, minus 1. Model, global batch and so the step's FLOPs are the same, and all cores are busy in both cases. The overhead
-consists of messages and waiting for them, work that several ranks repeat (a replica's optimizer, packing of weights),
-smaller matrix products, and eight processes that share few cores. Each trainer is compared with its own single process, so
-slow matrix products hide a trainer's overhead. Therefore step times are listed beside the ratios, and `cpu_overhead` is
-the same ratio of the processor times of all ranks, which excludes idle waiting.
+The overhead of an axis is the step time on 8 processes of one thread each, divided by that of one
+process with a thread per core, minus 1. Model, global batch and so the step's FLOPs are the same,
+and all cores are busy in both cases. The overhead consists of messages and waiting for them, work
+that several ranks repeat (a replica's optimizer, packing of weights), smaller matrix products, and
+eight processes that share few cores. Each trainer is compared with its own single process, so slow
+matrix products hide a trainer's overhead. Therefore step times are listed beside the ratios, and
+`cpu_overhead` is the same ratio of the processor times of all ranks, which excludes idle waiting.
 
-The programs of an axis are started and warmed first, then they alternate; figures are medians over all timed steps. PyTorch
-is eager: a compiled single process would be faster, and its overhead larger. Rows without a PyTorch figure give the reason.
-An axis that this version does not run is omitted. Takes some 5 minutes on 2 cores.
+The programs of an axis are started and warmed first, then they alternate; figures are medians over
+all timed steps. PyTorch is eager: a compiled single process would be faster, and its overhead
+larger. Rows without a PyTorch figure give the reason. An axis that this version does not run is
+omitted. Takes some 5 minutes on 2 cores.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -31,7 +35,7 @@ from peers.environment import describe_run, peers_python  # noqa: E402
 from peers.program import Program  # noqa: E402
 
 RANKS = 8
-STEPS_PER_TURN = 1
+STEPS_PER_ROUND = 1
 PEER = BENCH / "peers/mesh_torch.py"
 # The number of parameters lets 8 replicas with their optimizers fit into a small machine's memory.
 DENSE = dict(layers=8, width=256, heads=8, mlp=688, vocab=4096, seq=256, batch=16)
@@ -63,7 +67,7 @@ class Training(Program):
         self.answers = []
 
     def run(self, steps):
-        self.answers.append(self.ask(f"steps {steps}"))
+        self.answers.append(self.request(f"steps {steps}"))
 
     def step_seconds(self):
         return statistics.median(s for answer in self.answers for s in answer["seconds"])
@@ -82,7 +86,7 @@ def one_process(trainer, binaries, model, cores):
 
 
 def spread(trainer, binaries, name):
-    """None where this version or PyTorch does not support the axis."""
+    """Returns None if this version or PyTorch does not support the axis."""
     axis = AXES[name]
     values = words({**axis.model, **axis.extra, "threads": 1})
     if trainer == "pytorch":
@@ -96,7 +100,9 @@ def spread(trainer, binaries, name):
 
 
 def measure(binaries, name, rounds, cores):
-    """One axis: its programs and those of one process, in turns. By trainer, what is spread and what is not."""
+    """Measures one axis: its programs and those of one process alternate. Returns distributed and
+    single results by trainer.
+    """
     running = []
     try:
         pairs = {}
@@ -110,7 +116,7 @@ def measure(binaries, name, rounds, cores):
                 pairs[trainer] = running[-2:]
         for _ in range(rounds):
             for program in running:
-                program.run(STEPS_PER_TURN)
+                program.run(STEPS_PER_ROUND)
         return pairs
     finally:
         for program in running:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Measures the size of the coordinator's /metrics and the time to make it, with 100,000 ranks.
 
-  bench/metrics.py --bin build/release/bin [--ranks 100000] [--jobs 1,12,96,1000] [--scrapes 51] [--out bench/results/metrics.json]
+  bench/metrics.py --bin build/release/bin [--ranks 100000] [--jobs 1,12,96,1000] [--scrapes 51]
+  [--out bench/results/metrics.json]
 
-The core and the metrics are the product's; heartbeats and faults are synthetic (bench/metrics/main.cc). The target is 1 MB and
-50 ms. The slowest scrape must meet it: also the first one, which creates the series, those when all jobs complete at once,
-and those when the series of these jobs end.
+The core and the metrics are the product's; heartbeats and faults are synthetic
+(bench/metrics/main.cc). The target is 1 MB and 50 ms. The slowest scrape must meet it: also the
+first one, which creates the series, those when all jobs complete at once, and those when the series
+of these jobs end.
 """
 import argparse
 import json

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Recovery of jobs after faults: the matrix of bench/faults.py and more, for a job of 8 ranks on 4 of 5 nodes, to its end.
+"""Recovery of jobs after faults: the matrix of bench/faults.py and more, for a job of 8 ranks on 4
+of 5 nodes, to its end.
 
-Each case runs on several seeds, which choose the rank or the node. Measures the time from the fault to the first step that a
-later attempt completes, by rank 0's own lines; the number of repeated steps; whether the job succeeded without an operator;
-and whether loss and gradient norm of every step equal, bit for bit, those of an undisturbed job.
+Each case runs on several seeds, which choose the rank or the node. Measures the time from the fault
+to the first step that a later attempt completes, by rank 0's own lines; the number of repeated
+steps; whether the job succeeded without an operator; and whether loss and gradient norm of every
+step equal, bit for bit, those of an undisturbed job.
 
-  bench/recovery.py --bin build/release/bin [--seeds 3] [--cases "SIGKILL;torn checkpoint"] [--out bench/results/recovery.json]
+  bench/recovery.py --bin build/release/bin [--seeds 3] [--cases "SIGKILL;torn checkpoint"]
+  [--out bench/results/recovery.json]
 
-A checkpoint is saved every 5 steps. Each node is a network namespace, which needs root. Cases that the machine does not support are reported and skipped.
+A checkpoint is saved every 5 steps. Each node is a network namespace, which needs root. Cases that
+the machine does not support are reported and skipped.
 """
 import pathlib
 import sys

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Simulates weeks of training with the failure rates of the Llama 3 report: the use of the time, and whether an operator is needed.
+"""Simulates weeks of training with the failure rates of the Llama 3 report: the use of the time,
+and whether an operator is needed.
 
-  bench/recovery_simulation.py --bin build/release/bin [--runs 64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:1:1792] \
-                                [--out bench/results/recovery_simulation.json]
+  bench/recovery_simulation.py --bin build/release/bin
+  [--runs 64:2:54:5:56,256:5:54:3:224,256:1:54:3:224,1024:16:54:2:896,2048:32:54:1:1792]
+  [--out bench/results/recovery_simulation.json]
 
-Runs are NODES:SPARES:DAYS:SEEDS:FEWER, with 8 ranks per node. The report's rates scale with the number of nodes; without
+Runs are NODES:SPARES:DAYS:SEEDS:FEWER, with 8 ranks per node. The report's rates scale with the
+number of nodes; without
 enough nodes and spares the job continues on FEWER nodes. The coordinator's core is the real one;
-tests/simulation/long_training.h simulates the training. Times are simulated; bench/recovery.py measures the additional time
-of real workers and networks in each recovery.
+tests/simulation/long_training.h simulates the training. Times are simulated; bench/recovery.py
+measures the additional time of real workers and networks in each recovery.
 """
 import argparse
 import collections
@@ -34,7 +37,7 @@ def simulate(binary, nodes, spares, days, seed, fewer):
 
 
 def summarize(runs):
-    """Of all seeds of one size: the ratio of sums, and lost time per day."""
+    """Returns the figures over all seeds of one size: the ratio of sums, and lost time per day."""
     wall = sum(run["wall_seconds"] for run in runs)
     causes, whats = collections.Counter(), collections.Counter()
     for run in runs:

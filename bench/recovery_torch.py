@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Measures the time from a killed or stopped rank to the next step, of one PyTorch script under Muster, torchrun and nvidia-resiliency-ext's launcher.
+"""Measures the time from a killed or stopped rank to the next step, of one PyTorch script under
+Muster, torchrun and nvidia-resiliency-ext's launcher.
 
-  bench/recovery_torch.py --bin build/release/bin [--ranks 4] [--runs 3] [--wait 60] [--out bench/results/recovery_torch.json]
+  bench/recovery_torch.py --bin build/release/bin [--ranks 4] [--runs 3] [--wait 60]
+  [--out bench/results/recovery_torch.json]
 
-The script is data parallel over Gloo on this machine. Rank 0 saves after each step, so that only detection and restart are
-measured. Each launcher may restart it three times. A rank is killed (SIGKILL) or stopped (SIGSTOP) after some steps. The time
-ends with the first step that a later attempt completes, by the ranks' own lines; if there is none within --wait seconds, the
-result says so. Launchers alternate.
+The script is data parallel over Gloo on this machine. Rank 0 saves after each step, so that only
+detection and restart are measured. Each launcher may restart it three times. A rank is killed
+(SIGKILL) or stopped (SIGSTOP) after some steps. The time ends with the first step that a later
+attempt completes, by the ranks' own lines; if there is none within --wait seconds, the result says
+so. Launchers alternate.
 
-Each launcher detects a stopped rank in its own way: Muster by --hang-after, if no rank writes anything, or by the steps that
-the script reports through Muster's Python module; torchrun by the timeout of collectives; NVIDIA's by that timeout or by the
-script's heartbeats. Configurable timeouts are 5 s, and 15 s for collectives. `start` is the time to the first step of the
-first attempt: interpreters, imports and connections.
+Each launcher detects a stopped rank in its own way: Muster by --hang-after, if no rank writes
+anything, or by the steps that the script reports through Muster's Python module; torchrun by the
+timeout of collectives; NVIDIA's by that timeout or by the script's heartbeats. Configurable
+timeouts are 5 s, and 15 s for collectives. `start` is the time to the first step of the first
+attempt: interpreters, imports and connections.
 """
 import argparse
 import json
@@ -34,8 +38,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "bench/peers/recovery_torch.py"
 LINE = re.compile(r"step (\d+) rank (\d+) pid (\d+) at (\d+\.\d{3})")
 PACE_SECONDS = 0.1
-SILENCE_SECONDS = 5  # after which each launcher treats a silent job as hung
-COLLECTIVES_SECONDS = 15  # the timeout includes the start of four interpreters: with 5 s no job starts on two cores
+SILENCE_SECONDS = 5  # each launcher treats a job that is silent for longer as hung
+# the timeout includes the start of four interpreters: with 5 s no job starts on two cores
+COLLECTIVES_SECONDS = 15
 FAULT_STEP, STEPS = 10, 100_000
 READY_SECONDS_MAX, END_SECONDS_MAX = 60, 45
 FAULTS = {"killed rank": signal.SIGKILL, "stopped rank": signal.SIGSTOP}
@@ -54,7 +59,8 @@ def launchers(binaries, python, ranks):
                   "--ft-workload-check-interval", 1]
     nvidia = [tools / "ft_launcher", "--rdzv_backend", "c10d", "--rdzv_endpoint", "127.0.0.1:0", "--nnodes", 1, "--nproc-per-node", ranks,
               "--max-restarts", 3]
-    # Without it workers use the rendezvous' store, which still has the addresses of the previous attempt, so that with PyTorch
+    # Without it workers use the rendezvous' store, which still has the addresses of the previous
+    # attempt, so that with PyTorch
     # 2.8 no restart over Gloo succeeds.
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     timeout = {**own_store, "RECOVERY_TIMEOUT": str(COLLECTIVES_SECONDS)}
@@ -69,7 +75,7 @@ def launchers(binaries, python, ranks):
 
 
 class Run:
-    """Lines of steps: (step, rank, pid, seconds since the epoch)."""
+    """Returns the step lines: (step, rank, pid, seconds since the epoch)."""
 
     def __init__(self, launcher):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-recovery-"))
@@ -90,7 +96,7 @@ class Run:
                 self.other.append(line.rstrip())
 
     def wait_for(self, condition, seconds):
-        """Its value, or None when nothing came of it in time."""
+        """Returns the condition's value, or None if it does not hold in time."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if value := condition():
@@ -109,7 +115,9 @@ class Run:
                 send(pid, signal.SIGKILL)
 
     def close(self):
-        """The launcher is asked first, so that it starts nothing anew; its ranks are not waited for: some launchers give them half a minute."""
+        """Ends the launcher first, so that it restarts nothing. Does not wait for its ranks: some
+        launchers give them half a minute.
+        """
         send(self.process.pid, signal.SIGINT)
         time.sleep(1)
         self.kill_ranks()

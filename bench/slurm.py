@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Measures jobs on a real Slurm on this machine, beside `srun torchrun`: from sbatch to the first step, and from a node's death to the next step.
+"""Measures jobs on a real Slurm on this machine, beside `srun torchrun`: from sbatch to the first
+step, and from a node's death to the next step.
 
-The cluster is that of the end-to-end tests: munged, slurmctld and four slurmd on loopback. The job is the same PyTorch script everywhere
-(bench/peers/recovery_torch.py: data parallel over Gloo, rank 0 saves after each step), with one rank on each of three nodes; our own trainer's
-start is measured, too. A node dies with all its processes, including slurmd, without a notice to Slurm. Muster has a fourth
-node as a spare, or continues with two; torchrun is elastic (--nnodes=2:3) and continues with two, under an srun that survives
-a lost node (--no-kill, --kill-on-bad-exit=0). Launchers alternate. The time to the first step is split at the script's first
-line: the part before is Slurm's.
+The cluster is that of the end-to-end tests: munged, slurmctld and four slurmd on loopback. The job
+is the same PyTorch script everywhere (bench/peers/recovery_torch.py: data parallel over Gloo, rank
+0 saves after each step), with one rank on each of three nodes; our own trainer's start is measured,
+too. A node dies with all its processes, including slurmd, without a notice to Slurm. Muster has a
+fourth node as a spare, or continues with two; torchrun is elastic (--nnodes=2:3) and continues with
+two, under an srun that survives a lost node (--no-kill, --kill-on-bad-exit=0). Launchers alternate.
+The time to the first step is split at the script's first line: the part before is Slurm's.
 
   bench/slurm.py --bin build/release/bin [--runs 3] [--wait 120] [--out bench/results/slurm.json]
 """
@@ -33,10 +35,11 @@ PACE_SECONDS = 0.1
 
 
 def launchers(binaries, python):
-    """(name, the nodes that it asks for, its script's lines) of each."""
+    """Returns (name, number of requested nodes, lines of the script) of each launcher."""
     muster = f"exec {binaries}/muster slurm run --restarts 3 --leave-seconds 5 --output out"
     train = f"-- {python} {SCRIPT} $PWD/state.pt 100000"
-    # All nodes have the same address, so the node of torchrun's store must be given: not the node that dies.
+    # All nodes have the same address, so the node of torchrun's store must be given: not the node
+    # that dies.
     torchrun = ("exec srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1 bash -c "
                 f"'exec {pathlib.Path(python).parent}/torchrun --nnodes=2:3 --nproc-per-node=1 --max-restarts=3 --rdzv-backend=c10d "
                 "--rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=127.0.0.1:$PORT --rdzv-conf=last_call_timeout=1,is_host=$((SLURM_NODEID == 0)) "
@@ -46,7 +49,7 @@ def launchers(binaries, python):
 
 
 class Job:
-    """One job in a folder of its own."""
+    """One job in its own folder."""
 
     def __init__(self, cluster, nodes, line, port):
         self.cluster, self.folder = cluster, pathlib.Path(tempfile.mkdtemp(prefix="muster-bench-slurm-"))
@@ -61,7 +64,7 @@ class Job:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def steps(self):
-        """[(step, seconds since the epoch, pid)] of every line so far."""
+        """Returns [(step, seconds since the epoch, pid)] of every line so far."""
         return [(int(m[1]), float(m[4]), int(m[3])) for m in LINE.finditer(self.output())]
 
     def wait(self, condition, seconds):
@@ -89,12 +92,14 @@ def began(job):
     return float(found[1]) if found else None
 
 
-def last_words(job):
+def last_lines(job):
     return job.output()[-2000:].replace(str(ROOT), ".")
 
 
 def victim(pids):
-    """The last of the nodes that these run on: the first one has the script, and whom its ranks meet."""
+    """Returns the last of the job's nodes. The first one has the script and the address at which
+    its ranks meet.
+    """
     nodes = []
     for pid in pids:
         environ = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -103,16 +108,18 @@ def victim(pids):
 
 
 def run(cluster, nodes, line, port, wait):
-    """Times of one job: to its first step, and from a node's death to the first step that is made without it."""
+    """Returns the times of one job: to its first step, and from a node's death to the first step
+    without that node.
+    """
     job = Job(cluster, nodes, line, port)
     row = {"start": None, "slurm": None, "recovery": None}
     try:
         first = job.wait(job.steps, wait)
         if not first:
-            return {**row, "said": last_words(job)}
+            return {**row, "said": last_lines(job)}
         row["start"], row["slurm"] = first[0][1] - began(job), began(job) - job.submitted
         if not job.wait(lambda: any(step >= FAULT_STEP for step, _, _ in job.steps()), wait):
-            return {**row, "said": last_words(job)}
+            return {**row, "said": last_lines(job)}
         before = {pid for _, _, pid in job.steps()}
         lost = victim(before)
         died = time.time()
@@ -121,14 +128,14 @@ def run(cluster, nodes, line, port, wait):
         if after:
             row["recovery"] = after[0] - died
         else:
-            row["said"] = last_words(job)
+            row["said"] = last_lines(job)
         return row
     finally:
         job.end()
 
 
 def trainer(cluster, binaries, wait):
-    """Our own trainer's first step, with a rank on each of three nodes."""
+    """Returns the time to our own trainer's first step, with a rank on each of three nodes."""
     words = " ".join(TRAINER)
     job = Job(cluster, 3, f"exec {binaries}/muster slurm run --leave-seconds 5 {ROOT}/configs/base.yml {words}", 0)
     try:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Counts false alarms: a healthy job of 8 ranks on 4 workers with all activities of healthy jobs.
 
-It saves checkpoints, evaluates, and writes stack traces at intervals. Repeatedly, some ranks stand still as for autotuning, a
-user requests stacks or a checkpoint, a process or a worker is paused, the network is cut, a clock jumps, the coordinator
-restarts.
+It saves checkpoints, evaluates, and writes stack traces at intervals. Repeatedly, some ranks stand
+still as for autotuning, a user requests stacks or a checkpoint, a process or a worker is paused,
+the network is cut, a clock jumps, the coordinator restarts.
 Any incident is a false alarm.
 
   bench/soak.py --bin build/release/bin [--minutes 60] [--out bench/results/soak.json]
@@ -28,17 +28,19 @@ SETTINGS = ("checkpoint_period=100", "max_num_checkpoints_to_keep=2", "eval_inte
             "stack_trace_interval_seconds=15")
 EVENT_SECONDS = (5, 20)  # from one event to the next
 COMPILE_SECONDS = (0.5, 30)
-GOES_ON_SECONDS_MAX = 60
+PROGRESS_SECONDS_MAX = 60
 
 
 def compile_some(fleet, job, chance, ranks):
-    """Each rank of some, for its own time: the others wait for the slowest."""
+    """Stops some ranks, each for its own time; the others wait for the slowest."""
     some = chance.sample(range(ranks), chance.randint(1, ranks))
     fleet.orders.give(*({"rank": rank, "kind": "compile", "seconds": chance.uniform(*COMPILE_SECONDS)} for rank in some))
 
 
 def events(ranks):
-    """What may happen to a healthy job, by name: called with the fleet, the job and chance."""
+    """Returns the activities of a healthy job by name. Each is called with the fleet, the job and a
+    random generator.
+    """
     def harmless(case):
         def happen(fleet, job, chance):
             truth = case.inject(fleet, job, Pick(chance.random(), case.name, ranks, len(fleet.workers)))
@@ -56,9 +58,10 @@ def steps_of(fleet, job):
     return min((rank["step"] for rank in fleet.job(job).get("ranks", [])), default=-1)
 
 
-def goes_on(fleet, job):
-    """It completes steps: what ends it, or holds it up for long, is no better than a false alarm."""
-    before, deadline = steps_of(fleet, job), time.monotonic() + GOES_ON_SECONDS_MAX
+def makes_progress(fleet, job):
+    """A job completes steps. A fault that ends it or delays it for long counts like a false alarm.
+    """
+    before, deadline = steps_of(fleet, job), time.monotonic() + PROGRESS_SECONDS_MAX
     while time.monotonic() < deadline:
         if fleet.job(job)["state"] in ENDED:
             return False
@@ -84,7 +87,7 @@ def soak(fleet, job, minutes, seed):
         except NotHere as why:
             refused[what] = str(why)
             del happens[what]
-        alive = goes_on(fleet, job)
+        alive = makes_progress(fleet, job)
         incidents = fleet.incidents(job)
         if len(incidents) > seen or not alive:
             print(json.dumps({"after": what, "minutes": round((time.monotonic() - start) / 60, 1), "goes_on": alive,

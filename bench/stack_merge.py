@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Measures the coordinator's time to merge, classify and symbolise the stacks of very many ranks, on one core.
+"""Measures the coordinator's time to merge, classify and symbolise the stacks of very many ranks,
+on one core.
 
-  bench/stack_merge.py --bin build/release/bin [--ranks 8192,131072] [--runs 5] [--out bench/results/stack_merge.json]
+  bench/stack_merge.py --bin build/release/bin [--ranks 8192,131072] [--runs 5]
+  [--out bench/results/stack_merge.json]
 
-Stacks and symbols are synthetic (described in bench/stack_merge/main.cc), so that only Muster's code is measured. Figures are
-medians over the runs, each with another seed.
+Stacks and symbols are synthetic (described in bench/stack_merge/main.cc), so that only Muster's
+code is measured. Figures are medians over the runs, each with another seed.
 """
 import argparse
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the figures of docs/hangs.md and docs/recovery.md from the results of the programs in this folder.
+"""Writes the figures of docs/hangs.md and docs/recovery.md from the results of the programs in this
+folder.
 
   bench/tables.py [--results bench/results] [--docs docs]
 
@@ -30,7 +31,7 @@ def where(result):
     return f"{machine['cpu']}, {machine['cores']} cores, commit {result['commit']}, {result['date'][:10]}"
 
 
-def more(result):
+def other_figures(result):
     """Returns the conditions of a measurement, or an empty text."""
     return f" {result['how']}" if "how" in result else ""
 
@@ -58,7 +59,7 @@ def matrix(result):
             f"{result['pace_seconds']:.1f} s plus its computation. Each case ran {result['seeds']} times, with different ranks and nodes (`bench/faults.py`; {where(result)}). "
             f"The right rank or node was named first in {100 * result['named']:.0f}% of all runs. Dead processes and nodes were reported after "
             f"{seconds(groups['dead']['seconds_p50'])} (median) and {seconds(groups['dead']['seconds_p99'])} (99th percentile); hangs after {seconds(groups['hang']['seconds_p50'])} "
-            f"and {seconds(groups['hang']['seconds_p99'])}. False alarms: {result['false_alarms']}.{more(result)}\n\n")
+            f"and {seconds(groups['hang']['seconds_p99'])}. False alarms: {result['false_alarms']}.{other_figures(result)}\n\n")
     return text + table(("fault", "named", "reported after (median)", "at the latest", "stopped after"), rows)
 
 
@@ -74,7 +75,7 @@ def beside(result):
 def soak(result):
     return (f"A healthy job with checkpoints, evaluations, periodic stack traces and {sum(result['events'].values())} disturbances of healthy jobs (ranks "
             f"that compile for up to 30 s, pauses, network outages, clock jumps, a restarted coordinator), for {result['minutes']:.0f} minutes: "
-            f"{result['false_alarms']} false alarms (`bench/soak.py`; {where(result)}).{more(result)}\n")
+            f"{result['false_alarms']} false alarms (`bench/soak.py`; {where(result)}).{other_figures(result)}\n")
 
 
 def watching(result):
@@ -119,7 +120,7 @@ def recoveries(result):
             + table(("fault", "outcome", "next step after (median)", "at the latest", "load", "repeated steps", "attempts"), rows))
 
 
-def recoveries_beside(result):
+def compared_recoveries(result):
     rows = [(line["fault"], line["launcher"], f"{line['went_on']} of {line['runs']}", seconds(line["start_seconds"]),
              seconds(line["next_step_seconds"], NOT_NOTICED.format(result["watched_seconds"]))) for line in result["table"]]
     return (f"One PyTorch script (Gloo, {result['ranks']} ranks, a step takes {result['pace_seconds']:.1f} s) under each launcher, in the same run. If a launcher has a configurable "
@@ -127,7 +128,7 @@ def recoveries_beside(result):
             + table(("fault", "launcher", "resumed", "command to first step", "fault to next step"), rows))
 
 
-def weeks(result):
+def simulated_weeks(result):
     rows = []
     for line in result["summary"]:
         first = [run["p50"] for run in line["progress_to_first_step_seconds"] if run]
@@ -142,7 +143,7 @@ def weeks(result):
 
 
 PAGES = {"hangs.md": (("faults", matrix), ("faults_torch", beside), ("soak", soak), ("watching", watching), ("stack_merge", merging)),
-         "recovery.md": (("recovery", recoveries), ("recovery_torch", recoveries_beside), ("recovery_simulation", weeks))}
+         "recovery.md": (("recovery", recoveries), ("recovery_torch", compared_recoveries), ("recovery_simulation", simulated_weeks))}
 
 
 def main():

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Measures the MB/s of `muster tokenize` beside Hugging Face's datasets and tokenizers: the same JSON lines to tokens on the disk, on all cores.
+"""Measures the MB/s of `muster tokenize` beside Hugging Face's datasets and tokenizers: the same
+JSON lines to tokens on the disk, on all cores.
 
-  bench/tokenize.py TEXT… [--bin build/release/bin] [--out bench/results/tokenize.json] [--vocab-size 32000] [--rounds 3]
+  bench/tokenize.py TEXT… [--bin build/release/bin] [--out bench/results/tokenize.json]
+  [--vocab-size 32000] [--rounds 3]
 
-TEXT are text files whose paragraphs become the documents. Two tokenizers are trained on them: byte-level BPE by tokenizers, and
-a SentencePiece model by muster, converted for tokenizers. Programs alternate. A figure is the median time from the start of
-the program to its end; for the peers without Python's start. They must make nearly the same number of tokens: the conversion
-of SentencePiece is not exact, and the libraries have different versions of Unicode.
+TEXT are text files whose paragraphs become the documents. Two tokenizers are trained on them:
+byte-level BPE by tokenizers, and a SentencePiece model by muster, converted for tokenizers.
+Programs alternate. A figure is the median time from the start of the program to its end; for the
+peers without Python's start. They must make nearly the same number of tokens: the conversion of
+SentencePiece is not exact, and the libraries have different versions of Unicode.
 
 The peers' Python is $MUSTER_PEERS_PYTHON, or a virtual environment made in build/peers from
 bench/peers/requirements.txt.
@@ -34,7 +37,7 @@ def peer(*words):
 
 
 def make_input(texts, folder):
-    """One JSON line for each paragraph, and the same paragraphs as lines for training."""
+    """Writes one JSON line for each paragraph, and the same paragraphs as lines for training."""
     documents = []
     for text in texts:
         paragraphs = pathlib.Path(text).read_text(errors="replace").split("\n\n")

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Measures waiting times of a training: for data, as a share of its steps, and for background checkpoints, as a share of synchronous ones.
+"""Measures waiting times of a training: for data, as a share of its steps, and for background
+checkpoints, as a share of synchronous ones.
 
-  bench/waits.py --bin build/release/bin [--out bench/results/waits.json] [--rounds 7] [--steps 65] [--folder /path/on/the/disk]
+  bench/waits.py --bin build/release/bin [--out bench/results/waits.json] [--rounds 7] [--steps 65]
+  [--folder /path/on/the/disk]
 
-The model is S of bench/cpu_train.py, on all cores. Its data is a tokenised text of random words; the shards are not in the
-page cache when a run begins. A round is a run with async_checkpointing=True and one with False. Each saves every tenth step
-with fsync. A share is that of one round; figures are medians over all rounds. A round takes some 25 seconds.
+The model is S of bench/cpu_train.py, on all cores. Its data is a tokenised text of random words;
+the shards are not in the page cache when a run begins. A round is a run with
+async_checkpointing=True and one with False. Each saves every tenth step with fsync. A share is that
+of one round; figures are medians over all rounds. A round takes some 25 seconds.
 """
 import argparse
 import json
@@ -23,14 +26,16 @@ from peers.cpu_train_common import SIZES  # noqa: E402
 from peers.environment import describe_run  # noqa: E402
 
 PERIOD = 10  # steps between checkpoints
-WORDS, DOCUMENTS = 20_000, 40_000
+VOCABULARY, DOCUMENTS = 20_000, 40_000
 
 
 def make_data(binaries, folder, vocabulary):
-    """Words whose frequencies fall as a language's do, in documents of a few to some hundred words."""
+    """Writes documents of some to some hundred words, whose frequencies fall like those of a
+    language.
+    """
     draw = random.Random(1)
-    words = ["".join(draw.choice("aeioubcdfghklmnprstvw") for _ in range(draw.randint(2, 9))) for _ in range(WORDS)]
-    weights = [1 / (rank + 3) for rank in range(WORDS)]
+    words = ["".join(draw.choice("aeioubcdfghklmnprstvw") for _ in range(draw.randint(2, 9))) for _ in range(VOCABULARY)]
+    weights = [1 / (rank + 3) for rank in range(VOCABULARY)]
     with open(folder / "text.txt", "w") as text:
         for _ in range(DOCUMENTS):
             text.write(" ".join(draw.choices(words, weights, k=int(4 + draw.expovariate(1 / 80)))) + "\n")
@@ -42,7 +47,7 @@ def make_data(binaries, folder, vocabulary):
 
 
 def evict(folder):
-    """Takes the files of a folder out of the page cache."""
+    """Removes the files of a folder from the page cache."""
     for file in folder.iterdir():
         fd = os.open(file, os.O_RDONLY)
         os.fsync(fd)
@@ -51,7 +56,7 @@ def evict(folder):
 
 
 def train(binaries, folder, name, background, steps):
-    """The metrics of the steps, but for the first."""
+    """Returns the metrics of all steps except the first."""
     c = SIZES["S"]
     metrics = folder / f"{name}.jsonl"
     evict(folder / "shards")

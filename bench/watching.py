@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Measures the overhead of monitoring for a training: pages, heartbeats, and the stacks of all ranks every few seconds.
+"""Measures the overhead of monitoring for a training: pages, heartbeats, and the stacks of all
+ranks every few seconds.
 
-  bench/watching.py --bin build/release/bin [--pairs 40] [--piece 10] [--trace-seconds 10] [--out bench/results/watching.json]
+  bench/watching.py --bin build/release/bin [--pairs 40] [--piece 10] [--trace-seconds 10]
+  [--out bench/results/watching.json]
 
-One job with a rank on each core trains model S of bench/cpu_train.py under a coordinator and a worker. While it trains, both
-daemons are stopped (SIGSTOP) and resumed: --piece seconds with and without monitoring, --pairs times, in random order. A
-piece's figure is its mean step time, which includes single long steps. The overhead is the mean of the pairs' ratios, with
-its 95% interval. `cost` is the sum of three parts. Coordinator and worker: their processor time as a share of all cores,
-because here each of their seconds is lost to a rank. The page, which is always written: bench/page_cost's time of one
-collective, multiplied by a step's collectives. Stopped threads: bench/stack_sampler's time to copy the stacks of these ranks.
+One job with a rank on each core trains model S of bench/cpu_train.py under a coordinator and a
+worker. While it trains, both daemons are stopped (SIGSTOP) and resumed: --piece seconds with and
+without monitoring, --pairs times, in random order. A piece's figure is its mean step time, which
+includes single long steps. The overhead is the mean of the pairs' ratios, with its 95% interval.
+`cost` is the sum of three parts. Coordinator and worker: their processor time as a share of all
+cores, because here each of their seconds is lost to a rank. The page, which is always written:
+bench/page_cost's time of one collective, multiplied by a step's collectives. Stopped threads:
+bench/stack_sampler's time to copy the stacks of these ranks.
 """
 import argparse
 import json
@@ -42,7 +46,7 @@ def cpu_seconds(pid):
 
 
 class Watched:
-    """The job and its watchers: coordinator and worker."""
+    """The job and its monitors: coordinator and worker."""
 
     def __init__(self, binaries, folder, ranks, trace_seconds):
         self.binaries, self.folder, self.ranks = binaries, folder, ranks
@@ -85,7 +89,7 @@ class Watched:
         wait_until(lambda: len(self.steps()) > WARM_STEPS, READY_SECONDS_MAX, "warm ranks")
 
     def steps(self):
-        """Seconds of each completed step."""
+        """Returns the seconds of each completed step."""
         if not self.metrics.exists():
             return []
         lines = self.metrics.read_text().split("\n")[:-1]
@@ -93,7 +97,7 @@ class Watched:
         return [row["perf/step_time_seconds"] for row in rows if "perf/step_time_seconds" in row]
 
     def collectives(self):
-        """That a rank has begun until now, and its completed steps."""
+        """Returns the rank's start time and its completed steps."""
         stacks = json.loads(self.muster("stacks", self.job, "--rank", 0, "--json"))
         rank = next(rank for rank in stacks["ranks"] if rank["rank"] == 0)
         return sum(group["enqueued"] for group in rank["groups"]), rank["step"]
@@ -122,7 +126,9 @@ class Watched:
 
 
 def piece(watched, on, seconds):
-    """The mean step of a piece, without those that begin or end beyond it; and the CPU seconds of who watches, of each second."""
+    """Returns the mean step of a piece, without steps that begin or end outside of it, and the CPU
+    seconds of the monitors per second.
+    """
     watched.watch(on)
     time.sleep(SETTLE_SECONDS)
     before, cpu, start = len(watched.steps()), watched.cpu_seconds(), time.monotonic()
@@ -154,7 +160,9 @@ def measure(watched, args):
 
 
 def stacks_share(watched, binaries, trace_seconds):
-    """How long reading the stacks holds a thread, and with all threads of a rank held one after the other, at most which part of its time."""
+    """Returns how long sampling stops a thread, and the largest share of a rank's time if all its
+    threads are stopped one after the other.
+    """
     command = [binaries / "stack_sampler", SAMPLER_ROUNDS, SAMPLER_PAUSE_MS, *watched.pids()]
     cost = json.loads(subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True).stdout)
     threads = cost["threads"] / cost["processes"]
@@ -194,7 +202,8 @@ def main():
     result = {**describe_run(), "what": "a job watched and not, in turns: heartbeats each second, stacks of all threads", "ranks": ranks,
               "pairs": args.pairs, "piece_seconds": args.piece, "trace_interval_seconds": args.trace_seconds, **figures, "page": page, "stacks": stacks,
               "with_page": figures["overhead"] + page["share"], "incidents": incidents,
-              # Figures that do not depend on other load: the daemons' processor time, and the time in which a rank is stopped or writes its page.
+              # Figures that do not depend on other load: the daemons' processor time, and the time
+              # in which a rank is stopped or writes its page.
               "cost": figures["cpu_share"] + page["share"] + stacks["share"], "target": {"cost_max": 0.004, "with_page_max": 0.004}}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=2) + "\n")

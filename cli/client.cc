@@ -277,12 +277,12 @@ absl::StatusOr<v1::Job> submit_with_repeats(
     Client& client, const v1::JobSpec& spec, const std::string& request_id, Duration patience,
     const std::function<void(const absl::Status&)>& on_loss) {
   const Instant give_up = monotonic_now() + patience;
-  for (bool was_told = false;; was_told = true) {
+  for (bool is_reported = false;; is_reported = true) {
     auto submitted = client.submit(spec, request_id);
     const bool is_lost =
         absl::IsUnavailable(submitted.status()) || absl::IsDeadlineExceeded(submitted.status());
     if (!is_lost || client.is_stopped() || monotonic_now() >= give_up) return submitted;
-    if (!was_told) on_loss(submitted.status());
+    if (!is_reported) on_loss(submitted.status());
     std::this_thread::sleep_for(kReconnectPause);
     while (monotonic_now() < give_up && !client.is_stopped() && !client.wait_for_connection()) {
     }

@@ -53,9 +53,9 @@ int run(int argc, char** argv) {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // --help, --version
-      std::ostringstream said;
-      app.exit(error, said, said);
-      return muster::cli::print_result(said.str());
+      std::ostringstream message;
+      app.exit(error, message, message);
+      return muster::cli::print_result(message.str());
     }
     return muster::cli::fail(muster::cli::explain(app, error, words));
   }

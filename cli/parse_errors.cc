@@ -24,7 +24,7 @@ std::string value_of(const std::string& option, const std::vector<std::string>& 
 }
 
 // Returns the config key that an unknown option of `command` may mean; empty: none.
-std::string key_meant(const CLI::App& command, const std::string& option) {
+std::string suggest_key(const CLI::App& command, const std::string& option) {
   if (command.get_option_no_throw(kOverrides) == nullptr || !option.starts_with("--")) return "";
   const std::string key = absl::StrReplaceAll(option.substr(2), {{"-", "_"}});
   if (jobspec::find_key(key) != nullptr) return key;
@@ -41,7 +41,7 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error,
   const CLI::App& command = daemon::command_in_use(app);
   if (const std::vector<std::string> left = command.remaining(); !left.empty()) {
     const std::string option = left[0].substr(0, left[0].find('='));
-    if (const std::string key = key_meant(command, option); !key.empty()) {
+    if (const std::string key = suggest_key(command, option); !key.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("unknown option ", option, "; did you mean ",
                                                      key, "=", value_of(left[0], words),
                                                      "? Config keys are given without dashes"));

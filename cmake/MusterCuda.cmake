@@ -4,7 +4,8 @@
 # linked: cuBLASLt, cuDNN and NCCL are loaded at run time if they are found.
 option(MUSTER_CUDA "Build the CUDA backend" OFF)
 set(MUSTER_CUDA_ROOT "$ENV{MUSTER_CUDA_ROOT}" CACHE PATH "Where CUDA's compiler is: a toolkit, or the folder that deploy/install-cuda.sh has filled")
-# A100; H100 and H200 with their architecture-specific instructions; B200, and PTX for later devices.
+# A100; H100 and H200 with their architecture-specific instructions; B200, and PTX for later
+# devices.
 set(MUSTER_CUDA_ARCHITECTURES "80-real;90a-real;100" CACHE STRING "What kernels are compiled for, as CMAKE_CUDA_ARCHITECTURES")
 if(NOT MUSTER_CUDA)
   message(STATUS "CUDA: off, trainings compute on CPUs; -DMUSTER_CUDA=ON builds the GPU backend, with nvcc of a toolkit or of deploy/install-cuda.sh FOLDER (-DMUSTER_CUDA_ROOT=FOLDER)")

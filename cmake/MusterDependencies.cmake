@@ -5,8 +5,8 @@ find_package(PkgConfig REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(absl REQUIRED)
 find_package(nlohmann_json REQUIRED)
-# Searched without its package file: Debian's requires OpenCL's development files, which nothing here
-# uses.
+# Searched without its package file: Debian's requires OpenCL's development files, which nothing
+# here uses.
 find_path(DNNL_INCLUDE_DIR dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl UNKNOWN IMPORTED)

@@ -23,7 +23,7 @@ constexpr int kNamesTriedMax = 100;
 
 // Creates a file beside `path` under an unused name, which goes to `temporary`. Returns the
 // descriptor.
-absl::StatusOr<int> create_beside(const std::string& path, mode_t mode, std::string* temporary) {
+absl::StatusOr<int> create_temporary(const std::string& path, mode_t mode, std::string* temporary) {
   for (int i = 0; i < kNamesTriedMax; ++i) {
     // The pid shows an operator which process a crash left the file from.
     *temporary = absl::StrCat(path, ".tmp-", getpid(), "-", i);
@@ -59,7 +59,7 @@ absl::Status write_and_close(int fd, std::string_view content, const FileWriteOp
 absl::Status write_and_rename(const std::string& path, std::string_view content,
                               const FileWriteOptions& options) {
   std::string temporary;
-  const auto fd = create_beside(path, options.mode.value_or(0666), &temporary);
+  const auto fd = create_temporary(path, options.mode.value_or(0666), &temporary);
   if (!fd.ok()) return fd.status();
   absl::Cleanup remove_temporary = [&] { unlink(temporary.c_str()); };
   if (auto status = write_and_close(*fd, content, options); !status.ok()) return status;

@@ -21,8 +21,8 @@ constexpr size_t kShownNameBytesMax = 256;
 constexpr size_t kShownPathBytesMax = 512;
 
 bool is_file(const std::string& path) {
-  struct stat there {};
-  return stat(path.c_str(), &there) == 0 && S_ISREG(there.st_mode);
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
 absl::Status not_executable(const std::string& file) {

@@ -277,7 +277,7 @@ absl::StatusOr<ProgressPage> read_progress_page(const std::string& path) {
   if (fd < 0) return errno_status(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
   // The kernel copies in no guaranteed order, so an even sequence at both ends proves nothing. Two
-  // equal copies were taken while nobody wrote.
+  // equal copies were made without a concurrent write.
   ProgressPage copy;
   ProgressPage again;
   if (auto status = read_page_bytes(fd, path, &copy); !status.ok()) return status;

@@ -157,18 +157,18 @@ absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
   Pipe::close_end(pipes.out.write_fd);
   Pipe::close_end(pipes.err.write_fd);
   ChildEnd end;
-  absl::Status said = collect(pipes, options, end);
+  absl::Status collected = collect(pipes, options, end);
   const std::string name = words[0].substr(words[0].rfind('/') + 1);
   int status = 0;
   // The child has closed its output and will end shortly, or it was killed.
-  if (said.ok() && !wait_for_end(*pid, options.deadline, status))
-    said = absl::DeadlineExceededError("has answered and did not end in time");
-  if (!said.ok()) {
+  if (collected.ok() && !wait_for_end(*pid, options.deadline, status))
+    collected = absl::DeadlineExceededError("has answered and did not end in time");
+  if (!collected.ok()) {
     kill(options.apart ? -*pid : *pid, SIGKILL);
     if (!wait_for_end(*pid, monotonic_now() + kChildReapedWithin, status))
       return absl::DeadlineExceededError(
           absl::StrCat(name, " hangs: it did not answer in time, and cannot be killed"));
-    return absl::Status(said.code(), absl::StrCat(name, " ", said.message()));
+    return absl::Status(collected.code(), absl::StrCat(name, " ", collected.message()));
   }
   if (status == -1) return absl::InternalError(absl::StrCat("how ", name, " ended is not known"));
   end.errors.resize(std::min(end.errors.size(), options.errors_bytes_max));

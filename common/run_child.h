@@ -17,7 +17,7 @@ struct ChildOptions {
   Instant deadline{};
   size_t output_bytes_max = size_t{16} << 20;  // more is an error
   size_t errors_bytes_max = size_t{1} << 20;   // the rest is dropped
-  // runs it in its own process group, with only PATH, HOME and LANG of our environment
+  // Runs the tool in its own process group, with only PATH, HOME and LANG of our environment.
   bool apart = false;
 };
 

@@ -192,7 +192,7 @@ SelfStackThread::~SelfStackThread() {
   if (!owns_slot_) return;
   const int slot = answering.slot;
   write_owner(slot, 0);
-  // A signal that is on its way finds no slot.
+  // A signal that arrives later finds no slot.
   answering.slot = -1;
   if (handler_stack_ != nullptr) {
     const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};

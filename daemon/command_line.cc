@@ -29,7 +29,7 @@ absl::Status unknown_option(const CLI::App& command, const std::string& path,
 }
 
 // CLI11 reports a repeated option and one without its value alike.
-bool was_given_twice(const CLI::App& command, const std::string& option) {
+bool is_repeated(const CLI::App& command, const std::string& option) {
   const CLI::Option* found = command.get_option_no_throw(option);
   return found != nullptr && found->count() > 1;
 }
@@ -77,8 +77,8 @@ absl::Status explain(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   if (error.get_name() == "ArgumentMismatch") {
     const std::string option = message.substr(0, message.find(':'));
-    message = absl::StrCat(
-        option, was_given_twice(*command, option) ? " is given twice" : " needs a value");
+    message =
+        absl::StrCat(option, is_repeated(*command, option) ? " is given twice" : " needs a value");
   } else if (error.get_name() == "RequiredError" && !below.empty()) {
     message = absl::StrCat(path, " needs a command: ", absl::StrJoin(names_of(below), ", "));
   }

@@ -111,7 +111,7 @@ constexpr std::array<Detail, 6> kDetails = {{{kEvidenceLinesMax, kEvidenceLineBy
                                              {0, 0, false, true},
                                              {0, 0, false, false}}};
 
-bool has_trouble(const RankEvidence& rank) {
+bool has_problem(const RankEvidence& rank) {
   return !rank.page_problem.empty() || !rank.stack_problem.empty() || !rank.stack_note.empty();
 }
 
@@ -147,7 +147,7 @@ bool write_evidence(const std::vector<RankEvidence>& ranks, const Detail& detail
                     EvidenceMessages& proto) {
   size_t bytes = 0;
   for (const RankEvidence& rank : ranks) {
-    if (!detail.silent_ranks && !has_trouble(rank)) continue;
+    if (!detail.silent_ranks && !has_problem(rank)) continue;
     rank_to_proto(rank, detail, *proto.Add());
     bytes += field_bytes(proto.Get(proto.size() - 1));
     if (bytes <= bytes_max) continue;

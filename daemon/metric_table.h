@@ -130,7 +130,7 @@ constexpr Metric kRows[] = {
     {kW, kGauge, "muster_rank_eval_loss", "attempt job_id name rank", "Loss of the job's last evaluation."},
     {kW, kCounter, "muster_rank_data_wait_seconds_total", "attempt job_id name rank", "Time that the rank's steps waited for their batches."},
     {kW, kGauge, "muster_rank_progress_age_seconds", "attempt job_id name rank", "Time since the rank's last sign of progress, at the last heartbeat."},
-    {kW, kGauge, "muster_rank_checkpoint_step", "attempt job_id name rank", "Steps in the newest complete checkpoint that the rank knows."},
+    {kW, kGauge, "muster_rank_checkpoint_step", "attempt job_id name rank", "Steps in the newest complete checkpoint that the rank reports."},
     {kW, kGauge, "muster_rank_last_checkpoint_seconds", "attempt job_id name rank", "Duration of the rank's last checkpoint write."},
 };
 // clang-format on

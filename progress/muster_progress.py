@@ -1,8 +1,8 @@
 """Reports the step, phase and collectives of one rank of your program to Muster.
 
-They go into the progress page that the worker reads (version 4; layout: common/progress_page.h). Muster then
-detects a hang by the program's own step times, and names its rank and collective. This file is self-contained:
-put it where Python finds it.
+They go into the progress page that the worker reads (version 4; layout: common/progress_page.h).
+Muster then detects a hang by the program's own step times, and names its rank and collective. This
+file is self-contained: put it where Python finds it.
 
     import muster_progress as progress
 
@@ -14,8 +14,9 @@ put it where Python finds it.
         with progress.phase("CHECKPOINT_SAVE"):
             save()
 
-Report long phases: a program is never considered hung until it has reported a phase or completed a step; from
-then on Muster expects progress. Evaluation and checkpoints are phases with their own time budgets.
+Report long phases: a program is never considered hung until it has reported a phase or completed a
+step; from then on Muster expects progress. Evaluation and checkpoints are phases with their own
+time budgets.
 
 Thread-safe. After os.fork() the child's calls do nothing.
 """
@@ -49,16 +50,18 @@ _LOCK_TRIES_MAX = 1000
 class _Page:
     """The mapping. Stores go through typed views, which write each word by one store of its size.
 
-    A sequence lock guards it: `sequence` is odd while a writer is inside. Python has no memory fence, and processors
-    other than x86 may show another core a later store first. Acquiring and releasing a lock orders the stores before
-    and after it on all processors: that is the purpose of the second lock.
+    A sequence lock guards it: `sequence` is odd while a writer is inside. Python has no memory
+    fence, and processors other than x86 may show another core a later store first. Acquiring and
+    releasing a lock orders the stores before and after it on all processors: that is the purpose of
+    the second lock.
     """
 
     def __init__(self, memory):
         view = memoryview(memory)
         self.bytes = view
         self.u64, self.f64, self.u32 = view.cast("Q"), view.cast("d"), view.cast("I")
-        self._writers = threading.RLock()  # reentrant: a signal handler may write on the same thread
+        # reentrant: a signal handler may write on the same thread
+        self._writers = threading.RLock()
         self._order = threading.Lock()
         self._depth = 0
 
@@ -72,7 +75,8 @@ class _Page:
         if self._depth == 1:
             at = _AT["sequence"] // 8
             tries = 0
-            while self.u64[at] % 2 and tries < _LOCK_TRIES_MAX:  # the NCCL plugin or a C library is inside
+            # the NCCL plugin or a C library is inside
+            while self.u64[at] % 2 and tries < _LOCK_TRIES_MAX:
                 tries += 1
                 time.sleep(0)
             self._mine = (self.u64[at] | 1) if self.u64[at] % 2 else self.u64[at] + 1
@@ -137,7 +141,7 @@ def _owner(page):
     return page.get32("pid")
 
 
-def _lives(pid):
+def _is_alive(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -167,8 +171,9 @@ def _write_identity(page, pid):
 def begin():
     """Opens this rank's page.
 
-    Returns False, after which every later call does nothing, if Muster has not started this process or another process
-    of this rank (a launcher's child, a data loader's parent) owns the page. Raises OSError if the file cannot be opened.
+    Returns False, after which every later call does nothing, if Muster has not started this process
+    or another process of this rank (a launcher's child, a data loader's parent) owns the page.
+    Raises OSError if the file cannot be opened.
     """
     global _page, _pid, _step_start_ns
     path = os.environ.get("MUSTER_PROGRESS_PAGE")
@@ -186,7 +191,7 @@ def begin():
     pid = os.getpid()
     with page:
         owner = _owner(page)
-        if owner not in (0, pid) and _lives(owner):
+        if owner not in (0, pid) and _is_alive(owner):
             return False
         if owner != pid:
             _write_identity(page, pid)
@@ -200,12 +205,13 @@ def _enter(page, phase, now):
     if before != phase:
         page.set32("phase", phase)
         page.set("phase_start", now)
-        if before not in _TRAINING and phase in _TRAINING:  # a pause does not count as part of the next step
+        # a pause does not count as part of the next step
+        if before not in _TRAINING and phase in _TRAINING:
             _step_start_ns = now
     page.set("last_progress", now)
 
 
-class _Back:
+class _PhaseScope:
     """Context of `with phase(…)`: restores the previous phase at its end."""
 
     def __init__(self, before):
@@ -225,14 +231,14 @@ def phase(name):
         raise ValueError(f"phase {name!r}: must be one of {', '.join(PHASES)}")
     page = _page
     if page is None:
-        return _Back(None)
+        return _PhaseScope(None)
     with page:
         before = page.get32("phase")
         _enter(page, PHASES.index(name), time.monotonic_ns())
-    return _Back(before if before < len(PHASES) else None)
+    return _PhaseScope(before if before < len(PHASES) else None)
 
 
-def _sane(seconds):
+def _is_plausible(seconds):
     return seconds if 0 < seconds < 1e12 else 0.0
 
 
@@ -240,8 +246,8 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
          tflops_per_device=0.0, learning_rate=0.0):
     """Reports the number of steps that the job has completed.
 
-    `seconds`: duration of the last one; 0: since the previous step, or since the end of a pause. `tokens`: of this rank
-    in this step. In a phase other than DATA or STEP, also enters STEP.
+    `seconds`: duration of the last one; 0: since the previous step, or since the end of a pause.
+    `tokens`: of this rank in this step. In a phase other than DATA or STEP, also enters STEP.
     """
     global _step_start_ns
     page = _page
@@ -249,7 +255,7 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
         return
     now = time.monotonic_ns()
     with page:
-        took = _sane(float(seconds)) or (now - _step_start_ns) / 1e9
+        took = _is_plausible(float(seconds)) or (now - _step_start_ns) / 1e9
         _step_start_ns = now
         if page.get32("phase") not in _TRAINING:
             _enter(page, PHASES.index("STEP"), now)
@@ -263,8 +269,8 @@ def step(completed, loss=0.0, tokens=0, grad_norm=0.0, seconds=0.0, data_wait_se
         bucket = _AT["step_counts"] // 8 + sum(bound < took for bound in _STEP_BOUNDS)
         page.u64[bucket] += 1
         page.set_double("steps_seconds", page.get_double("steps_seconds") + took)
-        page.set_double("data_wait", page.get_double("data_wait") + _sane(float(data_wait_seconds)))
-        page.set_double("collective_wait", page.get_double("collective_wait") + _sane(float(collective_wait_seconds)))
+        page.set_double("data_wait", page.get_double("data_wait") + _is_plausible(float(data_wait_seconds)))
+        page.set_double("collective_wait", page.get_double("collective_wait") + _is_plausible(float(collective_wait_seconds)))
         page.set("tokens", page.get("tokens") + int(tokens))
         page.set_double("tflops", float(tflops_per_device))
         page.set_double("learning_rate", float(learning_rate))
@@ -286,7 +292,9 @@ def checkpoint(completed):
 
 
 class Group:
-    """A process group of this rank. Its collectives are numbered in the order in which they are enqueued."""
+    """A process group of this rank. Its collectives are numbered in the order in which they are
+    enqueued.
+    """
 
     def __init__(self, index):
         self._at = None if index is None else _AT["groups"] + index * _GROUP_BYTES
@@ -362,8 +370,9 @@ class _Running:
 
 
 def group(name, members, id=0):
-    """Registers a process group: a display name ("data"), the number of its ranks, and an id that is equal on all of them
-    and differs between groups of one name."""
+    """Registers a process group: a display name ("data"), the number of its ranks, and an id that
+    is equal on all of them and differs between groups of one name.
+    """
     page = _page
     if page is None:
         return Group(None)

@@ -103,7 +103,7 @@ Communicator* take() {
   return free;
 }
 
-void give_back(Communicator& c) {
+void release(Communicator& c) {
   const std::lock_guard lock(all().mutex);
   c.is_taken = false;
   c.is_named = false;
@@ -255,7 +255,7 @@ int record_event_state(void* pointer, int state, void*) {
 }
 
 int finalize(void* context) {
-  if (Communicator* c = communicator_of(context)) give_back(*c);
+  if (Communicator* c = communicator_of(context)) release(*c);
   return kSuccess;
 }
 
@@ -273,7 +273,7 @@ int begin(void** context, int* mask, uint64_t hash, const char* text, int ranks)
   if (c == nullptr) return kSuccess;
   name(*c, hash, text, ranks);
   if (c->group >= 0) return kSuccess;
-  give_back(*c);
+  release(*c);
   *context = nullptr;
   return kSuccess;
 }

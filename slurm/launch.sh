@@ -13,8 +13,9 @@
 #
 #   DTYPE=bf16 sbatch -A ACCOUNT -p PARTITION -N NODES $STAGE_PATH/launch.sh [key=value …]
 #
-# DTYPE is bf16 or fp8. Step lines are in $STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS/log-maxtext-*.out; if nsys is
-# installed, profiles of the first steps (*-prof) and of the run (*-perf) are in nsys/ beside them.
+# DTYPE is bf16 or fp8. Step lines are in log-maxtext-*.out in the folder
+# $STAGE_PATH/results/$GSW_VERSION/$DTYPE/70b/$JOB_TOTAL_GPUS. If nsys is installed, profiles of the
+# first steps (*-prof) and of the run (*-perf) are in nsys/ in the same folder.
 # Slurm runs a copy of this file; wrapper.sh is in the folder of the original.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -f "$here/wrapper.sh" ]; then
@@ -64,7 +65,8 @@ without_xla
 only_training
 workspace_and_container
 
-# The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. Counted in nodes, so that spares do not count.
+# The recipe's table: FSDP over all GPUs up to 256, in groups of 128 from 512 on. The table counts
+# nodes, so that spares do not count.
 group=$((128 / GPUS_PER_NODE))
 if [ $((nodes * GPUS_PER_NODE)) -ge 512 ] && [ "$group" -gt 0 ] && [ $((nodes % group)) = 0 ]; then
   mesh=(dcn_data_parallelism=-1 dcn_fsdp_parallelism="$group")
@@ -96,8 +98,8 @@ recipe() {
   )
 }
 
-# profile KEY=VALUE…: runs a separate profiling run first. Slurm's signals go to this shell, which forwards them; a request to leave ends the
-# whole job, and a failed profile is skipped.
+# profile KEY=VALUE…: runs a separate profiling run first. This shell receives Slurm's signals and
+# forwards them. A request to leave ends the whole job; a failed profile is skipped.
 profile() {
   local child status=0
   (start_job --profile "$results/nsys/$name-prof" "$@") > "$results/$name-prof.out" 2>&1 &

@@ -9,7 +9,8 @@
 #   sbatch -A ACCOUNT -p PARTITION -N 1 slurm/setup.sh
 #   DTYPE=bf16 sbatch -A ACCOUNT -p PARTITION -N NODES $STAGE_PATH/launch.sh
 #
-# If CONTAINER is set, enroot imports the image to $STAGE_PATH/muster.sqsh, which launch.sh then uses.
+# If CONTAINER is set, enroot imports the image to $STAGE_PATH/muster.sqsh, which launch.sh then
+# uses.
 # Slurm runs a copy of this file; wrapper.sh is in the folder of the original.
 here=$(dirname "${BASH_SOURCE[0]}")
 if [ ! -f "$here/wrapper.sh" ]; then

@@ -1,7 +1,9 @@
-# Common functions of the wrappers in this folder, which source it. They find `muster` and turn the variables of MaxText's, Pax' and the Llama
-# recipe's scripts into one command line of `muster slurm run`, which does the rest.
+# Common functions of the wrappers in this folder, which source it. They find `muster` and turn the
+# variables of MaxText's, Pax' and the Llama recipe's scripts into one command line of `muster slurm
+# run`, which does the rest.
 #
-# The functions below fill the arrays `options` (of muster slurm run) and `words` (the training command); start_job starts the job.
+# The functions below fill the arrays `options` (of muster slurm run) and `words` (the training
+# command); start_job starts the job.
 # shellcheck shell=bash
 set -euo pipefail
 
@@ -9,10 +11,10 @@ options=() words=()
 
 say() { echo "muster: $*" >&2; }
 
-# refuse TEXT: bad input: starts nothing and ends the job.
+# refuse TEXT: reports bad input and ends the job before anything starts.
 refuse() { say "error: $*"; exit 2; }
 
-# not_built TEXT: a requested feature that this version does not have.
+# not_built TEXT: reports a feature that this version does not have, and ends the job.
 not_built() { say "not built yet: $*"; exit 3; }
 
 # without_effect NAME WHY: prints a warning when the variable is set.
@@ -47,7 +49,8 @@ only_training() {
   without_effect LORA_TARGET_LAYERS "USE_LORA is not set"
 }
 
-# variables NAME…: adds those that are set to the training command as NAME=VALUE, the form of Pax' own scripts.
+# variables NAME…: adds those that are set to the training command as NAME=VALUE, the form of Pax'
+# own scripts.
 variables() {
   local name
   for name; do
@@ -73,12 +76,14 @@ workspace_and_container() {
   done
 }
 
-# All tasks of an array train the one run that the variables name, one after the other: `muster slurm run` requires one at a time (%1).
+# All tasks of an array train the same run, one after the other. `muster slurm run` requires one
+# task at a time (%1).
 tasks_are_turns() {
   if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then options+=(--chain); fi
 }
 
-# Sends the output to FOLDER/output-JOB-0-0.txt, the original scripts' file for the first rank; a requeued job appends to it.
+# Writes the output to FOLDER/output-JOB-0-0.txt, the original scripts' file for the first rank. A
+# requeued job appends to it.
 output_to() {
   mkdir -p "$1"
   local file=$1/output-${SLURM_JOB_ID:-0}-0-0.txt
@@ -86,7 +91,8 @@ output_to() {
   exec >> "$file" 2>&1
 }
 
-# Finds the program in $MUSTER_BIN_DIR, else in the source tree or installation of this folder, else in PATH.
+# Finds the program in $MUSTER_BIN_DIR, else in the source tree or installation of this folder, else
+# in PATH.
 find_muster() {
   local here=$1 folder
   for folder in "${MUSTER_BIN_DIR:-}" "$(cat "$here/muster-bin-dir" 2> /dev/null)" "$here/../build/release/bin" "$here/../../../bin"; do
@@ -98,10 +104,11 @@ find_muster() {
   command -v muster || refuse "there is no muster beside $here and none in PATH; MUSTER_BIN_DIR says where it is"
 }
 
-# start_job "$@": executes the job. Words after the script's name on sbatch's command line come last, so that they win: options of
-# `muster slurm run`, and keys of the config.
+# start_job "$@": executes the job. Words after the script's name on sbatch's command line come
+# last, so that they override earlier ones: options of `muster slurm run`, and keys of the config.
 #
-# Several nodes need listeners that other machines can reach, hence --insecure; everybody who can reach them can run jobs as you (docs/trust.md).
+# Several nodes need listeners that other machines can reach, hence --insecure; everybody who can
+# reach them can run jobs as you (docs/trust.md).
 start_job() {
   exec "$muster" slurm run --insecure "${options[@]}" "${words[@]}" "$@"
 }

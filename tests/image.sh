@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Builds the image from its first stage on, as deploy/image/Containerfile says, by buildah without a daemon. The base image is a Debian from debootstrap, so that no registry
-# of images is needed. Root.
+# Builds the image from its first stage on, as deploy/image/Containerfile says, by buildah without a
+# daemon. The base image is a Debian from debootstrap, so that no registry of images is needed.
+# Needs root.
 #
-#   tests/image.sh configured [VARIANT]    packages and the build folder; nothing of Muster is compiled
-#   tests/image.sh cpu|cuda                the image; its programs are run
+#   tests/image.sh configured [VARIANT]  packages and the build folder; compiles nothing of Muster
+#   tests/image.sh cpu|cuda              the image; its programs are run
 #
-# VARIANT is cpu or cuda. MUSTER_IMAGE_STORE is a folder that retains the results for the next call; MUSTER_IMAGE_PRESET is the Containerfile's PRESET.
-# Certificates named by PIP_CERT are also installed in the base image.
+# VARIANT is cpu or cuda. MUSTER_IMAGE_STORE is a folder that retains the results for the next call;
+# MUSTER_IMAGE_PRESET is the Containerfile's PRESET. Certificates named by PIP_CERT are also
+# installed in the base image.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
 fail() { echo "tests/image.sh: $1" >&2; exit 2; }
 stage=${1:-}
 case $stage in
-  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
   configured) variant=${2:-cpu} ;;
   cpu | cuda) variant=$stage ;;
   *) fail "a stage is wanted: configured, cpu or cuda" ;;

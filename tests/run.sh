@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds with warnings as errors and runs the project's checks.
-# The last line is `N passed, N failed` (`, N skipped` may follow); the exit status is 0 when nothing failed.
+# Installs what is missing, builds with warnings as errors and runs the project's checks. The last
+# line is `N passed, N failed` (`, N skipped` may follow). The exit status is 0 if nothing failed.
 #
 #   tests/run.sh                 what CI runs
-#   tests/run.sh PHASE …         only these: style build unit cuda asan tsan kubernetes, and tidy and image, which CI omits
+#   tests/run.sh PHASE …         only these: style build unit cuda asan tsan kubernetes, and tidy
+#   and
+#                                image, which CI omits
 #   tests/run.sh --no-install …  installs nothing
-#   tests/run.sh --within MINUTES …  skips asan, tsan and kubernetes if the time left is too short for two cores and an empty compiler cache
+#   tests/run.sh --within MINUTES …  skips asan, tsan and kubernetes if the time left is too short
+#   for
+#                                two cores and an empty compiler cache
 set -uo pipefail
 
 cd "$(dirname "$0")/.." || exit 1
@@ -27,7 +31,7 @@ while [ $# -gt 0 ]; do
       within=${1-}
       [[ $within =~ ^[1-9][0-9]*$ ]] || { echo "tests/run.sh: --within takes minutes, not '$within'" >&2; exit 2; }
       shift ;;
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
     style | build | unit | cuda | asan | tsan | tidy | kubernetes | image) phases+=("$argument") ;;
     *) echo "tests/run.sh: unknown phase '$argument'; there are style build unit cuda asan tsan tidy kubernetes image" >&2; exit 2 ;;
   esac
@@ -46,7 +50,8 @@ check() {
   fi
 }
 
-# has_time_for MINUTES NAME: returns whether that many minutes of --within are left; if not, counts NAME as skipped.
+# has_time_for MINUTES NAME: returns whether that many minutes of --within are left; if not, counts
+# NAME as skipped.
 has_time_for() {
   local left
   [ -n "$within" ] || return 0
@@ -67,7 +72,8 @@ configure_and_build() {
   [ "$failed" -eq "$before" ]
 }
 
-# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's report. Runs one more test than there are processors, because many tests wait.
+# run_ctest PRESET CTEST_ARGUMENT…: adds the counts of CTest's report. Runs one more test than there
+# are processors, because many tests wait.
 run_ctest() {
   local preset=$1; shift
   local report=$results/$preset.xml
@@ -163,7 +169,8 @@ phase_kubernetes() {
   run_ctest ci -R '^test_kubernetes'
 }
 
-# Builds the whole image on its own Debian. It compiles Muster again, which takes half an hour on two cores.
+# Builds the whole image on its own Debian. It compiles Muster again, which takes half an hour on
+# two cores.
 phase_image() {
   heading "image"
   check "the image, from its first stage" tests/image.sh cpu
@@ -203,7 +210,8 @@ phase_tidy() {
   check "clang-tidy" bash -c "$(declare -f run_clang_tidy product_units); run_clang_tidy product_units"
 }
 
-# Builds the CUDA backend for one architecture. CUDA's compiler and the libraries' headers come from Python wheels, a download of 0.9 GB if they are missing.
+# Builds the CUDA backend for one architecture. CUDA's compiler and the libraries' headers come from
+# Python wheels, a download of 0.9 GB if they are missing.
 phase_cuda() {
   heading "CUDA, compiled for sm_90a"
   local folder=${MUSTER_CUDA_ROOT:-$HOME/.cache/muster/cuda-13.0}

@@ -127,7 +127,7 @@ class Bench {
   }
   absl::Status load_locally() {
     std::vector<std::string> notes;
-    const auto found = whole_saves(local_.parts(), 0, notes);
+    const auto found = complete_saves(local_.parts(), 0, notes);
     if (found.empty()) return absl::NotFoundError("no local checkpoint is whole");
     auto manifest = parse_manifest(found[0].manifest);
     if (!manifest.ok()) return manifest.status();

@@ -1,6 +1,7 @@
 """The fault matrix: the faults of a running job, and the expected verdict of each.
 
-A case's `inject(fleet, job, pick)` causes the fault and returns a Truth. `pick`, which is seeded, chooses rank and node.
+A case's `inject(fleet, job, pick)` causes the fault and returns a Truth. `pick`, which is seeded,
+chooses rank and node.
 """
 import contextlib
 import dataclasses
@@ -22,7 +23,7 @@ class Truth:
     node: str = ""                     # or a correct suspect node
     kinds: tuple = ()                  # accepted kinds of the incident
     alarm: bool = True                 # False: harmless, so that any incident is a false alarm
-    stays: bool = False                # the job continues and is not stopped
+    continues: bool = False                # the job continues and is not stopped
     undo: object = None                # called afterwards
 
 
@@ -30,7 +31,7 @@ class Truth:
 class Case:
     name: str
     inject: object
-    group: str                         # "dead", "hang", "slow", "disk", "harmless": which target counts
+    group: str  # "dead", "hang", "slow", "disk", "harmless": which target counts
     settings: tuple = ()               # of the job, besides the usual ones
     breaks_itself: bool = False        # the job ends before its step time is known
 
@@ -44,11 +45,11 @@ def node_of(fleet, rank):
     return rank // fleet.slots
 
 
-def ordered(kind, kinds=(HANG,), stays=False, **more):
+def ordered(kind, kinds=(HANG,), continues=False, **more):
     """A fault that a rank causes itself, on order."""
     def inject(fleet, job, pick):
         rank = pick.rank()
-        return Truth(fleet.orders.give({"rank": rank, "kind": kind, **more}), (rank,), kinds=kinds, stays=stays)
+        return Truth(fleet.orders.give({"rank": rank, "kind": kind, **more}), (rank,), kinds=kinds, continues=continues)
     return inject
 
 
@@ -209,7 +210,9 @@ def clock_jumps(seconds, of_node):
 
 
 def not_finite(fleet, job, pick):
-    """Diverges by its learning rate: all ranks are equally to blame. The time of the first exit counts."""
+    """Diverges by its learning rate: all ranks are equally to blame. The time of the first exit
+    counts.
+    """
     def started():
         ranks = fleet.job(job).get("ranks", [])
         return [rank["pid"] for rank in ranks if rank.get("pid", 0) > 0]
@@ -262,8 +265,8 @@ CASES = [
     Case("two ranks stopped", two_stopped, "hang"),
     Case("collective left out, and a lock", two_kinds, "hang"),
     Case("one stopped, one killed", stopped_and_killed, "dead"),
-    Case("slow by 1.5", ordered("slow", (SLOW,), stays=True, factor=1.5), "slow"),
-    Case("slow by 3", ordered("slow", (SLOW,), stays=True, factor=3), "slow"),
+    Case("slow by 1.5", ordered("slow", (SLOW,), continues=True, factor=1.5), "slow"),
+    Case("slow by 3", ordered("slow", (SLOW,), continues=True, factor=3), "slow"),
     Case("worker paused for 1.5 s", worker_paused(1.5), "harmless"),
     Case("network away for 0.2 s", network_blip, "harmless"),
     Case("rank paused for 0.5 s", paused_briefly, "harmless"),

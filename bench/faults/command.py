@@ -1,4 +1,6 @@
-"""The command line of a matrix of faults: cases by name, seeds, one row each, and a summary as JSON."""
+"""The command line of a matrix of faults: cases by name, seeds, one row each, and a summary as
+JSON.
+"""
 import argparse
 import json
 import pathlib
@@ -11,7 +13,8 @@ from peers.environment import describe_run
 def run_matrix(doc, cases, out, nodes, begin, play, describe):
     """Runs each case with each seed on one fleet of that many nodes (None: a fleet's default).
 
-    begin(fleet) returns `begun` for play(fleet, case, seed, begun), which returns a row; describe(rows) returns their summary.
+    begin(fleet) returns `begun` for play(fleet, case, seed, begun), which returns a row;
+    describe(rows) returns their summary.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin", help="where the programs are")

@@ -1,8 +1,9 @@
-"""A coordinator and workers as on separate nodes: each worker is in a network namespace, connected by a bridge, with its own
-monotonic clock and wall clock.
+"""A coordinator and workers as on separate nodes: each worker is in a network namespace, connected
+by a bridge, with its own monotonic clock and wall clock.
 
-Needs root. Everything is in one temporary folder and in namespaces named after this process; close() ends each process by
-pid and removes the namespaces. A case that needs something that the machine does not support raises NotHere.
+Needs root. Everything is in one temporary folder and in namespaces named after this process;
+close() ends each process by pid and removes the namespaces. A case that needs something that the
+machine does not support raises NotHere.
 """
 import contextlib
 import itertools
@@ -25,11 +26,11 @@ _numbers = itertools.count()
 
 
 class NotHere(RuntimeError):
-    """This machine cannot do it: why."""
+    """A feature that this machine lacks, with the reason."""
 
 
 def run_or_refuse(what, *command):
-    """Returns None when it works, else why `what` is not available."""
+    """Returns None if the command succeeds, else why `what` is unavailable."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     except OSError as error:
@@ -73,10 +74,11 @@ class Network:
         return f"{NETWORK}.{10 + node}"
 
     def connect(self, node, connected):
-        """Cuts the node off at the switch, which drops its packets: the node's own link stays up, as when a network fails elsewhere.
+        """Cuts the node off at the switch, which drops its packets: the node's own link stays up,
+        as when a network fails elsewhere.
 
-        If the node's own link lost its carrier, Linux would extend the outage: it checks links once a second, resolves neighbours
-        again after one, and TCP backs off. 0.2 s became 1 to 4 s.
+        If the node's own link lost its carrier, Linux would extend the outage: it checks links once
+        a second, resolves neighbours again after one, and TCP backs off. 0.2 s became 1 to 4 s.
         """
         subprocess.run(["bridge", "-n", self.hub, "link", "set", "dev", f"v{node}", "state", "3" if connected else "0"],
                        check=True, capture_output=True, text=True)
@@ -92,7 +94,9 @@ class Network:
 
 
 class Clocks:
-    """A wall clock for each daemon, by libfault_clock.so, and where the kernel has time namespaces another uptime for a node."""
+    """A wall clock for each daemon, by libfault_clock.so. If the kernel has time namespaces, a node
+    also has its own uptime.
+    """
 
     def __init__(self, folder, library):
         self.folder, self.library = folder, library
@@ -119,7 +123,7 @@ class Clocks:
 
 
 class Memory:
-    """A control group of one node, beside what this process is in: of the kernel's version 1 or 2."""
+    """A control group for one node, within this process' group: of the kernel's version 1 or 2."""
 
     def __init__(self, name):
         self.problem = None
@@ -206,7 +210,9 @@ class Fleet:
     # ------------------------------------------------------------------ daemons
 
     def _start(self, namespace, clock, *command):
-        """Every program of the command replaces the one before: the process is the daemon's."""
+        """Starts a daemon. Every program of the command replaces the previous one, so the process
+        is the daemon.
+        """
         number = next(_numbers)
         with open(self.folder / f"{number}.log", "w") as log:
             process = subprocess.Popen([*Network.inside(namespace), *clock, *map(str, command)], stdout=log, stderr=log,
@@ -241,7 +247,7 @@ class Fleet:
         self._wait_for_ports(self.workers[node], ports)
 
     def kill_everything(self):
-        """kill -9 of both daemons' processes, and so of all ranks."""
+        """Kills both daemons' processes with SIGKILL, and so all ranks."""
         for process in [*self.workers, self.coordinator]:
             process.kill()
         for process in [*self.workers, self.coordinator]:
@@ -266,7 +272,9 @@ class Fleet:
         return any(worker["name"] == f"node{node}" and worker["connected"] for worker in workers)
 
     def admit_nodes(self):
-        """Clears exclusions of earlier cases: the next job gets node0, node1, … in this order, which the cases of nodes rely on."""
+        """Clears exclusions of earlier cases: the next job gets node0, node1, … in this order,
+        which the cases of nodes rely on.
+        """
         for node in range(len(self.workers)):
             self.muster("node", "admit", f"node{node}", check=False)  # an unknown node is rejected
 
@@ -292,7 +300,7 @@ class Fleet:
         return json.loads(self.muster("status", job, "--json"))
 
     def wait_for_step(self, job, step, seconds=60):
-        """The seconds that its newest step has taken."""
+        """Returns the duration of the job's newest step, in seconds."""
         def reached():
             state = self.job(job)
             if state["state"] in ENDED:
@@ -310,7 +318,8 @@ class Fleet:
         return json.loads(self.muster("incident", "list", job, "--json"))["incidents"][::-1]
 
     def log_of(self, job, attempt, rank=0):
-        """Returns the rank's output in that attempt, whichever node it ran on; "" if there is none."""
+        """Returns the rank's output in that attempt, whichever node it ran on; "" if there is none.
+        """
         for file in self.folder.glob(f"work*/{job}/{attempt}/rank-{rank}.log"):
             return file.read_text(errors="replace")
         return ""

@@ -1,4 +1,4 @@
-"""Orders for ranks to fail (fault_orders.h)."""
+"""Orders that make ranks fail (fault_orders.h)."""
 import json
 import time
 
@@ -22,7 +22,7 @@ class Orders:
         folder.mkdir()
 
     def give(self, *faults):
-        """Returns when each has been committed: seconds since the epoch, the first one's."""
+        """Returns when the first order was carried out, in seconds since the epoch."""
         self.number += 1
         done = [self.folder / f"done.{self.number}.{fault['rank']}" for fault in faults]
         new = self.folder / "order.new"

@@ -1,4 +1,6 @@
-"""One fault of a running job, and how the job recovers from it: time, steps lost, attempts, and whether it computes the same."""
+"""One fault of a running job, and how the job recovers from it: time, steps lost, attempts, and
+whether it computes the same.
+"""
 import json
 import math
 import pathlib
@@ -14,7 +16,8 @@ from faults.recoveries import CHECKPOINT_PERIOD, LONG, NODES, OVER_ALL_NODES, WA
 from faults.scored import MODEL, ROOT, Pick, percentile
 
 STEPS = 45
-SECONDS_MAX = {"rank": 1, "node": 3}  # from the fault to the next step, without the load
+# from the fault to the next step, without loading the checkpoint
+SECONDS_MAX = {"rank": 1, "node": 3}
 CLOSE = 1e-3  # for a curve on fewer nodes, which add in another order
 END_SECONDS_MAX = 120
 STEP_LINE = re.compile(r"^completed step: (\d+), .*$", re.MULTILINE)
@@ -23,7 +26,9 @@ SETTINGS = tuple(setting for setting in MODEL if not setting.startswith(("steps=
 
 
 class Attempts:
-    """Rank 0's step lines of each attempt, with the moment when each was first seen; followed by a thread."""
+    """Rank 0's step lines of each attempt, with the moment when each was first seen; followed by a
+    thread.
+    """
 
     def __init__(self, fleet, job):
         self.fleet, self.job = fleet, job
@@ -44,7 +49,9 @@ class Attempts:
                     self.steps[attempt] = known + [(int(step), time.time()) for step in found[len(known):]]
 
     def next_step_after(self, attempt):
-        """(attempt, step, seconds since the epoch) of the first step that a later attempt has completed."""
+        """Returns (attempt, step, seconds since the epoch) of the first step that a later attempt
+        has completed.
+        """
         later = sorted(number for number in self.steps if number > attempt and self.steps[number])
         return (later[0], *self.steps[later[0]][0]) if later else None
 
@@ -54,7 +61,8 @@ class Attempts:
 
 
 def curve(path):
-    """Returns [(step, all computed values, without measured ones)] of a metrics_file, including repeated steps.
+    """Returns [(step, all computed values, without measured ones)] of a metrics_file, including
+    repeated steps.
 
     A rank that is killed while it writes leaves a partial line.
     """
@@ -69,7 +77,9 @@ def curve(path):
 
 
 def follows(found, calm, steps, smaller):
-    """Returns whether all steps exist, and every execution of each equals that of the undisturbed run."""
+    """Returns whether all steps exist, and every execution of each equals that of the undisturbed
+    run.
+    """
     def same(key, value, other):
         return value == other or (smaller and math.isclose(value, other, rel_tol=CLOSE, abs_tol=CLOSE))
     return {step for step, _ in found} == set(range(steps)) and all(
@@ -84,7 +94,7 @@ def submit(fleet, name, steps, *settings):
 
 
 def undisturbed(fleet):
-    """{mesh: curve} of each mesh that a case has."""
+    """Returns {mesh: curve} of every mesh in the cases."""
     def run(mesh):
         job, metrics = submit(fleet, f"calm-{time.monotonic_ns()}", LONG, *mesh)
         wait_until(lambda: fleet.job(job)["state"] in ENDED, END_SECONDS_MAX, "the undisturbed run")
@@ -118,11 +128,11 @@ def recover(fleet, recovery, seed, calm):
         return fleet.job(job)
     try:
         fleet.wait_for_step(job, WARM_STEPS)
-        told = recovery.disturb(fleet, job, Pick(seed, recovery.name, NODES * fleet.slots, NODES))
-        undo = told.undo
-        if told.must_fail:
+        disturbance = recovery.disturb(fleet, job, Pick(seed, recovery.name, NODES * fleet.slots, NODES))
+        undo = disturbance.undo
+        if disturbance.must_fail:
             state = end()
-            return {"gave_up_rightly": state["state"] == "FAILED" and told.must_fail in state["reason"], "attempts": state["attempt"],
+            return {"gave_up_rightly": state["state"] == "FAILED" and disturbance.must_fail in state["reason"], "attempts": state["attempt"],
                     "reason": state["reason"]}
         if recovery.group == "unharmed":
             state = end()
@@ -134,9 +144,9 @@ def recover(fleet, recovery, seed, calm):
             undo = None
         state = end()
         later = "".join(fleet.log_of(job, attempt) for attempt in range(2, state["attempt"] + 1))
-        if told.must_say not in later:
-            raise RuntimeError(f"no later attempt says '{told.must_say}': it went on from something else")
-        return {**judge(fleet, job, told, attempts, after, recovery.group), "attempts": state["attempt"], "reason": state["reason"],
+        if disturbance.must_print not in later:
+            raise RuntimeError(f"no later attempt says '{disturbance.must_print}': it went on from something else")
+        return {**judge(fleet, job, disturbance, attempts, after, recovery.group), "attempts": state["attempt"], "reason": state["reason"],
                 "recovered": state["state"] == "SUCCEEDED", "same_curve": follows(curve(metrics), calm, steps, recovery.smaller)}
     finally:
         attempts.close()
@@ -148,7 +158,9 @@ def recover(fleet, recovery, seed, calm):
 
 
 def load_seconds(recovery):
-    """Seconds from the start of all processes of the next attempt to its first step: libraries, rendezvous, the checkpoint, one step."""
+    """Returns the seconds from the start of all processes of the next attempt to its first step:
+    libraries, rendezvous, the checkpoint, one step.
+    """
     up, first_step = (recovery or {}).get("up_unix_ns"), (recovery or {}).get("first_step_unix_ns")
     return max(0, first_step - up) / 1e9 if up and first_step else 0
 
@@ -160,11 +172,12 @@ def ended_undisturbed(fleet, job):
         raise RuntimeError(f"the fault met nothing of job {job}: it is {state['state']} in its first attempt: {state['reason']}")
 
 
-def judge(fleet, job, told, attempts, after, group):
+def judge(fleet, job, disturbance, attempts, after, group):
     before = [step for step, at in attempts.steps.get(1, []) if at <= after[2]]
     incidents = fleet.incidents(job)
-    recovery = next((incident["recovery"] for incident in incidents[::-1] if incident.get("recovery")), None)  # that of the last fault
-    seconds, load = after[2] - told.at, load_seconds(recovery)
+    # the record of the last fault
+    recovery = next((incident["recovery"] for incident in incidents[::-1] if incident.get("recovery")), None)
+    seconds, load = after[2] - disturbance.at, load_seconds(recovery)
     return {"next_step_seconds": round(seconds, 3), "load_seconds": round(load, 3),
             "in_time": seconds - load <= SECONDS_MAX[group] if group in SECONDS_MAX else None,
             "steps_lost": max(0, max(before, default=-1) - after[1] + 1), "stages": recovery,

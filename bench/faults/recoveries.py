@@ -1,4 +1,6 @@
-"""Faults of a job that must recover, and the expected result: the matrix of detection, and faults during recovery."""
+"""Faults of a job that must recover, and the expected result: the matrix of detection, and faults
+during recovery.
+"""
 import dataclasses
 import os
 import signal
@@ -11,33 +13,37 @@ from faults.orders import wait_until
 
 CHECKPOINT_PERIOD = 5
 WARM_STEPS = 12
-NODES = 4  # of the job; the fleet has one more
+NODES = 4  # nodes of the job; the fleet has one more
 DISK_FULL_SECONDS = 6  # then the filling file is removed, as files of other jobs are
 LONG = 100  # steps of cases that are detected after seconds and continue
 IN_MEMORY = ("enable_emergency_checkpoint=true", "local_checkpoint_period=2")
 WITH_A_SPARE = ("spares=1",)
-# The parameters are sharded over all nodes: of each node's shard only the next node has a copy. Otherwise the first node would have all parameters.
+# The parameters are sharded over all nodes: of each node's shard only the next node has a copy.
+# Otherwise the first node would have all parameters.
 OVER_ALL_NODES = ("dcn_fsdp_parallelism=4", "dcn_data_parallelism=1")
 
 
 @dataclasses.dataclass
-class Told:
+class Disturbance:
     """The fault of a recovery case, and the expected result of the job."""
     at: float
     undo: object = None
     must_fail: str = ""  # expected in the job's last reason, if no attempt can succeed
-    must_say: str = ""   # expected line of rank 0 in a later attempt: its starting point
+    must_print: str = ""   # expected line of rank 0 in a later attempt: its starting point
 
 
 @dataclasses.dataclass
 class Recovery:
     name: str
-    disturb: object  # disturb(fleet, job, pick) → Told
-    group: str       # "rank", "node", "hang", "other": which target counts; "unharmed": it goes on, and is not stopped for it
+    disturb: object  # disturb(fleet, job, pick) → Expected
+    # "rank", "node", "hang", "other": which target counts. "unharmed": the job continues and is not
+    # stopped
+    group: str
     settings: tuple = ()
-    steps: int = 0   # other than the usual
-    smaller: bool = False  # it may go on with fewer nodes: the curve is close, and not the same
-    mesh: tuple = ()  # other than the usual: these settings, too
+    steps: int = 0  # if they differ from the usual ones
+    # the job may continue with fewer nodes: the curve is then close, not equal
+    smaller: bool = False
+    mesh: tuple = ()  # settings in addition to the usual ones
 
 
 def kill_rank(fleet, job, rank):
@@ -47,7 +53,7 @@ def kill_rank(fleet, job, rank):
 
 
 def coordinator_killed_while(state):
-    """A rank is killed or stopped, and the coordinator at the moment when the job is in that state."""
+    """Kills or stops a rank, and the coordinator as soon as the job is in that state."""
     def disturb(fleet, job, pick):
         rank, undo, at = pick.rank(), None, None
         if state in ("SUSPECT", "DUMPING"):
@@ -60,7 +66,7 @@ def coordinator_killed_while(state):
         elif state != "RUNNING":
             at = kill_rank(fleet, job, rank)
         if state == "QUEUED":
-            kill_before_its_first_step(fleet, job, pick)  # the second time, there is a pause
+            kill_before_its_first_step(fleet, job, pick)  # the second restart has a back-off
         try:
             if not poll_state(fleet, job, state):
                 raise NotHere(f"{state} was over too soon to be met")
@@ -80,7 +86,7 @@ def coordinator_killed_while(state):
         if state == "RESTARTING":
             undo()
             undo = None
-        return Told(at, undo)
+        return Disturbance(at, undo)
     return disturb
 
 
@@ -89,7 +95,7 @@ def held_up_end(fleet, job, pick):
     stuck, killed = pick.two_ranks()
     frozen = freeze_rank(fleet, stuck)
     try:
-        time.sleep(0.3)  # its step has begun
+        time.sleep(0.3)  # until its step has begun
         return kill_rank(fleet, job, killed), frozen.undo
     except BaseException:
         frozen.undo()
@@ -116,12 +122,14 @@ def send(pid, signo):
 
 
 def torn_checkpoint(fleet, job, pick):
-    """Removes a piece of a file of the newest checkpoint, as a crashed file server does: the previous checkpoint must be used."""
+    """Removes a piece of a file of the newest checkpoint, as a crashed file server does: the
+    previous checkpoint must be used.
+    """
     saved = fleet.out / fleet.job(job)["spec"]["name"] / "checkpoints"
     folders = sorted((path for path in saved.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
     victim = pick.random.choice(sorted(folders[-1].glob("*.safetensors")))
     os.truncate(victim, victim.stat().st_size // 2)
-    return Told(kill_rank(fleet, job, pick.rank()))
+    return Disturbance(kill_rank(fleet, job, pick.rank()))
 
 
 def kill_before_its_first_step(fleet, job, pick):
@@ -134,28 +142,30 @@ def fault_during_recovery(fleet, job, pick):
     """The next attempt loses a rank before its first step."""
     at = kill_rank(fleet, job, pick.rank())
     kill_before_its_first_step(fleet, job, pick)
-    return Told(at)
+    return Disturbance(at)
 
 
 def bad_spare(fleet, job, pick):
-    """The node is lost, and so is the one that takes its place."""
+    """The node is lost, and so is the node that replaces it."""
     at = time.time()
     fleet.workers[pick.random.randrange(NODES)].kill()
     wait_until(lambda: fleet.job(job)["attempt"] >= 2, 30, "the next attempt")
     fleet.workers[NODES].kill()
     threading.Timer(3, fleet.ensure_workers).start()
-    return Told(at)
+    return Disturbance(at)
 
 
 def node_lost(copies):
-    """Kills a node's worker and removes its memory's files, and those of `copies` other nodes, which have copies of it."""
+    """Kills a node's worker and removes the files in its memory, and those of `copies` other nodes,
+    which have copies.
+    """
     def disturb(fleet, job, pick):
         node = pick.random.randrange(NODES)
         at = time.time()
         fleet.workers[node].kill()
         for other in range(node, node + 1 + copies):
             fleet.forget_memory_of(other % NODES)
-        return Told(at, must_say="restored checkpoint " if copies else "restored local checkpoint ")
+        return Disturbance(at, must_print="restored checkpoint " if copies else "restored local checkpoint ")
     return disturb
 
 
@@ -166,7 +176,7 @@ def node_lost_without_another(fleet, job, pick):
     wait_until(lambda: not fleet.is_registered(NODES), 30, "the end of the free node")
     at = time.time()
     fleet.workers[pick.random.randrange(NODES)].kill()
-    return Told(at)
+    return Disturbance(at)
 
 
 def everything_killed(fleet, job, pick):
@@ -175,11 +185,12 @@ def everything_killed(fleet, job, pick):
     fleet.kill_everything()
     fleet.start_coordinator(port)
     fleet.ensure_workers()
-    return Told(at)
+    return Disturbance(at)
 
 
 def repeats_at_one_step(fleet, job, pick):
-    """A rank that ends with the same code at the same step in each attempt: data that it cannot read, a bug."""
+    """A rank that ends with the same code at the same step in each attempt: unreadable data, a bug.
+    """
     step, attempts = CHECKPOINT_PERIOD * 4 + 2, {}
     rank = pick.rank()
     at = None
@@ -189,7 +200,7 @@ def repeats_at_one_step(fleet, job, pick):
             attempts[now["attempt"]] = fleet.orders.give({"rank": rank, "kind": "exit_1"})
             at = at or attempts[now["attempt"]]
         time.sleep(0.02)
-    return Told(at or time.time(), must_fail="the same fault at step")
+    return Disturbance(at or time.time(), must_fail="the same fault at step")
 
 
 ADDED = [Recovery(f"coordinator killed while {state}", coordinator_killed_while(state), "other")
@@ -205,7 +216,7 @@ ADDED = [Recovery(f"coordinator killed while {state}", coordinator_killed_while(
     Recovery("a fault that repeats at one step", repeats_at_one_step, "must fail"),
 ]
 OF_NODES = ("worker killed", "node cut off", "node stopped")
-GOES_ON = ("slow", "harmless")
+UNHARMED_GROUPS = ("slow", "harmless")
 
 
 def of_matrix(case):
@@ -214,9 +225,9 @@ def of_matrix(case):
         truth = case.inject(fleet, job, pick)
         if case.group == "disk":
             threading.Timer(DISK_FULL_SECONDS, truth.undo).start()
-            return Told(truth.at)
-        return Told(truth.at, truth.undo)
-    if case.group in GOES_ON:
+            return Disturbance(truth.at)
+        return Disturbance(truth.at, truth.undo)
+    if case.group in UNHARMED_GROUPS:
         return Recovery(case.name, disturb, "unharmed", case.settings, steps=LONG)
     if case.group == "disk":
         return Recovery(case.name, disturb, "other", case.settings, steps=LONG)

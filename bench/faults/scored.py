@@ -14,13 +14,14 @@ MODEL = ("override_model_config=true", "base_emb_dim=32", "base_num_decoder_laye
          "restarts_max=0", "checkpoint_period=1000000")
 WARM_STEPS = 12  # until the job's step time is known
 VERDICT_SECONDS_MAX = 40
-STOP_SECONDS_MAX = 40  # after an incident: evidence of a slow job is reported at once, and the job is stopped later
+# after an incident: evidence of a slow job is reported at once, and the job is stopped later
+STOP_SECONDS_MAX = 40
 NAMES_SECONDS = 1  # a verdict does not wait for names of functions, so the record is read later
 QUIET_SECONDS = 4  # how long a harmless case is watched
 
 
 class Pick:
-    """The choices of a seed."""
+    """The random choices of a seed."""
 
     def __init__(self, seed, case, ranks, nodes=1):
         self.random = random.Random(f"{seed}/{case}")
@@ -40,16 +41,20 @@ def seconds_of(unix_ns):
     return int(unix_ns) / 1e9
 
 
-def told_time(incident, truth):
-    """Returns the time of the first verdict: an unreachable worker is reported before its ranks are given up."""
+def first_verdict_time(incident, truth):
+    """Returns the time of the first verdict: an unreachable worker is reported before its ranks are
+    given up.
+    """
     moments = [m for m in incident["moments"] if not m["text"].startswith(("last progress", "suspected"))]
     right = [f"rank {rank} " for rank in truth.ranks] + ([f"worker {truth.node} "] if truth.node else [])
-    told = [m for m in moments if any(name in m["text"] for name in right)] or moments
-    return seconds_of(told[0]["unix_ns"])
+    verdicts = [m for m in moments if any(name in m["text"] for name in right)] or moments
+    return seconds_of(verdicts[0]["unix_ns"])
 
 
 def follow(fleet, job, truth):
-    """Waits until the job was stopped or no stop can follow. Returns the job's incidents and the time of the stop, if any."""
+    """Waits until the job was stopped or no stop can follow. Returns the job's incidents and the
+    time of the stop, if any.
+    """
     deadline = time.monotonic() + (VERDICT_SECONDS_MAX if truth.alarm else QUIET_SECONDS)
     incidents, stopped = [], None
     while time.monotonic() < deadline:
@@ -59,7 +64,7 @@ def follow(fleet, job, truth):
         if found and not incidents:
             deadline = time.monotonic() + STOP_SECONDS_MAX
         incidents = found
-        if incidents and (stopped or truth.stays):
+        if incidents and (stopped or truth.continues):
             break
         time.sleep(0.1)
     time.sleep(NAMES_SECONDS if incidents else 0)
@@ -79,7 +84,7 @@ def score(incidents, stopped, truth, step_seconds):
     incident = incidents[0]
     suspects = incident["suspects"]
     return {"found": True,
-            "seconds": round(told_time(incident, truth) - truth.at, 3),
+            "seconds": round(first_verdict_time(incident, truth) - truth.at, 3),
             "stopped_seconds": round(stopped - truth.at, 3) if stopped else None,
             "step_seconds": round(step_seconds, 3),
             "kind": incident["kind"], "right_kind": incident["kind"] in truth.kinds,
@@ -150,12 +155,12 @@ def summary(results):
     named = sum(bool(row.get("named")) for row in alarms)
     found = sum(bool(row.get("found")) for row in alarms)
     others, false_alarms = sum(len(row.get("others", [])) for row in alarms), sum(bool(row.get("false_alarm")) for row in results)
-    told = found + others + false_alarms
+    verdicts = found + others + false_alarms
     return {"groups": {group: summary_of_group([row for row in results if row["group"] == group])
                        for group in ("dead", "hang", "slow", "disk")},
             "recall": found / len(alarms) if alarms else None,
             "named": named / len(alarms) if alarms else None,
-            "precision": named / told if told else None,  # the correct share of all verdicts
+            "precision": named / verdicts if verdicts else None,  # the share of correct verdicts
             "without_runner_up": sum(row.get("runners_up") == 0 for row in alarms if row.get("found") and row["group"] == "hang"),
             "other_incidents": others,
             "false_alarms": false_alarms}

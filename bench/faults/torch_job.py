@@ -15,10 +15,11 @@ from faults.orders import Orders, wait_until
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "peers/hang_torch.py"
 READY_SECONDS_MAX = 120
 END_SECONDS_MAX = 45  # torchrun gives ranks 30 s to end
-LINES_KEPT = 60
+LINES_MAX = 60
 SETTINGS = {"default timeout": {}, "timeout 30 s": {"FAULT_TIMEOUT": "30"},
             "timeout 30 s, DETAIL": {"FAULT_TIMEOUT": "30", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}}
-# Lines that name a rank as missing or deviating, not the rank that complains; the one named most often by all ranks counts.
+# Lines that name a rank as missing or deviating, not the rank that complains; the one named most
+# often by all ranks counts.
 BLAMES = (re.compile(r"Ranks? ([\d, ]+?) failed to (?:pass monitoredBarrier|respond)"),
           re.compile(r"but Rank (\d+) is running collective"),
           re.compile(r"Root Cause .*?rank\s*: (\d+)", re.DOTALL))
@@ -78,7 +79,7 @@ class TorchJob:
         return {"seconds": round(said[0][0] - at, 3) if said else None,
                 "ended_seconds": round(self.ended - at, 3) if self.ended else None,
                 "blamed": blamed_in(text),
-                "lines": [f"{when - at:.1f} s: {line[:300]}" for when, line in said[:LINES_KEPT]]}
+                "lines": [f"{when - at:.1f} s: {line[:300]}" for when, line in said[:LINES_MAX]]}
 
     def close(self):
         for pid in [*self.pids, self.process.pid]:

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
-"""Converts ncu's times of one training step into a table: the times of its kernels, and the minimum times for their bytes and FLOPs.
+"""Converts ncu's times of one training step into a table: the times of its kernels, and the minimum
+times for their bytes and FLOPs.
 
-  ncu --profile-from-start off --metrics gpu__time_duration.sum --clock-control none --csv --log-file ncu.csv gpu_bench profile > profile.jsonl
-  bench/gpu/kernel_table.py ncu.csv --workload profile.jsonl [--device "NVIDIA H200"] [--json table.json]
+  ncu --profile-from-start off --metrics gpu__time_duration.sum --clock-control none
+  --csv --log-file ncu.csv gpu_bench profile > profile.jsonl
+  bench/gpu/kernel_table.py ncu.csv --workload profile.jsonl [--device "NVIDIA H200"]
+  [--json table.json]
 
-Without --profile-from-start a CSV has several steps: the table covers the last complete one, between two of the optimizer's kernels."""
+Without --profile-from-start a CSV has several steps: the table covers the last complete one,
+between two of the optimizer's kernels.
+"""
 import argparse
 import collections
 import csv
@@ -42,7 +47,9 @@ def kind_of(name):
 
 
 def needed(w):
-    """Returns (FLOPs, bytes) of a step by kind, with bf16 activations, fp32 weights, gradients and moments, and no remat."""
+    """Returns (FLOPs, bytes) of a step by kind, with bf16 activations, fp32 weights, gradients and
+    moments, and no remat.
+    """
     tokens, d, layers, vocab, m = w["sequences"] * w["seq_len"], w["width"], w["layers"], w["vocab"], w["mlp"]
     q, kv = w["heads"] * w["head_dim"], w["kv_heads"] * w["head_dim"]
     weights = layers * (d * (q + 2 * kv) + q * d + 3 * d * m)
@@ -99,7 +106,9 @@ def workload_of(path):
 
 
 def table_of(rows, workload, device):
-    """Returns rows by kind, the longest first. `floor_ms` is the time for the bytes and FLOPs at the data sheet's rates, `roofline` its share of the time."""
+    """Returns rows by kind, the longest first. `floor_ms` is the time for the bytes and FLOPs at
+    the data sheet's rates, `roofline` its share of the time.
+    """
     _, tflops, tbps = next((known for known in DEVICES if known[0] in device), ("", 0, 0))
     time, calls, longest = collections.Counter(), collections.Counter(), {}
     for name, seconds in rows:

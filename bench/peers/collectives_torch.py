@@ -1,4 +1,6 @@
-"""torch.distributed's side of bench/collectives.py: RANKS processes over Gloo, the same commands on standard input."""
+"""torch.distributed's side of bench/collectives.py: RANKS processes over Gloo, with the same
+commands on standard input.
+"""
 import json
 import os
 import socket

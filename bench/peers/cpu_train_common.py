@@ -1,4 +1,6 @@
-"""The protocol of bench/cpu_train.py's programs: prints {"ready": true} when warm, then answers `steps N`."""
+"""The protocol of bench/cpu_train.py's programs: prints {"ready": true} when warm, then answers
+`steps N`.
+"""
 import json
 import sys
 import time
@@ -11,7 +13,9 @@ OPTIMIZER = dict(rate=1e-4, b1=0.9, b2=0.95, eps=1e-8, decay=0.1, clip=1.0)
 
 
 def serve(step, ready):
-    """Serves the protocol. `step()` does one optimizer step and returns its loss as a number, so it waits for the work."""
+    """Serves the protocol. `step()` does one optimizer step and returns its loss as a number, so it
+    waits for the work.
+    """
     print(json.dumps({"ready": True, **ready}), flush=True)
     for line in sys.stdin:
         seconds, loss = [], None

@@ -2,8 +2,8 @@
 
 Usage: cpu_train_jax.py S|M THREADS float32|bfloat16
 
-With bfloat16 weights stay fp32 and are cast where they are used, as MaxText's dtype=bfloat16 does it; norms and the loss
-are fp32 inside.
+With bfloat16 weights stay fp32 and are cast where they are used, as MaxText's dtype=bfloat16 does
+it; norms and the loss are fp32 inside.
 """
 import math
 import os

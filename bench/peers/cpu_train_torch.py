@@ -2,7 +2,8 @@
 
 Usage: cpu_train_torch.py S|M THREADS eager|compile float32|autocast|bfloat16
 
-autocast keeps fp32 weights and multiplies in bf16; bfloat16 has weights, gradients and moments in bf16, too.
+autocast keeps fp32 weights and multiplies in bf16; bfloat16 has weights, gradients and moments in
+bf16, too.
 """
 import contextlib
 import math

@@ -10,7 +10,7 @@ import time
 import torch
 import transformers
 
-PROMPT_STRIDE = 7919  # as bench/decode/main.cc
+PROMPT_STRIDE = 7919  # the same as in bench/decode/main.cc
 
 
 def make(folder):

@@ -11,7 +11,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def peers_python():
-    """Returns the interpreter with PyTorch and JAX: $MUSTER_PEERS_PYTHON, or build/peers, which is created if it is missing."""
+    """Returns the interpreter with PyTorch and JAX: $MUSTER_PEERS_PYTHON, or build/peers, which is
+    created if it is missing.
+    """
     given = os.environ.get("MUSTER_PEERS_PYTHON")
     if given:
         return given

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""A rank of a small data-parallel job of PyTorch over Gloo that skips a collective on order, as bench/faults/faulty_trainer.cc does:
-run by torchrun, for bench/faults_torch.py.
+"""A rank of a small data-parallel job of PyTorch over Gloo that skips a collective on order, as
+bench/faults/faulty_trainer.cc does. bench/faults_torch.py runs it under torchrun.
 
-In FAULT_ORDERS: rank N writes ready.N (its pid) after some steps, and done.<number>.N (nanoseconds) when it does what order.json says.
-FAULT_PACE: seconds that a step takes beside its computation. FAULT_TIMEOUT: of collectives, in seconds; the default when empty.
+In the folder FAULT_ORDERS rank N writes ready.N (its pid) after some steps, and done.<number>.N
+(nanoseconds) when it carries out order.json. FAULT_PACE: seconds of a step in addition to its
+computation. FAULT_TIMEOUT: timeout of collectives in seconds; empty: the default.
 """
 import datetime
 import json
@@ -21,7 +22,7 @@ class Orders:
     def __init__(self, folder, rank):
         self.folder, self.rank, self.last = folder, rank, 0
 
-    def leaves_out(self):
+    def skips_next(self):
         """Returns whether this rank is ordered to skip the next collective."""
         try:
             order = json.loads((self.folder / "order.json").read_text())
@@ -30,13 +31,13 @@ class Orders:
         if order["number"] == self.last:
             return False
         self.last = order["number"]
-        told = any(fault["rank"] == self.rank for fault in order["faults"])
-        if told:
+        is_ordered = any(fault["rank"] == self.rank for fault in order["faults"])
+        if is_ordered:
             done = self.folder / f"done.{self.last}.{self.rank}"
             new = done.with_name(done.name + ".new")
             new.write_text(str(time.time_ns()))
             new.rename(done)
-        return told
+        return is_ordered
 
 
 def main():
@@ -47,7 +48,8 @@ def main():
     rank = dist.get_rank()
     folder = pathlib.Path(os.environ["FAULT_ORDERS"])
     orders = Orders(folder, rank)
-    # By hand: DistributedDataParallel of PyTorch 2.8 ends with a segmentation fault over Gloo where TORCH_DISTRIBUTED_DEBUG is DETAIL.
+    # Gradients are reduced by hand: DistributedDataParallel of PyTorch 2.8 ends with a segmentation
+    # fault over Gloo if TORCH_DISTRIBUTED_DEBUG is DETAIL.
     model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     pace = float(os.environ["FAULT_PACE"])
@@ -63,7 +65,7 @@ def main():
         step += 1
         if step == WARM_STEPS:
             (folder / f"ready.{rank}").write_text(str(os.getpid()))
-        if not orders.leaves_out():
+        if not orders.skips_next():
             dist.all_reduce(torch.ones(2))
         time.sleep(pace)
 

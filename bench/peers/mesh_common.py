@@ -1,5 +1,7 @@
-"""The protocol between bench/mesh.py and a peer with ranks as processes. multiprocessing gives children another standard input,
-and Gloo prints on standard output, so both are first duplicated to other descriptors."""
+"""The protocol between bench/mesh.py and a peer with ranks as processes. multiprocessing gives
+children another standard input, and Gloo prints on standard output, so both are first duplicated
+to other descriptors.
+"""
 import json
 import os
 
@@ -14,7 +16,7 @@ def answer(value):
 
 
 def read_commands():
-    """The numbers of `steps N`, then 0."""
+    """Yields the numbers of `steps N`, then 0."""
     with os.fdopen(COMMANDS, closefd=False) as lines:
         for line in lines:
             yield int(line.split()[1])

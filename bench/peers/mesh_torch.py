@@ -1,9 +1,11 @@
-"""PyTorch's side of bench/mesh.py: one mode of torch.distributed over Gloo, in eager mode, with the same model and batch.
+"""PyTorch's side of bench/mesh.py: one mode of torch.distributed over Gloo, in eager mode, with the
+same model and batch.
 
-Usage: mesh_torch.py one|ddp|fsdp2|tensor|pipeline RANKS KEY=VALUE…     keys as bench/mesh/main.cc has them
+Usage: mesh_torch.py one|ddp|fsdp2|tensor|pipeline RANKS KEY=VALUE…   (keys of bench/mesh/main.cc)
 
-`fsdp2` is fully_shard of every layer; `tensor` is parallelize_module with sequence parallel between products and loss_parallel;
-`pipeline` is Schedule1F1B, a stage of consecutive layers on each rank. What `steps N` gets is our own side's answer.
+`fsdp2` is fully_shard of every layer; `tensor` is parallelize_module with sequence parallel between
+products and loss_parallel; `pipeline` is Schedule1F1B, a stage of consecutive layers on each rank.
+The answer to `steps N` is the same as that of bench/mesh/main.cc.
 """
 import math
 import os
@@ -41,7 +43,7 @@ class Attention(nn.Module):
         self.q, self.k, self.v, self.out = (nn.Linear(d, d, bias=False) for _ in range(4))
 
     def forward(self, x, cos, sin):
-        # As many heads as this rank has.
+        # This rank's share of the heads.
         q, k, v = (layer(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for layer in (self.q, self.k, self.v))
         context = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True)
         return self.out(context.transpose(1, 2).flatten(2))
@@ -69,7 +71,9 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    """All of the model, or the layers of one stage of a pipeline: the first has the embedding, the last norm and head."""
+    """The whole model, or the layers of one pipeline stage: the first stage has the embedding, the
+    last the norm and the head.
+    """
 
     def __init__(self, c, stage=0, stages=1):
         super().__init__()
@@ -105,13 +109,13 @@ def optimizer_of(model):
 
 
 def batch_of(c, rank=0, ranks=1):
-    """Tokens and targets of a rank's share of the sequences."""
+    """Returns tokens and targets of a rank's share of the sequences."""
     generator = torch.Generator().manual_seed(1)
     return (torch.randint(0, c["vocab"], (c["batch"], c["seq"]), generator=generator).chunk(ranks)[rank] for _ in range(2))
 
 
 def training(model, c, rank, ranks):
-    """A step of a model that takes its rank's sequences."""
+    """Runs a step of a model on its rank's sequences."""
     optimizer = optimizer_of(model)
     tokens, targets = batch_of(c, rank, ranks)
 

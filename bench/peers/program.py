@@ -25,7 +25,7 @@ class Program:
             raise RuntimeError(f"{self.name} ended with {self.child.wait()}")
         return json.loads(line)
 
-    def ask(self, command):
+    def request(self, command):
         self.child.stdin.write(command + "\n")
         self.child.stdin.flush()
         return self.read()

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""A rank of a small data-parallel job of PyTorch over Gloo that resumes from its checkpoint: run by the launcher that restarts it, for
-bench/recovery_torch.py. It does not depend on the launcher, except for the reports below.
+"""A rank of a small data-parallel job of PyTorch over Gloo that resumes from its checkpoint, for
+bench/recovery_torch.py. A launcher runs and restarts it; it does not depend on the launcher,
+except for the reports below.
 
   recovery_torch.py STATE STEPS
 
-RECOVERY_PACE: seconds that a step takes beside its computation. RECOVERY_TIMEOUT: of collectives, in seconds; the default when empty.
-RECOVERY_SPEAKS: "muster" reports its steps by Muster's Python module, "nvidia" sends heartbeats to nvidia-resiliency-ext's monitor; empty: no
-nothing. Each rank prints `step N rank R pid P at T` when a step is over, in seconds since the epoch.
+RECOVERY_PACE: seconds of a step in addition to its computation. RECOVERY_TIMEOUT: timeout of
+collectives in seconds; empty: the default. RECOVERY_SPEAKS: "muster" reports its steps by Muster's
+Python module, "nvidia" sends heartbeats to nvidia-resiliency-ext's monitor; empty: no reports. Each
+rank prints `step N rank R pid P at T` after each step, in seconds since the epoch.
 """
 import datetime
 import os
@@ -17,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 
-def voice(kind):
+def reporter(kind):
     """Returns the function to call after each step."""
     if kind == "muster":
         import muster_progress
@@ -38,7 +40,7 @@ def main():
     timeout = {"timeout": datetime.timedelta(seconds=float(seconds))} if seconds else {}
     dist.init_process_group("gloo", **timeout)
     rank = dist.get_rank()
-    say = voice(os.environ.get("RECOVERY_SPEAKS"))
+    report = reporter(os.environ.get("RECOVERY_SPEAKS"))
     torch.manual_seed(0)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -58,7 +60,7 @@ def main():
             os.replace(state + ".new", state)
         dist.barrier()
         print(f"step {step} rank {rank} pid {os.getpid()} at {time.time():.3f}", flush=True)
-        say(step)
+        report(step)
         time.sleep(float(os.environ["RECOVERY_PACE"]))
     dist.destroy_process_group()
 

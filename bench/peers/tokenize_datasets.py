@@ -1,8 +1,13 @@
-"""Hugging Face's side of bench/tokenize.py: datasets reads the file, tokenizers encodes, datasets writes Arrow files.
+"""Hugging Face's side of bench/tokenize.py: datasets reads the file, tokenizers encodes, datasets
+writes Arrow files.
 
-Usage: tokenize_datasets.py TEXT.jsonl TOKENIZER.json PROCESSES FOLDER     prints {"seconds": …, "tokens": …}
-       tokenize_datasets.py TEXT.jsonl TOKENIZER.json --train SIZE         trains byte-level BPE on the file's texts
-       tokenize_datasets.py MODEL TOKENIZER.json --convert                 a SentencePiece model as tokenizers has it
+Usage:
+  tokenize_datasets.py TEXT.jsonl TOKENIZER.json PROCESSES FOLDER
+      prints {"seconds": …, "tokens": …}
+  tokenize_datasets.py TEXT.jsonl TOKENIZER.json --train SIZE
+      trains byte-level BPE on the file's texts
+  tokenize_datasets.py MODEL TOKENIZER.json --convert
+      converts a SentencePiece model to the format of tokenizers
 """
 import json
 import os
@@ -30,7 +35,7 @@ def convert(model, out):
 
 
 def tokenize(text, tokenizer_path, processes, folder):
-    # With several processes, datasets needs all cores; with one, tokenizers uses them.
+    # datasets needs all cores with several processes; tokenizers uses them with one.
     os.environ["TOKENIZERS_PARALLELISM"] = "false" if processes > 1 else "true"
     import datasets
     from tokenizers import Tokenizer

@@ -35,12 +35,12 @@ void save_incidents(const std::string& address, uint64_t job, const RunFolder& f
   Client client({.address = address});
   const auto incidents = client.list_incidents(job);
   if (!incidents.ok()) {
-    printer.news(absl::StrCat("cannot save the incidents: ", incidents.status().message()));
+    printer.notice(absl::StrCat("cannot save the incidents: ", incidents.status().message()));
     return;
   }
   for (const v1::Incident& incident : incidents->incidents()) {
     const absl::Status status = save_incident(client, incident.id(), folder);
-    printer.news(
+    printer.notice(
         status.ok() ? absl::StrCat("incident ", incident.id(), " is in ",
                                    path_of(folder, incident.id()), ".txt")
                     : absl::StrCat("cannot save incident ", incident.id(), ": ", status.message()));

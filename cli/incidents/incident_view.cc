@@ -76,9 +76,9 @@ std::string describe_suspects(const v1::Incident& incident, const StackView& vie
   std::string text = "\nsuspects\n";
   for (const v1::Suspect& suspect : incident.suspects()) {
     const double confidence = std::clamp(suspect.confidence(), 0.0, 1.0);
-    const std::string who = absl::StrFormat("  %s (%.0f%%)", name_of(suspect), confidence * 100);
+    const std::string title = absl::StrFormat("  %s (%.0f%%)", name_of(suspect), confidence * 100);
     const bool is_first = &suspect == &incident.suspects(0);
-    absl::StrAppend(&text, is_first ? coloured(view.fd, Colour::kRed, who) : who, "\n");
+    absl::StrAppend(&text, is_first ? coloured(view.fd, Colour::kRed, title) : title, "\n");
     std::string why = shown(suspect.why());
     absl::StrAppend(&text, wrapped(why, 4, view.columns_max));
     if (!suspect.source().empty())
@@ -111,7 +111,7 @@ bool is_suspect(const v1::Incident& incident, int32_t rank) {
                      [&](const v1::Suspect& suspect) { return suspect.rank() == rank; });
 }
 
-std::string_view state_words(char state) {
+std::string_view describe_state(char state) {
   switch (state) {
     case 'R':
       return "runs";
@@ -140,7 +140,7 @@ std::string describe_rank(const RankEvidence& rank) {
   } else {
     absl::StrAppend(&text, rank.page_problem);
   }
-  absl::StrAppend(&text, ", ", av(state_words(rank.process_state)));
+  absl::StrAppend(&text, ", ", av(describe_state(rank.process_state)));
   if (rank.tracer_pid != 0) absl::StrAppend(&text, ", traced by pid ", rank.tracer_pid);
   if (!rank.wait_channel.empty()) absl::StrAppend(&text, ", in ", rank.wait_channel);
   if (rank.memory.limit > 0) absl::StrAppend(&text, ", memory ", to_string(rank.memory));
@@ -222,7 +222,7 @@ absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int6
                                               StackView view) {
   const auto evidence = evidence_of(incident);
   if (!evidence.ok()) return evidence.status();
-  // Marks only the first suspect: most of the others stand among the victims.
+  // Marks only the first suspect: most of the others are victims.
   if (incident.suspects_size() > 0) view.suspects.add(incident.suspects(0).rank());
   view.classes_max = std::min(view.classes_max, kClassesShown);
   view.frames_max = std::min(view.frames_max, kFramesShown);

@@ -31,9 +31,10 @@ absl::StatusOr<int> follow(const RunWatch& watch, Interrupts& interrupts, LogPri
     watch.take_event();
     if (interrupts.take() > 0 || watch.output_is_closed()) {
       const uint64_t id = watch.job().id();
-      printer.news(id == 0 ? "it is unknown whether the job was accepted; check with: muster list"
-                           : absl::StrCat("job ", id, " continues; follow it with: muster logs -f ",
-                                          id, ", end it with: muster cancel ", id));
+      printer.notice(id == 0
+                         ? "it is unknown whether the job was accepted; check with: muster list"
+                         : absl::StrCat("job ", id, " continues; follow it with: muster logs -f ",
+                                        id, ", end it with: muster cancel ", id));
       return to_int(ExitCode::kInterrupted);
     }
     if (auto status = watch.trouble(); !status.ok()) return status;
@@ -48,8 +49,8 @@ int submit_and_follow(const CoordinatorTarget& coordinator, const v1::JobSpec& s
   if (!interrupts.ok()) return fail(interrupts.status());
   Client client(coordinator);
   first(client);
-  Output output(STDOUT_FILENO), news(STDERR_FILENO);
-  LogPrinter printer(output, news,
+  Output output(STDOUT_FILENO), notice(STDERR_FILENO);
+  LogPrinter printer(output, notice,
                      {.steps = spec.steps(), .ranks = spec.nodes() * spec.ranks_per_node()});
   absl::StatusOr<int> end = 0;
   {

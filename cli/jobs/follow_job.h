@@ -1,5 +1,5 @@
 // Submits a job to a coordinator and follows it to its end, with the output of `muster run`: the
-// ranks' lines, news and the exit code.
+// ranks' lines, notices and the exit code.
 #pragma once
 
 #include <functional>

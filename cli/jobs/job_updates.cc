@@ -18,7 +18,7 @@ constexpr char kFaultAbove[] = "the fault above";
 }  // namespace
 
 std::vector<std::string> JobUpdates::update(const v1::Job& job) {
-  std::vector<std::string> news;
+  std::vector<std::string> notice;
   // The sentence about a new incident, until it is printed.
   std::string where, sentence;
   if (job.incident().id() > newest_incident_) {
@@ -34,21 +34,22 @@ std::vector<std::string> JobUpdates::update(const v1::Job& job) {
         fault.last_step() >= 0 ? absl::StrCat(" at step ", fault.last_step()) : std::string();
     const std::string text = describe_fault(fault);
     const bool is_incident = !where.empty() && text.find(sentence) != std::string::npos;
-    news.push_back(absl::StrCat("fault", at_step, ": ", text == fault_ ? kSameFault : text,
-                                is_incident ? std::exchange(where, "") : ""));
+    notice.push_back(absl::StrCat("fault", at_step, ": ", text == fault_ ? kSameFault : text,
+                                  is_incident ? std::exchange(where, "") : ""));
     fault_ = text;
     newest_fault_ns_ = fault.unix_ns();
   }
   if (!where.empty())
-    news.insert(news.begin(), absl::StrCat("incident ", newest_incident_, ": ", sentence, where));
+    notice.insert(notice.begin(),
+                  absl::StrCat("incident ", newest_incident_, ": ", sentence, where));
   if (job.state() != state_ || job.reason() != reason_ || job.attempt() != attempt_) {
     const std::string text = headline(job);
-    news.push_back(fault_.empty() ? text : absl::StrReplaceAll(text, {{fault_, kFaultAbove}}));
+    notice.push_back(fault_.empty() ? text : absl::StrReplaceAll(text, {{fault_, kFaultAbove}}));
   }
   state_ = job.state();
   reason_ = job.reason();
   attempt_ = job.attempt();
-  return news;
+  return notice;
 }
 
 }  // namespace muster::cli

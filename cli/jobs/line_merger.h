@@ -20,7 +20,7 @@ struct MergedLine {
   std::string text;
 };
 
-// Keeps the lines of a rank in order; a merged line stands where the first of its ranks wrote it.
+// Keeps the lines of a rank in order; a merged line has the position of the first of its ranks.
 class LineMerger {
  public:
   // `unix_ns`: when the line was written; 0: unknown. `now`: when it was received. Returns the

@@ -20,8 +20,8 @@ namespace {
 
 // Bound for back-pressure: the coordinator keeps the rest.
 constexpr size_t kLogBytesMax = 1 << 20;
-// A job has news a few times a minute: only a reader that is away for long loses some.
-constexpr int kNewsMax = 256;
+// A job has a few notices a minute: only a reader that pauses for long loses some.
+constexpr int kNoticesMax = 256;
 constexpr std::chrono::milliseconds kMergePoll(200);
 
 // Returns the number after `name` in `line`; nullopt when there is none.
@@ -51,10 +51,10 @@ std::optional<StepLine> parse_step_line(std::string_view text) {
 }
 
 // The bar needs the whole terminal: with output in a file it would clutter stderr.
-LogPrinter::LogPrinter(Output& output, Output& news, LogPrinterOptions options)
-    : options_(options), output_(output), news_(news) {
-  if (options.steps > 0 && takes_escapes(output.fd()) && takes_escapes(news.fd())) {
-    bar_.emplace(news, "", monotonic_now());
+LogPrinter::LogPrinter(Output& output, Output& notice, LogPrinterOptions options)
+    : options_(options), output_(output), notices_(notice) {
+  if (options.steps > 0 && takes_escapes(output.fd()) && takes_escapes(notice.fd())) {
+    bar_.emplace(notice, "", monotonic_now());
   }
   printer_ = std::jthread([this](const std::stop_token& stop) { print_all(stop); });
 }
@@ -71,11 +71,11 @@ bool LogPrinter::take(const v1::LogChunk& chunk) {
   return is_writable_;
 }
 
-void LogPrinter::news(std::string_view message) {
+void LogPrinter::notice(std::string_view message) {
   const std::lock_guard lock(mutex_);
-  if (news_waiting_ >= kNewsMax) return;
-  ++news_waiting_;
-  queue_.emplace_back(News{std::string(message)});
+  if (notices_waiting_ >= kNoticesMax) return;
+  ++notices_waiting_;
+  queue_.emplace_back(Notice{std::string(message)});
   put_.notify_all();
 }
 
@@ -93,7 +93,7 @@ bool LogPrinter::is_behind() const {
 
 void LogPrinter::hurry() {
   output_.hurry();
-  news_.hurry();
+  notices_.hurry();
 }
 
 void LogPrinter::give_up() {
@@ -123,7 +123,7 @@ void LogPrinter::print_all(const std::stop_token& stop) {
     std::visit([this](const auto& what) { print(what); }, item);
     lock.lock();
     if (const auto* chunk = std::get_if<v1::LogChunk>(&item)) log_bytes_ -= chunk->data().size();
-    if (std::holds_alternative<News>(item)) --news_waiting_;
+    if (std::holds_alternative<Notice>(item)) --notices_waiting_;
     queue_.pop_front();
     printed_.notify_all();
   }
@@ -152,10 +152,10 @@ void LogPrinter::print(const v1::LogChunk& chunk) {
   if (bar_) bar_->show();
 }
 
-void LogPrinter::print(const News& news) {
+void LogPrinter::print(const Notice& notice) {
   if (bar_) bar_->hide();
-  news_.write(absl::StrCat(coloured(news_.fd(), Colour::kDim, "muster: "),
-                           escape_controls(news.text), "\n"));
+  notices_.write(absl::StrCat(coloured(notices_.fd(), Colour::kDim, "muster: "),
+                              escape_controls(notice.text), "\n"));
   if (bar_) bar_->show();
 }
 
@@ -171,9 +171,10 @@ void LogPrinter::print(LastLines) {
 void LogPrinter::print(const std::vector<MergedLine>& lines) {
   for (const MergedLine& line : lines) {
     const int64_t ranks = line.ranks.size();
-    const std::string who = ranks == 1 ? absl::StrCat("rank ", line.ranks.text())
-                                       : absl::StrCat("× ", ranks, " ranks: ", line.ranks.text(4));
-    print_to(output_, absl::StrCat("[", who, "] ", line.text));
+    const std::string origin = ranks == 1
+                                   ? absl::StrCat("rank ", line.ranks.text())
+                                   : absl::StrCat("× ", ranks, " ranks: ", line.ranks.text(4));
+    print_to(output_, absl::StrCat("[", origin, "] ", line.text));
   }
 }
 
@@ -189,7 +190,7 @@ void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view 
   } else if (options_.main_rank < 0 && options_.merge) {
     print(merger_.add(attempt, rank, unix_ns, line, monotonic_now()));
   } else {
-    print_to(options_.main_rank < 0 ? output_ : news_,
+    print_to(options_.main_rank < 0 ? output_ : notices_,
              absl::StrCat("[rank ", rank, "] ", av(line)));
   }
   if (rank == std::max(options_.main_rank, 0)) follow_steps(line);

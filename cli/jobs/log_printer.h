@@ -1,5 +1,5 @@
-// Prints the ranks' output, news about the job and a progress bar on one terminal without tearing
-// lines.
+// Prints the ranks' output, notices about the job and a progress bar on one terminal without
+// tearing lines.
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,8 @@ struct StepLine {
 std::optional<StepLine> parse_step_line(std::string_view line);
 
 struct LogPrinterOptions {
-  // The rank whose lines are printed unchanged; the others' get a prefix and go to `news`. -1: all
-  // lines get a prefix.
+  // The rank whose lines are printed unchanged; the others' get a prefix and go to `notices`. -1:
+  // all lines get a prefix.
   int32_t main_rank = 0;
   int64_t steps = 0;  // of the whole job, for the bar; 0: no bar
   int32_t ranks = 1;
@@ -48,7 +48,7 @@ struct LogPrinterOptions {
 class LogPrinter {
  public:
   // Both must outlive the printer.
-  LogPrinter(Output& output, Output& news, LogPrinterOptions options);
+  LogPrinter(Output& output, Output& notice, LogPrinterOptions options);
   // Prints the rest, as finish() does.
   ~LogPrinter();
   LogPrinter(const LogPrinter&) = delete;
@@ -58,9 +58,9 @@ class LogPrinter {
   // beginning may repeat itself. Blocks while too much is unprinted. Returns false when the output
   // can no longer be written.
   bool take(const v1::LogChunk& chunk);
-  // Prints "muster: …" on `news` after the output queued so far. Never blocks; when very many are
-  // queued, some are dropped.
-  void news(std::string_view message);
+  // Prints "muster: …" on `notices` after the output queued so far. Never blocks; when very many
+  // are queued, some are dropped.
+  void notice(std::string_view message);
   // Prints incomplete last lines, removes the bar, and blocks until everything that can be printed
   // is printed.
   void finish();
@@ -75,15 +75,15 @@ class LogPrinter {
 
  private:
   using Part = std::pair<uint32_t, int32_t>;  // attempt, rank
-  struct News {
+  struct Notice {
     std::string text;
   };
   struct LastLines {};
-  using Item = std::variant<v1::LogChunk, News, LastLines>;
+  using Item = std::variant<v1::LogChunk, Notice, LastLines>;
 
   void print_all(const std::stop_token& stop);
   void print(const v1::LogChunk& chunk);
-  void print(const News& news);
+  void print(const Notice& notice);
   void print(LastLines);
   void print_line(const Part& part, int64_t unix_ns, std::string_view line);
   void print(const std::vector<MergedLine>& lines);
@@ -94,7 +94,7 @@ class LogPrinter {
 
   const LogPrinterOptions options_;
   Output& output_;
-  Output& news_;
+  Output& notices_;
 
   // Used by the printing thread only.
   std::map<Part, uint64_t> seen_;
@@ -112,7 +112,7 @@ class LogPrinter {
   std::condition_variable printed_;
   std::deque<Item> queue_;  // the front is being printed
   size_t log_bytes_ = 0;    // bytes of the ranks' output in queue_
-  int news_waiting_ = 0;
+  int notices_waiting_ = 0;
   std::jthread printer_;  // last: it ends before the members that it uses
 };
 

@@ -41,8 +41,8 @@ int logs(const LogsOptions& options) {
   request.set_attempt(options.attempt);
   request.set_follow(options.follow);
   Client client(options.coordinator);
-  Output output(STDOUT_FILENO), news(STDERR_FILENO);
-  LogPrinter printer(output, news,
+  Output output(STDOUT_FILENO), notice(STDERR_FILENO);
+  LogPrinter printer(output, notice,
                      {.main_rank = *rank, .json = options.json, .merge = !options.no_merge});
   // After a reconnection the stream restarts; the printer skips what it has printed.
   const auto stream = [&] {
@@ -52,7 +52,7 @@ int logs(const LogsOptions& options) {
   const absl::Status status =
       options.follow
           ? with_reconnection(client, stream,
-                              [&](const absl::Status& loss) { printer.news(loss_text(loss)); })
+                              [&](const absl::Status& loss) { printer.notice(loss_text(loss)); })
           : stream();
   printer.finish();
   return status.ok() ? end_of_output(output.error()) : fail(status);

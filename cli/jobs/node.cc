@@ -20,7 +20,7 @@ namespace {
 struct NodeOptions {
   std::string node;
   std::string reason;
-  int64_t seconds = 0;  // 0: until somebody admits it
+  int64_t seconds = 0;  // 0: until a user admits it
   bool evacuate = false;
   CoordinatorTarget coordinator;
   bool json = false;

@@ -53,7 +53,7 @@ std::string outcome_of(const v1::Recovery& recovery) {
     return absl::StrCat("recovery was interrupted by incident ", recovery.interrupted_by());
   if (steps_lost(recovery) < 0) return "";
   return absl::StrCat(
-      "went on from step ", recovery.restored_step(), " of ", recovery.best_step(), ": ",
+      "resumed from step ", recovery.restored_step(), " of ", recovery.best_step(), ": ",
       steps_lost(recovery), " made again",
       recovery.attempts() > 1 ? absl::StrCat("; ", recovery.attempts(), " attempts") : "");
 }

@@ -135,8 +135,8 @@ std::string describe_stack_problems(const std::vector<RankEvidence>& ranks, cons
     }
   }
   std::string text;
-  for (const auto& [problem, who] : problems) {
-    const std::string sentence = absl::StrCat(name_of(who), ": ", problem);
+  for (const auto& [problem, affected] : problems) {
+    const std::string sentence = absl::StrCat(name_of(affected), ": ", problem);
     absl::StrAppend(&text, coloured(view.fd, Colour::kYellow, shorten(sentence, view.columns_max)),
                     "\n");
   }

@@ -27,14 +27,14 @@ struct StatusOptions {
 // Prints a line per change (with --json an object per line) until the job has ended. Returns the
 // job's exit code.
 int watch(const StatusOptions& options, Client& client) {
-  JobUpdates news;
+  JobUpdates notice;
   int exit_code = 0, error = 0;
   const auto take = [&](const v1::Job& job) {
     exit_code = job.exit_code();
     std::string text;
     if (options.json) text = job_to_json(job).dump() + "\n";
     if (!options.json)
-      for (const std::string& sentence : news.update(job)) text += sentence + "\n";
+      for (const std::string& sentence : notice.update(job)) text += sentence + "\n";
     if (write_text(STDOUT_FILENO, text)) return true;
     error = errno;
     return false;
@@ -51,7 +51,7 @@ int watch(const StatusOptions& options, Client& client) {
 int status_and_why(const StatusOptions& options, Client& client) {
   absl::StatusOr<v1::Job> job = absl::NotFoundError("");
   if (options.job > 0) job = client.get_job(options.job);
-  const auto report = ask_k8s(options.namespace_name, options.selector);
+  const auto report = query_k8s(options.namespace_name, options.selector);
   nlohmann::json both = nlohmann::json::object();
   std::string text;
   if (job.ok()) {

@@ -38,7 +38,7 @@ absl::StatusOr<v1::JobSpec> requested_spec(const SubmitOptions& options) {
 }
 
 // Warns when the job uses a folder of this machine and every worker is on another machine.
-void warn_of_own_folder(const SubmitOptions& options, const v1::JobSpec& spec, Client& client) {
+void warn_of_local_folder(const SubmitOptions& options, const v1::JobSpec& spec, Client& client) {
   if (!options.job_file.empty() || !options.job.working_directory.empty()) return;
   std::error_code error;
   const std::string here = std::filesystem::current_path(error).string();
@@ -65,7 +65,7 @@ int submit(const SubmitOptions& options) {
   const std::string request_id = absl::StrCat(absl::Hex(*drawn));
   if (options.follow) {
     return submit_and_follow(options.coordinator, *spec, request_id,
-                             [&](Client& client) { warn_of_own_folder(options, *spec, client); });
+                             [&](Client& client) { warn_of_local_folder(options, *spec, client); });
   }
   Client client(options.coordinator);
   const auto submitted =
@@ -73,7 +73,7 @@ int submit(const SubmitOptions& options) {
         warn(absl::StrCat(loss.message(), "; trying again for ", kSubmitPatience.count(), " s"));
       });
   if (!submitted.ok()) return fail(submitted.status());
-  warn_of_own_folder(options, *spec, client);
+  warn_of_local_folder(options, *spec, client);
   return print_result(options.json
                           ? job_to_json(*submitted).dump(2) + "\n"
                           : absl::StrCat(headline(*submitted), "\nfollow it with: muster logs -f ",

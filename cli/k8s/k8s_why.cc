@@ -115,7 +115,7 @@ std::string end_text(const Value& terminated) {
 }
 
 // Returns the trouble in one container's state; empty: none.
-std::string container_trouble(const Value& status) {
+std::string container_problem(const Value& status) {
   const std::string name = text_at(status, {"name"});
   const std::string reason = text_at(status, {"state", "waiting", "reason"});
   const std::string message = text_at(status, {"state", "waiting", "message"});
@@ -133,12 +133,12 @@ std::string container_trouble(const Value& status) {
   return "";
 }
 
-std::string containers_trouble(const Value& pod) {
+std::string containers_problem(const Value& pod) {
   for (const char* kind : {"initContainerStatuses", "containerStatuses"}) {
     const Value& statuses = at(pod, {"status", kind});
     if (!statuses.is_array()) continue;
     for (const Value& status : statuses) {
-      std::string trouble = container_trouble(status);
+      std::string trouble = container_problem(status);
       if (!trouble.empty()) return trouble;
     }
   }
@@ -147,7 +147,7 @@ std::string containers_trouble(const Value& pod) {
 
 // Returns the trouble of a failed pod, which is not restarted: its Job creates another one. Empty:
 // it left on request.
-std::string failed_trouble(const Value& pod) {
+std::string failure_problem(const Value& pod) {
   const std::string reason = text_at(pod, {"status", "reason"});
   if (!reason.empty())
     return absl::StrCat("has failed (", reason, ")", because(text_at(pod, {"status", "message"})));
@@ -166,15 +166,15 @@ std::string failed_trouble(const Value& pod) {
 }
 
 // Empty: no trouble, or none that Kubernetes could explain.
-std::string pod_trouble(const Value& pod, const Warnings& warnings) {
+std::string pod_problem(const Value& pod, const Warnings& warnings) {
   const std::string name = text_at(pod, {"metadata", "name"});
   const std::string phase = text_at(pod, {"status", "phase"});
   if (phase == "Succeeded") return "";
   std::string message;
-  if (phase == "Failed") return failed_trouble(pod);
+  if (phase == "Failed") return failure_problem(pod);
   if (condition_is(pod, "PodScheduled", "False", message))
     return absl::StrCat("has no place", because(message));
-  if (std::string trouble = containers_trouble(pod); !trouble.empty()) return trouble;
+  if (std::string trouble = containers_problem(pod); !trouble.empty()) return trouble;
   if (condition_is(pod, "Ready", "True", message)) return "";
   const std::string volume =
       warnings.message("Pod", name, {"FailedMount", "FailedAttachVolume", "FailedMapVolume"});
@@ -194,7 +194,7 @@ std::string pod_trouble(const Value& pod, const Warnings& warnings) {
 }
 
 // Returns why the API rejects pods of an owner: a quota, an admission policy.
-std::string maker_trouble(const Value& object, const std::string& kind, const Warnings& warnings) {
+std::string owner_problem(const Value& object, const std::string& kind, const Warnings& warnings) {
   int64_t wanted = number_at(object, {"spec", "replicas"}, 1);
   int64_t there = number_at(object, {"status", "replicas"}, 0);
   if (kind == "DaemonSet") {
@@ -213,7 +213,7 @@ std::string maker_trouble(const Value& object, const std::string& kind, const Wa
   return refused.empty() ? "" : absl::StrCat("has ", there, " of ", wanted, " pods: ", refused);
 }
 
-std::string claim_trouble(const Value& claim, const Warnings& warnings) {
+std::string claim_problem(const Value& claim, const Warnings& warnings) {
   if (text_at(claim, {"status", "phase"}) == "Bound") return "";
   const std::string why =
       warnings.message("PersistentVolumeClaim", text_at(claim, {"metadata", "name"}),
@@ -234,13 +234,13 @@ K8sReport k8s_report(const Value& objects, const Value& events) {
       called = "pod";
       ++report.pods;
       if (condition_is(object, "Ready", "True", ready_message)) ++report.ready;
-      trouble = pod_trouble(object, warnings);
+      trouble = pod_problem(object, warnings);
     } else if (kind == "PersistentVolumeClaim") {
       called = "claim";
-      trouble = claim_trouble(object, warnings);
+      trouble = claim_problem(object, warnings);
     } else if (kind == "StatefulSet" || kind == "DaemonSet" || kind == "Job") {
       called = kind.c_str();
-      trouble = maker_trouble(object, kind, warnings);
+      trouble = owner_problem(object, kind, warnings);
     }
     if (trouble.empty()) continue;
     if (report.troubles.size() == kK8sTroublesMax) {
@@ -253,14 +253,15 @@ K8sReport k8s_report(const Value& objects, const Value& events) {
   return report;
 }
 
-std::string without_log(absl::string_view said) {
-  const auto is_for_people = [](absl::string_view line) {
+std::string without_log(absl::string_view kubectl_output) {
+  const auto is_message = [](absl::string_view line) {
     return !absl::StrContains(line, ".go:") || !absl::StrContains(line, "] ");
   };
-  return absl::StrJoin(absl::StrSplit(said, '\n', is_for_people), "\n");
+  return absl::StrJoin(absl::StrSplit(kubectl_output, '\n', is_message), "\n");
 }
 
-absl::StatusOr<K8sReport> ask_k8s(const std::string& namespace_name, const std::string& selector) {
+absl::StatusOr<K8sReport> query_k8s(const std::string& namespace_name,
+                                    const std::string& selector) {
   std::vector<std::string> get = {"kubectl", "get", "-o", "json", kRequestTimeout};
   if (!namespace_name.empty()) get.insert(get.end(), {"--namespace", namespace_name});
   const auto ask = [&](std::initializer_list<std::string> more) -> absl::StatusOr<Value> {

@@ -28,9 +28,9 @@ K8sReport k8s_report(const nlohmann::json& objects, const nlohmann::json& events
 
 // Returns kubectl's output without its log lines, for example "E1126 13:58:39.602865    5776
 // memcache.go:265] …".
-std::string without_log(absl::string_view said);
+std::string without_log(absl::string_view kubectl_output);
 // `namespace_name`: empty for kubectl's default. Blocks for at most some ten seconds.
-absl::StatusOr<K8sReport> ask_k8s(const std::string& namespace_name, const std::string& selector);
+absl::StatusOr<K8sReport> query_k8s(const std::string& namespace_name, const std::string& selector);
 
 // Returns lines for people. `namespace_name` as above.
 std::string k8s_text(const K8sReport& report, const std::string& namespace_name);

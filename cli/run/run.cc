@@ -128,7 +128,7 @@ void Session::take_interrupts() {
   time_.leave(monotonic_now());
   if (!is_first || watch_.has_ended()) return;
   watch_.cancel();
-  printer_.news(absl::StrCat(
+  printer_.notice(absl::StrCat(
       closed_output_ > 0 ? "the output was closed: " : "",
       "asking the ranks to save a checkpoint and leave; press Ctrl-C again to kill them"));
 }
@@ -144,8 +144,8 @@ bool Session::is_done() {
 int Session::kill_remaining() {
   fleet_.kill();
   if (watch_.job().id() != 0) {
-    printer_.news(leave_requests_ > 1 ? "killing the remaining processes"
-                                      : "no checkpoint in time; killing the remaining processes");
+    printer_.notice(leave_requests_ > 1 ? "killing the remaining processes"
+                                        : "no checkpoint in time; killing the remaining processes");
   }
   return to_int(ExitCode::kInterrupted);
 }
@@ -169,7 +169,7 @@ absl::Status Session::mend() {
   if (leave_requests_ > 0) return fleet_.health();
   std::vector<std::string> notes;
   const absl::Status status = fleet_.mend(notes);
-  for (const std::string& note : notes) printer_.news(note);
+  for (const std::string& note : notes) printer_.notice(note);
   return status;
 }
 
@@ -259,11 +259,11 @@ absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
 int submit_and_follow(const RunOptions& options, const RequestedJob& job, EmbeddedFleet& fleet,
                       Interrupts& interrupts, const RunFolder& folder) {
   Client client({.address = fleet.address()});
-  Output output(STDOUT_FILENO), news(STDERR_FILENO);
+  Output output(STDOUT_FILENO), notice(STDERR_FILENO);
   // stdout is reserved for the final object with --json.
-  LogPrinter printer(options.json ? news : output, news,
+  LogPrinter printer(options.json ? notice : output, notice,
                      {.steps = job.spec.steps(), .ranks = job.ranks()});
-  printer.news(job.headline);
+  printer.notice(job.headline);
   absl::StatusOr<int> end = 0;
   v1::Job last;
   ShutdownDeadline time;
@@ -281,8 +281,8 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
   if (last.incident().id() != 0 && can_fetch_incidents) {
     save_incidents(fleet.address(), last.id(), folder, printer);
   } else if (last.incident().id() != 0) {
-    printer.news(absl::StrCat("an earlier state of incident ", last.incident().id(), " is in ",
-                              folder.path()));
+    printer.notice(absl::StrCat("an earlier state of incident ", last.incident().id(), " is in ",
+                                folder.path()));
   }
   if (fleet.worker() != nullptr) fleet.stop(time.stop_grace(monotonic_now()));
   interrupts.release();
@@ -294,7 +294,7 @@ int submit_and_follow(const RunOptions& options, const RequestedJob& job, Embedd
   const int unwritten = end_of_output(output.error());
   if (unwritten != 0 && (was_interrupted || options.json)) exit_code = unwritten;
   if (was_accepted && exit_code != 0 && exit_code != to_int(ExitCode::kInterrupted)) {
-    printer.news(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
+    printer.notice(absl::StrCat("exit code ", exit_code, "; logs are in ", folder.path()));
   }
   return exit_code;
 }
@@ -390,7 +390,7 @@ void declare_run(CLI::App& app, Action& action) {
       "\n"
       "The same command again resumes from the newest checkpoint in "
       "base_output_directory/run_name.\n"
-      "Ctrl-C asks for a checkpoint and leaves; a second one kills. The exit code is the job's; "
+      "Ctrl-C requests a checkpoint and leaves; a second one kills. The exit code is the job's; "
       "130 "
       "after Ctrl-C.");
   on_call(*command, action, options, run);

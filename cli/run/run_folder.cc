@@ -60,7 +60,7 @@ absl::StatusOr<int> try_lock(const std::string& parent, const std::string& outpu
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("opening ", path));
   const int error = flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-  // A lock on an unlinked file excludes nobody.
+  // A lock on an unlinked file excludes no process.
   if (error == 0 && is_still_at(path, fd)) return fd;
   close(fd);
   if (error == 0) return absl::NotFoundError(absl::StrCat(path, " was removed"));

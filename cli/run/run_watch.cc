@@ -15,7 +15,7 @@ RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
       printer_(printer),
       event_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       options_(std::move(options)),
-      news_(" --coordinator " + options_.address) {
+      notices_(" --coordinator " + options_.address) {
   watching_ = std::thread([this, spec] { submit_and_watch(spec); });
 }
 
@@ -36,7 +36,7 @@ void RunWatch::cancel() {
         client_, [&] { return client_.cancel_job(id, /*force=*/false).status(); },
         [](const absl::Status&) {});
     if (status.ok() || absl::IsCancelled(status) || has_ended()) return;
-    printer_.news(absl::StrCat("cannot cancel the job: ", status.message()));
+    printer_.notice(absl::StrCat("cannot cancel the job: ", status.message()));
   });
 }
 
@@ -72,8 +72,8 @@ void RunWatch::submit_and_watch(const v1::JobSpec& spec) {
 absl::Status RunWatch::watch(uint64_t id) {
   const auto take = [&](const v1::Job& job) {
     const bool is_waiting = options_.is_own && job.state() == v1::QUEUED && job.attempt() == 0;
-    for (const std::string& sentence : news_.update(job)) {
-      if (!is_waiting) printer_.news(sentence);
+    for (const std::string& sentence : notices_.update(job)) {
+      if (!is_waiting) printer_.notice(sentence);
     }
     {
       const std::lock_guard lock(mutex_);

@@ -42,8 +42,8 @@ class RunWatch {
   int event_fd() const { return event_fd_; }
   void take_event() const;
 
-  // Requests the job's end after a checkpoint; a failure is printed as news. Call it once, for an
-  // accepted job.
+  // Requests the job's end after a checkpoint; a failure is printed as a notice. Call it once, for
+  // an accepted job.
   void cancel();
 
   // Ends the calls. What was received is still printed, and the logs count as complete then.
@@ -71,7 +71,7 @@ class RunWatch {
   bool output_closed_ = false;
   absl::Status trouble_;
   const WatchOptions options_;
-  JobUpdates news_;                                // used by the watching thread only
+  JobUpdates notices_;                             // used by the watching thread only
   uint64_t newest_incident_ = 0;                   // used by the watching thread only
   std::thread watching_, following_, cancelling_;  // the watching thread starts the following one
 };

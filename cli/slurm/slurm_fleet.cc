@@ -40,7 +40,7 @@ constexpr int kPollMs = 500;
 constexpr auto kQueryPeriod = std::chrono::seconds(2);
 constexpr int32_t kPatienceMinutesMax = 10'080;  // a week
 
-void print_news(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
+void print_event(const std::string& text) { write_text(STDERR_FILENO, "muster: " + text + "\n"); }
 
 // Returns the next signal; 0 when none came within the poll interval.
 int next_signal(const SlurmSignals& signals) {
@@ -60,13 +60,13 @@ class Separation {
     const Instant now = monotonic_now();
     if (!apart) {
       if (std::exchange(since_, std::nullopt))
-        print_news("workers are connected to the coordinator again");
+        print_event("workers are connected to the coordinator again");
       return absl::OkStatus();
     }
     if (!since_) {
       since_ = now;
-      print_news(absl::StrCat("no worker is connected to the coordinator ", coordinator_,
-                              "; waiting for at most ", patience_.count(), " minutes"));
+      print_event(absl::StrCat("no worker is connected to the coordinator ", coordinator_,
+                               "; waiting for at most ", patience_.count(), " minutes"));
     }
     if (now - *since_ < patience_) return absl::OkStatus();
     return absl::UnavailableError(absl::StrCat("no worker has been connected to the coordinator ",
@@ -91,13 +91,13 @@ absl::StatusOr<int> watch_fleet(const FleetOptions& options, const SlurmJob& slu
   while (true) {
     const int signo = next_signal(signals);
     const std::string early = signo == SIGUSR1 ? limit.on_signal() : "";
-    if (!early.empty()) print_news(early);
+    if (!early.empty()) print_event(early);
     if (signo != 0 && early.empty()) return signo;
     if (limit.is_due(monotonic_now())) return SIGUSR1;
-    for (const std::string& news : nodes.take_news()) print_news(news);
+    for (const std::string& notice : nodes.take_events()) print_event(notice);
     if (nodes.launched() && !step.runs_alone()) {
       step.release_srun();
-      if (step.runs_alone()) print_news("every worker is connected to the coordinator");
+      if (step.runs_alone()) print_event("every worker is connected to the coordinator");
     }
     if (auto status = step.health(); !status.ok()) return status;
     const bool is_alone = nodes.launched() && nodes.staying() == 0;
@@ -136,7 +136,7 @@ void let_workers_leave(const FleetOptions& options, const SlurmJob& slurm,
   }
   queue();
   if (leave_decision.requeue)
-    print_news(absl::StrCat("the allocation ", next_allocation.outcome()));
+    print_event(absl::StrCat("the allocation ", next_allocation.outcome()));
 }
 
 // Makes the paths absolute, because the workers run in other folders.
@@ -196,7 +196,7 @@ int fleet(const FleetOptions& given) {
                                             "nor preempts the job; their logs are in ",
                                             options.log_folder)));
   }
-  print_news(absl::StrCat("the workers are leaving: ", leave_decision->reason));
+  print_event(absl::StrCat("the workers are leaving: ", leave_decision->reason));
   // A fleet reports no steps, and its jobs are not part of it: only --max-turns bounds its
   // allocations.
   const Allocation allocation{.lasted = monotonic_now() - began, .counts = false};

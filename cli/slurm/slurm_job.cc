@@ -155,7 +155,7 @@ SlurmJobState parse_slurm_job(std::string_view text) {
 }
 
 absl::Status check_chain(const SlurmJob& job, const SlurmJobState& state) {
-  if (job.array_tasks == 1 || state.state.empty() || state.tasks_take_turns)
+  if (job.array_tasks == 1 || state.state.empty() || state.runs_one_task_at_a_time)
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the tasks of ", job.array,

@@ -53,7 +53,7 @@ struct SlurmNode {
   std::string name;
   std::string address;
   std::string state;   // "IDLE+DRAIN"
-  std::string reason;  // given by whoever drained it
+  std::string reason;  // given by the user who drained it
 
   // Returns why ranks should not run there; empty if they may.
   std::string trouble() const;
@@ -68,7 +68,7 @@ struct SlurmJobState {
   std::string id{};                        // a plain number, also for an array task
   std::string reason{};                    // "TimeLimit"
   bool is_preempted = false;               // its nodes were given to another job
-  bool tasks_take_turns = false;           // array with one running task at a time ("%1")
+  bool runs_one_task_at_a_time = false;    // array with one running task at a time ("%1")
   int32_t restarts = -1;                   // how often it was requeued; -1: not stated
 };
 SlurmJobState parse_slurm_job(std::string_view text);

@@ -15,9 +15,9 @@ namespace {
 constexpr auto kNodesPeriod = std::chrono::seconds(5);
 // These requests go to the job's own coordinator; while workers register, nothing else happens.
 constexpr auto kWorkersPeriod = std::chrono::milliseconds(250);
-constexpr size_t kNewsMax = 100;  // more at once mean that the cluster is being shut down
+constexpr size_t kNoticesMax = 100;  // more at once mean that the cluster is being shut down
 
-bool stays(const v1::WorkerInfo& worker) { return worker.connected() && !worker.leaving(); }
+bool is_available(const v1::WorkerInfo& worker) { return worker.connected() && !worker.leaving(); }
 
 }  // namespace
 
@@ -32,7 +32,7 @@ std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
     if (const std::string trouble = node.trouble(); !trouble.empty()) troubles[node.name] = trouble;
   }
   const auto good = std::ranges::count_if(workers.workers(), [&](const v1::WorkerInfo& worker) {
-    return stays(worker) && !worker.has_exclusion() && !troubles.contains(worker.name());
+    return is_available(worker) && !worker.has_exclusion() && !troubles.contains(worker.name());
   });
   for (const SlurmNode& node : nodes) {
     if (!known.contains(node.name)) continue;
@@ -49,9 +49,10 @@ std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
 }
 
 int32_t usable_workers(const v1::ListWorkersResponse& workers) {
-  return static_cast<int32_t>(std::ranges::count_if(
-      workers.workers(),
-      [](const v1::WorkerInfo& worker) { return stays(worker) && !worker.has_exclusion(); }));
+  return static_cast<int32_t>(
+      std::ranges::count_if(workers.workers(), [](const v1::WorkerInfo& worker) {
+        return is_available(worker) && !worker.has_exclusion();
+      }));
 }
 
 SlurmNodes::SlurmNodes(Options options, const CoordinatorTarget& coordinator)
@@ -93,14 +94,14 @@ bool SlurmNodes::coordinator_answers() const {
   return coordinator_answers_;
 }
 
-std::vector<std::string> SlurmNodes::take_news() {
+std::vector<std::string> SlurmNodes::take_events() {
   const std::lock_guard lock(mutex_);
-  return std::exchange(news_, {});
+  return std::exchange(notices_, {});
 }
 
-void SlurmNodes::report(std::string news) {
+void SlurmNodes::report(std::string notice) {
   const std::lock_guard lock(mutex_);
-  if (news_.size() < kNewsMax) news_.push_back(std::move(news));
+  if (notices_.size() < kNoticesMax) notices_.push_back(std::move(notice));
 }
 
 bool SlurmNodes::wait(Duration time) {
@@ -135,7 +136,7 @@ void SlurmNodes::poll_workers() {
   workers_.Clear();
   for (v1::WorkerInfo& worker : *workers->mutable_workers()) {
     if (std::ranges::find(options_.names, worker.name()) == options_.names.end()) continue;
-    if (stays(worker)) awaited_.erase(worker.name());
+    if (is_available(worker)) awaited_.erase(worker.name());
     *workers_.add_workers() = std::move(worker);
   }
   if (monotonic_now() >= launch_by_) {
@@ -144,7 +145,7 @@ void SlurmNodes::poll_workers() {
           node, absl::StrCat(std::chrono::round<std::chrono::minutes>(options_.launch_time).count(),
                              " minutes have passed"));
   }
-  const auto count = static_cast<int32_t>(std::ranges::count_if(workers_.workers(), stays));
+  const auto count = static_cast<int32_t>(std::ranges::count_if(workers_.workers(), is_available));
   const std::lock_guard lock(mutex_);
   coordinator_answers_ = true;
   launched_ = launched_ || awaited_.empty();

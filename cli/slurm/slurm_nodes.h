@@ -61,14 +61,14 @@ class SlurmNodes {
   bool coordinator_answers() const;
   // Returns one sentence per order that was sent to the coordinator since the last call, and per
   // worker given up.
-  std::vector<std::string> take_news();
+  std::vector<std::string> take_events();
 
  private:
   void watch();
   void poll_workers();
   void poll_nodes();
   void give_up_waiting(const std::string& node, const std::string& reason);
-  void report(std::string news);
+  void report(std::string notice);
   bool wait(Duration time);
 
   const Options options_;
@@ -86,7 +86,7 @@ class SlurmNodes {
   bool coordinator_answers_ = true;
   int32_t staying_;
   int32_t usable_ = 0;
-  std::vector<std::string> news_;
+  std::vector<std::string> notices_;
 
   std::thread thread_;
 };

@@ -44,9 +44,10 @@ std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::s
   const std::vector<std::string> names = absl::StrSplit(av(named), ',', absl::SkipEmpty());
   const SlurmPartition* largest = nullptr;
   for (const SlurmPartition& partition : partitions) {
-    const bool is_meant = names.empty() ? partition.is_default
-                                        : std::ranges::find(names, partition.name) != names.end();
-    if (!is_meant) continue;
+    const bool is_selected = names.empty()
+                                 ? partition.is_default
+                                 : std::ranges::find(names, partition.name) != names.end();
+    if (!is_selected) continue;
     if (partition.nodes >= nodes) return "";
     if (largest == nullptr || partition.nodes > largest->nodes) largest = &partition;
   }

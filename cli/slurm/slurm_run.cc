@@ -107,7 +107,7 @@ int report_leave(const SlurmJob& slurm, const LeaveDecision& leave_decision,
   warn(absl::StrCat("Slurm job ", slurm.id, " ",
                     leave_decision.requeue ? next_allocation.outcome()
                     : leave_decision.is_queued
-                        ? "was requeued by somebody else"
+                        ? "was requeued from outside of the job"
                         : absl::StrCat("is not queued again: ", leave_decision.reason)));
   return to_int(ExitCode::kPreempted);
 }
@@ -125,16 +125,16 @@ AllocationEnd follow(const RunOptions& options, const SlurmJob& slurm, const Req
                      const SlurmSignals& signals, EmbeddedFleet& fleet, WorkerStep& step,
                      const RunFolder& folder) {
   Client client({.address = fleet.address()});
-  Output output(STDOUT_FILENO), news(STDERR_FILENO);
+  Output output(STDOUT_FILENO), notice(STDERR_FILENO);
   LogPrinter printer(
-      output, news,
+      output, notice,
       {.steps = job.spec.steps(), .ranks = job.spec.nodes() * job.spec.ranks_per_node()});
-  printer.news(absl::StrCat("Slurm job ", slurm.id, ": ", job.spec.nodes(), " of ",
-                            slurm.node_count, " nodes (", slurm.nodes, ") with ",
-                            job.spec.ranks_per_node(),
-                            " ranks each; inspect it with muster "
-                            "status --coordinator ",
-                            fleet.address()));
+  printer.notice(absl::StrCat("Slurm job ", slurm.id, ": ", job.spec.nodes(), " of ",
+                              slurm.node_count, " nodes (", slurm.nodes, ") with ",
+                              job.spec.ranks_per_node(),
+                              " ranks each; inspect it with muster "
+                              "status --coordinator ",
+                              fleet.address()));
   absl::StatusOr<int> end = 0;
   v1::Job last;
   std::optional<LeaveDecision> leave_decision;

@@ -64,10 +64,10 @@ std::optional<int64_t> limit_seconds(const std::string& time) {
   return seconds == 0 ? std::nullopt : std::optional(seconds);  // 0 means no limit for sbatch
 }
 
-int32_t signal_lead(int32_t wanted_seconds, const std::string& time) {
+int32_t signal_lead(int32_t requested_seconds, const std::string& time) {
   const auto limit = limit_seconds(time);
-  return limit ? static_cast<int32_t>(std::min<int64_t>(wanted_seconds, *limit / 4))
-               : wanted_seconds;
+  return limit ? static_cast<int32_t>(std::min<int64_t>(requested_seconds, *limit / 4))
+               : requested_seconds;
 }
 
 absl::StatusOr<std::vector<std::string>> sbatch_words(const std::string& line) {

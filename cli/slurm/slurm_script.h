@@ -36,7 +36,7 @@ struct ScriptPlan {
 std::optional<int64_t> limit_seconds(const std::string& time);
 // Returns how long before the limit SIGUSR1 is sent: as requested, but at most a quarter of the
 // limit, so that an allocation trains for most of its time.
-int32_t signal_lead(int32_t wanted_seconds, const std::string& time);
+int32_t signal_lead(int32_t requested_seconds, const std::string& time);
 
 // Quotes a word for a shell.
 std::string shell_word(const std::string& word);

@@ -65,9 +65,9 @@ void SlurmSession::leave(LeaveDecision leave_decision) {
         false, leave_decision.reason +
                    "; without checkpoints another allocation would start from the beginning"};
   leave_decision_ = std::move(leave_decision);
-  parts_.printer.news(absl::StrCat("the job is asked to leave: ", leave_decision_->reason));
-  asked_to_leave_at_ = monotonic_now();
-  leave_by_ = *asked_to_leave_at_ + parts_.leave_time + kReportGrace;
+  parts_.printer.notice(absl::StrCat("the job is asked to leave: ", leave_decision_->reason));
+  leave_requested_at_ = monotonic_now();
+  leave_by_ = *leave_requested_at_ + parts_.leave_time + kReportGrace;
   const v1::Job last = watch_.job();
   if (last.id() == 0 || watch_.has_ended()) return;
   const auto now = parts_.client.get_job(last.id());  // the watched job has no steps of ranks
@@ -77,7 +77,7 @@ void SlurmSession::leave(LeaveDecision leave_decision) {
 
 Allocation SlurmSession::allocation() const {
   return {.step = std::max(step_, highest_step(watch_.job())),
-          .lasted = asked_to_leave_at_.value_or(monotonic_now()) - began_,
+          .lasted = leave_requested_at_.value_or(monotonic_now()) - began_,
           .counts = !is_program_};
 }
 
@@ -95,9 +95,9 @@ void SlurmSession::handle_end() {
 void SlurmSession::advise(bool saved) {
   if (!lead_seconds_) return;
   const auto took =
-      std::chrono::ceil<std::chrono::seconds>(monotonic_now() - *asked_to_leave_at_).count();
+      std::chrono::ceil<std::chrono::seconds>(monotonic_now() - *leave_requested_at_).count();
   const std::string advice = lead_advice(*std::exchange(lead_seconds_, {}), took, saved);
-  if (!advice.empty()) parts_.printer.news(advice);
+  if (!advice.empty()) parts_.printer.notice(advice);
 }
 
 void SlurmSession::leave_before_limit() {
@@ -119,7 +119,7 @@ void SlurmSession::take_signals() {
       if (early.empty())
         leave_before_limit();
       else
-        parts_.printer.news(early);
+        parts_.printer.notice(early);
     } else if (signo == SIGTERM) {
       const SlurmJobState state = query_slurm_job(parts_.slurm);
       leave(decide_leave(parts_.slurm, state));
@@ -134,7 +134,7 @@ void SlurmSession::take_signals() {
 // On preemption Slurm signals the steps and not the batch script: leaving workers are its first
 // sign.
 void SlurmSession::poll_workers() {
-  for (const std::string& news : nodes_.take_news()) parts_.printer.news(news);
+  for (const std::string& notice : nodes_.take_events()) parts_.printer.notice(notice);
   if (!parts_.step.runs_alone() && (nodes_.launched() || leave_decision_))
     parts_.step.release_srun();
   const v1::Job job = watch_.job();
@@ -168,7 +168,7 @@ bool SlurmSession::is_done() {
   return watch_.logs_are_complete() || now >= *logs_by_;
 }
 
-void SlurmSession::wait_for_news() {
+void SlurmSession::wait_for_change() {
   const bool has_ended = watch_.has_ended();
   std::array<pollfd, 3> fds = {
       pollfd{parts_.signals.fd(), POLLIN, 0}, pollfd{watch_.event_fd(), POLLIN, 0},
@@ -181,7 +181,7 @@ void SlurmSession::wait_for_news() {
 absl::Status SlurmSession::trouble() {
   std::vector<std::string> notes;
   absl::Status status = parts_.fleet.mend(notes);
-  for (const std::string& note : notes) parts_.printer.news(note);
+  for (const std::string& note : notes) parts_.printer.notice(note);
   if (status.ok()) status = fault_;
   if (status.ok() && !leave_decision_) status = parts_.step.health();
   if (status.ok()) status = watch_.trouble();
@@ -190,7 +190,7 @@ absl::Status SlurmSession::trouble() {
 
 absl::StatusOr<int> SlurmSession::follow() {
   while (!is_done()) {
-    wait_for_news();
+    wait_for_change();
     take_signals();
     if (watch_.has_ended()) continue;
     if (!leave_decision_ && limit_.is_due(monotonic_now())) leave_before_limit();

@@ -47,7 +47,7 @@ class SlurmSession {
   Allocation allocation() const;
 
  private:
-  void wait_for_news();
+  void wait_for_change();
   void take_signals();
   // Handles the near time limit.
   void leave_before_limit();
@@ -73,9 +73,9 @@ class SlurmSession {
   std::optional<Instant> logs_by_;
   std::optional<Instant> starved_since_;
   std::optional<Instant> query_workers_at_;
-  std::optional<Instant> asked_to_leave_at_;  // when it was asked to leave
-  std::optional<int64_t> lead_seconds_;       // from SIGUSR1 to the time limit
-  int64_t step_ = -1;                         // the highest step when it was asked to leave
+  std::optional<Instant> leave_requested_at_;  // when it was asked to leave
+  std::optional<int64_t> lead_seconds_;        // from SIGUSR1 to the time limit
+  int64_t step_ = -1;                          // the highest step when it was asked to leave
   bool was_interrupted_ = false;
 };
 

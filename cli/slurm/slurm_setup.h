@@ -41,7 +41,7 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options);
 absl::StatusOr<SlurmJob> enter_slurm_job();
 
 // Returns the address to listen on: loopback for a single node without --metrics-port, else
-// --address, or the address by which Slurm knows this node. FailedPrecondition if other machines
+// --address, or the address of this node in Slurm. FailedPrecondition if other machines
 // can reach it and --insecure is missing.
 absl::StatusOr<std::string> listen_host(const SlurmJob& job, const SlurmOptions& options);
 

@@ -88,11 +88,11 @@ absl::Status WorkerStep::health() {
   if (srun_ == nullptr) return absl::OkStatus();
   const auto end = srun_->wait(std::chrono::milliseconds(0));
   if (!end) return absl::OkStatus();
-  const std::string said = tail_of_file(log_, kLogTailBytes);
+  const std::string log_tail = tail_of_file(log_, kLogTailBytes);
   return absl::FailedPreconditionError(absl::StrCat(
       "cannot start the workers: srun ended with ",
       end->signal != 0 ? absl::StrCat("signal ", end->signal) : absl::StrCat(end->code),
-      said.empty() ? "" : ":\n", said));
+      log_tail.empty() ? "" : ":\n", log_tail));
 }
 
 void WorkerStep::release_srun() {

@@ -45,7 +45,7 @@ constexpr int kExecFailed = 127;
     execv(argv[0], argv);
   }
   const int error = errno;
-  [[maybe_unused]] const ssize_t told = write(report_fd, &error, sizeof(error));
+  [[maybe_unused]] const ssize_t written = write(report_fd, &error, sizeof(error));
   _exit(kExecFailed);
 }
 

@@ -9,10 +9,10 @@ namespace muster::cli {
 namespace {
 
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
-std::atomic<bool> stop_asked{false};
+std::atomic<bool> stop_requested{false};
 
 void on_signal(int number) {
-  stop_asked = true;
+  stop_requested = true;
   signal(number, SIG_DFL);
 }
 
@@ -20,7 +20,7 @@ void on_signal(int number) {
 
 const std::atomic<bool>& stop_on_signal() {
   for (const int number : {SIGINT, SIGTERM}) signal(number, on_signal);
-  return stop_asked;
+  return stop_requested;
 }
 
 int fail_or_stop(const absl::Status& status) {

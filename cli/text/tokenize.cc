@@ -59,9 +59,9 @@ struct Rates {
 // Returns the rates of this run, without the shards of an earlier one.
 Rates rates_of(const TokenizeReport& report, double seconds) {
   uint64_t tokens = 0;
-  for (size_t i = report.kept_shards; i < report.index.shards.size(); ++i)
+  for (size_t i = report.reused_shards; i < report.index.shards.size(); ++i)
     tokens += report.index.shards[i].tokens;
-  const uint64_t bytes = report.index.bytes - report.kept_text_bytes;
+  const uint64_t bytes = report.index.bytes - report.reused_text_bytes;
   seconds = std::max(seconds, 1e-3);
   return {static_cast<double>(bytes) / seconds, static_cast<double>(tokens) / seconds};
 }
@@ -83,7 +83,7 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"bytes", report.index.bytes},
       {"bytes_per_second", rates_of(report, seconds).text_bytes_per_second},
       {"shards", report.index.shards.size()},
-      {"shards_kept", report.kept_shards},
+      {"shards_kept", report.reused_shards},
       {"vocab_size", report.index.vocab_size},
       {"unigram_entropy_nats", report.index.unigram_entropy_nats},
       {"seconds", seconds}};
@@ -112,13 +112,13 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
   const Rates rates = rates_of(report, seconds);
   std::string text = absl::StrFormat(
       "%s: %d documents, %d tokens in %s, %.2f bytes/token; %sB/s, %s tokens/s\n"
-      "unigram entropy: %.3f nats per token (a model that only knows frequencies has this loss)\n",
+      "unigram entropy: %.3f nats per token (the loss of a model of the frequencies alone)\n",
       arguments.out, index.documents, index.tokens, counted(index.shards.size(), "shard"),
       static_cast<double>(index.bytes) / static_cast<double>(index.tokens),
       format_count(rates.text_bytes_per_second), format_count(rates.tokens_per_second),
       index.unigram_entropy_nats);
-  if (report.kept_shards > 0) {
-    absl::StrAppend(&text, "resumed: ", counted(report.kept_shards, "shard"),
+  if (report.reused_shards > 0) {
+    absl::StrAppend(&text, "resumed: ", counted(report.reused_shards, "shard"),
                     " of an interrupted run kept\n");
   }
   text += list_of("repaired", report.counts.repaired, " with U+FFFD for invalid UTF-8",

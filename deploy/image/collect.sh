@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Collects the image's files: Muster's programs with their libraries in /opt/muster, and the parts of a system that a process needs.
+# Collects the image's files: Muster's programs with their libraries in /opt/muster, and the parts
+# of a system that a process needs.
 #
 #   deploy/image/collect.sh BIN ROOT [CUDA]
 #
-# BIN has the programs, built on this system; BIN/../lib has the NCCL profiler plugin. ROOT is created. CUDA is the folder of
-# deploy/install-cuda.sh. /opt/muster can be moved and copied as a whole: programs search for their libraries in ../lib. The
-# copy of this system's C library is outside of it, because programs must use the C library of the image that they run in.
+# BIN has the programs, built on this system; BIN/../lib has the NCCL profiler plugin. ROOT is
+# created. CUDA is the folder of deploy/install-cuda.sh. /opt/muster can be moved and copied as a
+# whole: programs search for their libraries in ../lib. The copy of this system's C library is
+# outside of it, because programs must use the C library of the image that they run in.
 set -euo pipefail
 
 fail() { echo "deploy/image/collect.sh: $1" >&2; exit 2; }

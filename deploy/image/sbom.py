@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the contents of the image as SPDX 2.3: Muster, the distribution's packages that own its libraries, and NVIDIA's wheels.
+"""Writes the contents of the image as SPDX 2.3: Muster, the distribution's packages that own its
+libraries, and NVIDIA's wheels.
 
-Usage: deploy/image/sbom.py ROOT OUTPUT LIBRARY…     ROOT is the image's folder; LIBRARY is the path that each was copied from
+Usage: deploy/image/sbom.py ROOT OUTPUT LIBRARY…     ROOT is the image's folder; LIBRARY is the path
+that each was copied from
 """
 import hashlib
 import json
@@ -25,17 +27,22 @@ def distribution():
 
 
 def names_of(path):
-    """Returns the paths by which a package may list the file: with a merged /usr, /lib is a link to /usr/lib."""
+    """Returns the paths by which a package may list the file: with a merged /usr, /lib is a link to
+    /usr/lib.
+    """
     real = os.path.realpath(path)
     return (real, re.sub("^/usr/", "/", real), path)
 
 
 def owners_of(paths):
-    """Returns {path: (package, version)} of the paths that a package has installed. Uses two queries, because each reads dpkg's whole database."""
+    """Returns {path: (package, version)} of the paths that a package has installed. Uses two
+    queries, because each reads dpkg's whole database.
+    """
     if not paths:
         return {}
     asked = sorted({name for path in paths for name in names_of(path)})
-    found = subprocess.run(["dpkg-query", "-S", *asked], capture_output=True, text=True).stdout  # fails if any path belongs to no package
+    # fails if any path belongs to no package
+    found = subprocess.run(["dpkg-query", "-S", *asked], capture_output=True, text=True).stdout
     packages = {name: line.split(",")[0] for line, name in (line.rsplit(": ", 1) for line in found.splitlines() if ": " in line)}
     known = sorted(set(packages.values()))
     listed = subprocess.run(["dpkg-query", "-W", "-f", "${binary:Package} ${Version}\n", *known], capture_output=True, text=True, check=True).stdout if known else ""
@@ -45,7 +52,9 @@ def owners_of(paths):
 
 
 def wheel_of(path):
-    """Returns (name, version) of the wheel whose list of files has .../nvidia/PACKAGE/lib/libname.so; None if no wheel has it."""
+    """Returns (name, version) of the wheel whose list of files has
+    .../nvidia/PACKAGE/lib/libname.so; None if no wheel has it.
+    """
     parts = pathlib.Path(path).parts
     if "nvidia" not in parts:
         return None

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Draws a dashboard's panels as one SVG, with a Prometheus' present data: shows a dashboard without Grafana.
+"""Draws a dashboard's panels as one SVG, with a Prometheus' present data: shows a dashboard without
+Grafana.
 
-  deploy/monitoring/draw_dashboard.py deploy/monitoring/dashboards/job.json --prometheus http://127.0.0.1:9090 --job 7 --out job.svg
+  deploy/monitoring/draw_dashboard.py deploy/monitoring/dashboards/job.json
+  --prometheus http://127.0.0.1:9090 --job 7 --out job.svg
 
 The queries are the dashboard's; the drawing is only like Grafana's.
 """
@@ -19,7 +21,7 @@ BACKGROUND, PANEL, TEXT, DIM, GRID = "#111217", "#181b1f", "#d8d9da", "#8e8e8e",
 COLOURS = ["#73bf69", "#f2cc0c", "#5794f2", "#ff780a", "#f2495c", "#b877d9", "#37872d", "#8ab8ff", "#ffa6b0", "#c8f2c2"]
 INCIDENT = "#e02f44"
 ROWS_MAX, LEGEND_MAX = 12, 6
-TICKS = 4  # approximate number on an axis
+TICKS = 4  # the intended number of marks on an axis
 
 
 def ask(url, **parameters):
@@ -186,7 +188,9 @@ class Picture:
         return f"rgb({int(40 + 210 * part)},{int(90 + 80 * (1 - abs(2 * part - 1)))},{int(220 - 190 * part)})"
 
     def cell(self, at, x, width, y, height, part):
-        """Returns the values sampled at that time, which apply to the time since the previous sample."""
+        """Returns the values sampled at that time, which apply to the time since the previous
+        sample.
+        """
         right = x + width * (at - self.start) / (self.end - self.start)
         left = max(x, right - width * self.step / (self.end - self.start) - 0.3)
         self.box(left, y, right - left, height, self.heat(part))

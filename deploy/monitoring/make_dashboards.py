@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Makes the Grafana dashboards in deploy/monitoring/dashboards from the rows of panels in this file.
+"""Makes the Grafana dashboards in deploy/monitoring/dashboards from the rows of panels in this
+file.
 
-  deploy/monitoring/make_dashboards.py [--out FOLDER]
+  deploy/monitoring/make_dashboards.py
 
-Every query may use $cluster, $instance, $job_id, $__rate_interval and $__range; tests run each of them against a real Prometheus. A cluster is a label
-that the scrape configuration gives to a coordinator and its workers; where it gives none, all are of one. An instance is a coordinator.
+Every query may use $cluster, $instance, $job_id, $__rate_interval and $__range; tests run each of
+them against a real Prometheus. A cluster is a label that the scrape configuration gives to a
+coordinator and its workers. Without labels all coordinators belong to one cluster. An instance is a
+coordinator.
 """
 import argparse
 import json
 import pathlib
 
-SCHEMA_VERSION = 38  # Grafana 10; later ones raise it when they load a dashboard
+# the schema of Grafana 10; later versions convert it when they load a dashboard
+SCHEMA_VERSION = 38
 WIDTH = 24
 DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 CLUSTER = 'cluster=~"$cluster"'
@@ -64,7 +68,9 @@ def lines(title, *targets, **more):
 
 
 def rank_rows(title, expr, unit, **more):
-    """A row per rank, a column per moment, the value as colour: works for any number of series, unlike Grafana's heat map of buckets."""
+    """A row per rank, a column per moment, the value as colour: works for any number of series,
+    unlike Grafana's heat map of buckets.
+    """
     result = panel("status-history", title, query(expr, "{{rank}}"), unit=unit, width=24, height=9,
                    options={"showValue": "never", "rowHeight": 0.9, "colWidth": 1, "legend": {"showLegend": False}}, **more)
     result["fieldConfig"]["defaults"]["color"] = {"mode": "continuous-BlYlRd"}

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Logs a run's metrics_file to an MLflow tracking server, by its REST API: nothing to install.
 
-  deploy/monitoring/mlflow_log.py metrics.jsonl --tracking-uri http://127.0.0.1:5000 [--experiment NAME] [--follow] [--state FILE]
+  deploy/monitoring/mlflow_log.py metrics.jsonl --tracking-uri http://127.0.0.1:5000
+                                  [--experiment NAME] [--follow] [--state FILE]
 
-One MLflow run for one run_name of the file. With --follow it waits for more lines until it is interrupted. FILE (default: metrics.jsonl.mlflow) keeps
-the run's id and how far it has come, so that the same command goes on where it was interrupted.
+Each run_name in the file becomes one MLflow run. With --follow the program waits for more lines
+until it is interrupted. FILE (default: metrics.jsonl.mlflow) has the run's id and the number of
+logged lines, so that the same command continues after an interruption.
 """
 import argparse
 import itertools

@@ -1,7 +1,7 @@
 """Starts, watches and reaps real programs in a temporary folder.
 
-Each process gets its own session and is ended by pid in tearDown. `leftovers()` finds any process that still has the
-test's mark in its environment.
+Each process gets its own session and is ended by pid in tearDown. `leftovers()` finds any process
+that still has the test's mark in its environment.
 """
 import ctypes
 import errno
@@ -79,12 +79,14 @@ def command_line(pid):
 
 
 def forbid_tracing():
-    """Denies ptrace and process_vm_readv to this process and its children, as a container's seccomp profile does."""
+    """Denies ptrace and process_vm_readv to this process and its children, as a container's seccomp
+    profile does.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     ptrace, read_memory = (101, 310) if platform.machine() == "x86_64" else (117, 270)
-    load, if_equal, give, allowed, refused = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000 | errno.EPERM
+    load, if_equal, ret, allowed, refused = 0x20, 0x15, 0x06, 0x7FFF0000, 0x00050000 | errno.EPERM
     program = b"".join(struct.pack("HBBI", *step) for step in (
-        (load, 0, 0, 0), (if_equal, 2, 0, ptrace), (if_equal, 1, 0, read_memory), (give, 0, 0, allowed), (give, 0, 0, refused)))
+        (load, 0, 0, 0), (if_equal, 2, 0, ptrace), (if_equal, 1, 0, read_memory), (ret, 0, 0, allowed), (ret, 0, 0, refused)))
     bytes_ = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HP", len(program) // 8, ctypes.addressof(bytes_))
     no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
@@ -134,7 +136,9 @@ class MusterTest(unittest.TestCase):
         return result
 
     def on_terminal(self, *command, columns=80, seconds=120):
-        """Runs a program to its end on a terminal of that width. Returns (exit code, bytes written)."""
+        """Runs a program to its end on a terminal of that width. Returns (exit code, bytes
+        written).
+        """
         reader, terminal = os.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen(list(map(str, command)), stdin=terminal, stdout=terminal, stderr=terminal, cwd=self.dir,
@@ -156,7 +160,9 @@ class MusterTest(unittest.TestCase):
         raise AssertionError(f"{command[0]} did not end within {seconds} s: {written!r}")
 
     def start(self, *command, stdout=None, **kwargs):
-        """Starts a program in the background with its output in files `<n>.out` (or in `stdout`) and `<n>.err`."""
+        """Starts a program in the background with its output in files `<n>.out` (or in `stdout`)
+        and `<n>.err`.
+        """
         number = len(self.processes)
         out = open(self.dir / f"{number}.out", "w")
         err = open(self.dir / f"{number}.err", "w")
@@ -262,7 +268,9 @@ def step_lines(text):
 
 
 def drawn_bars(written):
-    """Returns the states of the progress bar in a terminal's bytes: texts that were drawn and then cleared without a newline."""
+    """Returns the states of the progress bar in a terminal's bytes: texts that were drawn and then
+    cleared without a newline.
+    """
     parts = written.decode(errors="replace").split("\r\x1b[2K")[1:-1]
     return [part for part in parts if part and "\n" not in part]
 

@@ -84,7 +84,9 @@ class HelmCase(MusterTest):
                               env={**os.environ, "HELM_CACHE_HOME": f"{self.dir}/helm", "HELM_CONFIG_HOME": f"{self.dir}/helm"})
 
     def with_secrets(self, values):
-        """Returns values for rendering without a cluster: they name existing Secrets, because the release cannot create them."""
+        """Returns values for rendering without a cluster: they name existing Secrets, because the
+        release cannot create them.
+        """
         mode = values.get("tls", {}).get("mode")
         given = {} if mode == "off" else {"tokens": {"secretName": TOKENS_SECRET}}
         if mode is None:
@@ -98,7 +100,9 @@ class HelmCase(MusterTest):
         return [document for document in yaml.safe_load_all(result.stdout) if document]
 
     def schemas(self):
-        """Returns the schemas of all kinds that Muster writes; skips the test if they are unavailable."""
+        """Returns the schemas of all kinds that Muster writes; skips the test if they are
+        unavailable.
+        """
         try:
             schemas = kube_schema.Schemas(kube_tools.swagger())
             for path in sorted(kube_tools.custom_kinds().glob("*.yaml")):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Builds Kubernetes' control plane from its Go modules. That takes minutes, so tests use it and never build it.
+"""Builds Kubernetes' control plane from its Go modules. That takes minutes, so tests use it and
+never build it.
 
-`tests/e2e/kube_build.py` builds what is missing and prints what there is; its exit status is 77 if a part cannot be built.
+`tests/e2e/kube_build.py` builds what is missing and prints what there is; its exit status is 77 if
+a part cannot be built.
 """
 import json
 import pathlib
@@ -16,7 +18,9 @@ ETCD_VERSION = "3.6.8"
 
 
 def write_kubernetes_module(folder):
-    """Writes a module with its own versions beside Kubernetes' module, so that published modules provide its packages."""
+    """Writes a module with its own versions beside Kubernetes' module, so that published modules
+    provide its packages.
+    """
     module = json.loads(kube_tools.go("mod", "download", "-json", f"k8s.io/kubernetes@v{kube_tools.KUBERNETES_VERSION}"))
     text = (pathlib.Path(module["Dir"]) / "go.mod").read_text()
     published = f"v0.{kube_tools.KUBERNETES_VERSION.split('.', 1)[1]}"
@@ -27,7 +31,8 @@ def write_kubernetes_module(folder):
 
 
 def built(target):
-    """Returns `target`. Raises Missing if it does not exist: tests do not build what takes minutes."""
+    """Returns `target`. Raises Missing if it does not exist: tests do not build what takes minutes.
+    """
     if target.exists():
         return target
     raise kube_tools.Missing(f"no {target.name} here: tests/e2e/kube_build.py builds it")
@@ -61,7 +66,8 @@ def build_etcd():
     def build():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:
-            # `go install` refuses a module that replaces others by folders. A module that requires it may do so.
+            # `go install` refuses a module that replaces others by folders. A module that requires
+            # it may do so.
             (pathlib.Path(folder) / "go.mod").write_text(f"module example.invalid/build\ngo 1.24\nrequire go.etcd.io/etcd/server/v3 v{ETCD_VERSION}\n")
             kube_tools.go("build", "-mod=mod", "-ldflags", "-s -w", "-o", str(target), "go.etcd.io/etcd/server/v3", cwd=folder)
     return kube_tools.once("etcd", target, build)

@@ -28,12 +28,13 @@ class ClusterCase(HelmCase):
         """Runs before the control plane starts."""
 
     def tearDown(self):
-        # The daemons have the test's mark, too, so they must end before the harness searches for leftovers.
+        # The daemons have the test's mark, too, so they must end before the harness searches for
+        # leftovers.
         if hasattr(self, "cluster"):
             self.cluster.stop()
         super().tearDown()
 
-    def helm_do(self, verb, values=None, *more, chart=CHART):
+    def helm_release(self, verb, values=None, *more, chart=CHART):
         result = self.run_helm(verb, "demo", *([] if verb == "uninstall" else [chart]), "--namespace", NAMESPACE, "--kubeconfig",
                                self.cluster.kubeconfig, *more, values=values)
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -47,7 +48,7 @@ class ClusterCase(HelmCase):
         selector = "app.kubernetes.io/instance=demo" + (f",muster-pool={pool}" if pool else "")
         return self.cluster.get("-n", NAMESPACE, "pods", "-l", selector)["items"]
 
-    def wait_for_places(self, count, pool):
+    def wait_for_placement(self, count, pool):
         def placed():
             found = [pod for pod in self.pods(pool) if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]]
             return found if len(found) == count else None

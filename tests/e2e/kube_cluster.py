@@ -1,7 +1,8 @@
-"""A real control plane on loopback, in the test's own folder: etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+"""A real control plane on loopback, in the test's own folder: etcd, kube-apiserver,
+kube-controller-manager and kube-scheduler.
 
-Nodes are objects with the condition Ready. The real programs admit, place, evict and delete pods, but no pod runs. Every
-daemon ends with the test's process, even if that process is killed.
+Nodes are objects with the condition Ready. The real programs admit, place, evict and delete pods,
+but no pod runs. Every daemon ends with the test's process, even if that process is killed.
 """
 import ctypes
 import json
@@ -81,15 +82,19 @@ class KubeCluster:
         return self
 
     def add_node(self, name, **more):
-        """Creates a ready node with 8 CPUs. `more` adds allocatable resources; names with dots or slashes: **{"nvidia.com/gpu": 8}."""
+        """Creates a ready node with 8 CPUs. `more` adds allocatable resources; names with dots or
+        slashes: **{"nvidia.com/gpu": 8}.
+        """
         has = {"cpu": "8", "memory": "64Gi", "pods": "110", "ephemeral-storage": "1Ti", **more}
         self.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}})
         status = {"status": {"allocatable": has, "capacity": has, "conditions": [{"type": "Ready", "status": "True", "reason": "Said"}]}}
         self.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", json.dumps(status))
         self.kubectl("taint", "node", name, "node.kubernetes.io/not-ready-", check=False)
 
-    def say_runs(self, pod, namespace, ready=True):
-        """Sets the status that a kubelet reports for a pod whose containers run and pass or fail their probes."""
+    def report_running(self, pod, namespace, ready=True):
+        """Sets the status that a kubelet reports for a pod whose containers run and pass or fail
+        their probes.
+        """
         conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized")]
         conditions += [{"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")]
         self.kubectl("-n", namespace, "patch", "pod", pod, "--subresource=status", "--type=merge", "-p",

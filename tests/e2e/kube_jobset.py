@@ -1,4 +1,6 @@
-"""The controller of JobSets on a test's control plane, with its webhooks, which set defaults and refuse invalid objects that the API alone accepts."""
+"""The controller of JobSets on a test's control plane, with its webhooks, which set defaults and
+refuse invalid objects that the API alone accepts.
+"""
 import base64
 import subprocess
 
@@ -19,7 +21,9 @@ def why_not():
 
 
 def start(cluster, yaml):
-    """Starts the controller on a running `cluster`. Webhooks are called by URL, because a control plane without nodes routes no Service."""
+    """Starts the controller on a running `cluster`. Webhooks are called by URL, because a control
+    plane without nodes routes no Service.
+    """
     folder = cluster.dir / "jobset"
     folder.mkdir()
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(folder / "tls.key"),

@@ -1,9 +1,11 @@
-"""Runs the containers of Muster's pods as processes of this machine: the parts of a kubelet that these pods need.
+"""Runs the containers of Muster's pods as processes of this machine: the parts of a kubelet that
+these pods need.
 
-The test has its own network and its own /etc/hosts. So only one pod binds each address, and a Service is a name for its
-pods. In arguments and variables of a container, mount points, 0.0.0.0 and the pod's loopback are replaced by folders and
-addresses of this machine. Init containers run first, one after another, until each has exited with 0. Sidecars start
-before the main container and end after it. A pod of a Job reports how it ended.
+The test has its own network and its own /etc/hosts. So only one pod binds each address, and a
+Service is a name for its pods. In arguments and variables of a container, mount points, 0.0.0.0 and
+the pod's loopback are replaced by folders and addresses of this machine. Init containers run first,
+one after another, until each has exited with 0. Sidecars start before the main container and end
+after it. A pod of a Job reports how it ended.
 """
 import base64
 import ctypes
@@ -26,7 +28,9 @@ POLL_SECONDS = 0.3
 
 
 def own_network(folder, names):
-    """Gives this process and its children a loopback device with an address for each of `names`, and a hosts file with them. Returns {name: address}."""
+    """Gives this process and its children a loopback device with an address for each of `names`,
+    and a hosts file with them. Returns {name: address}.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET | CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
@@ -38,7 +42,8 @@ def own_network(folder, names):
     hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in addresses.items()))
     for source, target, flags in ((None, "/", MS_REC | MS_PRIVATE), (str(hosts).encode(), "/etc/hosts", MS_BIND)):
         if flags == MS_BIND and os.stat(target).st_nlink == 0:
-            libc.umount2(target.encode(), MNT_DETACH)  # the deleted file of the previous test of this process
+            # the deleted file of the previous test of this process
+            libc.umount2(target.encode(), MNT_DETACH)
         if libc.mount(source, target.encode(), None, flags, None) != 0:
             raise OSError(ctypes.get_errno(), f"mount {target}")
     return addresses
@@ -49,9 +54,9 @@ class Container:
 
     def __init__(self, pod, spec):
         self.pod, self.spec, self.name = pod, spec, spec["name"]
-        self.process, self.starts, self.asked = None, 0, False
+        self.process, self.starts, self.stop_requested = None, 0, False
 
-    def as_here(self, text, environment):
+    def localized(self, text, environment):
         for name, value in environment.items():
             text = text.replace(f"$({name})", value)
         flag, equals, path = text.partition("=") if "=" in text else ("", "", text)
@@ -67,8 +72,8 @@ class Container:
         environment = {}
         for entry in self.spec.get("env", []):
             value = entry["value"] if "value" in entry else self.pod.field(entry["valueFrom"]["fieldRef"]["fieldPath"])
-            environment[entry["name"]] = self.as_here(value, environment)
-        command = [self.as_here(word, environment) for word in self.spec["command"] + self.spec["args"]]
+            environment[entry["name"]] = self.localized(value, environment)
+        command = [self.localized(word, environment) for word in self.spec["command"] + self.spec["args"]]
         with open(self.pod.runner.log_path(self.pod.name, self.name), "a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.pod.dir,
                                             env={**self.pod.runner.env, **environment}, preexec_fn=die_with_parent)
@@ -82,7 +87,9 @@ class Container:
         return code if code >= 0 else 128 - code
 
     def passes(self, probe):
-        """Returns whether the startup or readiness probe passes; a running container without that probe passes."""
+        """Returns whether the startup or readiness probe passes; a running container without that
+        probe passes.
+        """
         if probe not in self.spec:
             return self.runs()
         page = self.spec[probe]["httpGet"]
@@ -94,9 +101,9 @@ class Container:
         except (OSError, urllib.error.URLError):
             return False
 
-    def ask_to_leave(self):
-        if self.runs() and not self.asked:
-            self.asked = True
+    def terminate(self):
+        if self.runs() and not self.stop_requested:
+            self.stop_requested = True
             self.process.send_signal(signal.SIGTERM)
 
     def status(self, ready):
@@ -122,7 +129,7 @@ class Pod:
         self.first = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") != "Always"]
         self.sidecars = [Container(self, c) for c in self.spec.get("initContainers", []) if c.get("restartPolicy") == "Always"]
         self.main = Container(self, self.spec["containers"][0])
-        self.said, self.kill_at = None, None
+        self.reported, self.kill_at = None, None
 
     def field(self, path):
         if path.startswith("metadata.labels["):
@@ -137,7 +144,9 @@ class Pod:
         return self.dir / volume["name"]
 
     def write_volumes(self):
-        """Returns the volume's folder: an empty one, or the current content of a Secret or ConfigMap, which follows changes while the container runs."""
+        """Returns the volume's folder: an empty one, or the current content of a Secret or
+        ConfigMap, which follows changes while the container runs.
+        """
         for volume in self.spec.get("volumes", []):
             folder = self.volumes[volume["name"]]
             folder.mkdir(parents=True, exist_ok=True)
@@ -161,13 +170,16 @@ class Pod:
                     beside.rename(target)
 
     def write_account(self, folder):
-        """Writes the token of the pod's account and the API's authority: Muster's pods project nothing else."""
+        """Writes the token of the pod's account and the API's authority: Muster's pods project
+        nothing else.
+        """
         if not (folder / "token").exists():
             (folder / "ca.crt").write_text(self.runner.data("configmap", "kube-root-ca.crt")["ca.crt"])
             (folder / "token").write_text(self.runner.token(self.spec["serviceAccountName"]))
 
     def is_prepared(self):
-        """Returns whether each init container has exited with 0; starts the next one if none runs."""
+        """Returns whether each init container has exited with 0; starts the next one if none runs.
+        """
         for container in self.first:
             if container.runs():
                 return False
@@ -176,16 +188,16 @@ class Pod:
                 return False
         return True
 
-    def look(self, record):
+    def advance(self, record):
         """Returns whether the pod has ended and must be removed."""
         self.record = record
         if "deletionTimestamp" in record["metadata"]:
             return self.end(record["metadata"].get("deletionGracePeriodSeconds", 30))
         if self.phase() in ("Succeeded", "Failed"):
             for sidecar in self.sidecars:
-                sidecar.ask_to_leave()
+                sidecar.terminate()
             if not any(sidecar.runs() for sidecar in self.sidecars):
-                self.say()
+                self.report()
             return False
         self.write_volumes()
         if not self.is_prepared():
@@ -195,7 +207,7 @@ class Pod:
                 sidecar.start()
         if all(sidecar.passes("startupProbe") for sidecar in self.sidecars) and not self.main.runs():
             self.main.start()
-        self.say()
+        self.report()
         return False
 
     def phase(self):
@@ -210,22 +222,22 @@ class Pod:
             self.kill_at = time.monotonic() + grace
         first = [self.main] if self.main.runs() else self.sidecars
         for container in first:
-            container.ask_to_leave()
+            container.terminate()
         left = [container for container in (self.main, *self.sidecars, *self.first) if container.runs()]
         if left and time.monotonic() > self.kill_at:
             for container in left:
                 container.process.kill()
         if not left and self.spec["restartPolicy"] == "Never":
-            self.say()
+            self.report()
         return not left
 
-    def say(self):
+    def report(self):
         phase = self.phase()
         ready = phase == "Running" and self.main.passes("readinessProbe")
-        said = (phase, ready, self.main.starts, self.main.runs())
-        if said == self.said:
+        reported = (phase, ready, self.main.starts, self.main.runs())
+        if reported == self.reported:
             return
-        self.said = said
+        self.reported = reported
         conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized")]
         conditions += [{"type": kind, "status": str(ready)} for kind in ("ContainersReady", "Ready")]
         status = {"phase": phase, "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1", "conditions": conditions,
@@ -234,7 +246,7 @@ class Pod:
         for condition in self.record["status"].get("conditions", []):
             if condition["type"] == "DisruptionTarget":
                 conditions.append(condition)
-        self.runner.say(self.name, status)
+        self.runner.report(self.name, status)
 
     def kill(self):
         for container in (self.main, *self.sidecars, *self.first):
@@ -253,8 +265,8 @@ class PodRunner:
         self.claims = self.dir / "claims"
         self.claims.mkdir(parents=True)
         self.pods = {}
-        self.over = set()
-        self.trouble = None
+        self.finished = set()
+        self.last_error = None
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.run)
 
@@ -271,20 +283,20 @@ class PodRunner:
     def run(self):
         while not self.stopped.wait(POLL_SECONDS):
             try:
-                self.look()
+                self.advance()
             except (subprocess.SubprocessError, OSError, KeyError) as error:
-                self.trouble = error  # the API may be slow once; a failing test prints the error
+                self.last_error = error  # the API may be slow once; a failing test prints the error
 
-    def look(self):
+    def advance(self):
         records = self.cluster.get("-n", self.namespace, "pods")["items"]
         for record in records:
             uid = record["metadata"]["uid"]
-            if not record["spec"].get("nodeName") or uid in self.over:
+            if not record["spec"].get("nodeName") or uid in self.finished:
                 continue
             if uid not in self.pods:
                 (self.dir / uid).mkdir(exist_ok=True)
                 self.pods[uid] = Pod(self, record)
-            if self.pods[uid].look(record):
+            if self.pods[uid].advance(record):
                 self.cluster.kubectl("-n", self.namespace, "delete", "pod", record["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
                 self.forget(uid)
         for uid in set(self.pods) - {record["metadata"]["uid"] for record in records}:
@@ -292,7 +304,7 @@ class PodRunner:
             self.forget(uid)
 
     def forget(self, uid):
-        self.over.add(uid)
+        self.finished.add(uid)
         del self.pods[uid]
 
     def data(self, kind, name):
@@ -301,7 +313,7 @@ class PodRunner:
     def token(self, account):
         return self.cluster.kubectl("-n", self.namespace, "create", "token", account).stdout.strip()
 
-    def say(self, name, status):
+    def report(self, name, status):
         self.cluster.kubectl("-n", self.namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", json.dumps({"status": status}))
 
     def log_path(self, pod, container):
@@ -313,4 +325,4 @@ class PodRunner:
         return path.read_text() if path.exists() else ""
 
     def logs(self, end=3000):
-        return "\n".join(f"== {path.name}\n{path.read_text()[-end:]}" for path in sorted(self.dir.glob("*.log"))) + f"\n{self.trouble}"
+        return "\n".join(f"== {path.name}\n{path.read_text()[-end:]}" for path in sorted(self.dir.glob("*.log"))) + f"\n{self.last_error}"

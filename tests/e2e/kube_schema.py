@@ -1,4 +1,6 @@
-"""Strict validation of objects against Kubernetes' own API description: no unknown fields, no missing fields, correct types."""
+"""Strict validation of objects against Kubernetes' own API description: no unknown fields, no
+missing fields, correct types.
+"""
 import json
 import re
 
@@ -24,7 +26,7 @@ class Schemas:
             self.definitions[name] = version["schema"]["openAPIV3Schema"]
             self.kinds[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = name
 
-    def knows(self, document):
+    def has_kind(self, document):
         return (document.get("apiVersion"), document.get("kind")) in self.kinds
 
     def errors(self, document):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Kubernetes' tools for tests: found on this machine, or built from their Go modules into a folder that later runs use.
+"""Kubernetes' tools for tests: found on this machine, or built from their Go modules into a folder
+that later runs use.
 
 `python3 tests/e2e/kube_tools.py` builds what is missing and prints what there is.
 """
@@ -16,7 +17,8 @@ import time
 CACHE = pathlib.Path(os.environ.get("MUSTER_TEST_TOOLS") or pathlib.Path.home() / ".cache/muster-tests")
 HELM = "helm.sh/helm/v3/cmd/helm@v3.20.2"
 KUBERNETES_VERSION = "1.36.3"
-# Modules whose kinds the chart and `muster k8s render` write: module, version, folder of its schemas, and the schemas used.
+# Modules whose kinds the chart and `muster k8s render` write: module, version, folder of its
+# schemas, and the schemas used.
 CUSTOM_KINDS = [
     ("sigs.k8s.io/jobset", "v0.10.1", "config/components/crd/bases", ["jobset.x-k8s.io_jobsets"]),
     ("github.com/prometheus-operator/prometheus-operator", "v0.85.0", "example/prometheus-operator-crd",
@@ -42,7 +44,9 @@ def only_one():
 
 
 def once(name, target, make):
-    """Returns `target`; `make` creates it if it does not exist. A failure is remembered for an hour."""
+    """Returns `target`; `make` creates it if it does not exist. A failure is remembered for an
+    hour.
+    """
     if target.exists():
         return target
     with only_one():
@@ -104,7 +108,9 @@ def custom_kinds():
 
 
 def report(tools):
-    """Prints where each tool is, or why it is missing. `tools`: (name, function that finds it). Returns the exit status: 1 if any is missing."""
+    """Prints where each tool is, or why it is missing. `tools`: (name, function that finds it).
+    Returns the exit status: 1 if any is missing.
+    """
     status = 0
     for name, find in tools:
         try:

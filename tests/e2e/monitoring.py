@@ -1,4 +1,6 @@
-"""Runs the distribution's Prometheus and Alertmanager in a test's folder, with the configuration of deploy/monitoring."""
+"""Runs the distribution's Prometheus and Alertmanager in a test's folder, with the configuration of
+deploy/monitoring.
+"""
 import http.server
 import json
 import pathlib
@@ -84,7 +86,9 @@ def start_alertmanager(test, receiver):
 
 
 def start_prometheus(test, coordinator=None, workers=(), alertmanager="http://127.0.0.1:1"):
-    """Starts a Prometheus with the shipped rules that scrapes these daemons, and the targets of files in prometheus/slurm, each second. Returns its URL."""
+    """Starts a Prometheus with the shipped rules that scrapes these daemons, and the targets of
+    files in prometheus/slurm, each second. Returns its URL.
+    """
     folder = test.dir / "prometheus"
     shutil.copytree(SHIPPED, folder)
     (folder / "slurm").mkdir()
@@ -102,7 +106,9 @@ def declared_metrics(test):
 
 
 def undeclared(page, declared):
-    """Returns (series, reason) for samples of a page whose name or labels are not in the table of metrics."""
+    """Returns (series, reason) for samples of a page whose name or labels are not in the table of
+    metrics.
+    """
     found = []
     for line in page.splitlines():
         if not line or line.startswith("#"):

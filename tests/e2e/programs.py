@@ -30,7 +30,9 @@ class ProgramTest(MusterTest):
         return found[0]
 
     def pids_of_ranks(self):
-        """Returns {rank: pid} of the live processes that were started as ranks. Of the processes with a rank's environment the oldest counts: its children inherit it."""
+        """Returns {rank: pid} of the live processes that were started as ranks. Of the processes
+        with a rank's environment the oldest counts: its children inherit it.
+        """
         found = {}
         for pid in sorted(processes_with_mark(self.mark), reverse=True):
             try:

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Python packages for tests: found in a Python of this machine, or installed into a separate environment that later runs use.
+"""Python packages for tests: found in a Python of this machine, or installed into a separate
+environment that later runs use.
 
-`python3 tests/e2e/python_tools.py` installs what is missing and prints what there is. PyTorch is not among them, because
-its wheels take several gigabytes: tests use the distribution's package with the distribution's Python.
+`python3 tests/e2e/python_tools.py` installs what is missing and prints what there is. PyTorch is
+not among them, because its wheels take several gigabytes: tests use the distribution's package with
+the distribution's Python.
 """
 import functools
 import os
@@ -21,7 +23,9 @@ INSTALL_SECONDS = 540
 
 
 def named_python(module):
-    """Returns a Python that has the module, or None: that of MUSTER_MODULE_PYTHON or MUSTER_PEERS_PYTHON, else this one or the distribution's."""
+    """Returns a Python that has the module, or None: that of MUSTER_MODULE_PYTHON or
+    MUSTER_PEERS_PYTHON, else this one or the distribution's.
+    """
     found = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     for name in (os.environ.get(f"MUSTER_{module.upper()}_PYTHON"), os.environ.get("MUSTER_PEERS_PYTHON"), sys.executable, DISTRIBUTION_PYTHON):
         if name and shutil.which(name) and subprocess.run([name, "-c", found]).returncode == 0:
@@ -53,7 +57,9 @@ def python_with(module):
 
 
 def python_or_skip(module):
-    """Returns a Python that has the module; skips the test, or the class from its setUpClass, with the reason if there is none."""
+    """Returns a Python that has the module; skips the test, or the class from its setUpClass, with
+    the reason if there is none.
+    """
     try:
         return python_with(module)
     except Missing as missing:

@@ -1,7 +1,8 @@
-"""A real Slurm on this machine: munged, slurmctld and several slurmd on loopback, in the test's own folder.
+"""A real Slurm on this machine: munged, slurmctld and several slurmd on loopback, in the test's own
+folder.
 
-Nodes are `node1` … `nodeN`. Each is a slurmd with its own port and spool folder; all share the machine's processors and
-host name, so a process learns its node from SLURMD_NODENAME.
+Nodes are `node1` … `nodeN`. Each is a slurmd with its own port and spool folder; all share the
+machine's processors and host name, so a process learns its node from SLURMD_NODENAME.
 """
 import getpass
 import os
@@ -16,7 +17,8 @@ import time
 from harness import is_zombie, wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
-NODE_CPUS = 8  # the number of a wrapper's tasks; Slurm accepts it although the machine may have fewer
+# slurmd restarts itself by this path, which on Debian is outside of a user's PATH.
+NODE_CPUS = 8
 # slurmd restarts itself by this path, which on Debian is outside of a user's PATH.
 PATH = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
 
@@ -86,7 +88,9 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP OverSubscribe=NO Priori
 
 
 class SlurmCluster:
-    """A cluster, from start() to stop(). `folder` must be short: a socket's path has at most some 100 characters."""
+    """A cluster, from start() to stop(). `folder` must be short: a socket's path has at most some
+    100 characters.
+    """
 
     def __init__(self, folder, env, nodes=4, topology=None, gpus=0, plugin=None):
         self.dir = pathlib.Path(folder)
@@ -118,7 +122,7 @@ class SlurmCluster:
         return self
 
     def wait_for_idle(self):
-        wait_until(lambda: self.ask("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D") == str(len(self.nodes)), 60, "idle nodes")
+        wait_until(lambda: self.query("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D") == str(len(self.nodes)), 60, "idle nodes")
 
     def key(self):
         path = self.dir / "etc" / "munge.key"
@@ -167,9 +171,9 @@ class SlurmCluster:
 
     def stop(self):
         if "slurmctld" in self.daemons:
-            self.ask("scancel", "-f", "-u", getpass.getuser())
+            self.query("scancel", "-f", "-u", getpass.getuser())
             deadline = time.monotonic() + 10
-            while self.ask("squeue", "-h") and time.monotonic() < deadline:
+            while self.query("squeue", "-h") and time.monotonic() < deadline:
                 time.sleep(0.1)
         for name in sorted(self.daemons, key=lambda name: ("slurmctld", "munged").index(name) + 1 if name in ("slurmctld", "munged") else 0):
             daemon = self.daemons[name]
@@ -193,7 +197,7 @@ class SlurmCluster:
         return subprocess.run([str(word) for word in command], env={**self.env, **(env or {})}, cwd=cwd or self.dir, capture_output=True,
                               text=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
-    def ask(self, *command):
+    def query(self, *command):
         """Returns the command's output; empty if it fails."""
         result = self.run(*command)
         return result.stdout.strip() if result.returncode == 0 else ""
@@ -210,25 +214,29 @@ class SlurmCluster:
 
     def job(self, job):
         """Returns the fields of scontrol show, by name."""
-        return dict(re.findall(r"(\S+?)=(\S*)", self.ask("scontrol", "show", "job", "-o", job)))
+        return dict(re.findall(r"(\S+?)=(\S*)", self.query("scontrol", "show", "job", "-o", job)))
 
     def state(self, job):
         return self.job(job).get("JobState", "")
 
     def wait_for_state(self, job, *states, seconds=60):
-        """Waits until the job is in one of these states and has no process on any node. Returns its fields."""
-        def there():
+        """Waits until the job is in one of these states and has no process on any node. Returns its
+        fields.
+        """
+        def condition():
             found = self.job(job)
             return found if found.get("JobState") in states else None
         try:
-            return wait_until(there, seconds, f"job {job} in state {' or '.join(states)}")
+            return wait_until(condition, seconds, f"job {job} in state {' or '.join(states)}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {self.ask('scontrol', 'show', 'job', job)}\n{self.said(job)}\n"
+            raise AssertionError(f"{error}; it is {self.query('scontrol', 'show', 'job', job)}\n{self.job_output(job)}\n"
                                  f"{self.log('slurmctld')[-3000:]}") from None
 
     def start_again(self, job):
-        """Starts a requeued job's next allocation soon; Slurm alone takes two minutes. Waits until the second in which the nodes
-        revoked the last credential is over: credentials count whole seconds, and a batch script that starts within it is killed."""
+        """Starts a requeued job's next allocation soon; Slurm alone takes two minutes. Waits until
+        the second in which the nodes revoked the last credential is over: credentials count
+        whole seconds, and a batch script that starts within it is killed.
+        """
         self.must("scontrol", "update", f"jobid={job}", "StartTime=now+2")
 
     def wait_for_end(self, job, seconds=90):
@@ -237,7 +245,7 @@ class SlurmCluster:
                                     seconds=seconds)
         return found["JobState"], int(found["ExitCode"].split(":")[0])
 
-    def said(self, job):
+    def job_output(self, job):
         """Returns the job's output so far."""
         path = self.job(job).get("StdOut", "")
         return pathlib.Path(path).read_text() if path and os.path.isfile(path) else ""
@@ -253,7 +261,9 @@ class SlurmCluster:
         self.must("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
 
     def processes_on(self, node=None):
-        """Returns the pids of all job processes on the node; without a node, of all processes with this cluster's slurm.conf, daemons included."""
+        """Returns the pids of all job processes on the node; without a node, of all processes with
+        this cluster's slurm.conf, daemons included.
+        """
         found = []
         for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
             try:

@@ -12,9 +12,9 @@ TEXT = "".join(f"In the beginning there were {i} ranks, and rank {i * 7 % 13} wa
 
 
 class BadConfig(MusterTest):
-    def refused(self, *overrides, ranks=4, says=()):
+    def refused(self, *overrides, ranks=4, expected=()):
         result = self.muster(*self.run_args("bad", "steps=2", *overrides, ranks=ranks), check=2)
-        for words in says:
+        for words in expected:
             self.assertIn(words, result.stderr)
         self.assertEqual(step_lines(result.stdout), [])
         self.assertLessEqual(len(result.stderr.strip().splitlines()), 4, "more than a clear sentence:\n" + result.stderr)
@@ -22,16 +22,16 @@ class BadConfig(MusterTest):
         return result
 
     def test_unknown_key_names_the_nearest(self):
-        self.refused("per_devce_batch_size=2", says=["per_devce_batch_size", "per_device_batch_size"])
+        self.refused("per_devce_batch_size=2", expected=["per_devce_batch_size", "per_device_batch_size"])
 
     def test_wrong_type(self):
-        self.refused("steps=many", says=["steps", "many", "integer"])
+        self.refused("steps=many", expected=["steps", "many", "integer"])
 
     def test_world_size_that_does_not_match_the_mesh(self):
-        self.refused("ici_data_parallelism=3", says=["ici_data_parallelism", "3", "4"])
+        self.refused("ici_data_parallelism=3", expected=["ici_data_parallelism", "3", "4"])
 
     def test_batch_that_cannot_be_sharded(self):
-        self.refused("per_device_batch_size=0.3", says=["per_device_batch_size", "0.3"])
+        self.refused("per_device_batch_size=0.3", expected=["per_device_batch_size", "0.3"])
 
     def test_missing_base_yml(self):
         result = self.muster("run", "no-such.yml", check=2)
@@ -47,30 +47,30 @@ class BadConfig(MusterTest):
         self.assertIn("run", result.stderr)
 
     def test_key_without_value(self):
-        self.refused("steps", says=["steps"])
+        self.refused("steps", expected=["steps"])
 
     def test_unknown_or_impossible_flags_of_pax_and_axlearn(self):
-        for words, says in ((["CONFIG=GPT126M", "--fdl.NUM_LAYER=2"], "did you mean --fdl.NUM_LAYERS?"),
+        for words, expected in ((["CONFIG=GPT126M", "--fdl.NUM_LAYER=2"], "did you mean --fdl.NUM_LAYERS?"),
                             (["CONFIG=GPT126M", "--fdl.MODEL_DTYPE=bfloat16"], "weight_dtype=bfloat16 (--fdl.MODEL_DTYPE)"),
                             (["--fdl_config=configs.LambadaGLaM126M64E"], "it evaluates a checkpoint"),
                             (["--config=fuji-test", "--trainer_dri=x"], "did you mean --trainer_dir?"),
                             (["--config=fuji-test", "quantization=fp8_full"], "the nearest is quantization=te_fp8_currentscaling"),
                             (["python3", "train.py"], "put your own program behind --: muster run -- python3")):
             result = self.muster("run", *words, check=2)
-            self.assertIn(says, result.stderr)
+            self.assertIn(expected, result.stderr)
             self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
 
     def test_unwritable_metrics_file_leaves_nothing_behind(self):
-        self.refused("metrics_file=/proc/no/metrics", says=["metrics_file", "/proc/no/metrics"])
+        self.refused("metrics_file=/proc/no/metrics", expected=["metrics_file", "/proc/no/metrics"])
         self.assertFalse((self.dir / "out").exists(), list(self.dir.rglob("*")))
 
     def test_invalid_environment_variable_name(self):
-        self.refused("--env", "A B=1", says=["--env A B=…: ", "letters, digits and _"])
-        self.refused("--env", "A B", says=["--env A B: ", "letters, digits and _"])
-        self.refused("--env", "=1", says=["expected NAME or NAME=VALUE"])
+        self.refused("--env", "A B=1", expected=["--env A B=…: ", "letters, digits and _"])
+        self.refused("--env", "A B", expected=["--env A B: ", "letters, digits and _"])
+        self.refused("--env", "=1", expected=["expected NAME or NAME=VALUE"])
 
     def test_missing_environment_variable(self):
-        self.refused("--env", "MUSTER_TEST_UNSET", says=["your environment has no MUSTER_TEST_UNSET; set it"])
+        self.refused("--env", "MUSTER_TEST_UNSET", expected=["your environment has no MUSTER_TEST_UNSET; set it"])
 
 
 class BadFiles(MusterTest):
@@ -89,9 +89,9 @@ class BadFiles(MusterTest):
                              f"tokenizer_path={self.model}", *overrides, ranks=ranks)
         return [a if a != "dataset_type=synthetic" else "dataset_type=shards" for a in args]
 
-    def refused(self, args, *says):
+    def refused(self, args, *expected):
         result = self.muster(*args, check=2)
-        for words in says:
+        for words in expected:
             self.assertIn(words, result.stderr)
         self.assertEqual(step_lines(result.stdout), [])
         return result

@@ -1,4 +1,6 @@
-"""`muster checkpoint`: the request from the command line through both daemons to all ranks, and the answer."""
+"""`muster checkpoint`: the request from the command line through both daemons to all ranks, and the
+answer.
+"""
 import json
 import os
 import pathlib
@@ -61,7 +63,8 @@ class Checkpoint(MusterTest):
         self.submit("none", "enable_checkpointing=false", ranks=1)
         wait_until(lambda: self.first_rank(1)["step"] > 0, 60, "a step")
         self.assertIn("enable_checkpointing=False", self.muster("checkpoint", 1).stderr)
-        # A rank that receives the signal without a request of the coordinator reports it and continues to train.
+        # A rank that receives the signal without a request of the coordinator reports it and
+        # continues to train.
         pid = next(iter(self.ranks_of_test().values()))
         os.kill(pid, signal.SIGUSR2)
         wait_until(lambda: "no checkpoint is saved on request" in self.muster("logs", 1).stdout, 30, "its line")

@@ -1,4 +1,6 @@
-"""`muster convert` through the command line; with MUSTER_PEERS_PYTHON also compared with transformers and torch."""
+"""`muster convert` through the command line; with MUSTER_PEERS_PYTHON also compared with
+transformers and torch.
+"""
 import json
 import os
 import pathlib
@@ -40,8 +42,8 @@ class Convert(MusterTest):
 
     def test_round_trip(self):
         ours, theirs = self.dir / "ours", self.dir / "theirs"
-        said = json.loads(self.convert(HUGGING_FACE / "mistral", ours, "--json").stdout)
-        self.assertEqual((said["from_format"], said["to_format"], said["parameters"]), ("hf", "muster", 7024))
+        printed = json.loads(self.convert(HUGGING_FACE / "mistral", ours, "--json").stdout)
+        self.assertEqual((printed["from_format"], printed["to_format"], printed["parameters"]), ("hf", "muster", 7024))
         result = self.convert(ours, theirs, "--dtype", "bfloat16", "--max-shard-size", "8KB")
         self.assertIn("7.02k parameters in bfloat16", result.stdout)
         self.assertEqual(sorted(p.name for p in theirs.glob("*.safetensors")),
@@ -64,7 +66,9 @@ class Convert(MusterTest):
             back = self.dir / f"{name}-hf"
             self.convert(self.dir / "out" / name, back)
             losses.add((back / "model.safetensors").read_bytes())
-        self.assertEqual(len(losses), 2)  # one result for loaded and one for drawn parameters, which a learning rate of 0 leaves unchanged
+        # one result for loaded and one for drawn parameters, which a learning rate of 0 leaves
+        # unchanged
+        self.assertEqual(len(losses), 2)
         again = self.muster(*self.run_args("d", *model, "base_mlp_dim=32", f"load_parameters_path={ours}", ranks=1), check=2)
         self.assertIn("tensor model.layers.0.mlp.gate_proj.weight has the shape [28, 16] there and [32, 16]", again.stderr)
 

@@ -1,4 +1,6 @@
-"""`muster debug step` through the command line: the trainer's tensors, compared with those of transformers."""
+"""`muster debug step` through the command line: the trainer's tensors, compared with those of
+transformers.
+"""
 import json
 import math
 import pathlib
@@ -24,8 +26,8 @@ class DebugStep(MusterTest):
         for family in ("llama_gqa", "gpt2"):
             folder, out = GOLDEN / family, self.dir / f"{family}.safetensors"
             result = self.step(folder, "--tokens", folder / "tokens.json", "--out", out, "--json", "learning_rate=1e-3")
-            said = json.loads(result.stdout)
-            self.assertTrue(math.isfinite(said["loss"]) and said["gradient_norm"] > 0, said)
+            printed = json.loads(result.stdout)
+            self.assertTrue(math.isfinite(printed["loss"]) and printed["gradient_norm"] > 0, printed)
             expected = {n for n in tensor_names(folder / "step.safetensors") if not n.startswith("param10.")}
             self.assertEqual(tensor_names(out), expected)
 

@@ -1,4 +1,6 @@
-"""Jobs that are submitted and followed, jobs from a file, and the working directory of jobs on other machines."""
+"""Jobs that are submitted and followed, jobs from a file, and the working directory of jobs on
+other machines.
+"""
 import ctypes
 import json
 import os
@@ -89,8 +91,8 @@ class Follow(ProgramTest):
         if os.geteuid() != 0:
             self.skipTest("another host name is root's to have")
         self.start_fleet(preexec_fn=on_another_machine)
-        told = self.muster("submit", "--", "true", check=0).stderr
-        self.assertIn(f"the job uses this machine's folder {self.dir}, and no worker is on this machine", told)
+        printed = self.muster("submit", "--", "true", check=0).stderr
+        self.assertIn(f"the job uses this machine's folder {self.dir}, and no worker is on this machine", printed)
         self.assertEqual(self.muster("submit", "--working-directory", self.dir, "--", "true", check=0).stderr, "")
         self.start_worker(self.processes[0], "node1")
         self.assertEqual(self.muster("submit", "--", "true", check=0).stderr, "")
@@ -105,11 +107,11 @@ class Follow(ProgramTest):
         script = self.script("saves.sh", "trap 'sleep 6; echo saved; exit 0' TERM\necho here\nwhile :; do sleep 0.1; done\n")
         process = self.start_program("sh", script, options=("--leave-seconds", "30"))
         wait_until(lambda: "here" in self.output(process), 30, "its output")
-        asked = time.monotonic()
+        requested = time.monotonic()
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=40), 130)
         self.assertIn("saved", self.output(process))
-        self.assertLess(time.monotonic() - asked, 20, "no longer than it takes")
+        self.assertLess(time.monotonic() - requested, 20, "no longer than it takes")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""A disk that is full for a while, with everything that a run writes on it: checkpoints, logs and the coordinator's state."""
+"""A disk that is full for a while, with everything that a run writes on it: checkpoints, logs and
+the coordinator's state.
+"""
 import os
 import shutil
 import signal
@@ -21,8 +23,10 @@ class FullDisk(MusterTest):
             self.skipTest(f"a file system cannot be mounted here: {mounted.stderr.strip()}")
         self.addCleanup(subprocess.run, ["umount", "-l", self.small], capture_output=True)
 
-    def keep_full(self, path, seconds):
-        """Takes all space for the given time, also what the run frees, such as the files of a checkpoint that failed."""
+    def fill_for(self, path, seconds):
+        """Takes all space for the given time, also what the run frees, such as the files of a
+        checkpoint that failed.
+        """
         deadline = time.monotonic() + seconds
         with open(path, "wb", buffering=0) as file:
             while time.monotonic() < deadline:
@@ -43,11 +47,12 @@ class FullDisk(MusterTest):
                              "max_num_checkpoints_to_keep=2", ranks=2)
         self.wait_for_step(run, 100)
         # The run cannot report the full disk, because its log is on the same disk.
-        self.keep_full(self.small / "filler", 10)
+        self.fill_for(self.small / "filler", 10)
         self.assertIsNone(run.poll(), self.output(run))
         (self.small / "filler").unlink()
         wait_until(lambda: "the state is stored again" in self.coordinator_log(), 60, "a state that is stored")
-        # The same attempt or the next one: a rank without space for its checkpoint ends; one without a checkpoint to write continues.
+        # The same attempt or the next one: a rank without space for its checkpoint ends; one
+        # without a checkpoint to write continues.
         before = self.newest_step(run)
         wait_until(lambda: self.newest_step(run) >= before + 200 or run.poll() is not None, 120, "steps that follow")
         self.assertIsNone(run.poll(), self.output(run))

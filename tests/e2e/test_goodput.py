@@ -40,7 +40,7 @@ class Goodput(MusterTest):
                                                             "loaded", "first_step", "caught_up")]
         self.assertEqual(moments, sorted(moments))
         shown = self.muster("incident", "show", 1, check=0).stdout
-        for expected in ("recovery: last progress -> detected ", "-> first step ", f"went on from step {recovery['restored_step']} of "):
+        for expected in ("recovery: last progress -> detected ", "-> first step ", f"resumed from step {recovery['restored_step']} of "):
             self.assertIn(expected, shown.replace("\n", " "))
 
         all_time = self.goodput()

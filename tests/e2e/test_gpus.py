@@ -1,4 +1,6 @@
-"""GPUs of nodes, with a fake NVML (tests/fake_nvml): which rank gets which GPU, and the treatment of jobs and nodes whose GPU is lost."""
+"""GPUs of nodes, with a fake NVML (tests/fake_nvml): which rank gets which GPU, and the treatment
+of jobs and nodes whose GPU is lost.
+"""
 import json
 import os
 import pathlib
@@ -7,7 +9,7 @@ import unittest
 
 from harness import BIN, SOURCE, TINY, MusterTest, wait_until
 
-SAYS = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
+PRINT_VISIBLE_DEVICES = "import os, time; print('sees', os.environ.get('CUDA_VISIBLE_DEVICES'), flush=True); time.sleep(1000)"
 
 
 def uuid_of(index):
@@ -27,23 +29,23 @@ class Gpus(MusterTest):
         process.ports = json.loads(self.wait_for_file(process, port_file))
         return process
 
-    def submit(self, name, *options, program=SAYS):
+    def submit(self, name, *options, program=PRINT_VISIBLE_DEVICES):
         made = self.muster("submit", "--json", "--name", name, "--output", self.dir / "out" / name, *options, "--", "python3", "-c", program,
                            check=0)
         return json.loads(made.stdout)["id"]
 
     def wait_for_state(self, job, state):
-        def there():
+        def condition():
             record = self.job(job)
             return record if record["state"] == state else None
-        return wait_until(there, 60, f"job {job} {state}")
+        return wait_until(condition, 60, f"job {job} {state}")
 
     def seen_by(self, job, count):
         """Returns the ranks' values of CUDA_VISIBLE_DEVICES, in any order."""
-        def said():
+        def visible_devices():
             lines = re.findall(r"sees (\S+)", self.muster("logs", job, "--rank", "all", "--no-merge", check=0).stdout)
             return sorted(lines) if len(lines) == count else None
-        return wait_until(said, 30, f"{count} ranks of job {job} that say what they see")
+        return wait_until(visible_devices, 30, f"{count} ranks of job {job} that say what they see")
 
     def node(self, name):
         nodes = json.loads(self.muster("node", "list", "--json", check=0).stdout)["nodes"]
@@ -72,7 +74,7 @@ class Gpus(MusterTest):
         self.assertEqual(self.seen_by(greedy, 1), [",".join((uuid_of(0), uuid_of(1)))])
         self.assertIn("waits for 1 worker with 1 free slot and its share of free GPUs: they are busy", self.job(self.submit("modest"))["reason"])
         self.muster("cancel", greedy, check=0)
-        # With 0 GPUs per rank, ranks share GPUs: they see all GPUs of the worker.
+        # Ranks share GPUs with 0 GPUs per rank: they see all GPUs of the worker.
         self.assertEqual(self.seen_by(self.submit("shares", "--gpus-per-rank", 0), 1), ["None"])
 
     def test_worker_offers_only_its_visible_devices(self):
@@ -122,7 +124,8 @@ class Gpus(MusterTest):
         shown = self.muster("incident", "show", record["incident"]["id"], check=0).stdout
         self.assertRegex(shown, r"NVML: GPU 1 is lost \(Xid 79: fallen off the bus\)")
         node = wait_until(lambda: (lambda n: n if n and n.get("last_check") else None)(self.node("node1")), 30, "node1's check")
-        self.assertEqual((node["exclusion"]["cause"], node["exclusion"]["times"]), ("check failed", 1), node)  # the GPU fault that excluded it
+        # the GPU fault that excluded it
+        self.assertEqual((node["exclusion"]["cause"], node["exclusion"]["times"]), ("check failed", 1), node)
         self.assertFalse(node["last_check"]["passed"], node)
         self.assertIn("GPU 1 is lost (Xid 79: fallen off the bus)", node["last_check"]["sentence"])
 
@@ -139,8 +142,10 @@ class Gpus(MusterTest):
         self.assertIn("the NVIDIA driver is not loaded", self.node("node0")["no_gpus_because"])
 
     def submit_to_emulated_trainer(self, *options, gpus=0):
-        """Submits a small training with hardware=gpu, without a preflight check on its machine, to a worker whose GPU is the emulated
-        device. Builds with sanitizers do not have that device."""
+        """Submits a small training with hardware=gpu, without a preflight check on its machine, to
+        a worker whose GPU is the emulated device. Builds with sanitizers do not have that
+        device.
+        """
         trainer = BIN / "emulated_muster_trainer"
         if not trainer.exists():
             self.skipTest(f"this build has no {trainer.name}")
@@ -172,16 +177,17 @@ class Gpus(MusterTest):
         shown = json.loads(self.muster("incident", "show", record["incident"]["id"], "--json", check=0).stdout)
         self.assertEqual(shown["kind"], "out of memory", shown)
         self.assertIn("what would fit", shown["sentence"])
-        told = "\n".join(shown["ranks"][0]["last_lines"])
+        lines = "\n".join(shown["ranks"][0]["last_lines"])
         for row in ("activations", "optimizer", "together"):
-            self.assertRegex(told, rf"{row} +\d+\.\d MiB")
+            self.assertRegex(lines, rf"{row} +\d+\.\d MiB")
 
     def test_embedded_run_assigns_gpus(self):
-        program = ["--", "python3", "-c", SAYS.replace("time.sleep(1000)", "0")]
+        program = ["--", "python3", "-c", PRINT_VISIBLE_DEVICES.replace("time.sleep(1000)", "0")]
         alone = self.muster("run", "--name", "alone", *program, check=0).stdout
         self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", alone)  # one slot has all GPUs
         both = self.muster("run", "--name", "both", "--ranks", 2, *program, check=0).stdout
-        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", both)  # LOCAL_RANK selects the GPU; equal lines of ranks are printed once
+        # LOCAL_RANK selects the GPU; equal lines of ranks are printed once
+        self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", both)
         self.assertEqual(both.count("sees"), 1, both)
         own = self.muster("run", "--name", "own", "--ranks", 1, "--gpus-per-rank", 2, *program, check=0).stdout
         self.assertIn(f"sees {uuid_of(0)},{uuid_of(1)}", own)

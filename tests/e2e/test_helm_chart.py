@@ -1,4 +1,6 @@
-"""The chart without a cluster: rendered objects, checked against Kubernetes' own schemas, and refused values."""
+"""The chart without a cluster: rendered objects, checked against Kubernetes' own schemas, and
+refused values.
+"""
 import json
 import re
 import shlex
@@ -321,7 +323,9 @@ class Commands(HelmCase):
 
 class Notes(HelmCase):
     def notes(self, values):
-        """Returns the notes of `helm install`, rendered into an object because `helm template` omits them."""
+        """Returns the notes of `helm install`, rendered into an object because `helm template`
+        omits them.
+        """
         chart = self.dir / "muster"
         if not chart.exists():
             shutil.copytree(CHART, chart)

@@ -1,4 +1,5 @@
-"""The certificate and the tokens that a release creates: created once, kept by upgrades, and never created without access to the cluster.
+"""The certificate and the tokens that a release creates: created once, kept by upgrades, and never
+created without access to the cluster.
 
 Here a stand-in for Kubernetes' API answers helm; test_kubernetes.py uses a real API.
 """
@@ -20,7 +21,9 @@ NAMES = ["demo-muster-coordinator", "demo-muster-coordinator.training", "demo-mu
 
 @contextlib.contextmanager
 def api(objects):
-    """Yields the address of an API that has only these objects: {(kind's plural, namespace or "", name): object}."""
+    """Yields the address of an API that has only these objects: {(kind's plural, namespace or "",
+    name): object}.
+    """
     kinds = [{"name": "secrets", "kind": "Secret", "namespaced": True}, {"name": "serviceaccounts", "kind": "ServiceAccount", "namespaced": True},
              {"name": "namespaces", "kind": "Namespace", "namespaced": False}]
 
@@ -54,7 +57,7 @@ def api(objects):
         server.server_close()
 
 
-THERE = {("serviceaccounts", "training", "default"): {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}}}
+CLUSTER_OBJECTS = {("serviceaccounts", "training", "default"): {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}}}
 
 
 class Secrets(HelmCase):
@@ -62,7 +65,7 @@ class Secrets(HelmCase):
         super().setUp()
         self.values = {"tls": {"mode": "chart", "secretName": ""}, "tokens": {"secretName": ""}}
 
-    def ask(self, objects, values=None, *more):
+    def render_with_lookup(self, objects, values=None, *more):
         """Returns helm's output when it can look up `objects`."""
         with api(objects) as address:
             config = self.dir / "api"
@@ -73,14 +76,14 @@ class Secrets(HelmCase):
             return self.run_helm("template", "demo", CHART, "--namespace", "training", "--kube-version", kube_tools.KUBERNETES_VERSION,
                                  "--dry-run=server", "--kubeconfig", config, *more, values=merged(self.values, values or {}))
 
-    def made(self, objects, values=None):
+    def release_secrets(self, objects, values=None):
         """Returns the release's Secrets by name."""
-        result = self.ask(objects, values)
+        result = self.render_with_lookup(objects, values)
         self.assertEqual(result.returncode, 0, result.stderr)
         return {document["metadata"]["name"]: document for document in yaml.safe_load_all(result.stdout) if document and document["kind"] == "Secret"}
 
     def with_these(self, secrets):
-        return {**THERE, **{("secrets", "training", name): secret for name, secret in secrets.items()}}
+        return {**CLUSTER_OBJECTS, **{("secrets", "training", name): secret for name, secret in secrets.items()}}
 
     def openssl(self, *arguments, text):
         return subprocess.run(["openssl", *map(str, arguments)], input=text, capture_output=True, text=True, timeout=20, check=True).stdout
@@ -99,7 +102,7 @@ class Secrets(HelmCase):
                                          self.dir / "certificate", text=""))
 
     def test_release_creates_a_certificate_and_a_token_for_each_role(self):
-        secrets = self.made(THERE)
+        secrets = self.release_secrets(CLUSTER_OBJECTS)
         self.assertEqual(sorted(secrets), ["demo-muster-tls", "demo-muster-tokens"])
         schemas = self.schemas()
         self.assertEqual([schemas.errors(secret) for secret in secrets.values()], [[], []])
@@ -115,36 +118,36 @@ class Secrets(HelmCase):
         self.assertEqual(len(set(given.values())), len(ROLES))
         for token in given.values():
             self.assertRegex(token, r"^[A-Za-z0-9]{48}$")
-        self.assertNotEqual(self.made(THERE), secrets, "two clusters with one key")
+        self.assertNotEqual(self.release_secrets(CLUSTER_OBJECTS), secrets, "two clusters with one key")
 
     def test_upgrade_keeps_existing_and_creates_missing_secrets(self):
-        before = self.made(THERE)
-        self.assertEqual(self.made(self.with_these(before)), before)
+        before = self.release_secrets(CLUSTER_OBJECTS)
+        self.assertEqual(self.release_secrets(self.with_these(before)), before)
         # A renewed token has two lines, and a deleted role is created again.
         renewed = json.loads(json.dumps(before))
         tokens = renewed["demo-muster-tokens"]["data"]
         tokens["submitter"] = base64.b64encode(b"new-one-0123456789\nold-one-0123456789\n").decode()
         del tokens["viewer"]
-        after = self.made(self.with_these(renewed))["demo-muster-tokens"]["data"]
+        after = self.release_secrets(self.with_these(renewed))["demo-muster-tokens"]["data"]
         self.assertEqual({role: after[role] for role in ROLES if role != "viewer"}, tokens)
         self.assertNotIn(after["viewer"], before["demo-muster-tokens"]["data"].values())
 
     def test_changed_names_create_a_certificate_that_both_authorities_verify(self):
-        first = self.made(THERE)["demo-muster-tls"]
+        first = self.release_secrets(CLUSTER_OBJECTS)["demo-muster-tls"]
         values = {"tls": {"extraNames": ["muster.example.com", "10.1.2.3"]}}
-        second = self.made(self.with_these({"demo-muster-tls": first}), values)["demo-muster-tls"]
+        second = self.release_secrets(self.with_these({"demo-muster-tls": first}), values)["demo-muster-tls"]
         self.assertEqual(self.names_of(second), [*NAMES, "muster.example.com", "127.0.0.1", "10.1.2.3"])
         both = self.value(second, "ca.crt")
         self.assertEqual(both.count("BEGIN CERTIFICATE"), 2)
         self.verify(first, both)
         self.verify(second, both)
-        self.assertEqual(self.made(self.with_these({"demo-muster-tls": second}), values)["demo-muster-tls"], second)
-        third = self.made(self.with_these({"demo-muster-tls": second}))["demo-muster-tls"]
+        self.assertEqual(self.release_secrets(self.with_these({"demo-muster-tls": second}), values)["demo-muster-tls"], second)
+        third = self.release_secrets(self.with_these({"demo-muster-tls": second}))["demo-muster-tls"]
         self.assertEqual(self.value(third, "ca.crt").count("BEGIN CERTIFICATE"), 2, "the newest two")
 
     def test_namespace_may_be_created_by_the_same_install(self):
         other = {("namespaces", "", "default"): {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}}
-        self.assertEqual(len(self.made(other)), 2)
+        self.assertEqual(len(self.release_secrets(other)), 2)
 
     def test_nothing_is_created_without_access_to_a_cluster(self):
         # Each sync of Argo CD renders like this, with the cluster's kinds in --api-versions.
@@ -155,13 +158,13 @@ class Secrets(HelmCase):
                 result = self.run_helm("template", "demo", CHART, "--kube-version", kube_tools.KUBERNETES_VERSION, *more, values=merged(self.values, values))
                 self.assertNotEqual(result.returncode, 0)
                 self.assertIn("set tls.mode to secret or certManager and name tokens.secretName, or ask the cluster with --dry-run=server", result.stderr)
-        self.assertIn("no cluster can be asked", self.ask({}).stderr)
+        self.assertIn("no cluster can be asked", self.render_with_lookup({}).stderr)
 
     def test_named_secrets_are_used_unchanged(self):
         values = {"tls": {"mode": "secret", "secretName": "mine"}, "tokens": {"secretName": "theirs"}}
-        self.assertEqual(self.made({}, values), {})
-        self.assertEqual(list(self.made(THERE, {"tls": {"mode": "certManager"}})), ["demo-muster-tokens"])
-        self.assertEqual(self.made({}, {"tls": {"mode": "off"}}), {})
+        self.assertEqual(self.release_secrets({}, values), {})
+        self.assertEqual(list(self.release_secrets(CLUSTER_OBJECTS, {"tls": {"mode": "certManager"}})), ["demo-muster-tokens"])
+        self.assertEqual(self.release_secrets({}, {"tls": {"mode": "off"}}), {})
 
 
 if __name__ == "__main__":

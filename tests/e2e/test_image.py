@@ -1,6 +1,8 @@
-"""The image: collects its folder from the programs of this build, makes its last stages with buildah, without a daemon, and runs the programs in it.
+"""The image: collects its folder from the programs of this build, makes its last stages with
+buildah, without a daemon, and runs the programs in it.
 
-tests/image.sh tests the stages before."""
+tests/image.sh tests the stages before.
+"""
 import json
 import os
 import pathlib
@@ -33,12 +35,15 @@ class Image(MusterTest):
     def collect(self, *cuda):
         root, result = self.try_to_collect(*cuda)
         if "no package has" in result.stderr:
-            self.skipTest(f"libraries here are from no package: {result.stderr}")  # in a build with Arrow's wheel
+            # in a build with Arrow's wheel
+            self.skipTest(f"libraries here are from no package: {result.stderr}")
         self.assertEqual(result.returncode, 0, result.stderr)
         return root
 
     def cuda(self, *listed):
-        """Makes a folder as deploy/install-cuda.sh does, with stand-ins for libraries. `listed`: the files in the wheel's record."""
+        """Makes a folder as deploy/install-cuda.sh does, with stand-ins for libraries. `listed`:
+        the files in the wheel's record.
+        """
         folder = self.dir / "cuda"
         libraries = folder / "nvidia/cu13/lib"
         libraries.mkdir(parents=True)
@@ -120,7 +125,8 @@ class Image(MusterTest):
 
     def test_both_variants_are_built_and_run_as_nobody(self):
         self.collect()
-        for target in ("cuda", "cpu"):  # buildah 1.28 drops the cpu stage's equal image after the build of the cuda stage
+        # buildah 1.28 drops the cpu stage's equal image after the build of the cuda stage
+        for target in ("cuda", "cpu"):
             self.build(target)
             config = json.loads(self.buildah("inspect", "--type", "image", f"muster:{target}").stdout)["OCIv1"]["config"]
             self.assertEqual(config["User"], f"{USER}:{USER}")

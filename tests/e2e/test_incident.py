@@ -176,15 +176,17 @@ class Incident(MusterTest):
         self.wait_for_step(run, 5)
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)
         self.assertEqual(run.wait(timeout=90), 1, self.output(run))
-        said = run.err_path.read_text()
-        self.assertRegex(said, r"hang: .*rank 1.* \(muster incident show 1 --coordinator 127\.0\.0\.1:\d+\)")
-        kept = pathlib.Path(re.search(r"incident 1 is in (\S+)/incident-1\.txt", said).group(1))
-        self.assertTrue(kept.is_relative_to(self.dir / "out/hung"), kept)
-        self.assertIn("rank 1 on local", (kept / "incident-1.txt").read_text())
-        self.assertEqual(json.loads((kept / "incident-1.json").read_text())["suspects"][0]["rank"], 1)
+        printed = run.err_path.read_text()
+        self.assertRegex(printed, r"hang: .*rank 1.* \(muster incident show 1 --coordinator 127\.0\.0\.1:\d+\)")
+        retained = pathlib.Path(re.search(r"incident 1 is in (\S+)/incident-1\.txt", printed).group(1))
+        self.assertTrue(retained.is_relative_to(self.dir / "out/hung"), retained)
+        self.assertIn("rank 1 on local", (retained / "incident-1.txt").read_text())
+        self.assertEqual(json.loads((retained / "incident-1.json").read_text())["suspects"][0]["rank"], 1)
 
     def test_incident_survives_a_killed_run(self):
-        """A rank that does not wait for others is reported at once and stopped later. The report does not wait for the stop."""
+        """A rank that does not wait for others is reported at once and stopped later. The report
+        does not wait for the stop.
+        """
         run = self.start_run("hung", "steps=1000000", "enable_checkpointing=false")
         self.wait_for_step(run, 5)
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)

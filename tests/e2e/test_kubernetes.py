@@ -1,4 +1,6 @@
-"""The chart on a real control plane, which admits, places, upgrades, evicts and removes its objects. Pods do not run."""
+"""The chart on a real control plane, which admits, places, upgrades, evicts and removes its
+objects. Pods do not run.
+"""
 import base64
 import json
 import re
@@ -19,7 +21,9 @@ STATE = "state-demo-muster-coordinator-0"
 
 class ControlPlane(ClusterCase):
     def left(self):
-        """Returns the namespace's objects that a release may have created, except pods, which nothing removes here."""
+        """Returns the namespace's objects that a release may have created, except pods, which
+        nothing removes here.
+        """
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
         kinds = ("statefulsets,daemonsets,services,networkpolicies,poddisruptionbudgets,configmaps,persistentvolumeclaims,serviceaccounts,secrets,"
                  "roles,rolebindings,controllerrevisions,endpointslices,leases")
@@ -29,25 +33,25 @@ class ControlPlane(ClusterCase):
 
     def test_installed_upgraded_and_removed(self):
         values = {"pools": {"cpu": {"replicas": 2}, "there": {"replicas": 1, "switchesFromNode": ["topology.kubernetes.io/zone"]}}}
-        notes = self.helm_do("install", values)
+        notes = self.helm_release("install", values)
         self.assertIn("pool cpu: 2 worker(s), 1 rank(s) each", notes)
-        self.wait_for_places(2, "cpu")
+        self.wait_for_placement(2, "cpu")
         first = self.cluster.get("-n", NAMESPACE, "statefulsets", "demo-muster-coordinator")["metadata"]["generation"]
         secrets = self.cluster.get("-n", NAMESPACE, "secrets", "demo-muster-tls", "demo-muster-tokens")["items"]
-        self.helm_do("upgrade", merged(values, {"pools": {"cpu": {"replicas": 3}, "each": {"kind": "DaemonSet"}}}))
-        self.wait_for_places(3, "cpu")
-        self.wait_for_places(len(self.cluster.nodes), "each")
+        self.helm_release("upgrade", merged(values, {"pools": {"cpu": {"replicas": 3}, "each": {"kind": "DaemonSet"}}}))
+        self.wait_for_placement(3, "cpu")
+        self.wait_for_placement(len(self.cluster.nodes), "each")
         again = self.cluster.get("-n", NAMESPACE, "statefulsets", "demo-muster-coordinator")["metadata"]["generation"]
         self.assertEqual(first, again, "more workers are no reason to restart the coordinator")
-        kept = self.cluster.get("-n", NAMESPACE, "secrets", "demo-muster-tls", "demo-muster-tokens")["items"]
-        self.assertEqual([secret["data"] for secret in kept], [secret["data"] for secret in secrets])
-        self.helm_do("uninstall")
+        retained = self.cluster.get("-n", NAMESPACE, "secrets", "demo-muster-tls", "demo-muster-tokens")["items"]
+        self.assertEqual([secret["data"] for secret in retained], [secret["data"] for secret in secrets])
+        self.helm_release("uninstall")
         wait_until(lambda: self.left() == [*BEFORE[:1], f"PersistentVolumeClaim {STATE}", *BEFORE[1:]], 60, "the coordinator's jobs, and nothing else")
         self.assertIn(f"leaves the claim {STATE} (jobs and incidents) behind", notes)
-        self.run_what_is_said(notes)
+        self.run_noted_command(notes)
         wait_until(lambda: self.left() == BEFORE, 60, "what was there before, and nothing else")
 
-    def run_what_is_said(self, notes):
+    def run_noted_command(self, notes):
         """Returns the command in NOTES that deletes the volumes."""
         command = next(line for line in notes.splitlines() if " delete pvc " in line).split()
         self.assertEqual(command[0], "kubectl")
@@ -56,17 +60,17 @@ class ControlPlane(ClusterCase):
     def test_volumes_are_deleted_if_the_release_requests_it(self):
         values = {"storage": {"mountPath": "/shared", "create": {"size": "1Gi", "storageClassName": "nowhere"}},
                   "coordinator": {"persistence": {"storageClassName": "nowhere"}}}
-        notes = self.helm_do("install", values)
+        notes = self.helm_release("install", values)
         self.assertIn(f"leaves the claims {STATE} (jobs and incidents) and demo-muster-storage (data and checkpoints) behind", notes)
         wait_until(lambda: f"PersistentVolumeClaim {STATE}" in self.left(), 60, "the coordinator's claim")
-        notes = self.helm_do("upgrade", merged(values, {"storage": {"create": {"keep": False}}, "coordinator": {"persistence": {"keep": False}}}))
+        notes = self.helm_release("upgrade", merged(values, {"storage": {"create": {"keep": False}}, "coordinator": {"persistence": {"keep": False}}}))
         self.assertIn("leaves nothing behind", notes)
 
         def is_owned():
             claim = self.cluster.get("-n", NAMESPACE, "persistentvolumeclaims", STATE)
             return [owner["name"] for owner in claim["metadata"].get("ownerReferences", [])] == ["demo-muster-coordinator"]
         wait_until(is_owned, 60, "the claim that goes with its StatefulSet")
-        self.helm_do("uninstall")
+        self.helm_release("uninstall")
         wait_until(lambda: self.left() == BEFORE, 60, "what was there before, and nothing else")
 
     def test_release_creates_its_secrets_in_a_new_namespace(self):
@@ -76,14 +80,14 @@ class ControlPlane(ClusterCase):
         self.assertEqual(names, ["demo-muster-tls", "demo-muster-tokens"])
 
     def test_script_renews_the_releases_secrets_and_an_upgrade_keeps_them(self):
-        self.helm_do("install", {})
+        self.helm_release("install", {})
         own = ("--tls", "demo-muster-tls", "--tokens", "demo-muster-tokens")
         first = self.value_of("demo-muster-tls", "ca.crt").strip()
         for what in ("certificate", "worker"):
             self.make_secrets(*own, "--renew", what)
         renewed = [self.cluster.get("-n", NAMESPACE, "secret", name)["data"] for name in ("demo-muster-tls", "demo-muster-tokens")]
         self.assertIn(first, self.value_of("demo-muster-tls", "ca.crt"))
-        self.helm_do("upgrade", {"pools": {"cpu": {"replicas": 2}}})
+        self.helm_release("upgrade", {"pools": {"cpu": {"replicas": 2}}})
         self.assertEqual([self.cluster.get("-n", NAMESPACE, "secret", name)["data"] for name in ("demo-muster-tls", "demo-muster-tokens")], renewed)
 
     def test_namespace_admin_installs_it_but_cannot_grant_access_to_nodes(self):
@@ -104,7 +108,7 @@ class ControlPlane(ClusterCase):
     def test_node_reader_account_reads_only_nodes(self):
         layers = [f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2)]
         self.cluster.kubectl("label", "node", "node1", *(f"{layer}=nn-{layer[-1]}" for layer in layers))
-        self.helm_do("install", {"pools": {"cpu": {"switchesFromNode": layers}}})
+        self.helm_release("install", {"pools": {"cpu": {"switchesFromNode": layers}}})
         reader = self.one(self.cluster.get("-n", NAMESPACE, "statefulsets")["items"], "StatefulSet", "demo-muster-cpu")["spec"]["template"]["spec"]
         account = self.dir / "account"
         account.mkdir()
@@ -119,9 +123,9 @@ class ControlPlane(ClusterCase):
             self.assertEqual('nodes "node1" is forbidden' in result.stderr, code != 0, result.stderr)
         self.assertEqual((self.dir / "switches").read_text(), "nn-1.nn-2\n")
         for verb, what in (("get", "pods"), ("list", "nodes"), ("update", "nodes"), ("get", "secrets"), ("*", "*")):
-            asked = self.cluster.kubectl("auth", "can-i", verb, what, "-n", NAMESPACE, check=False,
+            answer = self.cluster.kubectl("auth", "can-i", verb, what, "-n", NAMESPACE, check=False,
                                          *("--as", f"system:serviceaccount:{NAMESPACE}:{reader['serviceAccountName']}"))
-            self.assertEqual(asked.stdout.strip(), "no", (verb, what))
+            self.assertEqual(answer.stdout.strip(), "no", (verb, what))
 
     def test_every_variant_is_admitted(self):
         rendered = {name: self.render(values) for name, values in VARIANTS.items()}
@@ -131,19 +135,20 @@ class ControlPlane(ClusterCase):
                 built_in = [d for d in documents if not OTHERS.match(d["apiVersion"])]
                 result = self.cluster.apply(*built_in, options=("-n", NAMESPACE, "--dry-run=server", "--validate=strict"), check=False)
                 self.assertEqual(result.returncode, 0, result.stderr)
-                if name not in ("daemon set", "a shared folder of the nodes"):  # "restricted" forbids folders of the host
+                # "restricted" forbids folders of the host
+                if name not in ("daemon set", "a shared folder of the nodes"):
                     self.assertNotIn("PodSecurity", result.stderr)
 
     def test_accounts_have_no_permissions(self):
-        self.helm_do("install", {})
+        self.helm_release("install", {})
         for account in ("demo-muster-coordinator", "demo-muster-worker"):
             for verb, what in (("get", "pods"), ("list", "secrets"), ("create", "pods"), ("get", "nodes"), ("*", "*")):
-                asked = self.cluster.kubectl("auth", "can-i", verb, what, "-n", NAMESPACE, check=False,
+                answer = self.cluster.kubectl("auth", "can-i", verb, what, "-n", NAMESPACE, check=False,
                                              *("--as", f"system:serviceaccount:{NAMESPACE}:{account}"))
-                self.assertEqual(asked.stdout.strip(), "no", (account, verb, what))
+                self.assertEqual(answer.stdout.strip(), "no", (account, verb, what))
 
     def test_gpu_pool_waits_for_nodes_with_gpus(self):
-        self.helm_do("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})
+        self.helm_release("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})
 
         def why():
             conditions = [c for pod in self.pods("gpu") for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled"]
@@ -151,13 +156,13 @@ class ControlPlane(ClusterCase):
         wait_until(lambda: "didn't match Pod's node affinity/selector" in (why() or ""), 60, "the scheduler's reason")
         self.cluster.add_node("gpu1", **{"nvidia.com/gpu": "8"})
         self.cluster.kubectl("label", "node", "gpu1", "pool=gpu")
-        self.assertEqual(self.wait_for_places(1, "gpu")[0]["spec"]["nodeName"], "gpu1")
+        self.assertEqual(self.wait_for_placement(1, "gpu")[0]["spec"]["nodeName"], "gpu1")
 
     def test_drain_evicts_one_worker_at_a_time_and_daemon_sets_do_not_block_it(self):
-        self.helm_do("install", {"pools": {"cpu": {"replicas": 3}, "each": {"kind": "DaemonSet"}}})
+        self.helm_release("install", {"pools": {"cpu": {"replicas": 3}, "each": {"kind": "DaemonSet"}}})
         for pool in ("cpu", "each"):
-            for pod in self.wait_for_places(3, pool):
-                self.cluster.say_runs(pod["metadata"]["name"], NAMESPACE)
+            for pod in self.wait_for_placement(3, pool):
+                self.cluster.report_running(pod["metadata"]["name"], NAMESPACE)
 
         def allowed():
             return self.cluster.get("-n", NAMESPACE, "poddisruptionbudgets", "demo-muster-cpu").get("status", {}).get("disruptionsAllowed")
@@ -170,9 +175,9 @@ class ControlPlane(ClusterCase):
             self.assertEqual(self.evict(pod["metadata"]["name"]).returncode, 0)
 
     def test_idle_workers_do_not_block_a_drain_while_the_coordinator_is_down(self):
-        self.helm_do("install", {"pools": {"cpu": {"replicas": 3}}})
-        for pod in self.wait_for_places(3, "cpu"):
-            self.cluster.say_runs(pod["metadata"]["name"], NAMESPACE, ready=False)
+        self.helm_release("install", {"pools": {"cpu": {"replicas": 3}}})
+        for pod in self.wait_for_placement(3, "cpu"):
+            self.cluster.report_running(pod["metadata"]["name"], NAMESPACE, ready=False)
 
         def counted():
             status = self.cluster.get("-n", NAMESPACE, "poddisruptionbudgets", "demo-muster-cpu").get("status", {})
@@ -182,23 +187,24 @@ class ControlPlane(ClusterCase):
             self.assertEqual(self.evict(f"demo-muster-cpu-{n}").returncode, 0)
 
     def test_upgrade_replaces_a_coordinator_that_never_started(self):
-        self.helm_do("install", {"image": {"tag": "wrong"}})
+        self.helm_release("install", {"image": {"tag": "wrong"}})
 
         def image():
             found = [item["spec"]["containers"][0]["image"] for item in self.cluster.get("-n", NAMESPACE, "pods")["items"]
                      if item["metadata"]["name"] == "demo-muster-coordinator-0" and "deletionTimestamp" not in item["metadata"]]
             return found[0] if found else None
         wait_until(lambda: (image() or "").endswith(":wrong"), 60, "the pod")
-        self.helm_do("upgrade", {"image": {"tag": "right"}})
+        self.helm_release("upgrade", {"image": {"tag": "right"}})
         wait_until(lambda: (image() or "").endswith(":right"), 60, "the corrected pod")
 
-    def say_waits(self, pod, reason, message):
-        """Sets the status that a kubelet reports for a pod whose container cannot be started yet."""
+    def report_waiting(self, pod, reason, message):
+        """Sets the status that a kubelet reports for a pod whose container cannot be started yet.
+        """
         self.cluster.kubectl("-n", NAMESPACE, "patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps({"status": {
             "phase": "Pending", "containerStatuses": [{"name": "worker", "image": "registry.example/muster:0.1.0", "imageID": "", "ready": False,
                                                        "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]}}))
 
-    def say_event(self, pod, reason, message):
+    def report_event(self, pod, reason, message):
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.cluster.apply({"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{pod}.{reason.lower()}", "namespace": NAMESPACE},
                             "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": pod, "namespace": NAMESPACE}, "type": "Warning",
@@ -212,25 +218,25 @@ class ControlPlane(ClusterCase):
         self.assertIn("0 of 0 pods", self.why())
         self.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE},
                             "spec": {"hard": {"pods": "4"}}})
-        self.helm_do("install", {"coordinator": {"persistence": {"storageClassName": "nowhere"}},
+        self.helm_release("install", {"coordinator": {"persistence": {"storageClassName": "nowhere"}},
                                  "pools": {"cpu": {"replicas": 2}, "gpu": GPU_POOL, "wide": {"replicas": 6}}})
         wait_until(lambda: "exceeded quota" in self.why(), 60, "the quota")
         self.assertRegex(self.why(), r"StatefulSet demo-muster-\w+ has \d of \d pods: .*exceeded quota: small")
         self.cluster.kubectl("-n", NAMESPACE, "delete", "resourcequota", "small")
         self.cluster.kubectl("-n", NAMESPACE, "scale", "statefulset", "demo-muster-wide", "--replicas=0")
-        self.wait_for_places(2, "cpu")
+        self.wait_for_placement(2, "cpu")
         wait_until(lambda: "pod demo-muster-gpu-0 has no place: 0/3 nodes are available" in self.why(), 60, "the scheduler's reason")
         wait_until(lambda: "claim state-demo-muster-coordinator-0 has no volume: storageclass" in self.why(), 60, "the claim")
-        self.say_waits("demo-muster-cpu-0", "ContainerCreating", "")
-        self.say_event("demo-muster-cpu-0", "FailedMount", 'MountVolume.SetUp failed for volume "ca" : secret "muster-tls" not found')
-        self.say_waits("demo-muster-cpu-1", "ImagePullBackOff", 'Back-off pulling image "registry.example/muster:0.1.0"')
-        said = self.why()
-        self.assertIn('pod demo-muster-cpu-0 waits for a volume: MountVolume.SetUp failed for volume "ca" : secret "muster-tls" not found', said)
-        self.assertIn("pod demo-muster-cpu-1 cannot pull the image registry.example/muster:0.1.0 of worker (ImagePullBackOff)", said)
+        self.report_waiting("demo-muster-cpu-0", "ContainerCreating", "")
+        self.report_event("demo-muster-cpu-0", "FailedMount", 'MountVolume.SetUp failed for volume "ca" : secret "muster-tls" not found')
+        self.report_waiting("demo-muster-cpu-1", "ImagePullBackOff", 'Back-off pulling image "registry.example/muster:0.1.0"')
+        printed = self.why()
+        self.assertIn('pod demo-muster-cpu-0 waits for a volume: MountVolume.SetUp failed for volume "ca" : secret "muster-tls" not found', printed)
+        self.assertIn("pod demo-muster-cpu-1 cannot pull the image registry.example/muster:0.1.0 of worker (ImagePullBackOff)", printed)
         for pod in self.pods("cpu"):
-            self.cluster.say_runs(pod["metadata"]["name"], NAMESPACE)
-        told = json.loads(self.muster("status", "--why", "-n", NAMESPACE, "--json", env=self.cluster.env, check=0).stdout)["kubernetes"]
-        self.assertEqual(told["ready"], 2)
+            self.cluster.report_running(pod["metadata"]["name"], NAMESPACE)
+        printed = json.loads(self.muster("status", "--why", "-n", NAMESPACE, "--json", env=self.cluster.env, check=0).stdout)["kubernetes"]
+        self.assertEqual(printed["ready"], 2)
         # An unknown job fails the command, but the report on pods is still printed.
         both = self.muster("status", "1", "--why", "-n", NAMESPACE, "--coordinator", "127.0.0.1:9", env=self.cluster.env)
         self.assertNotEqual(both.returncode, 0)
@@ -238,7 +244,8 @@ class ControlPlane(ClusterCase):
         self.assertIn("no coordinator answers", both.stderr)
 
     def test_fuji_job_is_admitted_and_status_reports_why_it_does_not_run(self):
-        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")  # NAMESPACE forbids its image, which runs as root
+        # NAMESPACE forbids its image, which runs as root
+        self.cluster.kubectl("apply", "--validate=strict", "-f", SOURCE / "deploy/eks-fuji.yaml")
 
         def why():
             return self.muster("status", "--why", "-n", "default", env=self.cluster.env, check=0).stdout
@@ -246,7 +253,7 @@ class ControlPlane(ClusterCase):
         self.assertIn("claim fuji-checkpoints has no volume", why())
 
     def test_status_with_access_to_pods_only(self):
-        self.helm_do("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})
+        self.helm_release("install", {"pools": {"cpu": None, "gpu": GPU_POOL}})
         self.cluster.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "person", "namespace": NAMESPACE}},
                            {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "sees", "namespace": NAMESPACE}, "rules": [
                                {"apiGroups": ["", "apps", "batch"], "verbs": ["list"],
@@ -313,20 +320,20 @@ class ControlPlane(ClusterCase):
 
     def test_another_chart_version_keeps_the_pods(self):
         values = {"image": {"tag": "1"}, "coordinator": {"persistence": {"enabled": False}}, "pools": {"cpu": {"replicas": 2}}}
-        self.helm_do("install", values)
-        self.wait_for_places(2, "cpu")
+        self.helm_release("install", values)
+        self.wait_for_placement(2, "cpu")
         before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pods()}
         next_chart = self.dir / "muster"
         shutil.copytree(CHART, next_chart)
         text = (next_chart / "Chart.yaml").read_text()
         (next_chart / "Chart.yaml").write_text(text.replace("ersion: 0.1.0", "ersion: 0.2.0"))
-        self.helm_do("upgrade", values, chart=next_chart)
+        self.helm_release("upgrade", values, chart=next_chart)
 
-        def looked_at():
+        def is_reconciled():
             sets = self.cluster.get("-n", NAMESPACE, "statefulsets")["items"]
             return all(s["status"].get("observedGeneration") == s["metadata"]["generation"]
                        and s["metadata"]["labels"]["helm.sh/chart"] == "muster-0.2.0" for s in sets)
-        wait_until(looked_at, 60, "the controller's look at both sets")
+        wait_until(is_reconciled, 60, "the controller to reconcile both sets")
         self.assertEqual({pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pods() if "deletionTimestamp" not in pod["metadata"]}, before)
 
     def test_coordinators_volume_outlives_the_release_and_is_reused(self):
@@ -339,16 +346,16 @@ class ControlPlane(ClusterCase):
         def claims():
             return {item["metadata"]["name"]: item["metadata"]["uid"] for item in self.cluster.get("-n", NAMESPACE, "persistentvolumeclaims")["items"]
                     if item["status"].get("phase") == "Bound"}
-        self.helm_do("install", values)
+        self.helm_release("install", values)
         wait_until(lambda: len(claims()) == 2, 60, "both claims")
         before = claims()
         self.assertEqual(sorted(before), ["demo-muster-storage", "state-demo-muster-coordinator-0"])
-        self.helm_do("uninstall")
+        self.helm_release("uninstall")
         wait_until(lambda: not self.cluster.get("-n", NAMESPACE, "statefulsets")["items"], 60, "the end of the release")
         self.assertEqual(claims(), before)
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pods", "--all", "--force", "--grace-period=0")
-        self.helm_do("install", values)
-        self.wait_for_places(1, "cpu")
+        self.helm_release("install", values)
+        self.wait_for_placement(1, "cpu")
         self.assertEqual(claims(), before)
 
     def test_shrunk_pool_releases_its_claims(self):
@@ -357,15 +364,16 @@ class ControlPlane(ClusterCase):
             for n in range(2)))
         pool = {"replicas": 2, "workDir": {"claim": {"size": "1Gi", "storageClassName": "manual"}}}
         values = {"coordinator": {"persistence": {"enabled": False}}, "pools": {"cpu": pool}}
-        self.helm_do("install", values)
-        self.wait_for_places(2, "cpu")
-        self.helm_do("upgrade", merged(values, {"pools": {"cpu": {"replicas": 1}}}))
+        self.helm_release("install", values)
+        self.wait_for_placement(2, "cpu")
+        self.helm_release("upgrade", merged(values, {"pools": {"cpu": {"replicas": 1}}}))
         leaving = "demo-muster-cpu-1"
 
         def is_leaving():
             return any(pod["metadata"]["name"] == leaving and "deletionTimestamp" in pod["metadata"] for pod in self.pods("cpu"))
         wait_until(is_leaving, 60, "the last worker's turn")
-        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", leaving, "--force", "--grace-period=0")  # as its kubelet would report
+        # as its kubelet would report
+        self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", leaving, "--force", "--grace-period=0")
 
         def claims():
             return [item["metadata"]["name"] for item in self.cluster.get("-n", NAMESPACE, "persistentvolumeclaims")["items"]

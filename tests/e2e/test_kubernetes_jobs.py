@@ -1,4 +1,6 @@
-"""The chart's pods as processes on a real control plane: jobs through the Service, deleted pods, changed tokens, drained nodes."""
+"""The chart's pods as processes on a real control plane: jobs through the Service, deleted pods,
+changed tokens, drained nodes.
+"""
 import base64
 import json
 import os
@@ -33,15 +35,17 @@ class Jobs(ClusterCase):
             hosts.write(f"{self.addresses[COORDINATOR + '-0']} {COORDINATOR}\n")
 
     def start_pods(self, replicas, before=lambda: None, **pool):
-        """Installs the release and runs its pods. `before` is called once pods have their nodes and before any container runs."""
+        """Installs the release and runs its pods. `before` is called once pods have their nodes and
+        before any container runs.
+        """
         volume = self.dir / "volume"
         volume.mkdir()
         self.cluster.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "state"}, "spec": {
             "capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "manual", "hostPath": {"path": str(volume)}}})
         self.values = {"image": {"binDir": str(BIN)}, "coordinator": {"persistence": {"storageClassName": "manual"}, "logFormat": "text"},
                        "pools": {"cpu": {"replicas": replicas, "leaveGraceSeconds": 120, "logFormat": "text", **pool}}}
-        self.helm_do("install", self.values)
-        self.wait_for_places(replicas, "cpu")
+        self.helm_release("install", self.values)
+        self.wait_for_placement(replicas, "cpu")
         before()
         self.pods_run = kube_pods.PodRunner(self.cluster, self.dir / "pods/run", self.env, self.addresses, NAMESPACE).start()
         self.addCleanup(self.pods_run.stop)
@@ -59,15 +63,15 @@ class Jobs(ClusterCase):
         super().tearDown()
 
     def logs(self):
-        return "\n".join(f"== {name}\n{self.pods_run.log(name)[-3000:]}" for name in [f"{COORDINATOR}-0", *WORKERS]) + str(self.pods_run.trouble)
+        return "\n".join(f"== {name}\n{self.pods_run.log(name)[-3000:]}" for name in [f"{COORDINATOR}-0", *WORKERS]) + str(self.pods_run.last_error)
 
     def wait_for_workers(self, count):
-        def there():
-            said = self.muster("list", "--workers", "--json")
-            workers = json.loads(said.stdout)["workers"] if said.returncode == 0 else []
+        def condition():
+            printed = self.muster("list", "--workers", "--json")
+            workers = json.loads(printed.stdout)["workers"] if printed.returncode == 0 else []
             return len([w for w in workers if w.get("connected") and not w.get("leaving")]) == count
         try:
-            wait_until(there, 90, f"{count} workers")
+            wait_until(condition, 90, f"{count} workers")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.logs()}") from error
 
@@ -81,11 +85,11 @@ class Jobs(ClusterCase):
         return json.loads(result.stdout)["id"]
 
     def wait_for_state(self, job, state):
-        def there():
+        def condition():
             record = self.job(job)
             self.assertNotEqual(record["state"], "FAILED", f"{record}\n{self.logs()}")
             return record if record["state"] == state else None
-        return wait_until(there, 90, f"job {job} {state}")
+        return wait_until(condition, 90, f"job {job} {state}")
 
     def restored(self, job, attempt):
         """Returns the steps of the checkpoints from which the job's ranks resumed."""
@@ -108,7 +112,7 @@ class Jobs(ClusterCase):
         record = self.wait_for_state(self.submit("short", "steps=5", nodes=2), "SUCCEEDED")
         # Kubernetes gives each pod its node's zone; that needs no permission.
         zones = {pod["metadata"]["name"]: pod["metadata"]["labels"]["topology.kubernetes.io/zone"] for pod in self.pods("cpu")}
-        self.assertEqual([place["worker"] for place in record["placement"]], sorted(zones, key=lambda worker: (zones[worker], worker)))
+        self.assertEqual([assignment["worker"] for assignment in record["placement"]], sorted(zones, key=lambda worker: (zones[worker], worker)))
 
         # A counted restart would end the job.
         job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", "restarts_max=0", nodes=2)
@@ -126,10 +130,11 @@ class Jobs(ClusterCase):
         self.wait_for_workers(2)
         self.assertEqual(len(self.wait_for_state(job, "RUNNING")["faults"]), 1, self.logs())
 
-        # Another image replaces the coordinator's pod, too, while the first worker drains for its replacement.
+        # Another image replaces the coordinator's pod, too, while the first worker drains for its
+        # replacement.
         before, record = self.step_of(job), self.job(job)
         self.assertGreater(before, 0)
-        self.helm_do("upgrade", merged(self.values, {"image": {"tag": "new"}, "pools": {"cpu": {"replicas": 3}}}))
+        self.helm_release("upgrade", merged(self.values, {"image": {"tag": "new"}, "pools": {"cpu": {"replicas": 3}}}))
         for pod in (f"{COORDINATOR}-0", *WORKERS):
             wait_until(lambda pod=pod: self.image_of(pod).endswith(":new"), 120, f"{pod} anew")
         self.wait_for_workers(3)
@@ -145,22 +150,23 @@ class Jobs(ClusterCase):
         wait_until(lambda: self.step_of(job) > max(restored), 90, "more steps")
         self.muster("cancel", job, "--force", check=0)
 
-        self.helm_do("uninstall")
+        self.helm_release("uninstall")
         wait_until(lambda: not self.pods_run.pods, 90, "the end of all pods")
 
     def worker_of(self, job):
-        return {place["worker"] for place in self.job(job)["placement"]}
+        return {assignment["worker"] for assignment in self.job(job)["placement"]}
 
     def test_drained_node_and_shrunk_pool_cost_the_job_no_restart(self):
         def label_nodes():
-            """Labels nodes so that the order of the switches differs from the order of the names."""
+            """Labels nodes so that the order of the switches differs from the order of the names.
+            """
             nodes = self.nodes()
             self.assertEqual(len(set(nodes.values())), len(WORKERS), nodes)
             for worker, switch in zip(WORKERS, "cba"):
                 self.cluster.kubectl("label", "node", nodes[worker], f"{LAYER}1=spine", f"{LAYER}2=leaf-{switch}")
         self.start_pods(3, label_nodes, switchesFromNode=[f"{LAYER}1", f"{LAYER}2"])
         record = self.wait_for_state(self.submit("short", "steps=5", nodes=3), "SUCCEEDED")
-        self.assertEqual([place["worker"] for place in record["placement"]], WORKERS[::-1], self.logs())
+        self.assertEqual([assignment["worker"] for assignment in record["placement"]], WORKERS[::-1], self.logs())
         job = self.submit("long", "steps=1000000", "checkpoint_period=1000000", nodes=2)
         wait_until(lambda: self.step_of(job) > 2, 60, "steps")
         evicted = sorted(self.worker_of(job))[0]
@@ -174,7 +180,7 @@ class Jobs(ClusterCase):
 
         wait_until(lambda: self.step_of(job) > 2, 60, "steps")
         with_rank = WORKERS[2] in self.worker_of(job)
-        self.helm_do("upgrade", merged(self.values, {"pools": {"cpu": {"replicas": 2}}}))
+        self.helm_release("upgrade", merged(self.values, {"pools": {"cpu": {"replicas": 2}}}))
         self.wait_for_workers(2)
         record = self.wait_for_state(job, "RUNNING")
         messages = [fault["message"] for fault in record["faults"]]
@@ -182,7 +188,7 @@ class Jobs(ClusterCase):
         self.assertEqual(messages, expected, self.logs())
         self.assertEqual(self.worker_of(job), set(WORKERS[:2]) if with_rank else self.worker_of(job))
         self.muster("cancel", job, "--force", check=0)
-        self.helm_do("uninstall")
+        self.helm_release("uninstall")
         wait_until(lambda: not self.pods_run.pods, 90, "the end of all pods")
 
 

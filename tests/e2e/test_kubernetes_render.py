@@ -1,4 +1,6 @@
-"""`muster k8s render`: its output against the schemas of Kubernetes and JobSet, and whole jobs under JobSet's own controller."""
+"""`muster k8s render`: its output against the schemas of Kubernetes and JobSet, and whole jobs
+under JobSet's own controller.
+"""
 import base64
 import json
 import os
@@ -114,18 +116,18 @@ class Render(RenderCase):
             (("--insecure", "--toleration", "bad key!", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--toleration bad key!"),
             (("--insecure", "--memory", "8GB", "--mount", "s:/s", *trainer, "base_output_directory=/s"), "--memory 8GB"),
         ]
-        for arguments, said in cases:
-            with self.subTest(said):
+        for arguments, printed in cases:
+            with self.subTest(printed):
                 result = self.render(*arguments, check=None)
-                self.assertEqual((result.returncode, result.stdout), (2 if "make-secrets" not in said else result.returncode, ""), result.stderr)
-                self.assertIn(said, result.stderr)
+                self.assertEqual((result.returncode, result.stdout), (2 if "make-secrets" not in printed else result.returncode, ""), result.stderr)
+                self.assertIn(printed, result.stderr)
         self.assertNotEqual(self.render("--mount", "shared:/shared", *trainer, "base_output_directory=/shared", check=None).returncode, 0)
 
     def test_invalid_job_file_is_named(self):
-        for text, said in (("", "is not a job file"), ("{", "is not a job file"), ('{"nodez": 1}', "nodez"), ('{"nodes": "x"}', "is not a job file"), ("[]", "is not a job file")):
+        for text, printed in (("", "is not a job file"), ("{", "is not a job file"), ('{"nodez": 1}', "nodez"), ('{"nodes": "x"}', "is not a job file"), ("[]", "is not a job file")):
             (self.dir / "job.json").write_text(text)
             result = self.muster("submit", "--job-file", self.dir / "job.json", check=2)
-            self.assertIn(said, result.stderr)
+            self.assertIn(printed, result.stderr)
         self.assertIn("No such file or directory", self.muster("submit", "--job-file", self.dir / "missing", check=2).stderr)
 
 
@@ -142,7 +144,8 @@ class JobSets(ClusterCase, RenderCase):
             self.skipTest("a network of its own is root's to make")
         super().setUp()
         kube_jobset.start(self.cluster, yaml)
-        # The namespace must not be "restricted", which forbids folders of the host: the test has no other shared storage.
+        # The namespace must not be "restricted", which forbids folders of the host: the test has no
+        # other shared storage.
         self.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=privileged", "--overwrite")
 
     def prepare(self):
@@ -161,7 +164,9 @@ class JobSets(ClusterCase, RenderCase):
         super().tearDown()
 
     def start_job(self, *overrides, options=("--insecure",), before=lambda: None):
-        """Applies the objects and runs their pods. `before` is called once the objects exist and before any container runs."""
+        """Applies the objects and runs their pods. `before` is called once the objects exist and
+        before any container runs.
+        """
         out = self.dir / "out"
         out.mkdir()
         objects = self.muster("k8s", "render", "--image", "r", "--bin-dir", BIN, *options, "--mount", f"{out}:{out}", "-n", NAMESPACE, "--nodes", "2",
@@ -220,21 +225,22 @@ class JobSets(ClusterCase, RenderCase):
         self.cluster.kubectl("create", "clusterrole", "topology", "--verb=get", "--resource=nodes")
         self.cluster.kubectl("create", "clusterrolebinding", "topology", "--clusterrole=topology", f"--serviceaccount={NAMESPACE}:topology")
 
-        def places():
+        def worker_nodes():
             pods = self.cluster.get("-n", NAMESPACE, "pods", "-l", "jobset.sigs.k8s.io/replicatedjob-name=workers")["items"]
             found = {pod["spec"]["hostname"]: pod["spec"].get("nodeName") for pod in pods}
             return found if len(found) == 2 and all(found.values()) else None
 
         def label_nodes():
-            """Labels nodes so that the order of the switches differs from the order of the names."""
-            for index, (_, node) in enumerate(sorted(wait_until(places, 60, "places").items())):
+            """Labels nodes so that the order of the switches differs from the order of the names.
+            """
+            for index, (_, node) in enumerate(sorted(wait_until(worker_nodes, 60, "the nodes of the workers").items())):
                 self.cluster.kubectl("label", "node", node, f"{LAYER}1=spine", f"{LAYER}2=leaf-{9 - index}")
         layers = [word for layer in (1, 2) for word in ("--switches-from-node", f"{LAYER}{layer}")]
         # A node of 8 processors has room for one such pod.
         self.start_job("steps=1000000", options=("--insecure", "--cpu", "5", *layers, "--service-account", "topology"), before=label_nodes)
         self.wait_for(lambda: "completed step" in self.output(), 120, "steps")
         self.env["MUSTER_COORDINATOR"] = "first-leader-0-0.first:7070"
-        self.assertEqual([place["worker"] for place in self.job(1)["placement"]], ["worker-1", "worker-0"])
+        self.assertEqual([assignment["worker"] for assignment in self.job(1)["placement"]], ["worker-1", "worker-0"])
 
     def test_every_variant_is_admitted(self):
         for name, more in VARIANTS.items():

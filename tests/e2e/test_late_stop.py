@@ -1,4 +1,5 @@
-"""Ctrl-C in the middle of a step that never ends: the result of the completed steps is still saved."""
+"""Ctrl-C in the middle of a step that never ends: the result of the completed steps is still saved.
+"""
 import hashlib
 import os
 import signal

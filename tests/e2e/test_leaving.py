@@ -1,4 +1,6 @@
-"""How `muster run` ends: by Ctrl-C, a second Ctrl-C, the end of its job, and with a reader that does not read its output."""
+"""How `muster run` ends: by Ctrl-C, a second Ctrl-C, the end of its job, and with a reader that
+does not read its output.
+"""
 import fcntl
 import os
 import select
@@ -9,7 +11,8 @@ import unittest
 
 from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
-LEAVE_SECONDS_MAX = 15  # from Ctrl-C to the command's end: the 5 s of ShutdownDeadline, and a reserve for a busy machine
+# from Ctrl-C to the command's end: the 5 s of ShutdownDeadline, and a reserve for a busy machine
+LEAVE_SECONDS_MAX = 15
 
 
 class Leaving(MusterTest):
@@ -21,8 +24,10 @@ class Leaving(MusterTest):
         """Returns the pid of this test's process of that program, or None."""
         return next((pid for pid in processes_with_mark(self.mark) if f"/{program} " in command_line(pid)), None)
 
-    def leave(self, run):
-        """Sends Ctrl-C. Returns the seconds until the command has ended; expects that no process is left."""
+    def interrupt(self, run):
+        """Sends Ctrl-C. Returns the seconds until the command has ended; expects that no process is
+        left.
+        """
         started = time.monotonic()
         os.kill(run.pid, signal.SIGINT)
         self.assertEqual(run.wait(timeout=60), 130, self.output(run))
@@ -30,18 +35,20 @@ class Leaving(MusterTest):
         self.assertEqual(wait_gone(self.mark, 30), [])
         return seconds
 
-    def leave_at_the_second_wish(self, run):
-        """Sends a first Ctrl-C that is received but cannot be followed, then a second one, which kills."""
+    def interrupt_twice(self, run):
+        """Sends a first Ctrl-C that is received but cannot be followed, then a second one, which
+        kills.
+        """
         os.kill(run.pid, signal.SIGINT)
         wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
-        self.leave(run)
+        self.interrupt(run)
         self.assertIn("muster: killing the remaining processes\n", self.output(run), "the second Ctrl-C was not handled in time")
 
     def test_ctrl_c_checkpoints_and_leaves(self):
         run = self.start_run("interrupted", "steps=1000000", "log_period=10")
         self.wait_for_step(run, 50)
-        self.assertLess(self.leave(run), LEAVE_SECONDS_MAX)
+        self.assertLess(self.interrupt(run), LEAVE_SECONDS_MAX)
         steps = self.checkpoints("interrupted")
         self.assertTrue(steps and max(steps) > 50, f"no checkpoint of the last step: {steps}")
 
@@ -52,13 +59,13 @@ class Leaving(MusterTest):
             os.kill(pid, signal.SIGSTOP)  # ranks that cannot leave by themselves
         # The coordinator does not answer either. The first Ctrl-C must not delay the second one.
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        self.leave_at_the_second_wish(run)
+        self.interrupt_twice(run)
 
     def test_ctrl_c_leaves_in_time_when_nobody_answers(self):
         run = self.start_run("deaf", "steps=1000000", "log_period=10")
         self.wait_for_step(run, 20)
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        self.assertLess(self.leave(run), LEAVE_SECONDS_MAX)
+        self.assertLess(self.interrupt(run), LEAVE_SECONDS_MAX)
         self.assertIn("no checkpoint in time", self.output(run))
 
     def test_ctrl_c_before_the_job_is_accepted_leaves(self):
@@ -72,10 +79,12 @@ class Leaving(MusterTest):
         reader = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
         self.addCleanup(os.close, reader)
         wait_until(lambda: self.pid_of("muster-worker"), 20, "the worker")
-        self.leave(run)
+        self.interrupt(run)
 
     def start_unread(self, name):
-        """Starts a run whose output fills a pipe without a reader, as with a pager on its first page."""
+        """Starts a run whose output fills a pipe without a reader, as with a pager on its first
+        page.
+        """
         reader, writer = os.pipe()
         self.addCleanup(os.close, reader)
         self.addCleanup(os.close, writer)
@@ -91,7 +100,7 @@ class Leaving(MusterTest):
     def test_ctrl_c_leaves_in_time_when_nobody_reads(self):
         run = self.start_unread("unread")
         reached = max(self.checkpoints("unread"))
-        self.assertLess(self.leave(run), LEAVE_SECONDS_MAX)
+        self.assertLess(self.interrupt(run), LEAVE_SECONDS_MAX)
         self.assertIn("asking the ranks to save a checkpoint", self.output(run))
         self.assertIn("CANCELLED", self.output(run), "the job was killed")
         self.assertGreater(max(self.checkpoints("unread")), reached)
@@ -100,7 +109,7 @@ class Leaving(MusterTest):
         run = self.start_unread("unread")
         os.kill(self.ranks_of_test()[1], signal.SIGSTOP)  # cannot leave by itself
         os.kill(self.pid_of("muster-coordinator"), signal.SIGSTOP)
-        self.leave_at_the_second_wish(run)
+        self.interrupt_twice(run)
 
     def test_a_slow_reader_gets_everything(self):
         reader, writer = os.pipe()

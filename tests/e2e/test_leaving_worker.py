@@ -1,4 +1,6 @@
-"""A draining worker stops its job in order: all ranks save the same step, and the job continues without a counted restart."""
+"""A draining worker stops its job in order: all ranks save the same step, and the job continues
+without a counted restart.
+"""
 import json
 import os
 import signal
@@ -14,7 +16,9 @@ LONG_STEPS = ["override_model_config=true", "base_emb_dim=256", "base_num_decode
 
 class LeavingWorker(MusterTest):
     def submit(self, name, *overrides):
-        """Submits a job on two nodes that shard a model and may not be restarted. Returns its number."""
+        """Submits a job on two nodes that shard a model and may not be restarted. Returns its
+        number.
+        """
         result = self.muster("submit", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out",
                              "dataset_type=synthetic", "log_period=1", "restarts_max=0", "ici_fsdp_parallelism=1", "dcn_fsdp_parallelism=2",
                              *overrides, "--nodes", "2", "--ranks-per-node", "1", "--json", check=0)
@@ -22,10 +26,10 @@ class LeavingWorker(MusterTest):
 
     def state(self, job, *states):
         """Waits until the job is in one of these states. Returns it."""
-        def there():
+        def condition():
             record = self.job(job)
             return record if record["state"] in states else None
-        return wait_until(there, 90, f"job {job} in state {' or '.join(states)}")
+        return wait_until(condition, 90, f"job {job} in state {' or '.join(states)}")
 
     def wait_for_steps(self, job, steps):
         wait_until(lambda: any(r["step"] >= steps for r in self.job(job)["ranks"]), 90, f"step {steps}")

@@ -1,4 +1,6 @@
-"""A node is lost with its files: its ranks resume elsewhere from the copies in another node's memory."""
+"""A node is lost with its files: its ranks resume elsewhere from the copies in another node's
+memory.
+"""
 import json
 import os
 import pathlib

@@ -1,4 +1,6 @@
-"""`muster logs` of many ranks, by time, with one line for equal lines; and the log files that agents on the nodes read."""
+"""`muster logs` of many ranks, by time, with one line for equal lines; and the log files that
+agents on the nodes read.
+"""
 import datetime
 import json
 import re

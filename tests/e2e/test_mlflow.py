@@ -1,4 +1,6 @@
-"""deploy/monitoring/mlflow_log.py with a stand-in for MLflow's REST API, and with MLflow's own server."""
+"""deploy/monitoring/mlflow_log.py with a stand-in for MLflow's REST API, and with MLflow's own
+server.
+"""
 import http.server
 import json
 import os

@@ -1,4 +1,6 @@
-"""Prometheus, Alertmanager and Grafana's dashboards on a real run: metrics, rules, queries and a notification."""
+"""Prometheus, Alertmanager and Grafana's dashboards on a real run: metrics, rules, queries and a
+notification.
+"""
 import json
 import os
 import pathlib
@@ -108,7 +110,9 @@ class Monitoring(MusterTest):
 
     @staticmethod
     def draw_for(seconds):
-        """Waits, so that a picture shows the time before and after a fault. Without pictures, returns at once."""
+        """Waits, so that a picture shows the time before and after a fault. Without pictures,
+        returns at once.
+        """
         if PICTURES:
             time.sleep(seconds)
 
@@ -118,7 +122,9 @@ class Monitoring(MusterTest):
                           "--job", 1, "--seconds", 2 * DRAWN_SECONDS, "--out", pathlib.Path(PICTURES) / f"{name}.svg")
 
     def check_panels(self, prometheus):
-        """Sends each query of each panel, as Grafana does. Some need two scrapes of the second attempt."""
+        """Sends each query of each panel, as Grafana does. Some need two scrapes of the second
+        attempt.
+        """
         for name, dashboard in monitoring.dashboards().items():
             for title, _, expr in monitoring.panel_queries(dashboard, 1):
                 wait_until(lambda: monitoring.query_range(prometheus, expr), 30, f"data of {name}, {title}: {expr}")

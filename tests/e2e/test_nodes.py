@@ -19,14 +19,15 @@ class Nodes(MusterTest):
     def running_on(self, job, worker, faults=0):
         """Waits until the job runs on that worker after at least that many faults. Returns it.
 
-        The number is needed because the job counts as running on a lost node until the coordinator observes the loss.
+        The number is needed because the job counts as running on a lost node until the coordinator
+        observes the loss.
         """
-        def there():
+        def condition():
             record = self.job(job)
             self.assertNotEqual(record["state"], "FAILED", record["reason"])
             placed = [rank["worker"] for rank in record["placement"]]
             return record if record["state"] == "RUNNING" and placed == [worker] and len(record["faults"]) >= faults else None
-        return wait_until(there, 60, f"job {job} running on {worker}")
+        return wait_until(condition, 60, f"job {job} running on {worker}")
 
     def kill_and_start_again(self, coordinator, worker, name):
         worker.send_signal(signal.SIGKILL)
@@ -38,7 +39,8 @@ class Nodes(MusterTest):
         first = self.start_worker(coordinator, "node1", 1)
         job = self.submit("moves")
         self.running_on(job, "node1")
-        # No other node exists, so this one is used once its check has passed, and the reason states that.
+        # No other node exists, so this one is used once its check has passed, and the reason states
+        # that.
         first = self.kill_and_start_again(coordinator, first, "node1")
         self.running_on(job, "node1", faults=1)
         node = self.node("node1")
@@ -67,8 +69,8 @@ class Nodes(MusterTest):
         self.assertNotEqual(unknown.returncode, 0)
         self.assertIn('there is no worker "node9"', unknown.stderr)
         self.muster("node", "exclude", "node1", "--reason", "x", "--for", "soon", check=2)
-        said = self.muster("node", "exclude", "node1", "--reason", "fan 3 is broken", "--for", "2h", check=0).stdout
-        self.assertRegex(said, r"node1 is left out for (2h 00m|1h 59m).*: excluded by hand: fan 3 is broken")
+        printed = self.muster("node", "exclude", "node1", "--reason", "fan 3 is broken", "--for", "2h", check=0).stdout
+        self.assertRegex(printed, r"node1 is left out for (2h 00m|1h 59m).*: excluded by hand: fan 3 is broken")
         coordinator.kill()
         coordinator.wait(timeout=30)
         coordinator = self.start_coordinator(listen=coordinator.address)

@@ -8,7 +8,8 @@ import unittest
 from harness import SOURCE, wait_until
 from programs import ProgramTest
 
-# A short form of init_process_group("gloo"): rank 0 listens on MASTER_PORT, and the others connect to it.
+# A short form of init_process_group("gloo"): rank 0 listens on MASTER_PORT, and the others connect
+# to it.
 PEERS_PY = '''
 import os, signal, socket, sys, time
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

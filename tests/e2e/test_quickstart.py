@@ -1,4 +1,6 @@
-"""deploy/quickstart.sh with the programs of this build: a full run, a second run, other options, and Ctrl-C."""
+"""deploy/quickstart.sh with the programs of this build: a full run, a second run, other options,
+and Ctrl-C.
+"""
 import os
 import random
 import re
@@ -8,7 +10,8 @@ import unittest
 
 from harness import BIN, SOURCE, MusterTest, step_lines, wait_gone, wait_until
 
-# Varied enough that pieces of a small vocabulary do not cover whole lines, and far too small for 4096 pieces.
+# Varied enough that pieces of a small vocabulary do not cover whole lines, and far too small for
+# 4096 pieces.
 NAMES = ["Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Frances", "Niklaus"]
 VERBS = ["waits for", "answers", "writes to", "forgets", "finds", "teaches"]
 TEXT_LINES = 400
@@ -78,8 +81,8 @@ class Quickstart(MusterTest):
         again.wait(timeout=20)
 
     def test_progress_reads_a_line_that_is_written_in_two_parts(self):
-        said = "printf '10 181 a\\n1'; sleep 2.5; printf '08 181 b\\n'; sleep 9; printf '109 181 c\\n'"
-        shown = subprocess.run(["bash", "-c", f"set -euo pipefail; . {SOURCE}/deploy/progress.sh; ({said}) | progress build"],
+        printed = "printf '10 181 a\\n1'; sleep 2.5; printf '08 181 b\\n'; sleep 9; printf '109 181 c\\n'"
+        shown = subprocess.run(["bash", "-c", f"set -euo pipefail; . {SOURCE}/deploy/progress.sh; ({printed}) | progress build"],
                                capture_output=True, text=True, timeout=60)
         self.assertEqual((shown.returncode, shown.stderr), (0, ""))
         self.assertRegex(shown.stdout, r"^build: (59|60)%  1\ds, \ds left  [bc]\n")

@@ -1,4 +1,6 @@
-"""A job that lost a node continues on its spare, or with fewer nodes until one returns, with the loss of an undisturbed run."""
+"""A job that lost a node continues on its spare, or with fewer nodes until one returns, with the
+loss of an undisturbed run.
+"""
 import json
 import re
 import signal
@@ -7,14 +9,17 @@ import unittest
 
 from harness import MusterTest, TINY, metrics, wait_until
 
-# Fewer ranks add in another order: for a small model in float32 nothing else differs. The tolerance is absolute, because the
-# loss on one batch falls to nearly 0 while hundreds of steps accumulate rounding errors.
+# Fewer ranks add in another order: for a small model in float32 nothing else differs. The tolerance
+# is absolute, because the loss on one batch falls to nearly 0 while hundreds of steps accumulate
+# rounding errors.
 TOLERANCE = 5e-3  # ten times the largest difference seen in 1,000 steps
 
 
 class Resize(MusterTest):
     def submit(self, name, *arguments):
-        """Submits a job on two nodes with a rank each, which saves every ten steps. Returns its number."""
+        """Submits a job on two nodes with a rank each, which saves every ten steps. Returns its
+        number.
+        """
         result = self.muster("submit", self.base_yml(), f"run_name={name}", f"base_output_directory={self.dir}/out",
                              "dataset_type=synthetic", *TINY, "learning_rate_schedule_steps=100000", "checkpoint_period=10",
                              "max_num_checkpoints_to_keep=3", "log_period=1000", f"metrics_file={self.dir}/{name}.jsonl",
@@ -37,7 +42,7 @@ class Resize(MusterTest):
         return before
 
     def nodes(self, record):
-        return [place["worker"] for place in record["placement"]]
+        return [assignment["worker"] for assignment in record["placement"]]
 
     def kill_and_reap(self, worker):
         worker.send_signal(signal.SIGKILL)
@@ -78,7 +83,8 @@ class Resize(MusterTest):
         self.wait_for_new_steps(job)
 
         self.start_worker(coordinator, "node2", 1)
-        self.muster("node", "admit", "node2", check=0)  # at once, not after ten minutes: a person has checked it
+        # at once, not after ten minutes: a person has checked it
+        self.muster("node", "admit", "node2", check=0)
         whole = wait_until(lambda: (r := self.job(job))["attempt"] == 3 and r["state"] == "RUNNING" and r, 60, "attempt 3")
         self.assertEqual(self.nodes(whole), ["node1", "node2"])
         self.assertIn("1 more node is free: it leaves its 1 to go on on 2 of 2", whole["faults"][-1]["message"])

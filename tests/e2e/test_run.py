@@ -69,8 +69,8 @@ class EmbeddedRun(MusterTest):
 
     def test_sharded_parameters_train_as_one_rank_does(self):
         one, _ = self.losses("one", 1, 8)
-        shared, said = self.losses("shared", 2, 6, "ici_fsdp_parallelism=2")
-        self.assertRegex(said, r"memory: .*gathered \d")
+        shared, printed = self.losses("shared", 2, 6, "ici_fsdp_parallelism=2")
+        self.assertRegex(printed, r"memory: .*gathered \d")
         hybrid, _ = self.losses("hybrid", 4, 6, "ici_data_parallelism=2", "ici_fsdp_parallelism=2", "zero_stage=2")
         split, _ = self.losses("split", 2, 6, "ici_context_parallelism=2")
         for other in (shared, hybrid, split):
@@ -78,8 +78,8 @@ class EmbeddedRun(MusterTest):
             for ours, theirs in zip(other, one):
                 self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
         # Another number of ranks resumes at the step at which these stopped.
-        again, said = self.losses("shared", 1, 8)
-        self.assertRegex(said, re.compile(RESTORED, re.M))
+        again, printed = self.losses("shared", 1, 8)
+        self.assertRegex(printed, re.compile(RESTORED, re.M))
         self.assertEqual(len(again), 2)
         for ours, theirs in zip(again, one[6:]):
             self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
@@ -88,8 +88,8 @@ class EmbeddedRun(MusterTest):
         experts = ("num_experts=4", "num_experts_per_tok=2", "capacity_factor=1")
         one, _ = self.losses("routed", 1, 6, *experts)
         spread, _ = self.losses("spread", 2, 4, "ici_expert_parallelism=2", *experts)
-        again, said = self.losses("spread", 1, 6, *experts)
-        self.assertRegex(said, re.compile(RESTORED, re.M))
+        again, printed = self.losses("spread", 1, 6, *experts)
+        self.assertRegex(printed, re.compile(RESTORED, re.M))
         self.assertEqual((len(spread), len(again)), (4, 2))
         for ours, theirs in zip(spread + again, one):
             self.assertAlmostEqual(ours / theirs, 1, delta=1e-5)
@@ -269,7 +269,8 @@ class Fleet(MusterTest):
     def test_ranks_that_end_while_the_coordinator_is_down_are_reported_later(self):
         coordinator = self.start_coordinator()
         self.start_worker(coordinator)
-        # Rank 0 opens its metrics file, a pipe, before the first step, and waits until the test reads.
+        # Rank 0 opens its metrics file, a pipe, before the first step, and waits until the test
+        # reads.
         gate = self.dir / "gate"
         os.mkfifo(gate)
         job = self.submit("short", "steps=10", f"metrics_file={gate}", extra=["--no-check"])

@@ -1,4 +1,6 @@
-"""Jobs on a real Slurm, from sbatch to their exit code: each wrapper, `muster slurm submit`, and bad options."""
+"""Jobs on a real Slurm, from sbatch to their exit code: each wrapper, `muster slurm submit`, and
+bad options.
+"""
 import contextlib
 import json
 import os
@@ -37,7 +39,7 @@ class SlurmWrappers(SlurmTest):
 
     def output(self, job, folder="the output"):
         path = self.dir / folder / f"output-{job}-0-0.txt"
-        return path.read_text() if path.exists() else self.cluster.said(job)
+        return path.read_text() if path.exists() else self.cluster.job_output(job)
 
     def assert_trained(self, job, steps, folder="the output"):
         end = self.cluster.wait_for_end(job)
@@ -57,9 +59,9 @@ class SlurmWrappers(SlurmTest):
         output = self.assert_trained(job, 8, f"{space}/the output/first")
         self.assertIn("2 of 2 nodes (node[1-2]) with 2 ranks each", output)
         self.assertTrue((space / "log dir/first/checkpoints/8").is_dir())
-        said = self.cluster.said(job) + output
+        printed = self.cluster.job_output(job) + output
         for name in ("NVTE_FUSED_ATTN", "XLA_FLAGS", "ENABLE_TE", "BASE_TFDS_DATA_DIR", "BASE_VOCAB_PATH", "--container"):
-            self.assertEqual(said.count(f"warning: {name}"), 1, f"{name} in {said}")
+            self.assertEqual(printed.count(f"warning: {name}"), 1, f"{name} in {printed}")
 
     def test_pax_trains_the_pile(self):
         shards, tokenizer = self.make_shards()
@@ -71,7 +73,7 @@ class SlurmWrappers(SlurmTest):
         job = self.pax("launch_base_script.sub", config="Synthetic126M", nodes=1, env={"ENABLE_TE": "1", "BASE_XLA_FLAGS": "-x"})
         output = self.assert_trained(job, 6)
         self.assertEqual(output.count("ENABLE_TE"), 1, output)
-        self.assertIn("BASE_XLA_FLAGS=-x has no effect", self.cluster.said(job) + output)
+        self.assertIn("BASE_XLA_FLAGS=-x has no effect", self.cluster.job_output(job) + output)
         self.assert_ends(self.pax("launch_base_script.sub", name="none"), "FAILED", 2)
 
     def test_pax_llama(self):
@@ -80,7 +82,7 @@ class SlurmWrappers(SlurmTest):
             ({"EVAL_ONLY": "1"}, {"USE_LORA": "1", "LORA_RANK": "32"}, {"BASE_CHECKPOINT_RESTORE_PATH": "/nowhere"}))]
         for job, what in zip(jobs, ("evaluation", "LoRA", "fine-tuning")):
             self.assert_ends(job, "FAILED", 3)
-            self.assertRegex(self.cluster.said(job), f"not built yet: .*{what}")
+            self.assertRegex(self.cluster.job_output(job), f"not built yet: .*{what}")
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"
@@ -109,7 +111,7 @@ class SlurmWrappers(SlurmTest):
                                                   env={**env, "DTYPE": "bf16", "PROFILER_DOES": does})
         job = recipe("exit 9")
         log = stage / f"results/25.02/bf16/70b/1/log-maxtext-1_70b_{job}.out"
-        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), log.read_text() if log.exists() else self.cluster.said(job))
+        self.assertEqual(self.cluster.wait_for_end(job), ("COMPLETED", 0), log.read_text() if log.exists() else self.cluster.job_output(job))
         self.assertRegex(log.read_text(), "the profile failed with exit code .*; the benchmark goes on without it")
         self.assertIn("completed step: 49", log.read_text())
         job = recipe(f"while [ ! -e {self.dir}/go ]; do sleep 0.2; done; exit 1")
@@ -125,13 +127,13 @@ class SlurmWrappers(SlurmTest):
         enroot.parent.mkdir()
         enroot.write_text('#!/bin/bash\necho "$4" >> "$ASKED"\necho "image of $4" > "$3"\n! [[ $4 = *missing* ]]\n')
         enroot.chmod(0o755)
-        stage, asked = self.dir / "the stage", self.dir / "asked"
-        env = {"STAGE_PATH": str(stage), "ASKED": str(asked), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
+        stage, requested = self.dir / "the stage", self.dir / "asked"
+        env = {"STAGE_PATH": str(stage), "ASKED": str(requested), "PATH": f"{enroot.parent}:{self.env['PATH']}"}
         images = {"ghcr.io/nvidia/jax:maxtext-2024-12-09": "ghcr.io#nvidia/jax:maxtext-2024-12-09", "nvidia/cuda:12.2.0": "nvidia/cuda:12.2.0",
                   "ubuntu:22.04": "ubuntu:22.04", "docker://localhost:5000/a/b": "localhost:5000#a/b", "me@nvcr.io#nvidia/jax": "me@nvcr.io#nvidia/jax"}
         for image in images:
             self.assert_ends(self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={**env, "CONTAINER": image}), "COMPLETED", 0)
-        self.assertEqual(asked.read_text().split(), [f"docker://{uri}" for uri in images.values()])
+        self.assertEqual(requested.read_text().split(), [f"docker://{uri}" for uri in images.values()])
         before = (stage / "muster.sqsh").read_text()
         job = self.cluster.sbatch("-N1", WRAPPERS / "setup.sh", cwd=self.dir, env={**env, "CONTAINER": "missing"})
         self.assert_ends(job, "FAILED", 1)
@@ -165,7 +167,7 @@ class SlurmWrappers(SlurmTest):
         shutil.copy(WRAPPERS / "fleet.sub", lost)
         job = self.cluster.sbatch("-N1", lost / "fleet.sub", cwd=self.dir)
         self.assert_ends(job, "FAILED", 2)
-        self.assertIn("wrapper.sh is not beside the script", self.cluster.said(job))
+        self.assertIn("wrapper.sh is not beside the script", self.cluster.job_output(job))
 
 
 class SlurmPlaces(SlurmTest):
@@ -176,9 +178,9 @@ class SlurmPlaces(SlurmTest):
         job = self.cluster.sbatch("-N4", "--gpus-per-node=2", "--wrap", f"exec {BIN}/muster slurm run -- sh -c "
                                   "'echo rank $RANK of $WORLD_SIZE $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
-        said = self.cluster.said(job)
+        printed = self.cluster.job_output(job)
         for rank, node in enumerate(("node1", "node1", "node4", "node4", "node2", "node2", "node3", "node3")):
-            self.assertIn(f"rank {rank} of 8 {node} 0,1", said)
+            self.assertIn(f"rank {rank} of 8 {node} 0,1", printed)
 
 
 class SlurmDefaults(SlurmTest):
@@ -187,18 +189,18 @@ class SlurmDefaults(SlurmTest):
                                   f"exec {BIN}/muster slurm run -- sh -c 'echo $SLURMD_NODENAME has $FROM_SCRIPT'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
         for node in ("node1", "node2"):
-            self.assertIn(f"{node} has seen", self.cluster.said(job))
+            self.assertIn(f"{node} has seen", self.cluster.job_output(job))
 
     def test_ranks_ignore_no_signal_and_workers_none_of_slurms(self):
         # The script itself may start with ignored signals.
         job = self.cluster.sbatch("-N1", "--wrap", f"trap '' TERM USR1; exec {BIN}/muster slurm run -- sh -c "
                                   "'for of in self $PPID; do echo $of $(grep -E \"^Sig(Blk|Ign)\" /proc/$of/status); done'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
-        said = self.cluster.said(job)
-        self.assertIn(f"self SigBlk: {0:016x} SigIgn: {0:016x}", said)
-        ignored = int(re.search(r"^\d+ SigBlk: 0+ SigIgn: ([0-9a-f]+)", said, re.M)[1], 16)
+        printed = self.cluster.job_output(job)
+        self.assertIn(f"self SigBlk: {0:016x} SigIgn: {0:016x}", printed)
+        ignored = int(re.search(r"^\d+ SigBlk: 0+ SigIgn: ([0-9a-f]+)", printed, re.M)[1], 16)
         for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"):
-            self.assertFalse(ignored >> (signal.Signals[name] - 1) & 1, f"{name} in {said}")
+            self.assertFalse(ignored >> (signal.Signals[name] - 1) & 1, f"{name} in {printed}")
 
 
 class SlurmContainer(SlurmTest):
@@ -244,7 +246,7 @@ class SlurmContainer(SlurmTest):
                                   "'echo $SLURMD_NODENAME in $STAND_IN_IMAGE at $STAND_IN_WORKDIR sees $STAND_IN_MOUNTS'", cwd=self.dir)
         self.assert_ends(job, "COMPLETED", 0)
         for node in ("node1", "node2"):
-            self.assertRegex(self.cluster.said(job), f"{node} in image.sqsh at {self.dir} sees {BIN}:{BIN},.*,/data:/data")
+            self.assertRegex(self.cluster.job_output(job), f"{node} in image.sqsh at {self.dir} sees {BIN}:{BIN},.*,/data:/data")
 
 
 class SlurmSubmit(SlurmTest):
@@ -272,7 +274,7 @@ class SlurmSubmit(SlurmTest):
                                         "--output", self.dir / "out", "--json", "--", "true", env=env).stdout)
         job = self.cluster.job(answer["slurm_job"])
         self.assertEqual((job["Partition"], job["TimeLimit"], job["JobName"]), ("main", "00:30:00", "mine"))
-        self.assertIn("Comment=a b", self.cluster.ask("scontrol", "show", "job", answer["slurm_job"]))
+        self.assertIn("Comment=a b", self.cluster.query("scontrol", "show", "job", answer["slurm_job"]))
         self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
         self.assertIn("unclosed quote", self.submit("--sbatch=--comment='a", "--dry-run", "--output", self.dir / "out", "--", "true", check=2).stderr)
         self.assertIn("#SBATCH --signal=B:USR1@75\n", self.submit("-t", "5", "--output", self.dir / "out", "--dry-run", "--", "true").stdout)
@@ -282,7 +284,7 @@ class SlurmSubmit(SlurmTest):
                                         "echo the number $RANK").stdout)
         self.assert_ends(int(answer["slurm_job"]), "COMPLETED", 0)
         self.assertEqual(self.cluster.job(answer["slurm_job"])["NumCPUs"], "3")
-        self.assertEqual(len(re.findall(r"the number \d", self.cluster.said(answer["slurm_job"]))), 3)
+        self.assertEqual(len(re.findall(r"the number \d", self.cluster.job_output(answer["slurm_job"]))), 3)
 
     def test_job_with_every_option_and_one_that_slurm_refuses(self):
         folder = self.dir / "it's \"here\" 100%"
@@ -307,15 +309,15 @@ class SlurmSubmit(SlurmTest):
         self.assertIn("steps", wrong)
         too_few = self.cluster.sbatch("-N1", "--wrap", f"exec {BIN}/muster slurm run --spares 1 -- true", cwd=self.dir)
         self.assert_ends(too_few, "FAILED", 2)
-        self.assertIn("request -N 2", self.cluster.said(too_few))
+        self.assertIn("request -N 2", self.cluster.job_output(too_few))
 
     def test_submit_reports_why_a_job_waits(self):
         self.cluster.must("scontrol", "update", "partitionname=urgent", "MaxNodes=1")
-        told = self.submit("-N", 2, "-p", "urgent", "--output", self.dir / "out", "--", "true").stdout
-        self.assertRegex(told, r"cannot start until something is changed \(Partition\w+: more .*than the partition lets one job have")
+        printed = self.submit("-N", 2, "-p", "urgent", "--output", self.dir / "out", "--", "true").stdout
+        self.assertRegex(printed, r"cannot start until something is changed \(Partition\w+: more .*than the partition lets one job have")
         later = json.loads(self.submit("--output", self.dir / "two", "--json", "--sbatch=--begin=now+600", "--", "true").stdout)
         self.assertEqual(later["waits"], "it waits (BeginTime)")
-        self.cluster.must("scancel", later["slurm_job"], re.search(r"Slurm job (\d+)", told)[1])
+        self.cluster.must("scancel", later["slurm_job"], re.search(r"Slurm job (\d+)", printed)[1])
 
     def test_program_in_a_chain_of_jobs_and_its_exit_code(self):
         turns = self.dir / "turns"
@@ -355,10 +357,12 @@ class SlurmPages(SlurmTest):
         folder = self.dir / "prometheus"
 
         def wait_for(*jobs):
-            """Waits until the folder has the target files of exactly these jobs: a coordinator and two workers each."""
-            def there():
+            """Waits until the folder has the target files of exactly these jobs: a coordinator and
+            two workers each.
+            """
+            def condition():
                 return sorted(re.match(r"test-(\d+)-(coordinator|worker-node\d).json", path.name)[1] for path in folder.glob("test-*"))
-            wait_until(lambda: there() == sorted(3 * [str(job) for job in jobs]), 60, f"addresses of {jobs} alone")
+            wait_until(lambda: condition() == sorted(3 * [str(job) for job in jobs]), 60, f"addresses of {jobs} alone")
         killed = self.submit("killed", "--metrics-folder", folder)
         wait_for(killed)
         (folder / "notes.json").touch()
@@ -396,7 +400,8 @@ class SlurmPages(SlurmTest):
             found = wait_until(lambda: ups(job) if len(ups(job)) == 3 else None, 60, f"three targets of job {job}")  # noqa: B023
             self.assertEqual(sorted(who for _, who, _ in found), ["muster-coordinator", "muster-worker", "muster-worker"])
             self.assertEqual(len({node for _, who, node in found if who == "muster-worker"}), 2)
-        # Both coordinators have a job 1, and their series stay separate: each has two ranks, trains, and has a leader.
+        # Both coordinators have a job 1, and their series stay separate: each has two ranks,
+        # trains, and has a leader.
         for expr, expected in (("sum by (cluster) (muster_worker_ranks_running)", 2), ("sum by (cluster) (muster_workers)", 2),
                                ("sum by (cluster) (muster_coordinator_leader)", 1), ('sum by (cluster) (job_id:muster_running:max{job_id="1"})', 1)):
             def each(expr=expr, expected=expected):
@@ -416,7 +421,8 @@ class SlurmChain(SlurmTest):
         array = json.loads(self.muster("slurm", "submit", "--insecure", "--chain", 3, "-N", 2, "--ranks-per-node", 1, "--json", *config,
                                        check=0).stdout)["slurm_job"]
         self.wait_for_steps("long", f"{array}_1", 30)
-        # As with --signal=B:. This version's scancel does not signal the batch script of an array whose other tasks wait.
+        # As with --signal=B:. This version's scancel does not signal the batch script of an array
+        # whose other tasks wait.
         script = [pid for pid in self.cluster.processes_on("node1") if "muster slurm run" in command_line(pid)]
         os.kill(script[0], signal.SIGUSR1)
         self.cluster.wait_for_state(f"{array}_1", "FAILED")
@@ -434,7 +440,8 @@ class SlurmChain(SlurmTest):
 
     def test_singleton_jobs_train_one_run(self):
         keys = ["learning_rate_schedule_steps=600", "log_period=50", "checkpoint_period=50"]
-        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]  # the wrapper sets --dependency=singleton
+        # the wrapper sets --dependency=singleton
+        jobs = [self.train("long", f"steps={steps}", *keys) for steps in (200, 400)]
         third = json.loads(self.muster("slurm", "submit", "--insecure", "-d", f"afterany:{jobs[1]}", "-N", 2, "--ranks-per-node", 1, "--json", self.base_yml(),
                                        *self.tiny("steps=600", *keys), "run_name=long", f"base_output_directory={self.dir}/runs",
                                        f"metrics_file={self.dir}/long.jsonl", check=0).stdout)
@@ -456,9 +463,9 @@ class SlurmChain(SlurmTest):
                 self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
             wait_until(lambda: not self.cluster.must("squeue", "-h", "-j", array), 30, "the end of the array")  # noqa: B023
             self.assertFalse(list(self.dir.glob(f"*/slurm-{array}_{turns + 1}.out")))
-            said = next(self.dir.glob(f"*/slurm-{array}_{turns}.out")).read_text()
-            self.assertIn(f"is not queued again: {why}", said)
-            self.assertIn("the chain has ended", said)
+            printed = next(self.dir.glob(f"*/slurm-{array}_{turns}.out")).read_text()
+            self.assertIn(f"is not queued again: {why}", printed)
+            self.assertIn("the chain has ended", printed)
             self.assertIn("the next task of its chain continues", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())
 
     def test_bad_input_ends_the_chain(self):

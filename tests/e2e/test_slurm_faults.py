@@ -1,4 +1,6 @@
-"""Faults of jobs on a real Slurm: time limits, preemption, cancellation, drained and dead nodes; and the workers of a fleet."""
+"""Faults of jobs on a real Slurm: time limits, preemption, cancellation, drained and dead nodes;
+and the workers of a fleet.
+"""
 import json
 import os
 import re
@@ -17,7 +19,7 @@ class SlurmSignals(SlurmTest):
         job = self.train("usr1", *ENDLESS)
         self.wait_for_steps("usr1", job, 30)
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-        self.wait_for_second_turn("usr1", job)
+        self.wait_for_requeue("usr1", job)
         output = self.output_of("usr1", job)
         self.assertIn("SIGUSR1: its time limit is near", output)
         self.assertIn("is queued again and resumes from its newest checkpoint", output)
@@ -26,21 +28,22 @@ class SlurmSignals(SlurmTest):
         self.assertEqual(self.cancel(job)[0], "CANCELLED")
         self.assertIn("is not queued again: Slurm ends it", self.output_of("usr1", job))
         newest = max(int(path.name) for path in (self.dir / "runs/usr1/checkpoints").iterdir() if path.name.isdigit())
-        self.assertEqual(newest, max(metrics(self.dir / "usr1.jsonl")) + 1, self.all_said("usr1", job))
+        self.assertEqual(newest, max(metrics(self.dir / "usr1.jsonl")) + 1, self.all_output("usr1", job))
 
     def test_manual_requeue_loses_no_step(self):
         job = self.train("by_hand", *ENDLESS)
         self.wait_for_steps("by_hand", job, 30)
         self.cluster.must("scontrol", "requeue", job)
-        self.wait_for_second_turn("by_hand", job)
-        self.assertIn(f"Slurm job {job} was requeued by somebody else", self.output_of("by_hand", job))
+        self.wait_for_requeue("by_hand", job)
+        self.assertIn(f"Slurm job {job} was requeued from outside of the job", self.output_of("by_hand", job))
         self.cancel(job)
 
     def test_time_limit_requeues_the_job(self):
         job = self.train("limit", *ENDLESS, sbatch=["--signal=B:CONT@1"])
         self.wait_for_steps("limit", job, 20)
-        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")  # slurmctld checks every 30 s
-        self.wait_for_second_turn("limit", job)
+        # slurmctld checks every 30 s
+        self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")
+        self.wait_for_requeue("limit", job)
         self.assertIn("its time limit is reached", self.output_of("limit", job))
         self.cancel(job)
 
@@ -51,8 +54,8 @@ class SlurmSignals(SlurmTest):
         self.wait_for_words(job, "is asked to leave: SIGUSR1")
         self.cluster.must("scontrol", "update", f"jobid={job}", "EndTime=now+2")
         self.cluster.wait_for_state(job, "PENDING", seconds=120)
-        self.assertEqual(self.cluster.job(job)["Restarts"], "1", self.cluster.said(job))
-        self.assertRegex(self.cluster.said(job), r"the time limit was reached \d+ s after SIGUSR1, before the ranks had saved.*--signal=B:USR1@\d+ ")
+        self.assertEqual(self.cluster.job(job)["Restarts"], "1", self.cluster.job_output(job))
+        self.assertRegex(self.cluster.job_output(job), r"the time limit was reached \d+ s after SIGUSR1, before the ranks had saved.*--signal=B:USR1@\d+ ")
         self.cancel(job)
 
     def test_early_signal_is_deferred(self):
@@ -63,22 +66,22 @@ class SlurmSignals(SlurmTest):
         self.assertNotIn("is asked to leave", self.output_of("early", job))
         self.assertEqual(self.cluster.state(job), "RUNNING")
         self.cluster.must("scancel", "--batch", "--signal=USR1", job)  # sent by a user
-        self.wait_for_second_turn("early", job)
+        self.wait_for_requeue("early", job)
         self.assertIn("SIGUSR1: its time limit is near", self.output_of("early", job))
         self.cancel(job)
 
     def test_allocations_without_progress_are_bounded(self):
         job = self.run_program()
-        for turn in range(1, 6):
-            self.wait_for_words(job, "begins", turn)
+        for allocation in range(1, 6):
+            self.wait_for_words(job, "begins", allocation)
             self.cluster.must("scancel", "--batch", "--signal=USR1", job)
-            if turn == 5:
+            if allocation == 5:
                 break
             self.cluster.wait_for_state(job, "PENDING")
-            self.assertIn(f"; {turn} allocations in a row made no progress", self.cluster.said(job))
+            self.assertIn(f"; {allocation} allocations in a row made no progress", self.cluster.job_output(job))
             self.cluster.start_again(job)
         self.assert_ends(job, "FAILED", 75)
-        self.assertIn("is not queued again: 5 allocations in a row made no progress beyond the beginning", self.cluster.said(job))
+        self.assertIn("is not queued again: 5 allocations in a row made no progress beyond the beginning", self.cluster.job_output(job))
 
     def test_array_task_requeues_only_itself(self):
         array = self.run_program(sbatch=["--array=1-2", "-J", "tasks", "-o", "%A_%a.out"])
@@ -104,7 +107,7 @@ class SlurmSignals(SlurmTest):
         urgent = self.cluster.sbatch("-N4", "-p", "urgent", "--exclusive", "--wrap", "true", cwd=self.dir)
         before = time.monotonic()
         self.assert_ends(urgent, "COMPLETED", 0)
-        self.wait_for_second_turn("preempted", job)
+        self.wait_for_requeue("preempted", job)
         print(f"preempted to the end of who wanted the nodes: {time.monotonic() - before:.1f} s of 30 s grace")
         self.cancel(job)
 
@@ -132,7 +135,8 @@ class SlurmNodes(SlurmTest):
         victim = self.node_with_ranks()
         self.addCleanup(self.cluster.kill_processes, victim)
         self.cluster.kill_slurmd(victim)  # the node's processes continue
-        # An answer that is still on its way may revert the state; Slurm detects the loss itself within half a minute.
+        # An answer that is still on its way may revert the state; Slurm detects the loss itself
+        # within half a minute.
         self.cluster.down(victim, "slurmd is gone")
         self.wait_for_output("spared", job, victim + r" gets no more ranks \(Slurm: DOWN.*its jobs move to other nodes", seconds=90)
         self.wait_for_output("spared", job, f"in place of {victim}")
@@ -143,7 +147,9 @@ class SlurmNodes(SlurmTest):
         self.cancel(job)
 
     def node_with_ranks(self):
-        """Returns a node with ranks, which the workers that registered first get. Omits the first node, whose death ends the job."""
+        """Returns a node with ranks, which the workers that registered first get. Omits the first
+        node, whose death ends the job.
+        """
         return next(node for node in self.cluster.nodes[1:] if any(
             "muster-trainer train" in command_line(pid) for pid in self.cluster.processes_on(node)))
 
@@ -199,13 +205,13 @@ class SlurmFleet(SlurmTest):
         job = json.loads(self.muster("submit", self.base_yml(), f"base_output_directory={self.dir}/out", "run_name=fleet", "dataset_type=synthetic",
                                      *self.tiny(*ENDLESS), "--nodes", 2, "--ranks-per-node", 1, "--json", check=0).stdout)["id"]
         wait_until(lambda: any(int(rank["step"]) > 20 for rank in self.job(job)["ranks"]), 60, "steps")
-        wait_until(lambda: "every worker is connected to the coordinator" in self.cluster.said(fleet), 30, "srun's end")
+        wait_until(lambda: "every worker is connected to the coordinator" in self.cluster.job_output(fleet), 30, "srun's end")
         self.cluster.must("scancel", "--batch", "--signal=USR1", fleet)
         self.cluster.wait_for_state(fleet, "PENDING")
         self.assertEqual(self.job(job)["state"], "QUEUED", self.output(coordinator))
         self.assertIn("is leaving", self.job(job)["faults"][-1]["message"])
         self.cluster.start_again(fleet)
-        wait_until(lambda: self.job(job)["state"] == "RUNNING", 60, "its second turn")
+        wait_until(lambda: self.job(job)["state"] == "RUNNING", 60, "its second allocation")
         wait_until(lambda: re.search(r"restored checkpoint \S+: [1-9]\d* step", self.muster("logs", job, check=0).stdout), 30, "the step at which it left")
         self.muster("cancel", job, check=0)
         wait_until(lambda: self.job(job)["state"] == "CANCELLED", 30, "its end")
@@ -247,7 +253,7 @@ class SlurmFleet(SlurmTest):
         coordinator.kill()
         coordinator.wait()
         self.assert_ends(fleet, "FAILED", 1)
-        self.assertIn("for 1 minutes; the allocation ends", self.cluster.said(fleet))
+        self.assertIn("for 1 minutes; the allocation ends", self.cluster.job_output(fleet))
         saved = [path.name for path in (self.dir / "out/left/checkpoints").iterdir() if path.name.isdigit()]
         self.assertTrue(saved, "what ran there has saved before it went")
 
@@ -255,14 +261,14 @@ class SlurmFleet(SlurmTest):
         coordinator = self.start_coordinator()
         env = {"GPUS_PER_NODE": "1", "MUSTER_COORDINATOR": coordinator.address}
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--max-turns", 2, cwd=self.dir, env=env)
-        for turn in (1, 2):
-            self.wait_for_words(fleet, "every worker is connected to the coordinator", turn)
+        for allocation in (1, 2):
+            self.wait_for_words(fleet, "every worker is connected to the coordinator", allocation)
             self.cluster.must("scancel", "--batch", "--signal=USR1", fleet)
-            if turn == 1:
+            if allocation == 1:
                 self.cluster.wait_for_state(fleet, "PENDING")
                 self.cluster.start_again(fleet)
         self.assert_ends(fleet, "FAILED", 75)
-        self.assertIn("is not queued again: it has had 2 allocations, the limit of --max-turns 2", self.cluster.said(fleet))
+        self.assertIn("is not queued again: it has had 2 allocations, the limit of --max-turns 2", self.cluster.job_output(fleet))
         fleet = self.cluster.sbatch("-N1", WRAPPERS / "fleet.sub", "--log-folder", "other", "--metrics-port", 0, "--metrics-cluster", "the east", cwd=self.dir,
                                     env=env)
         self.wait_for_words(fleet, "every worker is connected to the coordinator")
@@ -273,7 +279,7 @@ class SlurmFleet(SlurmTest):
             if "/muster-worker --coordinator" in command_line(pid):
                 os.kill(pid, signal.SIGKILL)
         self.assert_ends(fleet, "FAILED", 1)
-        self.assertIn("every worker has ended, although Slurm neither ends nor preempts the job", self.cluster.said(fleet))
+        self.assertIn("every worker has ended, although Slurm neither ends nor preempts the job", self.cluster.job_output(fleet))
         self.assertEqual(self.cluster.job(fleet)["Restarts"], "0")
 
     def test_restarted_coordinator_finds_its_workers(self):
@@ -289,7 +295,7 @@ class SlurmFleet(SlurmTest):
         self.wait_for_words(fleet, "workers are connected to the coordinator again")
         workers = json.loads(self.muster("list", "--workers", "--json", check=0).stdout)["workers"]
         self.assertEqual(sorted(worker["name"] for worker in workers), ["node1", "node2"])
-        self.assertEqual(self.cluster.state(fleet), "RUNNING", self.cluster.said(fleet))
+        self.assertEqual(self.cluster.state(fleet), "RUNNING", self.cluster.job_output(fleet))
         self.cancel(fleet)
 
 

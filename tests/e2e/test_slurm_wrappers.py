@@ -1,6 +1,8 @@
-"""The wrappers' variables for MaxText, Pax and the Llama recipe: each has its effect, or causes one warning.
+"""The wrappers' variables for MaxText, Pax and the Llama recipe: each has its effect, or causes one
+warning.
 
-No Slurm is needed: a wrapper is a shell script that executes `muster slurm run`. Here `muster slurm submit --dry-run` checks the same arguments.
+No Slurm is needed: a wrapper is a shell script that executes `muster slurm run`. Here `muster slurm
+submit --dry-run` checks the same arguments.
 """
 import os
 import shlex
@@ -16,7 +18,8 @@ shift 2
 printf '%s\\n' "$@" > "$WORDS"
 exec {shlex.quote(str(BIN / "muster"))} slurm submit --dry-run "$@"
 """
-# Variables without effect: those of XLA, of Transformer Engine, and of fine-tuning in a run without it.
+# Variables without effect: those of XLA, of Transformer Engine, and of fine-tuning in a run without
+# it.
 NO_EFFECT = {"NVTE_FUSED_ATTN": "1", "XLA_FLAGS": "--xla_gpu_graph_level=0", "BASE_XLA_FLAGS": "--xla_x", "XLA_PYTHON_CLIENT_MEM_FRACTION": "0.9",
              "LORA_RANK": "32", "LORA_TARGET_LAYERS": "all"}
 PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "run.sh", "MODEL": "llama2-7b", "RUN_NAME": "first", "MAXTEXT_DIR": "/opt/maxtext"}
@@ -24,7 +27,9 @@ PAX_NO_EFFECT = {"ENABLE_TE": "1", "PAXML_DIR": "/opt/paxml", "BASE_SCRIPT": "ru
 
 class SlurmWrapperVariables(MusterTest):
     def run_wrapper(self, name, variables, *arguments, env=None):
-        """Runs a wrapper without other variables of a job. Returns (exit code, output, the arguments of `muster slurm run`)."""
+        """Runs a wrapper without other variables of a job. Returns (exit code, output, the
+        arguments of `muster slurm run`).
+        """
         programs = self.dir / "programs"
         programs.mkdir(exist_ok=True)
         (programs / "muster").write_text(STAND_IN)
@@ -36,32 +41,32 @@ class SlurmWrapperVariables(MusterTest):
         result = subprocess.run(["bash", WRAPPERS / name, *map(str, arguments)], cwd=self.dir, capture_output=True, text=True, timeout=60, env={
             "PATH": os.environ["PATH"], "HOME": str(self.dir), "MUSTER_BIN_DIR": str(programs), "WORDS": str(words), "SLURM_JOB_ID": "7",
             "SLURM_JOB_NAME": "maxtext:test", "SLURM_JOB_NUM_NODES": "4", **variables, **(env or {})})
-        said = result.stdout + result.stderr + "".join(path.read_text() for path in outputs())
-        return result.returncode, said, words.read_text().splitlines() if words.exists() else []
+        printed = result.stdout + result.stderr + "".join(path.read_text() for path in outputs())
+        return result.returncode, printed, words.read_text().splitlines() if words.exists() else []
 
     def check(self, name, works, no_effect, *arguments):
         """Checks each variable. `works`: {variable: (value, the arguments that it becomes)}."""
         variables = {**{variable: value for variable, (value, _) in works.items()}, **no_effect}
-        code, said, words = self.run_wrapper(name, variables, *arguments)
-        self.assertEqual(code, 0, said)
+        code, printed, words = self.run_wrapper(name, variables, *arguments)
+        self.assertEqual(code, 0, printed)
         line = "\n".join(words) + "\n"
         for variable, (_, becomes) in works.items():
             for word in becomes:
                 self.assertIn(f"{word}\n", line, f"{variable} in {name}")
-            self.assertNotIn(f"warning: {variable}=", said, name)
+            self.assertNotIn(f"warning: {variable}=", printed, name)
         for variable, value in no_effect.items():
-            self.assertEqual(said.count(f"warning: {variable}={value} has no effect: "), 1, f"{variable} in {name}:\n{said}")
+            self.assertEqual(printed.count(f"warning: {variable}={value} has no effect: "), 1, f"{variable} in {name}:\n{printed}")
         # Without these variables there are no warnings.
-        code, said, _ = self.run_wrapper(name, {variable: works[variable][0] for variable in ("CONFIG", "STAGE_PATH", "DTYPE") if variable in works}, *arguments)
-        self.assertEqual(code, 0, said)
-        self.assertEqual([variable for variable in variables if f"warning: {variable}=" in said], [], said)
+        code, printed, _ = self.run_wrapper(name, {variable: works[variable][0] for variable in ("CONFIG", "STAGE_PATH", "DTYPE") if variable in works}, *arguments)
+        self.assertEqual(code, 0, printed)
+        self.assertEqual([variable for variable in variables if f"warning: {variable}=" in printed], [], printed)
         # The kinds of jobs that Muster does not have.
         for variable, value, what in (("EVAL_ONLY", "1", "evaluation"), ("USE_LORA", "true", "LoRA")):
-            code, said, words = self.run_wrapper(name, {**variables, variable: value}, *arguments)
-            self.assertEqual((code, words), (3, []), said)
-            self.assertRegex(said, f"not built yet: {variable}={value}: .*{what}")
+            code, printed, words = self.run_wrapper(name, {**variables, variable: value}, *arguments)
+            self.assertEqual((code, words), (3, []), printed)
+            self.assertRegex(printed, f"not built yet: {variable}={value}: .*{what}")
 
-    def places(self):
+    def common_variables(self):
         """Returns the variables that all scripts of JAX-Toolbox have."""
         work, data, vocabulary = self.dir / "the work", self.dir / "the pile", self.dir / "a vocabulary"
         data.mkdir()
@@ -71,9 +76,9 @@ class SlurmWrapperVariables(MusterTest):
             "GPUS_PER_NODE": ("2", ["--ranks-per-node\n2"])}
 
     def test_maxtext(self):
-        work, data, vocabulary, places = self.places()
+        work, data, vocabulary, common_variables = self.common_variables()
         self.check("example_slurm.sub", {
-            **places, "BASE_WORKSPACE_DIR": (str(work), []), "LOG_DIR_LOCAL": ("the logs", [f"base_output_directory={work}/the logs"]),
+            **common_variables, "BASE_WORKSPACE_DIR": (str(work), []), "LOG_DIR_LOCAL": ("the logs", [f"base_output_directory={work}/the logs"]),
             "OUTPUT_DIR": ("the output", []), "BASE_TFDS_DATA_DIR": (str(data), [f"dataset_path={data}", "dataset_type=shards"]),
             "BASE_VOCAB_PATH": (str(vocabulary), [f"tokenizer_path={vocabulary}"]), "PREC": ("float32", ["dtype=float32"]),
             "PERCORE_BATCH_SIZE": ("3", ["per_device_batch_size=3"]), "ENABLE_FP8": ("1", ["quantization=fp8"]),
@@ -87,8 +92,8 @@ class SlurmWrapperVariables(MusterTest):
         self.assertEqual(words[-3:], ["--spares", "1", "steps=3"])
 
     def test_pax(self):
-        work, data, vocabulary, places = self.places()
-        pax = {**places, **{name: (value, [f"{name}={value}"]) for name, value in (
+        work, data, vocabulary, common_variables = self.common_variables()
+        pax = {**common_variables, **{name: (value, [f"{name}={value}"]) for name, value in (
             ("BASE_WORKSPACE_DIR", work), ("LOG_DIR_LOCAL", "the_logs"), ("BASE_TFDS_DATA_DIR", data), ("BASE_VOCAB_PATH", vocabulary), ("PREC", "float32"),
             ("PERCORE_BATCH_SIZE", "3"), ("ENABLE_FP8", "1"))}, "OUTPUT_DIR": ("the output", [])}
         pax = {name: (str(value), words) for name, (value, words) in pax.items()}
@@ -99,9 +104,9 @@ class SlurmWrapperVariables(MusterTest):
         self.check("launch_base_script.sub", {**pax, **restore, "CONFIG": ("GPT126M", ["CONFIG=GPT126M"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
         self.check("example_slurm_llama.sub", {**pax, "CONFIG": ("LLaMA13B", ["CONFIG=LLaMA13B"])}, {**NO_EFFECT, **PAX_NO_EFFECT})
         for variable in ("BASE_CHECKPOINT_RESTORE_PATH", "BASE_CHECKPOINT_DIR"):
-            code, said, words = self.run_wrapper("example_slurm_llama.sub", {variable: "/pre/trained"})
-            self.assertEqual((code, words), (3, []), said)
-            self.assertIn("not built yet: BASE_CHECKPOINT_RESTORE_PATH=/pre/trained: fine-tuning", said)
+            code, printed, words = self.run_wrapper("example_slurm_llama.sub", {variable: "/pre/trained"})
+            self.assertEqual((code, words), (3, []), printed)
+            self.assertIn("not built yet: BASE_CHECKPOINT_RESTORE_PATH=/pre/trained: fine-tuning", printed)
 
     def test_the_llama_recipe(self):
         stage = self.dir / "the stage"
@@ -115,17 +120,17 @@ class SlurmWrapperVariables(MusterTest):
         self.run_wrapper("launch.sh", {name: value for name, (value, _) in recipe.items()})
         self.assertTrue((stage / "results/25.05/fp8/70b/32/log-maxtext-32_70b_7.out").exists())
         # Exactly the variables on the recipe's page.
-        code, said, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16"})
-        self.assertEqual(code, 0, said)
+        code, printed, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16"})
+        self.assertEqual(code, 0, printed)
         self.assertTrue((stage / "results/25.02/bf16/70b/32/log-maxtext-32_70b_7.out").exists())
         for word in ("model_name=llama2-70b", "steps=50", "per_device_batch_size=2", "max_target_length=4096", "dtype=bfloat16", "dataset_type=synthetic"):
             self.assertIn(word, words)
-        code, said, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16", "JOB_TOTAL_GPUS": "512"})
-        self.assertIn("JOB_TOTAL_GPUS=512 names the folder of the results, but 4 nodes with 8 ranks each train", said)
+        code, printed, words = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage), "DTYPE": "bf16", "JOB_TOTAL_GPUS": "512"})
+        self.assertIn("JOB_TOTAL_GPUS=512 names the folder of the results, but 4 nodes with 8 ranks each train", printed)
         self.assertIn("dcn_fsdp_parallelism=-1", words)
-        code, said, _ = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage)})
+        code, printed, _ = self.run_wrapper("launch.sh", {"STAGE_PATH": str(stage)})
         self.assertEqual(code, 2)
-        self.assertIn("DTYPE=: bf16 or fp8 is wanted", said)
+        self.assertIn("DTYPE=: bf16 or fp8 is wanted", printed)
 
 
 if __name__ == "__main__":

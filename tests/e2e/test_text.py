@@ -1,11 +1,14 @@
-"""From a text to decoding: train-tokenizer, tokenize, run on shards, decode; and output for programs."""
+"""From a text to decoding: train-tokenizer, tokenize, run on shards, decode; and output for
+programs.
+"""
 import json
 import re
 import subprocess
 
 from harness import BIN, MusterTest, metrics
 
-# Repetitive, so that a model that attends to one previous token is far better than the unigram entropy.
+# Repetitive, so that a model that attends to one previous token is far better than the unigram
+# entropy.
 TEXT = "".join(f"rank {i % 10} waits for rank {(i + 1) % 10} and then goes on.\n" for i in range(3000))
 STEPS = 200
 
@@ -34,17 +37,18 @@ class Text(MusterTest):
         self.assertLess(rows[STEPS - 1]["learning/loss"], entropy)
 
         words = ["decode", "--run", self.dir / "out/speaks", "--prompt", "rank 3 waits", "--max-tokens", "12"]
-        said = self.muster(*words, check=0).stdout
-        self.assertRegex(said, re.compile(r"^Input `rank 3 waits` -> `.+`$", re.M | re.S))
-        self.assertEqual(self.muster(*words, check=0).stdout, said)
+        printed = self.muster(*words, check=0).stdout
+        self.assertRegex(printed, re.compile(r"^Input `rank 3 waits` -> `.+`$", re.M | re.S))
+        self.assertEqual(self.muster(*words, check=0).stdout, printed)
         parsed = json.loads(self.muster(*words, "--json", check=0).stdout)
-        self.assertEqual(f"Input `{parsed['prompt']}` -> `{parsed['text']}`\n", said)
+        self.assertEqual(f"Input `{parsed['prompt']}` -> `{parsed['text']}`\n", printed)
         self.assertEqual(parsed["checkpoint"], f"{self.dir}/out/speaks/checkpoints/{STEPS}")
 
-        # A flag overrides the config. With only the most likely token allowed, there is one possible text.
+        # A flag overrides the config. With only the most likely token allowed, there is one
+        # possible text.
         config = ["decode", *args[1:-2], "prompt=rank 3 waits", "decode_sampling_strategy=topk", "--max-tokens", "12"]
-        self.assertEqual(self.muster(*config, "decode_sampling_top_k=40", "--top-k", "1", check=0).stdout, said)
-        self.assertEqual(self.muster(*config, "--temperature", "0", check=0).stdout, said)
+        self.assertEqual(self.muster(*config, "decode_sampling_top_k=40", "--top-k", "1", check=0).stdout, printed)
+        self.assertEqual(self.muster(*config, "--temperature", "0", check=0).stdout, printed)
 
 
 class ForPrograms(MusterTest):

@@ -16,7 +16,7 @@ class Trust(MusterTest):
         self.authority = trust.Authority(self.dir, "first")
         self.install(self.authority)
         for role, token in TOKENS.items():
-            self.give(role, token)
+            self.write_tokens(role, token)
         self.act_as("admin")
 
     def install(self, authority):
@@ -24,8 +24,10 @@ class Trust(MusterTest):
         for name, source in (("tls.key", key), ("tls.crt", certificate), ("ca.crt", authority.certificate)):
             trust.replace(self.dir / "tls" / name, source.read_text())
 
-    def give(self, role, *tokens):
-        """Writes the tokens of a role for the coordinator, and the first of them for the role's client."""
+    def write_tokens(self, role, *tokens):
+        """Writes the tokens of a role for the coordinator, and the first of them for the role's
+        client.
+        """
         trust.replace(self.dir / "tokens" / role, "\n".join(tokens) + "\n")
         trust.replace(self.dir / "mine" / role, tokens[0] + "\n")
 
@@ -92,7 +94,7 @@ class Trust(MusterTest):
         coordinator = self.start_coordinator(listen=coordinator.address)
         wait_until(lambda: "does not know this token" in self.output(worker), 30, "the refusal")
         self.assertIsNone(worker.poll(), self.output(worker))
-        self.give("worker", "another-worker-token-0123456789")
+        self.write_tokens("worker", "another-worker-token-0123456789")
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
         self.wait_for_step(job, max(r["step"] for r in self.job(job)["ranks"]) + 2)
         record = self.job(job)
@@ -118,13 +120,13 @@ class Trust(MusterTest):
         worker = self.start_worker(coordinator)
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
         ca = self.dir / "tls/ca.crt"
-        kept = ca.read_text()
+        retained = ca.read_text()
         trust.replace(ca, "half of a certif")
         coordinator.send_signal(signal.SIGKILL)
         coordinator.wait(timeout=10)
         coordinator = self.start_coordinator(listen=coordinator.address)
         wait_until(lambda: "there is no certificate in it" in self.output(worker), 30, "the complaint")
-        trust.replace(ca, kept)
+        trust.replace(ca, retained)
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")
 
     def test_clients_need_a_certificate_with_tls_client_ca(self):
@@ -143,7 +145,7 @@ class Trust(MusterTest):
         far = ["--listen", "0.0.0.0:0"]
         (self.dir / "roles").mkdir()
         (self.dir / "roles/boss").write_text("a-token-0123456789abcdef")
-        for flags, said in ((far, "there is no transport security; give --tls-cert"), (far + tls, "callers need no credentials"),
+        for flags, printed in ((far, "there is no transport security; give --tls-cert"), (far + tls, "callers need no credentials"),
                             (tokens, "--token-dir needs --tls-cert"), (tls[:2], "--tls-cert and --tls-key go together"),
                             ([*tls[:3], other[1]], "the key is not that of --tls-cert"),
                             (["--tls-client-ca", self.authority.certificate], "--tls-client-ca needs --tls-cert"),
@@ -154,7 +156,7 @@ class Trust(MusterTest):
                 given += [] if flag in given else [flag, "127.0.0.1:0"]
             process = self.start(BIN / "muster-coordinator", "--state-dir", self.dir / "refused", *given)
             self.assertEqual(process.wait(timeout=20), 2, self.output(process))
-            self.assertIn(said, self.output(process))
+            self.assertIn(printed, self.output(process))
         self.assertFalse((self.dir / "refused").exists())
 
 

@@ -1,4 +1,6 @@
-"""Programs without any call to Muster survive a killed rank, a hang and a killed coordinator under `muster run --`."""
+"""Programs without any call to Muster survive a killed rank, a hang and a killed coordinator under
+`muster run --`.
+"""
 import os
 import re
 import signal
@@ -115,9 +117,9 @@ class Survives:
         self.assert_ends_well(run)
         output = self.output(run)
         self.assertRegex(output, r"hang: .*rank 1\b.* (is|was) stopped", output)
-        kept = sorted(self.dir.glob("job/muster/*/incident-*.txt"))
-        self.assertTrue(kept, output)
-        self.assertRegex(kept[0].read_text(), r"rank 1\b")
+        retained = sorted(self.dir.glob("job/muster/*/incident-*.txt"))
+        self.assertTrue(retained, output)
+        self.assertRegex(retained[0].read_text(), r"rank 1\b")
         self.assert_same_as_undisturbed(run)
 
     def survive_a_killed_coordinator(self):

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Creates the golden folders hugging_face/* of tests/unit/trainer_core/checkpoint/hugging_face_test.cc: small random models
-as Hugging Face's transformers saves them, with its results for them in fp64.
+"""Creates the golden folders hugging_face/* of
+tests/unit/trainer_core/checkpoint/hugging_face_test.cc: small random models as Hugging Face's
+transformers saves them, with its results for them in fp64.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
-    build/golden/bin/python tests/golden/make_hugging_face.py [NAME …]      # writes beside itself; all, or those
+    build/golden/bin/python tests/golden/make_hugging_face.py [NAME …]      # writes beside itself;
+    all, or those
 
-A folder holds config.json and model.safetensors (or shards of it), tokens.json, and step.safetensors: logits, loss (mean
-cross-entropy of the next token), grad.NAME of that loss, param.NAME and param10.NAME after 1 and 10 AdamW steps.
-Norms and biases are random, too: a model whose norms are all one hides errors.
+A folder holds config.json and model.safetensors (or shards of it), tokens.json, and
+step.safetensors: logits, loss (mean cross-entropy of the next token), grad.NAME of that loss,
+param.NAME and param10.NAME after 1 and 10 AdamW steps. Norms and biases are random, too: a model
+whose norms are all one hides errors.
 """
 import copy
 import json

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Creates the golden folders meta/* of tests/unit/trainer_core/checkpoint/meta_folder_test.cc: small random Llamas as Meta
-publishes them, two files of tensor parallelism each, beside the logits that transformers computes with the same weights in
-fp64, and hostile/*: files that would exploit torch.load.
+"""Creates the golden folders meta/* of tests/unit/trainer_core/checkpoint/meta_folder_test.cc:
+small random Llamas as Meta publishes them, two files of tensor parallelism each, beside the
+logits that transformers computes with the same weights in fp64, and hostile/*: files that would
+exploit torch.load.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_meta.py               # writes beside itself
 
-A folder holds params.json, consolidated.00.pth, consolidated.01.pth, tokens.json and logits.safetensors. The rows of queries
-and keys are in Meta's order, in which adjacent elements are rotated as pairs. The attention below, with Meta's complex
-numbers, checks that order before anything is written.
+A folder holds params.json, consolidated.00.pth, consolidated.01.pth, tokens.json and
+logits.safetensors. The rows of queries and keys are in Meta's order, in which adjacent elements are
+rotated as pairs. The attention below, with Meta's complex numbers, checks that order before
+anything is written.
 """
 import collections
 import io
@@ -89,7 +91,9 @@ def frequencies(width, config):
 
 
 def meta_logits(weights, config, tokens):
-    """The model in Meta's form: adjacent elements are the parts of a complex number, which the position rotates."""
+    """The model in Meta's form: adjacent elements are the parts of a complex number, which the
+    position rotates.
+    """
     w = {name: value for name, (value, _) in weights.items()}
     heads, kv = config.num_attention_heads, config.num_key_value_heads
     width, length = config.hidden_size // heads, tokens.shape[1]
@@ -99,7 +103,7 @@ def meta_logits(weights, config, tokens):
     def norm(x, gain):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + config.rms_norm_eps) * gain
 
-    def turn(x):
+    def rotate(x):
         pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
         return torch.view_as_real(pairs * turns[:, None]).flatten(-2)
 
@@ -108,8 +112,8 @@ def meta_logits(weights, config, tokens):
     for layer in range(config.num_hidden_layers):
         p = f"layers.{layer}."
         h = norm(x, w[p + "attention_norm.weight"])
-        q = turn((h @ w[p + "attention.wq.weight"].T).unflatten(-1, (heads, width)))
-        k = turn((h @ w[p + "attention.wk.weight"].T).unflatten(-1, (kv, width))).repeat_interleave(heads // kv, 2)
+        q = rotate((h @ w[p + "attention.wq.weight"].T).unflatten(-1, (heads, width)))
+        k = rotate((h @ w[p + "attention.wk.weight"].T).unflatten(-1, (kv, width))).repeat_interleave(heads // kv, 2)
         v = (h @ w[p + "attention.wv.weight"].T).unflatten(-1, (kv, width)).repeat_interleave(heads // kv, 2)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(width) + mask
         x = x + torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).flatten(-2) @ w[p + "attention.wo.weight"].T

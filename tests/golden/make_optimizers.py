@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Creates optimizers.safetensors of tests/unit/trainer_core/optim/optimizer_test.cc, in fp64: optax's optimizers, and praxis'
-sharded_adam written down from its formulas (it is not packaged).
+"""Creates optimizers.safetensors of tests/unit/trainer_core/optim/optimizer_test.cc, in fp64, from
+optax's optimizers and from the formulas of praxis' sharded_adam, which is not packaged.
 
     build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_optimizers.py          # writes beside itself
 
-Parameters and gradients are made by the formulas of values(), which the test repeats. Each case has NAME/PARAMETER/T, the
-parameter after T updates; of a large tensor every STRIDE-th element. Metadata: the cases with their settings.
+Parameters and gradients follow the formulas of values(), which the test repeats. Each case has
+NAME/PARAMETER/T, the parameter after T updates; for a large tensor every STRIDE-th element. The
+metadata has the cases with their settings.
 """
 import json
 import pathlib
@@ -39,14 +40,16 @@ LEARNING_RATE, GRAD_SCALE = 1e-2, 0.25
 
 
 def values(shape, tensor, step):
-    """Returns the fp32 elements of tensor number `tensor`: parameters at step 0, gradients at steps 1, 2, …"""
+    """Returns the fp32 elements of tensor number `tensor`: parameters at step 0, gradients at steps
+    1, 2, …
+    """
     i = numpy.arange(numpy.prod(shape), dtype=numpy.float64)
     size = 1 if step == 0 else 10.0 ** (i % 5 - 3)
     wave = numpy.sin(0.7 * i + 1.9 * tensor + 2.3 * step + 0.31 * (i % 11))
     return (size * wave).astype(numpy.float32).astype(numpy.float64).reshape(shape)
 
 
-def paxs(case):
+def praxis_updates(case):
     """praxis/optimizers.py, sharded_adam: one (m, v) per variable."""
     def corrected(beta, t):
         return beta * (1 - beta ** (t - 1)) / (1 - beta ** t)
@@ -67,7 +70,7 @@ def paxs(case):
     return update
 
 
-def optaxs(case):
+def optax_updates(case):
     if case["opt_type"] == "sgd":
         optimizer = optax.sgd(LEARNING_RATE)
     elif case["opt_type"] == "adafactor":
@@ -89,7 +92,7 @@ def optaxs(case):
 def main():
     tensors = {}
     for name, case in CASES.items():
-        update = paxs(case) if case["opt_type"] == "adam_pax" else optaxs(case)
+        update = praxis_updates(case) if case["opt_type"] == "adam_pax" else optax_updates(case)
         params = {p: jax.numpy.asarray(values(shape, i, 0)) for i, (p, shape) in enumerate(case["shapes"].items())}
         state = {}
         for t in range(1, max(STEPS) + 1):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Creates tests/golden/parquet: one column of text stored with different settings of writers, and files with wrong sizes.
+"""Creates tests/golden/parquet: one column of text stored with different settings of writers, and
+files with wrong sizes.
 
-Usage: tests/golden/make_parquet.py        versions in requirements.txt; the result is committed, tests need no Python
+Usage: tests/golden/make_parquet.py        versions in requirements.txt; the result is committed,
+tests need no Python
 """
 import io
 import pathlib
@@ -33,14 +35,15 @@ def varint(number):
     return out + bytes([number])
 
 
-def first_page_says(name, table, compression, uncompressed, compressed):
+def rewrite_first_page(name, table, compression, uncompressed, compressed):
     """Writes a file whose first page has these sizes in its header; None keeps the true size."""
     file = io.BytesIO()
     pyarrow.parquet.write_table(table, file, compression=compression, use_dictionary=False, store_schema=False, write_statistics=False,
                                 write_page_checksum=True)
     good = file.getvalue()
-    # PAR1, then PageHeader{1: i32 type, 2: i32 uncompressed_page_size, 3: i32 compressed_page_size, 4: i32 crc, 5: struct …}: the headers of
-    # the fields, less their values, are 15 15 15 15 1c. Without the checksum there is room for longer sizes.
+    # PAR1, then PageHeader{1: i32 type, 2: i32 uncompressed_page_size, 3: i32 compressed_page_size,
+    # 4: i32 crc, 5: struct …}: the headers of the fields, less their values, are 15 15 15 15 1c.
+    # Without the checksum there is room for longer sizes.
     assert good[:6] == b"PAR1\x15\x00" and good[6] == 0x15
     values, at = [], 6
     for _ in range(3):
@@ -76,8 +79,8 @@ def main():
     write("long.parquet", pyarrow.table({"text": words}), group_rows=LONG_ROWS // 2, compression="zstd", compression_level=19,
           use_dictionary=["text"])
 
-    first_page_says("huge_compressed.parquet", text_alone, "none", None, 2**31 - 1)
-    first_page_says("huge_uncompressed.parquet", text_alone, "zstd", 2**31 - 1, None)
+    rewrite_first_page("huge_compressed.parquet", text_alone, "none", None, 2**31 - 1)
+    rewrite_first_page("huge_uncompressed.parquet", text_alone, "zstd", 2**31 - 1, None)
     good = (OUT / "plain.parquet").read_bytes()
     (OUT / "huge_footer.parquet").write_bytes(good[:-8] + struct.pack("<I", 2**32 - 16) + good[-4:])
 

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Creates quantization.safetensors of tests/unit/trainer_core/ops/quantize_test.cc and …/model/quantization_test.cc from the
-reference implementations: ml_dtypes' casts, Flax's Fp8DotGeneral, AQT's int8 dot_general.
+"""Creates quantization.safetensors of tests/unit/trainer_core/ops/quantize_test.cc and
+…/model/quantization_test.cc from the reference implementations: ml_dtypes' casts, Flax's
+Fp8DotGeneral, AQT's int8 dot_general.
 
     build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_quantization.py          # writes beside itself
 
-grid/*: every number of E4M3 and E5M2, in the order of their codes; sample/*: fp32 numbers, and their casts after clipping to
-the largest number.
-CASE/*: a Llama of two layers with biases, fp32, whose layers' products are the library's. There are STEPS steps with a batch each; a
-step multiplies all parameters by its factor. CASE/T/loss and CASE/T/grad/* are of the weighted sum of losses; fp8/T/state/* is
-Flax's state after the step. AQT rounds to nearest here, not stochastically. te_fp8_currentscaling is written from its formula.
+grid/*: every number of E4M3 and E5M2, in the order of their codes; sample/*: fp32 numbers, and
+their casts after clipping to the largest number.
+CASE/*: a Llama of two layers with biases, fp32, whose layers' products are the library's. There are
+STEPS steps with a batch each; a step multiplies all parameters by its factor. CASE/T/loss and
+CASE/T/grad/* are of the weighted sum of losses; fp8/T/state/* is Flax's state after the step. AQT
+rounds to nearest here, not stochastically. te_fp8_currentscaling is written from its formula.
 """
 import functools
 import json
@@ -61,12 +63,14 @@ def make_params(generator):
 
 
 def cast(x, dtype):
-    """Rounds once, as ml_dtypes and GPUs do. XLA's cast on a CPU goes by way of fp16, which rounds one number in 250 twice."""
+    """Rounds once, as ml_dtypes and GPUs do. XLA's cast on a CPU goes by way of fp16, which rounds
+    one number in 250 twice.
+    """
     return jax.pure_callback(lambda each: numpy.asarray(each).astype(dtype), jax.ShapeDtypeStruct(x.shape, dtype), x)
 
 
 def quantize(x, q_dtype, scale, compute_dtype):
-    """fp8_ops.quantize with the cast above."""
+    """Equals fp8_ops.quantize with the cast above."""
     limit = fp8_ops.get_fp8_max(q_dtype, compute_dtype)
     return cast(jnp.clip(x / jnp.broadcast_to(scale.astype(compute_dtype), x.shape), -limit, limit), q_dtype)
 
@@ -100,7 +104,9 @@ def current_dot():
 
 
 def aqt_dot(weight_gradients):
-    """MaxText's _get_int8_quant_config with quantization_local_shard_count 1 or 0, without stochastic rounding."""
+    """MaxText's _get_int8_quant_config with quantization_local_shard_count 1 or 0, without
+    stochastic rounding.
+    """
     config = aqt_config.config_v3(
         fwd_bits=8, dlhs_bits=8, drhs_bits=8 if weight_gradients else None, rng_type="jax.uniform", dlhs_local_aqt=None,
         drhs_local_aqt=aqt_config.LocalAqt(contraction_axis_shard_count=1) if weight_gradients else None,

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the golden fixtures reference_*.safetensors of tests/unit/trainer_core/model/golden_test.cc in fp64 with
-PyTorch's autograd.
+"""Makes the golden fixtures reference_*.safetensors of tests/unit/trainer_core/model/golden_test.cc
+in fp64 with PyTorch's autograd.
 
     python3 -m venv build/golden && build/golden/bin/pip install -r tests/golden/requirements.txt
     build/golden/bin/python tests/golden/make_reference.py          # writes beside itself
 
-The model is written from the papers (Llama 2, RoFormer, GQA, SwiGLU, RMSNorm, LayerNorm, GPT-2, Gemma, PaLM's z-loss, GShard, GLaM, Mixtral, T5),
-independently of the C++ code. A case lists its differences from the plain Llama in the trainer's config keys.
-Each file holds the config (metadata), param/*, tokens, targets, weights, logits, loss (mean over weights),
-grad/* (of the weighted sum), adam1/* and adam10/* (parameters after 1 and 10 AdamW steps on this batch).
+The model is written from the papers (Llama 2, RoFormer, GQA, SwiGLU, RMSNorm, LayerNorm, GPT-2,
+Gemma, PaLM's z-loss, GShard, GLaM, Mixtral, T5), independently of the C++ code. A case lists its
+differences from the plain Llama in the trainer's config keys. Each file holds the config
+(metadata), param/*, tokens, targets, weights, logits, loss (mean over weights), grad/* (of the
+weighted sum), adam1/* and adam10/* (parameters after 1 and 10 AdamW steps on this batch).
 """
 import json
 import math
@@ -31,28 +32,33 @@ def sizes(vocab, emb, layers, heads, kv_heads, head_dim, mlp):
                 base_num_kv_heads=kv_heads, head_dim=head_dim, base_mlp_dim=mlp)
 
 
-# GLaM: experts in every other layer, ReLU without gates, first choices before second ones; small expert capacity.
+# GLaM: experts in every other layer, ReLU without gates, first choices before second ones; small
+# expert capacity.
 GLAM = dict(num_experts=4, num_experts_per_tok=2, base_moe_mlp_dim=20, interleave_moe_layer_step=2, first_moe_layer=0,
             expert_activation="relu", gated_experts=False, router_style="pax", capacity_factor=1.0,
             load_balance_loss_weight=0.05, num_groups=0)
 MIXTRAL = dict(num_experts=5, num_experts_per_tok=2, base_moe_mlp_dim=14, interleave_moe_layer_step=1, first_moe_layer=0,
                expert_activation="silu", gated_experts=True, router_style="maxtext", capacity_factor=-1.0,
                load_balance_loss_weight=0.0, num_groups=0)
-# GLaM's positions and softmax: buckets of the distance to a key, and an additional score of 0 without a key.
+# GLaM's positions and softmax: buckets of the distance to a key, and an additional score of 0
+# without a key.
 RELATIVE = dict(position_type="relative", relative_position_buckets=8, relative_position_max_distance=20,
                 attention_extra_zero=True, query_scale=1.0)
 GPT = dict(norm_type="layer", norm_gain_offset=1, position_type="learned", trainable_position_size=16,
            activation="gelu", gated_mlp=False, qkv_bias=True, out_bias=True, mlp_bias=True, logits_via_embedding=True)
 CASES = {
-    # Grouped queries, untied; a sequence longer than a tile of 64 and not a multiple of any tile size.
+    # Grouped queries, untied; a sequence longer than a tile of 64 and not a multiple of any tile
+    # size.
     "llama_gqa_untied": dict(batch=2, seq=70, seed=1, model=sizes(37, 16, 2, 4, 2, 8, 28)),
-    # One key/value head, tied; a head_dim that is not a multiple of a vector, a large eps and another timescale.
+    # One key/value head, tied; a head_dim that is not a multiple of a vector, a large eps and
+    # another timescale.
     "llama_mqa_tied": dict(batch=3, seq=11, seed=2, model=dict(
         sizes(29, 12, 3, 3, 1, 6, 20), normalization_layer_epsilon=1e-2, rope_max_timescale=500.0,
         logits_via_embedding=True)),
     # Every query head its own key/value head, one layer.
     "llama_mha_untied": dict(batch=1, seq=5, seed=3, model=sizes(23, 20, 1, 2, 2, 10, 12)),
-    # Pax's and MaxText's GPT: LayerNorm that multiplies by 1 + gain, learned positions, biases everywhere.
+    # Pax's and MaxText's GPT: LayerNorm that multiplies by 1 + gain, learned positions, biases
+    # everywhere.
     "pax_gpt": dict(batch=2, seq=13, seed=4, model=dict(sizes(31, 16, 2, 2, 2, 8, 24), **GPT)),
     # Pax's Llama: RoPE rotates adjacent elements.
     "pax_llama": dict(batch=2, seq=9, seed=5, model=dict(
@@ -62,11 +68,12 @@ CASES = {
         sizes(33, 16, 2, 4, 1, 8, 20), norm_gain_offset=1, normalization_layer_epsilon=1e-3, activation="gelu",
         logits_via_embedding=True, scale_embeddings=True, logits_scale=0.25, query_scale=0.4, attn_logits_soft_cap=2.0,
         final_logits_soft_cap=3.0, sliding_window_size=7, z_loss_multiplier=1e-2)),
-    # Longer than a tile, so that distances cross tiles and exceed the last bucket. With this seed no router is near a
-    # tie in any of the ten steps; fp32 and fp64 would break a tie differently.
+    # Longer than a tile, so that distances cross tiles and exceed the last bucket. With this seed
+    # no router is near a tie in any of the ten steps; fp32 and fp64 would break a tie differently.
     "glam": dict(batch=2, seq=70, seed=13, model=dict(
         sizes(29, 16, 3, 2, 2, 8, 24), activation="gelu", logits_via_embedding=True, logits_scale=0.25, **GLAM, **RELATIVE)),
-    # No token is dropped, so that it can be decoded; grouped heads, an odd number of buckets, a cap after the bias.
+    # No token is dropped, so that it can be decoded; grouped heads, an odd number of buckets, a cap
+    # after the bias.
     "glam_dropless": dict(batch=2, seq=27, seed=11, model=dict(
         sizes(23, 12, 2, 4, 2, 6, 16), activation="gelu", logits_via_embedding=True, logits_scale=0.3,
         attn_logits_soft_cap=4.0, **dict(GLAM, capacity_factor=-1.0),
@@ -166,12 +173,14 @@ def rotate(x, c):
         first, second = x[..., : h // 2], x[..., h // 2:]
     else:
         first, second = x[..., 0::2], x[..., 1::2]
-    turned = (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())
-    return torch.cat(turned, -1) if c["position_type"] == "rope" else torch.stack(turned, -1).flatten(-2)
+    rotated = (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())
+    return torch.cat(rotated, -1) if c["position_type"] == "rope" else torch.stack(rotated, -1).flatten(-2)
 
 
 def relative_bias(p, prefix, seq, c):
-    """Returns (heads, S, S). Half of the buckets have one distance each; the rest are even on a logarithmic scale up to the longest."""
+    """Returns (heads, S, S). Half of the buckets have one distance each; the rest are even on a
+    logarithmic scale up to the longest.
+    """
     count, longest = c["relative_position_buckets"], c["relative_position_max_distance"]
     near = count // 2
 
@@ -238,7 +247,7 @@ def expert(p, prefix, x, c):
 
 
 def capacity_of(c, tokens):
-    """Rows of one expert."""
+    """Computes one expert's rows."""
     factor, count = c["capacity_factor"], c["num_experts"]
     if factor <= 0:
         return tokens
@@ -248,8 +257,9 @@ def capacity_of(c, tokens):
 
 
 def mixture(p, prefix, x, weights, c):
-    """GShard's masks and running counts. Returns the output and the load-balancing loss of all groups, each times the sum
-    of its weights."""
+    """GShard's masks and running counts. Returns the output and the load-balancing loss of all
+    groups, each times the sum of its weights.
+    """
     pax, count, k = c["router_style"] == "pax", c["num_experts"], c["num_experts_per_tok"]
     groups = x.reshape(1, -1, x.shape[-1]) if pax else x
     group_weights = weights.reshape(groups.shape[:2]).sum(-1)
@@ -272,7 +282,7 @@ def mixture(p, prefix, x, weights, c):
 
 
 def logits_of(p, tokens, weights, c):
-    """And the load-balancing loss."""
+    """Returns the output and the load-balancing loss."""
     balance = 0
     x = p["model.embed_tokens.weight"][tokens]
     if c["scale_embeddings"]:
@@ -306,7 +316,7 @@ def loss_sum(p, tokens, targets, weights, c):
 
 
 def adamw_steps(params, batch, c, steps):
-    """Parameters after each count in `steps`: mean loss, clipped by the global norm."""
+    """Returns the parameters after each count in `steps`: mean loss, clipped by the global norm."""
     o = OPTIMIZER
     p = {k: v.detach().clone().requires_grad_() for k, v in params.items()}
     optimizer = torch.optim.AdamW(p.values(), lr=o["learning_rate"], betas=(o["b1"], o["b2"]), eps=o["eps"],

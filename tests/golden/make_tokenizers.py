@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/tokenizers: small byte-level BPE tokenizers, and the tokens of hard texts by Hugging Face's `tokenizers` and OpenAI's `tiktoken`.
+"""Makes tests/golden/tokenizers: small byte-level BPE tokenizers, and the tokens of hard texts by
+Hugging Face's `tokenizers` and OpenAI's `tiktoken`.
 
-Usage: tests/golden/make_tokenizers.py        versions in requirements.txt; the result is committed, tests need no Python
+Usage: tests/golden/make_tokenizers.py        versions in requirements.txt; the result is committed,
+tests need no Python
 """
 import base64
 import json
@@ -34,8 +36,9 @@ LEARNT = [
     "안녕하세요 세계", "مرحبا بالعالم", "नमस्ते दुनिया", "🌍🌎🌏 👩‍👩‍👧‍👦 🏳️‍🌈 ", "    " * 8, "\n\n\n\n", "1234567890 2024-06-30 3.14159 ",
 ]
 
-# Texts that encoders often get wrong: all kinds of whitespace, contractions in capitals and beside unusual letters, marks that
-# are not letters, numbers that are not digits, characters outside of the first plane, control characters, long words.
+# Texts that encoders often get wrong: all kinds of whitespace, contractions in capitals and beside
+# unusual letters, marks that are not letters, numbers that are not digits, characters outside of
+# the first plane, control characters, long words.
 HARD = [
     "", " ", "  ", "\n", "a", " a", "a ", "  a  b   c", "\t\ttabs\tand  blanks \n \n\n next", "end of line\r\nnext\r\n\r\nlast\r",
     "It's IT'S it'S we'll WE'LL 'sup o'clock 'tis he'd've I'M you'rE ''s '", "don\u2019t use \u2018these\u2019", "'\u017f long s 'l\u017f \u212aelvin's",
@@ -52,7 +55,7 @@ HARD = [
 ]
 
 
-def soup(seed, length):
+def random_characters(seed, length):
     """Returns characters from all of Unicode 14: the tables of some libraries lack newer ones."""
     draw = random.Random(seed)
     pools = [(0x20, 0x7e), (0x20, 0x20), (0x9, 0xd), (0xa0, 0x24f), (0x370, 0x3ff), (0x400, 0x4ff), (0x590, 0x6ff), (0x900, 0x97f),
@@ -126,7 +129,7 @@ def tiktokens(tokenizers):
 
 def main():
     OUT.mkdir(exist_ok=True)
-    texts = HARD + [soup(seed, 40) for seed in range(24)]
+    texts = HARD + [random_characters(seed, 40) for seed in range(24)]
     golden = {"texts": texts, "huggingface": {}, "tiktoken": {}, "decoded": {}}
     tokenizers = hugging_face()
     for name, tokenizer in tokenizers.items():

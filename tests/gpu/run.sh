@@ -1,27 +1,36 @@
 #!/usr/bin/env bash
-# Tests and measures the CUDA backend on this machine's GPU; needs no network. The last line is `N passed, N failed[, N skipped]`.
-# Exit status: 0 if nothing failed, 77 if there is no GPU, else 1. Results in FOLDER, complete up to the point where the script ends:
-#   results.json   device, driver, libraries and every test; tests.jsonl has each test as soon as it ends
-#   bench.jsonl    --bench, --all: products, attention, training steps and all-reduces, row by row; machine.json is the machine
+# Tests and measures the CUDA backend on this machine's GPU; needs no network. The last line is `N
+# passed, N failed[, N skipped]`. Exit status: 0 if nothing failed, 77 if there is no GPU, else 1.
+# The results in FOLDER are complete up to the point where the script ends:
+#   results.json   device, driver, libraries and every test
+#   tests.jsonl    each test as soon as it ends
+#   bench.jsonl    --bench, --all: products, attention, training steps and all-reduces, row by row
+#   machine.json   --bench, --all: the machine
 #   peers.jsonl    --all: the training rows in PyTorch, if the machine has it
-#   kernels.md, kernels.json  --all: times of one training step's kernels, and the minimum for their bytes and FLOPs, if ncu is in PATH
-# Some of the op tests run again with built-in kernels under compute-sanitizer (memcheck, initcheck, racecheck), if time permits.
+#   kernels.md, kernels.json  --all: times of one training step's kernels, and the minimum for their
+#                  bytes and FLOPs, if ncu is in PATH
+# Some of the op tests run again with built-in kernels under compute-sanitizer (memcheck, initcheck,
+# racecheck), if time permits.
 #
-#   tests/gpu/run.sh                    builds in build/gpu (needs nvcc and deploy/install-deps.sh), then tests
-#   tests/gpu/run.sh --pack FILE        builds, and packs the programs and their libraries into FILE, a .tar.xz for another machine
-#   tests/gpu/run.sh --carried FILE     tests the programs in FILE, made by --pack; builds nothing
-#   … --out FOLDER                      folder for the results (default: build/gpu-results)
-#   … --bench                           measures instead of testing
-#   … --all                             last time's failed tests (tests/gpu/failed.txt), all tests, speeds, PyTorch, kernels, sanitizers;
-#                                       each part has a time limit, and parts that begin after --seconds are skipped
-#   … --seconds N                       time limit for everything (default: 570)
-#   … --own-kernels                     accepts missing cuBLASLt, cuDNN or NCCL: tests built-in kernels and host memory instead
+#   tests/gpu/run.sh                 builds in build/gpu (nvcc, deploy/install-deps.sh), then tests
+#   tests/gpu/run.sh --pack FILE     builds, and packs the programs and their libraries into FILE, a
+#                                    .tar.xz for another machine
+#   tests/gpu/run.sh --carried FILE  tests the programs in FILE, made by --pack; builds nothing
+#   … --out FOLDER                   folder for the results (default: build/gpu-results)
+#   … --bench                        measures instead of testing
+#   … --all                          last time's failed tests (tests/gpu/failed.txt), all tests,
+#                                    speeds, PyTorch, kernels, sanitizers; each part has a time
+#                                    limit, and parts that begin after --seconds are skipped
+#   … --seconds N                    time limit for everything (default: 570)
+#   … --own-kernels                  accepts missing cuBLASLt, cuDNN or NCCL: tests built-in kernels
+#                                    and host memory instead
 set -uo pipefail
 
 cd "$(dirname "$0")/../.." || exit 1
 programs=(gpu_ops_test gpu_model_test gpu_training_test)
 bench=gpu_bench
-measured=(training products attention collectives) # its parts, and the time limit of each, in seconds
+# the parts of --bench; each of them gets a share of the time
+measured=(training products attention collectives)
 measured_seconds=(110 30 30 20)
 trainer=muster-trainer # started as a separate process by some tests
 mode=build file='' out=build/gpu-results seconds=570 own_kernels=0 part=tests
@@ -33,7 +42,7 @@ while [ $# -gt 0 ]; do
     --own-kernels) own_kernels=1; shift ;;
     --bench) part=bench; shift ;;
     --all) part=all; shift ;;
-    -h | --help) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,27s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "tests/gpu/run.sh: unknown argument '$1'; try --help" >&2; exit 2 ;;
   esac
 done
@@ -47,9 +56,10 @@ build() {
     cmake --build build/gpu -j "$(nproc)" --target "${programs[@]}" "$bench" "$trainer"
 }
 
-# Packs the stripped programs and those of their libraries that a bare machine lacks. The C library and its parts are left out, because
-# the other machine's are as new or newer. The programs share most of their contents, so with a dictionary as large as a program the
-# archive of all of them is about as large as that of one.
+# Packs the stripped programs and those of their libraries that a bare machine lacks. The C library
+# and its parts are left out, because the other machine's are as new or newer. The programs share
+# most of their contents, so with a dictionary as large as a program the archive of all of them is
+# about as large as that of one.
 pack() {
   local folder program library
   folder=$(mktemp -d) && unpacked+=("$folder") && mkdir "$folder/lib" || return 1
@@ -76,7 +86,8 @@ PY
 unpacked=()
 trap '[ ${#unpacked[@]} -eq 0 ] || rm -rf "${unpacked[@]}"' EXIT
 
-# Prints the folders of libraries that programs open at run time: those of a toolkit, or of Python wheels.
+# Prints the folders of libraries that programs open at run time: those of a toolkit, or of Python
+# wheels.
 library_folders() {
   local found
   found=$(python3 - 2> /dev/null <<'PY'
@@ -105,7 +116,8 @@ case $mode in
 esac
 mkdir -p "$out" || exit 1
 libraries=$(library_folders)
-# The program's RPATH does not apply to the dependencies of packed libraries, so their folder must be in LD_LIBRARY_PATH.
+# The program's RPATH does not apply to the dependencies of packed libraries, so their folder must
+# be in LD_LIBRARY_PATH.
 [ "$mode" != carried ] || libraries=$bin/lib:$libraries
 export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
@@ -113,7 +125,8 @@ export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 MUSTER_COMMIT=$(cat "$bin/commit" 2> /dev/null || commit)
 export MUSTER_COMMIT
 
-# describe FILE JSON…: writes FILE with the GPU as nvidia-smi reports it, the commit, and the contents of the JSON files.
+# describe FILE JSON…: writes FILE with the GPU as nvidia-smi reports it, the commit, and the
+# contents of the JSON files.
 describe() {
   python3 - "$@" <<'PY'
 import datetime, json, os, subprocess, sys
@@ -144,7 +157,8 @@ left() { local rest=$((seconds - SECONDS + began)); echo $((rest > 0 ? rest : 1)
 at_most() { local rest; rest=$(left); echo $((rest < $1 ? rest : $1)); }
 shortest=10 # a part does not begin with fewer seconds than this
 
-# measure [SECONDS]: measures each part, for at most SECONDS each. A process per part: if one crashes, the others still run.
+# measure [SECONDS]: measures each part, for at most SECONDS each. A process per part: if one
+# crashes, the others still run.
 measure() {
   local i name status missing=()
   rm -f "$out/bench.jsonl"
@@ -206,15 +220,17 @@ if [ "$part" = all ]; then
   kernels
 fi
 
-# Tests of each kind of kernel on its smallest shapes, because a sanitized process takes many times as long.
+# Tests of each kind of kernel on its smallest shapes, because a sanitized process takes many times
+# as long.
 sanitized_tests='-*DeathTest*:*Large*:*/1?:*/2?:*/3?:*/4?:*/5?:*/6?:*/7?:*/8?:*/9?:*/1??'
-# sanitize TOOL SECONDS: prints the outcome. A run that exceeds its time without a finding counts as skipped.
+# sanitize TOOL SECONDS: prints the outcome. A run that exceeds its time without a finding counts as
+# skipped.
 sanitize() {
   local log=$out/$1.log since=$SECONDS status
   if ! command -v compute-sanitizer > /dev/null; then echo "skipped: no compute-sanitizer in PATH"; return; fi
   if [ "$2" -lt "$shortest" ]; then echo "skipped: no time is left"; return; fi
-  # API errors are not reported: the program checks its own calls, and libraries probe the driver for optional features. Death tests are
-  # excluded, because their processes would count as errors.
+  # API errors are not reported: the program checks its own calls, and libraries probe the driver
+  # for optional features. Death tests are excluded, because their processes would count as errors.
   MUSTER_GPU_TESTS_SANITIZED=1 timeout -k 20 "$2" compute-sanitizer --tool "$1" --report-api-errors no --error-exitcode 1 \
     "$bin/gpu_ops_test" --gtest_brief=1 --gtest_filter="$sanitized_tests" > "$log" 2>&1
   status=$?
@@ -222,7 +238,8 @@ sanitize() {
   elif is_late "$status" "$since" "$2" && ! grep '^=========' "$log" | grep -qv 'COMPUTE-SANITIZER'; then echo "skipped: it was not over after $2 s"
   else echo "failed: see $log"; fi
 }
-# is_late STATUS SINCE LIMIT: succeeds if timeout has ended the process, by its first signal or by SIGKILL.
+# is_late STATUS SINCE LIMIT: succeeds if timeout has ended the process, by its first signal or by
+# SIGKILL.
 is_late() { [ "$1" -eq 124 ] || { [ "$1" -eq 137 ] && [ $((SECONDS - $2)) -ge "$3" ]; }; }
 tools=(memcheck racecheck initcheck)
 sanitized=() # TOOL=OUTCOME
@@ -239,7 +256,8 @@ for tool in "${tools[@]}"; do
   sanitized+=("$tool=$what")
 done
 
-# Writes the results to tested.json, and `N passed, N failed` to counts. A missing library is a failure, except with --own-kernels.
+# Writes the results to tested.json, and `N passed, N failed` to counts. A missing library is a
+# failure, except with --own-kernels.
 python3 - "$out" "$own_kernels" "${sanitized[@]}" <<'PY'
 import json, os, sys
 

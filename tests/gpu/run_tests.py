@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Runs GoogleTest programs on a GPU, several tests in parallel, and writes each result as soon as it is known.
+"""Runs GoogleTest programs on a GPU, several tests in parallel, and writes each result as soon as
+it is known.
 
-A device error ends its process. Tests therefore run in chunks, each in a process of its own: if a process ends within a test, that test has failed, and
-the rest of its chunk returns to the queue. Whenever this script ends, FOLDER/tests.jsonl has the results so far, one JSON object per line:
+A device error ends its process. Tests therefore run in chunks, each in a process of its own: if a
+process ends within a test, that test has failed, and the rest of its chunk returns to the queue.
+Whenever this script ends, FOLDER/tests.jsonl has the results so far, one JSON object per line:
 
-  {"program": …, "test": "Suite.Name", "outcome": "passed" | "failed" | "skipped", "seconds": …, "measured": {…}, "message": …}
+  {"program": …, "test": "Suite.Name", "outcome": "passed" | "failed" | "skipped", "seconds": …,
+  "measured": {…}, "message": …}
   {"program": …, "properties": {"device": …, "cuBLASLt": …, …}}        a program's own properties
 
-Exit status: 0, or 77 if the programs find no GPU."""
+Exit status: 0, or 77 if the programs find no GPU.
+"""
 import argparse
 import collections
 import fnmatch
@@ -24,18 +28,19 @@ OF_GTEST = {"name", "file", "line", "status", "result", "timestamp", "time", "cl
 NO_GPU = 77
 # Tests that measure the device's free memory: no other test may run meanwhile.
 ALONE = ("MemoryOfATraining.",)
-# Bounds a chunk. Starting a process takes half a second, so chunks have several tests; after a crash the rest of a chunk runs again.
+# Bounds a chunk. Starting a process takes half a second, so chunks have several tests; after a
+# crash the rest of a chunk runs again.
 CHUNK_TESTS_MAX = 16
 GRACE_SECONDS = 5
 
 
 def listed(program):
     """Returns the names of the program's tests, without the values of their parameters."""
-    said = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
-    if said.returncode == NO_GPU:
+    output = subprocess.run([program, "--gtest_list_tests"], capture_output=True, text=True, timeout=60)
+    if output.returncode == NO_GPU:
         sys.exit(NO_GPU)
     names, suite = [], ""
-    for line in said.stdout.splitlines():
+    for line in output.stdout.splitlines():
         word = line.split("#")[0].rstrip()
         if re.match(r"^\S+\.$", word):
             suite = word
@@ -89,7 +94,9 @@ def outcome(test):
 
 
 def of_report(path):
-    """Returns (results by test, the program's properties) of a process's report; both empty if the report is missing or incomplete."""
+    """Returns (results by test, the program's properties) of a process's report; both empty if the
+    report is missing or incomplete.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             report = json.load(file)
@@ -155,21 +162,23 @@ class Runner:
             chunks.put_back(self.run_chunk(path, name, tests, number))
 
     def run_chunk(self, path, name, tests, number):
-        """Runs the tests in a process; returns those without a result because the process ended earlier."""
+        """Runs the tests in a process; returns those without a result because the process ended
+        earlier.
+        """
         stem = os.path.join(self.options.out, f"{name}.{number}")
         flags = stem + ".flags"
         with open(flags, "w", encoding="utf-8") as file:
             file.write("--gtest_filter=" + ":".join(tests) + "\n")
-        said, status, late = self.started([path, f"--gtest_output=json:{stem}.json", f"--gtest_flagfile={flags}"])
+        output, status, late = self.started([path, f"--gtest_output=json:{stem}.json", f"--gtest_flagfile={flags}"])
         os.remove(flags)
         finished, properties = of_report(stem + ".json")
-        logged, begun = of_log(said)
+        logged, begun = of_log(output)
         rows = finished or logged
         for test, row in rows.items():
             self.results.write({"program": name, "test": test, **row})
         if properties:
             self.results.write({"program": name, "properties": properties})
-        interesting = [line for line in said.splitlines() if not re.match(r"^\[( RUN  |       OK |  SKIPPED |---|===)", line)]
+        interesting = [line for line in output.splitlines() if not re.match(r"^\[( RUN  |       OK |  SKIPPED |---|===)", line)]
         with open(os.path.join(self.options.out, name + ".log"), "a", encoding="utf-8") as log:
             log.write("\n".join(interesting[-200:]) + "\n")
         rest = [test for test in tests if test not in rows]
@@ -178,11 +187,12 @@ class Runner:
                                 "message": f"the process ended with status {status} after its tests"})
         if finished:
             return []
-        # Blames one test for a process that crashed, or that reported no test, so that the tests left get fewer and this ends.
+        # Blames one test for a process that crashed, or that reported no test, so that the tests
+        # left get fewer and this ends.
         blamed = begun or (rest[0] if rest else None)
         if blamed is not None:
             why = "was not over when the time was" if late else f"ended the process with status {status}"
-            tail = " | ".join(said.strip().splitlines()[-3:])
+            tail = " | ".join(output.strip().splitlines()[-3:])
             self.results.write({"program": name, "test": blamed, "outcome": "failed", "message": f"{why}: {tail[-600:]}"})
         return [test for test in rest if test != blamed]
 
@@ -191,21 +201,23 @@ class Runner:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
         late = False
         try:
-            said, _ = process.communicate(timeout=max(1.0, min(self.left(), self.options.test_seconds)))
+            output, _ = process.communicate(timeout=max(1.0, min(self.left(), self.options.test_seconds)))
         except subprocess.TimeoutExpired:
             late = True
             os.killpg(process.pid, signal.SIGTERM)
             try:
-                said, _ = process.communicate(timeout=GRACE_SECONDS)
+                output, _ = process.communicate(timeout=GRACE_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                said, _ = process.communicate()
+                output, _ = process.communicate()
         status = process.returncode
-        return said, 128 - status if status < 0 else status, late
+        return output, 128 - status if status < 0 else status, late
 
 
 def first_of(path):
-    """Returns, by program, patterns of the tests to run first, from a file with lines `PROGRAM PATTERN`."""
+    """Returns, by program, patterns of the tests to run first, from a file with lines `PROGRAM
+    PATTERN`.
+    """
     first = collections.defaultdict(list)
     if path and os.path.exists(path):
         with open(path, encoding="utf-8") as file:

@@ -1,5 +1,6 @@
-"""Tests of tests/gpu/run.sh with a fake package: programs that only write a report, and a compute-sanitizer that only exits. Tests of CMake's messages
-without CUDA."""
+"""Tests of tests/gpu/run.sh with a fake package: programs that only write a report, and a
+compute-sanitizer that only exits. Tests of CMake's messages without CUDA.
+"""
 import json
 import os
 import pathlib
@@ -44,11 +45,13 @@ class GpuScript(unittest.TestCase):
         path.write_text("#!/bin/bash\n" + text)
         path.chmod(0o755)
 
-    def program(self, name, said, status=0, dies=(), hangs=(), after=0):
-        """Creates a program with the report's tests, which writes a report of those that its filter selects. It exits with `status` in a test of `dies`,
-        sleeps in one of `hangs`, and exits with `after` after its report."""
+    def program(self, name, output, status=0, dies=(), hangs=(), after=0):
+        """Creates a program with the report's tests, which writes a report of those that its filter
+        selects. It exits with `status` in a test of `dies`, sleeps in one of `hangs`, and exits
+        with `after` after its report.
+        """
         path = self.dir / "carried" / name
-        path.write_text(f"#!{sys.executable}\nimport json, sys, time\nREPORT, STATUS, DIES, HANGS, AFTER = {said!r}, {status}, {list(dies)}, {list(hangs)}, {after}\n" + '''
+        path.write_text(f"#!{sys.executable}\nimport json, sys, time\nREPORT, STATUS, DIES, HANGS, AFTER = {output!r}, {status}, {list(dies)}, {list(hangs)}, {after}\n" + '''
 if STATUS == 77:
     sys.exit(77)
 flags = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
@@ -94,8 +97,8 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
 
     def test_counts_skipped_tests_separately(self):
         self.sanitizer('[ "$1" = --tool ] && echo "========= COMPUTE-SANITIZER"\n')
-        said, results = self.run_script()
-        self.assertEqual(said[-1], "6 passed, 0 failed, 1 skipped")
+        output, results = self.run_script()
+        self.assertEqual(output[-1], "6 passed, 0 failed, 1 skipped")
         self.assertEqual((results["passed"], results["failed"], results["skipped"]), (6, 0, 1))
         self.assertEqual(results["programs"]["gpu_ops_test"]["Suite"], {"Adds": "passed", "Large": "skipped"})
         self.assertEqual(results["compute-sanitizer"], {"memcheck": "passed", "racecheck": "passed", "initcheck": "passed"})
@@ -107,38 +110,38 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.assertEqual(results["libraries"], {name: LIBRARIES[name] for name in ("cuBLASLt", "cuDNN", "NCCL")})
 
     def test_skips_a_missing_sanitizer(self):
-        said, results = self.run_script()
-        self.assertEqual(said[-1], "3 passed, 0 failed, 4 skipped")
+        output, results = self.run_script()
+        self.assertEqual(output[-1], "3 passed, 0 failed, 4 skipped")
         self.assertEqual(results["compute-sanitizer"]["memcheck"], "skipped: no compute-sanitizer in PATH")
 
     def test_a_missing_library_is_a_failure(self):
         self.program("gpu_ops_test", report(test("Adds"), **{**LIBRARIES, "cuDNN": ""}))
-        said, _ = self.run_script(check=1)
-        self.assertEqual(said[-1], "3 passed, 1 failed, 3 skipped")
-        self.assertIn("not found or not used, and so not tested: cuDNN; install them", "\n".join(said))
-        said, results = self.run_script("--own-kernels")
-        self.assertEqual(said[-1], "3 passed, 0 failed, 3 skipped")
+        output, _ = self.run_script(check=1)
+        self.assertEqual(output[-1], "3 passed, 1 failed, 3 skipped")
+        self.assertIn("not found or not used, and so not tested: cuDNN; install them", "\n".join(output))
+        output, results = self.run_script("--own-kernels")
+        self.assertEqual(output[-1], "3 passed, 0 failed, 3 skipped")
         self.assertEqual(results["libraries"]["cuDNN"], "")
         self.program("gpu_ops_test", report(test("Adds"), **{**LIBRARIES, "device": "a GPU; backend: cuda, own products"}))
-        said, _ = self.run_script(check=1)
-        self.assertIn("not found or not used, and so not tested: cuBLASLt, cuDNN; install them", "\n".join(said))
+        output, _ = self.run_script(check=1)
+        self.assertIn("not found or not used, and so not tested: cuBLASLt, cuDNN; install them", "\n".join(output))
 
     def test_counts_failures_however_a_program_ends(self):
         self.program("gpu_ops_test", report(test("Adds", failures=[{"failure": "1 is not 2"}]), **LIBRARIES))
         self.program("gpu_model_test", report(test("Learns")), after=134)
         self.program("gpu_training_test", report(test("Fits")), status=139, dies=["Suite.Fits"])
-        said, results = self.run_script(check=1)
-        self.assertEqual(said[-1], "1 passed, 3 failed, 3 skipped")
-        self.assertIn("FAILED gpu_ops_test Suite.Adds: 1 is not 2", said)
-        self.assertIn("FAILED gpu_model_test at the end of Suite.Learns: the process ended with status 134 after its tests", said)
-        self.assertTrue(any(line.startswith("FAILED gpu_training_test Suite.Fits: ended the process with status 139") for line in said), said)
+        output, results = self.run_script(check=1)
+        self.assertEqual(output[-1], "1 passed, 3 failed, 3 skipped")
+        self.assertIn("FAILED gpu_ops_test Suite.Adds: 1 is not 2", output)
+        self.assertIn("FAILED gpu_model_test at the end of Suite.Learns: the process ended with status 134 after its tests", output)
+        self.assertTrue(any(line.startswith("FAILED gpu_training_test Suite.Fits: ended the process with status 139") for line in output), output)
         self.assertEqual(results["programs"]["gpu_ops_test"]["Suite"], {"Adds": "failed"})
 
     def test_a_crash_leaves_the_other_tests(self):
         names = [f"Test{i:02}" for i in range(40)]
         self.program("gpu_model_test", report(*map(test, names)), status=134, dies=["Suite.Test07", "Suite.Test08", "Suite.Test39"])
-        said, results = self.run_script(check=1)
-        self.assertEqual(said[-1], "39 passed, 3 failed, 4 skipped")
+        output, results = self.run_script(check=1)
+        self.assertEqual(output[-1], "39 passed, 3 failed, 4 skipped")
         outcomes = results["programs"]["gpu_model_test"]["Suite"]
         self.assertEqual(sorted(outcomes), names)
         self.assertEqual([name for name, what in outcomes.items() if what == "failed"], ["Test07", "Test08", "Test39"])
@@ -154,21 +157,22 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
 
     def test_sanitizer_findings_are_failures(self):
         self.sanitizer('echo "========= COMPUTE-SANITIZER"; [ "$2" != racecheck ] || { echo "========= Error: a race"; exit 1; }\n')
-        said, _ = self.run_script(check=1)
-        self.assertEqual(said[-1], "5 passed, 1 failed, 1 skipped")
-        self.assertTrue(any(line.startswith("compute-sanitizer racecheck: failed: see ") for line in said), said)
+        output, _ = self.run_script(check=1)
+        self.assertEqual(output[-1], "5 passed, 1 failed, 1 skipped")
+        self.assertTrue(any(line.startswith("compute-sanitizer racecheck: failed: see ") for line in output), output)
 
     def test_the_time_is_bounded(self):
         self.sanitizer('echo "========= COMPUTE-SANITIZER"; [ "$2" != memcheck ] || echo "========= Invalid read"; [ "$2" = initcheck ] || sleep 60\n')
-        said, results = self.run_script("--seconds", 12, check=1)
-        self.assertRegex(results["compute-sanitizer"]["memcheck"], "^failed: see ")  # before its time was over
+        output, results = self.run_script("--seconds", 12, check=1)
+        # before its time was over
+        self.assertRegex(results["compute-sanitizer"]["memcheck"], "^failed: see ")
         self.assertRegex(results["compute-sanitizer"]["racecheck"], r"^skipped: it was not over after 1\d s$")
-        self.assertEqual(said[-1], "4 passed, 1 failed, 2 skipped")
+        self.assertEqual(output[-1], "4 passed, 1 failed, 2 skipped")
         self.program("gpu_model_test", report(test("Learns"), test("Sleeps"), test("Waits")), hangs=["Suite.Sleeps"])
         began = time.monotonic()
-        said, results = self.run_script("--seconds", 9, check=1)
+        output, results = self.run_script("--seconds", 9, check=1)
         self.assertLess(time.monotonic() - began, 20)
-        self.assertTrue(any(line.startswith("FAILED gpu_model_test Suite.Sleeps: was not over when the time was") for line in said), said)
+        self.assertTrue(any(line.startswith("FAILED gpu_model_test Suite.Sleeps: was not over when the time was") for line in output), output)
         self.assertEqual(results["programs"]["gpu_model_test"]["Suite"]["Learns"], "passed")
 
     BENCH = 'echo "{\\"device\\": \\"NVIDIA H200\\"}"; echo "{\\"part\\": \\"$1\\", \\"row\\": 1}"\n'
@@ -183,8 +187,8 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
         self.assertEqual([row["part"] for row in self.rows("bench.jsonl") if "part" in row], ["training", "products", "attention"])
         self.assertEqual(json.loads((self.dir / "out" / "machine.json").read_text())["commit"], "c0ffee")
         self.executable(self.dir / "carried" / "gpu_bench", 'exit 77\n')
-        said, _ = self.run_script("--bench", check=77)
-        self.assertEqual(said[-1], "no GPU here: nothing was measured")
+        output, _ = self.run_script("--bench", check=77)
+        self.assertEqual(output[-1], "no GPU here: nothing was measured")
 
     def test_all_runs_every_part(self):
         self.executable(self.dir / "carried" / "gpu_bench", self.BENCH)
@@ -194,16 +198,16 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
                         'while [ $# -gt 0 ]; do case $1 in --log-file) log=$2; shift ;; */gpu_bench) break ;; esac; shift; done\n'
                         f"cat > \"$log\" <<'END'\n==PROF== text\n\"Kernel Name\",\"Metric Unit\",\"Metric Value\"\n{csv}END\nexec \"$@\"\n")
         self.sanitizer('echo "========= COMPUTE-SANITIZER"\n')
-        said, results = self.run_script("--all", "--seconds", 120)
-        self.assertEqual(said[-1], "6 passed, 0 failed, 1 skipped")
+        output, results = self.run_script("--all", "--seconds", 120)
+        self.assertEqual(output[-1], "6 passed, 0 failed, 1 skipped")
         self.assertEqual([row["part"] for row in self.rows("bench.jsonl") if "part" in row], ["training", "products", "attention", "collectives"])
-        self.assertIn("PyTorch: skipped: python3 has none with a GPU", said)
+        self.assertIn("PyTorch: skipped: python3 has none with a GPU", output)
         table = json.loads((self.dir / "out" / "kernels.json").read_text())
         self.assertEqual([(row["kind"], row["calls"], round(row["ms"], 6)) for row in table["kernels"]], [("products", 1, 2.0), ("optimizer", 1, 1.0), ("RoPE", 1, 0.5)])
         self.assertEqual(table["device"], "NVIDIA H200")
         # 16,384 tokens of 24 heads of 64, in and out, in both directions of 12 layers, at 4.8 TB/s.
         self.assertAlmostEqual(table["kernels"][2]["floor_ms"], 2 * 12 * 16384 * 2 * 12 * 64 * 4 / 4.8e9)
-        self.assertIn("3.50 ms of kernels in a step, 3 calls", "\n".join(said))
+        self.assertIn("3.50 ms of kernels in a step, 3 calls", "\n".join(output))
 
     def test_reports_an_incomplete_package(self):
         (self.dir / "carried" / "gpu_ops_test").unlink()
@@ -212,8 +216,8 @@ sys.exit(AFTER or (1 if any("failures" in test for suite in REPORT["testsuites"]
 
     def test_without_a_gpu_exits_with_77(self):
         self.program("gpu_ops_test", report(), status=77)
-        said, results = self.run_script(check=77)
-        self.assertEqual(said[-1], "no GPU here: nothing was tested")
+        output, results = self.run_script(check=77)
+        self.assertEqual(output[-1], "no GPU here: nothing was tested")
         self.assertIsNone(results)
 
 
@@ -237,19 +241,19 @@ class CudaOption(unittest.TestCase):
         return ended.returncode, " ".join((ended.stdout + ended.stderr).split())
 
     def test_off_explains_how_to_enable_it(self):
-        status, said = self.configure()
-        self.assertEqual(status, 0, said)
-        self.assertIn("-- CUDA: off, trainings compute on CPUs; -DMUSTER_CUDA=ON builds the GPU backend", said)
-        self.assertIn("-- goes on", said)
+        status, output = self.configure()
+        self.assertEqual(status, 0, output)
+        self.assertIn("-- CUDA: off, trainings compute on CPUs; -DMUSTER_CUDA=ON builds the GPU backend", output)
+        self.assertIn("-- goes on", output)
 
     def test_on_without_a_toolkit_is_an_error(self):
-        status, said = self.configure("-DMUSTER_CUDA=ON", "-DMUSTER_CUDA_ROOT=")
-        self.assertEqual(status, 1, said)
+        status, output = self.configure("-DMUSTER_CUDA=ON", "-DMUSTER_CUDA_ROOT=")
+        self.assertEqual(status, 1, output)
         self.assertIn("MUSTER_CUDA=ON, but there is no nvcc in PATH or in /usr/local/cuda/bin: run deploy/install-cuda.sh FOLDER and configure with "
-                      "-DMUSTER_CUDA_ROOT=FOLDER, or leave MUSTER_CUDA off", said)
-        status, said = self.configure("-DMUSTER_CUDA=ON", "-DMUSTER_CUDA_ROOT=/nowhere")
-        self.assertEqual(status, 1, said)
-        self.assertIn("there is no nvcc in MUSTER_CUDA_ROOT=/nowhere: run deploy/install-cuda.sh", said)
+                      "-DMUSTER_CUDA_ROOT=FOLDER, or leave MUSTER_CUDA off", output)
+        status, output = self.configure("-DMUSTER_CUDA=ON", "-DMUSTER_CUDA_ROOT=/nowhere")
+        self.assertEqual(status, 1, output)
+        self.assertIn("there is no nvcc in MUSTER_CUDA_ROOT=/nowhere: run deploy/install-cuda.sh", output)
 
 
 if __name__ == "__main__":

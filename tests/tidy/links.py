@@ -5,10 +5,11 @@ Usage: tests/tidy/links.py [ROOT]      prints one line per finding; exits 1 when
        tests/tidy/links.py --self-test checks that each rule finds what it should
 
 Rules
-- A relative link or picture in a Markdown file names a file or folder of the tree, and its anchor a heading.
+- A relative link or picture in a Markdown file names a file or folder of the tree, and its anchor a
+  heading.
 - A page that any file names as `docs/….md` exists.
-- A path in backticks on a page about the code (ARCHITECTURE.md, CONTRIBUTING.md, docs/internals, docs/howto,
-  docs/decisions) exists if it begins with a folder of the tree.
+- A path in backticks on a page about the code (ARCHITECTURE.md, CONTRIBUTING.md, docs/internals,
+  docs/howto, docs/decisions) exists if it begins with a folder of the tree.
 """
 import pathlib
 import re
@@ -17,20 +18,20 @@ import sys
 import tempfile
 import urllib.parse
 
-# A changelog names what was there at its time.
+# A changelog names files of its own time.
 HISTORICAL = {"CHANGELOG.md"}
 CODE_PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/internals/", "docs/howto/", "docs/decisions/")
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 PAGE_NAME = re.compile(r"(?<![\w/.-])docs/[\w/-]+\.md\b")
 CODE_SPAN = re.compile(r"`([^`]+)`")
 PATH = re.compile(r"[\w.+-]+(?:/[\w.+{},*-]+)+/?")
-# `docs/runbooks/NAME.md`: the reader puts a name in.
+# The reader replaces NAME in `docs/runbooks/NAME.md`.
 PLACEHOLDER = re.compile(r"/NAME\b")
 TEXT_BYTES_MAX = 1 << 20
 
 
 def files_of(root):
-    """Tracked files and those that git does not ignore, relative to the root, in order."""
+    """Returns tracked files and those that git does not ignore, relative to the root, in order."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard"],
                             capture_output=True, text=True)
     if listed.returncode == 0:
@@ -41,7 +42,9 @@ def files_of(root):
 
 
 def prose_of(text):
-    """The text with the lines of its code blocks emptied, so that line numbers hold."""
+    """Returns the text with the lines of its code blocks emptied, so that line numbers stay the
+    same.
+    """
     lines, fenced = [], False
     for line in text.splitlines():
         if line.lstrip().startswith("```"):
@@ -53,7 +56,7 @@ def prose_of(text):
 
 
 def slug_of(heading):
-    """The anchor that GitHub gives a heading."""
+    """Returns the anchor that GitHub gives a heading."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip()).replace("`", "").lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
@@ -71,7 +74,7 @@ def anchors_of(text):
 
 
 def alternatives_of(path):
-    """`a/{b,c}.h` names two files."""
+    """Returns the names in `a/{b,c}.h`: one per alternative."""
     braces = re.search(r"\{([^{}]*)\}", path)
     if not braces:
         return [path]

@@ -5,15 +5,23 @@ Usage: tests/tidy/tidy.py [ROOT]          prints one line per finding; exit 1 wh
        tests/tidy/tidy.py --commits A..B  checks the subjects of the commits in the range, in the current repository
        tests/tidy/tidy.py --self-test     checks that each rule finds its violation and nothing else
 """
+import ast
+import io
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import tempfile
+import tokenize
 
 LINES_MAX = 400
 SOURCE_SUFFIXES = {".h", ".cc", ".inc", ".cu", ".cuh"}
+# Files whose comments begin with #. In Python, docstrings are comments, too.
+HASH_SUFFIXES = {".py", ".sh", ".sub", ".cmake", ".yml", ".yaml"}
+HASH_NAMES = {"CMakeLists.txt", "Containerfile"}
+# Scenarios are scripts in the language of tests/scenarios.
+HASH_FOLDERS = ("tests/scenarios/coordinator/",)
 
 # The parts of the trainer that its ranks are built from.
 TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "model", "ops", "optim", "parallel")]
@@ -146,7 +154,7 @@ def comments_of(text):
 
     A // comment continues the one above when both stand alone on lines next to each other.
     """
-    alone_before = 0
+    alone_before = -1
     for match in COMMENT.finditer(text):
         comment = match.group("comment")
         if comment is None:
@@ -159,11 +167,65 @@ def comments_of(text):
         yield number, comment, opens
 
 
-def check_comments(path, text, report):
+def has_hash_comments(path):
+    file = pathlib.PurePosixPath(path)
+    return file.suffix in HASH_SUFFIXES or file.name in HASH_NAMES or path.startswith(HASH_FOLDERS)
+
+
+def joined(comments):
+    """Adds to (line number, comment, whether it stands alone) whether the comment opens: it continues the one above
+    when both stand alone on lines next to each other."""
+    alone_before = -1
+    for number, comment, is_alone in comments:
+        yield number, comment, not (is_alone and alone_before == number - 1)
+        if is_alone:
+            alone_before = number
+
+
+def python_comments_of(text):
+    """Yields what comments_of yields: # comments line by line, and docstrings."""
+    docstrings = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node, clean=False):
+            docstring = node.body[0]
+            docstrings.append((docstring.lineno, "\n".join(text.split("\n")[docstring.lineno - 1:docstring.end_lineno]), True))
+    hashes = [(token.start[0], token.string, not token.line[:token.start[1]].strip())
+              for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.COMMENT]
+    yield from joined(hashes)
+    yield from docstrings
+
+
+def hash_comment_start(line):
+    """Returns where a comment begins in a line of shell, CMake or YAML, or None: at a # at the start of a word outside quotes.
+
+    Quotes that span lines are not followed: such lines seldom have a # at the start of a word.
+    """
+    quote = ""
+    for column, character in enumerate(line):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'" and character in line[column + 1:]:
+            quote = character
+        elif character == "#" and (column == 0 or line[column - 1].isspace()):
+            return column
+    return None
+
+
+def hash_comments_of(text):
+    """Yields what comments_of yields, for shell, CMake and YAML."""
+    comments = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if (start := hash_comment_start(line)) is not None:
+            comments.append((number, line[start:], not line[:start].strip()))
+    yield from joined(comments)
+
+
+def check_comments(path, text, report, comments):
+    """Checks comments, each a (line number, comment, whether it opens a comment)."""
     lines = text.split("\n")
-    for number, comment, opens in comments_of(text):
-        words = comment.lstrip("/*! ")
-        if words.startswith(("NOLINT", "clang-format")):
+    for number, comment, opens in comments:
+        words = comment.lstrip("/*!#\"' \n")
+        if words.startswith(("NOLINT", "clang-format", "noqa", "shellcheck", "SBATCH")):
             continue
         for offset in range(comment.count("\n") + 1):
             line = lines[number - 1 + offset]
@@ -197,7 +259,7 @@ def check_source(path, text, report):
     if lines > LINES_MAX:
         report(path, lines, f"{lines} lines; at most {LINES_MAX}: split it")
     check_includes(path, text, report)
-    check_comments(path, text, report)
+    check_comments(path, text, report, comments_of(text))
     code = strip_comments_and_strings(text)
     core = "/core/" in path and not path.startswith("trainer_core/") and not path.startswith("tests/")
     product = not path.startswith(("tests/", "bench/"))
@@ -235,6 +297,8 @@ def check_tree(root):
             check_source(path, text, report)
             if file.suffix == ".h" and "#pragma once" not in text:
                 report(path, 1, "a header without #pragma once")
+        elif has_hash_comments(path):
+            check_comments(path, text, report, python_comments_of(text) if file.suffix == ".py" else hash_comments_of(text))
     return findings
 
 
@@ -301,6 +365,18 @@ SELF_TEST = {
     "daemon/t.cc": ("// The coordinator is t" "old of it.\n", "things report"),
     "tests/unit/daemon/u.cc": ("int x;  // a d" "esk for messages\n", "mailbox"),
     "trainer_core/base/v.cuh": ("// S" "tows a buffer.\n", "offload"),
+    "tests/e2e/a.py": ("# " + "word " * 20 + "\n", "a comment of 102 columns"),
+    "tests/e2e/b.py": ('def f():\n    """What a rank sends."""\n', "opens with a free clause (What)"),
+    "tests/e2e/c.py": ('class C:\n    """Returns a rank.\n\n    ' + "word " * 20 + '\n    """\n', "a comment of 104 columns"),
+    "tests/e2e/d.py": ("x = 1  # Of the job\n", "opens with a free clause (Of)"),
+    "tests/e2e/e.py": ("# The coordinator is t" "old of it.\n", "things report"),
+    "deploy/a.sh": ("x=$1  # With an argument\n", "opens with a free clause (With)"),
+    "deploy/b.sh": ("#!/bin/sh\n# " + "word " * 20 + "\n", "a comment of 102 columns"),
+    "cmake/a.cmake": ("# Where the libraries are.\n", "opens with a free clause (Where)"),
+    "tests/unit/CMakeLists.txt": ('set(x "#")  # Whose x\n', "opens with a free clause (Whose)"),
+    "helm/a.yaml": ("key: 1  # a d" "esk for messages\n", "mailbox"),
+    "configs/a.yml": ("# Who trains\n", "opens with a free clause (Who)"),
+    "tests/scenarios/coordinator/a.txt": ("# A node is t" "old to leave.\n", "things report"),
 }
 SELF_TEST_CLEAN = {
     "coordinator/core/hang/clean.cc": '#include "coordinator/core/fleet/fleet.h"\n#include "coordinator/core/core_options.h"\n',
@@ -310,6 +386,10 @@ SELF_TEST_CLEAN = {
     "daemon/comments.cc": '// Returns the ranks of a job: those that run.\n// Where it goes, and of what, is a continuation.\nconst char* s = "// Who was told";\n'
                           'const char* raw = R"sh(\n# " // What\n)sh";\nconst char quote = \'"\';  // a quote\nOffset x;  // Offset, not Of\n',
     "daemon/long.cc": "// https://example.org/" + "a" * 100 + "\nint x;  // NOLINT(" + "a" * 100 + ")\nconst char* s = \"" + "a" * 120 + "\";\n",
+    "tests/e2e/clean.py": '# Returns the ranks of a job: those that run.\n# Where it goes is a continuation.\ns = "# Who"\nf = 1  # noqa: ' + "a" * 100
+                          + '\ntext = """\n# What a script has\n"""\n',
+    "deploy/clean.sh": "echo \"# What\" '# Who' ${x#Of}  # the caller's\n# shellcheck " + "a" * 100 + "\n#SBATCH --comment=" + "a" * 100 + "\n",
+    "helm/clean.yaml": "key: a#Of  # https://example.org/" + "a" * 100 + "\nother: \"# Whose\"\n",
 }
 SUBJECTS_WRONG = ["A worker waits a second", "An end", "The core decides", "What a review left", "Who leaves", "Where it is", "Each rank reports",
                   "One help for all programs", "Nobody waits", "Everything is checked", "Ranks report", "README's tables", "Closed streams are held",

@@ -177,11 +177,11 @@ class Reading {
     std::span<const char> bytes;
   };
 
-  // Whether to go on.
+  // Returns whether to continue.
   bool read(size_t task) {
     const auto& [file, index] = tasks_[task];
     char* to = destination_of_block(*file, index);
-    Buffer buffer = take_place(/*needs_buffer=*/to == nullptr);
+    Buffer buffer = acquire_buffer(/*needs_buffer=*/to == nullptr);
     if (buffer != nullptr) to = buffer.get();
     const auto bytes = file->reader->read(index, to);
     const std::lock_guard lock(mutex_);
@@ -193,7 +193,7 @@ class Reading {
   }
 
   // Waits until few enough blocks are read and not verified.
-  Buffer take_place(bool needs_buffer) {
+  Buffer acquire_buffer(bool needs_buffer) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ahead_ < kBlocksAhead; });
     ++ahead_;

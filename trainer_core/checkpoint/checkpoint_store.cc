@@ -158,7 +158,7 @@ absl::Status CheckpointStore::remove_old(int64_t newest) const {
     std::error_code error;
     fs::remove_all(doomed, error);
     fs::rename(folder(complete[i]), doomed, error);
-    if (error == std::errc::no_such_file_or_directory) continue;  // gone is what was wanted
+    if (error == std::errc::no_such_file_or_directory) continue;  // the file is removed already
     if (error)
       return file_status(error.value(),
                          absl::StrCat("cannot remove old checkpoint ", folder(complete[i])));
@@ -173,7 +173,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
     const Use& use, std::vector<std::string>& notes) const {
   const auto found = steps();
   if (!found.ok()) return absl::FailedPreconditionError(found.status().message());
-  std::vector<std::string> passed_over;
+  std::vector<std::string> skipped;
   for (auto step = found->rbegin(); step != found->rend(); ++step) {
     auto manifest = read_manifest(folder(*step));
     absl::Status status = manifest.status();
@@ -181,7 +181,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
       status = absl::DataLossError(absl::StrCat("its manifest states step ", manifest->info.step));
     if (status.ok()) status = use(*manifest);
     if (status.ok()) {
-      for (const std::string& line : passed_over)
+      for (const std::string& line : skipped)
         notes.push_back(absl::StrCat(line, "; ", folder(*step), " takes its place"));
       return std::optional(std::move(manifest->info));
     }
@@ -195,13 +195,13 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
       return absl::FailedPreconditionError(
           absl::StrCat("cannot use checkpoint ", folder(*step), ": ", status.message()));
     }
-    passed_over.push_back(
+    skipped.push_back(
         absl::StrCat("checkpoint ", folder(*step), " is passed over: ", status.message()));
   }
   if (found->empty()) return std::nullopt;
-  notes.insert(notes.end(), passed_over.begin(), passed_over.end());
+  notes.insert(notes.end(), skipped.begin(), skipped.end());
   return absl::FailedPreconditionError(
-      absl::StrCat("no checkpoint in ", directory_, " is complete (", passed_over.back(),
+      absl::StrCat("no checkpoint in ", directory_, " is complete (", skipped.back(),
                    "); to start anew, move that folder away or set another run_name"));
 }
 

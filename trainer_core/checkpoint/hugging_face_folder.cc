@@ -48,12 +48,12 @@ class Files {
     const Location* location = find(tensor.name);
     if (location == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": there is no tensor ", tensor.name,
-                                                     ", which config.json asks for"));
+                                                     ", which config.json requires"));
     }
     if (location->stored->shape != tensor.shape) {
       return absl::InvalidArgumentError(absl::StrCat(
           path_, ": tensor ", tensor.name, " has the shape ", show_shape(location->stored->shape),
-          ", and config.json asks for ", show_shape(tensor.shape)));
+          ", and config.json requires ", show_shape(tensor.shape)));
     }
     if (location->stored->stored == StoredType::kOther) {
       return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", tensor.name,

@@ -60,7 +60,7 @@ const Gpt2Name* find_gpt2(const std::string& name, std::string& theirs) {
     theirs = absl::StrCat("transformer.h.", rest.substr(0, dot), ".", row.theirs);
     return &row;
   }
-  return nullptr;  // stands behind a neighbour
+  return nullptr;  // stored behind a neighbour
 }
 
 std::vector<HuggingFaceTensor> gpt2_tensors(const std::vector<ParamSpec>& table) {

@@ -87,8 +87,8 @@ absl::StatusOr<LocalPart> parse_local_part(std::string_view text) {
   }
 }
 
-std::vector<LocalCandidate> whole_saves(const std::vector<std::string>& texts, int64_t oldest,
-                                        std::vector<std::string>& notes) {
+std::vector<LocalCandidate> complete_saves(const std::vector<std::string>& texts, int64_t oldest,
+                                           std::vector<std::string>& notes) {
   std::map<std::pair<int64_t, std::string>, std::map<int, LocalPart>, std::greater<>> saves;
   for (const std::string& text : texts) {
     auto part = parse_local_part(text);

@@ -48,7 +48,7 @@ struct LocalCandidate {
 // Returns the saves from step `oldest` on for which the nodes' parts, including copies, contain
 // every element of every tensor, newest first. Adds a line to `notes` for each newer save and for
 // each invalid part.
-std::vector<LocalCandidate> whole_saves(const std::vector<std::string>& texts, int64_t oldest,
-                                        std::vector<std::string>& notes);
+std::vector<LocalCandidate> complete_saves(const std::vector<std::string>& texts, int64_t oldest,
+                                           std::vector<std::string>& notes);
 
 }  // namespace muster::trainer

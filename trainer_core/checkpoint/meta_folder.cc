@@ -116,7 +116,7 @@ constexpr std::string_view kParams[] = {
     "norm_eps",   "multiple_of", "rope_theta",      "ffn_dim_multiplier",  "head_dim",
     "hidden_dim", "max_seq_len", "use_scaled_rope", "rope_scaling_factor", "max_batch_size"};
 
-absl::Status check_known(const json& params) {
+absl::Status check_supported_params(const json& params) {
   for (const auto& item : params.items()) {
     if (std::find(std::begin(kParams), std::end(kParams), item.key()) != std::end(kParams))
       continue;
@@ -131,7 +131,7 @@ absl::Status check_known(const json& params) {
 absl::Status read_params(const json& params, int64_t vocab_rows,
                          ParameterDescription& description) {
   if (!params.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
-  if (auto status = check_known(params); !status.ok()) return status;
+  if (auto status = check_supported_params(params); !status.ok()) return status;
   JsonFields fields(params);
   ModelConfig& model = description.model;
   model.name = "llama";

@@ -30,7 +30,7 @@ using nlohmann::json;
 
 // Room for three numbers and their names.
 constexpr size_t kOwnerBytesMax = 4096;
-// Others read it, whoever they are.
+// Any user may read it.
 constexpr mode_t kOwnerMode = 0644;
 // Each further try means that another process has opened the directory in these microseconds.
 constexpr int kTriesMax = 10;
@@ -43,7 +43,7 @@ std::string text_of(const CheckpointOwner& owner) {
 
 struct PresentOwner {
   CheckpointOwner owner;
-  bool readable = false;  // else somebody wrote something else into it
+  bool readable = false;  // false: the file has other contents
   bool alive = false;     // its process holds the lock
   dev_t device = 0;
   ino_t inode = 0;
@@ -139,11 +139,11 @@ DirectoryFence::~DirectoryFence() {
 
 absl::Status DirectoryFence::write() {
   const std::string path = absl::StrCat(directory_, "/", kOwnerFile);
-  absl::StatusOr<int> fd = write_beside(path);
+  absl::StatusOr<int> fd = write_temporary(path);
   // A process that starts at the same moment may mistake the temporary file, before it is locked,
   // for a dead process's.
   for (int tries = 1; absl::IsNotFound(fd.status()) && tries < kTriesMax; ++tries)
-    fd = write_beside(path);
+    fd = write_temporary(path);
   absl::Status status = fd.status();
   if (status.ok()) status = sync_path(directory_);
   if (!status.ok()) {
@@ -157,7 +157,7 @@ absl::Status DirectoryFence::write() {
 
 // Writes a new file over `path`, open and locked. Its first name is unique: process ids repeat in
 // other containers.
-absl::StatusOr<int> DirectoryFence::write_beside(const std::string& path) const {
+absl::StatusOr<int> DirectoryFence::write_temporary(const std::string& path) const {
   std::string temporary = absl::StrCat(directory_, "/", kTemporaryOwnerPrefix, owner_.job, "-",
                                        owner_.attempt, "-XXXXXX");
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);

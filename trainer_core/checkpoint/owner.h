@@ -63,7 +63,7 @@ class DirectoryFence {
       : directory_(std::move(directory)), owner_(owner) {}
 
   absl::Status write();
-  absl::StatusOr<int> write_beside(const std::string& path) const;
+  absl::StatusOr<int> write_temporary(const std::string& path) const;
 
   std::string directory_;
   CheckpointOwner owner_;

@@ -160,7 +160,7 @@ class Machine {
   }
   void recall(uint64_t key) {
     const auto found = memo_.find(key);
-    if (found == memo_.end()) return damaged("a value is asked for that was not kept");
+    if (found == memo_.end()) return damaged("a value is read that was not stored");
     stack_.push_back(found->second);
   }
 

@@ -19,7 +19,7 @@ constexpr uint64_t kLocalHeaderBytes = 30, kCentralHeaderBytes = 46, kEndBytes =
 constexpr uint64_t kCommentBytesMax = 0xFFFF;
 constexpr uint16_t kZip64Field = 1;
 constexpr uint16_t kEncrypted = 1;         // a flag
-constexpr uint32_t kInZip64 = 0xFFFFFFFF;  // stands for a number that does not fit
+constexpr uint32_t kInZip64 = 0xFFFFFFFF;  // replaces a number that does not fit
 
 // Numbers of the file; callers must have checked that the bytes exist.
 class Bytes {

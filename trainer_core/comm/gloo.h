@@ -16,7 +16,7 @@ struct GlooOptions {
   int size = 1;
   std::string rendezvous;                  // host:port of the store
   std::string bind_address = "127.0.0.1";  // this host's address that the peers can reach
-  std::string scope;                       // "<job>/<attempt>/": keys of another launch meet nobody
+  std::string scope;                       // "<job>/<attempt>/": no other launch uses these keys
   // Time until every rank must have joined: as long as the slowest may take to start.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(120);
   std::chrono::milliseconds timeout = kRoundTimeout;

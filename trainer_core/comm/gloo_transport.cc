@@ -36,14 +36,14 @@ absl::Status lost(int rank, const std::exception& e) {
 }  // namespace
 
 GlooTransport::~GlooTransport() {
-  if (!failed() && size() > 1) say_goodbye();
+  if (!failed() && size() > 1) send_goodbye();
   fail("the transport is gone");
 }
 
 // Gloo's sockets do not linger: closing one discards data in transit, and a peer that is still
 // receiving would wait until its timeout. A rank that has completed the goodbye exchange has
 // received everything.
-void GlooTransport::say_goodbye() {
+void GlooTransport::send_goodbye() {
   timeout_ = std::min(timeout_, kGoodbye);
   std::vector<int> all(static_cast<size_t>(size()));
   std::iota(all.begin(), all.end(), 0);

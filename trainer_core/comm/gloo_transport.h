@@ -69,7 +69,7 @@ class GlooTransport : public Transport {
  private:
   friend class GlooChannel;
 
-  void say_goodbye();
+  void send_goodbye();
   bool failed() const { return failed_; }
   absl::Status failure();
 

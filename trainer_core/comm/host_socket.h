@@ -39,7 +39,7 @@ class HostListener {
   static absl::StatusOr<HostListener> open();
 
   const std::string& name() const { return name_; }
-  const Descriptor& socket() const { return socket_; }  // readable where somebody has connected
+  const Descriptor& socket() const { return socket_; }  // readable once a client has connected
   // Accepts a pending connection of this user; closes those of other users. Returns an invalid
   // descriptor if none is pending. Never blocks.
   Descriptor accept() const;

@@ -18,7 +18,7 @@ namespace {
 
 // How long a sleeper does not look whether its peer has died: a peer that leaves wakes it, one that
 // is killed cannot.
-constexpr Duration kLookInterval = std::chrono::milliseconds(20);
+constexpr Duration kPollInterval = std::chrono::milliseconds(20);
 // Looks before the first sleep, some 10 µs: a peer that computes the same is not far behind.
 constexpr int kSpins = 500;
 // A round of a direct transport: what is read next should still be in a cache.
@@ -93,7 +93,7 @@ Part& MailboxChannel::own_part(int slot, const Peer& to) const {
 
 absl::Status MailboxChannel::post(std::span<const Outgoing> out) {
   if (out.empty()) return absl::OkStatus();
-  if (auto status = await_taken(slot_); !status.ok()) return status;
+  if (auto status = await_consumed(slot_); !status.ok()) return status;
   const MailboxView& own = transport_.view(transport_.own_);
   size_t staged = own.staging_offset(index_, slot_);
   const size_t end = staged + transport_.options_.layout.staging_bytes;
@@ -124,7 +124,7 @@ absl::Status MailboxChannel::post(std::span<const Outgoing> out) {
   return absl::OkStatus();
 }
 
-absl::Status MailboxChannel::await_taken(int slot) {
+absl::Status MailboxChannel::await_consumed(int slot) {
   const auto is_taken = [&](Peer& to) {
     const PartState state = own_part(slot, to).state.load();
     return state == PartState::kFree || state == PartState::kTaken;
@@ -222,7 +222,7 @@ absl::Status MailboxChannel::wait_for(std::span<const int> members,
     if (!status.ok()) return status;
     const Duration rest = deadline_ - monotonic_now();
     if (rest <= Duration::zero()) return late(what, missing_);
-    if (sleepy) futex_wait(own.bell, seen, std::min(rest, kLookInterval));
+    if (sleepy) futex_wait(own.bell, seen, std::min(rest, kPollInterval));
   }
 }
 
@@ -252,7 +252,7 @@ absl::Status MailboxChannel::late(std::string_view what, std::span<const int> si
 }
 
 absl::Status MailboxChannel::end_round(absl::Status status) {
-  for (int slot = 0; slot < kSlots && status.ok() && lent_; ++slot) status = await_taken(slot);
+  for (int slot = 0; slot < kSlots && status.ok() && lent_; ++slot) status = await_consumed(slot);
   if (status.ok()) return status;
   give_up(std::string(status.message()));  // peers report the same cause
   // Between processes an isolated rank's posted messages stay: a peer that is still in an earlier

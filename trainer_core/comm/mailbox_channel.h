@@ -38,7 +38,7 @@ class MailboxChannel : public Channel {
   absl::Status begin_round();
   absl::Status post(std::span<const Outgoing> out);
   // Blocks until the receivers have taken everything that this rank has posted in a slot.
-  absl::Status await_taken(int slot);
+  absl::Status await_consumed(int slot);
   // Blocks until the next message of each of `members_` has arrived; stores their parts in parts_.
   absl::Status await_posted();
   // Keeps the sender's memory unchanged until taken().

@@ -66,9 +66,9 @@ void MailboxTransport::leave(MailboxState state, const std::string& reason) {
   }
 }
 
-std::string MailboxTransport::gone(int index, bool look) const {
+std::string MailboxTransport::gone(int index, bool probe) const {
   if (state(index) != MailboxState::kHere) return view(index).mailbox().reason.data();
-  if (look && options_.lost && options_.lost(index))
+  if (probe && options_.lost && options_.lost(index))
     return absl::StrCat("rank ", world_rank(index), " died");
   return "";
 }

@@ -56,7 +56,7 @@ class MailboxTransport : public Transport {
   MailboxState state(int index) const { return view(index).mailbox().state.load(); }
   // Returns why nothing more will arrive from a mailbox; empty if something may. `look`: also calls
   // options_.lost, which is a system call.
-  std::string gone(int index, bool look = true) const;
+  std::string gone(int index, bool probe = true) const;
   // Returns -1 if the channel has not been opened yet.
   int find_channel(int index, uint64_t id) const;
 

@@ -94,8 +94,8 @@ NcclResult NcclEnd::ask() const {
   const std::lock_guard lock(mutex_);
   if (communicator_ == nullptr) return kGone;
   NcclResult found = kNcclSuccess;
-  const NcclResult asked = options_.api->async_error(communicator_, &found);
-  return asked == kNcclSuccess ? found : asked;
+  const NcclResult outcome = options_.api->async_error(communicator_, &found);
+  return outcome == kNcclSuccess ? found : outcome;
 }
 
 NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
@@ -128,14 +128,14 @@ absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
   std::vector<int32_t> all(mine.size() * size);
   if (auto status = group.all_gather(mine, all, "nccl version"); !status.ok()) return status;
   for (size_t rank = 0; rank < size; ++rank) {
-    const std::string who = absl::StrCat("rank ", rank, " of group ", group.name(), " has ");
+    const std::string subject = absl::StrCat("rank ", rank, " of group ", group.name(), " has ");
     if (all[2 * rank] != all[0])
       return absl::FailedPreconditionError(
-          absl::StrCat(who, "NCCL ", nccl_version_text(all[2 * rank]), ", and rank 0 ",
+          absl::StrCat(subject, "NCCL ", nccl_version_text(all[2 * rank]), ", and rank 0 ",
                        nccl_version_text(all[0]), "; every node needs the same libnccl.so.2"));
     if (all[2 * rank + 1] != 0)
       return absl::FailedPreconditionError(
-          absl::StrCat(who,
+          absl::StrCat(subject,
                        "NCCL_LAUNCH_ORDER_IMPLICIT in its environment: several threads of a rank "
                        "call NCCL, in orders that differ from rank to rank; unset it"));
   }

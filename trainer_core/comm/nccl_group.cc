@@ -234,14 +234,14 @@ class NcclGroup final : public ProcessGroup {
     outstanding_->enqueue(
         [this, number, ready, done, collective, name = std::string(collective.name)] {
           const Collective own{collective.kind, name, collective.bytes, collective.dtype};
-          return look_after(number, *ready, *done, own);
+          return watch_collective(number, *ready, *done, own);
         });
     return absl::OkStatus();
   }
 
   // On the thread of what is outstanding.
-  absl::Status look_after(uint64_t number, const DeviceMark& ready, const DeviceMark& done,
-                          const Collective& collective) {
+  absl::Status watch_collective(uint64_t number, const DeviceMark& ready, const DeviceMark& done,
+                                const Collective& collective) {
     constexpr auto kPatient = NcclEnd::Manner::kPatient;
     // The computation may take any time, so there is no timeout here.
     absl::Status status = end_.await(ready, Duration::max(), kPatient);

@@ -92,7 +92,7 @@ class Meeting {
       const std::vector<int> missing = missing_ranks();
       if (missing.empty()) return absl::OkStatus();
       if (auto status = await_word(missing); !status.ok()) return status;
-      if (auto status = hear_callers(); !status.ok()) return status;
+      if (auto status = listen_on_socket(); !status.ok()) return status;
       if (polled_.back().revents != 0) admit_caller();
     }
   }
@@ -111,12 +111,12 @@ class Meeting {
     return static_cast<size_t>(
         std::distance(options_.listeners.begin(), options_.listeners.find(rank)));
   }
-  bool has_met(int rank) const { return memory_.peers[index_of(rank)].mailbox != nullptr; }
+  bool is_connected(int rank) const { return memory_.peers[index_of(rank)].mailbox != nullptr; }
 
   std::vector<int> missing_ranks() const {
     std::vector<int> missing;
     for (const auto& [rank, name] : options_.listeners)
-      if (!has_met(rank)) missing.push_back(rank);
+      if (!is_connected(rank)) missing.push_back(rank);
     return missing;
   }
 
@@ -149,7 +149,7 @@ class Meeting {
         absl::StrCat("on this host, nothing came from ", rank_list(missing)));
   }
 
-  absl::Status hear_callers() {
+  absl::Status listen_on_socket() {
     std::vector<Caller> silent;
     for (size_t i = 0; i < callers_.size(); ++i) {
       Caller& caller = callers_[i];
@@ -171,7 +171,7 @@ class Meeting {
     const bool is_expected = caller.rank
                                  ? rank == *caller.rank
                                  : rank > options_.rank && options_.listeners.contains(rank);
-    if (!is_expected || has_met(rank)) {
+    if (!is_expected || is_connected(rank)) {
       return absl::UnavailableError(
           absl::StrCat("a process of this host claims to be rank ", rank));
     }

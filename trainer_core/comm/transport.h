@@ -18,7 +18,7 @@ namespace muster::trainer {
 
 // Default time that a round waits for a silent peer. A peer that is gone is noticed at once,
 // whatever the timeout; the comparison of progress pages finds a peer that hangs. A rank may
-// legitimately wait as long as a peer has work that the rank has not (passes of earlier stages, a
+// legitimately wait as long as a peer has work that it does not have (passes of earlier stages, a
 // save), so no number of minutes proves a fault. This timeout only ends jobs that nothing monitors.
 constexpr std::chrono::milliseconds kRoundTimeout = std::chrono::hours(24);
 
@@ -83,7 +83,7 @@ class Transport {
 
   // From now on a failed round of this rank ends only its own channel, without notifying peers.
   // Used by a rank that is about to leave: its final messages use channels whose members are still
-  // there, whatever happens to the others. fail() and abort() still end all channels.
+  // present, whatever happens to the others. fail() and abort() still end all channels.
   virtual void isolate_channels() { isolated_ = true; }
   bool isolated() const { return isolated_; }
 

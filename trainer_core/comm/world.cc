@@ -90,11 +90,11 @@ struct Sharing {
 
 // Creates the transport among the ranks of this host from their listeners' names; a rank that
 // cannot share memory has no name.
-absl::StatusOr<std::shared_ptr<Transport>> meet_neighbours(const GlooOptions& gloo,
-                                                           const absl::StatusOr<ShmSeat>& seat,
-                                                           const std::vector<int>& neighbours,
-                                                           const std::vector<std::string>& names,
-                                                           Instant deadline) {
+absl::StatusOr<std::shared_ptr<Transport>> connect_neighbours(const GlooOptions& gloo,
+                                                              const absl::StatusOr<ShmSeat>& seat,
+                                                              const std::vector<int>& neighbours,
+                                                              const std::vector<std::string>& names,
+                                                              Instant deadline) {
   if (!seat.ok()) return seat.status();
   ShmOptions options{.rank = gloo.rank,
                      .world_size = gloo.size,
@@ -128,7 +128,7 @@ absl::StatusOr<Sharing> share_memory(const WorldOptions& options, Roll& roll, In
   Sharing sharing;
   absl::Status status;
   if (shares) {
-    auto met = meet_neighbours(gloo, seat, neighbours, *names, deadline);
+    auto met = connect_neighbours(gloo, seat, neighbours, *names, deadline);
     status = met.status();
     if (status.ok()) sharing.transport = std::move(*met);
   }

@@ -93,7 +93,7 @@ absl::Status take_sentence_piece(const std::string& path, const ParameterDescrip
   return absl::OkStatus();
 }
 
-void find_known(const std::string& folder, TokenizerFiles& files) {
+void find_known_files(const std::string& folder, TokenizerFiles& files) {
   std::error_code error;
   files.folder = folder;
   for (const char* name : kKnownFiles) {
@@ -109,7 +109,7 @@ bool has(const TokenizerFiles& files, const std::string& name) {
 bool take_hugging_face(const std::string& path, TokenizerFiles& files) {
   const fs::path file(path);
   if (file.filename() != kHuggingFaceTokenizerFile) return false;
-  find_known(file.parent_path().string(), files);
+  find_known_files(file.parent_path().string(), files);
   std::erase(files.names, kGenerationConfigFile);  // may belong to another model
   return has(files, kHuggingFaceTokenizerFile);
 }
@@ -149,7 +149,7 @@ absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& 
     return files;
   }
   const bool ours = source.format == ParameterFormat::kMuster;
-  find_known(ours ? run_folder_of(source.folder) : source.folder, files);
+  find_known_files(ours ? run_folder_of(source.folder) : source.folder, files);
   read_generation_config(files);
   describe_lone_model(source, files);
   if (!files.names.empty() || !ours) return files;

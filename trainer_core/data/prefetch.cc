@@ -40,7 +40,7 @@ Prefetcher::~Prefetcher() {
     const std::lock_guard lock(mutex_);
     ending_ = true;
   }
-  wanted_.notify_one();
+  work_available_.notify_one();
   thread_.join();
 }
 
@@ -59,7 +59,7 @@ absl::StatusOr<const BatchBuffers*> Prefetcher::take(const BatchPlace& place) {
     ahead_.back()->place = std::exchange(next, order_.after(next));
     ahead_.back()->filled = false;
   }
-  wanted_.notify_one();
+  work_available_.notify_one();
   filled_.wait(lock, [&] { return ahead_.front()->filled; });
   current_ = std::move(ahead_.front());
   ahead_.pop_front();
@@ -75,7 +75,7 @@ void Prefetcher::run() {
   const SelfStackThread answers;
   std::unique_lock lock(mutex_);
   while (true) {
-    wanted_.wait(lock, [&] { return ending_ || has_work(); });
+    work_available_.wait(lock, [&] { return ending_ || has_work(); });
     if (ending_) return;
     filling_ = std::ranges::find_if(ahead_, [](const auto& slot) { return !slot->filled; })->get();
     lock.unlock();

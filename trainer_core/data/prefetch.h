@@ -82,7 +82,7 @@ class Prefetcher {
   std::unique_ptr<BatchSource> source_;  // used by thread_ only
   const BatchSequence order_;
   std::mutex mutex_;
-  std::condition_variable wanted_;
+  std::condition_variable work_available_;
   std::condition_variable filled_;
   bool ending_ = false;
   Slot* filling_ = nullptr;                  // filled by thread_ outside of the lock

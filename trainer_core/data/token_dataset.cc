@@ -12,9 +12,10 @@ namespace {
 absl::Status check_shard(const ShardReader& shard, const TokenIndex& index,
                          const TokenIndex::Shard& entry) {
   const ShardHeader& header = shard.header();
-  const auto differs = [&](const char* what, uint64_t holds, uint64_t says) {
+  const auto differs = [&](const char* what, uint64_t holds, uint64_t indexed) {
     return absl::DataLossError(absl::StrCat(entry.file, " holds ", holds, " ", what, ", but ",
-                                            kTokenIndexFile, " says ", says, "; tokenise again"));
+                                            kTokenIndexFile, " says ", indexed,
+                                            "; tokenise again"));
   };
   if (header.token_count != entry.tokens)
     return differs("tokens", header.token_count, entry.tokens);

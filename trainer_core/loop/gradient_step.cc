@@ -24,9 +24,9 @@ LossSum GradientStep::compute(uint64_t position) {
   if (rank_model_.messages() != nullptr) waited_before_ = rank_model_.messages()->waited();
   const auto load = [&](int32_t micro_batch) {
     enter_phase(context_, Phase::kData);
-    const Instant asked = monotonic_now();
+    const Instant begun = monotonic_now();
     const Batch batch = data_fault_.load(data_, position, micro_batch);
-    data_wait_ += monotonic_now() - asked;
+    data_wait_ += monotonic_now() - begun;
     enter_phase(context_, Phase::kStep);
     return batch;
   };

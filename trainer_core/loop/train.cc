@@ -49,7 +49,7 @@ class Trainer : public RunningStep {
     if (leaving_.started()) {
       // Passes may wait for peers that never come, and fail; a save needs none of them.
       context_.groups.isolate_channels();
-      const absl::Status together = meet_writers(/*wants_save=*/true).status();
+      const absl::Status together = join_writers(/*wants_save=*/true).status();
       const std::lock_guard lock(mutex_);
       // Under the lock, so that the loop prints nothing more.
       if (!leaving_.has_given_up()) end_process(save_and_stop(together));
@@ -86,10 +86,10 @@ class Trainer : public RunningStep {
 
   // The loop cannot continue. If the signal thread has claimed the leaving, it reports the reason.
   ExitCode fail(const std::string& where, const absl::Status& status, ExitCode code) {
-    return leaving_.claim(By::kLoop) ? explain(where, status, code) : stand_aside(status);
+    return leaving_.claim(By::kLoop) ? explain(where, status, code) : await_other_exit(status);
   }
 
-  ExitCode stand_aside(const absl::Status& why) {
+  ExitCode await_other_exit(const absl::Status& why) {
     leaving_.wait_until_left(why);
     return ExitCode::kPreempted;
   }
@@ -171,7 +171,7 @@ class Trainer : public RunningStep {
     record.skipped_batches = skipped_;
     const bool stop = reduced->stop_votes > 0;
     if (!std::isfinite(record.loss) || !std::isfinite(record.raw_grad_norm))
-      return pass_over(record, *reduced, !std::isfinite(local.loss), stop);
+      return skip_step(record, *reduced, !std::isfinite(local.loss), stop);
     if (!leaving_.begin_commit()) return ExitCode::kPreempted;
     checkpoints_.apply_votes(*reduced);
     if (auto status = complete(record, GradientStep::divisor(*reduced)); !status.ok())
@@ -256,7 +256,7 @@ class Trainer : public RunningStep {
   // A step that is not finite
 
   // All ranks reach the same decision here from the same reduced values.
-  ExitCode pass_over(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
+  ExitCode skip_step(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {
     const auto culprit = blame_not_finite(
         context_.groups.world(), *rank_model_, *data_, position_, reduced, own_loss_is_bad,
@@ -271,7 +271,7 @@ class Trainer : public RunningStep {
       context_.err << not_finite_line(record, *culprit, position_, end - 1, decision) << std::endl;
     if (decision.action == NotFiniteAction::kAbort) {
       if (leaving_.claim(By::kLoop)) return ExitCode::kNotFinite;
-      return stand_aside(absl::InternalError("its loss or gradient is not finite"));
+      return await_other_exit(absl::InternalError("its loss or gradient is not finite"));
     }
     position_ = end;
     ++skipped_;
@@ -289,7 +289,7 @@ class Trainer : public RunningStep {
 
   // A step or rollback failed. After a stop request lost peers are no fault if it saves alone.
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
-    if (!leaving_.claim(By::kLoop)) return stand_aside(status);
+    if (!leaving_.claim(By::kLoop)) return await_other_exit(status);
     const ExitCode code = exit_code_of_step(status);
     if (code != ExitCode::kPeerLost || !context_.signals.stop || writers_)
       return explain(where, status, code);
@@ -300,9 +300,9 @@ class Trainer : public RunningStep {
   // On all ranks at the same point. Saves before any rank exits: the first exit ends them all.
   ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
     leaving_.expect_no_commit();
-    if (!leaving_.claim(By::kLoop)) return stand_aside(why);
+    if (!leaving_.claim(By::kLoop)) return await_other_exit(why);
     const ExitCode code = explain(where, why, exit_code_of_step(why));
-    const absl::Status together = meet_writers(/*wants_save=*/true).status();
+    const absl::Status together = join_writers(/*wants_save=*/true).status();
     std::unique_lock lock(mutex_);
     if (leaving_.has_given_up()) return code;
     if (auto status = save_completed(together); !status.ok()) explain("checkpoint", status, code);
@@ -312,8 +312,8 @@ class Trainer : public RunningStep {
   }
 
   ExitCode end() {
-    if (!leaving_.claim(By::kLoop)) return stand_aside(absl::OkStatus());
-    const auto saves = meet_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
+    if (!leaving_.claim(By::kLoop)) return await_other_exit(absl::OkStatus());
+    const auto saves = join_writers(config_.save_checkpoint_on_completion || context_.signals.stop);
     const std::lock_guard lock(mutex_);
     absl::Status status = saves.status();
     if (status.ok() && *saves) status = save(/*continues=*/false);
@@ -324,8 +324,8 @@ class Trainer : public RunningStep {
   }
 
   ExitCode stop_on_vote() {
-    if (!leaving_.claim(By::kLoop)) return stand_aside(absl::OkStatus());
-    const absl::Status together = meet_writers(/*wants_save=*/true).status();
+    if (!leaving_.claim(By::kLoop)) return await_other_exit(absl::OkStatus());
+    const absl::Status together = join_writers(/*wants_save=*/true).status();
     const std::lock_guard lock(mutex_);
     return save_and_stop(together);
   }
@@ -333,7 +333,7 @@ class Trainer : public RunningStep {
   // For the thread that has claimed the leaving, either one
 
   // Returns whether to save the state. Afterwards no commit is in progress.
-  absl::StatusOr<bool> meet_writers(bool wants_save) {
+  absl::StatusOr<bool> join_writers(bool wants_save) {
     if (writes_) return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
     leaving_.wait_for_expected_commit();
     return wants_save;

@@ -15,13 +15,16 @@ namespace muster::trainer {
 //
 //   cosine (MaxText):            w <= step < T: lr * c(p, f), p = (step - w) / (T - w); then 0
 //   constant:                    lr
-//   wsd (MaxText; Hu et al., "MiniCPM", 2024): lr until s = T - D; s <= step < e = T: lr * (1 - p
-//     (1 - f)) or
-//                                lr * c(p, f), p = (step - s) / (D - 1), 1 where D is 1; then 0
-//   linear_rampup_cosine_decay (Pax):      lr until s; s <= step < e: lr * c(p, f), p = (step - s)
-//     / (e - s); then lr * f
-//   linear_rampup_exponential_decay (Pax): lr until s; s <= step < e: lr * f^p, the same p; then lr
-//     * f
+//   wsd (MaxText; Hu et al., "MiniCPM", 2024):
+//                                lr until s = T - D
+//                                s <= step < e = T: lr * (1 - p (1 - f)) or lr * c(p, f),
+//                                  p = (step - s) / (D - 1), and 1 if D is 1; then 0
+//   linear_rampup_cosine_decay (Pax):
+//                                lr until s
+//                                s <= step < e: lr * c(p, f), p = (step - s) / (e - s); then lr * f
+//   linear_rampup_exponential_decay (Pax):
+//                                lr until s
+//                                s <= step < e: lr * f^p, the same p; then lr * f
 //
 // where c(p, f) = a + f (1 - a) and a = (1 + cos(pi p)) / 2. MaxText divides cosine's p by T - w -
 // 1 since January 2026.

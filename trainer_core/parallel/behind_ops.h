@@ -10,7 +10,7 @@ namespace muster::trainer {
 
 // Enqueues work that begins after all operations that `ops` has enqueued so far. Operations
 // continue meanwhile; the work does not wait for later ones.
-inline CommTicket enqueue_behind(Ops& ops, CommStream& stream, CommStream::Work work) {
+inline CommTicket enqueue_after(Ops& ops, CommStream& stream, CommStream::Work work) {
   const auto queue = ops.queue();
   if (queue == nullptr) return stream.enqueue(std::move(work));
   return stream.enqueue(std::move(work), [mark = queue->mark()] { mark->wait(); });

@@ -53,7 +53,7 @@ CommTicket RingAttention::rotate(const Tensor& outgoing, const Tensor& incoming,
                                  const std::string& name) {
   const int ranks = group_.size(), next = (group_.rank() + 1) % ranks;
   const int before = (group_.rank() + ranks - 1) % ranks;
-  return enqueue_behind(ops_, stream_, [this, outgoing, incoming, next, before, name] {
+  return enqueue_after(ops_, stream_, [this, outgoing, incoming, next, before, name] {
     return group_.send_recv(outgoing, next, incoming, before, name);
   });
 }

@@ -114,7 +114,7 @@ void ShardedParameters::prefetch(size_t block) {
     const bool rounds = bucket.weights.dtype != DType::kF32;
     if (rounds) ops_.copy(bucket.shard, bucket.own_weights);
     // The slot's previous contents have been read by then, and the shard written.
-    slot.gathered = enqueue_behind(ops_, *stream_, [&bucket, rounds] {
+    slot.gathered = enqueue_after(ops_, *stream_, [&bucket, rounds] {
       return bucket.group->all_gather(rounds ? bucket.own_weights : bucket.shard, bucket.weights,
                                       bucket.gather_name);
     });
@@ -166,14 +166,14 @@ bool ShardedParameters::is_complete(size_t block) const {
   return pass_.last && parts_[block] == (is_used_twice ? 2 : 1);
 }
 
-bool ShardedParameters::adds_up_whole(size_t block) const {
+bool ShardedParameters::accumulates_before_scatter(size_t block) const {
   return plan_.sharding.zero_stage == 1 || plan_.sharding.layout.is_of_both_ends(block);
 }
 
 Accumulate ShardedParameters::begin_gradient(size_t block, Accumulate wanted) {
   if (broken() || !plan_.sharding.layout.gathers(block)) return wanted;
   wait(gradient_slots_[plan_.blocks.gradient_slot[block]]);
-  const Accumulate accumulate = adds_up_whole(block) ? wanted : Accumulate::kNo;
+  const Accumulate accumulate = accumulates_before_scatter(block) ? wanted : Accumulate::kNo;
   if (accumulate == Accumulate::kYes) return accumulate;
   for (const Bucket& bucket : buckets_) {
     if (bucket.block != block) continue;
@@ -193,14 +193,14 @@ void ShardedParameters::gradient_done(size_t block) {
   }
   for (Bucket& bucket : buckets_) {
     if (bucket.block != block) continue;
-    if (bucket.is_gathered && (complete || !adds_up_whole(block))) scatter(bucket);
+    if (bucket.is_gathered && (complete || !accumulates_before_scatter(block))) scatter(bucket);
     if (complete) sum_over_data(bucket);
   }
 }
 
 void ShardedParameters::sum_over_data(Bucket& bucket) {
   if (data_ == nullptr) return;
-  enqueue_behind(ops_, *stream_, [this, &bucket] {
+  enqueue_after(ops_, *stream_, [this, &bucket] {
     return data_->all_reduce(bucket.gradient_shard, bucket.reduce_name);
   });
 }
@@ -212,7 +212,7 @@ void ShardedParameters::scatter(Bucket& bucket) {
     ops_.add(bucket.own_gradient, bucket.gradient_shard, bucket.own_gradient);
   }
   if (!bucket.is_shared) return ops_.copy(bucket.gradient, bucket.gradient_shard);
-  bucket.scattered = enqueue_behind(ops_, *stream_, [&bucket] {
+  bucket.scattered = enqueue_after(ops_, *stream_, [&bucket] {
     return bucket.group->reduce_scatter(bucket.gradient, bucket.gradient_shard,
                                         bucket.scatter_name);
   });

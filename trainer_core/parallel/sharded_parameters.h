@@ -110,7 +110,7 @@ class ShardedParameters final : public ParameterBlocks {
   bool is_complete(size_t block) const;
   // True with zero_stage 1 and for a tied embedding on both ends of a pipeline: the full gradient
   // accumulates and is scattered once.
-  bool adds_up_whole(size_t block) const;
+  bool accumulates_before_scatter(size_t block) const;
   void scatter(Bucket& bucket);
   void sum_over_data(Bucket& bucket);
 

@@ -78,7 +78,7 @@ void StageMessages::receive_ahead() {
     if (std::exchange(buffers.is_taken, true)) return;
     const int from = stage_at(pass.kind == PassKind::kForward ? -1 : 1);
     // The message before it has been copied by then.
-    buffers.received = enqueue_behind(ops_, *receiver_, [this, &buffers, from, pass] {
+    buffers.received = enqueue_after(ops_, *receiver_, [this, &buffers, from, pass] {
       return channel_of(from).recv(buffers.incoming, from, name_of(pass, "recv"));
     });
   }
@@ -104,7 +104,7 @@ void StageMessages::send(const PipelinePass& pass) {
   if (broken()) return;
   Buffers& buffers = this->buffers(pass.kind);
   const int to = stage_at(pass.kind == PassKind::kForward ? 1 : -1);
-  buffers.sent = enqueue_behind(ops_, *sender_, [this, &buffers, to, pass] {
+  buffers.sent = enqueue_after(ops_, *sender_, [this, &buffers, to, pass] {
     return channel_of(part_.stage.index).send(buffers.outgoing, to, name_of(pass, "send"));
   });
 }

@@ -51,7 +51,7 @@ absl::StatusOr<PeerRequest> meet(CheckpointPeers& peers, Leaving& leaving,
   if (!shared.ok()) return shared.status();
   auto target = request_of(*shared);
   if (!target.ok()) return target;
-  if (!leaving.peers_are_there()) return absl::DeadlineExceededError("this rank has given up");
+  if (!leaving.peers_are_present()) return absl::DeadlineExceededError("this rank has given up");
   const auto there = gather_messages(peers, {leaving.reach(target->commit)});
   if (!there.ok()) return there.status();
   const auto verdict = share_message(peers, {first_error(peers, *there)});
@@ -110,7 +110,7 @@ void Leaving::wait_until_left(const absl::Status& why) {
   std::unique_lock lock(mutex_);
   MUSTER_CHECK(claimed_ && by_ == By::kSignalThread);
   over_ = true;
-  why_over_ = why;
+  end_reason_ = why;
   changed_.notify_all();
   changed_.wait(lock, [&] { return left_; });
 }
@@ -147,7 +147,7 @@ void Leaving::wait_for_peers() {
   meeting_ = Meeting::kWaits;
 }
 
-bool Leaving::peers_are_there() {
+bool Leaving::peers_are_present() {
   const std::lock_guard lock(mutex_);
   if (meeting_ == Meeting::kWaits) meeting_ = Meeting::kTogether;
   return meeting_ == Meeting::kTogether;
@@ -171,10 +171,10 @@ absl::Status Leaving::reach(int64_t commit) {
   if (by_ == By::kSignalThread) changed_.wait(lock, [&] { return commits_ >= commit || over_; });
   if (commits_ >= commit) return absl::OkStatus();
   // A rank that has lost a peer is not to blame.
-  const bool lost = absl::IsUnavailable(why_over_) || absl::IsDeadlineExceeded(why_over_);
+  const bool lost = absl::IsUnavailable(end_reason_) || absl::IsDeadlineExceeded(end_reason_);
   return absl::Status(
-      lost ? why_over_.code() : absl::StatusCode::kFailedPrecondition,
-      absl::StrCat("the step that it was about to complete failed: ", why_over_.message()));
+      lost ? end_reason_.code() : absl::StatusCode::kFailedPrecondition,
+      absl::StrCat("the step that it was about to complete failed: ", end_reason_.message()));
 }
 
 absl::StatusOr<bool> leave_together(CheckpointPeers* peers, Leaving& leaving, bool wants_save) {

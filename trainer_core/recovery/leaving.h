@@ -86,14 +86,14 @@ class Leaving {
   // Called by the thread that has claimed: begins to wait for its peers; and all have come, which
   // returns false if the rank has given up in the meantime.
   void wait_for_peers();
-  bool peers_are_there();
+  bool peers_are_present();
   // Any thread. Returns false if no peers are waited for, or all have come. Otherwise the rank
   // counts as gone: it saves nothing any more.
   bool give_up();
   bool has_given_up() const;
 
  private:
-  // kAlone ──wait_for_peers()──▶ kWaits ──peers_are_there()──▶ kTogether
+  // kAlone ──wait_for_peers()──▶ kWaits ──peers_are_present()──▶ kTogether
   //                                └──give_up()──▶ kGivenUp
   enum class Meeting { kAlone, kWaits, kTogether, kGivenUp };
 
@@ -106,7 +106,7 @@ class Leaving {
   // The commit that the loop may not exceed.
   int64_t commits_max_ = std::numeric_limits<int64_t>::max();
   bool over_ = false;  // the loop makes no more commits
-  absl::Status why_over_;
+  absl::Status end_reason_;
   bool left_ = false;
   bool claimed_ = false;
   By by_ = By::kLoop;

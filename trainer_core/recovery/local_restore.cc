@@ -28,7 +28,7 @@ struct LocalCheckpoints::Trial {
 namespace {
 
 // Returns the indices of the files that hold a part of the rank's boxes.
-std::set<size_t> wanted_files(const Manifest& manifest, const CheckpointLayout& layout) {
+std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& layout) {
   using Held = std::multimap<std::string_view, const TensorBox*>;
   const auto by_tensor = [](const ShardedTensors& part) {
     Held held;
@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<LocalCandidate>> LocalCheckpoints::find(
     for (const json& text : json::parse(message.body)) texts.push_back(text.get<std::string>());
   }
   std::vector<LocalCandidate> candidates;
-  for (LocalCandidate& candidate : whole_saves(texts, oldest, notes)) {
+  for (LocalCandidate& candidate : complete_saves(texts, oldest, notes)) {
     auto manifest = parse_manifest(candidate.manifest);
     absl::Status status = manifest.status();
     if (status.ok()) {
@@ -177,7 +177,7 @@ absl::StatusOr<std::string> LocalCheckpoints::try_one(Trial& trial, const Checkp
                                                       std::vector<std::string>& notes) {
   const bool reads = writes_checkpoints(mesh_, peers_.rank());
   for (const StoredFile& file : trial.manifest.files) trial.names.push_back(file.name);
-  if (reads) trial.mine.wants = wanted_files(trial.manifest, layout);
+  if (reads) trial.mine.wants = needed_files(trial.manifest, layout);
   verify_share(trial);
   const auto transfers = plan(trial, notes);
   if (!transfers.ok()) return transfers.status();

@@ -83,11 +83,11 @@ absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(RankModel& rank_m
   return found;
 }
 
-std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool found_here) {
+std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool is_local) {
   if (reduced.bad_ranks > 0)
     return name_ranks("loss", reduced.bad_ranks, reduced.bad_rank_sum, group.size());
-  std::array<float, 2> votes = {found_here ? 1.0F : 0.0F,
-                                found_here ? static_cast<float>(group.rank()) : 0.0F};
+  std::array<float, 2> votes = {is_local ? 1.0F : 0.0F,
+                                is_local ? static_cast<float>(group.rank()) : 0.0F};
   const absl::Status status = group.all_reduce(votes, "not finite");
   if (!status.ok() || votes[0] == 0) return "the sum of all ranks' gradients";
   return name_ranks("gradient", static_cast<int>(votes[0]), static_cast<int>(votes[1]),
@@ -98,14 +98,14 @@ absl::StatusOr<std::string> blame_not_finite(ProcessGroup& group, RankModel& ran
                                              StepData& data, uint64_t first,
                                              const StepTail& reduced, bool own_loss_is_bad,
                                              const std::function<void(const std::string&)>& log) {
-  bool found_here = false;
+  bool is_local = false;
   if (own_loss_is_bad || reduced.bad_ranks == 0 || rank_model.shares_parameters()) {
     const auto tensor = find_not_finite(rank_model, data, first);
     if (!tensor.ok() && rank_model.shares_parameters()) return tensor.status();
-    found_here = tensor.ok() && tensor->has_value();
-    if (found_here) log(describe(**tensor));
+    is_local = tensor.ok() && tensor->has_value();
+    if (is_local) log(describe(**tensor));
   }
-  return name_not_finite(group, reduced, found_here);
+  return name_not_finite(group, reduced, is_local);
 }
 
 }  // namespace muster::trainer

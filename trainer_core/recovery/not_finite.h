@@ -38,7 +38,7 @@ absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(RankModel& rank_m
 // Losses are named from it alone; gradients are summed by then, so each rank reports whether
 // find_not_finite() found something. Every rank of `group` calls this and gets the same sentence;
 // if a peer is lost, the origin is the sum of all ranks' gradients.
-std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool found_here);
+std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool is_local);
 
 // Does both for a step whose first sample is `first`: all ranks of `group` call it and get the same
 // sentence. If losses are bad, ranks with a good loss search only if others need their part. `log`

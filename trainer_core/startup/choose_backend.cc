@@ -63,7 +63,7 @@ void print_reserve(const TrainConfig& config, const TrainContext& context, const
 size_t taken_bytes(const Backend& backend) { return sum_of(backend_reserves(backend.own_bytes())); }
 
 // A retry may succeed: other processes may have freed the memory by the next attempt.
-absl::Status may_be_others(const absl::Status& status) {
+absl::Status mention_other_processes(const absl::Status& status) {
   return absl::AbortedError(
       absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
 }
@@ -80,7 +80,7 @@ absl::StatusOr<size_t> check_room(const TrainConfig& config, const TrainContext&
   }
   DeviceRoom empty = room;
   empty.free_bytes = context.backend->total_bytes();
-  return check_device_room(config, ranks, empty).ok() ? may_be_others(plans.status())
+  return check_device_room(config, ranks, empty).ok() ? mention_other_processes(plans.status())
                                                       : plans.status();
 }
 
@@ -91,7 +91,7 @@ absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
   auto memory = context.backend->memory().try_allocate(bytes);
   if (memory != nullptr) return memory;
   room.free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend);
-  return may_be_others(refused_by_device(config, context.groups.rank(), room));
+  return mention_other_processes(refused_by_device(config, context.groups.rank(), room));
 }
 
 }  // namespace

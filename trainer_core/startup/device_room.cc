@@ -88,7 +88,7 @@ class Changes {
     std::vector<std::string> found;
     for (const auto& change : {smaller_batch(config_), other_remat(config_), more_fsdp(config_)})
       if (change) found.push_back(change->keys);
-    if (ranks_.size() > 1 && fit_apart()) found.push_back("a GPU for each rank");
+    if (ranks_.size() > 1 && fit_on_separate_gpus()) found.push_back("a GPU for each rank");
     return found;
   }
   // Combines the smallest batch, the remat policy that retains least, and as much FSDP as needed.
@@ -108,7 +108,7 @@ class Changes {
     return validate(config).ok() && needed_bytes(config, ranks, room_) <= room_.free_bytes;
   }
   // Whether the ranks fit if each has a GPU like this one to itself.
-  bool fit_apart() const {
+  bool fit_on_separate_gpus() const {
     DeviceRoom own = room_;
     own.nccl = own.has_nccl;
     for (size_t i = 0; i < ranks_.size(); ++i)
@@ -203,11 +203,11 @@ absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
   std::vector<size_t> plans = plan_bytes(config, ranks);
   const size_t needed = needed_bytes(config, plans, room);
   if (needed <= room.free_bytes) return plans;
-  std::string who = absl::StrCat("rank ", ranks[0], " needs");
+  std::string subject = absl::StrCat("rank ", ranks[0], " needs");
   if (ranks.size() > 1)
-    who = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " share a GPU and need");
+    subject = absl::StrCat("ranks ", absl::StrJoin(ranks, ", "), " share a GPU and need");
   return no_room(config, ranks, room,
-                 absl::StrFormat("%s %.0f MiB of the GPU's memory, %.0f MiB are free", who,
+                 absl::StrFormat("%s %.0f MiB of the GPU's memory, %.0f MiB are free", subject,
                                  static_cast<double>(needed) / kMiB,
                                  static_cast<double>(room.free_bytes) / kMiB));
 }

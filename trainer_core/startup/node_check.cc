@@ -235,14 +235,14 @@ Text check_clock() {
   constexpr auto kPause = std::chrono::milliseconds(2);
   const Instant began = monotonic_now();
   std::this_thread::sleep_for(kPause);
-  const Duration went = monotonic_now() - began;
-  const Duration wall_went(wall_clock_unix_ns() - wall);
+  const Duration elapsed = monotonic_now() - began;
+  const Duration wall_elapsed(wall_clock_unix_ns() - wall);
   constexpr Duration kApartMax = std::chrono::seconds(1);
-  if (went < kPause || std::chrono::abs(went - wall_went) > kApartMax) {
+  if (elapsed < kPause || std::chrono::abs(elapsed - wall_elapsed) > kApartMax) {
     return absl::FailedPreconditionError(
         absl::StrFormat("the clocks disagree: the monotonic clock advanced %.3f s, the wall clock "
                         "%.3f s",
-                        to_seconds(went), to_seconds(wall_went)));
+                        to_seconds(elapsed), to_seconds(wall_elapsed)));
   }
   return std::string("clocks advance");
 }

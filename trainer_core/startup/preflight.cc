@@ -276,7 +276,7 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
 }
 
 // Checks that only read.
-absl::Status check_what_is_there(TrainConfig config, const std::optional<MachineRoots>& machine) {
+absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>& machine) {
   if (machine) {
     if (auto status = check_backend(config); !status.ok()) return status;
     if (auto status = check_memory(config, *machine); !status.ok()) return status;
@@ -312,7 +312,7 @@ absl::Status check_writing(const TrainConfig& config) {
 }  // namespace
 
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
-  if (auto status = check_what_is_there(config, machine); !status.ok()) return status;
+  if (auto status = check_machine(config, machine); !status.ok()) return status;
   const auto missing_for_metrics = missing_folders(fs::path(config.metrics_file).parent_path());
   const auto missing_for_events = missing_folders(config.tensorboard_dir);
   const auto missing_for_checkpoints = missing_folders(config.checkpoint_directory);

@@ -26,7 +26,7 @@ constexpr char kJournalFile[] = ".tokenize.journal";
 // The settings that determine the bytes of the shards. Two runs with equal identities produce equal
 // shards.
 struct RunIdentity {
-  // By the names that users know: "--documents" → "lines".
+  // By the names of the options: "--documents" → "lines".
   std::map<std::string, std::string> settings;
   std::vector<InputFile> inputs;
 };

@@ -31,13 +31,13 @@ OrderedPool::~OrderedPool() {
 std::optional<EncodedChunk> OrderedPool::next() {
   std::unique_lock lock(mutex_);
   ready_.wait(lock, [this] {
-    return done_.contains(next_taken_) || (is_at_end_ && next_taken_ == next_read_);
+    return done_.contains(next_returned_) || (is_at_end_ && next_returned_ == next_read_);
   });
-  const auto found = done_.find(next_taken_);
+  const auto found = done_.find(next_returned_);
   if (found == done_.end()) return std::nullopt;
   Done done = std::move(found->second);
   done_.erase(found);
-  ++next_taken_;
+  ++next_returned_;
   held_bytes_ -= done.held_bytes;
   room_.notify_all();
   return std::move(done.chunk);

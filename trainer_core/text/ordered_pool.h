@@ -60,7 +60,7 @@ class OrderedPool {
   bool is_stopping_ = false;
   size_t held_bytes_ = 0;
   uint64_t next_read_ = 0;
-  uint64_t next_taken_ = 0;
+  uint64_t next_returned_ = 0;
   std::map<uint64_t, Done> done_;
   std::vector<std::jthread> threads_;  // last, so that the threads end before the other members
 };

@@ -40,7 +40,7 @@ class ShardSet {
   ShardSet& operator=(const ShardSet&) = delete;
 
   // The state kept from the interrupted run; zero, and the beginning of the input, without one.
-  size_t kept_shards() const { return kept_shards_; }
+  size_t reused_shards() const { return kept_shards_; }
   Position position() const { return position_; }
   uint64_t file_position() const { return file_position_; }
   const DocumentCounts& counts() const { return counts_; }

@@ -81,8 +81,8 @@ class Run {
 
   absl::StatusOr<TokenizeReport> run(ShardSet& shards, const TokenizeProgressFn& progress) const {
     TokenizeReport report;
-    report.kept_shards = shards.kept_shards();
-    report.kept_text_bytes = shards.counts().text_bytes;
+    report.reused_shards = shards.reused_shards();
+    report.reused_text_bytes = shards.counts().text_bytes;
     if (auto status = encode(shards, progress); !status.ok()) return status;
     if (shards.counts().text_bytes == 0) return no_documents(files_, shards.counts());
     auto index = shards.finish();

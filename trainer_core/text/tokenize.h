@@ -43,8 +43,8 @@ struct TokenizeReport {
   DocumentCounts counts;
   uint64_t input_bytes = 0;  // of the files
   size_t input_files = 0;
-  size_t kept_shards = 0;  // finished by an interrupted run
-  uint64_t kept_text_bytes = 0;
+  size_t reused_shards = 0;  // finished by an interrupted run
+  uint64_t reused_text_bytes = 0;
   std::vector<std::string> ignored;  // files of unknown formats in the folders
 };
 

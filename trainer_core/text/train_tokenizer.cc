@@ -55,7 +55,7 @@ class Reporter {
 
   // The lines are "… Alphabet size=73" once, then every 20 merges "… Added: freq=31 size=3600 all=…
   // active=… piece=…".
-  void has_said(std::string_view line) {
+  void on_line(std::string_view line) {
     if (const auto characters = figure_after(line, "Alphabet size=")) {
       const uint64_t fixed = kFixedPieces + *characters;
       merges_ = vocab_size_ > fixed ? vocab_size_ - fixed : 0;
@@ -191,7 +191,7 @@ absl::StatusOr<TrainTokenizerReport> train_tokenizer(const TrainTokenizerOptions
   std::string model;
   const std::string error = train_sentencepiece(
       arguments(options), [&](std::string& sentence) { return sentences.next(sentence); },
-      [&](std::string_view line) { reporter.has_said(line); }, model);
+      [&](std::string_view line) { reporter.on_line(line); }, model);
   if (!error.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot train a tokenizer with vocab_size=", options.vocab_size, " on ",

@@ -25,11 +25,11 @@ constexpr uint32_t kRetryDoublingsMax = 20;
 // Philox stream of the jitter, so that other uses of the incarnation as a key draw other numbers.
 constexpr uint64_t kJitterStream = 1;
 
-void keep_earlier(std::optional<Instant>& earliest, const std::optional<Instant>& candidate) {
+void update_minimum(std::optional<Instant>& earliest, const std::optional<Instant>& candidate) {
   if (candidate && (!earliest || *candidate < *earliest)) earliest = candidate;
 }
 
-constexpr const char* kItLeaves = "its worker is leaving";
+constexpr const char* kWorkerLeaves = "its worker is leaving";
 
 bool is_due(const std::optional<Instant>& deadline, Instant now) {
   return deadline && *deadline <= now;
@@ -49,12 +49,12 @@ std::optional<Instant> Core::next_deadline() const {
   std::optional<Instant> earliest;
   for (const auto& deadline :
        {connect_at(), greeting_until_, heartbeat_at_, farewell_until_, coordinator_deadline_}) {
-    keep_earlier(earliest, deadline);
+    update_minimum(earliest, deadline);
   }
-  for (const auto& [key, rank] : ranks_) keep_earlier(earliest, rank.kill_at);
-  for (const auto& [id, dump] : dumps_) keep_earlier(earliest, dump.read_at);
+  for (const auto& [key, rank] : ranks_) update_minimum(earliest, rank.kill_at);
+  for (const auto& [id, dump] : dumps_) update_minimum(earliest, dump.read_at);
   if (leaving_ && !ranks_.empty() && !farewell_until_)
-    keep_earlier(earliest, leave_by_ + kLeaveWithout);
+    update_minimum(earliest, leave_by_ + kLeaveWithout);
   return earliest;
 }
 
@@ -96,8 +96,8 @@ void Core::on(const Disconnected& event, Instant now, ActionList& out) {
     begin_leaving(2, absl::StrCat("the coordinator refused this worker: ", event.reason), now, out);
   } else {
     retry_at_ = now + next_retry_delay();
-    if (was_asking && std::exchange(trouble_, event.reason) != event.reason) {
-      out.push_back(Note{true, absl::StrCat("cannot register and asks again (ranks that run on: ",
+    if (was_asking && std::exchange(connection_problem_, event.reason) != event.reason) {
+      out.push_back(Note{true, absl::StrCat("cannot register and retries (ranks that continue: ",
                                             ranks_.size(), "): ", event.reason)});
     }
   }
@@ -120,7 +120,7 @@ void Core::on(const Registered& event, Instant now, ActionList& out) {
   epoch_ = event.epoch;
   greeting_until_.reset();
   retries_ = 0;
-  trouble_.clear();
+  connection_problem_.clear();
   heartbeat_interval_ =
       std::clamp(event.heartbeat_interval, kHeartbeatIntervalMin, kHeartbeatIntervalMax);
   heartbeat_at_ = now;  // the new coordinator needs every figure at once
@@ -182,10 +182,10 @@ void Core::on(const CheckNode& event, Instant, ActionList& out) {
 
 void Core::on(const NodeCheckDone& event, Instant, ActionList& out) {
   check_runs_ = false;
-  const std::optional<uint64_t> asked = std::exchange(check_, std::nullopt);
-  if (!asked || link_ != Link::kRegistered) return;
+  const std::optional<uint64_t> check = std::exchange(check_, std::nullopt);
+  if (!check || link_ != Link::kRegistered) return;
   out.push_back(
-      SendNodeChecked{*asked, event.passed, event.seconds, event.sentence, event.details});
+      SendNodeChecked{*check, event.passed, event.seconds, event.sentence, event.details});
 }
 
 void Core::on(const ReportAcked& event, Instant now, ActionList& out) {
@@ -311,14 +311,14 @@ void Core::begin_leaving(int code, const std::string& reason, Instant now, Actio
     return rank.life != Life::kWaiting && !is_ending(rank) && rank.launch->spec.nodes > 1;
   };
   const auto theirs = std::ranges::count_if(ranks_ | std::views::values, has_peers);
-  if (code != 0 || theirs == 0) return stop_all(grace_left(now), kItLeaves, now, out);
+  if (code != 0 || theirs == 0) return stop_all(grace_left(now), kWorkerLeaves, now, out);
   const Duration wait = wait_for_coordinator();
   coordinator_deadline_ = now + wait;
   out.push_back(Note{false, absl::StrCat("ranks with peers on other nodes: ", theirs,
                                          "; their coordinator stops them, or this worker in ",
                                          to_seconds(wait), " s")});
-  stop_if([&](const RankState& rank) { return !has_peers(rank); }, grace_left(now), kItLeaves, now,
-          out);
+  stop_if([&](const RankState& rank) { return !has_peers(rank); }, grace_left(now), kWorkerLeaves,
+          now, out);
 }
 
 void Core::stop_without_coordinator(Instant now, ActionList& out) {
@@ -328,7 +328,7 @@ void Core::stop_without_coordinator(Instant now, ActionList& out) {
   if (theirs == 0) return;
   out.push_back(Note{true, absl::StrCat("ranks that the coordinator has not stopped: ", theirs,
                                         "; they are asked without their peers")});
-  stop_all(grace_left(now), kItLeaves, now, out);
+  stop_all(grace_left(now), kWorkerLeaves, now, out);
 }
 
 Instant Core::leave_requested_at() const { return leave_by_ - options_.leave_grace; }
@@ -344,9 +344,9 @@ Duration Core::grace_left(Instant now) const { return std::max(leave_by_ - now, 
 void Core::leave_when_done(Instant now, ActionList& out) {
   if (!leaving_ || left_) return;
   if (!ranks_.empty() && now < leave_by_ + kLeaveWithout) return;
-  const bool somebody_listens = link_ == Link::kRegistered && !reports_.empty();
-  if (somebody_listens && !farewell_until_) farewell_until_ = now + options_.farewell_budget;
-  if (somebody_listens && !is_due(farewell_until_, now)) return;
+  const bool can_report = link_ == Link::kRegistered && !reports_.empty();
+  if (can_report && !farewell_until_) farewell_until_ = now + options_.farewell_budget;
+  if (can_report && !is_due(farewell_until_, now)) return;
   left_ = true;
   if (!ranks_.empty())
     out.push_back(

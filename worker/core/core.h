@@ -152,7 +152,7 @@ class Core {
     DumpStacks request;
     int32_t sample = 0;              // the next sample, or the one being read
     std::optional<Instant> read_at;  // start of the next sample; nullopt while one is being read
-    Instant asked{};                 // start of the sample being read
+    Instant requested_at{};          // start of the sample being read
   };
 
   void on(const Connected& event, Instant now, ActionList& out);
@@ -180,7 +180,7 @@ class Core {
   void on(const ShutdownRequested& event, Instant now, ActionList& out);
 
   bool is_stale(Epoch epoch, std::string_view what, ActionList& out) const;
-  std::string why_not(const Launch& launch) const;
+  std::string refusal_reason(const Launch& launch) const;
   bool is_superseded(const RankKey& key) const;
   std::string choose_gpus(Launch& launch, ExitCause& cause) const;
   bool has_its_gpus(const Launch& launch) const;
@@ -193,7 +193,7 @@ class Core {
   static bool is_ending(const RankState& rank) { return rank.terminated || rank.killed; }
   int stop_signal(const RankState& rank, Instant now) const;
   void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
-  void stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration grace,
+  void stop_if(absl::FunctionRef<bool(const RankState&)> is_selected, Duration grace,
                const std::string& reason, Instant now, ActionList& out);
   void end_rank(const RankKey& key, SendRankExited report, Instant now, ActionList& out);
   void report(SendRankExited report, ActionList& out);
@@ -227,9 +227,9 @@ class Core {
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered
   Duration heartbeat_interval_ = std::chrono::seconds(1);
-  uint32_t retries_ = 0;       // since the last registration
-  std::string trouble_;        // the last connection problem logged since then
-  uint64_t retries_ever_ = 0;  // position in the jitter's stream
+  uint32_t retries_ = 0;            // since the last registration
+  std::string connection_problem_;  // the last connection problem logged since then
+  uint64_t retries_ever_ = 0;       // position in the jitter's stream
 
   std::map<RankKey, RankState> ranks_;  // until reaped
   std::map<JobId, Seen> seen_;

@@ -54,7 +54,7 @@ void Core::on(const StartRanks& event, Instant now, ActionList& out) {
   }
   const bool stopped = launch.attempt == seen.attempt && seen.stopped;
   Launch accepted = launch;
-  std::string reason = stopped ? "stopped before it was started" : why_not(launch);
+  std::string reason = stopped ? "stopped before it was started" : refusal_reason(launch);
   remember(launch.job, {launch.attempt, true, stopped});
   stop_older(launch.job, launch.attempt, now, out);
   ExitCause cause = ExitCause::kUnknown;
@@ -98,14 +98,15 @@ void Core::on(const StopRanks& event, Instant now, ActionList& out) {
 void Core::on(const SaveCheckpoint& event, Instant, ActionList& out) {
   if (is_stale(event.epoch, "SaveCheckpoint", out)) return;
   const auto rank = ranks_.find(event.key);
-  const bool takes_it = rank != ranks_.end() && rank->second.life == Life::kUp &&
-                        rank->second.figures.checkpoints.on_request != 0;
-  if (takes_it) {
+  const bool accepts_it = rank != ranks_.end() && rank->second.life == Life::kUp &&
+                          rank->second.figures.checkpoints.on_request != 0;
+  if (accepts_it) {
     out.push_back(SignalRank{event.key, SIGUSR2});
   } else {
-    out.push_back(Note{true, absl::StrCat(to_string(event.key),
-                                          " is not asked for a checkpoint: it is not here, or "
-                                          "does not say that it takes such requests")});
+    out.push_back(
+        Note{true, absl::StrCat(to_string(event.key),
+                                " gets no checkpoint request: it is not on this worker, or "
+                                "its page accepts none")});
   }
 }
 
@@ -222,8 +223,8 @@ void Core::spawn_ready(ActionList& out) {
   const RankKey* oldest = nullptr;  // of the job of the current iteration
   for (auto& [key, rank] : ranks_) {
     if (oldest == nullptr || oldest->job != key.job) oldest = &key;
-    const bool older_lives = oldest->attempt != key.attempt;
-    if (rank.life != Life::kWaiting || older_lives || alive >= options_.slots ||
+    const bool older_attempt_lives = oldest->attempt != key.attempt;
+    if (rank.life != Life::kWaiting || older_attempt_lives || alive >= options_.slots ||
         !has_its_gpus(*rank.launch))
       continue;
     rank.life = Life::kSpawning;
@@ -271,11 +272,11 @@ void Core::stop_all(Duration grace, const std::string& reason, Instant now, Acti
   stop_if([](const RankState&) { return true; }, grace, reason, now, out);
 }
 
-void Core::stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration grace,
+void Core::stop_if(absl::FunctionRef<bool(const RankState&)> is_selected, Duration grace,
                    const std::string& reason, Instant now, ActionList& out) {
   std::vector<RankKey> keys;
   for (const auto& [key, rank] : ranks_)
-    if (is_meant(rank)) keys.push_back(key);
+    if (is_selected(rank)) keys.push_back(key);
   for (const RankKey& key : keys) {
     const auto rank = ranks_.find(key);
     if (rank != ranks_.end()) stop(key, rank->second, grace, reason, now, out);
@@ -283,7 +284,7 @@ void Core::stop_if(absl::FunctionRef<bool(const RankState&)> is_meant, Duration 
 }
 
 // Returns the reason why the launch cannot run here, or "".
-std::string Core::why_not(const Launch& launch) const {
+std::string Core::refusal_reason(const Launch& launch) const {
   const JobSpec& spec = launch.spec;
   if (leaving_) return "its worker is leaving";
   const int64_t world_size = int64_t{spec.nodes} * spec.ranks_per_node;

@@ -31,7 +31,7 @@ void Core::on(const DumpStacks& event, Instant now, ActionList& out) {
   if (is_stale(event.epoch, "DumpStacks", out)) return;
   std::erase_if(dumps_, [&](const auto& entry) {
     const Dump& dump = entry.second;
-    return !dump.read_at && dump.asked + dump.request.deadline + kAnswerPatience < now;
+    return !dump.read_at && dump.requested_at + dump.request.deadline + kAnswerPatience < now;
   });
   const bool sane = event.samples >= 1 && !event.ranks.empty() &&
                     event.ranks.size() <= size_t{kRanksPerNodeMax} && dumps_.size() < kDumpsMax;
@@ -62,7 +62,7 @@ void Core::read_due_samples(Instant now, ActionList& out) {
 void Core::read_sample(uint64_t id, Instant now, ActionList& out) {
   Dump& dump = dumps_.at(id);
   dump.read_at.reset();
-  dump.asked = now;
+  dump.requested_at = now;
   const DumpStacks& request = dump.request;
   ReadStacks read{request.launch, id, dump.sample, request.samples, request.deadline, {}};
   for (const Rank rank : request.ranks) {
@@ -95,7 +95,7 @@ void Core::on(const StacksRead& event, Instant now, ActionList& out) {
   if (++dump.sample >= dump.request.samples) {
     dumps_.erase(found);
   } else {
-    dump.read_at = std::max(now, dump.asked + dump.request.apart);
+    dump.read_at = std::max(now, dump.requested_at + dump.request.apart);
   }
 }
 

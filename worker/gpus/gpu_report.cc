@@ -21,27 +21,27 @@ bool explains_more(const GpuEvent& event, const GpuEvent* than) {
 
 }  // namespace
 
-GpuTrouble trouble_since(const GpuReport& report, std::span<const int32_t> of, Instant since,
-                         Instant now) {
-  GpuTrouble trouble;
+GpuErrors errors_since(const GpuReport& report, std::span<const int32_t> of, Instant since,
+                       Instant now) {
+  GpuErrors errors;
   const GpuEvent* cause = nullptr;
   for (const GpuEvent& event : report.events) {
     if (event.at < since || std::ranges::find(of, static_cast<int32_t>(event.gpu)) == of.end())
       continue;
-    trouble.messages.push_back(
+    errors.messages.push_back(
         absl::StrFormat("[%.6f] NVML: %s", to_seconds(event.at.time_since_epoch()), event.text));
     if (event.blame != GpuBlame::kProgram && explains_more(event, cause)) cause = &event;
   }
-  if (cause != nullptr) trouble.cause = cause->text;
+  if (cause != nullptr) errors.cause = cause->text;
   // Includes a GPU that was lost before the rank received it.
   for (const int32_t gpu : of) {
     const auto index = static_cast<size_t>(gpu);
-    if (trouble.cause.empty() && index < report.gpus.size())
-      trouble.cause = report.gpus[index].problem;
+    if (errors.cause.empty() && index < report.gpus.size())
+      errors.cause = report.gpus[index].problem;
   }
   if (const std::string silence = nvml_silence(report, now); !of.empty() && !silence.empty())
-    trouble.messages.push_back(silence);
-  return trouble;
+    errors.messages.push_back(silence);
+  return errors;
 }
 
 std::string nvml_silence(const GpuReport& report, Instant now) {
@@ -60,7 +60,7 @@ std::string why_unfit(const GpuReport& report, Instant now) {
   return absl::StrJoin(why, "; ");
 }
 
-std::string why_no_gpus(const GpuReport& report) {
+std::string missing_gpus_reason(const GpuReport& report) {
   if (!report.gpus.empty()) return "";
   if (!report.none_because.empty()) return report.none_because;
   return absl::StrFormat(
@@ -70,7 +70,7 @@ std::string why_no_gpus(const GpuReport& report) {
 }
 
 std::string describe_gpus(const GpuReport& report) {
-  if (report.gpus.empty()) return absl::StrCat("no GPUs: ", why_no_gpus(report));
+  if (report.gpus.empty()) return absl::StrCat("no GPUs: ", missing_gpus_reason(report));
   std::set<std::string> names;
   for (const GpuState& gpu : report.gpus) names.insert(gpu.gpu.name);
   return absl::StrCat(report.gpus.size(), report.gpus.size() == 1 ? " GPU " : " GPUs ",

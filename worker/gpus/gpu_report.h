@@ -74,13 +74,13 @@ struct GpuReport {
 };
 
 // The events of the GPUs `of` (indices into report.gpus) since a given time.
-struct GpuTrouble {
+struct GpuErrors {
   std::string cause;  // of a rank's end, as a clause; empty: no GPU is to blame
   // all events, with timestamps in the format of kernel messages
   std::vector<std::string> messages;
 };
-GpuTrouble trouble_since(const GpuReport& report, std::span<const int32_t> of, Instant since,
-                         Instant now);
+GpuErrors errors_since(const GpuReport& report, std::span<const int32_t> of, Instant since,
+                       Instant now);
 
 // Returns "NVML has not answered for 23 s: a GPU or its driver hangs", or "" while it answers.
 std::string nvml_silence(const GpuReport& report, Instant now);
@@ -91,7 +91,7 @@ std::string why_unfit(const GpuReport& report, Instant now);
 
 // Returns the reason, as a clause, why the worker found no GPUs at its start; empty if there are
 // some.
-std::string why_no_gpus(const GpuReport& report);
+std::string missing_gpus_reason(const GpuReport& report);
 
 // Returns "8 GPUs NVIDIA H100 80GB HBM3, driver 550.54.15", or the reason why there are none.
 std::string describe_gpus(const GpuReport& report);

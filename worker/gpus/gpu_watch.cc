@@ -91,7 +91,7 @@ class GpuWatch::Loop {
       gpus.clear();
       none_because = std::string(status.message());
     } else if (gpus.empty()) {
-      none_because = "the driver knows of none";
+      none_because = "the driver reports none";
     }
     const bool had_some = !gpus.empty();
     std::map<std::string, std::string> all;

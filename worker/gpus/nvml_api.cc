@@ -71,7 +71,8 @@ absl::Status nvml_status(const NvmlApi& api, NvmlResult result) {
                        "versions (",
                        said, "): reboot the node, as after each update of the driver"));
     case kNvmlNoPermission:
-      return absl::PermissionDeniedError(absl::StrCat("the NVIDIA driver may not be asked (", said,
+      return absl::PermissionDeniedError(absl::StrCat("access to the NVIDIA driver is denied (",
+                                                      said,
                                                       "): give this user access to /dev/nvidia*"));
     case kNvmlGpuIsLost:
       return absl::UnavailableError(absl::StrCat("the GPU is lost (", said, ")"));

@@ -64,11 +64,11 @@ bool may_be_gpus(const EndedRank& rank) {
 void take_gpus(EndedRank& rank, const GpuReport& report, EndEvidence& evidence) {
   if (rank.gpus.empty() || !died_by_itself(rank)) return;
   const Instant now = monotonic_now();
-  for (std::string& message : trouble_since(report, rank.gpus, rank.started, now).messages)
+  for (std::string& message : errors_since(report, rank.gpus, rank.started, now).messages)
     if (evidence.kernel_messages.size() < kKernelMessagesMax)
       evidence.kernel_messages.push_back(std::move(message));
   const std::string cause =
-      trouble_since(report, rank.gpus, std::max(rank.started, ago(kGpuErrorAge)), now).cause;
+      errors_since(report, rank.gpus, std::max(rank.started, ago(kGpuErrorAge)), now).cause;
   if (cause.empty() || !may_be_gpus(rank)) return;
   rank.event.cause = ExitCause::kGpuFault;
   rank.event.detail = absl::StrCat(cause, rank.event.detail.empty() ? "" : "; ", rank.event.detail);

@@ -2,7 +2,7 @@
 //
 //  <work-dir>/<job>/<attempt>/config.json       the job's resolved config, the same for every rank
 //                             progress.<local>  the rank's progress page, created by the rank
-//                             progress.<local>.stacks  its own stack copies, if it makes them
+//                             progress.<local>.stacks  the rank's own stack copies (self_stacks.h)
 //                             rank-<rank>.log   its stdout and stderr
 //                             nccl-trace-…, cuda-core-…  dumps of its programs (program_dumps.h)
 //

@@ -253,13 +253,13 @@ bool OtlpLogs::deliver(const std::string& body, const std::stop_token& stop) {
     }
     const Post post(target_, body, options_.try_budget);
     if (post.code() >= 200 && post.code() < 300) {
-      trouble_logged_ = false;
+      problem_logged_ = false;
       return true;
     }
     why = post.code() == 0 ? post.error() : absl::StrCat("it answers ", post.code());
     if (!is_worth_repeating(post.code())) break;
   }
-  if (!std::exchange(trouble_logged_, true)) {
+  if (!std::exchange(problem_logged_, true)) {
     spdlog::warn("stack traces for {}:{} are dropped: {}", target_.host, target_.port,
                  printable(why, kTroubleBytesMax));
   }

@@ -72,7 +72,7 @@ class OtlpLogs {
   const std::string worker_;
   const OtlpOptions options_;
   std::atomic<uint64_t> dropped_{0};
-  bool trouble_logged_ = false;  // used by the thread only
+  bool problem_logged_ = false;  // used by the thread only
 
   std::mutex mutex_;  // guards the members below
   std::condition_variable_any wake_;

@@ -74,9 +74,10 @@ bool ask(const std::string& pipe) {
   const int fd = open(pipe.c_str(), O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
   struct stat status {};
-  const bool asked = fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) && write(fd, "1", 1) == 1;
+  const bool requested =
+      fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) && write(fd, "1", 1) == 1;
   close(fd);
-  return asked;
+  return requested;
 }
 
 }  // namespace
@@ -103,19 +104,19 @@ bool is_program_dump(std::string_view name) {
   return numbers.size() == 2 && is_digits(numbers[0]) && is_digits(numbers[1]);
 }
 
-AskedDumps ask_for_program_dumps(const std::string& folder, Rank rank) {
-  AskedDumps asked;
-  asked.unix_ns = wall_clock_unix_ns();
+RequestedDumps request_program_dumps(const std::string& folder, Rank rank) {
+  RequestedDumps requested;
+  requested.unix_ns = wall_clock_unix_ns();
   for (const std::string& name : names_of(folder, rank, /*pipes=*/true)) {
     const std::string pipe = absl::StrCat(folder, "/", name);
-    if (ask(pipe)) asked.paths.emplace_back(absl::StripSuffix(pipe, kPipeSuffix));
+    if (ask(pipe)) requested.paths.emplace_back(absl::StripSuffix(pipe, kPipeSuffix));
   }
-  return asked;
+  return requested;
 }
 
-void wait_for_program_dumps(const std::vector<AskedDumps>& asked, Instant deadline) {
+void wait_for_program_dumps(const std::vector<RequestedDumps>& requested, Instant deadline) {
   std::vector<std::pair<std::string, int64_t>> missing;  // path and time of the request
-  for (const AskedDumps& one : asked) {
+  for (const RequestedDumps& one : requested) {
     for (const std::string& path : one.paths) missing.emplace_back(path, one.unix_ns);
   }
   std::map<std::string, off_t> sizes;

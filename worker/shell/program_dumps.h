@@ -30,16 +30,16 @@ std::map<std::string, std::string> program_dump_variables(const std::string& fol
 bool is_program_dump(std::string_view name);
 
 // The files requested from one rank.
-struct AskedDumps {
+struct RequestedDumps {
   std::vector<std::string> paths;
   int64_t unix_ns = 0;  // time of the request: older files belong to other dumps
 };
 
 // Requests all dumps that the rank's programs offer. Never blocks.
-AskedDumps ask_for_program_dumps(const std::string& folder, Rank rank);
+RequestedDumps request_program_dumps(const std::string& folder, Rank rank);
 
 // Waits until all requested files exist and no longer grow, at most until `deadline`.
-void wait_for_program_dumps(const std::vector<AskedDumps>& asked, Instant deadline);
+void wait_for_program_dumps(const std::vector<RequestedDumps>& requested, Instant deadline);
 
 // Returns the rank's dumps for people: "PATH (1234 bytes)". Removes a dump above
 // kProgramDumpBytesMax and reports that.

@@ -4,7 +4,7 @@
 // Picking a currently free port would race with other programs. These ports lie below the kernel's
 // ephemeral range, so no program receives one by chance. Workers of the same host (network
 // namespace) divide them into blocks: the owner of a block holds the abstract Unix socket of its
-// name, which the kernel releases when the worker dies. The coordinator, which knows all running
+// name, which the kernel releases when the worker dies. The coordinator, which has all running
 // attempts, assigns each attempt one port.
 #pragma once
 

@@ -25,7 +25,7 @@ constexpr Duration kSymbolsBudget = std::chrono::seconds(4);
 // Number of concurrent dumps: they wait for unresponsive ranks, not for a processor.
 constexpr size_t kStacksThreads = 4;
 // Ranks with pending program dumps: all ranks of a node, of a few jobs.
-constexpr size_t kAskedMax = 4096;
+constexpr size_t kRequestedMax = 4096;
 
 }  // namespace
 
@@ -100,13 +100,13 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
   }
   StacksRead result{request.launch, request.dump, request.sample, {}, {}, {}};
   // A dump for a suspected hang, or a full one requested by a person, also requests program dumps.
-  const bool wants_dumps = request.samples > 1 && request.sample == 0;
-  const bool keeps_dumps = request.samples > 1 && request.sample + 1 == request.samples;
+  const bool requests_dumps = request.samples > 1 && request.sample == 0;
+  const bool retains_dumps = request.samples > 1 && request.sample + 1 == request.samples;
   // Pages and states come first: they show the ranks before they are disturbed.
   for (const Process& process : processes) result.ranks.push_back(evidence_of(process));
-  if (wants_dumps) ask_for_dumps(processes);
+  if (requests_dumps) request_dumps(processes);
   const StackSample sample = tools_.sampler.sample(targets, deadline);
-  if (keeps_dumps) keep_dumps(processes, deadline, result.ranks);
+  if (retains_dumps) retain_dumps(processes, deadline, result.ranks);
   auto stacks = std::make_shared<StackTree>();
   stacks->add(sample);
   result.stacks = std::move(stacks);
@@ -121,29 +121,32 @@ StacksRead StackReader::read_now(const ReadStacks& request, const std::vector<Pr
   return result;
 }
 
-void StackReader::ask_for_dumps(const std::vector<Process>& processes) {
+void StackReader::request_dumps(const std::vector<Process>& processes) {
   for (const Process& process : processes) {
     const RankKey& key = process.target().key;
-    AskedDumps asked = ask_for_program_dumps(launcher_.folders().folder(key.launch()), key.rank);
+    RequestedDumps requested =
+        request_program_dumps(launcher_.folders().folder(key.launch()), key.rank);
     const std::lock_guard lock(asked_mutex_);
-    if (asked.paths.empty()) {
-      asked_.erase(key);
+    if (requested.paths.empty()) {
+      requested_.erase(key);
     } else {
       // An aborted dump leaves its entry behind.
-      if (asked_.size() >= kAskedMax && !asked_.contains(key)) asked_.erase(asked_.begin());
-      asked_[key] = std::move(asked);
+      if (requested_.size() >= kRequestedMax && !requested_.contains(key))
+        requested_.erase(requested_.begin());
+      requested_[key] = std::move(requested);
     }
   }
 }
 
-void StackReader::keep_dumps(const std::vector<Process>& processes, Instant deadline,
-                             std::vector<RankEvidence>& evidence) {
-  std::vector<AskedDumps> asked;
+void StackReader::retain_dumps(const std::vector<Process>& processes, Instant deadline,
+                               std::vector<RankEvidence>& evidence) {
+  std::vector<RequestedDumps> requested;
   for (const Process& process : processes) {
     const std::lock_guard lock(asked_mutex_);
-    if (auto one = asked_.extract(process.target().key)) asked.push_back(std::move(one.mapped()));
+    if (auto one = requested_.extract(process.target().key))
+      requested.push_back(std::move(one.mapped()));
   }
-  wait_for_program_dumps(asked, deadline);
+  wait_for_program_dumps(requested, deadline);
   for (size_t i = 0; i < std::min(processes.size(), evidence.size()); ++i) {
     const RankKey& key = processes[i].target().key;
     evidence[i].files = find_program_dumps(launcher_.folders().folder(key.launch()), key.rank);

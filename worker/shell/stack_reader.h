@@ -63,9 +63,9 @@ class StackReader {
  private:
   class Process;
   StacksRead read_now(const ReadStacks& request, const std::vector<Process>& processes);
-  void ask_for_dumps(const std::vector<Process>& processes);
-  void keep_dumps(const std::vector<Process>& processes, Instant deadline,
-                  std::vector<RankEvidence>& evidence);
+  void request_dumps(const std::vector<Process>& processes);
+  void retain_dumps(const std::vector<Process>& processes, Instant deadline,
+                    std::vector<RankEvidence>& evidence);
   RankEvidence evidence_of(const Process& process) const;
   SymbolsRead symbolize_now(const ReadSymbols& request, pid_t pid, Instant deadline);
 
@@ -75,7 +75,7 @@ class StackReader {
   const std::string proc_root_;
   const Callbacks callbacks_;
   std::mutex asked_mutex_;
-  std::map<RankKey, AskedDumps> asked_;  // ranks whose program dumps were requested
+  std::map<RankKey, RequestedDumps> requested_;  // ranks whose program dumps were requested
   boost::asio::thread_pool stacks_threads_;
   boost::asio::thread_pool symbols_thread_{
       1};  // separate: a slow file system must not delay stacks

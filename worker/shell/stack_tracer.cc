@@ -198,15 +198,15 @@ void StackTracer::write(const Job& job, const std::vector<StackTrace>& traces) {
                                           -1, ' ', false, nlohmann::json::error_handler_t::replace))
                                     : append_to_log(job.ranks[i].log_path, trace_text(traces[i]));
     ++(status.ok() ? taken_ : dropped_);
-    log_trouble(status);
+    log_problem(status);
   }
 }
 
 // Logs each problem once: a full disk is still full at the next interval.
-void StackTracer::log_trouble(const absl::Status& status) {
+void StackTracer::log_problem(const absl::Status& status) {
   if (status.ok()) {
-    trouble_logged_ = false;
-  } else if (!std::exchange(trouble_logged_, true)) {
+    problem_logged_ = false;
+  } else if (!std::exchange(problem_logged_, true)) {
     spdlog::warn("stack traces are lost: {}", std::string(status.message()));
   }
 }

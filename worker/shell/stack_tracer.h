@@ -77,7 +77,7 @@ class StackTracer {
   // Called on the tracer's thread.
   std::vector<StackTrace> read(const Job& job);
   void write(const Job& job, const std::vector<StackTrace>& traces);
-  void log_trouble(const absl::Status& status);
+  void log_problem(const absl::Status& status);
 
   boost::asio::io_context& loop_;
   StackTools& tools_;
@@ -86,7 +86,7 @@ class StackTracer {
   std::map<LaunchKey, TracedLaunch> launches_;
   std::atomic<uint64_t> taken_{0};
   std::atomic<uint64_t> dropped_{0};
-  bool trouble_logged_ = false;  // used by the thread only
+  bool problem_logged_ = false;  // used by the thread only
   std::unique_ptr<OtlpLogs> otlp_;
   boost::asio::thread_pool thread_{1};
 };

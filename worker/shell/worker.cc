@@ -82,7 +82,7 @@ void Worker::wait_for_signals() {
     wait_for_signals();
     if (signo == SIGCHLD) {
       reap_children();
-    } else if (!is_asked_already(signo)) {
+    } else if (!is_already_requested(signo)) {
       spdlog::info("signal {}: leaving", signo);
       handle(ShutdownRequested{});
     }
@@ -90,7 +90,7 @@ void Worker::wait_for_signals() {
 }
 
 // A second request kills the ranks.
-bool Worker::is_asked_already(int signo) {
+bool Worker::is_already_requested(int signo) {
   if (!core_->leaving()) {
     leave_requested_at_ = monotonic_now();
     return false;

@@ -63,7 +63,7 @@ class Worker {
   void step_all();
   void arm_timer();
   void wait_for_signals();
-  bool is_asked_already(int signo);
+  bool is_already_requested(int signo);
   void reap_children();
   void report_end(const RankReaped& event);
 

@@ -154,7 +154,7 @@ std::vector<std::string> current_environment() {
   return result;
 }
 
-void tell_gpus(const GpuReport& report) {
+void log_gpus(const GpuReport& report) {
   if (!report.is_listed) {
     spdlog::warn("NVML has not listed the GPUs within {} s: this worker offers none",
                  to_seconds(kGpusFoundWithin));
@@ -254,7 +254,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
 
   const std::string check_program = find_node_check_program(*trainer);
   const GpuReport found = gpus->wait_until_found(kGpusFoundWithin);
-  tell_gpus(found);
+  log_gpus(found);
   if (options.slots == 0)
     options.slots =
         std::clamp<int32_t>(static_cast<int32_t>(found.gpus.size()), 1, kRanksPerNodeMax);
@@ -275,7 +275,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const WorkerOptions& want
       {.program = check_program, .work_dir = work_dir, .local_dir = local_dir}));
   worker->missing_gpus_ = missing_gpus(work_dir + "/gpus.json", found);
   for (const std::string& missing : worker->missing_gpus_) spdlog::warn("{}", missing);
-  worker->no_gpus_because_ = why_no_gpus(found);
+  worker->no_gpus_because_ = missing_gpus_reason(found);
   if (auto status = worker->listen(options, *rendezvous); !status.ok()) return status;
   return worker;
 }

@@ -54,7 +54,7 @@ StacksRead Worker::with_gpus(StacksRead read) const {
   for (const auto& [key, rank] : core_->ranks())
     if (key.launch() == read.launch) gpus = rank.launch->gpus;
   for (std::string& message :
-       trouble_since(gpus_->report(), gpus, Instant{}, monotonic_now()).messages) {
+       errors_since(gpus_->report(), gpus, Instant{}, monotonic_now()).messages) {
     if (read.kernel_messages.size() < kKernelMessagesMax)
       read.kernel_messages.push_back(std::move(message));
   }

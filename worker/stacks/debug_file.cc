@@ -85,7 +85,7 @@ DebugFile::DebugFile(int fd, std::string path, std::string debug_folder)
 
 DebugFile::~DebugFile() {
   if (dwfl_ != nullptr) dwfl_end(dwfl_);
-  if (!handed_over_) {
+  if (!is_handed_over_) {
     if (elf_ != nullptr) elf_end(elf_);
     close(fd_);
   }
@@ -175,7 +175,7 @@ void DebugFile::add_line(Dwarf_Die* unit, uint64_t address, FrameSymbol& symbol)
 
 int DebugFile::find_elf(Dwfl_Module*, void** user, const char*, Dwarf_Addr, char**, Elf** elf) {
   auto* self = static_cast<DebugFile*>(*user);
-  self->handed_over_ = true;
+  self->is_handed_over_ = true;
   *elf = self->elf_;
   return self->fd_;
 }

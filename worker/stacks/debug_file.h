@@ -48,7 +48,7 @@ class DebugFile {
   const std::string debug_folder_;
   uint64_t bytes_ = 0;
   Elf* elf_ = nullptr;  // libdwfl's, once it has asked for it
-  bool handed_over_ = false;
+  bool is_handed_over_ = false;
   bool has_dwarf_ = false;
   std::vector<Code> code_;  // executable segments
   Dwfl* dwfl_ = nullptr;

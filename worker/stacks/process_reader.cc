@@ -64,8 +64,8 @@ RankStacks ProcessReader::read(const PySpy& py_spy, const std::string& self_stac
     return stacks;
   }
   if (is_refused(copies) && obstacle().empty())
-    stacks.note = ask_instead(self_stacks, tids, now + std::min(kStopMax, (deadline - now) / 2),
-                              copies, readable);
+    stacks.note = request_self_stacks(
+        self_stacks, tids, now + std::min(kStopMax, (deadline - now) / 2), copies, readable);
   // The process may have loaded modules since.
   const bool is_known = std::ranges::all_of(copies, [this](const ThreadCopy& copy) {
     return copy.result != CopyResult::kCopied ||
@@ -110,9 +110,9 @@ std::string ProcessReader::obstacle() const {
   const pid_t tracer = read_trace_state(proc_root_, pid_).tracer;
   if (tracer == 0) return "";
   if (is_own_thread(proc_root_, tracer)) return "its worker's last reader still holds it";
-  const auto who = read_task_stat(proc_root_, tracer);
-  return absl::StrCat("held by a debugger (pid ", tracer, who ? ", " : "", who ? who->name : "",
-                      ")");
+  const auto tracer_stat = read_task_stat(proc_root_, tracer);
+  return absl::StrCat("held by a debugger (pid ", tracer, tracer_stat ? ", " : "",
+                      tracer_stat ? tracer_stat->name : "", ")");
 }
 
 ThreadStack ProcessReader::describe(const ThreadCopy& copy, std::vector<StackModule>& modules) {
@@ -165,10 +165,10 @@ void ProcessReader::add_kernel_frames(pid_t tid, ThreadStack& thread,
   }
 }
 
-std::string ProcessReader::ask_instead(const std::string& self_stacks, std::span<const pid_t> tids,
-                                       Instant deadline, std::vector<ThreadCopy>& copies,
-                                       bool& readable) {
-  auto own = ask_for_copies(proc_root_, self_stacks, pid_, tids,
+std::string ProcessReader::request_self_stacks(const std::string& self_stacks,
+                                               std::span<const pid_t> tids, Instant deadline,
+                                               std::vector<ThreadCopy>& copies, bool& readable) {
+  auto own = request_copies(proc_root_, self_stacks, pid_, tids,
                             static_cast<uint64_t>(to_ns(monotonic_now())), !readable, deadline);
   const std::string why = ptrace_refusal();
   if (!own) return absl::StrCat(why, "; only kernel data is available");

@@ -35,8 +35,9 @@ class ProcessReader {
   // Requests the copies from the process itself, by a signal, if ptrace is refused. Fills `copies`,
   // and sets `readable` if the answer includes the memory map. Returns a note that explains why
   // ptrace was refused.
-  std::string ask_instead(const std::string& self_stacks, std::span<const pid_t> tids,
-                          Instant deadline, std::vector<ThreadCopy>& copies, bool& readable);
+  std::string request_self_stacks(const std::string& self_stacks, std::span<const pid_t> tids,
+                                  Instant deadline, std::vector<ThreadCopy>& copies,
+                                  bool& readable);
   std::string refusal(const std::vector<ThreadCopy>& copies) const;
   std::string ptrace_refusal() const;
   void add_python_frames(const PySpy& py_spy, Instant deadline,

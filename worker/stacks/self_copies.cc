@@ -44,7 +44,7 @@ class Asker {
            handles_signal(proc_root_, pid_, header_.signal);
   }
 
-  SelfCopies ask(std::span<const pid_t> tids, bool wants_map, Instant deadline) {
+  SelfCopies ask(std::span<const pid_t> tids, bool needs_map, Instant deadline) {
     const std::map<pid_t, size_t> slots = slots_by_thread();
     SelfCopies out;
     std::map<size_t, size_t> waiting;  // index of a copy → its slot
@@ -55,10 +55,10 @@ class Asker {
       const auto slot = slots.find(tid);
       if (slot == slots.end()) continue;
       copy.result = CopyResult::kDidNotStop;
-      if (!send(tid, wants_map && waiting.empty())) continue;
+      if (!send(tid, needs_map && waiting.empty())) continue;
       waiting.emplace(out.copies.size() - 1, slot->second);
     }
-    bool waits_for_map = wants_map && !waiting.empty();
+    bool waits_for_map = needs_map && !waiting.empty();
     for (Duration nap = kNapMin; monotonic_now() < deadline; nap = std::min(2 * nap, kNapMax)) {
       std::erase_if(waiting,
                     [&](const auto& entry) { return take(entry.second, out.copies[entry.first]); });
@@ -81,14 +81,14 @@ class Asker {
   }
 
   // A thread that cannot handle the signal now would answer later, when no one waits for it.
-  bool send(pid_t tid, bool wants_map) const {
+  bool send(pid_t tid, bool needs_map) const {
     const auto stat = read_task_stat(proc_root_, pid_, tid);
     if (!stat || std::strchr("TtDZX", stat->state) != nullptr) return false;
     siginfo_t info{};
     info.si_code = SI_QUEUE;
     info.si_pid = getpid();
     info.si_uid = getuid();
-    info.si_value.sival_ptr = pointer_at(2 * request_ + (wants_map ? 1 : 0));
+    info.si_value.sival_ptr = pointer_at(2 * request_ + (needs_map ? 1 : 0));
     return syscall(SYS_rt_tgsigqueueinfo, pid_, tid, header_.signal, &info) == 0;
   }
 
@@ -129,15 +129,15 @@ class Asker {
 
 }  // namespace
 
-std::optional<SelfCopies> ask_for_copies(const std::string& proc_root, const std::string& path,
+std::optional<SelfCopies> request_copies(const std::string& proc_root, const std::string& path,
                                          pid_t pid, std::span<const pid_t> tids, uint64_t request,
-                                         bool wants_map, Instant deadline) {
+                                         bool needs_map, Instant deadline) {
   const int fd = path.empty() ? -1 : open_regular_file(path);
   if (fd < 0) return std::nullopt;
   const absl::Cleanup close_file = [fd] { close(fd); };
   Asker asker(proc_root, pid, fd, request);
   if (!asker.offers()) return std::nullopt;
-  return asker.ask(tids, wants_map, deadline);
+  return asker.ask(tids, needs_map, deadline);
 }
 
 }  // namespace muster::worker

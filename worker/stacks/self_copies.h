@@ -27,8 +27,8 @@ struct SelfCopies {
 
 // Returns nullopt if the process offers no copies. Requires a `request` that is not 0 and differs
 // each time. Waits until `deadline` for threads that do not answer.
-std::optional<SelfCopies> ask_for_copies(const std::string& proc_root, const std::string& path,
+std::optional<SelfCopies> request_copies(const std::string& proc_root, const std::string& path,
                                          pid_t pid, std::span<const pid_t> tids, uint64_t request,
-                                         bool wants_map, Instant deadline);
+                                         bool needs_map, Instant deadline);
 
 }  // namespace muster::worker

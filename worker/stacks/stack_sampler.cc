@@ -83,7 +83,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
     changed_.notify_all();
   }
 
-  void say_farewell() {
+  void send_farewell() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kFarewell, [this] { return running_ == 0; });
   }
@@ -208,7 +208,7 @@ class StackSampler::Impl : public std::enable_shared_from_this<StackSampler::Imp
 
 StackSampler::StackSampler(const StackSamplerOptions& options)
     : impl_(std::make_shared<Impl>(options)) {}
-StackSampler::~StackSampler() { impl_->say_farewell(); }
+StackSampler::~StackSampler() { impl_->send_farewell(); }
 
 StackSample StackSampler::sample(std::span<const StackTarget> targets, Instant deadline) {
   return impl_->sample(targets, deadline);

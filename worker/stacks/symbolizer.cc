@@ -118,7 +118,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   }
 
  private:
-  struct Kept {
+  struct CachedModule {
     StackModule module;
     std::mutex reading;  // held while the file is in use
     std::unique_ptr<DebugFile> file;
@@ -135,7 +135,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   };
 
   // Returns null if the file has the maximum number of readers.
-  std::shared_ptr<Kept> keep(const StackModule& module) {
+  std::shared_ptr<CachedModule> keep(const StackModule& module) {
     const std::lock_guard lock(mutex_);
     const auto known = std::ranges::find_if(files_, [&](const auto& kept) {
       return module.build_id.empty() ? kept->module == module
@@ -145,7 +145,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
       files_.splice(files_.begin(), files_, known);
     } else {
       forget_oldest();
-      files_.push_front(std::make_shared<Kept>());
+      files_.push_front(std::make_shared<CachedModule>());
       files_.front()->module = module;
     }
     if (files_.front()->readers == kReadersMax) return nullptr;
@@ -153,7 +153,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
     return files_.front();
   }
 
-  void read(Kept& kept, Wanted& wanted, pid_t pid, Instant deadline) {
+  void read(CachedModule& kept, Wanted& wanted, pid_t pid, Instant deadline) {
     absl::Status status;
     for (size_t i = 0; i < wanted.addresses.size() && status.ok() && goes_on(deadline); ++i) {
       // Locks per address, so that a request for a few symbols does not wait for a list of
@@ -180,7 +180,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   }
 
   // Uses the path of this call: the path of an earlier file with the same build id may be gone.
-  absl::Status open(Kept& kept, const StackModule& module, pid_t pid) const {
+  absl::Status open(CachedModule& kept, const StackModule& module, pid_t pid) const {
     if (kept.file != nullptr) return absl::OkStatus();
     const std::string shown = bounded_text(module.path, kModulePathBytesMax);
     const Found found = find_file(module, pid, options_.debug_folder);
@@ -215,7 +215,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stopped_ = false;
-  std::list<std::shared_ptr<Kept>> files_;  // most recently used first
+  std::list<std::shared_ptr<CachedModule>> files_;  // most recently used first
 };
 
 Symbolizer::Symbolizer(SymbolizerOptions options)

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the workloads of bench/gpu/training.cc in PyTorch on this machine's GPU, one JSON line each: the peer of each row.
+"""Trains the workloads of bench/gpu/training.cc in PyTorch on this machine's GPU, one JSON line
+each: the peer of each row.
 
   bench/gpu/peers/torch_train.py [--jobs "125M,1.1B,GPT-2 124M,1.1B, remat full,7B"] [--seconds N]
 
-Follows common PyTorch practice: bf16 autocast over fp32 weights, fused AdamW, clipping, scaled_dot_product_attention by cuDNN or Flash Attention,
-each block compiled. `remat full` and 7B recompute blocks (checkpoint). Rows that do not fit the card have `skipped` instead of times.
-Exit status: 77 if there is no PyTorch with a GPU."""
+Follows common PyTorch practice: bf16 autocast over fp32 weights, fused AdamW, clipping,
+scaled_dot_product_attention by cuDNN or Flash Attention, each block compiled. `remat full` and 7B
+recompute blocks (checkpoint). Rows that do not fit the card have `skipped` instead of times. Exit
+status: 77 if there is no PyTorch with a GPU.
+"""
 import argparse
 import json
 import statistics
@@ -55,7 +58,7 @@ def measure(name):
             q, k, v = self.qkv(self.first(x)).split([heads * h, kv_heads * h, kv_heads * h], -1)
             q, k, v = (t.view(b, s, -1, h).transpose(1, 2) for t in (q, k, v))
             if not gpt2:
-                q, k = turned(q, cos, sin), turned(k, cos, sin)
+                q, k = rotated(q, cos, sin), rotated(k, cos, sin)
             a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=kv_heads != heads)
             x = x + self.out(a.transpose(1, 2).reshape(b, s, width))
             y = self.up(self.second(x))
@@ -64,7 +67,7 @@ def measure(name):
             gate, up = y.chunk(2, -1)
             return x + self.down(F.silu(gate) * up)
 
-    def turned(x, cos, sin):
+    def rotated(x, cos, sin):
         a, b = x.chunk(2, -1)
         return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
 

@@ -55,7 +55,7 @@ class FakeCoordinator : public v1::Muster::Service {
     while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return grpc::Status::CANCELLED;
   }
-  bool was_asked() {
+  bool was_called() {
     const std::lock_guard lock(mutex_);
     return is_asked;
   }
@@ -89,15 +89,15 @@ TEST(Client, ASubmissionWithALostAnswerIsRepeatedWithItsId) {
 // The address may never have had a coordinator.
 TEST(Client, AnUnreachableAddressIsReportedDuringRetries) {
   Client client({.address = "127.0.0.1:1"});
-  std::string said;
+  std::string printed;
   const absl::Status status = with_reconnection(
       client, [&] { return client.get_job(7).status(); },
       [&](const absl::Status& loss) {
-        said = loss_text(loss);
+        printed = loss_text(loss);
         client.stop();
       });
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_EQ(said,
+  EXPECT_EQ(printed,
             "no coordinator answers at 127.0.0.1:1 (Connection refused); trying again for 60 s");
 }
 
@@ -113,12 +113,12 @@ TEST(Client, ASubmissionFailsAfterItsPatience) {
 TEST(Client, StopCancelsRunningAndLaterCalls) {
   FakeCoordinator coordinator;
   Client client({.address = coordinator.address()});
-  absl::Status said;
-  std::jthread caller([&] { said = client.cancel_job(1, false).status(); });
-  while (!coordinator.was_asked()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  absl::Status printed;
+  std::jthread caller([&] { printed = client.cancel_job(1, false).status(); });
+  while (!coordinator.was_called()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   client.stop();
   caller.join();
-  EXPECT_TRUE(absl::IsCancelled(said)) << said;
+  EXPECT_TRUE(absl::IsCancelled(printed)) << printed;
   EXPECT_TRUE(absl::IsCancelled(client.cancel_job(1, false).status()));
 }
 

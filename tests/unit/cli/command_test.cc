@@ -66,9 +66,9 @@ TEST(Commands, EachHelpHasExamples) {
     // switches; users do not.
     const std::string parent = command->get_parent()->get_name();
     const std::string name = command->get_name();
-    const bool tells =
+    const bool accepts_json =
         name != "completion" && name != "switches" && (parent != "slurm" || name == "submit");
-    EXPECT_EQ(takes_json, tells) << command->get_name();
+    EXPECT_EQ(takes_json, accepts_json) << command->get_name();
   }
 }
 
@@ -103,7 +103,7 @@ TEST(Commands, ErrorsNameTheAllowedValues) {
 TEST(Commands, ErrorsAreSentences) {
   const struct {
     const char* arguments;
-    const char* says;
+    const char* expected;
   } kMistakes[] = {
       {"config shw", "unknown command shw; did you mean muster config show?"},
       {"''", "unknown command ''; muster --help lists them"},
@@ -152,7 +152,7 @@ TEST(Commands, ErrorsAreSentences) {
   for (const auto& mistake : kMistakes) {
     const Result result = muster(mistake.arguments);
     EXPECT_EQ(result.exit_code, 2) << mistake.arguments;
-    EXPECT_THAT(result.output, HasSubstr(std::string("muster: error: ") + mistake.says));
+    EXPECT_THAT(result.output, HasSubstr(std::string("muster: error: ") + mistake.expected));
   }
 }
 

@@ -62,10 +62,10 @@ TEST(ScrapeFile, IsRemovedByTheNextCommandAfterItsJob) {
   const ScrapeOwner self{"test", "12"};
   const std::string runs = ScrapeOwner{"test", "7_1"}.worker_file("node1"),
                     over = ScrapeOwner{"test", "7_2"}.worker_file("node1"),
-                    earlier_turn = self.worker_file("node9"),
+                    earlier_allocation = self.worker_file("node9"),
                     elsewhere = ScrapeOwner{"other", "7_2"}.coordinator_file();
   const auto write_all = [&] {
-    for (const std::string& name : {runs, over, earlier_turn, elsewhere})
+    for (const std::string& name : {runs, over, earlier_allocation, elsewhere})
       write_file(folder.file(name), "[]");
   };
   const auto is_there = [&](const std::string& name) {
@@ -78,7 +78,7 @@ TEST(ScrapeFile, IsRemovedByTheNextCommandAfterItsJob) {
   ASSERT_TRUE(removed.ok());
   EXPECT_EQ(*removed, 2);
   EXPECT_TRUE(is_there(runs) && is_there(elsewhere));
-  EXPECT_FALSE(is_there(over) || is_there(earlier_turn));
+  EXPECT_FALSE(is_there(over) || is_there(earlier_allocation));
 
   // If Slurm does not answer, the other jobs may be alive.
   write_all();
@@ -87,7 +87,7 @@ TEST(ScrapeFile, IsRemovedByTheNextCommandAfterItsJob) {
   });
   EXPECT_TRUE(absl::IsDeadlineExceeded(silent.status()));
   EXPECT_TRUE(is_there(runs) && is_there(over));
-  EXPECT_FALSE(is_there(earlier_turn));
+  EXPECT_FALSE(is_there(earlier_allocation));
 }
 
 }  // namespace

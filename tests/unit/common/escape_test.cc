@@ -38,10 +38,10 @@ TEST(ShellQuoted, IsOneWordOfAShell) {
     const std::string command = "printf %s " + shell_quoted(word);
     std::FILE* shell = popen(command.c_str(), "r");
     ASSERT_NE(shell, nullptr);
-    std::string said(100, '\0');
-    said.resize(std::fread(said.data(), 1, said.size(), shell));
+    std::string printed(100, '\0');
+    printed.resize(std::fread(printed.data(), 1, printed.size(), shell));
     EXPECT_EQ(pclose(shell), 0);
-    EXPECT_EQ(said, word) << command;
+    EXPECT_EQ(printed, word) << command;
   }
 }
 

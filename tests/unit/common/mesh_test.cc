@@ -68,7 +68,7 @@ TEST(Mesh, MinusOneMayBecomeOne) {
 struct BadMesh {
   MeshShape shape;
   int32_t nodes, ranks_per_node;
-  std::vector<std::string> said;
+  std::vector<std::string> printed;
 };
 
 TEST(Mesh, ErrorsNameTheKeysAndBothNumbers) {
@@ -103,9 +103,9 @@ TEST(Mesh, ErrorsNameTheKeysAndBothNumbers) {
   };
   for (const BadMesh& bad : cases) {
     const auto mesh = Mesh::resolve(bad.shape, bad.nodes, bad.ranks_per_node);
-    ASSERT_FALSE(mesh.ok()) << bad.said[0];
+    ASSERT_FALSE(mesh.ok()) << bad.printed[0];
     EXPECT_EQ(mesh.status().code(), absl::StatusCode::kInvalidArgument);
-    for (const std::string& part : bad.said) {
+    for (const std::string& part : bad.printed) {
       EXPECT_THAT(std::string(mesh.status().message()), HasSubstr(part));
     }
   }

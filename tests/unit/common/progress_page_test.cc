@@ -122,7 +122,7 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   EXPECT_EQ(bytes.substr(6040), std::string(2152, '\0'));
 }
 
-TEST_F(ProgressPageTest, IsItsUsersAlone) {
+TEST_F(ProgressPageTest, IsReadableOnlyByItsUser) {
   const mode_t before = umask(022);
   const auto writer = ProgressWriter::create(path_, kIdentity);
   umask(before);

@@ -43,7 +43,7 @@ TEST(RunChild, IsBounded) {
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no child is left behind";
 }
 
-TEST(RunChild, ApartItHasLittleOfOurEnvironment) {
+TEST(RunChild, ASeparateChildInheritsLittleOfTheEnvironment) {
   setenv("RUN_CHILD_TEST", "here", 1);
   ChildOptions options = in_seconds(30);
   EXPECT_EQ(run_child({"sh", "-c", "echo $RUN_CHILD_TEST"}, options)->output, "here\n");

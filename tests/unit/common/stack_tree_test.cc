@@ -80,7 +80,7 @@ void add_to(Canonical& all, const StackSample& sample) {
   }
 }
 
-TEST(StackTree, ClassesGiveBackTheStacksAndMergingKnowsNoOrder) {
+TEST(StackTree, ClassesReproduceTheStacksInAnyOrderOfMerging) {
   std::mt19937 random(2);
   for (int round = 0; round < 200; ++round) {
     Canonical expected;
@@ -150,10 +150,10 @@ TEST(StackTree, LargestClassesFirst) {
          .note = {}});
   }
   tree.add(sample);
-  std::vector<std::string> said;
+  std::vector<std::string> printed;
   for (const auto& found : tree.classes())
-    said.push_back(absl::StrCat(found.ranks.text(), " ", tree.frame_text(found.frames.back())));
-  EXPECT_EQ(said, (std::vector<std::string>{"2-4 wait", "0-1 poll", "5 sleep"}));
+    printed.push_back(absl::StrCat(found.ranks.text(), " ", tree.frame_text(found.frames.back())));
+  EXPECT_EQ(printed, (std::vector<std::string>{"2-4 wait", "0-1 poll", "5 sleep"}));
   ASSERT_EQ(tree.classes("beside").size(), 1U);
   EXPECT_TRUE(tree.classes("beside")[0].frames.empty());
   EXPECT_EQ(tree.classes("beside")[0].ranks.text(), "0-5");

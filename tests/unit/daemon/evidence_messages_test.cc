@@ -121,7 +121,7 @@ TEST(EvidenceMessages, EvidenceArrivesAsItWas) {
 TEST(EvidenceMessages, AnInvalidTreeIsRefused) {
   struct Case {
     const char* what;
-    void (*spoil)(v1::StackTree&);
+    void (*corrupt)(v1::StackTree&);
   };
   for (const Case& c : {Case{"a node's parent is itself",
                              [](v1::StackTree& t) { t.mutable_nodes(1)->set_parent(2); }},
@@ -134,7 +134,7 @@ TEST(EvidenceMessages, AnInvalidTreeIsRefused) {
                         Case{"a module that is not there",
                              [](v1::StackTree& t) { t.mutable_frames(1)->set_module(1'000); }}}) {
     v1::StackTree proto = message_of(small_tree());
-    c.spoil(proto);
+    c.corrupt(proto);
     const absl::Status status = stack_tree_from_proto(proto).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.what << ": " << status;
   }

@@ -161,7 +161,7 @@ TEST_F(HttpServerTest, ManyClientsAtOnceAreAllServed) {
   EXPECT_EQ(served, 200);
 }
 
-TEST_F(HttpServerTest, MoreConnectionsThanItKeepsWaitTheirTurn) {
+TEST_F(HttpServerTest, ConnectionsBeyondTheLimitWait) {
   std::vector<std::unique_ptr<Client>> idle;
   for (int i = 0; i < 80; ++i) idle.push_back(std::make_unique<Client>(server_->port()));
   idle.erase(idle.begin(), idle.begin() + 70);

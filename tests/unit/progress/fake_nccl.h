@@ -133,34 +133,38 @@ struct Call {
   uint8_t channels;
 };
 
-struct Who {
+struct GroupIdentity {
   uint64_t hash;
   const char* name;
   int ranks;
   int rank = 0;
 };
-inline void init(const V3& table, const Who&, void** context, int* mask) {
+inline void init(const V3& table, const GroupIdentity&, void** context, int* mask) {
   ASSERT_EQ(table.init(context, mask), 0);
 }
-inline void init(const V4& table, const Who& who, void** context, int* mask) {
-  ASSERT_EQ(table.init(context, mask, who.name, who.hash, 1, who.ranks, who.rank, nullptr), 0);
+inline void init(const V4& table, const GroupIdentity& identity, void** context, int* mask) {
+  ASSERT_EQ(table.init(context, mask, identity.name, identity.hash, 1, identity.ranks,
+                       identity.rank, nullptr),
+            0);
 }
-inline void init(const V5& table, const Who& who, void** context, int* mask) {
-  ASSERT_EQ(table.init(context, who.hash, mask, who.name, 1, who.ranks, who.rank, nullptr), 0);
+inline void init(const V5& table, const GroupIdentity& identity, void** context, int* mask) {
+  ASSERT_EQ(table.init(context, identity.hash, mask, identity.name, 1, identity.ranks,
+                       identity.rank, nullptr),
+            0);
 }
 
 // Sets the group's handle and the number of channels.
-inline void fill(DescrV3& event, const Who& who, uint8_t channels, void* group) {
+inline void fill(DescrV3& event, const GroupIdentity& identity, uint8_t channels, void* group) {
   event.parentObj = group;
-  event.coll.commHash = who.hash;
-  event.coll.name = who.name;
+  event.coll.commHash = identity.hash;
+  event.coll.name = identity.name;
   event.coll.nMaxChannels = channels;
 }
-inline void fill(DescrV4& event, const Who&, uint8_t channels, void* group) {
+inline void fill(DescrV4& event, const GroupIdentity&, uint8_t channels, void* group) {
   event.parentObj = group;
   event.coll.nChannels = channels;
 }
-inline void fill(DescrV5& event, const Who&, uint8_t channels, void* group) {
+inline void fill(DescrV5& event, const GroupIdentity&, uint8_t channels, void* group) {
   event.parentObj = nullptr;  // the NCCL call, whose event our mask excludes
   event.coll.parentGroup = group;
   event.coll.nChannels = channels;
@@ -179,8 +183,8 @@ class Communicator<Table<Init, Descr>> {
   // Before version 5 (NCCL 2.28), collectives are reported only if their group has a handle.
   static constexpr bool kNeedsGroup = !std::is_same_v<Descr, DescrV5>;
 
-  Communicator(const AnyTable& table, Who who) : table_(table), who_(who) {
-    init(table_, who, &context_, &event_mask);
+  Communicator(const AnyTable& table, GroupIdentity identity) : table_(table), identity_(identity) {
+    init(table_, identity, &context_, &event_mask);
   }
 
   const void* context() const { return context_; }
@@ -191,9 +195,9 @@ class Communicator<Table<Init, Descr>> {
     std::vector<void*> handles(calls.size());
     void* group = nullptr;
     if ((event_mask & (kGroup | kColl | kKernelCh)) != 0) group = other_event(kGroup, nullptr);
-    const bool tells =
+    const bool reports_collectives =
         (event_mask & (kColl | kKernelCh)) != 0 && (group != nullptr || !kNeedsGroup);
-    for (size_t i = 0; tells && i < calls.size(); ++i)
+    for (size_t i = 0; reports_collectives && i < calls.size(); ++i)
       handles[i] = start_collective(calls[i], group);
     for (void* handle : handles) stop_if_any(handle);  // right away: they are enqueued
     stop_if_any(group);
@@ -249,12 +253,12 @@ class Communicator<Table<Init, Descr>> {
     memset(static_cast<void*>(&event), 0xEE,
            sizeof(event));  // the rest is not zero in NCCL, either
     event.type = static_cast<decltype(event.type)>(kColl);
-    event.rank = who_.rank;
+    event.rank = identity_.rank;
     event.coll.seqNumber = 77;
     event.coll.func = call.function;
     event.coll.count = call.count;
     event.coll.datatype = call.datatype;
-    fill(event, who_, call.channels, group);
+    fill(event, identity_, call.channels, group);
     return start(event);
   }
   void* start(Descr& event) {
@@ -264,7 +268,7 @@ class Communicator<Table<Init, Descr>> {
   }
 
   const AnyTable& table_;
-  const Who who_;
+  const GroupIdentity identity_;
   void* context_ = nullptr;
 };
 

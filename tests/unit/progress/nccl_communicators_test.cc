@@ -41,7 +41,8 @@ TYPED_TEST(NcclCommunicators, OneBeyondTheSlotsDoesNotDisturbTheOthers) {
   this->in_a_rank([&] {
     const TypeParam& table = this->plugin();
     std::vector<Communicator<TypeParam>> all;
-    for (uint64_t i = 0; i < kPlaces + 8; ++i) all.emplace_back(table, Who{i + 100, "one", 2});
+    for (uint64_t i = 0; i < kPlaces + 8; ++i)
+      all.emplace_back(table, GroupIdentity{i + 100, "one", 2});
     EXPECT_EQ(event_mask, static_cast<int>(kColl | kProxyCtrl | kKernelCh));
     EXPECT_EQ(all[kPlaces].context(), nullptr);
     EXPECT_EQ(all[kPlaces].enqueue(kOneChannel), nullptr);
@@ -58,7 +59,7 @@ TYPED_TEST(NcclCommunicators, SlotsAreReused) {
     const TypeParam& table = this->plugin();
     std::vector<Communicator<TypeParam>> all;
     for (uint64_t i = 0; i < kPlaces; ++i) {
-      all.emplace_back(table, Who{i + 100, "old", 2});
+      all.emplace_back(table, GroupIdentity{i + 100, "old", 2});
       this->run(all.back());
     }
     void* late = all[3].start_kernel(all[3].enqueue(kOneChannel), 0);
@@ -100,7 +101,8 @@ TYPED_TEST(NcclCommunicators, RanksOfOneProcessAreSeparate) {
   this->in_a_rank([&] {
     const TypeParam& table = this->plugin();
     std::vector<Communicator<TypeParam>> ranks;
-    for (int rank = 4; rank < 6; ++rank) ranks.emplace_back(table, Who{7, "world", 8, rank});
+    for (int rank = 4; rank < 6; ++rank)
+      ranks.emplace_back(table, GroupIdentity{7, "world", 8, rank});
     std::vector<void*> handles;
     for (auto& rank : ranks) handles.push_back(rank.enqueue(kOneChannel));
     ranks[1].run(handles[1], 1);

@@ -184,7 +184,7 @@ TEST_P(ProgressApi, WritesCollectives) {
   EXPECT_EQ(page->ring[3].group, 1U);
 }
 
-TEST_P(ProgressApi, AnotherProcessOfTheRankKeepsOut) {
+TEST_P(ProgressApi, AnotherProcessOfTheRankDoesNotWrite) {
   Program program(command("script"), variables_);
   ASSERT_TRUE(program.is_ready());
   Program second(command("script"), variables_);
@@ -208,7 +208,7 @@ TEST_P(ProgressApi, WithoutMusterItDoesNothing) {
 }
 
 // All figures follow from the step's number, so a consistent page is one moment of the writer.
-void expect_whole(const ProgressPage& page) {
+void expect_complete(const ProgressPage& page) {
   ASSERT_EQ(page.loss, static_cast<double>(page.step));
   ASSERT_EQ(page.grad_norm, static_cast<double>(page.step + 1));
   ASSERT_EQ(page.tokens, static_cast<uint64_t>(3 * page.step));
@@ -231,7 +231,7 @@ TEST_P(ProgressApi, AReaderSeesNoTornPage) {
     ++whole;
     ASSERT_GE(page->step, last);
     last = page->step;
-    ASSERT_NO_FATAL_FAILURE(expect_whole(*page));
+    ASSERT_NO_FATAL_FAILURE(expect_complete(*page));
   }
   EXPECT_EQ(whole, kPages);
   EXPECT_EQ(program.end(), 0);

@@ -1,4 +1,5 @@
-# The CUDA backend's sources, with absolute paths: compiled by nvcc, and by tests/gpu for the emulated backend.
+# The CUDA backend's sources, with absolute paths: compiled by nvcc, and by tests/gpu for the
+# emulated backend.
 set(muster_cuda_kernels
   activation.cu attention_backward.cu attention_cached.cu attention_d_keys_bf16.cu attention_d_query_bf16.cu attention_forward.cu
   attention_forward_bf16.cu cross_entropy.cu dropout.cu elementwise.cu embedding.cu expert_rows.cu gemm.cu norm.cu normal_fill.cu optimizer.cu quantize.cu reduction.cu rope.cu routing.cu)

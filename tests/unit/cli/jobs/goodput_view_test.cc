@@ -93,7 +93,7 @@ TEST(RecoveryView, IsOneLineOfTimes) {
   EXPECT_THAT(
       describe_recovery(incident_with_recovery()),
       ElementsAre("recovery: last progress -> detected 0.9s -> decided 1.0s -> first step 2.1s",
-                  "went on from step 17 of 21: 4 made again"));
+                  "resumed from step 17 of 21: 4 made again"));
   EXPECT_EQ(time_to_recover(incident_with_recovery()), "2.1s");
   EXPECT_THAT(describe_recovery(v1::Incident()), IsEmpty());
   EXPECT_EQ(time_to_recover(v1::Incident()), "-");

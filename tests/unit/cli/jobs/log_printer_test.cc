@@ -49,22 +49,22 @@ class LogPrinterTest : public ::testing::Test {
   LogPrinterOptions options(int32_t main_rank = 0) const {
     return {.main_rank = main_rank, .steps = 10};
   }
-  CapturedFd out_, news_;
-  Output output_{out_.fd()}, news_output_{news_.fd()};
+  CapturedFd out_, notices_;
+  Output output_{out_.fd()}, notice_output_{notices_.fd()};
 };
 
 TEST_F(LogPrinterTest, TheMainRankIsUnchangedAndOthersHaveAPrefix) {
-  LogPrinter printer(output_, news_output_, options());
+  LogPrinter printer(output_, notice_output_, options());
   EXPECT_TRUE(printer.take(chunk(1, 0, 0, "one\ntwo\n")));
   EXPECT_TRUE(printer.take(chunk(1, 3, 0, "trouble\n")));
-  printer.news("RUNNING");
+  printer.notice("RUNNING");
   printer.finish();
   EXPECT_EQ(out_.text(), "one\ntwo\n");
-  EXPECT_EQ(news_.text(), "[rank 3] trouble\nmuster: RUNNING\n");
+  EXPECT_EQ(notices_.text(), "[rank 3] trouble\nmuster: RUNNING\n");
 }
 
 TEST_F(LogPrinterTest, AllRanksHaveAPrefix) {
-  LogPrinter printer(output_, news_output_, options(-1));
+  LogPrinter printer(output_, notice_output_, options(-1));
   printer.take(chunk(1, 0, 0, "a\n"));
   printer.take(chunk(1, 1, 0, "b\n"));
   printer.finish();
@@ -72,7 +72,7 @@ TEST_F(LogPrinterTest, AllRanksHaveAPrefix) {
 }
 
 TEST_F(LogPrinterTest, JsonHasAnObjectPerLine) {
-  LogPrinter printer(output_, news_output_, {.main_rank = -1, .json = true});
+  LogPrinter printer(output_, notice_output_, {.main_rank = -1, .json = true});
   printer.take(chunk(1, 0, 0, "a\nb\xff \"c\"\n"));
   printer.take(chunk(2, 3, 0, "d"));
   printer.finish();
@@ -84,8 +84,8 @@ TEST_F(LogPrinterTest, JsonHasAnObjectPerLine) {
                          "\n");
 }
 
-TEST_F(LogPrinterTest, LinesAreWholeAcrossChunksAndTheLastOneComesAtTheEnd) {
-  LogPrinter printer(output_, news_output_, options());
+TEST_F(LogPrinterTest, LinesAreJoinedAcrossChunksAndTheLastLineIsPrintedAtTheEnd) {
+  LogPrinter printer(output_, notice_output_, options());
   printer.take(chunk(1, 0, 0, "be"));
   printer.take(chunk(1, 0, 2, "gin\nen"));
   printer.finish();
@@ -93,7 +93,7 @@ TEST_F(LogPrinterTest, LinesAreWholeAcrossChunksAndTheLastOneComesAtTheEnd) {
 }
 
 TEST_F(LogPrinterTest, ARestartedStreamRepeatsNothing) {
-  LogPrinter printer(output_, news_output_, options());
+  LogPrinter printer(output_, notice_output_, options());
   printer.take(chunk(1, 0, 0, "one\ntwo\n"));
   printer.take(chunk(1, 0, 0, "one\ntwo\nthree\n"));
   printer.take(chunk(1, 0, 4, "two\n"));
@@ -103,7 +103,7 @@ TEST_F(LogPrinterTest, ARestartedStreamRepeatsNothing) {
 }
 
 TEST_F(LogPrinterTest, ALineWithoutEndIsCut) {
-  LogPrinter printer(output_, news_output_, options());
+  LogPrinter printer(output_, notice_output_, options());
   const std::string part(40'000, 'x');
   printer.take(chunk(1, 0, 0, part));
   printer.take(chunk(1, 0, part.size(), part));
@@ -114,19 +114,19 @@ TEST_F(LogPrinterTest, ALineWithoutEndIsCut) {
 TEST_F(LogPrinterTest, ControlCharactersOfARankAreEscapedOnATerminal) {
   const PseudoTerminal terminal(80);
   Output screen(terminal.fd());
-  LogPrinter printer(screen, news_output_, {});
+  LogPrinter printer(screen, notice_output_, {});
   printer.take(chunk(1, 0, 0, "a\tb \x1b[2J\n"));
   printer.take(chunk(1, 1, 0, "to a file \x1b[2J\n"));
   printer.finish();
   EXPECT_EQ(terminal.text(), "a\tb \\x1b[2J\n");
-  EXPECT_EQ(news_.text(), "[rank 1] to a file \x1b[2J\n");
+  EXPECT_EQ(notices_.text(), "[rank 1] to a file \x1b[2J\n");
 }
 
 TEST_F(LogPrinterTest, AClosedReaderIsDetected) {
   const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
   {
     Output output(full);
-    LogPrinter printer(output, news_output_, options());
+    LogPrinter printer(output, notice_output_, options());
     printer.take(chunk(1, 0, 0, "line\n"));
     printer.finish();
     EXPECT_FALSE(printer.take(chunk(1, 0, 5, "line\n")));
@@ -140,7 +140,7 @@ TEST_F(LogPrinterTest, AStalledReaderBlocksOnlyTheRanksOutput) {
   ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
   {
     Output output(ends[1]);
-    LogPrinter printer(output, news_output_, options());
+    LogPrinter printer(output, notice_output_, options());
     const std::string line(1 << 20, 'x');
     std::thread stream([&] {
       for (uint64_t taken = 0; printer.take(chunk(1, 0, taken, line)); taken += line.size()) {
@@ -148,12 +148,12 @@ TEST_F(LogPrinterTest, AStalledReaderBlocksOnlyTheRanksOutput) {
     });
     pollfd room{.fd = ends[1], .events = POLLOUT, .revents = 0};
     while (poll(&room, 1, 0) > 0) std::this_thread::yield();
-    printer.news("never waits");
+    printer.notice("never waits");
     EXPECT_TRUE(printer.is_behind());
     printer.give_up();
     stream.join();
     printer.finish();
-    EXPECT_EQ(news_.text(), "muster: never waits\n") << "news outlast what is given up";
+    EXPECT_EQ(notices_.text(), "muster: never waits\n") << "news outlast what is given up";
   }
   close(ends[0]);
   close(ends[1]);

@@ -194,74 +194,75 @@ TEST(K8sObjects, WithTlsAWorkerHasOnlyItsOwnToken) {
 }
 
 TEST(K8sPlan, ErrorsNameTheOption) {
-  const auto said = [](void (*change)(K8sPlan&)) {
+  const auto refusal = [](void (*change)(K8sPlan&)) {
     K8sPlan wrong = plan();
     change(wrong);
     return std::string(check_k8s_plan(wrong).message());
   };
   EXPECT_TRUE(check_k8s_plan(plan()).ok()) << check_k8s_plan(plan());
-  EXPECT_THAT(said([](K8sPlan& p) { p.name = "First_1"; }), HasSubstr("--k8s-name First_1"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.name = "1st"; }), HasSubstr("begins with a letter"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.name = std::string(41, 'a'); }), HasSubstr("at most 40"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.image = ""; }), HasSubstr("--image"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.memory = "much"; }), HasSubstr("--memory much"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.slots = 9; }), HasSubstr("give --gpus 9"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.name = "First_1"; }), HasSubstr("--k8s-name First_1"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.name = "1st"; }), HasSubstr("begins with a letter"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.name = std::string(41, 'a'); }), HasSubstr("at most 40"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.image = ""; }), HasSubstr("--image"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.memory = "much"; }), HasSubstr("--memory much"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.slots = 9; }), HasSubstr("give --gpus 9"));
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/shared"});
               }),
               HasSubstr("two mounts"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/dev/shm"});
               }),
               HasSubstr("the worker's pod uses this path itself"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/etc/muster/ca/x"});
               }),
               HasSubstr("--mount /etc/muster/ca/x: the worker's pod uses this path itself"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.mounts.push_back({"b", "/opt"});
               }),
               HasSubstr("--mount /opt: it would hide the programs in /opt/muster/bin"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.tolerations = {"bad key!"}; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.tolerations = {"bad key!"}; }),
               HasSubstr("--toleration bad key!: must have the form of topology"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.node_selector = {{"a b", "c"}};
               }),
               HasSubstr("--node-selector a b: must have the form of topology"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.node_selector = {{"example.com/a", "c d"}};
               }),
               HasSubstr("--node-selector example.com/a=c d: a label's value"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "nvidia gpu"; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.gpu_resource = "nvidia gpu"; }),
               HasSubstr("--gpu-resource nvidia gpu"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = "gpu"; }), HasSubstr("with its domain"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.gpu_resource = kEfaResource; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.gpu_resource = "gpu"; }), HasSubstr("with its domain"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.gpu_resource = kEfaResource; }),
               HasSubstr("--gpu-resource vpc.amazonaws.com/efa: not a GPU"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.efa = 4;
                 p.node_selector.clear();
               }),
               HasSubstr("--efa 4) without selecting nodes: give --node-selector"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.shared_memory = "2000Gi"; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.shared_memory = "2000Gi"; }),
               HasSubstr("counts as the container's memory"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.service_account = "a";
                 p.switches_from_node = std::vector<std::string>(9, "leaf");
               }),
               HasSubstr("--switches-from-node: at most 8 labels are allowed, not 9"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.service_account = "a";
                 p.switches_from_node = {"spine", "leaf", "spine"};
               }),
               HasSubstr("--switches-from-node spine: given twice"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"a b"}; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.switches_from_node = {"a b"}; }),
               HasSubstr("--switches-from-node a b"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.switches_from_node = {"leaf"}; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.switches_from_node = {"leaf"}; }),
               HasSubstr("give --service-account"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.service_account = "A"; }), HasSubstr("--service-account A"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.bin_dir = "bin"; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.service_account = "A"; }),
+              HasSubstr("--service-account A"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.bin_dir = "bin"; }),
               HasSubstr("--bin-dir bin: must be an absolute path"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.queue = "a";
                 p.topology = "bad label!";
               }),
@@ -271,21 +272,21 @@ TEST(K8sPlan, ErrorsNameTheOption) {
   right.tolerations = {"nvidia.com/gpu", "team_A"};
   right.gpu_resource = "nvidia.com/mig-1g.5gb";
   EXPECT_TRUE(check_k8s_plan(right).ok()) << check_k8s_plan(right);
-  EXPECT_THAT(said([](K8sPlan& p) { p.priority_class = "high"; }), HasSubstr("give --queue"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.topology = "zone"; }), HasSubstr("give --queue"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.queue = "Team A"; }), HasSubstr("--queue Team A"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.job_file.resize(kJobFileBytesMax + 1); }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.priority_class = "high"; }), HasSubstr("give --queue"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.topology = "zone"; }), HasSubstr("give --queue"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.queue = "Team A"; }), HasSubstr("--queue Team A"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.job_file.resize(kJobFileBytesMax + 1); }),
               HasSubstr("a ConfigMap holds at most"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.insecure = false; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.insecure = false; }),
               HasSubstr("deploy/make-secrets.sh --coordinator first-leader-0-0.first --tls "
                         "first-tls --tokens first-tokens creates them"));
-  EXPECT_THAT(said([](K8sPlan& p) {
+  EXPECT_THAT(refusal([](K8sPlan& p) {
                 p.insecure = false;
                 p.namespace_name = "training";
               }),
               HasSubstr("deploy/make-secrets.sh -n training --coordinator"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = "a"; }), HasSubstr("without --token-secret"));
-  EXPECT_THAT(said([](K8sPlan& p) { p.tls_secret = p.token_secret = "a"; }),
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.tls_secret = "a"; }), HasSubstr("without --token-secret"));
+  EXPECT_THAT(refusal([](K8sPlan& p) { p.tls_secret = p.token_secret = "a"; }),
               HasSubstr("omit one of them"));
 }
 

@@ -160,8 +160,8 @@ TEST(K8sWhy, TheLogOfKubectlIsNotShown) {
                         "E1126 13:58:39.602866    5776 memcache.go:265] \"Unhandled Error\"\n"
                         "The connection to the server localhost:8080 was refused"),
             "The connection to the server localhost:8080 was refused");
-  const char* said = "kubectl get ended with 1: pods is forbidden\nevents is forbidden";
-  EXPECT_EQ(without_log(said), said);
+  const char* kubectl_output = "kubectl get ended with 1: pods is forbidden\nevents is forbidden";
+  EXPECT_EQ(without_log(kubectl_output), kubectl_output);
 }
 
 TEST(K8sWhy, MalformedObjectsAreIgnored) {

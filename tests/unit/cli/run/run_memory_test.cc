@@ -42,13 +42,13 @@ TEST(RunMemory, IsRemovedWithTheCallAndSoAreFoldersOfKilledCalls) {
 }
 
 TEST(RunMemory, ManyCallsStartAtOnce) {
-  constexpr int kCallers = 8, kTurns = 200;
+  constexpr int kCallers = 8, kRounds = 200;
   const TempFolder root;
   std::atomic<int> refused{0}, lost{0};
   std::vector<std::thread> callers(kCallers);
   for (std::thread& caller : callers) {
     caller = std::thread([&] {
-      for (int i = 0; i < kTurns; ++i) {
+      for (int i = 0; i < kRounds; ++i) {
         const auto memory = RunMemory::create(root.path());
         if (memory == nullptr)
           ++refused;

@@ -83,7 +83,7 @@ TEST_F(HuggingFace, TensorsCoverTheBlock) {
   }
 }
 
-TEST_F(HuggingFace, GoesBackToTheirLayout) {
+TEST_F(HuggingFace, ConvertsBackToTheirLayout) {
   copy("gpt2");
   const auto config = read_hugging_face_config(path());
   ASSERT_TRUE(config.ok()) << config.status();
@@ -278,7 +278,7 @@ TEST_F(HuggingFace, NamesTheTensorThatDoesNotFit) {
   copy("llama_gqa");
   change("intermediate_size", 24);
   EXPECT_THAT(load_error(), HasSubstr("model.layers.0.mlp.gate_proj.weight has the shape [28, 16], "
-                                      "and config.json asks for [24, 16]"));
+                                      "and config.json requires [24, 16]"));
   copy("llama_gqa");
   change("num_hidden_layers", 3);
   EXPECT_THAT(load_error(), HasSubstr("there is no tensor model.layers.2.input_layernorm.weight"));

@@ -76,7 +76,7 @@ class LocalFaults : public testing::Test {
   // The newest save that a node has whole and undamaged, which must be one of both; 0: none.
   int64_t newest_on(const LocalStore& store) {
     std::vector<std::string> notes;
-    for (const LocalCandidate& found : whole_saves(store.parts(), 0, notes)) {
+    for (const LocalCandidate& found : complete_saves(store.parts(), 0, notes)) {
       auto manifest = parse_manifest(found.manifest);
       EXPECT_TRUE(manifest.ok()) << manifest.status();
       manifest->info.folder = store.folder_of(found.save);
@@ -123,7 +123,7 @@ TEST_F(LocalFaults, AKillAtEveryCallLeavesACompleteSaveOnBothNodes) {
   EXPECT_GT(found_new, 3);
 }
 
-TEST_F(LocalFaults, ACallThatFailsLeavesOneOfBoth) {
+TEST_F(LocalFaults, AFailedCallLeavesTheOldOrTheNewSave) {
   const size_t calls = run([](size_t, const FileCall&) { return Decision{}; }).calls.size();
   int failed = 0;
   for (size_t at = 0; at < calls; ++at) {

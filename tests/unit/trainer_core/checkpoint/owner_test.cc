@@ -99,7 +99,7 @@ TEST(Owner, AnotherJobOrAnotherRunByHandTakesTheDirectory) {
   }
 }
 
-TEST(Owner, ADeletedOrOvertakenFileIsTakenBackByTheHigherAttempt) {
+TEST(Owner, TheHigherAttemptReclaimsADeletedOrReplacedFile) {
   TempFolder folder;
   CheckpointStore live(folder.path(), 1);
   ASSERT_TRUE(live.open(kSecond).ok());

@@ -111,7 +111,7 @@ TEST_F(Reshard, AnyWritersAndAnyReaders) {
   EXPECT_GT(files, 30) << "bounded files are many";
 }
 
-TEST_F(Reshard, FilesAreAsLargeAsAskedAndAnyLibraryReadsThem) {
+TEST_F(Reshard, FilesHaveTheRequestedSizeAndAnyLibraryReadsThem) {
   const Manifest manifest = write(1, 0, 100);
   for (const StoredFile& file : manifest.files) {
     int64_t elements = 0;

@@ -122,7 +122,7 @@ TEST(Safetensors, HostileHeadersAreErrors) {
 }
 
 // Tensors cover the data, each byte once.
-TEST(Safetensors, TensorsLieOneBehindTheOther) {
+TEST(Safetensors, TensorsAreContiguous) {
   TempFolder folder;
   const auto two = [](int begin_a, int begin_b) {
     const auto entry = [](int begin) {

@@ -36,7 +36,7 @@ class ForkedRanks {
     for (const int end : ends_) close(end);
   }
 
-  void tell(const std::string& store) const {
+  void set_address(const std::string& store) const {
     std::array<char, kAddressBytes> address{};
     store.copy(address.data(), kAddressBytes - 1);
     for (size_t i = 0; i < children_.size(); ++i)

@@ -50,10 +50,10 @@ class Gloo : public testing::TestWithParam<int> {
 TEST_P(Gloo, EveryCollectiveMatchesTheReference) {
   on_ranks(GetParam(), maker(), check_everything);
 }
-TEST_F(Gloo, MoreThanARoundTakes) { on_ranks(3, maker(), check_large); }
+TEST_F(Gloo, TransfersLargerThanOneRound) { on_ranks(3, maker(), check_large); }
 INSTANTIATE_TEST_SUITE_P(Sizes, Gloo, testing::Values(1, 2, 3, 4, 8));
 
-TEST_F(Gloo, APeerThatGoesAwayIsUnavailableAndNamed) {
+TEST_F(Gloo, ALostPeerIsUnavailableAndNamed) {
   std::atomic<int> unavailable{0};
   std::atomic<bool> named{false};
   on_ranks(4, maker(), [&](ProcessGroup& group) {
@@ -114,7 +114,7 @@ TEST_F(Gloo, RanksThatDoNotComeAreNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("waited 200 ms for these ranks: 0, 2, 3"));
 }
 
-TEST_F(Gloo, ScopesDoNotMeet) {
+TEST_F(Gloo, ScopesAreSeparate) {
   GlooOptions stale = options(0, 2);
   stale.scope = "7/2/";
   GlooOptions fresh = options(1, 2);

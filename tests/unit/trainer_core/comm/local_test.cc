@@ -30,7 +30,7 @@ TEST_P(LocalGroups, SentBytesMatchTheFormulas) {
       GetParam(), [&](int rank, int) { return world.join(rank, nullptr, "data"); },
       check_sent_bytes);
 }
-TEST(Local, MoreThanARoundTakes) {
+TEST(Local, TransfersLargerThanOneRound) {
   LocalWorld world(4, milliseconds(20'000));
   on_ranks(
       4, [&](int rank, int) { return world.join(rank, nullptr, "data"); }, check_large);
@@ -52,7 +52,7 @@ TEST(Local, CollectivesShowOnTheProgressPage) {
   EXPECT_EQ(page->page().ring[0].bytes, 40U);
 }
 
-TEST(Local, APeerThatGoesAwayIsUnavailableAtOnce) {
+TEST(Local, ALostPeerIsUnavailableAtOnce) {
   LocalWorld world(3, milliseconds(20'000));
   std::atomic<int> unavailable{0};
   on_ranks(

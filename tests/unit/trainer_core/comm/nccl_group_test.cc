@@ -117,7 +117,7 @@ TEST(NcclConfig, IsAsTheLibrarysVersionHasIt) {
 }
 
 // Collectives of host buffers need no communicator.
-TEST_F(NcclGroups, LeaveTheHostsNumbersToOthers) {
+TEST_F(NcclGroups, DoNotTransferHostBuffers) {
   on_groups([&](ProcessGroup& group) {
     std::vector<float> sum = input_of(group.rank(), 10);
     EXPECT_TRUE(succeeds(group.all_reduce(sum, "sum")));

@@ -77,11 +77,11 @@ TEST_F(NcclLibrary, IsNewEnough) {
   EXPECT_STREQ(nccl_->error_text(kNcclInProgress), "NCCL operation in progress");
 }
 
-TEST_F(NcclLibrary, GivesAnIdOnAnInterfaceThatIsThere) {
+TEST_F(NcclLibrary, ReturnsAnIdOnAnExistingInterface) {
   EXPECT_EXIT(ask_for_an_id("lo"), testing::ExitedWithCode(kNcclSuccess), "no error");
 }
 
-TEST_F(NcclLibrary, GivesNoneOnAnInterfaceThatIsNot) {
+TEST_F(NcclLibrary, ReturnsNoIdOnAMissingInterface) {
   constexpr int kInvalidUsage = 5;
   EXPECT_EXIT(ask_for_an_id("nosuch0"), testing::ExitedWithCode(kInvalidUsage), "invalid usage");
   EXPECT_EXIT(meet("nosuch0"), testing::ExitedWithCode(0),

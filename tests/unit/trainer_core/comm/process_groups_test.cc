@@ -201,7 +201,7 @@ TEST(ProcessGroups, BusyTimeIsPerChannel) {
   });
 }
 
-TEST(ProcessGroups, GroupsThatCommunicateHavePlacesOnThePage) {
+TEST(ProcessGroups, CommunicatingGroupsHaveSlotsOnThePage) {
   const Mesh mesh = cube();
   const LocalWorld world(8, milliseconds(20'000));
   std::vector<std::thread> threads;

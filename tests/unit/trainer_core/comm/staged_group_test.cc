@@ -30,7 +30,7 @@ TEST(StagedGroup, MatchesHostGroups) {
 }
 
 // Ranks also exchange data that is not in tensors.
-TEST(StagedGroup, LeavesTheHostsNumbersWhereTheyAre) {
+TEST(StagedGroup, DoesNotMoveHostBuffers) {
   const LockedMemory device;
   on_groups(device, [&](ProcessGroup& group) {
     std::vector<float> sum = input_of(group.rank(), 10);

@@ -78,7 +78,7 @@ TEST_P(World, SentBytesMatchTheFormulas) {
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, World, testing::Values(1, 2, 3, 4, 8));
 
-TEST_F(World, MoreThanARoundTakes) { on_ranks(4, one_host(), check_large); }
+TEST_F(World, TransfersLargerThanOneRound) { on_ranks(4, one_host(), check_large); }
 
 // Ranks 3 and 6 share memory with no other rank.
 TEST_F(World, HostsOfUnequalSizeAndRanksWithoutOne) {
@@ -88,7 +88,7 @@ TEST_F(World, HostsOfUnequalSizeAndRanksWithoutOne) {
   on_ranks(7, on_hosts(host), check_everything);
 }
 
-TEST_F(World, MoreThanARoundTakesOverHosts) {
+TEST_F(World, TransfersLargerThanOneRoundBetweenHosts) {
   on_ranks(4, on_hosts([](int rank) { return rank < 3 ? "a" : "b"; }), check_large);
 }
 
@@ -286,7 +286,7 @@ TEST(Processes, AKilledRankIsNamedByItsPeers) {
     return error.find("rank 2 died") != std::string::npos ? 0 : 5;
   });
   const StoreServer store;
-  ranks.tell(store.address());
+  ranks.set_address(store.address());
   const auto group = join(0, store.address());
   ASSERT_NE(group, nullptr);
   ASSERT_TRUE(group->barrier("all are here").ok());
@@ -298,7 +298,7 @@ TEST(Processes, AKilledRankIsNamedByItsPeers) {
 
 // One rank cannot create a file of the size: no rank then shares memory, the job still runs, and a
 // line gives the reason.
-TEST(Processes, ARankThatCannotShareMemoryTakesItsHostToGloo) {
+TEST(Processes, ARankWithoutSharedMemoryMovesItsHostToGloo) {
   const auto sum_is_right = [](Transport& transport) {
     std::vector<float> data(1000, 1);
     const auto owner = std::shared_ptr<Transport>(&transport, [](Transport*) {});
@@ -317,7 +317,7 @@ TEST(Processes, ARankThatCannotShareMemoryTakesItsHostToGloo) {
                                                                                               : 6;
   });
   const StoreServer store;
-  ranks.tell(store.address());
+  ranks.set_address(store.address());
   auto transport = connect_world(process_options(0, 3, store.address()));
   ASSERT_TRUE(transport.ok()) << transport.status();
   EXPECT_TRUE(sum_is_right(**transport));

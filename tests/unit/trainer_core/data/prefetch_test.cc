@@ -41,7 +41,7 @@ class PrefetcherTest : public testing::Test {
       Prefetcher::start(std::make_unique<PlaceSource>(reads_), order_);
 };
 
-TEST_F(PrefetcherTest, GivesEachPlaceItsBatchInOrderAndAfterAnyJump) {
+TEST_F(PrefetcherTest, ReturnsTheBatchOfEachPositionInOrderAndAfterAnyJump) {
   for (const uint64_t first : {0, 7, 14, 700, 707, 7, 7, 14, 0}) {  // next, restart, back, repeat
     for (int32_t i = 0; i < 3; ++i)
       ASSERT_EQ(take(first, i), static_cast<int32_t>(first) * 100 + 2 * i);

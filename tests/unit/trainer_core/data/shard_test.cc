@@ -146,7 +146,7 @@ TEST(Shard, DocumentsOutOfOrderAreRefused) {
   ASSERT_EQ(good.size(), table + 24 + 8);
   struct Case {
     std::vector<uint64_t> ends;
-    std::string says;
+    std::string expected;
   };
   for (const Case& test :
        {Case{{50, 50, 101}, "offset 280: document 1 ends at token 50"},
@@ -166,7 +166,7 @@ TEST(Shard, DocumentsOutOfOrderAreRefused) {
     ASSERT_TRUE(shard.ok()) << shard.status();
     const absl::Status status = (*shard)->verify_payload();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(test.says));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(test.expected));
   }
   std::string flipped = good;
   flipped[table + 8] = static_cast<char>(flipped[table + 8] ^ 1);

@@ -73,7 +73,7 @@ class DataOrder : public testing::Test {
 
 struct Change {
   std::function<void(TrainConfig&)> change;
-  std::string says;
+  std::string expected;
 };
 
 TEST_F(DataOrder, EachChangeIsNamedByThePreflightAndAtTheStart) {
@@ -101,13 +101,13 @@ TEST_F(DataOrder, EachChangeIsNamedByThePreflightAndAtTheStart) {
   };
   for (const Change& test : changes) {
     const TrainConfig with = changed(test.change);
-    const auto explains = AllOf(HasSubstr(test.says), HasSubstr("checkpoints/3 was made with"),
+    const auto explains = AllOf(HasSubstr(test.expected), HasSubstr("checkpoints/3 was made with"),
                                 HasSubstr("resume_with_other_data=True"), HasSubstr("sample 12"));
     const absl::Status status = preflight(with, std::nullopt);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << test.says;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << test.expected;
     EXPECT_THAT(std::string(status.message()), explains);
     const RunResult result = run(with);
-    EXPECT_THAT(result.codes, Each(ExitCode::kBadInput)) << test.says;
+    EXPECT_THAT(result.codes, Each(ExitCode::kBadInput)) << test.expected;
     EXPECT_THAT(result.err, explains);
   }
 }

@@ -200,7 +200,7 @@ TEST_F(RunOnData, ARankWithOtherDataIsNamed) {
   EXPECT_EQ(here->fingerprint, there->fingerprint) << "where it lies does not matter";
 
   LocalWorld world(2, std::chrono::milliseconds(60'000));
-  std::vector<std::string> says(2);
+  std::vector<std::string> messages(2);
   std::vector<std::thread> ranks;
   std::vector<std::unique_ptr<RankModel>> rank_models;
   for (int rank = 0; rank < 2; ++rank)  // before any thread reads the vector
@@ -210,11 +210,12 @@ TEST_F(RunOnData, ARankWithOtherDataIsNamed) {
     init_params(rank_model.table(), 0, rank_model.model().params().data());
     ranks.emplace_back([&, rank, r = static_cast<size_t>(rank)] {
       ProcessGroups groups(world.join(rank), mesh_of(with.mesh), nullptr);
-      says[r] = std::string(check_agreement(groups, here->fingerprint + r, rank_model).message());
+      messages[r] =
+          std::string(check_agreement(groups, here->fingerprint + r, rank_model).message());
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  EXPECT_THAT(says, Each(HasSubstr("rank 1 reads other data than rank 0")));
+  EXPECT_THAT(messages, Each(HasSubstr("rank 1 reads other data than rank 0")));
 }
 
 TEST_F(RunOnData, ImpossibleEvaluationsAreNamed) {

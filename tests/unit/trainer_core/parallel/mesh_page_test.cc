@@ -18,7 +18,7 @@ constexpr int kGroupsOfOtherAxes = 4;
 
 // Covers experts, a tied embedding on both ends of a ring of three stages, KV heads on runs of
 // tensor ranks, sums over tensors, and the groups of saving and leaving.
-TEST(MeshPage, EveryGroupHasAPlaceAndANameOfItsOwn) {
+TEST(MeshPage, EveryGroupHasItsOwnSlotAndName) {
   TrainConfig config = config_of(sharded_glam(), mesh({{MeshAxis::kPipeline, 3},
                                                        {MeshAxis::kFsdp, 2},
                                                        {MeshAxis::kExpert, 2},

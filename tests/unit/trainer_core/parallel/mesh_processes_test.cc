@@ -55,7 +55,7 @@ MeshRun run_processes(const TrainConfig& config) {
     return run.status.ok() ? 0 : 1;
   });
   const StoreServer store;
-  others.tell(store.address());
+  others.set_address(store.address());
   MeshRun run = run_rank(config, 0, store.address(), params.numbers());
   for (int rank = 1; rank < kMeshRanks; ++rank) EXPECT_EQ(others.wait_for(rank), 0) << rank;
   run.params.assign(params.numbers().begin(), params.numbers().end());

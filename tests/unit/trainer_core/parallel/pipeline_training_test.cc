@@ -217,18 +217,18 @@ TEST(PipelineTraining, SentBytesMatchTheFormulas) {
 class AskedBlocks final : public ParameterBlocks {
  public:
   void prefetch(size_t) override {}
-  void expect(size_t block) override { asked.push_back(absl::StrCat("?", block)); }
-  void acquire(size_t block) override { asked.push_back(absl::StrCat("+", block)); }
-  void release(size_t block) override { asked.push_back(absl::StrCat("-", block)); }
+  void expect(size_t block) override { calls.push_back(absl::StrCat("?", block)); }
+  void acquire(size_t block) override { calls.push_back(absl::StrCat("+", block)); }
+  void release(size_t block) override { calls.push_back(absl::StrCat("-", block)); }
   Accumulate begin_gradient(size_t, Accumulate wanted) override { return wanted; }
   void gradient_done(size_t) override {}
   bool broken() const override { return false; }
 
-  std::vector<std::string> asked;
+  std::vector<std::string> calls;
 };
 
 // Gathers of the next pass go on while the last layer of this one is computed.
-TEST(PipelineTraining, TheNextPassIsExpectedBesideTheLastLayer) {
+TEST(PipelineTraining, TheNextPassIsExpectedDuringTheLastLayer) {
   const TrainConfig config = staged_config(sharded_llama(), {2, 1, 4});
   const TrainingPlan plan = plan_training(config, 1, Staging::kNo, 0);
   Arena arena(plan.memory());
@@ -243,11 +243,11 @@ TEST(PipelineTraining, TheNextPassIsExpectedBesideTheLastLayer) {
   model.expect_behind(plan.model.first_block_forward(run));
   model.forward_run(run, batch);
   // The embedding is block 0, and the stage's two layers are the next.
-  EXPECT_EQ(blocks.asked, (std::vector<std::string>{"+0", "-0", "+1", "+2", "-1", "?0", "-2"}));
-  blocks.asked.clear();
+  EXPECT_EQ(blocks.calls, (std::vector<std::string>{"+0", "-0", "+1", "+2", "-1", "?0", "-2"}));
+  blocks.calls.clear();
   model.expect_behind(plan.model.first_block_backward(run));
   model.backward_run(run, batch, Accumulate::kNo);
-  EXPECT_EQ(blocks.asked, (std::vector<std::string>{"+2", "-2", "+1", "?2", "-1"}));
+  EXPECT_EQ(blocks.calls, (std::vector<std::string>{"+2", "-2", "+1", "?2", "-1"}));
 }
 
 // Without other exchanges beside the passes, messages are all of their communication.

@@ -154,7 +154,7 @@ std::vector<RingCase> ring_cases() {
 INSTANTIATE_TEST_SUITE_P(Shapes, Ring, testing::ValuesIn(ring_cases()));
 
 // Every rank learns of it, and no buffer is touched after the call.
-TEST(RingFailure, APeerThatIsGone) {
+TEST(RingFailure, ALostPeer) {
   std::latch forwarded(3);
   on_local_ranks(3, [&](const LocalRank& rank) {
     AttentionShape shape{.batch = 1, .seq_len = 4, .heads = 1, .kv_heads = 1, .head_dim = 2};

@@ -58,12 +58,12 @@ class LonelyStep : public RunningStep {
     while (!gone) std::this_thread::yield();
   }
   bool give_up(EndProcess end_process) override {
-    if (++asked < 3) return false;  // a save is in progress
+    if (++requests < 3) return false;  // a save is in progress
     end_process(ExitCode::kPreempted);
     return true;
   }
   std::atomic<bool> leaving{false}, gone{false};
-  std::atomic<int> asked{0};
+  std::atomic<int> requests{0};
 };
 
 TEST(SignalWatcher, AStepThatOutlastsTheWaitIsLeftOnce) {
@@ -109,7 +109,7 @@ TEST(SignalWatcher, GiveUpIsRetriedUntilItSucceeds) {
     EXPECT_TRUE(step.leaving);
     step.gone = true;
   }
-  EXPECT_EQ(step.asked, 3);
+  EXPECT_EQ(step.requests, 3);
   signals.loop_ends();
 }
 

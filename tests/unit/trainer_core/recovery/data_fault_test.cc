@@ -61,7 +61,7 @@ class DataFaultTest : public testing::Test {
   }
 
   // Resumes where it stopped, as if nothing had happened.
-  void expect_goes_on(const TrainConfig& broken) {
+  void expect_resumes(const TrainConfig& broken) {
     TrainConfig again = broken, whole = broken;
     again.dataset_path = whole.dataset_path = folder_.file("good");
     // An intact copy is restored: by the checksums in its headers it is the same data.
@@ -86,7 +86,7 @@ TEST_F(DataFaultTest, OneRankSavesItsCompletedSteps) {
                                 HasSubstr("bad/shard-00001.mtok is damaged: the checksum of its "
                                           "bytes 64 to 65535 differs")));
   EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + folder_.file("one/5")));
-  expect_goes_on(with);
+  expect_resumes(with);
 }
 
 // Rank 1 has the error, and rank 0 the state to save.
@@ -100,7 +100,7 @@ TEST_F(DataFaultTest, ARankWithoutDataDoesNotPreventTheSave) {
                 AllOf(HasSubstr("rank 1: data of step 5: token shard "),
                       HasSubstr("rank 0: data of step 5: rank 1 cannot read it; see its log")));
     EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + with.checkpoint_directory + "/5"));
-    expect_goes_on(with);
+    expect_resumes(with);
   }
 }
 
@@ -125,7 +125,7 @@ TEST_F(DataFaultTest, RanksThatShareTheModelSaveItTogether) {
     EXPECT_EQ(result.codes[1], ExitCode::kFailure);
     EXPECT_THAT(result.out, HasSubstr("saved checkpoint " + with.checkpoint_directory + "/5"));
     EXPECT_THAT(result.err, Not(HasSubstr("not saved")));
-    expect_goes_on(with);
+    expect_resumes(with);
   }
 }
 

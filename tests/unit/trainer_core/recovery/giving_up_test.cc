@@ -31,7 +31,7 @@ class GivingUp : public testing::Test {
 
 // Rank 1 hangs and was not asked to leave. Without a limit of rank 0's wait both would wait for
 // each other.
-TEST_F(GivingUp, ARankAskedAloneGivesUpAndItsExitEndsItsPeer) {
+TEST_F(GivingUp, TheOnlyRankThatIsRequestedToLeaveGivesUpAndItsExitEndsItsPeer) {
   Ranks ranks(config("alone", {1, 1, 2, 1, 1, 1, 1}));
   Moment there, shared, over;
   std::atomic<int64_t> completed{0};
@@ -155,7 +155,7 @@ TEST_F(GivingUp, ARankWithNothingToSaveStaysForTheCommitInProgress) {
   there.wait();
   in_turn.wait();
   ended_with.clear();
-  for (StopSignals& asked : ranks.signals) asked.stop = true;
+  for (StopSignals& requested : ranks.signals) requested.stop = true;
   for (const size_t r : {2, 0, 1, 3})
     threads.emplace_back([&, r] { ranks.signals[r].leave_step(note_end); });
   for (std::thread& thread : threads) thread.join();

@@ -42,7 +42,7 @@ class LongStep {
     return absl::UnavailableError("the peers have left");
   }
 
-  void wait_until_there() {
+  void wait_until_reached() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return waiting_; });
   }
@@ -104,7 +104,7 @@ Outcome stop_in_step(const TrainConfig& config, int64_t long_step, First first,
                    .threads = 1,
                    .on_step = [&](const StepRecord& r) { peers_completed = r.step + 1; }});
   });
-  step.wait_until_there();
+  step.wait_until_reached();
   signals.stop = true;
   if (in_step) in_step();
   std::thread other([&] {

@@ -1,4 +1,4 @@
-// Ranks that are asked to leave, as threads.
+// Ranks as threads, for tests of requests to leave.
 #pragma once
 
 #include <algorithm>

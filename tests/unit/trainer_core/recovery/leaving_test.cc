@@ -69,7 +69,7 @@ LeavingOutcome leave_at(const TrainConfig& config, int slow, int place) {
   there.wait();
   for (Moment& moment : caught_up) moment.wait();
   ended_with.clear();
-  for (StopSignals& asked : ranks.signals) asked.stop = true;
+  for (StopSignals& requested : ranks.signals) requested.stop = true;
   // Ranks that do not save leave later: stop_signals.h.
   for (const bool saves : {true, false}) {
     for (size_t r = 0; r < size; ++r) {

@@ -100,17 +100,17 @@ TEST_F(LocalResume, ALostNodeIsRestoredFromTheOthersCopy) {
   int64_t at = 0;
   run_and_die(config("parts"), 14, at);
   fs::remove_all(place(0).folder);
-  bool whole_again = false;
+  bool is_complete_again = false;
   const RunResult second =
       run_with(config("parts"), [&](int rank, const StepRecord& record, StopSignals&) {
         if (rank != 0 || record.step != at + 1) return;
-        for (int i = 0; i < 30'000 && !whole_again; ++i) {
+        for (int i = 0; i < 30'000 && !is_complete_again; ++i) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
-          whole_again = step_on(0) == at + 1 && step_on(1) == at + 1;
+          is_complete_again = step_on(0) == at + 1 && step_on(1) == at + 1;
         }
       });
   ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
-  EXPECT_TRUE(whole_again) << "two copies after one step, and not after a period";
+  EXPECT_TRUE(is_complete_again) << "two copies after one step, and not after a period";
   EXPECT_THAT(second.out, HasSubstr("restored local checkpoint of step " + std::to_string(at) +
                                     " (own copies; 2 files from rank 1's node) in "));
   EXPECT_EQ(second.losses(), std::vector<double>(whole.begin() + at, whole.end()));

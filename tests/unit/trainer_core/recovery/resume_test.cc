@@ -45,7 +45,7 @@ class Resume : public testing::Test {
   // `configured(name)` is a run whose checkpoints are in that folder. Checks that a run that is
   // interrupted and resumed ends like one that is not.
   template <class Configured>
-  void expect_goes_on(const Configured& configured) {
+  void expect_resumes(const Configured& configured) {
     const RunResult whole = run(configured("whole"));
     ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
     TrainConfig short_run = configured("parts");
@@ -110,11 +110,11 @@ TEST_F(Resume, BackgroundSavesEqualSynchronousOnes) {
 }
 
 TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
-  TrainConfig asked = config("asked");
-  asked.checkpoint_period = 1000;
+  TrainConfig requested = config("asked");
+  requested.checkpoint_period = 1000;
   // Only rank 1 is asked, twice in one step.
   const RunResult result = run_ranks_with_signals(
-      {asked, asked}, [](int rank, const StepRecord& record, StopSignals& signals) {
+      {requested, requested}, [](int rank, const StepRecord& record, StopSignals& signals) {
         if (rank == 1 && record.step == 6) signals.checkpoint = true;
       });
   ASSERT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
@@ -126,7 +126,7 @@ TEST_F(Resume, ARequestedCheckpointIsSavedAfterTheStepAndChangesNothing) {
   ASSERT_THAT(run(config("whole")).codes, Each(ExitCode::kOk));
   EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
   fs::remove_all(folder_.file("asked/20"));
-  ASSERT_THAT(run(asked).codes, Each(ExitCode::kOk));
+  ASSERT_THAT(run(requested).codes, Each(ExitCode::kOk));
   EXPECT_EQ(model_bytes("asked", 20), model_bytes("whole", 20));
 }
 
@@ -141,7 +141,7 @@ TEST_F(Resume, EveryOptimizerResumesBitForBit) {
       with.model.emb_dim = 128;  // large enough for Adafactor's factors
       return with;
     };
-    ASSERT_NO_FATAL_FAILURE(expect_goes_on(of_type));
+    ASSERT_NO_FATAL_FAILURE(expect_resumes(of_type));
   }
 }
 
@@ -153,7 +153,7 @@ TEST_F(Resume, MomentsInBf16ResumeBitForBit) {
     with.optimizer.mu_stochastic_rounding = true;
     return with;
   };
-  ASSERT_NO_FATAL_FAILURE(expect_goes_on(rounded));
+  ASSERT_NO_FATAL_FAILURE(expect_resumes(rounded));
   EXPECT_LT(fs::file_size(rounded("whole").checkpoint_directory +
                           "/20/optimizer-00000-00000.safetensors"),
             fs::file_size(rounded("whole").checkpoint_directory +
@@ -180,7 +180,7 @@ TEST_F(Resume, EveryQuantizationResumesBitForBit) {
       with.model.quantization = {.type = type, .amax_history_length = 12};
       return with;
     };
-    ASSERT_NO_FATAL_FAILURE(expect_goes_on(of_type));
+    ASSERT_NO_FATAL_FAILURE(expect_resumes(of_type));
 
     DecodeOptions options;
     options.checkpoint = of_type("whole").checkpoint_directory + "/20";
@@ -263,7 +263,7 @@ TEST_F(Resume, OfShardsIsBitIdentical) {
     with.model.emb_dim = 128;  // large enough for Adafactor's factors
     return with;
   };
-  ASSERT_NO_FATAL_FAILURE(expect_goes_on(sharded));
+  ASSERT_NO_FATAL_FAILURE(expect_resumes(sharded));
   const auto manifest = read_manifest(folder_.file("whole/20"));
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   std::set<std::string> names;

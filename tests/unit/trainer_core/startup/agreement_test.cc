@@ -20,28 +20,28 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 // Returns each rank's status for its config.
-std::vector<std::string> said_of(const std::vector<TrainConfig>& configs) {
+std::vector<std::string> messages_of(const std::vector<TrainConfig>& configs) {
   const LocalWorld world(static_cast<int>(configs.size()), std::chrono::milliseconds(20'000));
-  std::vector<std::string> said(configs.size());
+  std::vector<std::string> printed(configs.size());
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < configs.size(); ++rank) {
     threads.emplace_back([&, rank] {
       ProcessGroups groups(world.join(static_cast<int>(rank)), mesh_of(configs[rank].mesh),
                            nullptr);
-      said[rank] = std::string(check_same_config(groups, configs[rank]).message());
+      printed[rank] = std::string(check_same_config(groups, configs[rank]).message());
     });
   }
   for (std::thread& thread : threads) thread.join();
-  return said;
+  return printed;
 }
 
 TEST(Agreement, TheFirstDifferingKeyAndRankAreNamedOnAllRanks) {
   const TrainConfig config = tiny_config(4);
-  EXPECT_THAT(said_of({config, config, config, config}), Each(IsEmpty()));
+  EXPECT_THAT(messages_of({config, config, config, config}), Each(IsEmpty()));
   TrainConfig other = config, third = config;
   other.optimizer.learning_rate = 0.5;
   third.steps = 7;
-  EXPECT_THAT(said_of({config, config, other, third}),
+  EXPECT_THAT(messages_of({config, config, other, third}),
               Each(AllOf(HasSubstr("rank 2 has another config than rank 0: "),
                          HasSubstr("learning_rate is 0.003 there and 0.5 here"),
                          HasSubstr("every rank needs the same file"))));
@@ -52,7 +52,7 @@ TEST(Agreement, ADifferentMeshDoesNotHang) {
   const TrainConfig config = tiny_config(4);
   TrainConfig other = config;
   other.mesh.ici = {2, 1, 2, 1, 1, 1, 1};
-  EXPECT_THAT(said_of({config, config, config, other}),
+  EXPECT_THAT(messages_of({config, config, config, other}),
               Each(HasSubstr("rank 3 has another config than rank 0: ici_")));
 }
 
@@ -61,7 +61,7 @@ TEST(Agreement, TheFirstParameterIsNamed) {
   TrainConfig config = tiny_config(4);
   config.mesh.ici = {2, 1, 2, 1, 1, 1, 1};
   for (const bool disturbed : {false, true}) {
-    std::vector<std::string> said(4);
+    std::vector<std::string> printed(4);
     on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) {
       RankModel rank_model(config, 1, Staging::kNo, groups);
       const ShardLayout& layout = rank_model.plan().model.sharding.layout;
@@ -69,19 +69,20 @@ TEST(Agreement, TheFirstParameterIsNamed) {
       if (disturbed && groups.rank() == 3) {
         const ShardPiece& piece = layout.pieces()[layout.pieces().size() / 2];
         rank_model.model().params()[static_cast<size_t>(piece.offset)] += 1;
-        said[0] = layout.table()[piece.param].name;
+        printed[0] = layout.table()[piece.param].name;
       }
       const auto status = check_agreement(groups, 7, rank_model);
       if (groups.rank() != 0 || !disturbed)
-        said[static_cast<size_t>(groups.rank())] = std::string(status.message());
+        printed[static_cast<size_t>(groups.rank())] = std::string(status.message());
     });
     if (!disturbed) {
-      EXPECT_THAT(said, Each(IsEmpty()));
+      EXPECT_THAT(printed, Each(IsEmpty()));
       continue;
     }
-    const std::string name = said[0];
-    said.erase(said.begin());
-    EXPECT_THAT(said, Each(HasSubstr("rank 3 starts with other parameters than rank 1: " + name)));
+    const std::string name = printed[0];
+    printed.erase(printed.begin());
+    EXPECT_THAT(printed,
+                Each(HasSubstr("rank 3 starts with other parameters than rank 1: " + name)));
   }
 }
 

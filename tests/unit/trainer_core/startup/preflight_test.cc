@@ -165,7 +165,7 @@ TEST_F(Preflight, ACheckpointOfAnotherModelNamesTheTensor) {
   EXPECT_THAT(problem(), HasSubstr("it has no tensor model.layers.2.input_layernorm.weight"));
 }
 
-TEST_F(Preflight, CheckpointsOfWhichNoneIsWholeAreRefusedHereAndAtTheStart) {
+TEST_F(Preflight, IncompleteCheckpointsAreRefusedHereAndAtTheStart) {
   ASSERT_EQ(run(config_).codes[0], ExitCode::kOk);
   for (const auto& entry : std::filesystem::directory_iterator(folder_.file("ckpt"))) {
     if (entry.is_directory()) std::filesystem::remove(entry.path() / "manifest.json");

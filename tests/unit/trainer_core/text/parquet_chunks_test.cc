@@ -163,7 +163,7 @@ TEST_F(ParquetTokenize, ARunResumesInTheMiddleOfARowGroup) {
   }
   const auto resumed = tokenize_files(run);
   ASSERT_TRUE(resumed.ok()) << resumed.status();
-  EXPECT_EQ(resumed->kept_shards, shards - 1);
+  EXPECT_EQ(resumed->reused_shards, shards - 1);
   for (size_t i = 0; i < shards; ++i) {
     const std::string name = absl::StrCat("/", shard_file_name(i));
     EXPECT_TRUE(read_file(run.output_directory + name) ==

@@ -109,7 +109,7 @@ TEST_F(Tokenize, ANewRunReplacesTheOldShards) {
   EXPECT_EQ(files, 2U);  // one shard, one index
 }
 
-TEST_F(Tokenize, AnIndexThatCannotBeWrittenLeavesTheOldDataSetWhole) {
+TEST_F(Tokenize, AnIndexThatCannotBeWrittenLeavesTheOldDataSetComplete) {
   ASSERT_TRUE(tokenize_files(options("torn")).ok());
   const std::string folder = folder_->file("torn");
   const auto before = all_tokens(folder);
@@ -237,7 +237,7 @@ TEST_F(Tokenize, AFailedRunResumesAndProducesTheSameBytes) {
   write_file(victim, bytes);
   const auto resumed = tokenize_files(run);
   ASSERT_TRUE(resumed.ok()) << resumed.status();
-  EXPECT_EQ(resumed->kept_shards, 1U);
+  EXPECT_EQ(resumed->reused_shards, 1U);
   EXPECT_EQ(files_of(run.output_directory), files_of(folder_->file("undisturbed")));
 }
 
@@ -263,7 +263,7 @@ TEST_F(Tokenize, OtherInputsOrOptionsDoNotResume) {
   run.restart = true;
   const auto anew = tokenize_files(run);
   ASSERT_TRUE(anew.ok()) << anew.status();
-  EXPECT_EQ(anew->kept_shards, 0U);
+  EXPECT_EQ(anew->reused_shards, 0U);
   EXPECT_EQ(anew->index.documents, 30'001U);
   EXPECT_EQ(files_of(run.output_directory).size(), anew->index.shards.size() + 1);
 }

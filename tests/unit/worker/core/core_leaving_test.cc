@@ -239,7 +239,7 @@ TEST_F(CoreWithPeersElsewhere, ASecondRequestEndsTheWait) {
   EXPECT_EQ(kills[0].signo, SIGKILL);
 }
 
-TEST_F(CoreTest, LeavingKillsAfterTheGraceAndAtOnceWhenAskedTwice) {
+TEST_F(CoreTest, LeavingKillsAfterTheGraceAndAtOnceAfterASecondRequest) {
   connect();
   start_up(start(1, 1, 1));
   step(ShutdownRequested{});

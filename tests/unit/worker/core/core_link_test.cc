@@ -136,9 +136,9 @@ TEST_F(CoreTest, HeartbeatsListOnlyRanksWhoseFiguresChanged) {
   EXPECT_THAT(up[0].ranks, SizeIs(2));
   EXPECT_EQ(up[0].ranks[1].pid, 101);
 
-  const auto asked = only<ReadPages>(pass(seconds(1)));
-  ASSERT_THAT(asked, SizeIs(1));
-  EXPECT_THAT(asked[0].ranks, SizeIs(2));
+  const auto requests = only<ReadPages>(pass(seconds(1)));
+  ASSERT_THAT(requests, SizeIs(1));
+  EXPECT_THAT(requests[0].ranks, SizeIs(2));
   RankFigures figures;
   figures.step = 5;
   figures.loss = std::numeric_limits<double>::quiet_NaN();

@@ -111,14 +111,14 @@ TEST_F(CoreStacks, SymbolsAreResolvedAndReported) {
   EXPECT_TRUE(only<ReadSymbols>(step(ask)).empty());
 }
 
-TEST_F(CoreStacks, LookUpsAreBoundedUntilTheyAreAnswered) {
+TEST_F(CoreStacks, SymbolRequestsAreBoundedUntilTheyAreAnswered) {
   Symbolize ask{Epoch(1), {JobId(1), Attempt(1)}, 9, {"ab", "/lib/x.so"}, {}};
   ask.addresses.resize(50'000);
-  std::vector<ReadSymbols> asked;
+  std::vector<ReadSymbols> requests;
   for (int i = 0; i < 100; ++i) {
-    for (ReadSymbols& read : only<ReadSymbols>(step(ask))) asked.push_back(std::move(read));
+    for (ReadSymbols& read : only<ReadSymbols>(step(ask))) requests.push_back(std::move(read));
   }
-  EXPECT_EQ(asked.size(), 5U);
+  EXPECT_EQ(requests.size(), 5U);
   SymbolsRead answer{9, ask.module, {}};
   answer.symbols.resize(ask.addresses.size());
   step(answer);

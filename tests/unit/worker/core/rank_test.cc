@@ -32,7 +32,7 @@ TEST(RankFigures, AreThoseOfThePage) {
   EXPECT_FALSE(same_figures(figures, more));
 }
 
-TEST(RankFigures, NonsenseInAPageGivesNoNonsense) {
+TEST(RankFigures, InvalidPageValuesAreIgnored) {
   ProgressPage page = page_after(3);
   page.step_seconds = -1;
   EXPECT_EQ(figures_from_page(page).tokens_per_second, 0);

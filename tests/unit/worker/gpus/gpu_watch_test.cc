@@ -95,7 +95,7 @@ TEST_F(GpuWatchTest, WithoutALibraryThereAreNoGpusAndAReason) {
 }
 
 TEST_F(GpuWatchTest, ATimeoutMeansNoGpusAndAdvice) {
-  EXPECT_EQ(why_no_gpus(GpuReport{}),
+  EXPECT_EQ(missing_gpus_reason(GpuReport{}),
             "NVML did not answer within 60 s of the worker's start: restart the worker once "
             "nvidia-smi answers");
 }
@@ -111,7 +111,7 @@ TEST_F(GpuWatchTest, AnUnusableDriverGivesAdvice) {
               HasSubstr("the NVIDIA driver is not loaded"));
   gpus("");
   EXPECT_EQ(describe_gpus(GpuWatch(options()).wait_until_found(seconds(20))),
-            "no GPUs: the driver knows of none");
+            "no GPUs: the driver reports none");
 }
 
 TEST_F(GpuWatchTest, AGpuThatCannotBeOpenedMakesTheNodeUnfit) {
@@ -150,15 +150,15 @@ TEST_F(GpuWatchTest, AnXidIsReportedAtOnceAndRemembered) {
   EXPECT_EQ(why_unfit(report, monotonic_now()), "GPU 1 is lost (Xid 79: fallen off the bus)");
 
   const Instant now = monotonic_now();
-  const GpuTrouble of_second = trouble_since(report, std::vector<int32_t>{1}, before, now);
+  const GpuErrors of_second = errors_since(report, std::vector<int32_t>{1}, before, now);
   EXPECT_EQ(of_second.cause, "GPU 1 is lost (Xid 79: fallen off the bus)");
   EXPECT_THAT(of_second.messages,
               ElementsAre(HasSubstr("] NVML: GPU 1 is lost"), HasSubstr("GPU 1 reports Xid 45")));
-  const GpuTrouble of_first = trouble_since(report, std::vector<int32_t>{0}, before, now);
+  const GpuErrors of_first = errors_since(report, std::vector<int32_t>{0}, before, now);
   EXPECT_EQ(of_first.cause, "");
   EXPECT_THAT(of_first.messages, ElementsAre(HasSubstr("Xid 31: memory page fault")));
   // A rank that is started on it later ends because of it, too.
-  EXPECT_EQ(trouble_since(report, std::vector<int32_t>{1}, now, now).cause,
+  EXPECT_EQ(errors_since(report, std::vector<int32_t>{1}, now, now).cause,
             "GPU 1 is lost (Xid 79: fallen off the bus)");
 }
 
@@ -179,7 +179,7 @@ TEST_F(GpuWatchTest, NewErrorsOfTheMemoryExplainAnEndAndThoseOfBeforeDoNot) {
   EXPECT_EQ(watch.measure(seconds(20)).changes, 0);
   gpus("gpu bus=16 uncorrected=5 remap_failed=0\n");
   GpuReport report = wait_for(watch, [](const auto& r) { return r.changes == 1; });
-  EXPECT_EQ(trouble_since(report, std::vector<int32_t>{0}, Instant{}, monotonic_now()).cause,
+  EXPECT_EQ(errors_since(report, std::vector<int32_t>{0}, Instant{}, monotonic_now()).cause,
             "GPU 0 has 2 new memory errors that ECC could not correct");
   EXPECT_EQ(why_unfit(report, monotonic_now()), "");
   gpus("gpu bus=16 uncorrected=5 remap_failed=1\n");
@@ -200,7 +200,7 @@ TEST_F(GpuWatchTest, AHangingDriverIsReportedAndBlocksNoCaller) {
     EXPECT_EQ(why_unfit(report, report.answered + kNvmlSilence),
               "NVML has not answered for 15 s: a GPU or its driver hangs");
     EXPECT_THAT(
-        trouble_since(report, std::vector<int32_t>{0}, Instant{}, report.answered + kNvmlSilence)
+        errors_since(report, std::vector<int32_t>{0}, Instant{}, report.answered + kNvmlSilence)
             .messages,
         ElementsAre(HasSubstr("NVML has not answered")));
   }

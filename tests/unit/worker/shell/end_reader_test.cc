@@ -68,7 +68,7 @@ class EndReaderTest : public testing::Test {
   Launcher launcher{{folder.path(), "", "", Incarnation(1)}, {}};
 };
 
-TEST_F(EndReaderTest, EvidenceOfARankIsReadBesideTheLoop) {
+TEST_F(EndReaderTest, EvidenceOfARankIsReadOutsideOfTheLoop) {
   const auto events = read({.kernel_log = kernel_log("python[4711]: segfault at 0"),
                             .deadline = std::chrono::seconds(20)},
                            {ended(SIGSEGV)});

@@ -74,7 +74,7 @@ TEST_F(LauncherTest, RanksSeeTheGpusThatTheirJobHas) {
   EXPECT_EQ(seen({3, 1}, 1, {{"CUDA_VISIBLE_DEVICES", "2"}}), "2");
 }
 
-TEST_F(LauncherTest, ARankGetsItsPlaceInTheWorld) {
+TEST_F(LauncherTest, ARankGetsItsWorldCoordinates) {
   const auto variables =
       launcher("/x").environment(request({{"HOME", "/home/me"}, {"MUSTER_JOB", "666"}}));
   ASSERT_TRUE(variables.ok());
@@ -100,7 +100,7 @@ TEST_F(LauncherTest, ProgramsDumpIntoTheFolderUnlessTheJobOverridesIt) {
   EXPECT_THAT(*variables, Contains("CUDA_COREDUMP_FILE=" + folder_of_launch + "cuda-core-5-%p"));
 }
 
-TEST_F(LauncherTest, IdleThreadsOfARankDoNotSpinUnlessTheJobWantsIt) {
+TEST_F(LauncherTest, IdleThreadsOfARankDoNotSpinUnlessTheJobRequestsIt) {
   EXPECT_THAT(*launcher("/x").environment(request()), Contains("OMP_WAIT_POLICY=passive"));
   const auto variables = launcher("/x").environment(request({{"OMP_WAIT_POLICY", "active"}}));
   EXPECT_THAT(*variables, Contains("OMP_WAIT_POLICY=active"));

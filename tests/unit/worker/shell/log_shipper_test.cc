@@ -77,7 +77,7 @@ TEST_F(LogShipperTest, NothingIsShippedWithoutAConnection) {
   EXPECT_EQ(received, "early");
 }
 
-TEST_F(LogShipperTest, WaitsForRoomAndGoesOn) {
+TEST_F(LogShipperTest, WaitsForSpaceAndContinues) {
   const std::string text(5 * daemon::kLogChunkBytesMax + 7, 'x');
   append(text);
   shipper.add(key, path);

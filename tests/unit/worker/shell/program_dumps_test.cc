@@ -70,7 +70,7 @@ class ProgramDumpsTest : public ::testing::Test {
   const TempFolder folder_;
 };
 
-TEST_F(ProgramDumpsTest, BothAreAskedAndKept) {
+TEST_F(ProgramDumpsTest, BothAreRequestedAndRetained) {
   const std::string trace = absl::StrCat(stem("TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), 3);
   const std::string core = stem("CUDA_COREDUMP_FILE", "%p", "4711");
   ASSERT_EQ(stem("TORCH_NCCL_DEBUG_INFO_PIPE_FILE") + "3.pipe", trace + ".pipe");
@@ -78,21 +78,21 @@ TEST_F(ProgramDumpsTest, BothAreAskedAndKept) {
   const Program torch(trace);
   const Program cuda(core);
   std::ofstream(folder_.file("nccl-trace-33")) << "another rank's";
-  const AskedDumps asked = ask_for_program_dumps(folder_.path(), Rank(3));
-  EXPECT_THAT(asked.paths, SizeIs(2));
-  wait_for_program_dumps({asked}, soon());
+  const RequestedDumps requested = request_program_dumps(folder_.path(), Rank(3));
+  EXPECT_THAT(requested.paths, SizeIs(2));
+  wait_for_program_dumps({requested}, soon());
   EXPECT_THAT(find_program_dumps(folder_.path(), Rank(3)),
               ElementsAre(core + " (12 bytes)", trace + " (12 bytes)"));
 }
 
 TEST_F(ProgramDumpsTest, AnUnresponsiveProgramIsNotAwaited) {
-  EXPECT_THAT(ask_for_program_dumps(folder_.path(), Rank(3)).paths, IsEmpty());
-  EXPECT_THAT(ask_for_program_dumps(folder_.file("none"), Rank(3)).paths, IsEmpty());
+  EXPECT_THAT(request_program_dumps(folder_.path(), Rank(3)).paths, IsEmpty());
+  EXPECT_THAT(request_program_dumps(folder_.file("none"), Rank(3)).paths, IsEmpty());
   ASSERT_EQ(mkfifo(folder_.file("nccl-trace-3.pipe").c_str(), 0600), 0);  // of a dead program
   std::ofstream(folder_.file("cuda-core-3-1.pipe")) << "no pipe";
   std::filesystem::create_symlink(folder_.file("nccl-trace-3.pipe"),
                                   folder_.file("cuda-core-3-2.pipe"));
-  EXPECT_THAT(ask_for_program_dumps(folder_.path(), Rank(3)).paths, IsEmpty());
+  EXPECT_THAT(request_program_dumps(folder_.path(), Rank(3)).paths, IsEmpty());
   wait_for_program_dumps({}, soon());
   wait_for_program_dumps({{{folder_.file("nccl-trace-3")}, 0}},
                          monotonic_now() + std::chrono::milliseconds(5));

@@ -54,7 +54,7 @@ class ProgramTest : public ShellTest {
   int32_t port = 12'001;
 };
 
-TEST_F(ProgramTest, FindsItsPlaceInTheWorldByTheNamesOfItsLauncher) {
+TEST_F(ProgramTest, GetsItsRankInTheVariablesOfItsLauncher) {
   const auto variables = launcher().environment(request({"true"}));
   ASSERT_TRUE(variables.ok()) << variables.status();
   for (const std::string expected :

@@ -48,10 +48,10 @@ TEST(RendezvousStore, KeysNeedAScope) {
   RendezvousStore store({});
   for (const char* key : {"", "a", "1/a", "1/1/", "x/1/a", "1/x/a", "-1/1/a", "/1/1/a"}) {
     EXPECT_EQ(store.set(key, "v").code(), absl::StatusCode::kInvalidArgument) << key;
-    absl::Status said;
-    EXPECT_EQ(store.get(key, [&](absl::StatusOr<std::string> value) { said = value.status(); }),
+    absl::Status printed;
+    EXPECT_EQ(store.get(key, [&](absl::StatusOr<std::string> value) { printed = value.status(); }),
               0U);
-    EXPECT_FALSE(said.ok());
+    EXPECT_FALSE(printed.ok());
   }
 }
 
@@ -60,10 +60,10 @@ TEST(RendezvousStore, ADroppedScopeRefusesKeys) {
   ASSERT_TRUE(store.set("1/1/a", "v").ok());
   ASSERT_TRUE(store.set("1/2/a", "v").ok());
   ASSERT_TRUE(store.set("11/1/a", "v").ok());
-  absl::Status said;
-  store.get("1/1/b", [&](absl::StatusOr<std::string> value) { said = value.status(); });
+  absl::Status printed;
+  store.get("1/1/b", [&](absl::StatusOr<std::string> value) { printed = value.status(); });
   store.drop_scope({JobId(1), Attempt(1)});
-  EXPECT_EQ(said.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(printed.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(store.key_count(), 2U);
   EXPECT_EQ(store.set("1/1/a", "v").code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(store.set("1/2/b", "v").ok());
@@ -167,9 +167,9 @@ TEST_F(RendezvousServerTest, ConcurrentRanksAllMeet) {
 TEST_F(RendezvousServerTest, AWaitThatRunsOutNamesTheKey) {
   Client client(port());
   const Instant before = monotonic_now();
-  const auto [ok, said] = client.ask(Op::kGet, "3/1/rank7", "150");
+  const auto [ok, printed] = client.ask(Op::kGet, "3/1/rank7", "150");
   EXPECT_FALSE(ok);
-  EXPECT_THAT(said, HasSubstr("'3/1/rank7'"));
+  EXPECT_THAT(printed, HasSubstr("'3/1/rank7'"));
   EXPECT_GE(monotonic_now() - before, std::chrono::milliseconds(150));
   EXPECT_TRUE(client.ask(Op::kSet, "3/1/rank7", "v").first) << "the connection lives on";
   EXPECT_EQ(client.ask(Op::kGet, "3/1/rank7", "0").second, "v");
@@ -200,9 +200,9 @@ TEST_F(RendezvousServerTest, TheEndOfAnAttemptAnswersWaiters) {
   client.send(rendezvous::encode_request(Op::kGet, "3/1/a", "60000"));
   ASSERT_TRUE(other.ask(Op::kSet, "3/1/x", "v").first) << "answered after what came before it";
   boost::asio::post(context_, [this] { server_->drop_scope({JobId(3), Attempt(1)}); });
-  const auto [ok, said] = client.answer();
+  const auto [ok, printed] = client.answer();
   EXPECT_FALSE(ok);
-  EXPECT_THAT(said, HasSubstr("attempt 1 of job 3 has ended"));
+  EXPECT_THAT(printed, HasSubstr("attempt 1 of job 3 has ended"));
 }
 
 TEST_F(RendezvousServerTest, APortInUseIsNamed) {

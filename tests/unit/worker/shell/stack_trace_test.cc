@@ -226,7 +226,7 @@ constexpr OtlpOptions kQuick = {.tries_max = 3,
                                 .try_budget = std::chrono::seconds(10),
                                 .queue_bytes_max = 1 << 20};
 
-TEST(OtlpLogs, AsksAgainWhenTheCollectorIsBusy) {
+TEST(OtlpLogs, RetriesWhenTheCollectorIsBusy) {
   Collector collector({503, 429, 200});
   OtlpLogs logs(*otlp_target(collector.endpoint(), ""), "node0", kQuick);
   logs.send({trace_record(sample_trace())});

@@ -17,7 +17,7 @@ int repeats_evenly(tcp::socket& socket) {
   return on;
 }
 
-TEST(ThinStreamsTest, OfConnectionsToThatPortAlone) {
+TEST(ThinStreamsTest, AppliesOnlyToConnectionsToThatPort) {
   boost::asio::io_context context;
   const tcp::endpoint anywhere(boost::asio::ip::address_v4::loopback(), 0);
   tcp::acceptor coordinator(context, anywhere), other(context, anywhere);

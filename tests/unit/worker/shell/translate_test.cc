@@ -48,7 +48,7 @@ TEST(Translate, FieldsOverTheirBoundsAreRefused) {
   EXPECT_FALSE(to_event({}).ok());
 }
 
-TEST(Translate, ADumpIsAskedForAndAnswered) {
+TEST(Translate, ADumpIsRequestedAndAnswered) {
   v1::CoordinatorMessage message;
   message.set_epoch(3);
   v1::DumpStacks& dump = *message.mutable_dump_stacks();
@@ -61,16 +61,16 @@ TEST(Translate, ADumpIsAskedForAndAnswered) {
   dump.add_ranks(4);
   const auto event = to_event(message);
   ASSERT_TRUE(event.ok()) << event.status();
-  const auto& asked = std::get<DumpStacks>(*event);
-  EXPECT_EQ(asked.epoch, Epoch(3));
-  EXPECT_EQ(asked.launch, (LaunchKey{JobId(7), Attempt(2)}));
-  EXPECT_EQ(asked.dump, 9U);
-  EXPECT_EQ(asked.samples, 2);
-  EXPECT_EQ(asked.apart, std::chrono::seconds(1));
-  EXPECT_EQ(asked.deadline, Duration::zero());
-  EXPECT_EQ(asked.ranks, std::vector<Rank>{Rank(4)});
+  const auto& requested = std::get<DumpStacks>(*event);
+  EXPECT_EQ(requested.epoch, Epoch(3));
+  EXPECT_EQ(requested.launch, (LaunchKey{JobId(7), Attempt(2)}));
+  EXPECT_EQ(requested.dump, 9U);
+  EXPECT_EQ(requested.samples, 2);
+  EXPECT_EQ(requested.apart, std::chrono::seconds(1));
+  EXPECT_EQ(requested.deadline, Duration::zero());
+  EXPECT_EQ(requested.ranks, std::vector<Rank>{Rank(4)});
 
-  SendStackReport report{asked.launch, 9, 1, nullptr, {}, {"oom", "killer\x1b"}};
+  SendStackReport report{requested.launch, 9, 1, nullptr, {}, {"oom", "killer\x1b"}};
   EXPECT_EQ(to_message(report).stack_report().stacks().nodes_size(), 0);
   report.ranks.emplace_back().rank = 4;
   StackSample sample;

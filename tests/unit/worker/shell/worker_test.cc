@@ -350,10 +350,10 @@ TEST_F(WorkerTest, WrongOptionsAreClearErrorsAndExitCodeTwo) {
       {{"--log-level", "loud"}, "--log-level"},
       {{"--slosts", "4"}, "muster-worker: unknown option --slosts; did you mean --slots?"},
   };
-  for (const auto& [options, said] : cases) {
+  for (const auto& [options, printed] : cases) {
     start_worker("/bin/true", options);
-    EXPECT_EQ(wait_for_worker(), 2) << said;
-    EXPECT_THAT(worker_log(), HasSubstr(said));
+    EXPECT_EQ(wait_for_worker(), 2) << printed;
+    EXPECT_THAT(worker_log(), HasSubstr(printed));
     EXPECT_FALSE(std::filesystem::exists(folder / "ports"));
   }
 }

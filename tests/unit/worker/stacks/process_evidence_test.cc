@@ -77,7 +77,7 @@ TEST_F(ControlGroupTest, KillsOfVersionTwo) {
   EXPECT_EQ(kills.count(), -1);
 }
 
-TEST_F(ControlGroupTest, KillsOfVersionOneBesideAnEmptyVersionTwo) {
+TEST_F(ControlGroupTest, CountsKillsInVersionOneWithAnEmptyVersionTwo) {
   cgroup_of_7("9:name=systemd:/\n4:cpu,memory:/box/a:b\n0::/\n");
   file("cgroup/memory/box/a:b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n");
   EXPECT_EQ(counter().count(), 5);

@@ -105,7 +105,7 @@ TEST(ProcessMapTest, OwnHeadersAgreeWithTheLinker) {
   EXPECT_FALSE(read_process_map("/proc", -1).has_value());
 }
 
-TEST(ProcessMapTest, FrameRecordsAreFoundBehindOtherWords) {
+TEST(ProcessMapTest, FrameRecordsAreFoundAfterOtherWords) {
   const ProcessMap map = parse_process_map(kMaps);
   // words: noise, noise, record -> word 5, noise, record -> word 7, noise, end
   constexpr uint64_t kBase = 0x7ffd00000000;

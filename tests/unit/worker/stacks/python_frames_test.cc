@@ -61,7 +61,7 @@ TEST(PythonFramesTest, InterpretersAreKnownByName) {
     EXPECT_FALSE(is_python_interpreter(path)) << path;
 }
 
-TEST(PythonFramesTest, TheInterpretersOwnFramesGiveWay) {
+TEST(PythonFramesTest, PythonFramesReplaceTheInterpretersFrames) {
   const std::vector<StackModule> modules = {{.build_id = "", .path = "/lib/libc.so.6"},
                                             {.build_id = "", .path = "/usr/bin/python3.11"},
                                             {.build_id = "", .path = "/x/libtorch.so"}};

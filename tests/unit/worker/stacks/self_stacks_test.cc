@@ -70,7 +70,7 @@ class SelfStacksTest : public ::testing::Test {
   const Subject subject_{"self", subject_program("stack_subject_self"), path_};
   const StackTarget target_{.rank = 3, .pid = subject_.pid(), .pidfd = -1, .self_stacks = path_};
 
-  void expect_whole(const StackSample& sample) {
+  void expect_complete(const StackSample& sample) {
     ASSERT_EQ(sample.ranks.size(), 1);
     const RankStacks& stacks = sample.ranks[0];
     EXPECT_EQ(stacks.problem, "");
@@ -101,11 +101,11 @@ class SelfStacksTest : public ::testing::Test {
 };
 
 TEST_F(SelfStacksTest, ThreadsOfferTheirStacksWhereTracingIsForbidden) {
-  expect_whole(sample_restricted(&forbid_tracing, target_));
-  expect_whole(sample_restricted(&forbid_tracing, target_));  // and continue as before
+  expect_complete(sample_restricted(&forbid_tracing, target_));
+  expect_complete(sample_restricted(&forbid_tracing, target_));  // and continue as before
 }
 
-TEST_F(SelfStacksTest, TracingGoesFirst) {
+TEST_F(SelfStacksTest, TracingComesFirst) {
   StackSampler sampler;
   const StackSample sample = sampler.sample({&target_, 1}, in_seconds(30));
   EXPECT_EQ(sample.ranks[0].note, "");
@@ -122,7 +122,7 @@ TEST_F(SelfStacksTest, TheProcessProvidesItsMapIfItMayNotBeRead) {
   EXPECT_THAT(functions_of(sample, *main, subject_.pid()), Contains("subject::middle()"));
 }
 
-TEST_F(SelfStacksTest, AStoppedProcessIsNotAsked) {
+TEST_F(SelfStacksTest, AStoppedProcessGetsNoRequest) {
   subject_.kill(SIGSTOP);
   ASSERT_TRUE(eventually([&] { return subject_.state() == 'T'; }));
   StackTarget target = target_;
@@ -150,7 +150,7 @@ TEST_F(SelfStacksTest, OtherProcessesAreDescribedByKernelData) {
 // The file belongs to the rank, and may hold anything.
 TEST_F(SelfStacksTest, DamagedFilesAreHarmless) {
   const std::vector<pid_t> tids = read_thread_ids("/proc", subject_.pid(), 512);
-  const auto whole = ask_for_copies("/proc", path_, subject_.pid(), tids, 7, true, in_seconds(30));
+  const auto whole = request_copies("/proc", path_, subject_.pid(), tids, 7, true, in_seconds(30));
   ASSERT_TRUE(whole.has_value());
   ASSERT_TRUE(whole->map.has_value());
   std::string good(5 * kSelfSlotBytes, '\0');  // of the file, which ends with the map
@@ -166,7 +166,7 @@ TEST_F(SelfStacksTest, DamagedFilesAreHarmless) {
     bytes.replace(kSelfSlotBytes, slot.size(), slot);
     write_file(damaged, bytes);
     // Uses an earlier request, so that all answers are there at once.
-    const auto read = ask_for_copies("/proc", damaged, subject_.pid(), tids, 7, false,
+    const auto read = request_copies("/proc", damaged, subject_.pid(), tids, 7, false,
                                      monotonic_now() + std::chrono::milliseconds(5));
     if (!read) continue;
     ASSERT_EQ(read->copies.size(), tids.size());

@@ -181,7 +181,7 @@ TEST(StackSamplerTest, ThreadsThatComeAndGoAreNoTrouble) {
   EXPECT_NE(find_thread(sample_one(sampler, subject.pid()).ranks[0], "steady"), nullptr);
 }
 
-TEST(StackSamplerTest, AProgramThatBecomesAnotherGoesOn) {
+TEST(StackSamplerTest, AProgramThatExecutesAnotherContinues) {
   const Subject subject("exec");
   StackSampler sampler;
   std::set<std::string> problems;

@@ -25,12 +25,12 @@ namespace subject {
 // Prevents tail calls, so that callers keep their frames.
 std::atomic<int> depth{0};
 
-void say_ready() {
+void report_ready() {
   if (write(STDOUT_FILENO, "ready\n", 6) != 6) std::abort();
 }
 
 [[gnu::noinline]] void wait_forever() {
-  say_ready();
+  report_ready();
   while (true) pause();
   ++depth;
 }
@@ -100,7 +100,7 @@ void* end_at_once(void*) { return nullptr; }
 
 // Threads that come and go, some of them at any moment.
 void run_churn() {
-  say_ready();
+  report_ready();
   start(sleep_long, "steady");
   while (true) {
     std::array<pthread_t, 8> threads;
@@ -114,7 +114,7 @@ void run_churn() {
 // Executes itself repeatedly. Its lives alternate from 1 ms to half a second: some end while they
 // are read, and some outlast any read.
 void run_exec(const char* program, int life) {
-  if (life == 0) say_ready();
+  if (life == 0) report_ready();
   usleep(1000U << (life % 10));
   execl(program, program, "exec", std::to_string(life + 1).c_str(), nullptr);
 }
@@ -124,7 +124,7 @@ void run_exec(const char* program, int life) {
   const pid_t child = vfork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    say_ready();
+    report_ready();
     while (true) pause();
   }
   ++depth;

@@ -70,7 +70,7 @@ TEST_F(SymbolizerTest, TheKernelsOwnCodeHasNames) {
   EXPECT_THAT(names, ::testing::Contains(HasSubstr("clock_gettime")));
 }
 
-TEST_F(SymbolizerTest, UnknownPlacesStayUnnamed) {
+TEST_F(SymbolizerTest, UnknownAddressesStayUnnamed) {
   const std::vector<uint64_t> nowhere = {0, 1, ~uint64_t{0}, uint64_t{1} << 40};
   const auto symbols = symbolizer.symbolize(module, nowhere, 0, in_seconds(30));
   ASSERT_TRUE(symbols.ok()) << symbols.status();
