@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <variant>
 #include <vector>
@@ -199,5 +200,12 @@ using Action =
                  ForgetIncident, PersistNode, ForgetNode, NodeTold, SendToWorker, RefuseWorker,
                  RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
+
+// Appends what a subject returns: a list of actions, or of one kind of action.
+template <class Some>
+void append(ActionList& actions, Some some) {
+  actions.insert(actions.end(), std::make_move_iterator(some.begin()),
+                 std::make_move_iterator(some.end()));
+}
 
 }  // namespace muster::coordinator

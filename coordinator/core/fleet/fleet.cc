@@ -159,6 +159,38 @@ std::optional<Instant> Fleet::next_deadline() const {
   return next;
 }
 
+SendToWorker message_to(const Worker& worker, WorkerPayload payload) {
+  return {worker.name, worker.incarnation, std::move(payload)};
+}
+
+std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
+                                                 const std::set<RankId>& orphans) {
+  std::map<std::pair<JobId, Attempt>, std::vector<Rank>> attempts;
+  for (const RankId& id : orphans) attempts[{id.job, id.attempt}].push_back(id.rank);
+  std::vector<SendToWorker> orders;
+  for (auto& [attempt, ranks] : attempts) {
+    orders.push_back(message_to(
+        worker, SendStopRanks{attempt.first, attempt.second, Duration::zero(),
+                              "this launch is not the job's current one", std::move(ranks)}));
+  }
+  return orders;
+}
+
+std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet, Duration grace,
+                                         std::string_view reason) {
+  std::vector<SendToWorker> orders;
+  std::set<WorkerName> ordered;
+  for (const RankPlacement& rank : job.placement) {
+    const Worker* worker = fleet.find(rank.worker);
+    if (worker == nullptr || !ordered.insert(rank.worker).second) continue;
+    std::vector<Rank> awaited = awaited_ranks(job, *worker);
+    if (awaited.empty()) continue;
+    orders.push_back(message_to(*worker, SendStopRanks{job.id, job.attempt, grace,
+                                                       std::string(reason), std::move(awaited)}));
+  }
+  return orders;
+}
+
 std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) {
   std::vector<Rank> awaited;
   for (const RankPlacement& rank : job.placement) {

@@ -61,6 +61,20 @@ std::vector<RankId> unkillable_ranks(const Job& job, const RanksByWorker& ranks,
   return ids;
 }
 
+std::vector<std::pair<WorkerName, std::vector<RankId>>> check_kill(
+    const Job& job, const RanksByWorker& ranks, KillDeadline& deadline, const Fleet& fleet,
+    const CoreOptions& options, Instant now) {
+  std::vector<std::pair<WorkerName, std::vector<RankId>>> unkillable;
+  if (!deadline.check_is_due(now)) return unkillable;
+  if (!deadline.is_overdue(is_order_pending(job, ranks, fleet, now), options, now))
+    return unkillable;
+  for (const auto& [name, worker] : fleet.all()) {
+    std::vector<RankId> ids = unkillable_ranks(job, ranks, deadline, worker, options);
+    if (!ids.empty()) unkillable.emplace_back(name, std::move(ids));
+  }
+  return unkillable;
+}
+
 std::vector<RankId> overdue_orphans(Worker& worker, const Fleet& fleet, const CoreOptions& options,
                                     Instant now) {
   std::vector<RankId> overdue;

@@ -5,11 +5,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "common/absl_view.h"
+#include "coordinator/core/hang/dump_table.h"
+
 namespace muster::coordinator {
 namespace {
-
-// The time to read two samples, in addition to the interval between them.
-constexpr Duration kReading = std::chrono::milliseconds(150);
 
 // Returns whether the job has not moved since the last message of the worker. While other ranks
 // move, or there are none, a late node is not missing yet. The same holds while no step of the job
@@ -69,7 +69,7 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
       const Duration incident = std::max(options.unreachable_confirm, patience);
       if (fleet.is_silent_for(worker, incident, now)) changes.still_gone.push_back(name);
       const Duration lost = std::max(loss_after, patience);
-      for (const Duration time : {incident, lost - stacks_take(options), lost})
+      for (const Duration time : {incident, lost - time_of_dump(options), lost})
         check_at(worker.last_heard + time);
     }
     if (!was && !runs && is_missed(view, worker, fleet, now)) changes.gone.push_back(name);
@@ -77,16 +77,15 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
   return changes;
 }
 
-bool may_be_confirmed(const Reach& reach, const Fleet& fleet, Duration loss_after, Instant now,
-                      Duration before) {
-  return std::ranges::all_of(reach.unreachable, [&](const WorkerName& name) {
-    const Worker* worker = fleet.find(name);
-    return worker == nullptr ||
-           worker->last_heard + std::max(loss_after, fleet.patience_with(*worker)) - before <= now;
-  });
+Instant confirmable_at(const Reach& reach, const Fleet& fleet, Duration loss_after) {
+  Instant from{};
+  for (const WorkerName& name : reach.unreachable) {
+    if (const Worker* worker = fleet.find(name))
+      from =
+          std::max(from, worker->last_heard + std::max(loss_after, fleet.patience_with(*worker)));
+  }
+  return from;
 }
-
-Duration stacks_take(const CoreOptions& options) { return options.samples_apart + kReading; }
 
 std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& view,
                                                                const Reach& reach,
@@ -104,6 +103,7 @@ std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& 
 std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& fleet,
                                            const CoreOptions& options, Instant now) {
   std::vector<WorkerName> names;
+  if (!view.peer_lost) return names;
   for (const auto& [name, ranks] : view.ranks) {
     const Worker* worker = fleet.find(name);
     if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
@@ -148,6 +148,29 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
                       worker.last_heard + std::max(loss_after, fleet.patience_with(worker))});
   }
   return until;
+}
+
+std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
+                             const std::optional<IncidentId>& incident, const Worker& worker,
+                             const StepTime& time) {
+  std::string text = silence_text(worker, time.now);
+  reach.add(worker.name, incident ? "" : text, time.unix_ns);
+  if (incident) incidents.note(*incident, time.unix_ns, text);
+  return text;
+}
+
+std::string mark_reachable(IncidentBook& incidents, Reach& reach,
+                           std::optional<IncidentId>& incident, const WorkerName& name,
+                           std::string_view how, int64_t unix_ns) {
+  reach.remove(name);
+  std::string text = absl::StrCat("worker ", name.value(), " ", av(how));
+  if (!incident) return text;
+  incidents.note(*incident, unix_ns, text);
+  if (!reach.unreachable.empty()) return text;
+  if (Incident* record = incidents.change(*incident)) record->action = "none: its ranks ran on";
+  incidents.close(*incident);
+  incident.reset();
+  return text;
 }
 
 std::string silence_text(const Worker& worker, Instant now) {

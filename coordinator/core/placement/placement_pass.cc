@@ -43,6 +43,25 @@ bool may_hold_workers(const Job& job) {
          (!job.cancel_requested && (job.spec.spares > 0 || nodes_now(job) < job.spec.nodes));
 }
 
+bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
+                           const std::vector<JobId>& live) {
+  return queue.size() > 0 ||
+         std::ranges::any_of(live, [&](const JobId id) { return may_hold_workers(jobs.at(id)); });
+}
+
+SendToWorker order_to_start(const Job& job, const Worker& worker) {
+  SendStartRanks order{job.id,
+                       job.attempt,
+                       spec_of_size(job.spec, nodes_now(job)),
+                       {},
+                       job.rendezvous_address,
+                       job.program_port,
+                       job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
+  for (const RankPlacement& rank : job.placement)
+    if (rank.worker == worker.name) order.ranks.push_back(rank);
+  return message_to(worker, std::move(order));
+}
+
 PlacementPass::PlacementPass(const CoreOptions& options, const StepTime& time, const JobTable& jobs,
                              const std::vector<JobId>& live, const Fleet& fleet,
                              const NodeBook& nodes)

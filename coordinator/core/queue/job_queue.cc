@@ -1,6 +1,9 @@
 #include "coordinator/core/queue/job_queue.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
 
@@ -12,6 +15,32 @@ bool JobQueue::goes_first(const Entry& a, const Entry& b) {
 void JobQueue::add(JobId job, int32_t priority, Instant not_before, Instant whole_until,
                    Instant keep_until) {
   entries_.insert({priority, job, not_before, whole_until, keep_until});
+}
+
+void JobQueue::add_former(const Job& job, Instant not_before, Instant back,
+                          const CoreOptions& options) {
+  add(job.id, job.spec.priority, not_before, back + options.whole_wait,
+      hold_until(job, back, options.keep_nodes));
+}
+
+void JobQueue::restore(const Job& job, const CoreOptions& options, Instant now) {
+  add_former(job, now, now + options.worker_lease, options);
+  if (job.not_before_unix_ns > 0) backed_off_.push_back(job.id);
+}
+
+// No back-off exceeds the maximum, whatever the clocks show.
+void JobQueue::resume_backoffs(const JobTable& jobs, const CoreOptions& options,
+                               const StepTime& time) {
+  if (time.unix_ns == 0) return;
+  for (const JobId id : std::exchange(backed_off_, {})) {
+    const Job* job = jobs.find(id);
+    if (job == nullptr || job->state != JobState::kQueued) continue;
+    const Duration left =
+        std::clamp(Duration(job->not_before_unix_ns - time.unix_ns), Duration::zero(),
+                   std::max({kBackoffMax, kPreemptedDelay, kMendedDelayMax}));
+    remove(id, job->spec.priority);
+    add_former(*job, time.now + left, time.now + std::max(left, options.worker_lease), options);
+  }
 }
 
 void JobQueue::remove(JobId job, int32_t priority) { entries_.erase({priority, job, {}, {}, {}}); }

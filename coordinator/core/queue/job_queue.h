@@ -3,6 +3,7 @@
 //
 // There is no backfill: a job that has to wait for other jobs to end is not overtaken, so large
 // jobs do not starve. A job that could not run even on an empty fleet does not block the others.
+// Pure; called on one thread at a time.
 #pragma once
 
 #include <compare>
@@ -12,6 +13,10 @@
 
 #include "common/ids.h"
 #include "common/time.h"
+#include "coordinator/core/core_options.h"
+#include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/job.h"
+#include "coordinator/core/records/step_time.h"
 
 namespace muster::coordinator {
 
@@ -30,6 +35,13 @@ class JobQueue {
 
   void add(JobId job, int32_t priority, Instant not_before, Instant whole_until = {},
            Instant keep_until = {});
+  // Adds a job between two attempts. It backs off until `not_before`; its waits for its former
+  // nodes begin at `back`.
+  void add_former(const Job& job, Instant not_before, Instant back, const CoreOptions& options);
+  // Adds a stored job after a coordinator restart, whose workers have not registered again yet.
+  void restore(const Job& job, const CoreOptions& options, Instant now);
+  // Continues the back-offs that began before a coordinator restart, once the time of day is known.
+  void resume_backoffs(const JobTable& jobs, const CoreOptions& options, const StepTime& time);
   void remove(JobId job, int32_t priority);
   // Coordinator downtime does not count against jobs that wait for nodes: no worker could report.
   void excuse(Duration time);
@@ -50,6 +62,9 @@ class JobQueue {
     bool operator()(const Entry& a, const Entry& b) const { return goes_first(a, b); }
   };
   std::set<Entry, GoesFirst> entries_;
+  // Jobs that were backing off when this coordinator started. Cleared when the time of day is
+  // known.
+  std::vector<JobId> backed_off_;
 };
 
 }  // namespace muster::coordinator

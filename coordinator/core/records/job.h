@@ -67,8 +67,8 @@ constexpr bool is_running(JobState state) {
   return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
 }
 
-// Transitions of a job, for its account and its recovery.
-enum class JobTransition { kStarted, kUp, kCancelled, kGone, kEnded };
+// Transitions of a job that has not ended, for its account and its recovery.
+enum class JobTransition { kStarted, kUp, kCancelled, kGone };
 
 // The fields of a job at a smaller size that differ from its JobSpec.
 struct SmallerJob {
