@@ -166,7 +166,7 @@ struct ForgetNode {
 };
 
 // A decision about a node, for the log and the metrics.
-struct NodeTold {
+struct NodeDecision {
   enum class What { kExcluded, kAdmitted, kCheckPassed, kCheckFailed };
   WorkerName worker;
   What what = What::kExcluded;
@@ -197,7 +197,7 @@ struct JobChanged {
 
 using Action =
     std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob, PersistIncident,
-                 ForgetIncident, PersistNode, ForgetNode, NodeTold, SendToWorker, RefuseWorker,
+                 ForgetIncident, PersistNode, ForgetNode, NodeDecision, SendToWorker, RefuseWorker,
                  RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 

@@ -8,29 +8,31 @@
 // Called only on the shell's core thread.
 //
 // Each subject owns its part of the state and has a folder of its own. It receives `now` and
-// read-only views of lower layers, and returns facts and messages as values. The incident book is
-// the only part of another layer that a subject may change. Only Core converts results to actions.
-// A folder may include only itself and lower layers (checked by tests/tidy/tidy.py). From the
-// lowest layer to the highest:
+// read-only views of lower layers, and returns its decisions as values: facts, steps, messages.
+// Core calls the subjects in order, carries out their decisions, and collects the actions.
+// Subjects change two things of other layers: the incident book, because an incident collects the
+// findings of several subjects; and the fields of a job's record that their header names. Only
+// attempt/ combines the states of other subjects. A folder may include only itself and lower layers
+// (checked by tests/tidy/tidy.py). From the lowest layer to the highest:
 //
 //   records/      values: jobs, incidents, accounts, nodes, workers
 //   blame/        finds the ranks that block a job: a pure function of two samples of evidence
 //   recovery/     decides whether an attempt is restarted, and which nodes a job avoids
 //   incident/     the incident book, crash evidence, recoveries from faults
 //   accounting/   classifies each job's time
-//   queue/        all jobs, their order, and the bounds of client input
-//   fleet/        workers, suspicion records of nodes, unkillable processes
+//   queue/        all jobs, their order and back-offs, and the bounds of client input
+//   fleet/        workers, exclusions and checks of nodes, unkillable processes
 //   placement/    assigns ranks to workers, and reserves workers for jobs
-//   hang/         progress, suspicion and dumps of stacks
+//   hang/         progress, dumps of stacks, and the ladder from suspicion to verdict
 //   liveness/     workers that cannot be reached
-//   live_attempt.h  the volatile state of one attempt
+//   attempt/      the live attempts: combines the subjects above, and decides how an attempt ends
 //   core.h        combines all subjects
 //
 // Files: core.cc contains the step and the restore after a restart; core_jobs.cc submission,
 // cancellation and the queue pass; core_attempt.cc the life of one attempt; core_workers.cc
-// registrations, heartbeats, exits and leases; core_nodes.cc exclusions and checks; core_ladder.cc
-// the path of a job from suspicion to verdict; core_reach.cc unreachable workers; core_dumps.cc
-// dumps of stacks and their symbols.
+// registrations, heartbeats, exits and leases; core_nodes.cc exclusions, checks and processes that
+// cannot be killed; core_ladder.cc dumps of stacks, and the steps of jobs that may hang;
+// core_reach.cc unreachable workers.
 #pragma once
 
 #include <cstdint>

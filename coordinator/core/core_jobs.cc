@@ -21,7 +21,7 @@ std::vector<JobQueue::Entry> entries_in_order(const JobQueue& queue, const JobTa
     const Job& job = jobs.at(id);
     if (may_hold_workers(job)) entries.push_back({job.spec.priority, id, {}, {}, {}});
   }
-  std::ranges::sort(entries, JobQueue::goes_first);
+  std::ranges::sort(entries, JobQueue::precedes);
   return entries;
 }
 

@@ -23,7 +23,7 @@ void Core::on(const StacksRequested& event) {
 void Core::on(const StackReportReceived& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   OpenDump* open = dumps_.find(event.dump);
   if (open == nullptr || !open->dump.add(event)) return;
   if (open->request) {
@@ -39,7 +39,7 @@ void Core::on(const StackReportReceived& event) {
 void Core::on(const SymbolsReceived& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   if (std::optional<ReplyStacks> reply = dumps_.add(event, incidents_))
     actions_.push_back(*std::move(reply));
 }
@@ -71,8 +71,9 @@ void Core::conclude_dump(Job& job) {
   LiveAttempt& attempt = attempts_.at(job.id);
   const LadderContext context{fleet_, dumps_, incidents_, options_, time_};
   const Dump dump = attempt.ladder.take_dump(dumps_);
-  for (const auto& [name, how] : explained(attempt.view(job), attempt.reach, fleet_, time_.now))
-    (void)attempt.regain(job, name, how, incidents_, dumps_, time_);
+  for (const auto& [name, how] :
+       no_longer_unreachable(attempt.view(job), attempt.reach, fleet_, time_.now))
+    (void)attempt.mark_reachable(job, name, how, incidents_, dumps_, time_);
   std::optional<LadderStep> step = attempt.ladder.conclude(
       attempt.ladder_view(job), dump,
       attempts_.loss_confirmable_at(job, jobs_, fleet_, nodes_, options_, time_),

@@ -17,7 +17,7 @@ void Core::suspect_node(const WorkerName& name, NodeSuspicion suspicion) {
 void Core::on(const NodeChecked& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr || worker->check.id == 0 || worker->check.id != event.check) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   NodeCheckResult result = event.result;
   result.sentence = one_line(result.sentence, options_.limits.detail_bytes_max);
   result.details = one_line(result.details, options_.limits.detail_bytes_max);
@@ -34,8 +34,8 @@ void Core::on(const NodeExcludeRequested& event) {
   }
   if (status.ok()) {
     nodes_.exclude(event.worker, Suspicion::kPerson, event.reason, event.time);
-    actions_.push_back(NodeTold{event.worker, NodeTold::What::kExcluded, Suspicion::kPerson,
-                                absl::StrCat("is left out by hand: ", event.reason)});
+    actions_.push_back(NodeDecision{event.worker, NodeDecision::What::kExcluded, Suspicion::kPerson,
+                                    absl::StrCat("is left out by hand: ", event.reason)});
     schedule_needed_ = true;  // waiting jobs may now wait for other nodes
     if (event.evacuate && worker != nullptr && !worker->leaving)
       preempt_ranks_of(*worker, options_.grow_grace,
@@ -51,8 +51,8 @@ void Core::on(const NodeAdmitRequested& event) {
     nodes_.admit(event.worker);
     // A result that is in flight describes the node before this event.
     if (worker != nullptr) worker->check = {};
-    actions_.push_back(NodeTold{event.worker, NodeTold::What::kAdmitted, Suspicion::kPerson,
-                                "is admitted by hand"});
+    actions_.push_back(NodeDecision{event.worker, NodeDecision::What::kAdmitted, Suspicion::kPerson,
+                                    "is admitted by hand"});
     schedule_needed_ = true;
   } else if (worker == nullptr) {
     status = absl::NotFoundError(absl::StrCat("there is no worker \"", event.worker.value(),

@@ -24,14 +24,15 @@ void Core::check_reach(Job& job) {
       coordinator::check_reach(attempt.view(job), reach, fleet_, options_, lost, time_.now);
   reach.next_check = changes.next_check;
   for (const auto& [name, how] : changes.back) {
-    if (std::optional<LadderStep> step = attempt.regain(job, name, how, incidents_, dumps_, time_))
+    if (std::optional<LadderStep> step =
+            attempt.mark_reachable(job, name, how, incidents_, dumps_, time_))
       take_step(job, *std::move(step));
   }
   for (const WorkerName& name : changes.still_gone)
     record_silence(incidents_, reach, attempt.incident, attempt.view(job), fleet_.at(name), time_);
   for (const WorkerName& name : changes.gone) {
     if (!is_running(job.state)) return;
-    std::string text = attempt.lose_sight(fleet_.at(name), incidents_, time_);
+    std::string text = attempt.mark_unreachable(fleet_.at(name), incidents_, time_);
     if (job.state == JobState::kRunning)
       take_step(job, attempt.ladder.suspect(attempt.ladder_view(job), std::move(text),
                                             attempt.progress.hang,

@@ -120,7 +120,7 @@ void Core::on(const WorkerDisconnected& event) {
 void Core::on(const WorkerLeaving& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   worker->leaving = true;
   preempt_ranks_of(*worker, event.grace, "is leaving");
   schedule_needed_ = true;  // waiting jobs may now wait for other workers
@@ -129,7 +129,7 @@ void Core::on(const WorkerLeaving& event) {
 void Core::on(const HeartbeatReceived& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   if (fleet_.observe_heartbeat(*worker, time_.now)) {
     worker->check.id = 0;  // earlier requests are not answered
     if (!nodes_.is_sound(worker->name)) append(actions_, checks_.request(*worker, time_.now));
@@ -161,8 +161,8 @@ void Core::on(const HeartbeatReceived& event) {
     Job& job = jobs_.at(id);
     LiveAttempt& attempt = attempts_.at(id);
     if (attempt.reach.unreachable.contains(worker->name)) {
-      if (std::optional<LadderStep> step =
-              attempt.regain(job, worker->name, "is heard of again", incidents_, dumps_, time_))
+      if (std::optional<LadderStep> step = attempt.mark_reachable(
+              job, worker->name, "is heard of again", incidents_, dumps_, time_))
         take_step(job, *std::move(step));
     }
     climb(job);
@@ -221,7 +221,7 @@ void Core::judge_missing(Worker& worker) {
 void Core::on(const RankExited& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   const RankId id{event.job, event.attempt, event.rank};
   worker->missing.erase(id);
   worker->stuck.erase(id);
@@ -232,7 +232,7 @@ void Core::on(const RankExited& event) {
     end_rank(*job,
              {event.rank, event.exit_code, event.signal, event.last_step,
               one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
-              job->spec.is_program(), event.told_to_stop},
+              job->spec.is_program(), event.stop_ordered},
              worker->name);
   }
   actions_.push_back(message_to(*worker, SendReportAck{event.report_id}));

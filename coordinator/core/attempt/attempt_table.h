@@ -45,7 +45,7 @@ class AttemptTable {
   void end(JobId id, IncidentBook& incidents);
 
   // Returns the silence after which stacks may confirm that the ranks on `missing` workers of the
-  // job are lost. If other nodes are free, waiting longer wastes all other nodes of the job; if none
+  // job are lost. If other nodes are free, a longer wait wastes all other nodes of the job. If none
   // is free, the job would have to wait anyway.
   Duration loss_after(const Job& job, size_t missing, const JobTable& jobs, const Fleet& fleet,
                       const NodeBook& nodes, const CoreOptions& options,

@@ -118,10 +118,10 @@ Fault fault_of_slow_start(const Job& job, Duration start_budget, int64_t unix_ns
 void add_progress(const Job& job, int64_t resumed_from, Fault& fault) {
   if (!job.faults.empty()) {
     fault.checkpoint_step = job.faults.back().checkpoint_step;
-    fault.went_on_from = job.faults.back().went_on_from;
+    fault.resumed_from = job.faults.back().resumed_from;
     fault.job_step = job.faults.back().job_step;
   }
-  fault.went_on_from = std::max(fault.went_on_from, resumed_from);
+  fault.resumed_from = std::max(fault.resumed_from, resumed_from);
   fault.job_step = std::max(fault.job_step, fault.last_step);
   for (const RankState& rank : job.ranks) {
     fault.checkpoint_step = std::max(fault.checkpoint_step, rank.checkpoint_step);

@@ -37,16 +37,16 @@ std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& att
                                           const Fleet& fleet, const CoreOptions& options,
                                           const StepTime& time);
 
-// What the end of a rank shows.
+// The consequence of the end of a rank.
 enum class ExitMeaning {
-  kNone,     // nothing: it succeeded, or the attempt is ending already
+  kNone,     // it succeeded, or the attempt is ending already
   kVictim,   // a peer was lost first, and its own report is awaited
   kCulprit,  // it ends the attempt
 };
 ExitMeaning meaning_of(const RankExit& exit, const WorkerName& worker, const Job& job,
                        const LiveAttempt& attempt, const Fleet& fleet, Instant now);
 
-// The attempt makes way, because `worker` is leaving or evacuated: `why`, a clause.
+// The attempt is preempted, because `worker` is leaving or evacuated. `why`: a clause.
 Fault fault_of_preemption(const Job& job, const WorkerName& worker, std::string_view why,
                           int64_t unix_ns);
 // `worker` neither runs nor has reported the rank.
@@ -61,7 +61,7 @@ Fault fault_of_slow_start(const Job& job, Duration start_budget, int64_t unix_ns
 // ending attempt resumed; that step was saved, if only in the memory of nodes.
 void add_progress(const Job& job, int64_t resumed_from, Fault& fault);
 
-// What follows from the ends of an attempt's ranks.
+// The consequence of the ends of an attempt's ranks.
 struct Outcome {
   enum class Kind {
     kPending,   // ranks have not ended

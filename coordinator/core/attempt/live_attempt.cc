@@ -47,16 +47,17 @@ void LiveAttempt::end_rank(Job& job, Rank rank) {
   progress.forget(rank);
 }
 
-std::string LiveAttempt::lose_sight(const Worker& worker, IncidentBook& incidents,
-                                    const StepTime& time) {
+std::string LiveAttempt::mark_unreachable(const Worker& worker, IncidentBook& incidents,
+                                          const StepTime& time) {
   (void)ladder.receive_pages(worker.name);  // they are not awaited any more
   return coordinator::mark_unreachable(incidents, reach, incident, worker, time);
 }
 
-std::optional<LadderStep> LiveAttempt::regain(const Job& job, const WorkerName& name,
-                                              std::string_view how, IncidentBook& incidents,
-                                              DumpTable& dumps, const StepTime& time) {
-  const std::string text = mark_reachable(incidents, reach, incident, name, how, time.unix_ns);
+std::optional<LadderStep> LiveAttempt::mark_reachable(const Job& job, const WorkerName& name,
+                                                      std::string_view how, IncidentBook& incidents,
+                                                      DumpTable& dumps, const StepTime& time) {
+  const std::string text =
+      coordinator::mark_reachable(incidents, reach, incident, name, how, time.unix_ns);
   if (!reach.unreachable.empty()) return std::nullopt;
   return ladder.resume_reachable(job, text, dumps);
 }

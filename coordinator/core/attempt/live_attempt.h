@@ -34,11 +34,12 @@ struct LiveAttempt {
   // The rank has ended, or is lost.
   void end_rank(Job& job, Rank rank);
   // The worker became unreachable. Returns the text for the job's reason.
-  std::string lose_sight(const Worker& worker, IncidentBook& incidents, const StepTime& time);
+  std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const StepTime& time);
   // The unreachable worker is reachable again, with the evidence `how`: a clause. Returns the step
   // of a job that was only suspect because of unreachable workers.
-  std::optional<LadderStep> regain(const Job& job, const WorkerName& name, std::string_view how,
-                                   IncidentBook& incidents, DumpTable& dumps, const StepTime& time);
+  std::optional<LadderStep> mark_reachable(const Job& job, const WorkerName& name,
+                                           std::string_view how, IncidentBook& incidents,
+                                           DumpTable& dumps, const StepTime& time);
   // Starts the deadline for the ranks to end after the order to stop. No other deadline matters
   // from now on.
   void expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now);

@@ -46,14 +46,14 @@ ActionList NodeChecks::suspect(NodeBook& nodes, Fleet& fleet, const WorkerName& 
   if (!nodes.exclude(name, suspicion.suspicion, std::move(suspicion.reason))) return {};
   const SuspicionRule& rule = rule_of(suspicion.suspicion);
   ActionList actions = {
-      NodeTold{name, NodeTold::What::kExcluded, suspicion.suspicion,
-               absl::StrCat("is left out: ", av(rule.name), ": ", nodes.find(name)->reason)}};
+      NodeDecision{name, NodeDecision::What::kExcluded, suspicion.suspicion,
+                   absl::StrCat("is left out: ", av(rule.name), ": ", nodes.find(name)->reason)}};
   Worker* worker = fleet.find(name);
   if (worker == nullptr) return actions;
   worker->check.passed.reset();
   // Checks the node immediately: the result is there before the job's ranks have ended, if the job
   // has no other node.
-  if (!worker->given_up && rule.wants_check) append(actions, request(*worker, now));
+  if (!worker->given_up && rule.requires_check) append(actions, request(*worker, now));
   return actions;
 }
 
@@ -84,17 +84,17 @@ ActionList conclude_check(NodeBook& nodes, Worker& worker, NodeCheckResult resul
     worker.check.failed = now;
     worker.check.passed.reset();
   }
-  ActionList actions = {
-      NodeTold{worker.name, passed ? NodeTold::What::kCheckPassed : NodeTold::What::kCheckFailed,
-               Suspicion::kCheckFailed,
-               absl::StrFormat("%s its check in %.2f s: %s", passed ? "has passed" : "has failed",
-                               result.seconds, result.sentence)}};
+  ActionList actions = {NodeDecision{
+      worker.name, passed ? NodeDecision::What::kCheckPassed : NodeDecision::What::kCheckFailed,
+      Suspicion::kCheckFailed,
+      absl::StrFormat("%s its check in %.2f s: %s", passed ? "has passed" : "has failed",
+                      result.seconds, result.sentence)}};
   const bool was_excluded = nodes.is_excluded(worker.name);
   nodes.note_check(worker.name, std::move(result));
   if (!was_excluded && nodes.is_excluded(worker.name)) {
-    actions.push_back(
-        NodeTold{worker.name, NodeTold::What::kExcluded, Suspicion::kCheckFailed,
-                 absl::StrCat("is left out: its check failed: ", nodes.find(worker.name)->reason)});
+    actions.push_back(NodeDecision{
+        worker.name, NodeDecision::What::kExcluded, Suspicion::kCheckFailed,
+        absl::StrCat("is left out: its check failed: ", nodes.find(worker.name)->reason)});
   }
   return actions;
 }

@@ -1,10 +1,10 @@
-// Node checks, and the consequences of faults for nodes: when a check is requested, what follows
-// from its result, and which faults exclude a node. Changes the node book and the checks of workers.
-// Pure; called on one thread at a time.
+// Node checks, and the consequences of faults for nodes: when a check is requested, its result, and
+// the faults that exclude a node. Changes the node book and the checks of workers. Pure; called on
+// one thread at a time.
 //
-//   suspected ──rule wants a check──▶ check requested ──answered, or kCheckDeadline──▶ concluded
-//   exclusion over, or worker lost ──▶      ▲
-//   a job has no other node ────────────────┘
+//   suspected, and the rule wants a check ──▶ requested ──answered, or kCheckDeadline──▶ concluded
+//   exclusion over, or worker lost ─────────────▲
+//   a job has no other node ────────────────────┘
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,7 @@ std::vector<RankId> unkillable_ranks(const Job& job, const RanksByWorker& ranks,
     const RankId id{job.id, job.attempt, rank};
     const bool runs = is_torn_down(job.ranks[static_cast<size_t>(rank.value())]);
     const Duration time = runs ? options.torn_down_within : options.reaped_within;
-    if (*deadline.killed_at + time <= worker.last_heard && !worker.missing.contains(id))
+    if (*deadline.killed_at + time <= worker.last_message && !worker.missing.contains(id))
       ids.push_back(id);
   }
   return ids;

@@ -39,14 +39,14 @@ std::optional<DumpTable::Begun> DumpTable::begin(const Job& job, Rank only, cons
                                                  const Fleet& fleet,
                                                  const std::set<WorkerName>& unreachable,
                                                  const CoreOptions& options, Instant now) {
-  Dump::Asked asked;
+  Dump::Requested by_worker;
   for (const RankPlacement& rank : job.placement) {
     const bool wanted = only.value() < 0 || rank.rank == only;
     const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
-    if (wanted && state.life == RankState::Life::kUp) asked[rank.worker].push_back(rank.rank);
+    if (wanted && state.life == RankState::Life::kUp) by_worker[rank.worker].push_back(rank.rank);
   }
   Begun begun;
-  for (const auto& [name, ranks] : asked) {
+  for (const auto& [name, ranks] : by_worker) {
     const Worker* worker = fleet.find(name);
     if (worker == nullptr || !worker->connected || unreachable.contains(name)) continue;
     begun.messages.push_back(
@@ -62,7 +62,7 @@ std::optional<DumpTable::Begun> DumpTable::begin(const Job& job, Rank only, cons
   const Instant deadline = now +
                            (plan.samples - 1) * std::max(options.samples_apart, plan.deadline) +
                            plan.deadline + kAnswerSlack;
-  dumps_.emplace(last_, OpenDump{Dump(job.id, job.attempt, plan.samples, std::move(asked)),
+  dumps_.emplace(last_, OpenDump{Dump(job.id, job.attempt, plan.samples, std::move(by_worker)),
                                  deadline, request});
   return begun;
 }

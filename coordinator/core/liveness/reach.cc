@@ -19,11 +19,11 @@ bool is_missed(const ReachView& view, const Worker& worker, const Fleet& fleet, 
   const Duration patience = fleet.silence_max();
   const Instant progress = view.hang.last_progress();
   // Ranks that moved after the worker's last message must also have stood still for some time.
-  if (progress > worker.last_heard + patience / 2 && progress + patience / 2 > now) return false;
+  if (progress > worker.last_message + patience / 2 && progress + patience / 2 > now) return false;
   const Duration news = view.hang.usual_silence() + fleet.heartbeat_interval();
   if (!worker.disconnected_at && progress + news > now) return false;
   const bool alone = view.ranks.size() == 1 && !worker.disconnected_at;
-  return !alone || worker.last_heard + kAlone * patience <= now;
+  return !alone || worker.last_message + kAlone * patience <= now;
 }
 
 }  // namespace
@@ -55,13 +55,14 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
     const bool was = reach.unreachable.contains(name);
     if (!fleet.is_unreachable(worker, now)) {
       if (was) changes.back.emplace_back(name, "is heard of again");
-      check_at(std::max(worker.last_heard + fleet.silence_max(), fleet.reachable_until()));
+      check_at(std::max(worker.last_message + fleet.silence_max(), fleet.reachable_until()));
       continue;
     }
     check_at(now + options.unreachable_after / 4);
     // The other ranks complete no step without the worker's ranks. If they do, only the network
     // between the worker and the coordinator is broken.
-    const bool runs = view.hang.goes_on_since(worker.last_heard, fleet.heartbeat_interval(), now);
+    const bool runs =
+        view.hang.completed_steps_since(worker.last_message, fleet.heartbeat_interval(), now);
     if (was && runs) {
       changes.back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");
     } else if (was) {
@@ -70,7 +71,7 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
       if (fleet.is_silent_for(worker, incident, now)) changes.still_gone.push_back(name);
       const Duration lost = std::max(loss_after, patience);
       for (const Duration time : {incident, lost - time_of_dump(options), lost})
-        check_at(worker.last_heard + time);
+        check_at(worker.last_message + time);
     }
     if (!was && !runs && is_missed(view, worker, fleet, now)) changes.gone.push_back(name);
   }
@@ -82,14 +83,15 @@ Instant confirmable_at(const Reach& reach, const Fleet& fleet, Duration loss_aft
   for (const WorkerName& name : reach.unreachable) {
     if (const Worker* worker = fleet.find(name))
       from =
-          std::max(from, worker->last_heard + std::max(loss_after, fleet.patience_with(*worker)));
+          std::max(from, worker->last_message + std::max(loss_after, fleet.patience_with(*worker)));
   }
   return from;
 }
 
-std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& view,
-                                                               const Reach& reach,
-                                                               const Fleet& fleet, Instant now) {
+std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const ReachView& view,
+                                                                           const Reach& reach,
+                                                                           const Fleet& fleet,
+                                                                           Instant now) {
   std::vector<std::pair<WorkerName, std::string_view>> back;
   for (const WorkerName& name : reach.unreachable) {
     const Worker* worker = fleet.find(name);
@@ -145,7 +147,7 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
     const Worker& worker = fleet.at(name);
     if (worker.slots == 0) return std::nullopt;
     until = std::max({until, fleet.reachable_until(),
-                      worker.last_heard + std::max(loss_after, fleet.patience_with(worker))});
+                      worker.last_message + std::max(loss_after, fleet.patience_with(worker))});
   }
   return until;
 }
@@ -178,7 +180,7 @@ std::string silence_text(const Worker& worker, Instant now) {
                               ? absl::StrFormat("its stream broke %.1f s ago",
                                                 to_seconds(now - *worker.disconnected_at))
                               : absl::StrFormat("nothing was heard of it for %.1f s",
-                                                to_seconds(now - worker.last_heard));
+                                                to_seconds(now - worker.last_message));
   return absl::StrCat("worker ", worker.name.value(), " (", worker.host,
                       ") cannot be reached: ", how);
 }

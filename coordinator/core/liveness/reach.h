@@ -76,9 +76,10 @@ Instant confirmable_at(const Reach& reach, const Fleet& fleet, Duration loss_aft
 
 // Returns the unreachable workers that no longer explain the lack of progress, each with the
 // reason: a clause.
-std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& view,
-                                                               const Reach& reach,
-                                                               const Fleet& fleet, Instant now);
+std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const ReachView& view,
+                                                                           const Reach& reach,
+                                                                           const Fleet& fleet,
+                                                                           Instant now);
 // Returns the silent workers whose ranks are lost because peers report a loss. Empty if no rank has
 // reported one.
 std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& fleet,

@@ -156,7 +156,7 @@ bool PlacementPass::is_away(const WorkerName& name) const {
 }
 
 bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& entry) const {
-  return time_.now < entry.whole_until &&
+  return time_.now < entry.full_size_until &&
          std::ranges::any_of(job.previous_nodes,
                              [this](const WorkerName& name) { return fleet_.is_away(name); });
 }
@@ -165,7 +165,7 @@ bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& e
 // wait was long enough, or most of the job's nodes are away, so that waiting costs the jobs behind
 // it more than it saves. A node that a user has excluded is not waited for.
 WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const {
-  if (time_.now >= entry.keep_until) return WorkerName();
+  if (time_.now >= entry.reserve_until) return WorkerName();
   std::vector<WorkerName> away;
   std::ranges::copy_if(job.previous_nodes, std::back_inserter(away), [this](const auto& name) {
     return !is_excluded_by_hand(nodes_, name) && is_away(name);

@@ -7,14 +7,14 @@
 
 namespace muster::coordinator {
 
-bool JobQueue::goes_first(const Entry& a, const Entry& b) {
+bool JobQueue::precedes(const Entry& a, const Entry& b) {
   if (a.priority != b.priority) return a.priority > b.priority;
   return a.job < b.job;
 }
 
-void JobQueue::add(JobId job, int32_t priority, Instant not_before, Instant whole_until,
-                   Instant keep_until) {
-  entries_.insert({priority, job, not_before, whole_until, keep_until});
+void JobQueue::add(JobId job, int32_t priority, Instant not_before, Instant full_size_until,
+                   Instant reserve_until) {
+  entries_.insert({priority, job, not_before, full_size_until, reserve_until});
 }
 
 void JobQueue::add_former(const Job& job, Instant not_before, Instant back,
@@ -46,10 +46,10 @@ void JobQueue::resume_backoffs(const JobTable& jobs, const CoreOptions& options,
 void JobQueue::remove(JobId job, int32_t priority) { entries_.erase({priority, job, {}, {}, {}}); }
 
 void JobQueue::excuse(Duration time) {
-  std::set<Entry, GoesFirst> excused;
+  std::set<Entry, Precedes> excused;
   for (Entry entry : entries_) {
-    entry.whole_until += time;
-    entry.keep_until += time;
+    entry.full_size_until += time;
+    entry.reserve_until += time;
     excused.insert(excused.end(), entry);
   }
   entries_ = std::move(excused);
@@ -62,7 +62,7 @@ std::vector<JobQueue::Entry> JobQueue::in_order() const {
 std::optional<Instant> JobQueue::next_ready_after(Instant now) const {
   std::optional<Instant> next;
   for (const Entry& entry : entries_) {
-    for (const Instant then : {entry.not_before, entry.whole_until, entry.keep_until}) {
+    for (const Instant then : {entry.not_before, entry.full_size_until, entry.reserve_until}) {
       if (then > now && (!next || then < *next)) next = then;
     }
   }

@@ -17,9 +17,9 @@ class NodeChecksTest : public testing::Test {
     fleet.add(event, now);
   }
   Worker& worker() { return fleet.at(node); }
-  static const NodeTold& told(const Action& action) { return std::get<NodeTold>(action); }
+  static const NodeDecision& told(const Action& action) { return std::get<NodeDecision>(action); }
   static uint64_t check_in(const Action& action) {
-    return std::get<SendChecnode>(std::get<SendToWorker>(action).payload).check;
+    return std::get<SendCheckNode>(std::get<SendToWorker>(action).payload).check;
   }
 
   const WorkerName node{"node1"};
@@ -73,15 +73,15 @@ TEST_F(NodeChecksTest, AFailedCheckExcludesAndAPassedOneIsRemembered) {
   (void)checks.request(worker(), now);
   ActionList actions = conclude_check(nodes, worker(), {true, 0.5, "8 GPUs work", ""}, now);
   ASSERT_EQ(actions.size(), 1U);
-  EXPECT_EQ(told(actions[0]).what, NodeTold::What::kCheckPassed);
+  EXPECT_EQ(told(actions[0]).what, NodeDecision::What::kCheckPassed);
   EXPECT_EQ(told(actions[0]).text, "has passed its check in 0.50 s: 8 GPUs work");
   EXPECT_EQ(worker().check.passed, now);
   EXPECT_EQ(worker().check.id, 0U);
 
   actions = conclude_check(nodes, worker(), {false, 1, "GPU 3 is lost", ""}, now);
   ASSERT_EQ(actions.size(), 2U);
-  EXPECT_EQ(told(actions[0]).what, NodeTold::What::kCheckFailed);
-  EXPECT_EQ(told(actions[1]).what, NodeTold::What::kExcluded);
+  EXPECT_EQ(told(actions[0]).what, NodeDecision::What::kCheckFailed);
+  EXPECT_EQ(told(actions[1]).what, NodeDecision::What::kExcluded);
   EXPECT_FALSE(worker().check.passed);
   EXPECT_EQ(worker().check.failed, now);
 }

@@ -30,7 +30,7 @@ class ReachTest : public testing::Test {
 TEST_F(ReachTest, ALossMayBeConfirmedWhenTheLastSilenceIsLongEnough) {
   EXPECT_EQ(confirmable_at(reach, fleet, options.unreachable_confirm), Instant{});
   for (const char* name : {"a", "b", "unknown"}) reach.add(WorkerName(name), "", 5);
-  fleet.at(WorkerName("b")).last_heard += milliseconds(300);
+  fleet.at(WorkerName("b")).last_message += milliseconds(300);
   EXPECT_EQ(confirmable_at(reach, fleet, options.unreachable_confirm),
             time.now + milliseconds(300) + options.unreachable_confirm);
   fleet.at(WorkerName("a")).longest_pause = std::chrono::seconds(3);
