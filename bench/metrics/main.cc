@@ -182,7 +182,7 @@ class World {
       exit.job = id;
       exit.attempt = core_.jobs().at(id).attempt;
       exit.rank = placed.rank;
-      exit.told_to_stop = how.told;
+      exit.stop_ordered = how.told;
       exit.exit_code = how.code;
       exit.signal = how.told ? SIGTERM : 0;
       exit.cause = how.cause;

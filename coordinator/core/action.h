@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <variant>
 #include <vector>
@@ -165,7 +166,7 @@ struct ForgetNode {
 };
 
 // A decision about a node, for the log and the metrics.
-struct NodeTold {
+struct NodeDecision {
   enum class What { kExcluded, kAdmitted, kCheckPassed, kCheckFailed };
   WorkerName worker;
   What what = What::kExcluded;
@@ -196,8 +197,15 @@ struct JobChanged {
 
 using Action =
     std::variant<PersistJob, PersistRequestId, PersistLastJobId, ForgetJob, PersistIncident,
-                 ForgetIncident, PersistNode, ForgetNode, NodeTold, SendToWorker, RefuseWorker,
+                 ForgetIncident, PersistNode, ForgetNode, NodeDecision, SendToWorker, RefuseWorker,
                  RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
+
+// Appends what a subject returns: a list of actions, or of one kind of action.
+template <class Some>
+void append(ActionList& actions, Some some) {
+  actions.insert(actions.end(), std::make_move_iterator(some.begin()),
+                 std::make_move_iterator(some.end()));
+}
 
 }  // namespace muster::coordinator

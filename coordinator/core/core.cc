@@ -4,12 +4,26 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "coordinator/core/attempt/endings.h"
 #include "coordinator/core/fleet/node_checks.h"
 #include "coordinator/core/placement/hosts.h"
 #include "coordinator/core/placement/placement_pass.h"
-#include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
+namespace {
+
+// A coordinator that was stopped, swapped out or blocked by its disk received and sent nothing:
+// that time counts against no worker or job. While the core waits for workers or ranks, a Tick is
+// due within a heartbeat interval. Otherwise it may be idle for long, and only a gap after a due
+// Tick is a stall. Returns the time of the stall between `last`, the time of the last step, and
+// `now`. `expected`: when the next step was expected; nullopt: at no time.
+Duration own_stall(Instant last, std::optional<Instant> expected, Duration heartbeat_interval,
+                   Instant now) {
+  if (!expected) return Duration::zero();
+  return now - (std::max(last, *expected) + heartbeat_interval);
+}
+
+}  // namespace
 
 Core::Core(CoreOptions options, DurableState state, Instant now)
     : options_(std::move(options)),
@@ -20,82 +34,38 @@ Core::Core(CoreOptions options, DurableState state, Instant now)
       incidents_(state.incidents, std::move(state.open_incidents)),
       time_{now, 0} {
   for (Job& job : state.jobs) restore(std::move(job));
-  schedule_needed_ = any_job_needs_workers();
+  schedule_needed_ = any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }
 
 void Core::restore(Job stored) {
   Job& job = jobs_.restore(std::move(stored));
-  const JobId id = job.id;
   const Instant now = time_.now;
   if (job.state == JobState::kQueued) {
-    // The job's workers have not registered again yet.
-    const Instant back = now + options_.worker_lease;
-    queue_.add(id, job.spec.priority, now, back + options_.whole_wait,
-               hold_until(job, back, options_.keep_nodes));
-    if (job.not_before_unix_ns > 0) backed_off_.push_back(id);
+    queue_.restore(job, options_, now);
   } else if (is_live(job.state)) {
-    job.ranks.assign(job.placement.size(), RankState{});
-    if (job.state == JobState::kSuspect || job.state == JobState::kDumping) {
-      job.state = JobState::kRunning;
+    if (job.state == JobState::kSuspect || job.state == JobState::kDumping)
       jobs_.note(job,
                  absl::StrCat("the coordinator was started anew, and looks again: ", job.reason));
-    }
-    const bool undecided = job.state != JobState::kRestarting && !job.cancel_requested;
-    std::optional<Instant> victim_deadline;
-    for (const RankExit& exit : job.exits) {
-      job.ranks[static_cast<size_t>(exit.rank.value())].life = RankState::Life::kExited;
-      if (undecided && !is_success(exit)) victim_deadline = now + options_.culprit_wait;
-    }
-    LiveAttempt& attempt = attempts_.emplace(id, LiveAttempt(options_, job, now)).first->second;
-    attempt.victim_deadline = victim_deadline;
-    if (undecided && job.state == JobState::kStarting)
-      attempt.start_deadline = now + options_.start_budget;
+    attempts_.restore(job, options_, now);
     fleet_.await_workers_of(job, now);
-    if (is_running(job.state)) restored_running_.push_back(id);
+    if (is_running(job.state)) restored_running_.push_back(job.id);
   }
   if (is_terminal(job.state)) return;
   if (job.recovering != IncidentId(0)) incidents_.await(job.recovering);
   accounts_.restore(job, now);
 }
 
-// A coordinator that was stopped, swapped out or blocked by its disk received and sent nothing:
-// that time counts against no worker or job. While the core waits for workers or ranks, a Tick is
-// due within a heartbeat interval. Otherwise it may be idle for long, and only a gap after a due
-// Tick is a stall.
-void Core::excuse_own_stall(Instant now) {
-  Instant expected = time_.now;
-  if (fleet_.all().empty() && attempts_.empty()) {
-    const std::optional<Instant> due = next_deadline();
-    if (!due) return;
-    expected = std::max(expected, *due);
-  }
-  const Duration late = now - (expected + options_.heartbeat_interval);
-  if (late <= Duration::zero()) return;
-  fleet_.excuse(late, now);
-  queue_.excuse(late);
-  dumps_.excuse(late);
-  for (auto& [id, attempt] : attempts_) attempt.excuse(late);
-}
-
-// Back-offs that began before a restart continue once the time of day is known. None exceeds the
-// maximum back-off, whatever the clocks show.
-void Core::resume_backoffs() {
-  if (time_.unix_ns == 0) return;
-  for (const JobId id : std::exchange(backed_off_, {})) {
-    const Job* job = jobs_.find(id);
-    if (job == nullptr || job->state != JobState::kQueued) continue;
-    const Duration left =
-        std::clamp(Duration(job->not_before_unix_ns - time_.unix_ns), Duration::zero(),
-                   std::max({kBackoffMax, kPreemptedDelay, kMendedDelayMax}));
-    queue_.remove(id, job->spec.priority);
-    const Instant back = time_.now + std::max(left, options_.worker_lease);
-    queue_.add(id, job->spec.priority, time_.now + left, back + options_.whole_wait,
-               hold_until(*job, back, options_.keep_nodes));
-  }
-}
-
 void Core::step(const Event& event, Instant now, ActionList& out) {
-  excuse_own_stall(now);
+  // A coordinator without workers and ranks may be idle until a Tick is due.
+  const bool is_idle = fleet_.all().empty() && attempts_.all().empty();
+  const std::optional<Instant> expected = is_idle ? next_deadline() : time_.now;
+  const Duration stall = own_stall(time_.now, expected, options_.heartbeat_interval, now);
+  if (stall > Duration::zero()) {
+    fleet_.excuse(stall, now);
+    queue_.excuse(stall);
+    dumps_.excuse(stall);
+    attempts_.excuse(stall);
+  }
   // Another event may arrive after a back-off has ended and before its Tick.
   if (const auto ready = queue_.next_ready_after(time_.now); ready && *ready <= now)
     schedule_needed_ = true;
@@ -105,7 +75,7 @@ void Core::step(const Event& event, Instant now, ActionList& out) {
         if (e.unix_ns != 0) time_.unix_ns = e.unix_ns;
         nodes_.set_time(time_.now, time_.unix_ns);
         accounts_.bridge(time_.now, time_.unix_ns);
-        resume_backoffs();
+        queue_.resume_backoffs(jobs_, options_, time_);
         on(e);
       },
       event);
@@ -145,15 +115,31 @@ void Core::emit(ActionList& out) {
 
 void Core::on(const Tick&) {
   check_leases();
-  check_attempts();
+  for (const JobId id : attempts_.jobs()) {
+    Job& job = jobs_.at(id);
+    if (!is_undecided(job)) continue;
+    std::optional<Ending> ending =
+        ending_of_deadlines(job, attempts_.at(id), fleet_, options_, time_);
+    if (!ending) continue;
+    fault(job, std::move(ending->fault), ending->grace);
+    settle(job);
+  }
   check_stuck();
-  check_ladders();
-  std::vector<JobId> ending;
-  for (const auto& [id, attempt] : attempts_)
-    if (jobs_.at(id).state == JobState::kRestarting) ending.push_back(id);
-  for (const JobId id : ending) check_end(jobs_.at(id));
-  check_nodes();
-  schedule_needed_ = schedule_needed_ || any_job_needs_workers();
+  for (const JobId id : attempts_.jobs()) {
+    Job& job = jobs_.at(id);
+    if (is_running(job.state)) check_reach(job);
+    if (is_running(job.state)) climb(job);
+  }
+  for (const DumpId id : dumps_.requested()) {
+    const JobId job = dumps_.find(id)->dump.job();
+    append(actions_,
+           dumps_.answer_if_over(id, fleet_, attempts_.unreachable(job), options_, time_.now));
+  }
+  append(actions_, dumps_.end_late_lookups(incidents_, time_.now));
+  for (const JobId id : attempts_.jobs())
+    if (Job& job = jobs_.at(id); job.state == JobState::kRestarting) check_end(job);
+  append(actions_, checks_.run_due(nodes_, fleet_, time_.now));
+  schedule_needed_ = schedule_needed_ || any_job_needs_workers(queue_, jobs_, attempts_.jobs());
 }
 
 std::optional<Instant> Core::next_deadline() const {
@@ -163,25 +149,10 @@ std::optional<Instant> Core::next_deadline() const {
     if (t && (!next || *t < *next)) next = t;
   };
   if (schedule_needed_) consider(now);
-  if (!fleet_.all().empty() || !attempts_.empty()) consider(now + options_.heartbeat_interval);
+  if (!fleet_.all().empty() || !attempts_.all().empty())
+    consider(now + options_.heartbeat_interval);
   consider(fleet_.next_deadline());
-  for (const auto& [id, attempt] : attempts_) {
-    consider(attempt.start_deadline);
-    const Job& job = jobs_.at(id);
-    if (attempt.victim_deadline && !awaits_a_worker(job, fleet_)) consider(attempt.victim_deadline);
-    if (job.state == JobState::kRestarting || is_running(job.state)) {
-      const bool climbs = is_running(job.state) && !job.cancel_requested;
-      if (climbs || job.state == JobState::kRestarting) consider(attempt.reach.next_check);
-      if (climbs && job.state != JobState::kDumping && !attempt.victim_deadline) {
-        const Instant due = attempt.progress.hang.due();
-        const bool waits = job.state == JobState::kRunning || due > now;
-        if (waits && due != HangDetector::kNever) consider(due);
-        if (attempt.suspicion.next_dump && *attempt.suspicion.next_dump > now)
-          consider(attempt.suspicion.next_dump);
-      }
-    }
-    if (attempt.kill.killed_at) consider(attempt.kill.next_check);
-  }
+  consider(attempts_.next_deadline(jobs_, fleet_, now));
   consider(next_check_of(nodes_, fleet_, queue_.size() > 0, now));
   consider(dumps_.next_deadline());
   return next;
@@ -192,7 +163,7 @@ Account Core::account_of(const Job& job, Instant now) const {
 }
 
 NodeUses Core::use_by_worker() const {
-  NodeUses uses = uses_of_ranks(jobs_, live_jobs(), fleet_);
+  NodeUses uses = uses_of_ranks(jobs_, attempts_.jobs(), fleet_);
   for (const auto& [name, held] : held_by_worker()) uses[name] += held;
   return uses;
 }
@@ -201,25 +172,9 @@ NodeUses Core::held_by_worker() const { return uses_held(jobs_, fleet_); }
 
 std::vector<std::pair<Rank, double>> Core::straggler_scores(const Job& job,
                                                             size_t count_max) const {
-  const auto attempt = attempts_.find(job.id);
-  if (attempt == attempts_.end()) return {};
-  return attempt->second.progress.straggler_scores(job, count_max);
-}
-
-void Core::send(const Worker& worker, WorkerPayload payload) {
-  actions_.push_back(SendToWorker{worker.name, worker.incarnation, std::move(payload)});
-}
-
-std::vector<JobId> Core::live_jobs() const {
-  std::vector<JobId> live;
-  for (const auto& [id, attempt] : attempts_) live.push_back(id);
-  return live;
-}
-
-bool Core::any_job_needs_workers() const {
-  return queue_.size() > 0 || std::ranges::any_of(attempts_, [this](const auto& entry) {
-           return may_hold_workers(jobs_.at(entry.first));
-         });
+  const LiveAttempt* attempt = attempts_.find(job.id);
+  if (attempt == nullptr) return {};
+  return attempt->progress.straggler_scores(job, count_max);
 }
 
 }  // namespace muster::coordinator

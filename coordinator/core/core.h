@@ -8,29 +8,31 @@
 // Called only on the shell's core thread.
 //
 // Each subject owns its part of the state and has a folder of its own. It receives `now` and
-// read-only views of lower layers, and returns facts and messages as values. The incident book is
-// the only part of another layer that a subject may change. Only Core converts results to actions.
-// A folder may include only itself and lower layers (checked by tests/tidy/tidy.py). From the
-// lowest layer to the highest:
+// read-only views of lower layers, and returns its decisions as values: facts, steps, messages.
+// Core calls the subjects in order, carries out their decisions, and collects the actions.
+// Subjects change two things of other layers: the incident book, because an incident collects the
+// findings of several subjects; and the fields of a job's record that their header names. Only
+// attempt/ combines the states of other subjects. A folder may include only itself and lower layers
+// (checked by tests/tidy/tidy.py). From the lowest layer to the highest:
 //
 //   records/      values: jobs, incidents, accounts, nodes, workers
 //   blame/        finds the ranks that block a job: a pure function of two samples of evidence
 //   recovery/     decides whether an attempt is restarted, and which nodes a job avoids
 //   incident/     the incident book, crash evidence, recoveries from faults
 //   accounting/   classifies each job's time
-//   queue/        all jobs, their order, and the bounds of client input
-//   fleet/        workers, suspicion records of nodes, unkillable processes
+//   queue/        all jobs, their order and back-offs, and the bounds of client input
+//   fleet/        workers, exclusions and checks of nodes, unkillable processes
 //   placement/    assigns ranks to workers, and reserves workers for jobs
-//   hang/         progress, suspicion and dumps of stacks
+//   hang/         progress, dumps of stacks, and the ladder from suspicion to verdict
 //   liveness/     workers that cannot be reached
-//   live_attempt.h  the volatile state of one attempt
+//   attempt/      the live attempts: combines the subjects above, and decides how an attempt ends
 //   core.h        combines all subjects
 //
 // Files: core.cc contains the step and the restore after a restart; core_jobs.cc submission,
 // cancellation and the queue pass; core_attempt.cc the life of one attempt; core_workers.cc
-// registrations, heartbeats, exits and leases; core_nodes.cc exclusions and checks; core_ladder.cc
-// the path of a job from suspicion to verdict; core_reach.cc unreachable workers; core_dumps.cc
-// dumps of stacks and their symbols.
+// registrations, heartbeats, exits and leases; core_nodes.cc exclusions, checks and processes that
+// cannot be killed; core_ladder.cc dumps of stacks, and the steps of jobs that may hang;
+// core_reach.cc unreachable workers.
 #pragma once
 
 #include <cstdint>
@@ -48,14 +50,17 @@
 #include "common/time.h"
 #include "coordinator/core/accounting/account_book.h"
 #include "coordinator/core/action.h"
+#include "coordinator/core/attempt/attempt_table.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/durable_state.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/fleet/exclusions.h"
 #include "coordinator/core/fleet/fleet.h"
+#include "coordinator/core/fleet/node_checks.h"
+#include "coordinator/core/hang/dump.h"
 #include "coordinator/core/hang/dump_table.h"
+#include "coordinator/core/hang/ladder.h"
 #include "coordinator/core/incident/incidents.h"
-#include "coordinator/core/live_attempt.h"
 #include "coordinator/core/placement/placement.h"
 #include "coordinator/core/queue/job_queue.h"
 #include "coordinator/core/queue/job_table.h"
@@ -95,12 +100,7 @@ class Core {
   // core.cc
   void on(const Tick& event);
   void restore(Job job);
-  void excuse_own_stall(Instant now);
-  void resume_backoffs();
   void emit(ActionList& out);
-  void send(const Worker& worker, WorkerPayload payload);
-  std::vector<JobId> live_jobs() const;
-  bool any_job_needs_workers() const;
 
   // core_jobs.cc
   void on(const JobSubmitted& event);
@@ -108,24 +108,15 @@ class Core {
   void on(const JobCheckpointRequested& event);
   void schedule();
   void start(Job& job, std::vector<RankPlacement> placement);
-  void send_start(const Job& job, const Worker& worker);
 
   // core_attempt.cc
   void rank_up(Job& job, Rank rank);
-  void rank_gone(Job& job, Rank rank);
-  void rank_exited(Job& job, RankExit exit, const WorkerName& worker);
+  void end_rank(Job& job, RankExit exit, const WorkerName& worker);
   void preempt_ranks_of(const Worker& worker, Duration grace, const std::string& why);
-  void fault(Job& job, Fault fault, Duration grace, IncidentKind kind = IncidentKind::kRankDied);
-  void record_fault(Job& job, IncidentKind kind);
-  void stop_ranks(Job& job, Duration grace, std::string_view reason);
+  void fault(Job& job, Fault fault, Duration grace = Duration::zero());
   void settle(Job& job);
-  void conclude(Job& job);
   void end_attempt(Job& job);
   void finish(Job& job, JobState state, int32_t exit_code, std::string reason);
-  void change(Job& job, JobTransition transition);
-  void end_recovery(Job& job, IncidentId interrupted_by);
-  void forget_attempt(const Job& job);
-  void check_attempts();
 
   // core_workers.cc
   void on(const WorkerRegistered& event);
@@ -138,48 +129,28 @@ class Core {
   void judge_missing(Worker& worker);
   void lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incarnation> survivor,
                      std::string_view why);
-  void stop_orphans(const Worker& worker, const std::set<RankId>& orphans);
   void check_leases();
 
   // core_nodes.cc
   void on(const NodeChecked& event);
   void on(const NodeExcludeRequested& event);
   void on(const NodeAdmitRequested& event);
-  void suspect_node(const WorkerName& name, Suspicion suspicion, std::string reason);
-  void check_node(Worker& worker);
-  void conclude_check(Worker& worker, NodeCheckResult result);
-  void check_nodes();
-  void leave_stuck(Worker& worker, const std::vector<RankId>& ids);
+  void suspect_node(const WorkerName& name, NodeSuspicion suspicion);
   void check_stuck();
 
   // core_ladder.cc
-  void climb(Job& job);
-  void suspect(Job& job, std::string reason);
-  void resume(Job& job, std::string_view reason);
-  void leave_ladder(Job& job);
-  void conclude_dump(Job& job);
-  void sample_again(Job& job, const Dump& dump, bool unseen);
-  void conclude_stuck(Job& job, const Dump& dump);
-  Blame judge(const Job& job, const Dump& dump, IncidentKind kind,
-              std::optional<IncidentId>& incident);
-  void check_ladders();
-
-  // core_reach.cc
-  Duration loss_after(const Job& job, size_t missing) const;
-  void check_reach(Job& job);
-  void check_end(Job& job);
-  void mark_unreachable(Job& job, const Worker& worker);
-  void mark_reachable(Job& job, const WorkerName& name, std::string_view how);
-  void give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why);
-
-  // core_dumps.cc
   void on(const StacksRequested& event);
   void on(const StackReportReceived& event);
   void on(const SymbolsReceived& event);
-  bool await_symbols(const Dump& dump, OpenSymbols open);
-  void end_symbols(const OpenSymbols& open);
-  void answer_if_over(DumpId id);
-  void check_dumps();
+  void climb(Job& job);
+  void take_step(Job& job, LadderStep step);
+  void conclude_dump(Job& job);
+  void conclude_stuck(Job& job, const Dump& dump);
+
+  // core_reach.cc
+  void check_reach(Job& job);
+  void check_end(Job& job);
+  void give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why);
 
   CoreOptions options_;
   StoreId store_;
@@ -189,16 +160,13 @@ class Core {
   NodeBook nodes_;
   IncidentBook incidents_;
   AccountBook accounts_;
+  NodeChecks checks_;
   DumpTable dumps_;
-  std::map<JobId, LiveAttempt> attempts_;  // one for each live job
-  std::set<JobId> suspects_;               // jobs in SUSPECT
-  uint64_t last_check_ = 0;
+  AttemptTable attempts_;
+  std::set<JobId> suspects_;  // jobs in SUSPECT
   bool schedule_needed_ = false;
   // Jobs that were running when this coordinator started. Cleared by its first step.
   std::vector<JobId> restored_running_;
-  // Jobs that were backing off when this coordinator started. Cleared when the time of day is
-  // known.
-  std::vector<JobId> backed_off_;
 
   // The step in progress.
   StepTime time_;

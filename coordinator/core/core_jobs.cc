@@ -21,7 +21,7 @@ std::vector<JobQueue::Entry> entries_in_order(const JobQueue& queue, const JobTa
     const Job& job = jobs.at(id);
     if (may_hold_workers(job)) entries.push_back({job.spec.priority, id, {}, {}, {}});
   }
-  std::ranges::sort(entries, JobQueue::goes_first);
+  std::ranges::sort(entries, JobQueue::precedes);
   return entries;
 }
 
@@ -92,7 +92,7 @@ void Core::on(const JobCheckpointRequested& event) {
         name, ": worker ", placed.worker.value(), " of rank 0 is not connected now; ask again")));
   }
   attempts_.at(job.id).checkpoint_after = std::max<int64_t>(rank.step, 0);
-  send(*worker, SendSaveCheckpoint{job.id, job.attempt, placed.rank});
+  actions_.push_back(message_to(*worker, SendSaveCheckpoint{job.id, job.attempt, placed.rank}));
   reply(absl::OkStatus());
 }
 
@@ -113,12 +113,10 @@ void Core::on(const JobCancelRequested& event) {
   const bool first = !job.cancel_requested;
   if (!first && !event.force) return;
   job.cancel_requested = true;
-  attempt.start_deadline.reset();  // no deadline matters once the attempt is stopped
-  attempt.victim_deadline.reset();
-  leave_ladder(job);
-  change(job, JobTransition::kCancelled);
-  close_inconclusive(incidents_, attempt.suspicion, "none: the job was cancelled",
-                     "the job was cancelled", time_.unix_ns);
+  take_step(job, attempt.ladder.leave(job, dumps_));
+  accounts_.enter(job, JobTransition::kCancelled, incidents_, time_);
+  attempt.ladder.close_inconclusive(incidents_, "none: the job was cancelled",
+                                    "the job was cancelled", time_.unix_ns);
   if (job.state == JobState::kRestarting && !event.force) {
     jobs_.note(job, "cancelled during a restart; waits for the last ranks to be reaped");
     return;
@@ -126,14 +124,15 @@ void Core::on(const JobCancelRequested& event) {
   const Duration grace = event.force ? Duration::zero() : options_.cancel_grace;
   jobs_.note(job, event.force ? "cancelled by force; its ranks are killed"
                               : "cancelled; its ranks are asked to save a checkpoint and leave");
-  stop_ranks(job, grace, "the job was cancelled");
+  attempt.expect_ends(job, grace, options_, time_.now);
+  append(actions_, orders_to_stop(job, fleet_, grace, "the job was cancelled"));
   settle(job);
 }
 
 void Core::schedule() {
   schedule_needed_ = false;
-  if (!any_job_needs_workers()) return;
-  const std::vector<JobId> live = live_jobs();
+  const std::vector<JobId> live = attempts_.jobs();
+  if (!any_job_needs_workers(queue_, jobs_, live)) return;
   PlacementPass pass(options_, time_, jobs_, live, fleet_, nodes_);
   const auto hold_more = [&](Job& job) {
     if (!may_hold_workers(job)) return;
@@ -155,7 +154,8 @@ void Core::schedule() {
       continue;
     }
     PlacementPass::Decision decision = pass.place(job, entry);
-    for (const WorkerName& name : decision.checks) check_node(fleet_.at(name));
+    for (const WorkerName& name : decision.checks)
+      append(actions_, checks_.request(fleet_.at(name), time_.now));
     if (decision.ranks.empty()) {
       hold(jobs_, job, std::move(decision.held));
       if (decision.text != job.reason) jobs_.note(job, std::move(decision.text));
@@ -180,30 +180,17 @@ void Core::start(Job& job, std::vector<RankPlacement> placement) {
   job.started_unix_ns = time_.unix_ns;
   const Worker& home = fleet_.at(job.placement.front().worker);
   job.rendezvous_address = home.rendezvous_address;
-  job.program_port = job.spec.is_program() ? free_program_port(job, jobs_, live_jobs(), home) : 0;
-  attempts_.insert_or_assign(job.id, LiveAttempt(options_, job, time_.now))
-      .first->second.start_deadline = time_.now + options_.start_budget;
-  change(job, JobTransition::kStarted);
+  job.program_port =
+      job.spec.is_program() ? free_program_port(job, jobs_, attempts_.jobs(), home) : 0;
+  attempts_.begin(job, options_, time_.now);
+  accounts_.enter(job, JobTransition::kStarted, incidents_, time_);
   jobs_.note(job, start_text(job, fleet_, time_.unix_ns));
   const WorkerName* previous = nullptr;
   for (const RankPlacement& rank : job.placement) {
-    if (previous == nullptr || rank.worker != *previous) send_start(job, fleet_.at(rank.worker));
+    if (previous == nullptr || rank.worker != *previous)
+      actions_.push_back(order_to_start(job, fleet_.at(rank.worker)));
     previous = &rank.worker;
   }
-}
-
-void Core::send_start(const Job& job, const Worker& worker) {
-  SendStartRanks message{job.id,
-                         job.attempt,
-                         spec_of_size(job.spec, nodes_now(job)),
-                         {},
-                         job.rendezvous_address,
-                         job.program_port,
-                         job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
-  for (const RankPlacement& rank : job.placement) {
-    if (rank.worker == worker.name) message.ranks.push_back(rank);
-  }
-  send(worker, std::move(message));
 }
 
 }  // namespace muster::coordinator

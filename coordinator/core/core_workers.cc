@@ -4,9 +4,10 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
-#include "common/exit_code.h"
+#include "coordinator/core/attempt/endings.h"
 #include "coordinator/core/core.h"
 #include "coordinator/core/incident/recovery.h"
+#include "coordinator/core/placement/placement_pass.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
@@ -28,22 +29,6 @@ void revive(JobTable& jobs, const RankId& id, const Worker& worker) {
   if (state.life == RankState::Life::kExited) state.life = RankState::Life::kUp;
 }
 
-void copy_figures(const RankProgress& progress, Instant now, RankState& state) {
-  state.pid = progress.pid;
-  state.phase = progress.phase;
-  state.step = progress.step;
-  state.loss = progress.loss;
-  state.grad_norm = progress.grad_norm;
-  state.step_seconds = progress.step_seconds;
-  state.tokens_per_second = progress.tokens_per_second;
-  state.tflops_per_device = progress.tflops_per_device;
-  state.device_peak_tflops = progress.device_peak_tflops;
-  state.checkpoint_step = progress.checkpoint_step;
-  state.checkpoints = progress.checkpoints;
-  state.last_progress = now - progress.last_progress_age;
-  state.process_state = progress.process_state;
-}
-
 }  // namespace
 
 void Core::on(const WorkerRegistered& event) {
@@ -57,18 +42,19 @@ void Core::on(const WorkerRegistered& event) {
   }
   const Worker* known = fleet_.find(event.worker);
   const bool is_new_life = known != nullptr && known->incarnation != event.incarnation;
-  for (const JobId id : live_jobs())
+  for (const JobId id : attempts_.jobs())
     lose_ranks_of(jobs_.at(id), event.worker, event.incarnation, "was started anew");
   const bool died = is_new_life && known->slots > 0 && !known->leaving;
   Worker& worker = fleet_.add(event, time_.now);
-  send(worker, SendRegistered{options_.heartbeat_interval, store_, jobs_.launched()});
+  actions_.push_back(
+      message_to(worker, SendRegistered{options_.heartbeat_interval, store_, jobs_.launched()}));
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
   if (died) nodes_.demand_check(worker.name);
   worker.check.id = 0;  // requests on the earlier stream are not answered
   if (is_new_life) worker.check.passed.reset();
-  if (!nodes_.is_sound(worker.name)) check_node(worker);
+  if (!nodes_.is_sound(worker.name)) append(actions_, checks_.request(worker, time_.now));
   schedule_needed_ = true;
 }
 
@@ -97,9 +83,9 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
     if (job->cancel_requested || job->state == JobState::kRestarting) stopping.insert(job->id);
     // The checkpoint request may have been lost with the last stream.
     if (rank.rank == Rank(0) && attempts_.at(job->id).checkpoint_after)
-      send(worker, SendSaveCheckpoint{id.job, id.attempt, id.rank});
+      actions_.push_back(message_to(worker, SendSaveCheckpoint{id.job, id.attempt, id.rank}));
   }
-  if (!foreign) stop_orphans(worker, orphans);
+  if (!foreign) append(actions_, orders_to_stop_orphans(worker, orphans));
   worker.orphans = std::move(orphans);
   worker.orphans_since.reset();
   if (!foreign && !worker.orphans.empty()) worker.orphans_since = time_.now;
@@ -107,25 +93,16 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
   for (const JobId id : stopping) {
     const Job& job = jobs_.at(id);
     attempts_.at(id).kill.expect_ends(job.stop_grace, options_, time_.now);
-    send(worker,
-         SendStopRanks{id, job.attempt, job.stop_grace, job.reason, awaited_ranks(job, worker)});
+    actions_.push_back(message_to(worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
+                                                        awaited_ranks(job, worker)}));
   }
   worker.missing.clear();
-  for (const auto& [job_id, attempt] : attempts_) {
+  for (const auto& [job_id, attempt] : attempts_.all()) {
     const Job& job = jobs_.at(job_id);
     for (const Rank rank : awaited_ranks(job, worker)) {
       const RankId id{job_id, job.attempt, rank};
       if (!listed.contains(id)) worker.missing.insert(id);
     }
-  }
-}
-
-void Core::stop_orphans(const Worker& worker, const std::set<RankId>& orphans) {
-  std::map<std::pair<JobId, Attempt>, std::vector<Rank>> attempts;
-  for (const RankId& id : orphans) attempts[{id.job, id.attempt}].push_back(id.rank);
-  for (auto& [attempt, ranks] : attempts) {
-    send(worker, SendStopRanks{attempt.first, attempt.second, Duration::zero(),
-                               "this launch is not the job's current one", std::move(ranks)});
   }
 }
 
@@ -136,14 +113,14 @@ void Core::on(const WorkerDisconnected& event) {
   worker->disconnected_at = time_.now;
   worker->orphans_since.reset();
   worker->missing.clear();
-  for (auto& [id, attempt] : attempts_)
+  for (auto& [id, attempt] : attempts_.all())
     if (attempt.ranks.contains(worker->name)) attempt.reach.next_check = time_.now;
 }
 
 void Core::on(const WorkerLeaving& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   worker->leaving = true;
   preempt_ranks_of(*worker, event.grace, "is leaving");
   schedule_needed_ = true;  // waiting jobs may now wait for other workers
@@ -152,10 +129,10 @@ void Core::on(const WorkerLeaving& event) {
 void Core::on(const HeartbeatReceived& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   if (fleet_.observe_heartbeat(*worker, time_.now)) {
     worker->check.id = 0;  // earlier requests are not answered
-    if (!nodes_.is_sound(worker->name)) check_node(*worker);
+    if (!nodes_.is_sound(worker->name)) append(actions_, checks_.request(*worker, time_.now));
     schedule_needed_ = true;
   }
   std::set<RankId> orphans;
@@ -173,7 +150,7 @@ void Core::on(const HeartbeatReceived& event) {
   std::vector<JobId> concerned;
   for (const JobId id : suspects_) {
     LiveAttempt& attempt = attempts_.at(id);
-    if (attempt.suspicion.pages_awaited.erase(worker->name) > 0 ||
+    if (attempt.ladder.receive_pages(worker->name) ||
         attempt.reach.unreachable.contains(worker->name) ||
         attempt.progress.hang.due() > time_.now) {
       concerned.push_back(id);
@@ -182,13 +159,17 @@ void Core::on(const HeartbeatReceived& event) {
   for (const JobId id : concerned) {
     if (!suspects_.contains(id)) continue;
     Job& job = jobs_.at(id);
-    if (attempts_.at(id).reach.unreachable.contains(worker->name))
-      mark_reachable(job, worker->name, "is heard of again");
+    LiveAttempt& attempt = attempts_.at(id);
+    if (attempt.reach.unreachable.contains(worker->name)) {
+      if (std::optional<LadderStep> step = attempt.mark_reachable(
+              job, worker->name, "is heard of again", incidents_, dumps_, time_))
+        take_step(job, *std::move(step));
+    }
     climb(job);
   }
   // The heartbeat's ranks of no current attempt are ordered to stop again, but do not count as
   // occupying slots: only registrations list what the worker really runs.
-  stop_orphans(*worker, orphans);
+  append(actions_, orders_to_stop_orphans(*worker, orphans));
   if (worker->heartbeats < kHeartbeatsBeforeVerdict &&
       ++worker->heartbeats == kHeartbeatsBeforeVerdict) {
     judge_missing(*worker);
@@ -197,20 +178,20 @@ void Core::on(const HeartbeatReceived& event) {
 
 void Core::observe_rank(Job& job, const RankProgress& progress) {
   LiveAttempt& attempt = attempts_.at(job.id);
-  copy_figures(progress, time_.now, job.ranks[static_cast<size_t>(progress.rank.value())]);
-  std::optional<int64_t>& wanted = attempt.checkpoint_after;
-  if (progress.rank == Rank(0) && wanted && progress.checkpoint_step > *wanted) wanted.reset();
-  attempt.progress.observe(progress, time_.now);
-  attempt.progress.record_stragglers(incidents_, job, time_);
+  attempt.observe(job, progress, incidents_, time_);
   rank_up(job, progress.rank);
   accounts_.observe(job, progress, time_);
+  AttemptWatch& steps = attempt.progress.steps;
   const AttemptWatch::News news =
-      attempt.progress.steps.observe(static_cast<size_t>(progress.rank.value()), progress.phase,
-                                     progress.step, progress.step_times.total());
+      steps.observe(static_cast<size_t>(progress.rank.value()), progress.phase, progress.step,
+                    progress.step_times.total());
+  bool is_due = news.first_step || accounts_.is_due(job.id, time_.now);
   if (job.recovering != IncidentId(0) &&
-      follow_recovery(incidents_, job, attempt.progress.steps, progress, news, time_.unix_ns))
-    end_recovery(job, IncidentId(0));
-  if (news.first_step || accounts_.is_due(job.id, time_.now)) jobs_.store(job.id);
+      follow_recovery(incidents_, job, steps, progress, news, time_.unix_ns)) {
+    is_due = true;
+    end_recovery(incidents_, job, IncidentId(0), attempt.progress.hang.is_silent());
+  }
+  if (is_due) jobs_.store(job.id);
 }
 
 // Handles ranks placed on `worker` that it neither runs nor has reported. A rank that never came up
@@ -226,28 +207,21 @@ void Core::judge_missing(Worker& worker) {
       resend.insert(job->id);
       continue;
     }
-    rank_gone(*job, id.rank);
-    if (is_running(job->state) && !job->cancel_requested) {
-      Fault cause;
-      cause.rank = id.rank;
-      cause.worker = worker.name;
-      cause.exit_code = to_int(ExitCode::kFailure);
-      cause.unix_ns = time_.unix_ns;
-      cause.message = absl::StrCat("rank ", id.rank.value(), " is gone from ", worker.name.value(),
-                                   ", which did not say how it ended");
-      fault(*job, std::move(cause), Duration::zero());
-    }
+    attempts_.at(id.job).end_rank(*job, id.rank);
+    if (is_running(job->state) && !job->cancel_requested)
+      fault(*job, fault_of_missing_rank(id.rank, worker.name, time_.unix_ns));
     settle(*job);
   }
   for (const JobId id : resend) {
-    if (const Job& job = jobs_.at(id); is_live(job.state)) send_start(job, worker);
+    const Job& job = jobs_.at(id);
+    if (is_live(job.state)) actions_.push_back(order_to_start(job, worker));
   }
 }
 
 void Core::on(const RankExited& event) {
   Worker* worker = fleet_.current(event.worker, event.incarnation);
   if (worker == nullptr) return;
-  worker->last_heard = time_.now;
+  worker->last_message = time_.now;
   const RankId id{event.job, event.attempt, event.rank};
   worker->missing.erase(id);
   worker->stuck.erase(id);
@@ -255,13 +229,13 @@ void Core::on(const RankExited& event) {
   if (Job* job = jobs_.owner_of(id, *worker); job != nullptr) {
     if (event.evidence != nullptr)
       attempts_.at(job->id).crash.keep(event.rank, worker->name, *event.evidence);
-    rank_exited(*job,
-                {event.rank, event.exit_code, event.signal, event.last_step,
-                 one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
-                 job->spec.is_program(), event.told_to_stop},
-                worker->name);
+    end_rank(*job,
+             {event.rank, event.exit_code, event.signal, event.last_step,
+              one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
+              job->spec.is_program(), event.stop_ordered},
+             worker->name);
   }
-  send(*worker, SendReportAck{event.report_id});
+  actions_.push_back(message_to(*worker, SendReportAck{event.report_id}));
 }
 
 // Declares the job's ranks on `worker` lost, except those of incarnation `survivor`. After a
@@ -275,7 +249,7 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
     if (rank.worker != worker || rank.incarnation == survivor) continue;
     if (state.life == RankState::Life::kExited) continue;
     last_step = std::max(last_step, state.step);
-    rank_gone(job, rank.rank);
+    attempts_.at(job.id).end_rank(job, rank.rank);
     lost = true;
   }
   if (!lost) return;
@@ -283,17 +257,10 @@ void Core::lose_ranks_of(Job& job, const WorkerName& worker, std::optional<Incar
   if (known != nullptr && known->incarnation != survivor) {
     const bool is_news = !std::exchange(known->given_up, true);
     if (is_news && !known->leaving)
-      suspect_node(worker, Suspicion::kWorkerLost, absl::StrCat("it ", av(why)));
+      suspect_node(worker, {Suspicion::kWorkerLost, absl::StrCat("it ", av(why))});
   }
-  if (job.state != JobState::kRestarting && !job.cancel_requested) {
-    Fault cause;
-    cause.worker = worker;
-    cause.exit_code = to_int(ExitCode::kFailure);
-    cause.last_step = last_step;
-    cause.unix_ns = time_.unix_ns;
-    cause.message = absl::StrCat("worker ", worker.value(), " ", av(why), "; its ranks are lost");
-    fault(job, std::move(cause), Duration::zero(), IncidentKind::kWorkerLost);
-  }
+  if (job.state != JobState::kRestarting && !job.cancel_requested)
+    fault(job, fault_of_lost_worker(worker, why, last_step, time_.unix_ns));
   settle(job);
 }
 
@@ -301,7 +268,7 @@ void Core::check_leases() {
   for (const WorkerName& name : fleet_.expired(time_.now)) {
     const std::string why =
         absl::StrCat("was not heard from for ", to_seconds(options_.worker_lease), " s");
-    for (const JobId id : live_jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
+    for (const JobId id : attempts_.jobs()) lose_ranks_of(jobs_.at(id), name, std::nullopt, why);
     const Worker& worker = fleet_.at(name);
     if (worker.connected) {
       actions_.push_back(RefuseWorker{name, worker.incarnation,

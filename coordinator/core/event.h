@@ -141,7 +141,7 @@ struct RankExited {
   int64_t unix_ns = 0;
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence{};  // may be null
-  bool told_to_stop = false;
+  bool stop_ordered = false;
 };
 
 // A request for the current stacks of a job's ranks. Answered by ReplyStacks.

@@ -251,7 +251,7 @@ void CoreLoop::carry_out(ActionList& actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
     if (const auto* persisted = std::get_if<PersistJob>(&action)) log_decision(*persisted);
     if (const auto* opened = std::get_if<PersistIncident>(&action)) log_incident(opened->incident);
-    if (const auto* change = std::get_if<NodeTold>(&action)) log_node(*change);
+    if (const auto* change = std::get_if<NodeDecision>(&action)) log_node(*change);
   }
   for (const JobId id : changed) publish(id);
 
@@ -329,10 +329,10 @@ void CoreLoop::log_incident(const Incident& incident) {
                printable(incident.sentence, kLogLineBytesMax), incident.id.value());
 }
 
-void CoreLoop::log_node(const NodeTold& change) {
+void CoreLoop::log_node(const NodeDecision& change) {
   metrics_.count_node(change);
-  const bool good =
-      change.what == NodeTold::What::kAdmitted || change.what == NodeTold::What::kCheckPassed;
+  const bool good = change.what == NodeDecision::What::kAdmitted ||
+                    change.what == NodeDecision::What::kCheckPassed;
   spdlog::log(good ? spdlog::level::info : spdlog::level::warn, "worker {} {}",
               change.worker.value(), printable(change.text, kLogLineBytesMax));
 }

@@ -114,7 +114,7 @@ class CoreLoop {
   void answer(Item& item);
   void log_decision(const PersistJob& decision);
   void log_incident(const Incident& incident);
-  void log_node(const NodeTold& change);
+  void log_node(const NodeDecision& change);
   void end_everything(const absl::Status& status, std::vector<Item>& items);
 
   Core core_;

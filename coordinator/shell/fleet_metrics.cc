@@ -67,13 +67,13 @@ void FleetMetrics::update(const Core& core, Instant now) {
 void FleetMetrics::find_lost(const Core& core, Instant now) {
   auto seen = seen_.begin();
   const auto forget_seen = [&] {
-    if (!seen->second.leaving) lost_[seen->first] = seen->second.last_heard;
+    if (!seen->second.leaving) lost_[seen->first] = seen->second.last_message;
     seen = seen_.erase(seen);
   };
   for (const auto& [name, worker] : core.workers()) {
     while (seen != seen_.end() && seen->first < name) forget_seen();
     if (seen == seen_.end() || name < seen->first) seen = seen_.emplace_hint(seen, name, Seen{});
-    seen->second = {worker.last_heard, worker.leaving};
+    seen->second = {worker.last_message, worker.leaving};
     ++seen;
   }
   while (seen != seen_.end()) forget_seen();
@@ -99,7 +99,7 @@ void FleetMetrics::update_totals(const Core& core, const NodeUses& used, Instant
   for (const auto& [name, worker] : core.workers()) {
     connected += worker.connected ? 1 : 0;
     slots += worker.slots;
-    oldest = std::max(oldest, now - worker.last_heard);
+    oldest = std::max(oldest, now - worker.last_message);
     while (count != used.end() && count->first < name) ++count;
     if (count != used.end() && count->first == name) taken += count->second.slots;
   }
@@ -121,10 +121,10 @@ std::set<WorkerName> FleetMetrics::shown(const Core& core, Instant now) const {
   const auto count = static_cast<int64_t>(core.workers().size());
   for (const auto& [name, worker] : core.workers()) {
     if (daemon::is_sampled(index++, count, sample_)) names.insert(name);
-    const Duration age = now - worker.last_heard;
+    const Duration age = now - worker.last_message;
     if (!worker.connected || age > kSilent) silent.emplace_back(-age, name);
   }
-  for (const auto& [name, last_heard] : lost_) silent.emplace_back(last_heard - now, name);
+  for (const auto& [name, last_message] : lost_) silent.emplace_back(last_message - now, name);
   const auto last =
       silent.begin() + static_cast<std::ptrdiff_t>(std::min(silent.size(), kSilentShown));
   std::partial_sort(silent.begin(), last, silent.end());
@@ -139,34 +139,34 @@ void FleetMetrics::update_worker(const Worker& worker, int32_t used, Instant now
     series = {&age_.Add(labels), &connected_.Add(labels), &slots_.Add(labels),
               &slots_used_.Add(labels)};
   }
-  series.age->Set(to_seconds(now - worker.last_heard));
+  series.age->Set(to_seconds(now - worker.last_message));
   series.connected->Set(worker.connected ? 1 : 0);
   series.slots->Set(worker.slots);
   series.slots_used->Set(used);
 }
 
-void FleetMetrics::update_lost(const WorkerName& name, Instant last_heard, Instant now) {
+void FleetMetrics::update_lost(const WorkerName& name, Instant last_message, Instant now) {
   WorkerSeries& series = series_[name];
   if (series.slots != nullptr) remove(std::exchange(series, {}));
   const daemon::MetricLabels labels = {{"worker", name.value()}};
   series.age = &age_.Add(labels);
   series.connected = &connected_.Add(labels);
-  series.age->Set(to_seconds(now - last_heard));
+  series.age->Set(to_seconds(now - last_message));
   series.connected->Set(0);
 }
 
-void FleetMetrics::count_node(const NodeTold& change) {
+void FleetMetrics::count_node(const NodeDecision& change) {
   switch (change.what) {
-    case NodeTold::What::kExcluded:
+    case NodeDecision::What::kExcluded:
       exclusions_.Add({{"cause", metric_label(rule_of(change.suspicion).name)}}).Increment();
       return;
-    case NodeTold::What::kCheckPassed:
+    case NodeDecision::What::kCheckPassed:
       checks_.Add({{"result", "passed"}}).Increment();
       return;
-    case NodeTold::What::kCheckFailed:
+    case NodeDecision::What::kCheckFailed:
       checks_.Add({{"result", "failed"}}).Increment();
       return;
-    case NodeTold::What::kAdmitted:
+    case NodeDecision::What::kAdmitted:
       return;
   }
 }

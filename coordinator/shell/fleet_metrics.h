@@ -29,7 +29,7 @@ class FleetMetrics {
   FleetMetrics(prometheus::Registry& registry, int32_t sample);
 
   void update(const Core& core, Instant now);
-  void count_node(const NodeTold& change);
+  void count_node(const NodeDecision& change);
 
  private:
   using Gauges = prometheus::Family<prometheus::Gauge>;
@@ -41,7 +41,7 @@ class FleetMetrics {
   };
   // A worker's state at the last scrape.
   struct Seen {
-    Instant last_heard{};
+    Instant last_message{};
     bool leaving = false;
   };
 
@@ -49,7 +49,7 @@ class FleetMetrics {
   void update_totals(const Core& core, const NodeUses& used, Instant now);
   std::set<WorkerName> shown(const Core& core, Instant now) const;
   void update_worker(const Worker& worker, int32_t used, Instant now);
-  void update_lost(const WorkerName& name, Instant last_heard, Instant now);
+  void update_lost(const WorkerName& name, Instant last_message, Instant now);
   void remove(const WorkerSeries& series);
   void update_nodes(const Core& core);
 

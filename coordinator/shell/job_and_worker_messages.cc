@@ -213,7 +213,7 @@ RankExited exit_from_proto(const v1::RankExited& proto) {
                                                          kKernelMessagesMax, kEvidenceLineBytesMax);
     event.evidence = std::move(evidence);
   }
-  event.told_to_stop = proto.told_to_stop();
+  event.stop_ordered = proto.told_to_stop();
   return event;
 }
 
@@ -243,7 +243,7 @@ v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, con
   proto.set_version(worker.version);
   proto.set_connected(worker.connected);
   proto.set_leaving(worker.leaving);
-  proto.set_heartbeat_age_seconds(to_seconds(now - worker.last_heard));
+  proto.set_heartbeat_age_seconds(to_seconds(now - worker.last_message));
   if (node != nullptr) node_to_proto(*node, proto);
   return proto;
 }

@@ -48,7 +48,7 @@ json to_json(const Fault& fault) {
           {"node_unfit", fault.node_unfit},
           {"kind", std::string(kIncidentKindNames[static_cast<size_t>(fault.kind)])},
           {"checkpoint_step", fault.checkpoint_step},
-          {"went_on_from", fault.went_on_from},
+          {"went_on_from", fault.resumed_from},
           {"job_step", fault.job_step},
           {"productive_ns", fault.productive.count()}};
 }
@@ -70,7 +70,7 @@ Fault fault_from(const json& j) {
   if (kind != kIncidentKindNames.end())
     fault.kind = static_cast<IncidentKind>(kind - kIncidentKindNames.begin());
   fault.checkpoint_step = j.value("checkpoint_step", int64_t{-1});
-  fault.went_on_from = j.value("went_on_from", int64_t{-1});
+  fault.resumed_from = j.value("went_on_from", int64_t{-1});
   fault.job_step = j.value("job_step", int64_t{-1});
   fault.productive = Duration(j.value("productive_ns", int64_t{0}));
   return fault;
@@ -107,7 +107,7 @@ json to_json(const RankExit& exit) {
           {"detail", exit.detail},
           {"out_of_memory", exit.cause == ExitCause::kOutOfMemory},
           {"of_program", exit.of_program},
-          {"told_to_stop", exit.told_to_stop},
+          {"told_to_stop", exit.stop_ordered},
           {"gpu_fault", exit.cause == ExitCause::kGpuFault}};
 }
 

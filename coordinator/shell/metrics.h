@@ -49,7 +49,7 @@ class Metrics {
     incidents_.restore(core, incident);
   }
 
-  void count_node(const NodeTold& change) { fleet_.count_node(change); }
+  void count_node(const NodeDecision& change) { fleet_.count_node(change); }
 
   // Returns the page in Prometheus' text format, without series of jobs that ended more than
   // kSeriesKept ago.

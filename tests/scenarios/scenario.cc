@@ -217,7 +217,7 @@ void Scenario::report_exit(const Words& words) {
   event.detail = value_of(words, "detail").value_or("");
   if (words.back() == "oom") event.cause = ExitCause::kOutOfMemory;
   if (words.back() == "gpu") event.cause = ExitCause::kGpuFault;
-  event.told_to_stop = words.back() == "told";
+  event.stop_ordered = words.back() == "told";
   event.report_id = next_report_++;
   event.unix_ns = unix_ns_;
   if (const auto from = value_of(words, "from")) {

@@ -138,7 +138,7 @@ struct ActionText {
   std::string operator()(const ForgetNode& a) const {
     return absl::StrCat("forget node ", a.worker.value());
   }
-  std::string operator()(const NodeTold& a) const {
+  std::string operator()(const NodeDecision& a) const {
     return absl::StrCat("node change: ", a.worker.value(), " ", a.text);
   }
   std::string operator()(const SendToWorker& a) const {

@@ -341,8 +341,8 @@ void FakeCoordinator::carry_out(const Action& action) {
         link->second,
         [this, stream = link->second, host, payload = send->payload, store = store_,
          epoch = epoch_] { world_.worker(host).deliver(stream, payload, store, epoch); });
-  } else if (const auto* change = std::get_if<NodeTold>(&action)) {
-    exclusions_ += change->what == NodeTold::What::kExcluded;
+  } else if (const auto* change = std::get_if<NodeDecision>(&action)) {
+    exclusions_ += change->what == NodeDecision::What::kExcluded;
   } else if (const auto* reply = std::get_if<Reply>(&action)) {
     auto waiting = replies_.extract(reply->token);
     if (!waiting.empty()) waiting.mapped()(*reply);

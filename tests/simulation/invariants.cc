@@ -102,7 +102,7 @@ void Invariants::nothing_is_placed_on_the_excluded(const Job& job) {
         absl::StrCat("job ", job.id.value(), " is placed on ", rank.worker.value(), ", which ");
     world_.require(node.excluded, what + "has yet to be checked");
     world_.require(rule.is_soft, what + "a person has excluded");
-    world_.require(!rule.wants_check || (node.checked_unix_ns > 0 && node.check.passed),
+    world_.require(!rule.requires_check || (node.checked_unix_ns > 0 && node.check.passed),
                    what + "has passed no check");
     world_.require(sound < job.spec.nodes, what + "is left out while others would do");
     world_.require(job.reason.find("there is no other place than") != std::string::npos,
@@ -205,8 +205,8 @@ void Invariants::held_workers_are_wanted(const Job& job) {
 // Ranks there would be killed, and the attempt would count as a fault. Nothing new is placed there,
 // either.
 void Invariants::nobody_stays_where_a_worker_leaves(const Job& job) {
-  const bool goes_on = job.state == JobState::kStarting || job.state == JobState::kRunning;
-  if (!goes_on || job.cancel_requested) return;
+  const bool continues = job.state == JobState::kStarting || job.state == JobState::kRunning;
+  if (!continues || job.cancel_requested) return;
   for (size_t i = 0; i < job.placement.size(); ++i) {
     const auto& workers = world_.coordinator.core().workers();
     const auto worker = workers.find(job.placement[i].worker);

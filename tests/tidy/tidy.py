@@ -26,7 +26,7 @@ HASH_FOLDERS = ("tests/scenarios/coordinator/",)
 # The parts of the trainer that its ranks are built from.
 TRAINER_PARTS = [f"trainer_core/{part}/" for part in ("base", "checkpoint", "comm", "data", "model", "ops", "optim", "parallel")]
 # The floors of the coordinator's core, from the bottom one, and the values that each of them may read.
-CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "placement", "hang", "liveness"]
+CORE_FLOORS = ["records", "blame", "recovery", "incident", "accounting", "queue", "fleet", "placement", "hang", "liveness", "attempt"]
 CORE_VALUES = [f"coordinator/core/{value}.h" for value in ("event", "action", "core_options")]
 # The folders that the files of a folder may include: dependencies go one way. The longest prefix that matches
 # a file decides; `tests/` and `bench/` may include anything.

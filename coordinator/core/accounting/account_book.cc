@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/core/incident/recovery.h"
+
 namespace muster::coordinator {
 namespace {
 
@@ -24,19 +26,20 @@ void AccountBook::restore(const Job& job, Instant now) {
   if (is_running(job.state)) ledger.running(job.spec.is_program(), now);
 }
 
-void AccountBook::enter(JobId job, JobTransition transition, bool may_be_silent, Instant now) {
-  Ledger& ledger = of(job);
+void AccountBook::enter(const Job& job, JobTransition transition, IncidentBook& incidents,
+                        const StepTime& time) {
+  mark_transition(incidents, job, transition, time.unix_ns);
+  Ledger& ledger = of(job.id);
+  const Instant now = time.now;
   switch (transition) {
     case JobTransition::kStarted:
       return ledger.started(now);
     case JobTransition::kUp:
-      return ledger.running(may_be_silent, now);
+      return ledger.running(job.spec.is_program(), now);
     case JobTransition::kCancelled:
       return ledger.stopping(LossCause::kNone, now);
     case JobTransition::kGone:
       return ledger.gone(now);
-    case JobTransition::kEnded:
-      return ledger.ended(now);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "common/time.h"
 #include "coordinator/core/accounting/ledger.h"
 #include "coordinator/core/event.h"
+#include "coordinator/core/incident/incidents.h"
 #include "coordinator/core/records/job.h"
 #include "coordinator/core/records/step_time.h"
 
@@ -18,9 +19,9 @@ class AccountBook {
   // Opens the stored account of a job that has not ended. If the stored state comes from an earlier
   // version, the time of a live job counts from `now` on.
   void restore(const Job& job, Instant now);
-  // Records a transition of the job other than its end. `may_be_silent`: the job may never report
-  // steps.
-  void enter(JobId job, JobTransition transition, bool may_be_silent, Instant now);
+  // Records a transition of the job other than its end, in its recovery too.
+  void enter(const Job& job, JobTransition transition, IncidentBook& incidents,
+             const StepTime& time);
   // Records a progress page from a heartbeat.
   void observe(const Job& job, const RankProgress& progress, const StepTime& time);
   // Closes the account of a job that has ended, and returns its final state.

@@ -180,9 +180,9 @@ void Ledger::gone(Instant now) { enter(Mode::kWaiting, now); }
 void Ledger::ended(Instant now) { enter(Mode::kEnded, now); }
 
 void Ledger::observe_phase(const Page& page, Instant now) {
-  const bool says_nothing = page.phase == Phase::kInit && page.steps_made == 0;
+  const bool shows_nothing = page.phase == Phase::kInit && page.steps_made == 0;
   if (account_.activity == Activity::kSilent) {
-    if (says_nothing) {
+    if (shows_nothing) {
       const bool for_good = account_.pending + (now - since_) >= kSilentForGood;
       account_.mute = account_.mute || for_good;
       if (!account_.mute) return;
@@ -193,7 +193,7 @@ void Ledger::observe_phase(const Page& page, Instant now) {
     account_.activity = Activity::kLoading;
     if (!account_.mute) end_pending(TimeClass::kLoading);
   }
-  if (!says_nothing) account_.speaks = true;
+  if (!shows_nothing) account_.speaks = true;
   const Activity next = activity_in(page.phase, page.steps_made);
   if (next == account_.activity) return;
   // After several short steps, the page's phase start is that of the newest step.

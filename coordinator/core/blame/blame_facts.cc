@@ -153,11 +153,11 @@ std::vector<std::string> BlameFacts::clauses(int32_t rank) const {
     clauses.push_back(absl::StrCat("is at the memory limit of its control group (",
                                    to_string(evidence->memory), ")"));
   }
-  if (goes_on(rank)) clauses.push_back("goes on, slowly");
+  if (makes_progress(rank)) clauses.push_back("goes on, slowly");
   return clauses;
 }
 
-bool BlameFacts::goes_on(int32_t rank) const {
+bool BlameFacts::makes_progress(int32_t rank) const {
   const RankEvidence* before = earlier(rank);
   const RankEvidence* now = view(rank).evidence;
   if (before == nullptr || now == nullptr || before == now || !has_page(rank)) return false;

@@ -28,7 +28,7 @@ class BlameFacts {
   // Returns whether the rank's page shows another phase than the usual one; false without a page.
   bool is_in_other_phase(int32_t rank) const;
   // Returns whether the rank's evidence changed between the two samples.
-  bool goes_on(int32_t rank) const;
+  bool makes_progress(int32_t rank) const;
 
   // Returns the stack class of the rank's main thread; null: not read.
   const StackTree::Class* stack(int32_t rank) const;

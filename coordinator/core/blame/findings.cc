@@ -92,7 +92,7 @@ const Findings::Words& Findings::words_of(size_t index) {
   words.age = wait_text(instance.inside);
   words.who = ranks_text(words.inside);
   words.wait = absl::StrCat(words.who, instance.inside.size() == 1 ? " waits" : " wait", words.age);
-  words.whom = ranks_text(ranks_of(graph_.absent(instance)));
+  words.awaited = ranks_text(ranks_of(graph_.absent(instance)));
   return words;
 }
 
@@ -168,7 +168,7 @@ void Findings::judge_circle(const WaitGraph::End& end) {
     Candidate candidate{.points = testimony == worst ? kFindingPoints / culprits : kVictimPoints,
                         .shape = HangShape::kDeadlock,
                         .instance = where[rank],
-                        .why = absl::StrCat("waits in ", own.what, " for ", own.whom)};
+                        .why = absl::StrCat("waits in ", own.what, " for ", own.awaited)};
     if (const auto waiting = graph_.waiting_in(rank); !waiting.empty()) {
       const Words& other = words_of(waiting[0]);
       absl::StrAppend(&candidate.why, ", while ", other.wait, " for it in ", other.what);

@@ -49,11 +49,11 @@ class Findings {
 
   // The text about an instance. Made once per instance, however many ranks are involved.
   struct Words {
-    std::string what;  // "all-reduce 41 "layer 3 mlp" of fsdp"
-    std::string wait;  // "ranks 0-4 wait (12.3 s)"
-    std::string who;   // "ranks 0-4"
-    std::string whom;  // "ranks 5-7": the ranks that it waits for
-    std::string age;   // " (12.3 s)"
+    std::string what;     // "all-reduce 41 "layer 3 mlp" of fsdp"
+    std::string wait;     // "ranks 0-4 wait (12.3 s)"
+    std::string who;      // "ranks 0-4"
+    std::string awaited;  // "ranks 5-7": the ranks that it waits for
+    std::string age;      // " (12.3 s)"
     RankSet inside;
   };
   const Words& words_of(size_t instance);

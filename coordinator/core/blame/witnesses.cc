@@ -5,7 +5,7 @@
 namespace muster::coordinator {
 namespace {
 
-bool tells(const GroupEvidence& group) {
+bool has_detail(const GroupEvidence& group) {
   return group.channel() == 0 && group.enqueued > 0 && !group.collective.empty();
 }
 
@@ -38,7 +38,7 @@ Witnesses::Witnesses(const std::vector<RankView>& views, const WaitGraph& graph)
   for (const RankView& view : views_) {
     if (view.evidence == nullptr) continue;
     for (const GroupEvidence& group : view.evidence->groups) {
-      if (!tells(group)) continue;
+      if (!has_detail(group)) continue;
       const int64_t step = view.evidence->step;
       const Call call(group.kind, group.collective);
       numbers_[{group.name, step, call}][group.number()].insert(group.id);
@@ -81,7 +81,7 @@ Testimony Witnesses::by_number(int32_t rank) const {
   if (evidence == nullptr) return Testimony::kNone;
   Testimony testimony = Testimony::kNone;
   for (const GroupEvidence& group : evidence->groups) {
-    if (!tells(group)) continue;
+    if (!has_detail(group)) continue;
     const Call call(group.kind, group.collective);
     const auto& numbers = numbers_.at({group.name, evidence->step, call});
     if (others(numbers.at(group.number()), group.id) > 0) {

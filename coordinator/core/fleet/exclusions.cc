@@ -138,7 +138,7 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   if (const NodeRecord* known = find(name); known != nullptr && known->excluded && !by_person) {
     // A second suspicion does not extend the exclusion, and one that requires no check must not
     // replace one that does.
-    if (known->suspicion == Suspicion::kPerson || !rule_of(suspicion).wants_check) return false;
+    if (known->suspicion == Suspicion::kPerson || !rule_of(suspicion).requires_check) return false;
     NodeRecord& same = record(name);
     same.suspicion = suspicion;
     same.reason = std::move(reason);

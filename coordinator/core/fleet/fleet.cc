@@ -61,7 +61,7 @@ Worker& Fleet::add(const WorkerRegistered& event, Instant now) {
   worker.connected = true;
   worker.disconnected_at.reset();
   worker.given_up = false;
-  worker.last_heard = now;
+  worker.last_message = now;
   worker.heartbeats = 0;
   return worker;
 }
@@ -71,17 +71,17 @@ void Fleet::await_workers_of(const Job& job, Instant now) {
     Worker& worker = workers_[rank.worker];
     worker.name = rank.worker;
     worker.incarnation = rank.incarnation;
-    worker.last_heard = now;
+    worker.last_message = now;
   }
 }
 
 // The longest pause decays slowly: a worker that was late with ranks may be as late again.
 bool Fleet::observe_heartbeat(Worker& worker, Instant now) {
   constexpr Duration kPauseMax = std::chrono::seconds(3);
-  constexpr double kForget = 0.99;
+  constexpr double kPauseDecay = 0.99;
   if (worker.heartbeats > 0) {
     const Duration pause = std::min(now - worker.last_heartbeat, kPauseMax);
-    const auto before = std::chrono::duration_cast<Duration>(worker.longest_pause * kForget);
+    const auto before = std::chrono::duration_cast<Duration>(worker.longest_pause * kPauseDecay);
     worker.longest_pause = std::max(pause, before);
   }
   worker.last_heartbeat = now;
@@ -94,7 +94,7 @@ void Fleet::excuse(Duration time, Instant now) {
   // Every available worker gets this time to report.
   reachable_until_ = now + options_.unreachable_after;
   for (auto& [name, worker] : workers_) {
-    worker.last_heard += time;
+    worker.last_message += time;
     worker.last_heartbeat += time;
     if (worker.disconnected_at) *worker.disconnected_at += time;
     worker.check.deadline += time;
@@ -114,7 +114,7 @@ bool Fleet::is_away(const WorkerName& name) const {
 }
 
 bool Fleet::is_quiet(const Worker& worker, Instant now) const {
-  return worker.last_heard + 2 * options_.heartbeat_interval <= now;
+  return worker.last_message + 2 * options_.heartbeat_interval <= now;
 }
 
 Duration Fleet::heartbeat_interval() const { return options_.heartbeat_interval / kBusyHeartbeats; }
@@ -131,7 +131,7 @@ Duration Fleet::patience_with(const Worker& worker) const {
 
 bool Fleet::is_silent_for(const Worker& worker, Duration time, Instant now) const {
   const bool known = worker.slots > 0 && reachable_until_ <= now;
-  return known && worker.last_heard + time <= now;
+  return known && worker.last_message + time <= now;
 }
 
 bool Fleet::is_unreachable(const Worker& worker, Instant now) const {
@@ -139,13 +139,13 @@ bool Fleet::is_unreachable(const Worker& worker, Instant now) const {
 }
 
 bool Fleet::is_responsive(const Worker& worker, Instant now) const {
-  return worker.last_heard + kHeartbeatsMissed * options_.heartbeat_interval > now;
+  return worker.last_message + kHeartbeatsMissed * options_.heartbeat_interval > now;
 }
 
 std::vector<WorkerName> Fleet::expired(Instant now) const {
   std::vector<WorkerName> names;
   for (const auto& [name, worker] : workers_)
-    if (worker.last_heard + options_.worker_lease <= now) names.push_back(name);
+    if (worker.last_message + options_.worker_lease <= now) names.push_back(name);
   return names;
 }
 
@@ -153,10 +153,42 @@ std::optional<Instant> Fleet::next_deadline() const {
   std::optional<Instant> next;
   const auto consider = [&next](Instant t) { next = next ? std::min(*next, t) : t; };
   for (const auto& [name, worker] : workers_) {
-    consider(worker.last_heard + options_.worker_lease);
+    consider(worker.last_message + options_.worker_lease);
     if (worker.orphans_since) consider(*worker.orphans_since + options_.torn_down_within);
   }
   return next;
+}
+
+SendToWorker message_to(const Worker& worker, WorkerPayload payload) {
+  return {worker.name, worker.incarnation, std::move(payload)};
+}
+
+std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
+                                                 const std::set<RankId>& orphans) {
+  std::map<std::pair<JobId, Attempt>, std::vector<Rank>> attempts;
+  for (const RankId& id : orphans) attempts[{id.job, id.attempt}].push_back(id.rank);
+  std::vector<SendToWorker> orders;
+  for (auto& [attempt, ranks] : attempts) {
+    orders.push_back(message_to(
+        worker, SendStopRanks{attempt.first, attempt.second, Duration::zero(),
+                              "this launch is not the job's current one", std::move(ranks)}));
+  }
+  return orders;
+}
+
+std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet, Duration grace,
+                                         std::string_view reason) {
+  std::vector<SendToWorker> orders;
+  std::set<WorkerName> ordered;
+  for (const RankPlacement& rank : job.placement) {
+    const Worker* worker = fleet.find(rank.worker);
+    if (worker == nullptr || !ordered.insert(rank.worker).second) continue;
+    std::vector<Rank> awaited = awaited_ranks(job, *worker);
+    if (awaited.empty()) continue;
+    orders.push_back(message_to(*worker, SendStopRanks{job.id, job.attempt, grace,
+                                                       std::string(reason), std::move(awaited)}));
+  }
+  return orders;
 }
 
 std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker) {

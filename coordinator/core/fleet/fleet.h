@@ -7,7 +7,9 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 
 #include "common/ids.h"
 #include "common/time.h"
+#include "coordinator/core/action.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/event.h"
 #include "coordinator/core/records/job.h"
@@ -92,6 +95,15 @@ class Fleet {
   std::map<WorkerName, Worker> workers_;
   Instant reachable_until_{};
 };
+
+SendToWorker message_to(const Worker& worker, WorkerPayload payload);
+
+// The orders to kill these ranks of `worker`, which belong to no current attempt.
+std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
+                                                 const std::set<RankId>& orphans);
+// The orders to stop the job's ranks that have not ended, one for each worker.
+std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet, Duration grace,
+                                         std::string_view reason);
 
 // The ranks of the job on this incarnation of `worker` that have not ended.
 std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker);

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
+#include "common/absl_view.h"
 #include "coordinator/core/recovery/restart_policy.h"
 
 namespace muster::coordinator {
@@ -30,6 +32,71 @@ std::optional<NodeSuspicion> suspicion_after(NodeBook& nodes, const Job& job) {
   }
   if (!often) return std::nullopt;
   return NodeSuspicion{Suspicion::kFaults, std::move(reason)};
+}
+
+ActionList NodeChecks::request(Worker& worker, Instant now) {
+  if (!worker.connected || worker.leaving || worker.check.id != 0) return {};
+  worker.check.id = ++last_;
+  worker.check.deadline = now + kCheckDeadline;
+  return {message_to(worker, SendCheckNode{worker.check.id})};
+}
+
+ActionList NodeChecks::suspect(NodeBook& nodes, Fleet& fleet, const WorkerName& name,
+                               NodeSuspicion suspicion, Instant now) {
+  if (!nodes.exclude(name, suspicion.suspicion, std::move(suspicion.reason))) return {};
+  const SuspicionRule& rule = rule_of(suspicion.suspicion);
+  ActionList actions = {
+      NodeDecision{name, NodeDecision::What::kExcluded, suspicion.suspicion,
+                   absl::StrCat("is left out: ", av(rule.name), ": ", nodes.find(name)->reason)}};
+  Worker* worker = fleet.find(name);
+  if (worker == nullptr) return actions;
+  worker->check.passed.reset();
+  // Checks the node immediately: the result is there before the job's ranks have ended, if the job
+  // has no other node.
+  if (!worker->given_up && rule.requires_check) append(actions, request(*worker, now));
+  return actions;
+}
+
+ActionList NodeChecks::run_due(NodeBook& nodes, Fleet& fleet, Instant now) {
+  ActionList actions;
+  const std::set<WorkerName> unsound = nodes.unsound();
+  for (const WorkerName& name : unsound) {
+    Worker* worker = fleet.find(name);
+    if (worker == nullptr) continue;
+    if (worker->connected && worker->check.id != 0 && worker->check.deadline <= now) {
+      NodeCheckResult silence;
+      silence.seconds = to_seconds(kCheckDeadline);
+      silence.sentence =
+          absl::StrCat("it did not answer within ", to_seconds(kCheckDeadline), " s");
+      append(actions, conclude_check(nodes, *worker, std::move(silence), now));
+    }
+    if (nodes.awaits_check(name)) append(actions, request(*worker, now));
+  }
+  return actions;
+}
+
+ActionList conclude_check(NodeBook& nodes, Worker& worker, NodeCheckResult result, Instant now) {
+  worker.check.id = 0;
+  const bool passed = result.passed;
+  if (passed) {
+    worker.check.passed = now;
+  } else {
+    worker.check.failed = now;
+    worker.check.passed.reset();
+  }
+  ActionList actions = {NodeDecision{
+      worker.name, passed ? NodeDecision::What::kCheckPassed : NodeDecision::What::kCheckFailed,
+      Suspicion::kCheckFailed,
+      absl::StrFormat("%s its check in %.2f s: %s", passed ? "has passed" : "has failed",
+                      result.seconds, result.sentence)}};
+  const bool was_excluded = nodes.is_excluded(worker.name);
+  nodes.note_check(worker.name, std::move(result));
+  if (!was_excluded && nodes.is_excluded(worker.name)) {
+    actions.push_back(NodeDecision{
+        worker.name, NodeDecision::What::kExcluded, Suspicion::kCheckFailed,
+        absl::StrCat("is left out: its check failed: ", nodes.find(worker.name)->reason)});
+  }
+  return actions;
 }
 
 std::optional<Instant> next_check_of(const NodeBook& nodes, const Fleet& fleet, bool jobs_wait,

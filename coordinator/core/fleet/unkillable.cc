@@ -55,10 +55,24 @@ std::vector<RankId> unkillable_ranks(const Job& job, const RanksByWorker& ranks,
     const RankId id{job.id, job.attempt, rank};
     const bool runs = is_torn_down(job.ranks[static_cast<size_t>(rank.value())]);
     const Duration time = runs ? options.torn_down_within : options.reaped_within;
-    if (*deadline.killed_at + time <= worker.last_heard && !worker.missing.contains(id))
+    if (*deadline.killed_at + time <= worker.last_message && !worker.missing.contains(id))
       ids.push_back(id);
   }
   return ids;
+}
+
+std::vector<std::pair<WorkerName, std::vector<RankId>>> check_kill(
+    const Job& job, const RanksByWorker& ranks, KillDeadline& deadline, const Fleet& fleet,
+    const CoreOptions& options, Instant now) {
+  std::vector<std::pair<WorkerName, std::vector<RankId>>> unkillable;
+  if (!deadline.check_is_due(now)) return unkillable;
+  if (!deadline.is_overdue(is_order_pending(job, ranks, fleet, now), options, now))
+    return unkillable;
+  for (const auto& [name, worker] : fleet.all()) {
+    std::vector<RankId> ids = unkillable_ranks(job, ranks, deadline, worker, options);
+    if (!ids.empty()) unkillable.emplace_back(name, std::move(ids));
+  }
+  return unkillable;
 }
 
 std::vector<RankId> overdue_orphans(Worker& worker, const Fleet& fleet, const CoreOptions& options,

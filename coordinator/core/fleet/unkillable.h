@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/time.h"
@@ -47,6 +48,11 @@ bool is_order_pending(const Job& job, const RanksByWorker& ranks, const Fleet& f
 std::vector<RankId> unkillable_ranks(const Job& job, const RanksByWorker& ranks,
                                      const KillDeadline& deadline, const Worker& worker,
                                      const CoreOptions& options);
+// Runs a due check of the deadline. Returns the job's ranks that SIGKILL should have ended, by
+// worker.
+std::vector<std::pair<WorkerName, std::vector<RankId>>> check_kill(
+    const Job& job, const RanksByWorker& ranks, KillDeadline& deadline, const Fleet& fleet,
+    const CoreOptions& options, Instant now);
 // Returns the worker's orphans that should have ended and are not recorded as stuck. Restarts the
 // wait while the worker is quiet.
 std::vector<RankId> overdue_orphans(Worker& worker, const Fleet& fleet, const CoreOptions& options,

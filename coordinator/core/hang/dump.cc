@@ -44,7 +44,7 @@ bool is_halted(const RankEvidence& before, const RankEvidence& after) {
   return halted(before.process_state) && halted(after.process_state);
 }
 
-bool went_on(const RankEvidence& before, const RankEvidence& after) {
+bool made_progress(const RankEvidence& before, const RankEvidence& after) {
   if (before.step != after.step || before.phase != after.phase) return true;
   for (const GroupEvidence& group : after.groups) {
     if (is_background(group)) continue;
@@ -118,25 +118,26 @@ bool waits_for_peers(const RankEvidence& rank) {
                      [](const auto& group) { return group.is_inside() && !is_background(group); });
 }
 
-Dump::Dump(JobId job, Attempt attempt, int32_t samples, Asked asked)
+Dump::Dump(JobId job, Attempt attempt, int32_t samples, Requested requested)
     : job_(job),
       attempt_(attempt),
       samples_(static_cast<size_t>(samples)),
-      asked_(std::move(asked)) {
-  for (const auto& [worker, ranks] : asked_) waiting_.insert(worker);
+      requested_(std::move(requested)) {
+  for (const auto& [worker, ranks] : requested_) waiting_.insert(worker);
 }
 
 bool Dump::add(const StackReportReceived& report) {
-  const auto asked = asked_.find(report.worker);
-  const bool wanted = report.job == job_ && report.attempt == attempt_ && asked != asked_.end() &&
-                      report.sample >= 0 && report.sample < std::ssize(samples_);
+  const auto requested = requested_.find(report.worker);
+  const bool wanted = report.job == job_ && report.attempt == attempt_ &&
+                      requested != requested_.end() && report.sample >= 0 &&
+                      report.sample < std::ssize(samples_);
   if (!wanted) return false;
   Sample& sample = samples_[static_cast<size_t>(report.sample)];
   if (!sample.from.insert(report.worker).second) return false;
   sample.stacks.add(report.stacks);
   for (const RankEvidence& rank : report.ranks) {
-    const bool theirs = std::find(asked->second.begin(), asked->second.end(), Rank(rank.rank)) !=
-                        asked->second.end();
+    const bool theirs = std::find(requested->second.begin(), requested->second.end(),
+                                  Rank(rank.rank)) != requested->second.end();
     if (theirs) sample.ranks.insert_or_assign(rank.rank, rank);
   }
   for (const StackModule& module : report.stacks.modules()) modules_.emplace(module, report.worker);
@@ -149,8 +150,8 @@ bool Dump::add(const StackReportReceived& report) {
 
 std::vector<WorkerName> Dump::silent() const {
   std::vector<WorkerName> silent;
-  for (const auto& asked : asked_) {
-    const WorkerName& worker = asked.first;
+  for (const auto& requested : requested_) {
+    const WorkerName& worker = requested.first;
     const bool sent = std::any_of(samples_.begin(), samples_.end(), [&](const Sample& sample) {
       return sample.from.contains(worker);
     });
@@ -170,8 +171,8 @@ std::vector<RankEvidence> Dump::newest_ranks() const {
   for (const Sample& sample : samples_) {
     for (const auto& [rank, evidence] : sample.ranks) newest.insert_or_assign(rank, evidence);
   }
-  for (const auto& [worker, asked] : asked_) {
-    for (const Rank rank : asked) {
+  for (const auto& [worker, requested] : requested_) {
+    for (const Rank rank : requested) {
       RankEvidence absent;
       absent.rank = rank.value();
       absent.page_problem = absent.stack_problem =
@@ -227,11 +228,11 @@ Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone) {
       free.insert(rank.rank);
       continue;
     }
-    if (went_on(before->second, rank)) return Motion::kProgress;
+    if (made_progress(before->second, rank)) return Motion::kProgress;
     meetings.add(rank);
     if (!waits_for_peers(rank)) free.insert(rank.rank);
   }
-  for (const auto& [worker, ranks] : dump.asked()) {
+  for (const auto& [worker, ranks] : dump.requested()) {
     unseen = unseen || std::any_of(ranks.begin(), ranks.end(), [&](const Rank rank) {
                return !seen.contains(rank.value()) && !gone.contains(rank);
              });

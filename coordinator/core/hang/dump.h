@@ -25,13 +25,13 @@ namespace muster::coordinator {
 
 class Dump {
  public:
-  using Asked = std::map<WorkerName, std::vector<Rank>>;
+  using Requested = std::map<WorkerName, std::vector<Rank>>;
 
-  Dump(JobId job, Attempt attempt, int32_t samples, Asked asked);
+  Dump(JobId job, Attempt attempt, int32_t samples, Requested requested);
 
   JobId job() const { return job_; }
   Attempt attempt() const { return attempt_; }
-  const Asked& asked() const { return asked_; }
+  const Requested& requested() const { return requested_; }
 
   // Adds a report. Returns false if it was not requested or is a duplicate.
   bool add(const StackReportReceived& report);
@@ -68,7 +68,7 @@ class Dump {
   JobId job_;
   Attempt attempt_;
   std::vector<Sample> samples_;
-  Asked asked_;
+  Requested requested_;
   std::set<WorkerName> waiting_;
   std::map<WorkerName, std::vector<std::string>> kernel_messages_;
   std::map<StackModule, WorkerName> modules_;

@@ -3,15 +3,34 @@
 #include <algorithm>
 #include <utility>
 
+#include <absl/strings/str_cat.h>
+
+#include "common/absl_view.h"
+
 namespace muster::coordinator {
 namespace {
 
 // Allowance for the transfer of an answer, in addition to the time to read.
 constexpr Duration kAnswerSlack = std::chrono::milliseconds(500);
+// The time to read two samples, in addition to the interval between them.
+constexpr Duration kReading = std::chrono::milliseconds(150);
 // The largest number of addresses of one module that are looked up while users wait.
 constexpr size_t kAddressesMax = 20'000;
 
+// Concurrent requests by users and scripts. Fewer than a worker reads at once
+// (worker/shell/stack_reader.cc), so that the dump of a suspicion finds a free reader.
+constexpr std::ptrdiff_t kRequestsMax = 3;
+
 bool is_requested(const auto& entry) { return entry.second.request.has_value(); }
+
+// Completes the incident, or returns the user's answer.
+std::optional<ReplyStacks> complete(OpenSymbols open, IncidentBook& incidents) {
+  if (open.request) return ReplyStacks{*open.request, absl::OkStatus(), std::move(open.answer)};
+  if (Incident* incident = incidents.change(open.incident))
+    take_blame(*incident, open.input, blame(open.input));
+  incidents.settle(open.incident);
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -20,14 +39,14 @@ std::optional<DumpTable::Begun> DumpTable::begin(const Job& job, Rank only, cons
                                                  const Fleet& fleet,
                                                  const std::set<WorkerName>& unreachable,
                                                  const CoreOptions& options, Instant now) {
-  Dump::Asked asked;
+  Dump::Requested by_worker;
   for (const RankPlacement& rank : job.placement) {
     const bool wanted = only.value() < 0 || rank.rank == only;
     const RankState& state = job.ranks[static_cast<size_t>(rank.rank.value())];
-    if (wanted && state.life == RankState::Life::kUp) asked[rank.worker].push_back(rank.rank);
+    if (wanted && state.life == RankState::Life::kUp) by_worker[rank.worker].push_back(rank.rank);
   }
   Begun begun;
-  for (const auto& [name, ranks] : asked) {
+  for (const auto& [name, ranks] : by_worker) {
     const Worker* worker = fleet.find(name);
     if (worker == nullptr || !worker->connected || unreachable.contains(name)) continue;
     begun.messages.push_back(
@@ -43,7 +62,7 @@ std::optional<DumpTable::Begun> DumpTable::begin(const Job& job, Rank only, cons
   const Instant deadline = now +
                            (plan.samples - 1) * std::max(options.samples_apart, plan.deadline) +
                            plan.deadline + kAnswerSlack;
-  dumps_.emplace(last_, OpenDump{Dump(job.id, job.attempt, plan.samples, std::move(asked)),
+  dumps_.emplace(last_, OpenDump{Dump(job.id, job.attempt, plan.samples, std::move(by_worker)),
                                  deadline, request});
   return begun;
 }
@@ -60,21 +79,77 @@ std::vector<DumpId> DumpTable::requested() const {
   return ids;
 }
 
-size_t DumpTable::requests() const {
-  const auto requested = [](const auto& entry) { return is_requested(entry); };
-  return static_cast<size_t>(std::ranges::count_if(dumps_, requested) +
-                             std::ranges::count_if(symbols_, requested));
+absl::StatusOr<std::vector<SendToWorker>> DumpTable::request(
+    const StacksRequested& event, const Job& job, const Fleet& fleet,
+    const std::set<WorkerName>* unreachable, const CoreOptions& options, Instant now) {
+  const std::string name = absl::StrCat("job ", job.id.value());
+  if (!is_live(job.state)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name, " is not running (", av(job_state_name(job.state)), "): it has no stacks"));
+  }
+  if (event.rank.value() < -1 || event.rank.value() >= std::ssize(job.placement)) {
+    return absl::InvalidArgumentError(absl::StrCat("rank is ", event.rank.value(), ": ", name,
+                                                   " has ranks 0 to ", job.placement.size() - 1));
+  }
+  const auto waited_for = [](const auto& entry) { return is_requested(entry); };
+  const auto open =
+      std::ranges::count_if(dumps_, waited_for) + std::ranges::count_if(symbols_, waited_for);
+  if (open >= kRequestsMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(open, " dumps are on their way; ask again when they are there"));
+  }
+  // The first of several samples requests the program's dumps, and the program can answer until the
+  // last one.
+  const DumpPlan plan = event.program_dumps ? DumpPlan{2, options.program_dumps_deadline}
+                                            : DumpPlan{1, options.sample_deadline};
+  std::optional<Begun> begun =
+      begin(job, event.rank, plan, event.token, fleet, *unreachable, options, now);
+  if (!begun) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no worker with a running rank of ", name, " is connected now; ask again"));
+  }
+  return std::move(begun->messages);
 }
 
-DumpTable::Lookup DumpTable::await_symbols(const Dump& dump, OpenSymbols open, const Fleet& fleet,
-                                           const CoreOptions& options, Instant now) {
-  Lookup lookup;
+ActionList DumpTable::answer_if_over(DumpId id, const Fleet& fleet,
+                                     const std::set<WorkerName>* unreachable,
+                                     const CoreOptions& options, Instant now) {
+  if (!is_over(*find(id), fleet, unreachable, now)) return {};
+  const OpenDump complete = take(id);
+  OpenSymbols open;
+  open.request = complete.request;
+  open.answer = complete.dump.to_people();
+  StackDump answer = open.answer;
+  const std::vector<SendToWorker> messages =
+      await_symbols(complete.dump, std::move(open), fleet, options, now);
+  if (messages.empty())
+    return {ReplyStacks{*complete.request, absl::OkStatus(), std::move(answer)}};
+  return {messages.begin(), messages.end()};
+}
+
+std::vector<SendToWorker> DumpTable::look_up(IncidentBook& incidents, IncidentId incident,
+                                             const Dump& dump, BlameInput input, const Fleet& fleet,
+                                             const CoreOptions& options, Instant now) {
   std::erase_if(symbols_, [&](const auto& entry) {
-    const bool earlier =
-        !open.request && !entry.second.request && entry.second.incident == open.incident;
-    if (earlier) lookup.replaced.push_back(open.incident);
-    return earlier;
+    const bool is_earlier = !is_requested(entry) && entry.second.incident == incident;
+    if (is_earlier) incidents.settle(incident);
+    return is_earlier;
   });
+  OpenSymbols open;
+  open.incident = incident;
+  open.input = std::move(input);
+  std::vector<SendToWorker> messages = await_symbols(dump, std::move(open), fleet, options, now);
+  if (!messages.empty()) incidents.await(incident);
+  return messages;
+}
+
+// Requests the symbols of open.stacks() from one worker per module, since all workers have the same
+// code. The rank may have ended by then; its file is still there. Returns no messages and starts no
+// lookup if no worker can resolve them.
+std::vector<SendToWorker> DumpTable::await_symbols(const Dump& dump, OpenSymbols open,
+                                                   const Fleet& fleet, const CoreOptions& options,
+                                                   Instant now) {
+  std::vector<SendToWorker> messages;
   const StackTree& tree = open.stacks();
   std::map<uint32_t, std::set<uint64_t>> addresses;
   for (const StackFrame& frame : tree.frames()) {
@@ -87,16 +162,16 @@ DumpTable::Lookup DumpTable::await_symbols(const Dump& dump, OpenSymbols open, c
     const StackModule& module = tree.modules()[index];
     const Worker* worker = fleet.find(dump.worker_with(module));
     if (worker == nullptr || !worker->connected) continue;
-    lookup.messages.push_back(
+    messages.push_back(
         {worker->name, worker->incarnation,
          SendSymbolize{last_, dump.job(), dump.attempt(), module, {places.begin(), places.end()}}});
     open.modules.insert(module);
   }
   if (!open.modules.empty()) symbols_.emplace(last_, std::move(open));
-  return lookup;
+  return messages;
 }
 
-std::optional<OpenSymbols> DumpTable::add(const SymbolsReceived& event) {
+std::optional<ReplyStacks> DumpTable::add(const SymbolsReceived& event, IncidentBook& incidents) {
   const auto found = symbols_.find(event.dump);
   if (found == symbols_.end() || found->second.modules.erase(event.module) == 0)
     return std::nullopt;
@@ -109,20 +184,21 @@ std::optional<OpenSymbols> DumpTable::add(const SymbolsReceived& event) {
       tree.set_symbol(i, name->second);
   }
   if (!found->second.modules.empty()) return std::nullopt;
-  return std::move(symbols_.extract(found).mapped());
+  return complete(std::move(symbols_.extract(found).mapped()), incidents);
 }
 
-std::vector<OpenSymbols> DumpTable::take_late_symbols(Instant now) {
-  std::vector<OpenSymbols> late;
+std::vector<ReplyStacks> DumpTable::end_late_lookups(IncidentBook& incidents, Instant now) {
+  std::vector<ReplyStacks> replies;
   for (auto it = symbols_.begin(); it != symbols_.end();) {
     if (it->second.deadline > now) {
       ++it;
       continue;
     }
-    late.push_back(std::move(it->second));
+    if (auto reply = complete(std::move(it->second), incidents))
+      replies.push_back(*std::move(reply));
     it = symbols_.erase(it);
   }
-  return late;
+  return replies;
 }
 
 void DumpTable::excuse(Duration time) {
@@ -137,6 +213,8 @@ std::optional<Instant> DumpTable::next_deadline() const {
   for (const auto& [id, open] : symbols_) consider(open.deadline);
   return next;
 }
+
+Duration time_of_dump(const CoreOptions& options) { return options.samples_apart + kReading; }
 
 bool is_over(const OpenDump& open, const Fleet& fleet, const std::set<WorkerName>* unreachable,
              Instant now) {

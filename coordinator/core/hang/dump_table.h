@@ -1,5 +1,6 @@
 // Dumps of stacks that are in progress, for hang verdicts and for users, and the lookups of their
-// symbols. Pure; called on one thread at a time.
+// symbols. Symbols complete an incident or a user's answer: the verdict stays, but its source
+// positions become readable. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,8 @@
 #include <optional>
 #include <set>
 #include <vector>
+
+#include <absl/status/statusor.h>
 
 #include "common/ids.h"
 #include "common/time.h"
@@ -16,6 +19,7 @@
 #include "coordinator/core/event.h"
 #include "coordinator/core/fleet/fleet.h"
 #include "coordinator/core/hang/dump.h"
+#include "coordinator/core/incident/incidents.h"
 #include "coordinator/core/records/job.h"
 
 namespace muster::coordinator {
@@ -64,35 +68,51 @@ class DumpTable {
   // Requires that there is one.
   OpenDump take(DumpId id) { return std::move(dumps_.extract(id).mapped()); }
   void drop(DumpId id) { dumps_.erase(id); }
-  // The dumps that callers wait for.
-  std::vector<DumpId> requested() const;
-  // The number of dumps and lookups that callers wait for.
-  size_t requests() const;
 
-  struct Lookup {
-    // Empty: no worker can be asked, so the lookup is not started.
-    std::vector<SendToWorker> messages;
-    // The incidents whose earlier lookups this one replaces.
-    std::vector<IncidentId> replaced;
-  };
-  // Requests the symbols of open.stacks() from one worker per module, since all workers have the
-  // same code. The rank may have ended by then; its file is still there.
-  Lookup await_symbols(const Dump& dump, OpenSymbols open, const Fleet& fleet,
-                       const CoreOptions& options, Instant now);
-  // Adds the symbols. Returns the lookup if this was its last module.
-  std::optional<OpenSymbols> add(const SymbolsReceived& event);
-  // Removes and returns the lookups past their deadline, with the symbols received so far.
-  std::vector<OpenSymbols> take_late_symbols(Instant now);
+  // Begins the dump that a user requests of `job`, and returns its messages. `unreachable`: the
+  // unreachable workers of the job's attempt. Requires that the job has an attempt if it is live.
+  // Errors: FailedPrecondition if the job has no stacks now; InvalidArgument for an unknown rank;
+  // ResourceExhausted if too many users wait for dumps.
+  absl::StatusOr<std::vector<SendToWorker>> request(const StacksRequested& event, const Job& job,
+                                                    const Fleet& fleet,
+                                                    const std::set<WorkerName>* unreachable,
+                                                    const CoreOptions& options, Instant now);
+  // The dumps that users wait for.
+  std::vector<DumpId> requested() const;
+  // Ends a user's dump if it is over. Returns the messages that request its symbols, or the reply
+  // if no worker can resolve them. `unreachable`: as is_over()'s. Requires that a user waits for
+  // the dump.
+  ActionList answer_if_over(DumpId id, const Fleet& fleet, const std::set<WorkerName>* unreachable,
+                            const CoreOptions& options, Instant now);
+
+  // Requests the symbols of the stacks in `input`, for `incident`, and returns the messages. The
+  // book retains the incident until they are there. A lookup replaces an earlier one for the same
+  // incident.
+  std::vector<SendToWorker> look_up(IncidentBook& incidents, IncidentId incident, const Dump& dump,
+                                    BlameInput input, const Fleet& fleet,
+                                    const CoreOptions& options, Instant now);
+  // Adds the symbols. If these were the last ones of their lookup, completes the incident, or
+  // returns the answer for the user who waits.
+  std::optional<ReplyStacks> add(const SymbolsReceived& event, IncidentBook& incidents);
+  // Ends the lookups past their deadline in the same way, with the symbols received so far.
+  std::vector<ReplyStacks> end_late_lookups(IncidentBook& incidents, Instant now);
 
   // Excludes coordinator downtime: extends every deadline by `time`.
   void excuse(Duration time);
   std::optional<Instant> next_deadline() const;
 
  private:
+  std::vector<SendToWorker> await_symbols(const Dump& dump, OpenSymbols open, const Fleet& fleet,
+                                          const CoreOptions& options, Instant now);
+
   std::map<DumpId, OpenDump> dumps_;
   std::map<DumpId, OpenSymbols> symbols_;
   DumpId last_{0};
 };
+
+// Returns the time that a dump of two samples takes. It is taken during the silence of a worker, so
+// that the verdict is not delayed further.
+Duration time_of_dump(const CoreOptions& options);
 
 // Returns whether every report has arrived or the missing ones will not arrive in time.
 // `unreachable`: the unreachable workers of the dump's attempt; null if the attempt has ended.

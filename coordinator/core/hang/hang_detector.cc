@@ -164,7 +164,7 @@ void HangDetector::learn_silence(Instant progress) {
 }
 
 Duration HangDetector::usual_silence() const {
-  if (!trains() || !knows_steps() || silences_.empty()) return Duration::zero();
+  if (!trains() || !has_step_times() || silences_.empty()) return Duration::zero();
   std::vector<Duration> sorted(silences_.begin(), silences_.end());
   const auto median = sorted.begin() + std::ssize(sorted) / 2;
   std::nth_element(sorted.begin(), median, sorted.end());
@@ -206,7 +206,9 @@ bool HangDetector::trains() const {
   return true;
 }
 
-bool HangDetector::knows_steps() const { return steps_ >= kStepsKnown && !step_seconds_.empty(); }
+bool HangDetector::has_step_times() const {
+  return steps_ >= kStepsKnown && !step_seconds_.empty();
+}
 
 Duration HangDetector::longest_step() const {
   return duration_of(*std::max_element(step_seconds_.begin(), step_seconds_.end()));
@@ -225,7 +227,7 @@ Duration HangDetector::allowance(Phase phase) const {
       return budgets_.compile;
     case Phase::kData:
     case Phase::kStep:
-      if (!knows_steps()) return budgets_.first_steps;
+      if (!has_step_times()) return budgets_.first_steps;
       return std::max(budgets_.floor, duration_of(budgets_.steps * to_seconds(longest_step())));
     case Phase::kEval:
       return std::max(budgets_.evaluation, seen);
@@ -256,14 +258,14 @@ Duration HangDetector::patience() const {
 Instant HangDetector::due() const {
   if (is_silent()) return silence_max_ > Duration::zero() ? progress_ + patience() : kNever;
   const Instant still = progress_ + patience();
-  if (!trains() || !knows_steps()) return still;
+  if (!trains() || !has_step_times()) return still;
   const Duration step = duration_of(budgets_.steps_completed * to_seconds(longest_step()));
   return std::min(still, foreground_ + patience_ * std::max(allowance(), step));
 }
 
-bool HangDetector::goes_on_since(Instant then, Duration news, Instant now) const {
+bool HangDetector::completed_steps_since(Instant then, Duration news, Instant now) const {
   constexpr int kOverdue = 2;
-  if (!knows_steps() || due() <= now) return false;
+  if (!has_step_times() || due() <= now) return false;
   const bool overdue = foreground_ + kOverdue * longest_step() + news <= now;
   return !overdue && foreground_ > then + longest_step();
 }
@@ -278,7 +280,7 @@ std::string HangDetector::reason(Instant now) const {
       progress_ + patience() <= now
           ? absl::StrFormat("no rank has made progress for %.1f s", still)
           : absl::StrFormat("no step was completed for %.1f s", to_seconds(now - foreground_));
-  if (trains() && knows_steps())
+  if (trains() && has_step_times())
     return absl::StrCat(why,
                         absl::StrFormat("; its steps take %.2f s", to_seconds(longest_step())));
   std::string_view phase = "STEP";

@@ -91,7 +91,7 @@ class HangDetector {
   // Returns whether more than one step was completed since `then`, which shows that no participant
   // was lost since. False if a step is overdue. `news`: the time within which some rank reports a
   // completed step.
-  bool goes_on_since(Instant then, Duration news, Instant now) const;
+  bool completed_steps_since(Instant then, Duration news, Instant now) const;
   // For users: "no rank has made progress for 2.1 s; its steps take 0.4 s".
   std::string reason(Instant now) const;
 
@@ -114,7 +114,7 @@ class HangDetector {
   void see_step(int64_t step, Instant now);
   void change_phase(Rank& rank, const Sample& sample);
   bool trains() const;  // all ranks are in DATA or STEP
-  bool knows_steps() const;
+  bool has_step_times() const;
   Duration longest_step() const;
   Duration allowance(Phase phase) const;
   Duration allowance() const;

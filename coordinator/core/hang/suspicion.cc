@@ -146,8 +146,8 @@ void close_inconclusive(IncidentBook& incidents, HangSuspicion& suspicion, std::
   incidents.close(inconclusive.incident);
 }
 
-void close_if_it_went_on(IncidentBook& incidents, HangSuspicion& suspicion,
-                         const HangDetector& hang, int64_t unix_ns) {
+void close_if_resumed(IncidentBook& incidents, HangSuspicion& suspicion, const HangDetector& hang,
+                      int64_t unix_ns) {
   if (!suspicion.inconclusive || !suspicion.inconclusive->open) return;
   const Duration stood = hang.last_step_or_phase() - suspicion.inconclusive->progress;
   if (stood <= Duration::zero()) return;

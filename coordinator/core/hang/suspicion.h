@@ -109,8 +109,8 @@ bool renew_inconclusive(InconclusiveHang& inconclusive, HangDetector& hang, Inst
 void close_inconclusive(IncidentBook& incidents, HangSuspicion& suspicion, std::string_view action,
                         std::string text, int64_t unix_ns);
 // The same, if steps or phases have progressed.
-void close_if_it_went_on(IncidentBook& incidents, HangSuspicion& suspicion,
-                         const HangDetector& hang, int64_t unix_ns);
+void close_if_resumed(IncidentBook& incidents, HangSuspicion& suspicion, const HangDetector& hang,
+                      int64_t unix_ns);
 
 // Describes why the suspect implicates its node: it is blocked in the kernel or stopped. Empty: it
 // does not.

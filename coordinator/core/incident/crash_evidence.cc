@@ -13,7 +13,7 @@ constexpr char kEnded[] = "it has ended";
 constexpr char kNotRead[] = "a rank that has ended needs none to be named";
 
 // Returns the evidence from the rank's heartbeats. Only its page would also show collectives.
-RankEvidence last_heard(const Job& job, Rank rank, Instant now) {
+RankEvidence last_evidence(const Job& job, Rank rank, Instant now) {
   RankEvidence evidence;
   evidence.rank = rank.value();
   evidence.stack_problem = kNotRead;
@@ -84,7 +84,7 @@ void take_crash_evidence(Incident& incident, const Job& job, const Fault& fault,
                          const CrashEvidence& crash, Instant now) {
   incident.ranks.clear();
   for (const Rank rank : ranks_to_tell(job, fault)) {
-    RankEvidence& evidence = incident.ranks.emplace_back(last_heard(job, rank, now));
+    RankEvidence& evidence = incident.ranks.emplace_back(last_evidence(job, rank, now));
     const auto exit = std::ranges::find(job.exits, rank, &RankExit::rank);
     if (exit != job.exits.end()) {
       evidence.stack_problem = kEnded;

@@ -18,7 +18,7 @@ namespace {
 // The confidence in a suspect that is named by its own end or silence.
 constexpr double kSelfEvident = 0.95;
 
-bool says_any_of(const std::string& text, const auto& words) {
+bool contains_any_of(const std::string& text, const auto& words) {
   const std::string lower = absl::AsciiStrToLower(text);
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return lower.find(word) != std::string::npos; });
@@ -120,8 +120,8 @@ IncidentKind kind_of_exit(const RankExit& exit) {
   if (exit.cause == ExitCause::kGpuFault) return IncidentKind::kGpuFault;
   if (ended_as(exit, ExitCode::kNotFinite)) return IncidentKind::kNotFinite;
   if (ended_as(exit, ExitCode::kDiskFull)) return IncidentKind::kDiskFull;
-  if (says_any_of(exit.detail, kMemoryWords)) return IncidentKind::kOutOfMemory;
-  if (says_any_of(exit.detail, kDiskWords)) return IncidentKind::kDiskFull;
+  if (contains_any_of(exit.detail, kMemoryWords)) return IncidentKind::kOutOfMemory;
+  if (contains_any_of(exit.detail, kDiskWords)) return IncidentKind::kDiskFull;
   return IncidentKind::kRankDied;
 }
 

@@ -5,11 +5,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
+#include "common/absl_view.h"
+#include "coordinator/core/hang/dump_table.h"
+
 namespace muster::coordinator {
 namespace {
-
-// The time to read two samples, in addition to the interval between them.
-constexpr Duration kReading = std::chrono::milliseconds(150);
 
 // Returns whether the job has not moved since the last message of the worker. While other ranks
 // move, or there are none, a late node is not missing yet. The same holds while no step of the job
@@ -19,11 +19,11 @@ bool is_missed(const ReachView& view, const Worker& worker, const Fleet& fleet, 
   const Duration patience = fleet.silence_max();
   const Instant progress = view.hang.last_progress();
   // Ranks that moved after the worker's last message must also have stood still for some time.
-  if (progress > worker.last_heard + patience / 2 && progress + patience / 2 > now) return false;
+  if (progress > worker.last_message + patience / 2 && progress + patience / 2 > now) return false;
   const Duration news = view.hang.usual_silence() + fleet.heartbeat_interval();
   if (!worker.disconnected_at && progress + news > now) return false;
   const bool alone = view.ranks.size() == 1 && !worker.disconnected_at;
-  return !alone || worker.last_heard + kAlone * patience <= now;
+  return !alone || worker.last_message + kAlone * patience <= now;
 }
 
 }  // namespace
@@ -55,13 +55,14 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
     const bool was = reach.unreachable.contains(name);
     if (!fleet.is_unreachable(worker, now)) {
       if (was) changes.back.emplace_back(name, "is heard of again");
-      check_at(std::max(worker.last_heard + fleet.silence_max(), fleet.reachable_until()));
+      check_at(std::max(worker.last_message + fleet.silence_max(), fleet.reachable_until()));
       continue;
     }
     check_at(now + options.unreachable_after / 4);
     // The other ranks complete no step without the worker's ranks. If they do, only the network
     // between the worker and the coordinator is broken.
-    const bool runs = view.hang.goes_on_since(worker.last_heard, fleet.heartbeat_interval(), now);
+    const bool runs =
+        view.hang.completed_steps_since(worker.last_message, fleet.heartbeat_interval(), now);
     if (was && runs) {
       changes.back.emplace_back(name, "cannot be heard, but its ranks run: steps are completed");
     } else if (was) {
@@ -69,28 +70,28 @@ ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet&
       const Duration incident = std::max(options.unreachable_confirm, patience);
       if (fleet.is_silent_for(worker, incident, now)) changes.still_gone.push_back(name);
       const Duration lost = std::max(loss_after, patience);
-      for (const Duration time : {incident, lost - stacks_take(options), lost})
-        check_at(worker.last_heard + time);
+      for (const Duration time : {incident, lost - time_of_dump(options), lost})
+        check_at(worker.last_message + time);
     }
     if (!was && !runs && is_missed(view, worker, fleet, now)) changes.gone.push_back(name);
   }
   return changes;
 }
 
-bool may_be_confirmed(const Reach& reach, const Fleet& fleet, Duration loss_after, Instant now,
-                      Duration before) {
-  return std::ranges::all_of(reach.unreachable, [&](const WorkerName& name) {
-    const Worker* worker = fleet.find(name);
-    return worker == nullptr ||
-           worker->last_heard + std::max(loss_after, fleet.patience_with(*worker)) - before <= now;
-  });
+Instant confirmable_at(const Reach& reach, const Fleet& fleet, Duration loss_after) {
+  Instant from{};
+  for (const WorkerName& name : reach.unreachable) {
+    if (const Worker* worker = fleet.find(name))
+      from =
+          std::max(from, worker->last_message + std::max(loss_after, fleet.patience_with(*worker)));
+  }
+  return from;
 }
 
-Duration stacks_take(const CoreOptions& options) { return options.samples_apart + kReading; }
-
-std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& view,
-                                                               const Reach& reach,
-                                                               const Fleet& fleet, Instant now) {
+std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const ReachView& view,
+                                                                           const Reach& reach,
+                                                                           const Fleet& fleet,
+                                                                           Instant now) {
   std::vector<std::pair<WorkerName, std::string_view>> back;
   for (const WorkerName& name : reach.unreachable) {
     const Worker* worker = fleet.find(name);
@@ -104,6 +105,7 @@ std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& 
 std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& fleet,
                                            const CoreOptions& options, Instant now) {
   std::vector<WorkerName> names;
+  if (!view.peer_lost) return names;
   for (const auto& [name, ranks] : view.ranks) {
     const Worker* worker = fleet.find(name);
     if (worker == nullptr || !has_ranks(view.job, view.ranks, *worker)) continue;
@@ -145,9 +147,32 @@ std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
     const Worker& worker = fleet.at(name);
     if (worker.slots == 0) return std::nullopt;
     until = std::max({until, fleet.reachable_until(),
-                      worker.last_heard + std::max(loss_after, fleet.patience_with(worker))});
+                      worker.last_message + std::max(loss_after, fleet.patience_with(worker))});
   }
   return until;
+}
+
+std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
+                             const std::optional<IncidentId>& incident, const Worker& worker,
+                             const StepTime& time) {
+  std::string text = silence_text(worker, time.now);
+  reach.add(worker.name, incident ? "" : text, time.unix_ns);
+  if (incident) incidents.note(*incident, time.unix_ns, text);
+  return text;
+}
+
+std::string mark_reachable(IncidentBook& incidents, Reach& reach,
+                           std::optional<IncidentId>& incident, const WorkerName& name,
+                           std::string_view how, int64_t unix_ns) {
+  reach.remove(name);
+  std::string text = absl::StrCat("worker ", name.value(), " ", av(how));
+  if (!incident) return text;
+  incidents.note(*incident, unix_ns, text);
+  if (!reach.unreachable.empty()) return text;
+  if (Incident* record = incidents.change(*incident)) record->action = "none: its ranks ran on";
+  incidents.close(*incident);
+  incident.reset();
+  return text;
 }
 
 std::string silence_text(const Worker& worker, Instant now) {
@@ -155,7 +180,7 @@ std::string silence_text(const Worker& worker, Instant now) {
                               ? absl::StrFormat("its stream broke %.1f s ago",
                                                 to_seconds(now - *worker.disconnected_at))
                               : absl::StrFormat("nothing was heard of it for %.1f s",
-                                                to_seconds(now - worker.last_heard));
+                                                to_seconds(now - worker.last_message));
   return absl::StrCat("worker ", worker.name.value(), " (", worker.host,
                       ") cannot be reached: ", how);
 }

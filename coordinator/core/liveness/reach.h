@@ -70,20 +70,18 @@ struct ReachChanges {
 ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet& fleet,
                          const CoreOptions& options, Duration loss_after, Instant now);
 
-// Returns whether stacks of the other ranks may confirm the loss of each unreachable worker, within
-// `before` from now.
-bool may_be_confirmed(const Reach& reach, const Fleet& fleet, Duration loss_after, Instant now,
-                      Duration before = Duration::zero());
-// The time to read stacks. They are read during the silence, so that the verdict is not delayed
-// further.
-Duration stacks_take(const CoreOptions& options);
+// Returns the time from which stacks of the other ranks may confirm the loss of every unreachable
+// worker. The start of the clock if there is none.
+Instant confirmable_at(const Reach& reach, const Fleet& fleet, Duration loss_after);
 
 // Returns the unreachable workers that no longer explain the lack of progress, each with the
 // reason: a clause.
-std::vector<std::pair<WorkerName, std::string_view>> explained(const ReachView& view,
-                                                               const Reach& reach,
-                                                               const Fleet& fleet, Instant now);
-// Returns the silent workers whose ranks are lost because peers report a loss.
+std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const ReachView& view,
+                                                                           const Reach& reach,
+                                                                           const Fleet& fleet,
+                                                                           Instant now);
+// Returns the silent workers whose ranks are lost because peers report a loss. Empty if no rank has
+// reported one.
 std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& fleet,
                                            const CoreOptions& options, Instant now);
 // Returns whether ranks on a worker other than `other` are unreachable.
@@ -100,6 +98,18 @@ std::vector<WorkerName> awaited_out_of_reach(const ReachView& view, const Fleet&
 std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
                                const std::optional<Instant>& killed_at, const Fleet& fleet,
                                Duration loss_after);
+
+// Marks the worker as unreachable, for the incident or, until there is one, in `reach`. Returns the
+// text for the job's reason, which shows the silence immediately: most silences end before they
+// become an incident.
+std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
+                             const std::optional<IncidentId>& incident, const Worker& worker,
+                             const StepTime& time);
+// Marks the worker as reachable, with the evidence `how`: a clause. If all workers are reachable
+// now, the attempt's `incident` is closed and reset. Returns the text for the job's reason.
+std::string mark_reachable(IncidentBook& incidents, Reach& reach,
+                           std::optional<IncidentId>& incident, const WorkerName& name,
+                           std::string_view how, int64_t unix_ns);
 
 // "worker node2 (host) cannot be reached: nothing was heard of it for 1.2 s".
 std::string silence_text(const Worker& worker, Instant now);

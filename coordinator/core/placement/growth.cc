@@ -10,21 +10,21 @@
 namespace muster::coordinator {
 
 bool Growth::is_due(const Job& job, int32_t nodes, const CoreOptions& options, Instant now) {
-  if (nodes != nodes_) roomy_since_.reset();
+  if (nodes != nodes_) larger_since_.reset();
   nodes_ = nodes;
   if (nodes <= nodes_now(job)) return false;
-  if (!roomy_since_) roomy_since_ = now;
+  if (!larger_since_) larger_since_ = now;
   constexpr int32_t kTimesMax = 64;  // about half an hour with the default grow_stable
   const Duration stable =
       doubled(options.grow_stable, job.resizes, kTimesMax * options.grow_stable);
-  const Instant due = std::max(*roomy_since_ + stable, started_ + options.grow_after);
+  const Instant due = std::max(*larger_since_ + stable, started_ + options.grow_after);
   if (job.state != JobState::kRunning || job.cancel_requested || due > now) return false;
   return job.exits.empty();  // otherwise the attempt is about to end
 }
 
 void Growth::excuse(Duration time) {
   started_ += time;
-  if (roomy_since_) *roomy_since_ += time;
+  if (larger_since_) *larger_since_ += time;
 }
 
 Fault growth_fault(const Job& job, int32_t nodes, int64_t unix_ns) {

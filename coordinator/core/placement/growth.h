@@ -25,7 +25,7 @@ class Growth {
  private:
   Instant started_;
   // The time since which `nodes_` nodes in all have been available.
-  std::optional<Instant> roomy_since_;
+  std::optional<Instant> larger_since_;
   int32_t nodes_ = 0;
 };
 

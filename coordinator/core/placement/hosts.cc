@@ -73,7 +73,7 @@ bool may_be_taken(const NodeBook& nodes, const Worker& worker, Instant now) {
   const NodeRecord* node = nodes.find(worker.name);
   if (node == nullptr || !node->excluded || !rule_of(node->suspicion).is_soft) return false;
   const std::optional<Instant>& passed = worker.check.passed;
-  return !rule_of(node->suspicion).wants_check || (passed && *passed + kCheckValid > now);
+  return !rule_of(node->suspicion).requires_check || (passed && *passed + kCheckValid > now);
 }
 
 int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes, int64_t unix_ns) {

@@ -43,6 +43,25 @@ bool may_hold_workers(const Job& job) {
          (!job.cancel_requested && (job.spec.spares > 0 || nodes_now(job) < job.spec.nodes));
 }
 
+bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
+                           const std::vector<JobId>& live) {
+  return queue.size() > 0 ||
+         std::ranges::any_of(live, [&](const JobId id) { return may_hold_workers(jobs.at(id)); });
+}
+
+SendToWorker order_to_start(const Job& job, const Worker& worker) {
+  SendStartRanks order{job.id,
+                       job.attempt,
+                       spec_of_size(job.spec, nodes_now(job)),
+                       {},
+                       job.rendezvous_address,
+                       job.program_port,
+                       job.faults.empty() ? -1 : job.faults.back().checkpoint_step};
+  for (const RankPlacement& rank : job.placement)
+    if (rank.worker == worker.name) order.ranks.push_back(rank);
+  return message_to(worker, std::move(order));
+}
+
 PlacementPass::PlacementPass(const CoreOptions& options, const StepTime& time, const JobTable& jobs,
                              const std::vector<JobId>& live, const Fleet& fleet,
                              const NodeBook& nodes)
@@ -137,7 +156,7 @@ bool PlacementPass::is_away(const WorkerName& name) const {
 }
 
 bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& entry) const {
-  return time_.now < entry.whole_until &&
+  return time_.now < entry.full_size_until &&
          std::ranges::any_of(job.previous_nodes,
                              [this](const WorkerName& name) { return fleet_.is_away(name); });
 }
@@ -146,7 +165,7 @@ bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& e
 // wait was long enough, or most of the job's nodes are away, so that waiting costs the jobs behind
 // it more than it saves. A node that a user has excluded is not waited for.
 WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const {
-  if (time_.now >= entry.keep_until) return WorkerName();
+  if (time_.now >= entry.reserve_until) return WorkerName();
   std::vector<WorkerName> away;
   std::ranges::copy_if(job.previous_nodes, std::back_inserter(away), [this](const auto& name) {
     return !is_excluded_by_hand(nodes_, name) && is_away(name);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "coordinator/core/action.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/exclusions.h"
 #include "coordinator/core/fleet/fleet.h"
@@ -31,6 +32,10 @@ namespace muster::coordinator {
 // Returns whether the job runs and workers may be reserved for it: spares, or nodes onto which it
 // may grow.
 bool may_hold_workers(const Job& job);
+
+// Returns whether a placement pass has anything to do. `live`: the jobs that have ranks.
+bool any_job_needs_workers(const JobQueue& queue, const JobTable& jobs,
+                           const std::vector<JobId>& live);
 
 class PlacementPass {
  public:
@@ -94,6 +99,9 @@ class PlacementPass {
   // The checks that the current decision requests, in order.
   std::vector<WorkerName> checks_;
 };
+
+// Returns the order to start the job's ranks on `worker`.
+SendToWorker order_to_start(const Job& job, const Worker& worker);
 
 // Describes the start: "attempt 2: starting 4 ranks on node1 … node4, node4 in place of node3".
 // Explains why the job starts on other nodes than before, or not at full size.

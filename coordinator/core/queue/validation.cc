@@ -206,8 +206,8 @@ absl::Status check_sizes(const JobSpec& spec, const InputLimits& limits) {
   }
   status.Update(check_range("spec.smaller (its configs' bytes)", static_cast<int64_t>(bytes), 0,
                             static_cast<int64_t>(limits.train_config_bytes_max)));
-  const bool wants_fewer = spec.min_nodes > 0 && spec.min_nodes < spec.nodes;
-  if (status.ok() && spec.smaller.empty() == wants_fewer && !spec.is_program()) {
+  const bool allows_fewer = spec.min_nodes > 0 && spec.min_nodes < spec.nodes;
+  if (status.ok() && spec.smaller.empty() == allows_fewer && !spec.is_program()) {
     status = absl::InvalidArgumentError(absl::StrCat(
         "spec.min_nodes is ", spec.min_nodes, " of ", spec.nodes, " nodes and spec.smaller has ",
         spec.smaller.size(), " sizes: it must have those on which the job may go on, or none"));

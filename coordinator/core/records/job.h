@@ -67,8 +67,8 @@ constexpr bool is_running(JobState state) {
   return state == JobState::kRunning || state == JobState::kSuspect || state == JobState::kDumping;
 }
 
-// Transitions of a job, for its account and its recovery.
-enum class JobTransition { kStarted, kUp, kCancelled, kGone, kEnded };
+// Transitions of a job that has not ended, for its account and its recovery.
+enum class JobTransition { kStarted, kUp, kCancelled, kGone };
 
 struct RankPlacement {
   Rank rank;
@@ -92,7 +92,7 @@ struct RankExit {
   ExitCause cause = ExitCause::kUnknown;
   bool of_program = false;  // a user program: its exit code has no meaning here
   // The rank, or its worker, was ordered to stop.
-  bool told_to_stop = false;
+  bool stop_ordered = false;
 
   friend bool operator==(const RankExit&, const RankExit&) = default;
 };
@@ -109,11 +109,11 @@ struct Fault {
   bool of_program = false;  // as RankExit's
   IncidentKind kind = IncidentKind::kRankDied;
   // Progress of the whole job up to this fault. checkpoint_step: steps in its newest complete
-  // checkpoint on shared storage. went_on_from: steps in the furthest checkpoint that an attempt
+  // checkpoint on shared storage. resumed_from: steps in the furthest checkpoint that an attempt
   // has resumed from, on any storage. Both: below 1 if none is known. job_step: steps completed by
   // any rank.
   int64_t checkpoint_step = -1;
-  int64_t went_on_from = -1;
+  int64_t resumed_from = -1;
   int64_t job_step = -1;
   // Productive time of the whole job up to this fault. For a program that reports nothing: all its
   // running time.
@@ -127,7 +127,7 @@ struct Fault {
 // progress at the newest of them.
 struct RestartsUsed {
   int32_t count = 0;
-  // The larger of the fault's checkpoint_step and went_on_from.
+  // The larger of the fault's checkpoint_step and resumed_from.
   int64_t checkpoint_step = -1;
   int64_t job_step = -1;
   Duration productive{};

@@ -33,14 +33,14 @@ struct SuspicionRule {
   bool is_soft = true;
   // That use requires that the node has passed a check since. Not required for single ranks that
   // died: a check does not detect the cause, and such ranks are restarted immediately.
-  bool wants_check = true;
+  bool requires_check = true;
 };
 constexpr std::array<SuspicionRule, kSuspicions> kSuspicionRules = {{
     {.name = "excluded by hand", .is_soft = false},
     {.name = "worker lost"},
     {.name = "stuck process"},
     {.name = "not started"},
-    {.name = "repeated faults", .wants_check = false},
+    {.name = "repeated faults", .requires_check = false},
     {.name = "check failed"},
     {.name = "gpu fault"},
 }};

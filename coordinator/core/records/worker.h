@@ -40,7 +40,7 @@ struct Worker {
   // It is shutting down: no rank is placed on it.
   bool leaving = false;
   // When the newest message of the worker arrived.
-  Instant last_heard{};
+  Instant last_message{};
 
   // Ranks that belong to no current attempt. They were ordered to stop, and occupy slots until they
   // end.

@@ -41,7 +41,7 @@ bool was_no_program(const Fault& fault) {
 
 // Returns the steps that a restart does not lose.
 int64_t durable_step(const Fault& fault) {
-  return std::max(fault.checkpoint_step, fault.went_on_from);
+  return std::max(fault.checkpoint_step, fault.resumed_from);
 }
 
 // A program that ran for this long did not fail because of a mistake at its start.
@@ -265,12 +265,12 @@ Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns) 
                       : absl::StrCat("exited with code ", exit.exit_code, av(meaning_of(exit)));
   // A killed rank does not report its signal, so the newest line of its output is unrelated. A rank
   // that aborts has just printed the reason.
-  const bool tells =
+  const bool has_detail =
       (exit.signal == 0 || exit.signal == kSigabrt || exit.cause == ExitCause::kGpuFault) &&
       !exit.detail.empty();
-  fault.message =
-      absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
-                   progress_text(exit.last_step), tells ? ": " : "", tells ? exit.detail : "");
+  fault.message = absl::StrCat("rank ", exit.rank.value(), " on ", worker.value(), " ", how, " ",
+                               progress_text(exit.last_step), has_detail ? ": " : "",
+                               has_detail ? exit.detail : "");
   return fault;
 }
 

@@ -89,7 +89,7 @@ constexpr bool may_be_victim(const RankExit& exit) {
 // although the job is not complete; the built-in trainer exits with 0 only when it has finished.
 constexpr bool is_success(const RankExit& exit) {
   return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kOk) &&
-         !(exit.of_program && exit.told_to_stop);
+         !(exit.of_program && exit.stop_ordered);
 }
 constexpr bool is_preempted(const RankExit& exit) { return ended_as(exit, ExitCode::kPreempted); }
 inline bool is_preempted(const Fault& fault) { return ended_as(fault, ExitCode::kPreempted); }

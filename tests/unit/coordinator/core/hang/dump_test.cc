@@ -7,14 +7,15 @@ namespace {
 
 // A sample of a rank that waits in collective `seq` of its group or, if `seq` is 0, computes in
 // `place`.
-struct Look {
+struct RankSample {
   int32_t rank;
   uint64_t seq;
   std::string place;
   std::string leaf = "leaf";
 };
 
-StackReportReceived report(const char* worker, int32_t sample, const std::vector<Look>& looks,
+StackReportReceived report(const char* worker, int32_t sample,
+                           const std::vector<RankSample>& rank_samples,
                            const std::string& group = "fsdp") {
   StackReportReceived event;
   event.worker = WorkerName(worker);
@@ -23,7 +24,7 @@ StackReportReceived report(const char* worker, int32_t sample, const std::vector
   event.attempt = Attempt(1);
   event.sample = sample;
   StackSample stacks;
-  for (const Look& look : looks) {
+  for (const RankSample& look : rank_samples) {
     RankEvidence& rank = event.ranks.emplace_back();
     rank.rank = look.rank;
     rank.phase = Phase::kStep;
@@ -52,7 +53,7 @@ Dump two_workers(int32_t samples = 2) {
           {{WorkerName("a"), {Rank(0), Rank(1)}}, {WorkerName("b"), {Rank(2)}}}};
 }
 
-Motion motion_of(const std::vector<Look>& first, const std::vector<Look>& second,
+Motion motion_of(const std::vector<RankSample>& first, const std::vector<RankSample>& second,
                  const std::string& group = "fsdp") {
   Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1), Rank(2)}}});
   EXPECT_TRUE(dump.add(report("a", 0, first, group)));
@@ -143,10 +144,10 @@ TEST(Motion, WhoWaitsForNobodyMayGoOnUnlessItIsStopped) {
 }
 
 // Collective `seq` of a group of all ranks.
-Motion motion_of_waiting(const std::vector<Look>& looks, CollectiveKind other) {
+Motion motion_of_waiting(const std::vector<RankSample>& rank_samples, CollectiveKind other) {
   Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1), Rank(2)}}});
   for (int32_t sample = 0; sample < 2; ++sample) {
-    StackReportReceived event = report("a", sample, looks);
+    StackReportReceived event = report("a", sample, rank_samples);
     for (RankEvidence& rank : event.ranks) {
       rank.groups[0].members = 3;
       rank.groups[0].kind = CollectiveKind::kAllReduce;

@@ -34,5 +34,37 @@ TEST(JobQueue, KnowsWhenTheNextBackoffEnds) {
   EXPECT_EQ(queue.next_ready_after(instant_from_ns(60)), instant_from_ns(77));
 }
 
+TEST(JobQueue, ABackOffContinuesWhenTheTimeOfDayIsKnown) {
+  const CoreOptions options;
+  const Instant now = instant_from_ns(1'000'000'000'000);
+  JobTable jobs;
+  Job stored;
+  stored.id = JobId(1);
+  stored.not_before_unix_ns = 50'000'000'000;
+  const Job& job = jobs.restore(std::move(stored));
+  JobQueue queue;
+  queue.restore(job, options, now);
+  EXPECT_EQ(queue.in_order().front().not_before, now);
+  queue.resume_backoffs(jobs, options, {now, 0});
+  EXPECT_EQ(queue.in_order().front().not_before, now) << "not known yet";
+  queue.resume_backoffs(jobs, options, {now, 47'000'000'000});
+  EXPECT_EQ(queue.in_order().front().not_before, now + std::chrono::seconds(3));
+  queue.resume_backoffs(jobs, options, {now, 49'000'000'000});
+  EXPECT_EQ(queue.in_order().front().not_before, now + std::chrono::seconds(3)) << "only once";
+}
+
+TEST(JobQueue, ABackOffIsBoundedWhateverTheClocksShow) {
+  const CoreOptions options;
+  const Instant now = instant_from_ns(1'000'000'000'000);
+  JobTable jobs;
+  Job stored;
+  stored.id = JobId(1);
+  stored.not_before_unix_ns = 1'000'000'000'000'000;
+  JobQueue queue;
+  queue.restore(jobs.restore(std::move(stored)), options, now);
+  queue.resume_backoffs(jobs, options, {now, 5});
+  EXPECT_LE(queue.in_order().front().not_before, now + std::chrono::minutes(5));
+}
+
 }  // namespace
 }  // namespace muster::coordinator

@@ -1,0 +1,66 @@
+// The live attempts of the coordinator, one for each job that has ranks. Pure; called on one thread
+// at a time.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/time.h"
+#include "coordinator/core/attempt/live_attempt.h"
+#include "coordinator/core/core_options.h"
+#include "coordinator/core/fleet/exclusions.h"
+#include "coordinator/core/fleet/fleet.h"
+#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/queue/job_table.h"
+#include "coordinator/core/records/job.h"
+#include "coordinator/core/records/step_time.h"
+
+namespace muster::coordinator {
+
+class AttemptTable {
+ public:
+  const std::map<JobId, LiveAttempt>& all() const { return attempts_; }
+  std::map<JobId, LiveAttempt>& all() { return attempts_; }
+  // The jobs that have an attempt, by number.
+  std::vector<JobId> jobs() const;
+  // Requires that the job has an attempt.
+  LiveAttempt& at(JobId id) { return attempts_.at(id); }
+  const LiveAttempt& at(JobId id) const { return attempts_.at(id); }
+  // Null: the job has no attempt.
+  LiveAttempt* find(JobId id);
+  const LiveAttempt* find(JobId id) const;
+  // Returns the unreachable workers of the job's attempt. Null: the job has no attempt.
+  const std::set<WorkerName>* unreachable(JobId id) const;
+
+  // Begins an attempt of a job whose ranks are placed.
+  LiveAttempt& begin(const Job& job, const CoreOptions& options, Instant now);
+  // Rebuilds the attempt of a stored job after a restart, and the states of its ranks. A job that
+  // may have hung is RUNNING: the earlier samples are not known.
+  LiveAttempt& restore(Job& job, const CoreOptions& options, Instant now);
+  // Ends the attempt, if the job has one.
+  void end(JobId id, IncidentBook& incidents);
+
+  // Returns the silence after which stacks may confirm that the ranks on `missing` workers of the
+  // job are lost. If other nodes are free, a longer wait wastes all other nodes of the job. If none
+  // is free, the job would have to wait anyway.
+  Duration loss_after(const Job& job, size_t missing, const JobTable& jobs, const Fleet& fleet,
+                      const NodeBook& nodes, const CoreOptions& options,
+                      const StepTime& time) const;
+  // Returns confirmable_at() for the job's unreachable workers.
+  Instant loss_confirmable_at(const Job& job, const JobTable& jobs, const Fleet& fleet,
+                              const NodeBook& nodes, const CoreOptions& options,
+                              const StepTime& time) const;
+
+  // Excludes coordinator downtime: extends every deadline by `time`.
+  void excuse(Duration time);
+  std::optional<Instant> next_deadline(const JobTable& jobs, const Fleet& fleet, Instant now) const;
+
+ private:
+  std::map<JobId, LiveAttempt> attempts_;
+};
+
+}  // namespace muster::coordinator

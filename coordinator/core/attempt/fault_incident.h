@@ -1,0 +1,21 @@
+// Records the fault that ends an attempt in the incident book. Pure; called on one thread at a
+// time.
+#pragma once
+
+#include <cstdint>
+
+#include "common/time.h"
+#include "coordinator/core/attempt/live_attempt.h"
+#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/records/job.h"
+#include "coordinator/core/records/step_time.h"
+
+namespace muster::coordinator {
+
+// Records the job's newest fault as an incident, or as the outcome of the suspicion before it, and
+// begins the recovery from it. `best_step`: the highest step that any attempt has completed.
+// Returns the time of the last progress before the fault. Requires a fault that is no preemption.
+Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, int64_t best_step,
+                     const StepTime& time);
+
+}  // namespace muster::coordinator

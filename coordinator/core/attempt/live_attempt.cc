@@ -1,0 +1,107 @@
+#include "coordinator/core/attempt/live_attempt.h"
+
+#include <algorithm>
+
+namespace muster::coordinator {
+namespace {
+
+void copy_figures(const RankProgress& progress, Instant now, RankState& state) {
+  state.pid = progress.pid;
+  state.phase = progress.phase;
+  state.step = progress.step;
+  state.loss = progress.loss;
+  state.grad_norm = progress.grad_norm;
+  state.step_seconds = progress.step_seconds;
+  state.tokens_per_second = progress.tokens_per_second;
+  state.tflops_per_device = progress.tflops_per_device;
+  state.device_peak_tflops = progress.device_peak_tflops;
+  state.checkpoint_step = progress.checkpoint_step;
+  state.checkpoints = progress.checkpoints;
+  state.last_progress = now - progress.last_progress_age;
+  state.process_state = progress.process_state;
+}
+
+}  // namespace
+
+LiveAttempt::LiveAttempt(const CoreOptions& options, const Job& job, Instant now)
+    : progress(options, job, now), growth(now) {
+  reach.next_check = now;
+  for (const RankPlacement& rank : job.placement) {
+    ranks[rank.worker].push_back(rank.rank);
+    if (job.ranks[static_cast<size_t>(rank.rank.value())].life == RankState::Life::kExited)
+      progress.forget(rank.rank);
+  }
+}
+
+void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
+                          const StepTime& time) {
+  copy_figures(page, time.now, job.ranks[static_cast<size_t>(page.rank.value())]);
+  if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)
+    checkpoint_after.reset();
+  progress.observe(page, time.now);
+  progress.record_stragglers(incidents, job, time);
+}
+
+void LiveAttempt::end_rank(Job& job, Rank rank) {
+  job.ranks[static_cast<size_t>(rank.value())].life = RankState::Life::kExited;
+  progress.forget(rank);
+}
+
+std::string LiveAttempt::mark_unreachable(const Worker& worker, IncidentBook& incidents,
+                                          const StepTime& time) {
+  (void)ladder.receive_pages(worker.name);  // they are not awaited any more
+  return coordinator::mark_unreachable(incidents, reach, incident, worker, time);
+}
+
+std::optional<LadderStep> LiveAttempt::mark_reachable(const Job& job, const WorkerName& name,
+                                                      std::string_view how, IncidentBook& incidents,
+                                                      DumpTable& dumps, const StepTime& time) {
+  const std::string text =
+      coordinator::mark_reachable(incidents, reach, incident, name, how, time.unix_ns);
+  if (!reach.unreachable.empty()) return std::nullopt;
+  return ladder.resume_reachable(job, text, dumps);
+}
+
+void LiveAttempt::expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now) {
+  start_deadline.reset();
+  victim_deadline.reset();
+  job.stop_grace = grace;
+  kill.expect_ends(grace, options, now);
+}
+
+void LiveAttempt::release(IncidentBook& incidents) const {
+  ladder.release(incidents);
+  if (reach.silence) incidents.settle(*reach.silence);
+}
+
+void LiveAttempt::excuse(Duration time) {
+  progress.hang.excuse(time);
+  growth.excuse(time);
+  ladder.excuse(time);
+  kill.excuse(time);
+  if (start_deadline) *start_deadline += time;
+  if (victim_deadline) *victim_deadline += time;
+}
+
+std::optional<Instant> LiveAttempt::next_deadline(const Job& job, const Fleet& fleet,
+                                                  Instant now) const {
+  std::optional<Instant> next;
+  const auto consider = [&next](std::optional<Instant> t) {
+    if (t && (!next || *t < *next)) next = t;
+  };
+  consider(start_deadline);
+  if (victim_deadline && !awaits_a_worker(job, fleet)) consider(victim_deadline);
+  const bool climbs = is_running(job.state) && !job.cancel_requested;
+  if (climbs || job.state == JobState::kRestarting) consider(reach.next_check);
+  if (climbs && job.state != JobState::kDumping && !victim_deadline) {
+    const Instant due = progress.hang.due();
+    const bool waits = job.state == JobState::kRunning || due > now;
+    if (waits && due != HangDetector::kNever) consider(due);
+    const std::optional<Instant>& next_dump = ladder.suspicion().next_dump;
+    if (next_dump && *next_dump > now) consider(next_dump);
+  }
+  if (kill.killed_at) consider(kill.next_check);
+  return next;
+}
+
+}  // namespace muster::coordinator

@@ -1,0 +1,78 @@
+// The volatile state of one live attempt, with one member for each subject. Rebuilt after a
+// coordinator restart. Pure; called on one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/ids.h"
+#include "common/time.h"
+#include "coordinator/core/core_options.h"
+#include "coordinator/core/event.h"
+#include "coordinator/core/fleet/fleet.h"
+#include "coordinator/core/fleet/unkillable.h"
+#include "coordinator/core/hang/attempt_progress.h"
+#include "coordinator/core/hang/ladder.h"
+#include "coordinator/core/incident/crash_evidence.h"
+#include "coordinator/core/incident/incidents.h"
+#include "coordinator/core/liveness/reach.h"
+#include "coordinator/core/placement/growth.h"
+#include "coordinator/core/records/job.h"
+#include "coordinator/core/records/step_time.h"
+
+namespace muster::coordinator {
+
+struct LiveAttempt {
+  LiveAttempt(const CoreOptions& options, const Job& job, Instant now);
+
+  // Records a progress page from a heartbeat, in the job's record too, and the incidents of slow
+  // ranks.
+  void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
+               const StepTime& time);
+  // The rank has ended, or is lost.
+  void end_rank(Job& job, Rank rank);
+  // The worker became unreachable. Returns the text for the job's reason.
+  std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const StepTime& time);
+  // The unreachable worker is reachable again, with the evidence `how`: a clause. Returns the step
+  // of a job that was only suspect because of unreachable workers.
+  std::optional<LadderStep> mark_reachable(const Job& job, const WorkerName& name,
+                                           std::string_view how, IncidentBook& incidents,
+                                           DumpTable& dumps, const StepTime& time);
+  // Starts the deadline for the ranks to end after the order to stop. No other deadline matters
+  // from now on.
+  void expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now);
+  // Ends the retention of the attempt's incidents. Requires that the attempt has ended.
+  void release(IncidentBook& incidents) const;
+  // Excludes coordinator downtime: extends every deadline by `time`.
+  void excuse(Duration time);
+  // Returns the attempt's next deadline.
+  std::optional<Instant> next_deadline(const Job& job, const Fleet& fleet, Instant now) const;
+
+  ReachView view(const Job& job) const {
+    return {job, ranks, progress.hang, victim_deadline.has_value()};
+  }
+  LadderView ladder_view(const Job& job) const {
+    return {job, ranks, reach.unreachable, victim_deadline.has_value()};
+  }
+
+  RanksByWorker ranks;
+  AttemptProgress progress;
+  Growth growth;
+  Ladder ladder;
+  Reach reach;
+  KillDeadline kill;
+  // Set while STARTING: the deadline for every rank to be up.
+  std::optional<Instant> start_deadline;
+  // Set when a rank has reported the loss of a peer and no rank has reported a fault of its own:
+  // the time at which the attempt is concluded without a culprit.
+  std::optional<Instant> victim_deadline;
+  // Set while a caller waits for a checkpoint: the checkpoint must contain more steps than this.
+  std::optional<int64_t> checkpoint_after;
+  // The incident of the suspicion or the verdict.
+  std::optional<IncidentId> incident;
+  CrashEvidence crash;
+};
+
+}  // namespace muster::coordinator

@@ -1,0 +1,89 @@
+#include "coordinator/core/attempt/attempt_table.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+using std::chrono::seconds;
+
+class AttemptTableTest : public testing::Test {
+ protected:
+  AttemptTableTest() {
+    Job fresh;
+    fresh.id = JobId(1);
+    fresh.attempt = Attempt(1);
+    fresh.state = JobState::kStarting;
+    for (const int32_t rank : {0, 1})
+      fresh.placement.push_back({Rank(rank), WorkerName(rank == 0 ? "a" : "b"), 0, Incarnation{}});
+    fresh.ranks.assign(2, RankState{});
+    job = &jobs.restore(std::move(fresh));
+  }
+
+  CoreOptions options;
+  Instant now = instant_from_ns(1'000'000'000'000);
+  JobTable jobs;
+  Job* job;
+  IncidentBook incidents;
+  AttemptTable attempts;
+};
+
+TEST_F(AttemptTableTest, AnAttemptBeginsWithADeadlineAndEnds) {
+  EXPECT_EQ(attempts.find(JobId(1)), nullptr);
+  EXPECT_EQ(attempts.unreachable(JobId(1)), nullptr);
+  const LiveAttempt& attempt = attempts.begin(*job, options, now);
+  EXPECT_EQ(attempts.jobs(), std::vector<JobId>{JobId(1)});
+  EXPECT_EQ(attempt.start_deadline, now + options.start_budget);
+  EXPECT_EQ(attempts.next_deadline(jobs, Fleet(options), now), now + options.start_budget);
+  attempts.excuse(seconds(3));
+  EXPECT_EQ(attempts.next_deadline(jobs, Fleet(options), now),
+            now + options.start_budget + seconds(3));
+  attempts.end(JobId(1), incidents);
+  EXPECT_TRUE(attempts.jobs().empty());
+}
+
+TEST_F(AttemptTableTest, ARestoredAttemptKnowsItsExits) {
+  job->state = JobState::kDumping;
+  job->exits.push_back({Rank(1), to_int(ExitCode::kFailure), 0, 7, ""});
+  const LiveAttempt& attempt = attempts.restore(*job, options, now);
+  EXPECT_EQ(job->state, JobState::kRunning) << "the earlier samples are not known";
+  EXPECT_EQ(job->ranks[1].life, RankState::Life::kExited);
+  EXPECT_EQ(job->ranks[0].life, RankState::Life::kAssigned);
+  EXPECT_EQ(attempt.victim_deadline, now + options.culprit_wait);
+  EXPECT_FALSE(attempt.start_deadline);
+}
+
+TEST_F(AttemptTableTest, ARestoredAttemptThatEndsAwaitsNoCulprit) {
+  job->state = JobState::kRestarting;
+  job->exits.push_back({Rank(1), to_int(ExitCode::kFailure), 0, 7, ""});
+  EXPECT_FALSE(attempts.restore(*job, options, now).victim_deadline);
+}
+
+TEST_F(AttemptTableTest, ALossIsConfirmedLaterIfNoOtherNodeIsFree) {
+  job->spec.restarts_max = 1;
+  Fleet fleet(options);
+  for (const char* name : {"a", "b"}) {
+    WorkerRegistered event;
+    event.worker = WorkerName(name);
+    event.version = options.version;
+    event.slots = 1;
+    fleet.add(event, now);
+  }
+  NodeBook nodes;
+  LiveAttempt& attempt = attempts.begin(*job, options, now);
+  const StepTime time{now, 5};
+  EXPECT_EQ(attempts.loss_confirmable_at(*job, jobs, fleet, nodes, options, time), Instant{});
+  attempt.reach.add(WorkerName("b"), "", 5);
+  EXPECT_EQ(attempts.loss_confirmable_at(*job, jobs, fleet, nodes, options, time),
+            now + options.unreachable_wait);
+  WorkerRegistered spare;
+  spare.worker = WorkerName("c");
+  spare.version = options.version;
+  spare.slots = 1;
+  fleet.add(spare, now);
+  EXPECT_EQ(attempts.loss_confirmable_at(*job, jobs, fleet, nodes, options, time),
+            now + options.unreachable_confirm);
+}
+
+}  // namespace
+}  // namespace muster::coordinator

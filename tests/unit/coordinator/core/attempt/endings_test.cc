@@ -1,0 +1,174 @@
+#include "coordinator/core/attempt/endings.h"
+
+#include <gtest/gtest.h>
+
+#include "coordinator/core/recovery/restart_policy.h"
+
+namespace muster::coordinator {
+namespace {
+
+using std::chrono::seconds;
+
+const StepTime kTime{instant_from_ns(1'000'000'000'000), 5};
+
+RankExit exit_of(int32_t rank, ExitCode code) { return {Rank(rank), to_int(code), 0, 7, ""}; }
+
+// A running job with one rank on each of `count` workers n0, n1, …
+Job job_of(int32_t count) {
+  Job job;
+  job.id = JobId(1);
+  job.attempt = Attempt(1);
+  job.state = JobState::kRunning;
+  job.spec.nodes = count;
+  for (int32_t rank = 0; rank < count; ++rank) {
+    job.placement.push_back({Rank(rank), WorkerName("n" + std::to_string(rank)), 0, Incarnation{}});
+    job.ranks.emplace_back().life = RankState::Life::kUp;
+  }
+  return job;
+}
+
+void end(Job& job, const RankExit& exit) {
+  job.exits.push_back(exit);
+  job.ranks[static_cast<size_t>(exit.rank.value())].life = RankState::Life::kExited;
+}
+
+Fleet fleet_of(const Job& job, const CoreOptions& options) {
+  Fleet fleet(options);
+  for (const RankPlacement& rank : job.placement) {
+    WorkerRegistered event;
+    event.worker = rank.worker;
+    event.slots = 1;
+    fleet.add(event, kTime.now);
+  }
+  return fleet;
+}
+
+TEST(Outcome, IsPendingUntilTheLastRankHasEnded) {
+  Job job = job_of(2);
+  end(job, exit_of(0, ExitCode::kOk));
+  EXPECT_EQ(outcome_of(job, 0).kind, Outcome::Kind::kPending);
+  end(job, exit_of(1, ExitCode::kOk));
+  const Outcome outcome = outcome_of(job, 0);
+  EXPECT_EQ(outcome.kind, Outcome::Kind::kFinished);
+  EXPECT_EQ(outcome.state, JobState::kSucceeded);
+  EXPECT_EQ(outcome.reason, "all 2 ranks exited with code 0");
+}
+
+TEST(Outcome, AnAttemptThatSucceededBeforeItsStopOrderCounts) {
+  Job job = job_of(1);
+  job.state = JobState::kRestarting;
+  end(job, exit_of(0, ExitCode::kOk));
+  EXPECT_EQ(outcome_of(job, 0).state, JobState::kSucceeded);
+  EXPECT_EQ(outcome_of(job, 0).reason, "its one rank exited with code 0");
+}
+
+TEST(Outcome, ARankWithoutAReportIsNoSuccess) {
+  Job job = job_of(2);
+  end(job, exit_of(0, ExitCode::kOk));
+  job.ranks[1].life = RankState::Life::kExited;  // lost with its worker
+  EXPECT_EQ(outcome_of(job, 0).kind, Outcome::Kind::kFault);
+  job.state = JobState::kRestarting;
+  EXPECT_EQ(outcome_of(job, 0).kind, Outcome::Kind::kEnded);
+}
+
+TEST(Outcome, ACancelledJobNamesProcessesThatCannotBeKilled) {
+  Job job = job_of(2);
+  job.cancel_requested = true;
+  end(job, exit_of(0, ExitCode::kOk));
+  end(job, exit_of(1, ExitCode::kOk));
+  const Outcome outcome = outcome_of(job, 1);
+  EXPECT_EQ(outcome.state, JobState::kCancelled);
+  EXPECT_EQ(outcome.exit_code, to_int(ExitCode::kInterrupted));
+  EXPECT_EQ(outcome.reason, "cancelled; all 2 ranks are gone, but for 1 that cannot be killed");
+}
+
+TEST(Ending, TheFirstExitThatExplainsTheOthersIsTheCulprit) {
+  const CoreOptions options;
+  Job job = job_of(3);
+  end(job, exit_of(0, ExitCode::kPeerLost));
+  EXPECT_EQ(ending_of_exits(job, options, 5).fault.rank, Rank(-1)) << "a victim is none";
+  end(job, exit_of(2, ExitCode::kDiskFull));
+  end(job, exit_of(1, ExitCode::kFailure));
+  const Ending ending = ending_of_exits(job, options, 5);
+  EXPECT_EQ(ending.fault.rank, Rank(2));
+  EXPECT_EQ(ending.fault.worker, WorkerName("n2"));
+  EXPECT_EQ(ending.fault.kind, IncidentKind::kDiskFull);
+  EXPECT_EQ(ending.grace, Duration::zero());
+}
+
+TEST(Ending, TheOthersOfAPreemptedRankMaySaveToo) {
+  const CoreOptions options;
+  Job job = job_of(2);
+  end(job, exit_of(1, ExitCode::kPreempted));
+  EXPECT_EQ(ending_of_exits(job, options, 5).grace, options.cancel_grace);
+}
+
+TEST(Ending, FollowsFromDeadlines) {
+  const CoreOptions options;
+  Job job = job_of(2);
+  job.state = JobState::kStarting;
+  job.ranks[1].life = RankState::Life::kAssigned;
+  Fleet fleet = fleet_of(job, options);
+  LiveAttempt attempt(options, job, kTime.now);
+  EXPECT_FALSE(ending_of_deadlines(job, attempt, fleet, options, kTime));
+  attempt.start_deadline = kTime.now + seconds(1);
+  EXPECT_FALSE(ending_of_deadlines(job, attempt, fleet, options, kTime));
+  attempt.start_deadline = kTime.now;
+  const auto late = ending_of_deadlines(job, attempt, fleet, options, kTime);
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->fault.kind, IncidentKind::kNotStarted);
+  EXPECT_EQ(late->fault.message, "rank 1 on n1 was not up within 60 s");
+
+  attempt.start_deadline.reset();
+  end(job, exit_of(0, ExitCode::kPeerLost));
+  attempt.victim_deadline = kTime.now;
+  fleet.at(WorkerName("n1")).connected = false;
+  EXPECT_FALSE(ending_of_deadlines(job, attempt, fleet, options, kTime))
+      << "the worker of rank 1 may still report its end";
+  fleet.at(WorkerName("n1")).connected = true;
+  ASSERT_TRUE(ending_of_deadlines(job, attempt, fleet, options, kTime));
+}
+
+TEST(ExitMeaning, TellsVictimsFromCulprits) {
+  const CoreOptions options;
+  Job job = job_of(2);
+  Fleet fleet = fleet_of(job, options);
+  const LiveAttempt attempt(options, job, kTime.now);
+  const auto meaning = [&](const RankExit& exit) {
+    return meaning_of(exit, WorkerName("n0"), job, attempt, fleet, kTime.now);
+  };
+  EXPECT_EQ(meaning(exit_of(0, ExitCode::kOk)), ExitMeaning::kNone);
+  EXPECT_EQ(meaning(exit_of(0, ExitCode::kPeerLost)), ExitMeaning::kVictim);
+  EXPECT_EQ(meaning(exit_of(0, ExitCode::kFailure)), ExitMeaning::kCulprit);
+
+  RankExit program = exit_of(0, ExitCode::kFailure);
+  program.of_program = true;
+  EXPECT_EQ(meaning(program), ExitMeaning::kCulprit);
+  fleet.at(WorkerName("n1")).disconnected_at = kTime.now;
+  EXPECT_EQ(meaning(program), ExitMeaning::kVictim) << "a peer's worker is out of reach";
+
+  job.state = JobState::kRestarting;
+  EXPECT_EQ(meaning(exit_of(0, ExitCode::kFailure)), ExitMeaning::kNone);
+}
+
+TEST(Faults, CarryTheProgressOfAllAttempts) {
+  Job job = job_of(2);
+  Fault earlier;
+  earlier.checkpoint_step = 40;
+  earlier.job_step = 47;
+  job.faults.push_back(earlier);
+  job.ranks[0].step = 45;
+  job.ranks[1].checkpoint_step = 42;
+  Fault fault = fault_of_lost_worker(WorkerName("n1"), "was started anew", 44, 5);
+  EXPECT_EQ(fault.message, "worker n1 was started anew; its ranks are lost");
+  EXPECT_EQ(fault.kind, IncidentKind::kWorkerLost);
+  add_progress(job, 41, fault);
+  EXPECT_EQ(fault.checkpoint_step, 42);
+  EXPECT_EQ(fault.job_step, 47);
+  EXPECT_EQ(fault_of_preemption(job, WorkerName("n0"), "is leaving", 5).last_step, 45);
+  EXPECT_EQ(fault_of_missing_rank(Rank(1), WorkerName("n1"), 5).message,
+            "rank 1 is gone from n1, which did not say how it ended");
+}
+
+}  // namespace
+}  // namespace muster::coordinator

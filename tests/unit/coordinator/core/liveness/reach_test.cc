@@ -1,0 +1,72 @@
+#include "coordinator/core/liveness/reach.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+using std::chrono::milliseconds;
+
+class ReachTest : public testing::Test {
+ protected:
+  ReachTest() : fleet(options) {
+    for (const char* name : {"a", "b"}) {
+      WorkerRegistered event;
+      event.worker = WorkerName(name);
+      event.host = "h";
+      event.slots = 1;
+      fleet.add(event, time.now);
+    }
+  }
+
+  CoreOptions options;
+  StepTime time{instant_from_ns(1'000'000'000'000), 5};
+  Fleet fleet;
+  IncidentBook incidents;
+  Reach reach;
+  std::optional<IncidentId> incident;
+};
+
+TEST_F(ReachTest, ALossMayBeConfirmedWhenTheLastSilenceIsLongEnough) {
+  EXPECT_EQ(confirmable_at(reach, fleet, options.unreachable_confirm), Instant{});
+  for (const char* name : {"a", "b", "unknown"}) reach.add(WorkerName(name), "", 5);
+  fleet.at(WorkerName("b")).last_message += milliseconds(300);
+  EXPECT_EQ(confirmable_at(reach, fleet, options.unreachable_confirm),
+            time.now + milliseconds(300) + options.unreachable_confirm);
+  fleet.at(WorkerName("a")).longest_pause = std::chrono::seconds(3);
+  EXPECT_EQ(confirmable_at(reach, fleet, options.unreachable_confirm),
+            time.now + std::chrono::seconds(6))
+      << "a worker that is often late gets twice its longest pause";
+}
+
+TEST_F(ReachTest, ASilenceBeforeAnIncidentIsKeptForIt) {
+  time.now += milliseconds(1200);
+  const std::string text =
+      mark_unreachable(incidents, reach, incident, fleet.at(WorkerName("b")), time);
+  EXPECT_EQ(text, "worker b (h) cannot be reached: nothing was heard of it for 1.2 s");
+  ASSERT_EQ(reach.moments.size(), 1U);
+  EXPECT_EQ(reach.moments[0].text, text);
+  EXPECT_EQ(mark_reachable(incidents, reach, incident, WorkerName("b"), "is heard of again", 5),
+            "worker b is heard of again");
+  EXPECT_TRUE(reach.unreachable.empty());
+  EXPECT_TRUE(reach.moments.empty());
+}
+
+TEST_F(ReachTest, TheIncidentIsClosedWhenTheLastWorkerIsBack) {
+  incident = incidents.open(Incident{});
+  incidents.await(*incident);
+  for (const char* name : {"a", "b"})
+    (void)mark_unreachable(incidents, reach, incident, fleet.at(WorkerName(name)), time);
+  EXPECT_TRUE(reach.moments.empty()) << "they are in the incident";
+  const IncidentId id = *incident;
+  EXPECT_EQ(incidents.find(id)->moments.size(), 2U);
+  (void)mark_reachable(incidents, reach, incident, WorkerName("a"), "is heard of again", 5);
+  EXPECT_TRUE(incidents.find(id)->open);
+  (void)mark_reachable(incidents, reach, incident, WorkerName("b"), "is heard of again", 5);
+  EXPECT_FALSE(incidents.find(id)->open);
+  EXPECT_EQ(incidents.find(id)->action, "none: its ranks ran on");
+  EXPECT_FALSE(incident);
+}
+
+}  // namespace
+}  // namespace muster::coordinator
