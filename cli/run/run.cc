@@ -110,15 +110,18 @@ class Session {
   LogPrinter& printer_;
   RunWatch watch_;
   int leave_requests_ = 0;
-  int closed_output_ = 0;  // 1: the closed output was the first request to leave
+  bool output_closed_ = false;  // the closed output was the first request to leave
   ShutdownDeadline time_;
 };
 
 void Session::take_interrupts() {
   // A closed output (`muster run | head`) is a request to leave. Once the output is in a hurry, its
   // closing means nothing.
-  if (leave_requests_ == 0 && watch_.output_is_closed()) closed_output_ = 1;
-  const int requests = interrupts_.take() + closed_output_;
+  if (interrupts_.take() == 0 && watch_.output_is_closed()) {
+    output_closed_ = true;
+    interrupts_.add_request();
+  }
+  const int requests = interrupts_.take();
   if (requests == leave_requests_) return;
   const bool is_first = leave_requests_ == 0;
   leave_requests_ = requests;
@@ -129,7 +132,7 @@ void Session::take_interrupts() {
   if (!is_first || watch_.has_ended()) return;
   watch_.cancel();
   printer_.news(absl::StrCat(
-      closed_output_ > 0 ? "the output was closed: " : "",
+      output_closed_ ? "the output was closed: " : "",
       "asking the ranks to save a checkpoint and leave; press Ctrl-C again to kill them"));
 }
 
