@@ -118,6 +118,7 @@ class Core {
   void fault(Job& job, Fault fault, Duration grace, IncidentKind kind = IncidentKind::kRankDied);
   void record_fault(Job& job, IncidentKind kind);
   void stop_ranks(Job& job, Duration grace, std::string_view reason);
+  bool waits_for_save(const Job& job) const;
   void settle(Job& job);
   void conclude(Job& job);
   void end_attempt(Job& job);

@@ -198,9 +198,15 @@ void Core::stop_ranks(Job& job, Duration grace, std::string_view reason) {
     if (worker == nullptr || !ordered.insert(rank.worker).second) continue;
     std::vector<Rank> awaited = awaited_ranks(job, *worker);
     if (awaited.empty()) continue;
-    send(*worker,
-         SendStopRanks{job.id, job.attempt, grace, std::string(reason), std::move(awaited)});
+    send(*worker, SendStopRanks{job.id, job.attempt, grace, std::string(reason), std::move(awaited),
+                                waits_for_save(job)});
   }
+}
+
+// Only the user waits for the end of a cancelled job, not another attempt.
+bool Core::waits_for_save(const Job& job) const {
+  return options_.cancel_waits_for_save && job.cancel_requested &&
+         job.stop_grace > Duration::zero();
 }
 
 void Core::settle(Job& job) {

@@ -107,8 +107,8 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
   for (const JobId id : stopping) {
     const Job& job = jobs_.at(id);
     attempts_.at(id).kill.expect_ends(job.stop_grace, options_, time_.now);
-    send(worker,
-         SendStopRanks{id, job.attempt, job.stop_grace, job.reason, awaited_ranks(job, worker)});
+    send(worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
+                               awaited_ranks(job, worker), waits_for_save(job)});
   }
   worker.missing.clear();
   for (const auto& [job_id, attempt] : attempts_) {
@@ -198,6 +198,11 @@ void Core::on(const HeartbeatReceived& event) {
 void Core::observe_rank(Job& job, const RankProgress& progress) {
   LiveAttempt& attempt = attempts_.at(job.id);
   copy_figures(progress, time_.now, job.ranks[static_cast<size_t>(progress.rank.value())]);
+  if (waits_for_save(job)) {
+    SaveProgress saves;
+    for (const RankState& rank : job.ranks) saves.add(rank.checkpoints);
+    attempt.kill.wait_for_saves(saves, job.stop_grace, options_, time_.now);
+  }
   std::optional<int64_t>& wanted = attempt.checkpoint_after;
   if (progress.rank == Rank(0) && wanted && progress.checkpoint_step > *wanted) wanted.reset();
   attempt.progress.observe(progress, time_.now);
