@@ -17,7 +17,11 @@ struct CheckpointTimes {
   // 1: SIGUSR2 requests a checkpoint from this process; 0: the process may not handle that signal,
   // which would kill it
   uint32_t on_request = 0;
-  std::array<char, 12> reserved{};
+  // of the save in progress, which this process writes; 0: none
+  uint32_t saving_mib = 0;
+  // the part of it that is written
+  uint32_t written_mib = 0;
+  std::array<char, 4> reserved{};
 
   friend bool operator==(const CheckpointTimes&, const CheckpointTimes&) = default;
 };

@@ -156,6 +156,13 @@ void ProgressWriter::end_checkpoint(const CheckpointProgress& progress) {
   });
 }
 
+void ProgressWriter::set_save_progress(uint32_t saving_mib, uint32_t written_mib) {
+  update([&](ProgressPage& p) {
+    p.checkpoints.saving_mib = saving_mib;
+    p.checkpoints.written_mib = written_mib;
+  });
+}
+
 void ProgressWriter::add_checkpoint_stall(double seconds) {
   update([&](ProgressPage& p) { p.checkpoints.stall_seconds += seconds; });
 }

@@ -44,7 +44,9 @@
 // CheckpointTimes: 0 u64 saved | 8 u64 failed (both since the attempt began) |
 //                  16 f64 seconds (of the last write) |
 //                  24 f64 stall_seconds (training time lost, since the attempt began) |
-//                  32 u32 on_request (1: SIGUSR2 requests a checkpoint; 0: not handled) | 36 zero
+//                  32 u32 on_request (1: SIGUSR2 requests a checkpoint; 0: not handled) |
+//                  36 u32 saving_mib (of the save that this rank writes now; 0: none) |
+//                  40 u32 written_mib (of that save) | 44 zero
 //
 // Steps can be faster than readers: step_seconds holds only the last step, StepTimes counts all.
 #pragma once
@@ -244,6 +246,8 @@ class ProgressWriter {
   // Declares that from now on SIGUSR2 requests a checkpoint from this process.
   void offer_checkpoints();
   void end_checkpoint(const CheckpointProgress& progress);
+  // Shows how much of the save in progress is written, in MiB; 0 and 0: there is none.
+  void set_save_progress(uint32_t saving_mib, uint32_t written_mib);
   void add_checkpoint_stall(double seconds);
   void complete_step(const StepProgress& progress, Instant now);
   // Requires `step`: the number of completed steps.

@@ -261,6 +261,8 @@ int main(int argc, char** argv) {
   muster::coordinator::declare(app, flags);
   try {
     app.parse(argc, argv);
+    // A grace that somebody sets is a bound.
+    flags.server.core.cancel_waits_for_save = app.count("--cancel-grace-seconds") == 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
     return muster::coordinator::fail(muster::daemon::explain(app, error),

@@ -52,7 +52,7 @@ config, says otherwise.
 The worker reconnects for as long as it runs, and its ranks run on while the coordinator is away.
 SIGTERM, or SIGUSR1, makes it leave: all ranks of its jobs save a checkpoint and leave, those on other workers, too, and the jobs go
 on from it elsewhere, or here when a worker is back, at no cost to their restarts. What has not left after --leave-grace is killed;
-give it less than whoever stops the worker gives the worker. A second SIGTERM 2 s or more later kills at once. So do Ctrl-C and the end of its terminal.
+give it less than whoever stops the worker gives the worker. A second SIGTERM 2 s or more later, or a Ctrl-C 0.5 s or more later, kills at once.
 Exit codes: 0 asked to leave (or --leave-exit-code), 2 wrong options or refused by the coordinator (its version, its name).)";
 
 struct CommandLine {

@@ -50,8 +50,9 @@ int submit_and_follow(const CoordinatorTarget& coordinator, const v1::JobSpec& s
   Client client(coordinator);
   first(client);
   Output output(STDOUT_FILENO), notice(STDERR_FILENO);
-  LogPrinter printer(output, notice,
-                     {.steps = spec.steps(), .ranks = spec.nodes() * spec.ranks_per_node()});
+  LogPrinter printer(
+      output, notice,
+      {.steps = spec.steps(), .ranks = spec.nodes() * spec.ranks_per_node(), .thin_steps = true});
   absl::StatusOr<int> end = 0;
   {
     RunWatch watch(client, printer, spec,

@@ -52,7 +52,10 @@ std::optional<StepLine> parse_step_line(std::string_view text) {
 
 // The bar needs the whole terminal: with output in a file it would clutter stderr.
 LogPrinter::LogPrinter(Output& output, Output& notice, LogPrinterOptions options)
-    : options_(options), output_(output), notices_(notice) {
+    : options_(options),
+      output_(output),
+      notices_(notice),
+      thins_steps_(options.thin_steps && !options.json && isatty(output.fd()) == 1) {
   if (options.steps > 0 && takes_escapes(output.fd()) && takes_escapes(notice.fd())) {
     bar_.emplace(notice, "", monotonic_now());
   }
@@ -159,8 +162,38 @@ void LogPrinter::print(const Notice& notice) {
   if (bar_) bar_->show();
 }
 
+bool StepThinning::shows(Instant now) {
+  if (last_ != Instant{})
+    allowance_ = std::min(kBurst, allowance_ + to_seconds(now - last_) * kPerSecond);
+  last_ = now;
+  if (allowance_ < 1) return false;
+  allowance_ -= 1;
+  return true;
+}
+
+bool LogPrinter::is_thinned_out(int32_t rank, std::string_view line) {
+  if (!thins_steps_ || rank != options_.main_rank) return false;
+  if (!parse_step_line(line)) {
+    // An evaluation, or whatever follows a step, stands below the step's line.
+    if (!newest_hidden_.empty()) print_to(output_, newest_hidden_);
+    newest_hidden_.clear();
+    return false;
+  }
+  newest_hidden_.clear();
+  if (thinning_.shows(monotonic_now())) return false;
+  if (hidden_++ == 0) {
+    notices_.write(
+        absl::StrCat(coloured(notices_.fd(), Colour::kDim, "muster: "),
+                     "the steps are fast: this terminal shows some of their lines; a file "
+                     "or pipe gets all (muster run … | cat)\n"));
+  }
+  newest_hidden_ = line;
+  return true;
+}
+
 void LogPrinter::print(LastLines) {
   bar_.reset();
+  if (!newest_hidden_.empty()) print_to(output_, std::exchange(newest_hidden_, {}));
   for (auto& [part, text] : partial_) {
     if (!text.empty()) print_line(part, 0, text);
     text.clear();
@@ -185,6 +218,8 @@ void LogPrinter::print_line(const Part& part, int64_t unix_ns, std::string_view 
     if (unix_ns > 0) object["unix_ns"] = unix_ns;
     // A rank's output need not be UTF-8.
     print_to(output_, object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else if (is_thinned_out(rank, line)) {
+    // hidden
   } else if (rank == options_.main_rank) {
     print_to(output_, line);
   } else if (options_.main_rank < 0 && options_.merge) {

@@ -33,6 +33,21 @@ struct StepLine {
 // Parses MaxText's step line in any of its forms since 2023.
 std::optional<StepLine> parse_step_line(std::string_view line);
 
+// Chooses the step lines that a terminal shows: all of a job whose steps a person can follow, and
+// of a faster one the first lines and then some per second. Not thread-safe.
+class StepThinning {
+ public:
+  // Returns whether to show a step line that arrives now.
+  bool shows(Instant now);
+
+ private:
+  double allowance_ = kBurst;
+  Instant last_{};
+
+  static constexpr double kBurst = 20;
+  static constexpr double kPerSecond = 4;
+};
+
 struct LogPrinterOptions {
   // The rank whose lines are printed unchanged; the others' get a prefix and go to `notices`. -1:
   // all lines get a prefix.
@@ -41,6 +56,8 @@ struct LogPrinterOptions {
   int32_t ranks = 1;
   bool json = false;  // prints each line of any rank as an object on `output`
   bool merge = true;  // with main_rank -1: prints equal lines of several ranks as one
+  // On a terminal, shows only some step lines of a fast job; a pipe or file gets all.
+  bool thin_steps = false;
 };
 
 // Thread-safe. A thread of its own writes everything in the order of arrival. A reader that stops
@@ -89,6 +106,7 @@ class LogPrinter {
   void print(const std::vector<MergedLine>& lines);
   void print_to(Output& output, std::string_view line);
   void follow_steps(std::string_view line);
+  bool is_thinned_out(int32_t rank, std::string_view line);
   // Bounds memory when a rank writes without line ends.
   static constexpr size_t kLineBytesMax = 64 << 10;
 
@@ -104,6 +122,10 @@ class LogPrinter {
   std::optional<ProgressBar> bar_;
   Instant first_step_at_{};
   int64_t first_step_ = -1;
+  const bool thins_steps_;
+  StepThinning thinning_;
+  std::string newest_hidden_;  // the step line that was received last, if it is hidden
+  int64_t hidden_ = 0;
 
   std::atomic<bool> is_given_up_{false};
   std::atomic<bool> is_writable_{true};

@@ -30,10 +30,12 @@ int Interrupts::take() {
   signalfd_siginfo info;
   while (read(fd_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
     // A closing terminal may send two SIGHUPs, which count as one request.
-    if (info.ssi_signo != SIGHUP || count_ == 0) ++count_;
+    if (info.ssi_signo != SIGHUP || requests_.count() == 0) requests_.add(monotonic_now());
   }
-  return count_;
+  return requests_.count();
 }
+
+void Interrupts::add_request() { requests_.add(monotonic_now()); }
 
 void Interrupts::release() {
   take();

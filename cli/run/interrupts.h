@@ -8,6 +8,8 @@
 
 #include <absl/status/statusor.h>
 
+#include "common/stop_requests.h"
+
 namespace muster::cli {
 
 // Create it before the first thread: it blocks the signals, and threads inherit the mask. One per
@@ -21,8 +23,11 @@ class Interrupts {
 
   // Readable when a signal is pending.
   int fd() const { return fd_; }
-  // Takes all pending signals. Returns how often this process has been asked to leave in total.
+  // Takes all pending signals. Returns how often this process has been asked to leave in total;
+  // signals that come together are one request (stop_requests.h).
   int take();
+  // Adds a request that is no signal, as take() counts them: the output was closed.
+  void add_request();
   // Restores the default action for later signals: nothing is left to be saved or stopped. Signals
   // that are pending already are not delivered.
   void release();
@@ -32,7 +37,7 @@ class Interrupts {
 
   const int fd_;
   const sigset_t signals_;
-  int count_ = 0;
+  StopRequests requests_;
 };
 
 }  // namespace muster::cli

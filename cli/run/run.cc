@@ -2,7 +2,6 @@
 // leaves no process running.
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -17,20 +16,18 @@
 #include "cli/run/interrupts.h"
 #include "cli/run/local_gpu_check.h"
 #include "cli/run/preflight.h"
-#include "cli/run/profiler.h"
+#include "cli/run/requested_job.h"
 #include "cli/run/run_folder.h"
 #include "cli/run/run_watch.h"
+#include "cli/run/save_view.h"
 #include "cli/run/shutdown_deadline.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
-#include "common/find_program.h"
 #include "common/time.h"
-#include "common/with_commas.h"
 #include "daemon/help.h"
 #include "jobspec/value.h"
-#include "trainer_core/model/param_spec.h"
 
 namespace muster::cli {
 namespace {
@@ -67,15 +64,22 @@ absl::Status bring_up(EmbeddedFleet& fleet, std::optional<Preflight>& preflight,
   return fleet.start_worker(slots);
 }
 
+// The daemons' stop time is added to the ranks' grace.
+ShutdownDeadline leave_time(const RunOptions& options) {
+  return options.leave_seconds
+             ? ShutdownDeadline(std::chrono::seconds(*options.leave_seconds) + kShutdownTime)
+             : ShutdownDeadline(kShutdownTime, /*waits_for_saves=*/true);
+}
+
 // One job, from its submission to the last line of its logs.
 class Session {
  public:
   Session(EmbeddedFleet& fleet, Interrupts& interrupts, LogPrinter& printer, Client& client,
-          const v1::JobSpec& spec, const RunFolder& folder, const ShutdownDeadline& time)
+          const RequestedJob& job, const RunFolder& folder, const RunOptions& options)
       : fleet_(fleet),
         interrupts_(interrupts),
         printer_(printer),
-        watch_(client, printer, spec,
+        watch_(client, printer, job.spec,
                {.address = fleet.address(),
                 .on_incident =
                     [&](uint64_t incident) {
@@ -83,7 +87,9 @@ class Session {
                       // At the end it is written again, and reported.
                       (void)save_incident(client, incident, folder);
                     }}),
-        time_(time) {}
+        trains_(job.spec.command_size() == 0),
+        saves_{.saves = job.saves, .leave_seconds = options.leave_seconds},
+        time_(leave_time(options)) {}
 
   // Ends the calls. Unprinted output is discarded.
   ~Session() {
@@ -102,6 +108,8 @@ class Session {
   bool is_done();
   absl::Status mend();
   void take_interrupts();
+  void follow_save();
+  void report_save();
   int kill_remaining();
   void print_remaining();
 
@@ -110,15 +118,21 @@ class Session {
   LogPrinter& printer_;
   RunWatch watch_;
   int leave_requests_ = 0;
-  int closed_output_ = 0;  // 1: the closed output was the first request to leave
+  bool output_closed_ = false;  // the closed output was the first request to leave
+  const bool trains_;
+  SaveCircumstances saves_;
+  SaveReport save_report_;
   ShutdownDeadline time_;
 };
 
 void Session::take_interrupts() {
   // A closed output (`muster run | head`) is a request to leave. Once the output is in a hurry, its
   // closing means nothing.
-  if (leave_requests_ == 0 && watch_.output_is_closed()) closed_output_ = 1;
-  const int requests = interrupts_.take() + closed_output_;
+  if (interrupts_.take() == 0 && watch_.output_is_closed()) {
+    output_closed_ = true;
+    interrupts_.add_request();
+  }
+  const int requests = interrupts_.take();
   if (requests == leave_requests_) return;
   const bool is_first = leave_requests_ == 0;
   leave_requests_ = requests;
@@ -129,8 +143,29 @@ void Session::take_interrupts() {
   if (!is_first || watch_.has_ended()) return;
   watch_.cancel();
   printer_.notice(absl::StrCat(
-      closed_output_ > 0 ? "the output was closed: " : "",
+      output_closed_ ? "the output was closed: " : "",
       "asking the ranks to save a checkpoint and leave; press Ctrl-C again to kill them"));
+}
+
+// Reports how far the last save is, and moves the deadline with it.
+void Session::follow_save() {
+  const v1::Job job = watch_.leaving_job();
+  if (job.id() == 0 || watch_.has_ended()) return;
+  const SaveProgress save = save_of(job);
+  if (save.total > 0) saves_.save = save;
+  time_.save_moved(save, monotonic_now());
+  const int64_t step = job.ranks_size() > 0 ? job.ranks(0).step() : 0;
+  if (const std::string line = save_report_.line(save, step, monotonic_now()); !line.empty())
+    printer_.notice(line);
+}
+
+// After the end of a job that was asked to leave.
+void Session::report_save() {
+  const v1::Job job = watch_.leaving_job();
+  if (!trains_ || job.ranks_size() == 0) return;
+  saves_.was_killed = leave_requests_ > 1;
+  saves_.reason = watch_.reason_not_saved();
+  printer_.notice(save_result(job.ranks(0).step(), job.ranks(0).checkpoint_step(), saves_));
 }
 
 // True when the final state and the last line of the logs have arrived, or the wait for that line
@@ -138,7 +173,7 @@ void Session::take_interrupts() {
 bool Session::is_done() {
   if (!watch_.has_ended()) return false;
   time_.job_ended(monotonic_now(), printer_.is_behind());
-  return watch_.logs_are_complete() || time_.is_up(monotonic_now());
+  return (watch_.logs_are_complete() && watch_.end_is_known()) || time_.is_up(monotonic_now());
 }
 
 int Session::kill_remaining() {
@@ -146,6 +181,7 @@ int Session::kill_remaining() {
   if (watch_.job().id() != 0) {
     printer_.notice(leave_requests_ > 1 ? "killing the remaining processes"
                                         : "no checkpoint in time; killing the remaining processes");
+    report_save();
   }
   return to_int(ExitCode::kInterrupted);
 }
@@ -184,6 +220,7 @@ absl::StatusOr<int> Session::follow() {
     wait_readable(fds, time_.wait_until());
     watch_.take_event();
     take_interrupts();
+    follow_save();
     if (watch_.has_ended()) continue;
     if (time_.is_up(monotonic_now())) return kill_remaining();
     absl::Status trouble = mend();
@@ -191,15 +228,9 @@ absl::StatusOr<int> Session::follow() {
     if (!trouble.ok()) return print_remaining(), trouble;
   }
   const v1::Job job = watch_.job();
+  if (leave_requests_ > 0) report_save();
   return leave_requests_ > 0 && job.state() == v1::CANCELLED ? to_int(ExitCode::kInterrupted)
                                                              : job.exit_code();
-}
-
-// The daemons' stop time is added to the ranks' grace.
-ShutdownDeadline leave_time(const RunOptions& options) {
-  return options.leave_seconds
-             ? ShutdownDeadline(std::chrono::seconds(*options.leave_seconds) + kShutdownTime)
-             : ShutdownDeadline();
 }
 
 CoordinatorOptions coordinator_options(const RunOptions& options) {
@@ -211,64 +242,19 @@ CoordinatorOptions coordinator_options(const RunOptions& options) {
   return coordinator;
 }
 
-// The job to run, and the first line printed about it.
-struct RequestedJob {
-  v1::JobSpec spec;
-  std::string headline;
-
-  int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
-};
-
-// Restarts under nsys if a profiler is requested and can record something. A run without a profile
-// is better than none.
-void record_steps(const jobspec::ResolvedJob& job) {
-  const trainer::TrainConfig& train = job.train;
-  if (train.profile.profiler == trainer::Profiler::kNone ||
-      train.hardware == trainer::Hardware::kCpu)
-    return;
-  const absl::Status status = restart_under_nsys(job.spec.output_directory() + "/profile");
-  if (!status.ok())
-    warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
-}
-
-absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
-  if (!arguments.is_program()) {
-    auto job = load_job(arguments);
-    if (!job.ok()) return job.status();
-    record_steps(*job);
-    const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
-    return RequestedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
-                                                           with_commas(parameters), " parameters")};
-  }
-  auto spec = load_program(arguments);
-  if (!spec.ok()) return spec.status();
-  // The rank's environment is this process's, overridden by the job's.
-  const auto path = spec->environment().find("PATH");
-  const char* own_path = std::getenv("PATH");
-  auto program = find_program(spec->command(0),
-                              path != spec->environment().end() ? path->second
-                              : own_path != nullptr             ? own_path
-                                                                : "",
-                              spec->working_directory());
-  if (!program.ok()) return program.status();
-  const int32_t ranks = spec->nodes() * spec->ranks_per_node();
-  return RequestedJob{*std::move(spec),
-                      absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
-}
-
 int submit_and_follow(const RunOptions& options, const RequestedJob& job, EmbeddedFleet& fleet,
                       Interrupts& interrupts, const RunFolder& folder) {
   Client client({.address = fleet.address()});
   Output output(STDOUT_FILENO), notice(STDERR_FILENO);
   // stdout is reserved for the final object with --json.
   LogPrinter printer(options.json ? notice : output, notice,
-                     {.steps = job.spec.steps(), .ranks = job.ranks()});
+                     {.steps = job.spec.steps(), .ranks = job.ranks(), .thin_steps = true});
   printer.notice(job.headline);
   absl::StatusOr<int> end = 0;
   v1::Job last;
   ShutdownDeadline time;
   {
-    Session session(fleet, interrupts, printer, client, job.spec, folder, leave_time(options));
+    Session session(fleet, interrupts, printer, client, job, folder, options);
     end = session.follow();
     last = session.job();
     time = session.time();
@@ -363,8 +349,8 @@ void declare_run(CLI::App& app, Action& action) {
   add_program_options(*command, options->job);
   daemon::add_count(*command, "--leave-seconds", options->leave_seconds,
                     "Grace for ranks to save a checkpoint after Ctrl-C or SIGTERM, in seconds "
-                    "(default: everything ends within 5 s); must be shorter than the time after "
-                    "which this program is killed",
+                    "(default: 4 s, and as long as a save makes progress); must be shorter than "
+                    "the time after which this program is killed",
                     1, kRunLeaveSecondsMax);
   add_json_option(*command, options->json);
   command->footer(
@@ -390,7 +376,8 @@ void declare_run(CLI::App& app, Action& action) {
       "\n"
       "The same command again resumes from the newest checkpoint in "
       "base_output_directory/run_name.\n"
-      "Ctrl-C requests a checkpoint and leaves; a second one kills. The exit code is the job's; "
+      "Ctrl-C requests a checkpoint, reports its progress and leaves; a second one kills. The exit "
+      "code is the job's; "
       "130 "
       "after Ctrl-C.");
   on_call(*command, action, options, run);

@@ -6,8 +6,15 @@
 #include <absl/strings/str_cat.h>
 
 #include "cli/jobs/job_view.h"
+#include "cli/run/save_view.h"
 
 namespace muster::cli {
+namespace {
+
+// The interval between samples of the figures of ranks that leave.
+constexpr auto kRanksSampled = std::chrono::milliseconds(200);
+
+}  // namespace
 
 RunWatch::RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec,
                    WatchOptions options)
@@ -30,14 +37,32 @@ RunWatch::~RunWatch() {
 void RunWatch::stop() { client_.stop(); }
 
 void RunWatch::cancel() {
+  set_end_known(false);
   cancelling_ = std::thread([this, id = job().id()] {
     // Waits for a coordinator that restarts: the ranks save because of this call.
     const absl::Status status = with_reconnection(
         client_, [&] { return client_.cancel_job(id, /*force=*/false).status(); },
         [](const absl::Status&) {});
+    if (status.ok()) sample_ranks(id);
+    set_end_known(true);
+    changed();
     if (status.ok() || absl::IsCancelled(status) || has_ended()) return;
     printer_.notice(absl::StrCat("cannot cancel the job: ", status.message()));
   });
+}
+
+void RunWatch::sample_ranks(uint64_t id) {
+  for (bool is_last = false; !is_last;) {
+    is_last = has_ended();
+    const auto job = client_.get_job(id);
+    if (absl::IsCancelled(job.status())) return;
+    if (job.ok()) {
+      const std::lock_guard lock(mutex_);
+      leaving_job_ = *job;
+    }
+    changed();
+    if (!is_last) std::this_thread::sleep_for(kRanksSampled);
+  }
 }
 
 void RunWatch::take_event() const {
@@ -95,6 +120,10 @@ void RunWatch::follow(uint64_t id) {
   request.set_rank(-1);
   request.set_follow(true);
   const auto take = [&](const v1::LogChunk& chunk) {
+    if (auto reason = cli::reason_not_saved(chunk.data())) {
+      const std::lock_guard lock(mutex_);
+      reason_not_saved_ = *std::move(reason);
+    }
     if (printer_.take(chunk)) return true;
     const std::lock_guard lock(mutex_);
     output_closed_ = true;
@@ -113,6 +142,26 @@ void RunWatch::follow(uint64_t id) {
 v1::Job RunWatch::job() const {
   const std::lock_guard lock(mutex_);
   return job_;
+}
+
+v1::Job RunWatch::leaving_job() const {
+  const std::lock_guard lock(mutex_);
+  return leaving_job_;
+}
+
+void RunWatch::set_end_known(bool is_known) {
+  const std::lock_guard lock(mutex_);
+  end_known_ = is_known;
+}
+
+bool RunWatch::end_is_known() const {
+  const std::lock_guard lock(mutex_);
+  return end_known_;
+}
+
+std::string RunWatch::reason_not_saved() const {
+  const std::lock_guard lock(mutex_);
+  return reason_not_saved_;
 }
 
 bool RunWatch::has_ended() const {

@@ -42,8 +42,8 @@ class RunWatch {
   int event_fd() const { return event_fd_; }
   void take_event() const;
 
-  // Requests the job's end after a checkpoint; a failure is printed as a notice. Call it once, for
-  // an accepted job.
+  // Requests the job's end after a checkpoint; a failure is printed as a notice. From then on
+  // samples the ranks' figures. Call it once, for an accepted job.
   void cancel();
 
   // Ends the calls. What was received is still printed, and the logs count as complete then.
@@ -53,6 +53,12 @@ class RunWatch {
   bool has_ended() const;          // the job is in a terminal state
   bool logs_are_complete() const;  // everything that the ranks wrote has been printed
   bool output_is_closed() const;   // our output has no reader any more
+  // After cancel(): the job with its ranks' newest figures; without an id before they are known.
+  v1::Job leaving_job() const;
+  // Whether leaving_job() shows the end, or nothing more will be known. True without cancel().
+  bool end_is_known() const;
+  // Returns why a rank has not saved its last state, as it printed it; "" if none did.
+  std::string reason_not_saved() const;
   // Returns why the job was not accepted, or why the watch ended before the job; ok otherwise.
   absl::Status trouble() const;
 
@@ -60,6 +66,8 @@ class RunWatch {
   void submit_and_watch(const v1::JobSpec& spec);
   absl::Status watch(uint64_t id);
   void follow(uint64_t id);
+  void sample_ranks(uint64_t id);
+  void set_end_known(bool is_known);
   void changed() const;
 
   Client& client_;
@@ -67,6 +75,9 @@ class RunWatch {
   const int event_fd_;
   mutable std::mutex mutex_;
   v1::Job job_;
+  v1::Job leaving_job_;
+  bool end_known_ = true;
+  std::string reason_not_saved_;
   bool logs_complete_ = false;
   bool output_closed_ = false;
   absl::Status trouble_;

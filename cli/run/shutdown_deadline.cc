@@ -8,6 +8,13 @@ void ShutdownDeadline::leave(Instant now) {
   if (!leave_by_) leave_by_ = now + leave_time_;
 }
 
+void ShutdownDeadline::save_moved(const SaveProgress& save, Instant now) {
+  if (!waits_for_saves_ || !leave_by_ || save == save_) return;
+  save_ = save;
+  leave_by_ = now + save_wait(save, leave_time_);
+  if (save.total > 0) *leave_by_ += kSaveReportTime;
+}
+
 void ShutdownDeadline::job_ended(Instant now, bool is_behind) {
   if (!logs_by_ || is_behind) logs_by_ = now + kLogTail;
 }

@@ -109,8 +109,8 @@ void SlurmSession::leave_before_limit() {
 
 void SlurmSession::take_signals() {
   while (const int signo = parts_.signals.take()) {
-    if (signo == SIGINT && was_interrupted_) leave_by_ = monotonic_now();
-    was_interrupted_ = was_interrupted_ || signo == SIGINT;
+    if (signo == SIGINT && interrupts_.add(monotonic_now()) && interrupts_.count() > 1)
+      leave_by_ = monotonic_now();
     if (watch_.has_ended()) continue;
     if (leave_decision_) {
       if (signo == SIGTERM) handle_end();

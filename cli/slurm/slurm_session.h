@@ -14,6 +14,7 @@
 #include "cli/slurm/slurm_limit.h"
 #include "cli/slurm/slurm_nodes.h"
 #include "cli/slurm/slurm_setup.h"
+#include "common/stop_requests.h"
 
 namespace muster::cli {
 
@@ -76,7 +77,7 @@ class SlurmSession {
   std::optional<Instant> leave_requested_at_;  // when it was asked to leave
   std::optional<int64_t> lead_seconds_;        // from SIGUSR1 to the time limit
   int64_t step_ = -1;                          // the highest step when it was asked to leave
-  bool was_interrupted_ = false;
+  StopRequests interrupts_;                    // SIGINT
 };
 
 }  // namespace muster::cli

@@ -68,6 +68,7 @@ struct SendStopRanks {
   std::string reason;
   // The ranks of the receiving worker that have not ended.
   std::vector<Rank> ranks;
+  bool waits_for_save = false;  // save_progress.h
 };
 
 // Requests a checkpoint from the rank.

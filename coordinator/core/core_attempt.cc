@@ -104,7 +104,7 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   }
   const Duration time = job.spec.is_program() ? std::max(grace, options_.last_words) : grace;
   attempt.expect_ends(job, time, options_, time_.now);
-  append(actions_, orders_to_stop(job, fleet_, time, newest.message));
+  append(actions_, orders_to_stop(job, fleet_, options_, newest.message));
   if (std::optional<NodeSuspicion> node = suspicion_after(nodes_, job))
     suspect_node(newest.worker, *std::move(node));
 }

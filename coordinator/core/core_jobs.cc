@@ -125,7 +125,7 @@ void Core::on(const JobCancelRequested& event) {
   jobs_.note(job, event.force ? "cancelled by force; its ranks are killed"
                               : "cancelled; its ranks are asked to save a checkpoint and leave");
   attempt.expect_ends(job, grace, options_, time_.now);
-  append(actions_, orders_to_stop(job, fleet_, grace, "the job was cancelled"));
+  append(actions_, orders_to_stop(job, fleet_, options_, "the job was cancelled"));
   settle(job);
 }
 

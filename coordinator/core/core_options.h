@@ -21,6 +21,9 @@ struct CoreOptions {
   Duration start_budget = std::chrono::seconds(60);
   // The time from SIGTERM to SIGKILL, for ranks to write a checkpoint.
   Duration cancel_grace = std::chrono::seconds(4);
+  // A cancelled job whose save makes progress gets more time than that (save_progress.h). False if
+  // somebody else bounds the time, such as Slurm.
+  bool cancel_waits_for_save = true;
   // The same when a fault ends the attempt of a user program, which may still write logs or save
   // state. The built-in trainer gets no such time, because it has checkpoints.
   Duration last_words = std::chrono::seconds(1);

@@ -93,8 +93,9 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
   for (const JobId id : stopping) {
     const Job& job = jobs_.at(id);
     attempts_.at(id).kill.expect_ends(job.stop_grace, options_, time_.now);
-    actions_.push_back(message_to(worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
-                                                        awaited_ranks(job, worker)}));
+    actions_.push_back(message_to(
+        worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
+                              awaited_ranks(job, worker), waits_for_save(job, options_)}));
   }
   worker.missing.clear();
   for (const auto& [job_id, attempt] : attempts_.all()) {
@@ -178,7 +179,7 @@ void Core::on(const HeartbeatReceived& event) {
 
 void Core::observe_rank(Job& job, const RankProgress& progress) {
   LiveAttempt& attempt = attempts_.at(job.id);
-  attempt.observe(job, progress, incidents_, time_);
+  attempt.observe(job, progress, incidents_, options_, time_);
   rank_up(job, progress.rank);
   accounts_.observe(job, progress, time_);
   AttemptWatch& steps = attempt.progress.steps;

@@ -67,8 +67,10 @@ void rank_to_proto(const RankPlacement& placed, const RankState& state, Instant 
   checkpoints.set_seconds(state.checkpoints.seconds);
   checkpoints.set_stall_seconds(state.checkpoints.stall_seconds);
   checkpoints.set_on_request(state.checkpoints.on_request != 0);
+  checkpoints.set_saving_mib(state.checkpoints.saving_mib);
+  checkpoints.set_written_mib(state.checkpoints.written_mib);
   if (state.device_peak_tflops > 0)
-    proto.set_mfu(state.tflops_per_device / state.device_peak_tflops);
+    proto.set_mfu(std::min(state.tflops_per_device / state.device_peak_tflops, 1.0));
   if (state.last_progress != Instant{}) {
     proto.set_last_progress_age_seconds(to_seconds(now - state.last_progress));
   }
@@ -132,7 +134,9 @@ CheckpointTimes checkpoints_from_proto(const v1::CheckpointTimes& proto) {
           .failed = proto.failed(),
           .seconds = finite_or_zero(proto.seconds()),
           .stall_seconds = finite_or_zero(proto.stall_seconds()),
-          .on_request = proto.on_request() ? 1U : 0U};
+          .on_request = proto.on_request() ? 1U : 0U,
+          .saving_mib = proto.saving_mib(),
+          .written_mib = proto.written_mib()};
 }
 
 }  // namespace
@@ -278,6 +282,7 @@ v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoc
       stop.set_grace_ms(p.grace.count() / kNsPerMs);
       stop.set_reason(p.reason);
       for (const Rank rank : p.ranks) stop.add_ranks(rank.value());
+      stop.set_waits_for_save(p.waits_for_save);
     }
     void operator()(const SendSaveCheckpoint& p) const {
       v1::SaveCheckpoint& save = *message.mutable_save_checkpoint();

@@ -70,7 +70,7 @@ void JobMetrics::update_figures(const Job& job, Series& series) {
   int known = 0;
   for (const RankState& rank : job.ranks) {
     if (!is_up(job, rank) || rank.device_peak_tflops <= 0 || rank.step_seconds <= 0) continue;
-    mfu += rank.tflops_per_device / rank.device_peak_tflops;
+    mfu += std::min(rank.tflops_per_device / rank.device_peak_tflops, 1.0);
     ++known;
   }
   if (!has_speed) remove_from(f.tokens, std::exchange(series.tokens, nullptr));

@@ -13,6 +13,7 @@
 #endif
 #include <spdlog/spdlog.h>
 
+#include "common/version.h"
 #include "coordinator/shell/core_loop.h"
 #include "coordinator/shell/fleet_service.h"
 #include "coordinator/shell/grpc_port.h"
@@ -112,9 +113,20 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
+// A person who opens the address in a browser finds the other pages.
+daemon::HttpResponse front_page() {
+  return {200, kText,
+          absl::StrCat("muster-coordinator ", kVersion, "\n\n",
+                       "/metrics  metrics for Prometheus, of the fleet and of each job\n"
+                       "/healthz  200 while the coordinator works\n"
+                       "/readyz   200 once it has loaded its state and accepts calls\n\n"
+                       "Jobs are shown by: muster list, muster status JOB, muster logs JOB\n")};
+}
+
 absl::Status ServerImpl::listen_http(const std::string& address) {
   auto server = daemon::HttpServer::start(
-      address, {{"/healthz", [this](const daemon::HttpReply& reply) { health_page(reply); }},
+      address, {{"/", [](const daemon::HttpReply& reply) { reply(front_page()); }},
+                {"/healthz", [this](const daemon::HttpReply& reply) { health_page(reply); }},
                 {"/readyz", [this](const daemon::HttpReply& reply) { reply(ready_page()); }},
                 {"/metrics", [this](const daemon::HttpReply& reply) { metrics_page(reply); }}});
   if (!server.ok()) return server.status();

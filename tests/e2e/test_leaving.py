@@ -1,6 +1,7 @@
 """How `muster run` ends: by Ctrl-C, a second Ctrl-C, the end of its job, and with a reader that
 does not read its output.
 """
+import contextlib
 import fcntl
 import os
 import select
@@ -11,6 +12,7 @@ import unittest
 
 from harness import BIN, MusterTest, command_line, processes_with_mark, step_lines, wait_gone, wait_until
 
+SAME_REQUEST_SECONDS = 0.5  # kSameStopRequest of common/stop_requests.h
 # from Ctrl-C to the command's end: the 5 s of ShutdownDeadline, and a reserve for a busy machine
 LEAVE_SECONDS_MAX = 15
 
@@ -42,6 +44,7 @@ class Leaving(MusterTest):
         os.kill(run.pid, signal.SIGINT)
         wait_until(lambda: "asking the ranks to save a checkpoint" in self.output(run), 30, "the first Ctrl-C")
         self.assertIsNone(run.poll(), "left before its ranks did")
+        time.sleep(SAME_REQUEST_SECONDS)
         self.interrupt(run)
         self.assertIn("muster: killing the remaining processes\n", self.output(run), "the second Ctrl-C was not handled in time")
 
@@ -51,6 +54,40 @@ class Leaving(MusterTest):
         self.assertLess(self.interrupt(run), LEAVE_SECONDS_MAX)
         steps = self.checkpoints("interrupted")
         self.assertTrue(steps and max(steps) > 50, f"no checkpoint of the last step: {steps}")
+
+    def expect_saved(self, run, name):
+        """Waits for the run's end; expects its exit code and one checkpoint, of the last step."""
+        self.assertEqual(run.wait(timeout=60), 130, self.output(run))
+        self.assertEqual(wait_gone(self.mark, 30), [])
+        self.assertNotIn("killing", self.output(run))
+        self.assertGreater(max(self.checkpoints(name), default=0), 20, self.output(run))
+
+    def test_signals_that_come_together_are_one_request(self):
+        for signo in (signal.SIGTERM, signal.SIGINT):
+            name = f"twice-{signo}"
+            run = self.start_run(name, "steps=1000000", "log_period=10")
+            self.wait_for_step(run, 20)
+            os.kill(run.pid, signo)
+            time.sleep(0.05)
+            os.kill(run.pid, signo)
+            self.expect_saved(run, name)
+
+    def test_signals_to_the_command_and_its_ranks_are_one_request(self):
+        run = self.start_run("all", "steps=1000000", "log_period=10")
+        self.wait_for_step(run, 20)
+        ranks = self.ranks_of_test().values()
+        for _ in range(2):
+            for pid in (run.pid, *ranks):
+                with contextlib.suppress(ProcessLookupError):  # it has left already
+                    os.kill(pid, signal.SIGTERM)
+            time.sleep(0.05)
+        self.expect_saved(run, "all")
+
+    def test_timeout_signals_the_command_and_its_group(self):
+        run = self.start("timeout", "600", BIN / "muster", *self.run_args("timed", "steps=1000000", "log_period=10"))
+        self.wait_for_step(run, 20)
+        os.kill(run.pid, signal.SIGTERM)
+        self.expect_saved(run, "timed")
 
     def test_second_ctrl_c_kills(self):
         run = self.start_run("killed", "steps=1000000", "log_period=10")

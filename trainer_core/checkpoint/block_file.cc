@@ -30,12 +30,14 @@ std::string checksum_text(uint64_t checksum) { return absl::StrFormat("%016x", c
 // Writing
 // -------------------------------------------------------------------------------------------------
 
-BlockWriter::BlockWriter(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+BlockWriter::BlockWriter(std::string path, int fd, SaveMeter* meter)
+    : path_(std::move(path)), fd_(fd), meter_(meter) {}
 
-absl::StatusOr<std::unique_ptr<BlockWriter>> BlockWriter::create(const std::string& path) {
+absl::StatusOr<std::unique_ptr<BlockWriter>> BlockWriter::create(const std::string& path,
+                                                                 SaveMeter* meter) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (fd < 0) return file_status(errno, absl::StrCat("cannot create ", path));
-  return absl::WrapUnique(new BlockWriter(path, fd));
+  return absl::WrapUnique(new BlockWriter(path, fd, meter));
 }
 
 BlockWriter::~BlockWriter() {
@@ -66,7 +68,14 @@ absl::Status BlockWriter::write_block() {
   // Advice: what it cannot do, the sync at the end does.
   (void)sync_file_range(fd_, static_cast<off_t>(digest_.bytes), static_cast<off_t>(block.size()),
                         SYNC_FILE_RANGE_WRITE);
+  if (digest_.bytes >= kWritebackBytesMax) {
+    constexpr unsigned kWait =
+        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+    (void)sync_file_range(fd_, static_cast<off_t>(digest_.bytes - kWritebackBytesMax),
+                          static_cast<off_t>(kBlockBytes), kWait);
+  }
   digest_.bytes += block.size();
+  if (meter_ != nullptr) meter_->add(block.size());
   return absl::OkStatus();
 }
 

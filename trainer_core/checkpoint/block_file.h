@@ -12,6 +12,8 @@
 
 #include <absl/status/statusor.h>
 
+#include "trainer_core/checkpoint/save_meter.h"
+
 namespace muster::trainer {
 
 // Bytes per write or read: large enough for a disk's full speed, small enough that the checksum
@@ -34,13 +36,19 @@ uint64_t checksum(std::span<const char> bytes);
 // Formats 16 hexadecimal digits: many JSON readers represent numbers only up to 2^53 exactly.
 std::string checksum_text(uint64_t checksum);
 
-// Writes a file sequentially. Writeback of each block starts when it is complete, so finish() waits
-// only for the last blocks. One thread.
+// Bytes that may wait for the disk behind the writer. More would only hide how slow the disk is:
+// the kernel accepts gigabytes, and the sync at the end would take minutes without any progress.
+constexpr size_t kWritebackBytesMax = 32 * kBlockBytes;
+
+// Writes a file sequentially. Writeback of each block starts when it is complete, and at most
+// kWritebackBytesMax wait for the disk, so finish() waits only for the last blocks. One thread.
 class BlockWriter {
  public:
   // Returns AlreadyExists if the file exists: it has no other writer. Errors of all functions name
   // the file.
-  static absl::StatusOr<std::unique_ptr<BlockWriter>> create(const std::string& path);
+  // `meter`, which outlives the writer, counts the blocks.
+  static absl::StatusOr<std::unique_ptr<BlockWriter>> create(const std::string& path,
+                                                             SaveMeter* meter = nullptr);
   // Leaves partial data after an error: the caller owns the folder.
   ~BlockWriter();
   BlockWriter(const BlockWriter&) = delete;
@@ -52,13 +60,14 @@ class BlockWriter {
   absl::StatusOr<FileDigest> finish();
 
  private:
-  BlockWriter(std::string path, int fd);
+  BlockWriter(std::string path, int fd, SaveMeter* meter);
 
   absl::Status write_block();
   absl::Status cannot_write(const absl::Status& why) const;
 
   std::string path_;
   int fd_;
+  SaveMeter* const meter_;
   std::unique_ptr<char[]> block_ = make_block();  // filled up to used_
   size_t used_ = 0;
   FileDigest digest_;

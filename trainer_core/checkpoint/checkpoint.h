@@ -122,6 +122,11 @@ class CheckpointStore {
       std::vector<std::string>& notes, CheckpointPeers* peers = nullptr,
       const CheckpointJudge& judge = nullptr) const;
 
+  // Shows the progress of this rank's part of later saves, on the saving thread.
+  void show_progress(SaveMeter::Show show) {
+    meter_ = std::make_unique<SaveMeter>(std::move(show));
+  }
+
   const std::string& directory() const { return directory_; }
   std::string folder(int64_t step) const;
 
@@ -155,15 +160,16 @@ class CheckpointStore {
   int64_t keep_;
   int64_t file_bytes_;
   std::unique_ptr<DirectoryFence> fence_;  // none before open()
+  std::unique_ptr<SaveMeter> meter_;       // null: nobody waits for saves
 };
 
 // Writes one writer's boxes of one part, in files of `file_bytes`, and syncs them. The boxes'
 // offsets refer to `block`; writers' boxes do not overlap. Writers of one checkpoint have different
-// numbers.
+// numbers. `meter`, if any, counts the bytes.
 absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, CheckpointPart part,
                                                     int writer, const std::vector<TensorBox>& boxes,
                                                     std::span<const float> block,
-                                                    int64_t file_bytes);
+                                                    int64_t file_bytes, SaveMeter* meter = nullptr);
 
 // Reads the requested boxes of a part into `block` at their offsets, and of each file only the
 // blocks that hold them. Uses several threads. DataLoss names the file, its bytes and the tensor of

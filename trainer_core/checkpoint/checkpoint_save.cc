@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
 #include "common/errno_status.h"
@@ -32,6 +33,13 @@ absl::StatusOr<std::string> folder_of(const PeerMessage& opening, int64_t step) 
                                           body.at("step").get<int64_t>()));
 }
 
+uint64_t bytes_of(const std::vector<TensorBox>& boxes) {
+  uint64_t bytes = 0;
+  for (const TensorBox& box : boxes)
+    bytes += static_cast<uint64_t>(box.elements()) * dtype_bytes(box.dtype);
+  return bytes;
+}
+
 // Everyone's files, as a manifest has them.
 absl::StatusOr<std::vector<json>> files_of(const std::vector<PeerMessage>& others) {
   std::vector<json> files;
@@ -51,12 +59,15 @@ absl::Status not_saved(int64_t step, const absl::Status& why) {
 absl::StatusOr<std::vector<StoredFile>> CheckpointStore::write_own(
     const std::string& temporary, int writer, const CheckpointLayout& layout,
     const CheckpointBlocks& blocks) const {
+  if (meter_ != nullptr)
+    meter_->begin(bytes_of(layout.params.written) + bytes_of(layout.state.written));
   auto files = write_boxes(temporary, CheckpointPart::kModel, writer, layout.params.written,
-                           blocks.params, file_bytes_);
+                           blocks.params, file_bytes_, meter_.get());
   if (!files.ok()) return files.status();
   auto state = write_boxes(temporary, CheckpointPart::kOptimizer, writer, layout.state.written,
-                           blocks.state, file_bytes_);
+                           blocks.state, file_bytes_, meter_.get());
   if (!state.ok()) return state.status();
+  if (meter_ != nullptr) meter_->complete();
   std::ranges::move(*state, std::back_inserter(*files));
   return files;
 }
@@ -146,6 +157,9 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointL
                                    const CheckpointBlocks& blocks, std::vector<std::string>& notes,
                                    CheckpointPeers* peers) const {
   const bool leads = peers == nullptr || peers->rank() == 0;
+  const auto end_of_save = absl::MakeCleanup([this] {
+    if (meter_ != nullptr) meter_->end();
+  });
   const absl::Status status =
       leads ? lead_save(info, layout, blocks, peers) : follow_save(info, layout, blocks, *peers);
   if (absl::IsResourceExhausted(status)) {

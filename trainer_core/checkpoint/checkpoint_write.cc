@@ -45,7 +45,8 @@ std::string name_in_file(const std::vector<TensorToWrite>& tensors, const Tensor
 }
 
 absl::StatusOr<StoredFile> write_file(const std::string& folder, StoredFile file,
-                                      std::vector<TensorBox> boxes, std::span<const float> block) {
+                                      std::vector<TensorBox> boxes, std::span<const float> block,
+                                      SaveMeter* meter) {
   std::vector<TensorToWrite> tensors;
   const auto* const numbers = reinterpret_cast<const std::byte*>(block.data());
   for (const TensorBox& box : boxes) {
@@ -53,7 +54,7 @@ absl::StatusOr<StoredFile> write_file(const std::string& folder, StoredFile file
     const size_t at = static_cast<size_t>(box.offset) * dtype_bytes(box.dtype);
     tensors.push_back({name_in_file(tensors, box), box.extent, numbers + at, stored});
   }
-  auto written = write_safetensors(absl::StrCat(folder, "/", file.name), tensors);
+  auto written = write_safetensors(absl::StrCat(folder, "/", file.name), tensors, meter);
   if (!written.ok()) return written.status();
   uint64_t at = written->data_begin;
   for (TensorBox& box : boxes) {
@@ -69,7 +70,7 @@ absl::StatusOr<StoredFile> write_file(const std::string& folder, StoredFile file
 absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, CheckpointPart part,
                                                     int writer, const std::vector<TensorBox>& boxes,
                                                     std::span<const float> block,
-                                                    int64_t file_bytes) {
+                                                    int64_t file_bytes, SaveMeter* meter) {
   std::vector<StoredFile> files;
   for (auto& content : plan_files(boxes, file_bytes)) {
     StoredFile file;
@@ -77,7 +78,7 @@ absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, C
         absl::StrFormat("%s-%05d-%05d.safetensors",
                         av(kCheckpointPartNames[static_cast<size_t>(part)]), writer, files.size());
     file.part = part;
-    auto written = write_file(folder, std::move(file), std::move(content), block);
+    auto written = write_file(folder, std::move(file), std::move(content), block, meter);
     if (!written.ok()) return written.status();
     files.push_back(*std::move(written));
   }

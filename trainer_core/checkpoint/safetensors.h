@@ -49,9 +49,11 @@ struct WrittenSafetensors {
 };
 
 // Writes and syncs a file, truncating an existing one. ResourceExhausted if the disk is full;
-// errors name the path. Leaves partial data after an error: the caller owns the folder.
+// errors name the path. Leaves partial data after an error: the caller owns the folder. `meter`, if
+// any, counts the bytes.
 absl::StatusOr<WrittenSafetensors> write_safetensors(const std::string& path,
-                                                     const std::vector<TensorToWrite>& tensors);
+                                                     const std::vector<TensorToWrite>& tensors,
+                                                     SaveMeter* meter = nullptr);
 
 // A file mapped read-only. Immutable and thread-safe.
 class SafetensorsFile {

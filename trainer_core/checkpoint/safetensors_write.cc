@@ -40,8 +40,9 @@ std::string safetensors_header(const std::vector<TensorHeader>& tensors) {
 }
 
 absl::StatusOr<WrittenSafetensors> write_safetensors(const std::string& path,
-                                                     const std::vector<TensorToWrite>& tensors) {
-  auto writer = BlockWriter::create(path);
+                                                     const std::vector<TensorToWrite>& tensors,
+                                                     SaveMeter* meter) {
+  auto writer = BlockWriter::create(path, meter);
   if (!writer.ok()) return writer.status();
   std::vector<TensorHeader> headers;
   for (const TensorToWrite& tensor : tensors)

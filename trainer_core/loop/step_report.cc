@@ -7,10 +7,25 @@ namespace muster::trainer {
 absl::Status StepReport::open() { return leader() ? metrics_.open(config_) : absl::OkStatus(); }
 
 void StepReport::begin(const RankModel& rank_model) {
+  peak_.emplace(peaks_path(), peak_key(rank_model.backend(), rank_model.plan().model.dtype));
+  figures_.set_peaks({.data_sheet = data_sheet_peak(rank_model.backend().description(), config_)});
+  set_measured_peak(peak_->kept());
   if (!leader()) return;
   context_.out << memory_line(rank_model.plan().memory()) << '\n'
                << parameters_line(parameter_count(rank_model.table())) << '\n'
                << per_step_block(step_tflops(config_)) << pipeline_line(config_) << std::endl;
+}
+
+void StepReport::set_measured_peak(double tflops) {
+  Peaks peaks = figures_.peaks();
+  peaks.measured_tflops = tflops;
+  figures_.set_peaks(peaks);
+  context_.page.set_device_peak_tflops(peaks.tflops());
+}
+
+void StepReport::measure_peak(RankModel& rank_model) {
+  set_measured_peak(peak_->get([&] { return rank_model.measure_peak_tflops(); }));
+  restart_clock();
 }
 
 void StepReport::nothing_to_do(int64_t completed) {
@@ -30,17 +45,27 @@ void StepReport::finish(StepRecord& record, Duration stall) {
   record.checkpoint_stall_seconds = to_seconds(stall + std::exchange(stall_between_steps_, {}));
   record.seconds = to_seconds(now - last_step_end_ - stall);
   data_wait_.add(record);
+  figures_.add(record.step, record.seconds, record.tokens_per_device);
+  // A throughput above the measured peak disproves it.
+  const double causal = record.tflops_causal_per_device / record.seconds;
+  if (const double known = figures_.peaks().measured_tflops; known > 0 && causal > known)
+    set_measured_peak(peak_->raise(causal));
+  record.throughput = figures_.of(record.seconds, record.tokens_per_device);
+  record.estimated_run_seconds = figures_.estimated_run_seconds();
   last_step_end_ = now;
 }
 
-void StepReport::publish(const StepRecord& record, bool last) {
+void StepReport::publish(const StepRecord& record) {
   context_.page.complete_step(progress_of(record), last_step_end_);
   if (leader()) {
     if (context_.backend != nullptr)
       for (const std::string& note : context_.backend->ops().take_notes())
         context_.out << note << std::endl;
-    if (record.step % config_.log_period == 0 || last)
-      context_.out << step_line(record) << std::endl;
+    // MaxText's users take the last line of any step, so there is one for each: `log_period` is no
+    // period of these lines.
+    context_.out << step_line(record) << std::endl;
+    if (const std::string line = figures_.estimate_line(); !line.empty())
+      context_.out << line << std::endl;
     metrics_.write(record);
   }
   if (context_.on_step) context_.on_step(record);
@@ -52,13 +77,19 @@ void StepReport::end(int64_t completed, bool data_ends) {
     context_.out << "the data ends: num_epoch=" << config_.num_epoch << " gives " << completed
                  << " of " << config_.steps << " steps" << std::endl;
   }
+  print_summary();
+}
+
+void StepReport::print_summary() {
   if (data_wait_.steps() > 0) context_.out << data_wait_.line() << std::endl;
+  for (const std::string& line : figures_.summary()) context_.out << line << std::endl;
 }
 
 void StepReport::stop(int64_t completed) {
   if (!leader()) return;
   context_.out << "stopped on request: " << completed << " of " << config_.steps
                << " steps are completed" << std::endl;
+  print_summary();
 }
 
 }  // namespace muster::trainer

@@ -188,7 +188,7 @@ class Trainer : public RunningStep {
     record.collective_wait_seconds = gradients_->collective_wait_seconds();
     report_.finish(record, checkpoints_.take_stall());
     position_ += data_->samples_per_step();
-    report_.publish(record, record.step + 1 == config_.steps || data_->ends_at(position_));
+    report_.publish(record);
     completed_ = record.step + 1;
     guard_.on_step();
     return absl::OkStatus();
@@ -218,10 +218,7 @@ class Trainer : public RunningStep {
     }
     const bool last = at_end();
     // Users wait for the first step's time: the peak is measured after it.
-    if (!last && !stop && !std::exchange(peak_measured_, true)) {
-      context_.page.set_device_peak_tflops(rank_model_->measure_peak_tflops());
-      report_.restart_clock();
-    }
+    if (!last && !stop && !std::exchange(peak_measured_, true)) report_.measure_peak(*rank_model_);
     if (stop && !last) return stop_on_vote();
     const absl::Status status = save_if_due(last, stop);
     return status.ok() ? ExitCode::kOk : fail("checkpoint", status, exit_code_of_step(status));

@@ -9,6 +9,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/stop_requests.h"
 #include "common/time.h"
 #include "trainer_core/rank/stop_signals.h"
 
@@ -20,14 +21,16 @@ constexpr Duration kSignalRepeatMax = std::chrono::seconds(2);
 
 struct SignalWaits {
   Duration repeat_max = kSignalRepeatMax;
+  // The same for a SIGINT that follows any of these signals: a person may press Ctrl-C again.
+  Duration interrupt_repeat_max = kSameStopRequest;
   Duration peers = kPeersWait;
 };
 
 // Constructed in main, before any other thread starts, so that threads inherit the blocked signals.
 //   SIGTERM, SIGINT, SIGUSR1 (Slurm: the time limit is near): set `stop`. Before training they end
 //     the process with kPreempted: there is nothing to save.
-//   SIGINT after that ends the process at once. So does a SIGTERM that follows the first SIGTERM or
-//     SIGINT by more than `repeat_max`.
+//   A SIGINT more than `interrupt_repeat_max` after that ends the process at once. So does a
+//     SIGTERM that follows the first SIGTERM or SIGINT by more than `repeat_max`.
 //   SIGUSR2, at any time: sets `checkpoint`.
 // When the loop's vote_wait has passed since `stop` was set, leave_step() is called on a thread of
 // its own. From SignalWaits::peers on, give_up() is called until it succeeds.
@@ -50,6 +53,7 @@ class SignalWatcher {
   std::atomic<bool> done_{false};
 
   // Used by the watching thread only:
+  Instant asked_at_{};                       // when `stop` was set
   std::optional<Instant> first_end_signal_;  // the first SIGTERM or SIGINT
   Instant leave_at_ = Instant::max();
   Instant give_up_at_ = Instant::max();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/absl_view.h"
+#include "common/with_commas.h"
 #include "trainer_core/base/units.h"
 #include "trainer_core/parallel/pipeline_schedule.h"
 
@@ -63,9 +64,14 @@ std::string DataWait::line() const {
 }
 
 std::string parameters_line(int64_t parameters) {
-  constexpr double kBillion = 1e9;
-  return absl::StrFormat("number parameters: %.3f billion",
-                         static_cast<double>(parameters) / kBillion);
+  // MaxText's line, as far as it has three significant digits.
+  constexpr double kBillion = 1e9, kBillionsMin = 0.1, kMillion = 1e6;
+  const auto count = static_cast<double>(parameters);
+  if (count >= kBillionsMin * kBillion)
+    return absl::StrFormat("number parameters: %.3f billion", count / kBillion);
+  if (count >= kMillion)
+    return absl::StrFormat("number parameters: %.3g million", count / kMillion);
+  return absl::StrCat("number parameters: ", with_commas(parameters));
 }
 
 std::string per_step_block(const StepTflops& tflops) {
@@ -124,6 +130,20 @@ nlohmann::ordered_json json_of(const StepRecord& record) {
       {"perf/per_device_tokens", record.tokens_per_device},
       {"perf/per_device_tokens_per_sec", record.tokens_per_device / record.seconds},
   };
+  if (const Throughput& all = record.throughput; all.seconds > 0) {
+    line["perf/tokens_per_sec"] = all.tokens_per_second;
+    line["perf/sequences_per_sec"] = all.sequences_per_second;
+    line["perf/days_to_1t_tokens"] = all.days_to_1t_tokens;
+    line["perf/estimated_run_seconds"] = record.estimated_run_seconds;
+    if (all.mfu.data_sheet > 0) {
+      line["perf/mfu"] = all.mfu.data_sheet;
+      line["perf/mfu_causal"] = all.mfu.data_sheet_causal;
+    }
+    if (all.mfu.measured > 0) {
+      line["perf/mfu_of_measured_peak"] = all.mfu.measured;
+      line["perf/mfu_of_measured_peak_causal"] = all.mfu.measured_causal;
+    }
+  }
   if (record.experts) {
     line["learning/moe_lb_loss"] = record.experts->balance_loss;
     line["learning/moe_dropped_fraction"] = record.experts->dropped_fraction;

@@ -11,6 +11,7 @@
 #include "trainer_core/base/memory_plan.h"
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/report/flops.h"
+#include "trainer_core/report/run_figures.h"
 
 namespace muster::trainer {
 
@@ -56,6 +57,8 @@ struct StepRecord {
   double grad_norm = 0;      // after clipping
   double param_norm = 0;     // after the update
   double learning_rate = 0;
+  Throughput throughput = {};        // of all devices
+  double estimated_run_seconds = 0;  // wall time of the whole run
   // The time between the previous step and this one; not part of `seconds`.
   double checkpoint_stall_seconds = 0;
   // Batches whose loss was not finite and that were skipped, since this process began.
@@ -96,7 +99,7 @@ std::string step_line(const StepRecord& record);
 std::string eval_line(const EvalRecord& record);
 // "Early stop and exit loop after reaching target_eval_loss=2.1"
 std::string target_reached_line(double target);
-// "number parameters: 6.738 billion"
+// "number parameters: 6.738 billion"; of small models "12.3 million" or "19,200"
 std::string parameters_line(int64_t parameters);
 // "Per train step:\n Total TFLOPs: … \n split as …% learnable weight flops and …% attention flops"
 std::string per_step_block(const StepTflops& tflops);

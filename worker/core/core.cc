@@ -203,6 +203,7 @@ void Core::on(const PagesRead& event, Instant now, ActionList& out) {
     const auto rank = ranks_.find(page.key);
     if (rank != ranks_.end()) take_figures(rank->second, page.figures, now);
   }
+  wait_for_saves(now);
   send_heartbeat(now, out);
 }
 
@@ -229,8 +230,11 @@ void Core::on(const Tick&, Instant now, ActionList& out) {
   if (is_due(coordinator_deadline_, now)) stop_without_coordinator(now, out);
   for (auto& [key, rank] : ranks_) {
     if (!is_due(rank.kill_at, now)) continue;
-    out.push_back(
-        Note{true, absl::StrCat(to_string(key), " has not left within its grace; killing it")});
+    out.push_back(Note{
+        true, absl::StrCat(to_string(key), " has not left within its grace; killing it",
+                           rank.save.total > 0 ? absl::StrCat(" with ", rank.save.written, " of ",
+                                                              rank.save.total, " MiB saved")
+                                               : "")});
     stop(key, rank, Duration::zero(), rank.stop_reason, now, out);
   }
   if (is_due(heartbeat_at_, now)) {

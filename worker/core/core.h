@@ -51,6 +51,7 @@
 #include "common/gpu.h"
 #include "common/ids.h"
 #include "common/port_range.h"
+#include "common/save_progress.h"
 #include "common/time.h"
 #include "worker/core/action.h"
 #include "worker/core/event.h"
@@ -123,6 +124,10 @@ class Core {
     bool terminated = false;         // received the signal to end, or will receive it once it is up
     bool killed = false;             // SIGKILL was sent
     std::optional<Instant> kill_at;  // deadline of the signal
+    // kill_at moves while the launch's saves make progress (save_progress.h)
+    bool waits_for_save = false;
+    Duration stop_grace{};
+    SaveProgress save;  // of the launch, when kill_at was set
     std::string stop_reason;
     // belongs to a state store that is no longer the coordinator's: its end is not reported
     bool disowned = false;
@@ -192,6 +197,7 @@ class Core {
   void stop_older(JobId job, Attempt attempt, Instant now, ActionList& out);
   static bool is_ending(const RankState& rank) { return rank.terminated || rank.killed; }
   int stop_signal(const RankState& rank, Instant now) const;
+  void wait_for_saves(Instant now);
   void stop_all(Duration grace, const std::string& reason, Instant now, ActionList& out);
   void stop_if(absl::FunctionRef<bool(const RankState&)> is_selected, Duration grace,
                const std::string& reason, Instant now, ActionList& out);

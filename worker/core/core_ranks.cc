@@ -10,6 +10,7 @@
 #include "common/absl_view.h"
 #include "common/exit_code.h"
 #include "common/limits.h"
+#include "common/save_progress.h"
 #include "worker/core/core.h"
 
 namespace muster::worker {
@@ -89,6 +90,10 @@ void Core::on(const StopRanks& event, Instant now, ActionList& out) {
   for (const RankKey& key : keys_of(event.job)) {
     const auto rank = ranks_.find(key);
     if (rank == ranks_.end() || key.attempt != event.attempt) continue;
+    const bool waits = event.waits_for_save && event.grace > Duration::zero();
+    if (waits && rank->second.waits_for_save) continue;  // repeated after a reconnection
+    rank->second.waits_for_save = waits;
+    rank->second.stop_grace = std::min(event.grace, kGraceMax);
     stop(key, rank->second, event.grace, event.reason, now, out);
   }
   answer_for_absent(event, out);
@@ -259,6 +264,19 @@ void Core::stop(const RankKey& key, RankState& rank, Duration grace, const std::
   rank.terminated = true;
   const Instant deadline = now + std::min(grace, kGraceMax);
   rank.kill_at = std::min(rank.kill_at.value_or(deadline), deadline);
+}
+
+// A rank may have nothing to write and wait for one that has: all ranks of a launch wait alike.
+void Core::wait_for_saves(Instant now) {
+  std::map<LaunchKey, SaveProgress> saves;
+  for (const auto& [key, rank] : ranks_) saves[key.launch()].add(rank.figures.checkpoints);
+  for (auto& [key, rank] : ranks_) {
+    const SaveProgress& save = saves[key.launch()];
+    if (!rank.waits_for_save || !rank.kill_at || rank.save == save) continue;
+    rank.save = save;
+    rank.kill_at = now + save_wait(save, rank.stop_grace);
+    if (leaving_) rank.kill_at = std::min(*rank.kill_at, leave_by_);
+  }
 }
 
 // Systemd and Slurm signal the ranks together with the worker. A trainer that receives a second

@@ -57,7 +57,8 @@ struct StopRanks {
   Attempt attempt;
   Duration grace{};  // zero: kill at once
   std::string reason;
-  std::vector<Rank> ranks{};  // of this worker, whose ends the coordinator waits for
+  std::vector<Rank> ranks{};    // of this worker, whose ends the coordinator waits for
+  bool waits_for_save = false;  // save_progress.h
 };
 
 struct SaveCheckpoint {

@@ -43,6 +43,8 @@ bool same_figures(const RankFigures& a, const RankFigures& b) {
          a.checkpoint_step == b.checkpoint_step && a.checkpoints.saved == b.checkpoints.saved &&
          a.checkpoints.failed == b.checkpoints.failed &&
          a.checkpoints.on_request == b.checkpoints.on_request &&
+         a.checkpoints.saving_mib == b.checkpoints.saving_mib &&
+         a.checkpoints.written_mib == b.checkpoints.written_mib &&
          same_bits(a.checkpoints.seconds, b.checkpoints.seconds) &&
          same_bits(a.checkpoints.stall_seconds, b.checkpoints.stall_seconds) &&
          same_bits(a.collective_wait_seconds, b.collective_wait_seconds) && a.tokens == b.tokens &&

@@ -159,7 +159,7 @@ void Metrics::update_rank(const RankKey& key, const Core::RankState& rank, Insta
   }
   if (!(figures.device_peak_tflops > 0)) return;
   gauges.mfu = &mfu_.Add(labels);
-  gauges.mfu->Set(figures.tflops_per_device / figures.device_peak_tflops);
+  gauges.mfu->Set(std::min(figures.tflops_per_device / figures.device_peak_tflops, 1.0));
 }
 
 void Metrics::remove_rank(const RankGauges& gauges) {

@@ -116,6 +116,7 @@ absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message) {
       StopRanks event{epoch, JobId(stop.job_id()), Attempt(stop.attempt()),
                       milliseconds(stop.grace_ms()), printable(stop.reason(), kTextBytesMax)};
       for (const int32_t rank : stop.ranks()) event.ranks.emplace_back(rank);
+      event.waits_for_save = stop.waits_for_save();
       return event;
     }
     case v1::CoordinatorMessage::kSaveCheckpoint: {
@@ -202,6 +203,8 @@ v1::WorkerMessage to_message(const SendHeartbeat& action) {
     checkpoints.set_seconds(saves.seconds);
     checkpoints.set_stall_seconds(saves.stall_seconds);
     checkpoints.set_on_request(saves.on_request != 0);
+    checkpoints.set_saving_mib(saves.saving_mib);
+    checkpoints.set_written_mib(saves.written_mib);
   }
   return message;
 }

@@ -9,15 +9,17 @@
 #include <spdlog/spdlog.h>
 
 #include "common/self_stacks.h"
+#include "common/stop_requests.h"
 #include "worker/shell/translate.h"
 #include "worker/stacks/working_process.h"
 
 namespace muster::worker {
 namespace {
 
-// Slurm signals every process of a job twice within milliseconds when its time is over. Both count
-// as one request to leave, not as a second one that kills.
-constexpr Duration kSameRequest = std::chrono::seconds(2);
+// Slurm signals every process of a job twice when its time is over. Both SIGTERMs count as one
+// request to leave, not as a second one that kills. No person waits for this daemon, so the time is
+// longer than kSameStopRequest.
+constexpr Duration kSameTermRequest = std::chrono::seconds(2);
 
 // Returns the exit code that a shell would have returned.
 int32_t exit_code_of_start(const SpawnRank& request, const absl::Status& problem) {
@@ -97,7 +99,8 @@ bool Worker::is_already_requested(int signo) {
   }
   // A closing terminal may send two of them.
   if (signo == SIGHUP) return true;
-  return signo == SIGTERM && monotonic_now() - leave_requested_at_ < kSameRequest;
+  const Duration since = monotonic_now() - leave_requested_at_;
+  return since < (signo == SIGTERM ? kSameTermRequest : kSameStopRequest);
 }
 
 // Reads the evidence of ended ranks beside the loop; until then the core considers them alive.

@@ -34,8 +34,13 @@ LiveAttempt::LiveAttempt(const CoreOptions& options, const Job& job, Instant now
 }
 
 void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
-                          const StepTime& time) {
+                          const CoreOptions& options, const StepTime& time) {
   copy_figures(page, time.now, job.ranks[static_cast<size_t>(page.rank.value())]);
+  if (waits_for_save(job, options)) {
+    SaveProgress saves;
+    for (const RankState& rank : job.ranks) saves.add(rank.checkpoints);
+    kill.wait_for_saves(saves, job.stop_grace, options, time.now);
+  }
   if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)
     checkpoint_after.reset();
   progress.observe(page, time.now);

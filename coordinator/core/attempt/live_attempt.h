@@ -28,9 +28,9 @@ struct LiveAttempt {
   LiveAttempt(const CoreOptions& options, const Job& job, Instant now);
 
   // Records a progress page from a heartbeat, in the job's record too, and the incidents of slow
-  // ranks.
+  // ranks. A save that makes progress extends the deadline of ranks that were ordered to stop.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
-               const StepTime& time);
+               const CoreOptions& options, const StepTime& time);
   // The rank has ended, or is lost.
   void end_rank(Job& job, Rank rank);
   // The worker became unreachable. Returns the text for the job's reason.

@@ -42,6 +42,12 @@ bool has_any(std::string_view text, const std::array<std::string_view, n>& parts
   });
 }
 
+// An unwinder gets no further than generated code, which has neither symbols nor unwind tables.
+constexpr std::string_view kJitFrame = "[jit]";
+constexpr std::string_view kGeneratedCode =
+    "code generated at run time, such as a matrix product on the CPU";
+constexpr std::string_view kOuterFramesMissing = "[outer frames left out]";
+
 bool is_own(const StackTree& tree, uint32_t index) {
   const StackFrame& frame = tree.frames()[index];
   if (frame.module == kNoModule)
@@ -59,7 +65,13 @@ bool is_own(const StackTree& tree, uint32_t index) {
 std::string source_of(const StackTree& tree, const StackTree::Class& stack) {
   for (size_t i = stack.frames.size(); i-- > 0;)
     if (is_own(tree, stack.frames[i])) return tree.frame_text(stack.frames[i]);
-  return stack.frames.empty() ? "" : tree.frame_text(stack.frames.back());
+  // Nothing of the program is known. What is known is put into words.
+  for (size_t i = stack.frames.size(); i-- > 0;) {
+    const std::string text = tree.frame_text(stack.frames[i]);
+    if (text == kJitFrame) return std::string(kGeneratedCode);
+    if (text != kOuterFramesMissing) return text;
+  }
+  return "";
 }
 
 }  // namespace muster::coordinator

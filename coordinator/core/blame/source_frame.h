@@ -10,8 +10,8 @@ namespace muster::coordinator {
 
 // Returns the text of the innermost frame of the program itself: not of the kernel, the C or C++
 // library, a communication library, a framework, or the trainer's collectives. Frames without
-// symbols are classified by their modules. If all frames belong to libraries: the innermost frame.
-// Empty for an empty stack.
+// symbols are classified by their modules. If all frames belong to libraries: the innermost frame,
+// with words for generated code. Empty for a stack without a known frame.
 std::string source_of(const StackTree& tree, const StackTree::Class& stack);
 
 }  // namespace muster::coordinator

@@ -176,8 +176,12 @@ std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
   return orders;
 }
 
-std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet, Duration grace,
-                                         std::string_view reason) {
+bool waits_for_save(const Job& job, const CoreOptions& options) {
+  return options.cancel_waits_for_save && job.cancel_requested && job.stop_grace > Duration::zero();
+}
+
+std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet,
+                                         const CoreOptions& options, std::string_view reason) {
   std::vector<SendToWorker> orders;
   std::set<WorkerName> ordered;
   for (const RankPlacement& rank : job.placement) {
@@ -185,8 +189,9 @@ std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet, Dur
     if (worker == nullptr || !ordered.insert(rank.worker).second) continue;
     std::vector<Rank> awaited = awaited_ranks(job, *worker);
     if (awaited.empty()) continue;
-    orders.push_back(message_to(*worker, SendStopRanks{job.id, job.attempt, grace,
-                                                       std::string(reason), std::move(awaited)}));
+    orders.push_back(
+        message_to(*worker, SendStopRanks{job.id, job.attempt, job.stop_grace, std::string(reason),
+                                          std::move(awaited), waits_for_save(job, options)}));
   }
   return orders;
 }

@@ -101,9 +101,12 @@ SendToWorker message_to(const Worker& worker, WorkerPayload payload);
 // The orders to kill these ranks of `worker`, which belong to no current attempt.
 std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
                                                  const std::set<RankId>& orphans);
-// The orders to stop the job's ranks that have not ended, one for each worker.
-std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet, Duration grace,
-                                         std::string_view reason);
+// Returns whether SIGKILL waits for a save that makes progress. Only the user waits for the end of a
+// cancelled job, not another attempt.
+bool waits_for_save(const Job& job, const CoreOptions& options);
+// The orders to stop the job's ranks that have not ended, one for each worker, with the job's grace.
+std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet,
+                                         const CoreOptions& options, std::string_view reason);
 
 // The ranks of the job on this incarnation of `worker` that have not ended.
 std::vector<Rank> awaited_ranks(const Job& job, const Worker& worker);

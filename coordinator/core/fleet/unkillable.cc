@@ -28,6 +28,13 @@ void KillDeadline::expect_ends(Duration grace, const CoreOptions& options, Insta
   next_check = *killed_at + options.heartbeat_interval / kChecks;
 }
 
+void KillDeadline::wait_for_saves(const SaveProgress& newest, Duration grace,
+                                  const CoreOptions& options, Instant now) {
+  if (!killed_at || save == newest) return;
+  save = newest;
+  expect_ends(save_wait(newest, grace), options, now);
+}
+
 bool KillDeadline::is_overdue(bool order_pending, const CoreOptions& options, Instant now) {
   next_check = now + options.heartbeat_interval / kChecks;
   if (order_pending) killed_at = std::max(*killed_at, now);

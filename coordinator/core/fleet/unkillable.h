@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/save_progress.h"
 #include "common/time.h"
 #include "coordinator/core/core_options.h"
 #include "coordinator/core/fleet/fleet.h"
@@ -31,9 +32,13 @@ struct KillDeadline {
   // The latest time of SIGKILL. Unset: the ranks were not ordered to stop.
   std::optional<Instant> killed_at;
   Instant next_check{};
+  SaveProgress save;  // when killed_at was set
 
   // Starts the deadline: the ranks are ordered to stop now, with `grace` before SIGKILL.
   void expect_ends(Duration grace, const CoreOptions& options, Instant now);
+  // Moves the deadline as the workers do, if the saves of the ranks have changed.
+  void wait_for_saves(const SaveProgress& newest, Duration grace, const CoreOptions& options,
+                      Instant now);
   // Runs a due check and schedules the next one. Returns whether processes may be unkillable by
   // now. `order_pending`: a quiet worker may receive the stop order only when it responds again.
   bool is_overdue(bool order_pending, const CoreOptions& options, Instant now);

@@ -64,6 +64,7 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
                       .learning_rate = 3e-5},
                      instant_from_ns(2'000));
   page.complete_evaluation(40, 3.5, instant_from_ns(2'500));
+  page.set_save_progress(513, 12);
   EXPECT_EQ(page.add_group("fsdp", 4, 2), 0);
   EXPECT_EQ(page.begin_collective(0, CollectiveKind::kAllReduce, "grads", 1 << 20, 9,
                                   instant_from_ns(3'000)),
@@ -115,6 +116,9 @@ TEST_F(ProgressPageTest, IsLaidOutAsDocumented) {
   EXPECT_STREQ(&bytes[3520 + 40], "grads");
   EXPECT_EQ(at<uint64_t>(bytes, 5824 + 8 * 6), 1U) << "0.5 s is the bound of the seventh bucket";
   EXPECT_EQ(at<double>(bytes, 5824 + 128), 0.5);
+  EXPECT_EQ(at<uint32_t>(bytes, 5960 + 36), 513U);
+  EXPECT_EQ(at<uint32_t>(bytes, 5960 + 40), 12U);
+  EXPECT_EQ(at<uint32_t>(bytes, 5960 + 44), 0U);
   EXPECT_EQ(at<double>(bytes, 6008), 0.125);
   EXPECT_EQ(at<int64_t>(bytes, 6016), 40);
   EXPECT_EQ(at<double>(bytes, 6024), 3.5);

@@ -159,5 +159,18 @@ TEST_F(LogPrinterTest, AStalledReaderBlocksOnlyTheRanksOutput) {
   close(ends[1]);
 }
 
+// A person can follow four lines a second; the first ones are shown at any pace.
+TEST(StepThinning, ShowsAllSlowStepsAndSomeFastOnes) {
+  const Instant start = Instant() + std::chrono::hours(1);
+  StepThinning slow;
+  for (int step = 0; step < 200; ++step)
+    EXPECT_TRUE(slow.shows(start + step * std::chrono::milliseconds(250))) << step;
+  StepThinning fast;
+  int shown = 0;
+  for (int step = 0; step < 10'000; ++step)
+    shown += fast.shows(start + step * std::chrono::milliseconds(1)) ? 1 : 0;
+  EXPECT_EQ(shown, 20 + 4 * 10 - 1) << "10 s";
+}
+
 }  // namespace
 }  // namespace muster::cli

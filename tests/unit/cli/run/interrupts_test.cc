@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 namespace muster::cli {
@@ -15,7 +17,25 @@ TEST(Interrupts, CountsRequestsToLeave) {
   EXPECT_EQ((*interrupts)->take(), 1);
   raise(SIGHUP);
   EXPECT_EQ((*interrupts)->take(), 1) << "a closed terminal sends two";
+  std::this_thread::sleep_for(kSameStopRequest);
+  raise(SIGHUP);
+  EXPECT_EQ((*interrupts)->take(), 1) << "however far apart";
   raise(SIGINT);
+  EXPECT_EQ((*interrupts)->take(), 2);
+  (*interrupts)->release();
+}
+
+TEST(Interrupts, SignalsThatComeTogetherAreOneRequest) {
+  const auto interrupts = Interrupts::block();
+  ASSERT_TRUE(interrupts.ok()) << interrupts.status();
+  for (const int signal : {SIGTERM, SIGTERM, SIGINT}) {
+    raise(signal);
+    EXPECT_EQ((*interrupts)->take(), 1);
+  }
+  (*interrupts)->add_request();
+  EXPECT_EQ((*interrupts)->take(), 1) << "Ctrl-C has also ended the reader of our output";
+  std::this_thread::sleep_for(kSameStopRequest);
+  raise(SIGTERM);
   EXPECT_EQ((*interrupts)->take(), 2);
   (*interrupts)->release();
 }

@@ -29,6 +29,32 @@ TEST(ShutdownDeadline, HasTheRequestedLength) {
   EXPECT_TRUE(time.is_up(kStart + std::chrono::seconds(30)));
 }
 
+TEST(ShutdownDeadline, ASaveThatMakesProgressMovesIt) {
+  ShutdownDeadline time(kShutdownTime, /*waits_for_saves=*/true);
+  time.save_moved({.total = 100, .written = 1}, kStart);
+  EXPECT_FALSE(time.wait_until()) << "nobody has asked to leave";
+  time.leave(kStart);
+  time.save_moved({.total = 100, .written = 10}, kStart + std::chrono::seconds(4));
+  const Instant stalls = kStart + std::chrono::seconds(4) + kSaveStallMax + kSaveReportTime;
+  EXPECT_EQ(time.wait_until(), stalls);
+  time.save_moved({.total = 100, .written = 10}, kStart + std::chrono::seconds(9));
+  EXPECT_EQ(time.wait_until(), stalls) << "it has made no progress";
+  time.save_moved({.total = 100, .written = 100}, kStart + std::chrono::seconds(10));
+  EXPECT_GE(time.wait_until(), kStart + kSaveEndMax) << "peers may still write";
+  time.save_moved({}, kStart + std::chrono::seconds(11));
+  EXPECT_EQ(time.wait_until(), kStart + std::chrono::seconds(11) + kShutdownTime) << "it has ended";
+  time.leave_at_once(kStart + std::chrono::seconds(12));
+  time.save_moved({.total = 100, .written = 20}, kStart + std::chrono::seconds(12));
+  EXPECT_TRUE(time.is_up(kStart + std::chrono::seconds(12))) << "a second Ctrl-C kills";
+}
+
+TEST(ShutdownDeadline, ARequestedTimeIsABoundForSaves) {
+  ShutdownDeadline time(std::chrono::seconds(30));
+  time.leave(kStart);
+  time.save_moved({.total = 100, .written = 10}, kStart + std::chrono::seconds(29));
+  EXPECT_EQ(time.wait_until(), kStart + std::chrono::seconds(30));
+}
+
 TEST(ShutdownDeadline, OneDeadlineCoversEverything) {
   ShutdownDeadline time;
   time.leave(kStart);

@@ -103,6 +103,13 @@ TEST_F(ProgramTest, ACrowdThatTakesTheDescriptorsDoesNotCostItThePort) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
+TEST_F(ProgramTest, TheFrontPageListsTheOthers) {
+  serve("");
+  for (const char* page : {"/metrics", "/healthz", "/readyz"})
+    EXPECT_TRUE(page_says("/", std::string("\n") + page + " ")) << page;
+  EXPECT_TRUE(page_says("/", " 200 "));
+}
+
 TEST_F(ProgramTest, TakesAsManyDescriptorsAsItMay) {
   serve("ulimit -Sn 64;");
   const std::string limits = read_file(absl::StrCat("/proc/", pid_, "/limits"));

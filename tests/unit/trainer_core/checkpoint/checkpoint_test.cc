@@ -48,6 +48,34 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   EXPECT_TRUE(notes.empty());
 }
 
+// Whoever waits for a save sees it begin, grow and end.
+TEST(Checkpoint, ASaveShowsItsProgress) {
+  TempFolder folder;
+  CheckpointStore store(folder.file("ckpt"), -1);
+  ASSERT_TRUE(store.prepare().ok());
+  std::vector<std::pair<uint32_t, uint32_t>> shown;
+  store.show_progress(
+      [&](uint32_t saving, uint32_t written) { shown.emplace_back(saving, written); });
+  save(store, 20, State(1));
+  ASSERT_GE(shown.size(), 3U);
+  EXPECT_EQ(shown.front(), std::pair(1U, 0U)) << "less than 1 MiB, and nothing written";
+  EXPECT_EQ(shown[shown.size() - 2], std::pair(1U, 1U));
+  EXPECT_EQ(shown.back(), std::pair(0U, 0U));
+}
+
+TEST(SaveMeter, ReachesTheTotalWithTheLastByteOnly) {
+  std::vector<std::pair<uint32_t, uint32_t>> shown;
+  SaveMeter meter([&](uint32_t saving, uint32_t written) { shown.emplace_back(saving, written); });
+  meter.begin((3 << 20) + 1);
+  meter.add(1 << 20);
+  meter.add(2 << 20);
+  meter.add(1);
+  meter.complete();
+  meter.end();
+  using Pairs = std::vector<std::pair<uint32_t, uint32_t>>;
+  EXPECT_EQ(shown, (Pairs{{4, 0}, {4, 1}, {4, 3}, {4, 4}, {4, 4}, {0, 0}}));
+}
+
 TEST(Checkpoint, ParametersAloneAreEnoughToDecode) {
   TempFolder folder;
   const CheckpointStore store(folder.path(), -1);

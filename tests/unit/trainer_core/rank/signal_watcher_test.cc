@@ -86,7 +86,7 @@ TEST(SignalWatcher, TheFirstSignalRequestsAStopAndASecondInterruptEndsTheProcess
     LongStep step;
     signals.training = true;
     signals.loop_begins(step, std::chrono::hours(1));
-    const SignalWatcher watcher(signals, remember_end);
+    const SignalWatcher watcher(signals, remember_end, {.interrupt_repeat_max = Duration::zero()});
     kill(getpid(), signal);
     EXPECT_TRUE(soon([&] { return signals.stop.load(); }));
     EXPECT_EQ(ended_with, -1);
@@ -123,7 +123,9 @@ TEST(SignalWatcher, ASecondTermSignalEndsALeavingProcess) {
     signals.loop_begins(step, std::chrono::milliseconds(1));
     {
       const SignalWatcher watcher(signals, remember_end,
-                                  {.repeat_max = Duration::zero(), .peers = std::chrono::hours(1)});
+                                  {.repeat_max = Duration::zero(),
+                                   .interrupt_repeat_max = Duration::zero(),
+                                   .peers = std::chrono::hours(1)});
       kill(getpid(), SIGTERM);
       EXPECT_TRUE(soon([&] { return step.leaving.load(); }));
       kill(getpid(), second);
@@ -153,9 +155,12 @@ TEST(SignalWatcher, RepeatedSignalsAreOneRequestAndATimeLimitIsNotATermSignal) {
     signals.checkpoint = false;
   };
   {
-    const SignalWatcher watcher(signals, remember_end, {.repeat_max = std::chrono::hours(1)});
+    const SignalWatcher watcher(
+        signals, remember_end,
+        {.repeat_max = std::chrono::hours(1), .interrupt_repeat_max = std::chrono::hours(1)});
     for (int i = 0; i < 3; ++i) send(SIGTERM);
-    EXPECT_EQ(ended_with, -1);
+    send(SIGINT);
+    EXPECT_EQ(ended_with, -1) << "it came together with the others";
   }
   signals.stop = false;
   const SignalWatcher watcher(signals, remember_end, {.repeat_max = Duration::zero()});

@@ -72,6 +72,14 @@ TEST(SourceFrame, OfPythonIsTheUsersLine) {
             "train.py:31 train_step");
 }
 
+TEST(SourceFrame, OfGeneratedCodeIsInWords) {
+  const std::string words = "code generated at run time, such as a matrix product on the CPU";
+  EXPECT_EQ(source({{"", {"[outer frames left out]", "", 0}}, {"", {"[jit]", "", 0}}}), words);
+  EXPECT_EQ(source({{"", {"[jit]", "", 0}}, {"", {"[outer frames left out]", "", 0}}}), words);
+  EXPECT_EQ(source({{"/bin/x", {"run()", "/src/x.cc", 3}}, {"", {"[jit]", "", 0}}}),
+            "src/x.cc:3 in run()");
+}
+
 TEST(SourceFrame, WithoutNamesModulesDecide) {
   EXPECT_EQ(source({{"/opt/job/train", {}}, {"/lib/libc.so.6", {}}}), "train+0x1");
   EXPECT_EQ(source({{"/lib/libc.so.6", {}}, {"/lib/ld-linux-x86-64.so.2", {}}}),

@@ -1,0 +1,58 @@
+#include "cli/run/requested_job.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include <absl/strings/str_cat.h>
+
+#include "cli/run/profiler.h"
+#include "cli/terminal/terminal.h"
+#include "common/find_program.h"
+#include "common/with_commas.h"
+#include "trainer_core/model/param_spec.h"
+
+namespace muster::cli {
+namespace {
+
+// Restarts under nsys if a profiler is requested and can record something. A run without a profile
+// is better than none.
+void record_steps(const jobspec::ResolvedJob& job) {
+  const trainer::TrainConfig& train = job.train;
+  if (train.profile.profiler == trainer::Profiler::kNone ||
+      train.hardware == trainer::Hardware::kCpu)
+    return;
+  const absl::Status status = restart_under_nsys(job.spec.output_directory() + "/profile");
+  if (!status.ok())
+    warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
+  if (!arguments.is_program()) {
+    auto job = load_job(arguments);
+    if (!job.ok()) return job.status();
+    record_steps(*job);
+    const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
+    return RequestedJob{
+        std::move(job->spec),
+        absl::StrCat(job->train.model.name, ": ", with_commas(parameters), " parameters"),
+        job->train.enable_checkpointing};
+  }
+  auto spec = load_program(arguments);
+  if (!spec.ok()) return spec.status();
+  // The rank's environment is this process's, overridden by the job's.
+  const auto path = spec->environment().find("PATH");
+  const char* own_path = std::getenv("PATH");
+  auto program = find_program(spec->command(0),
+                              path != spec->environment().end() ? path->second
+                              : own_path != nullptr             ? own_path
+                                                                : "",
+                              spec->working_directory());
+  if (!program.ok()) return program.status();
+  const int32_t ranks = spec->nodes() * spec->ranks_per_node();
+  return RequestedJob{*std::move(spec),
+                      absl::StrCat(*program, ": ", ranks, ranks == 1 ? " rank" : " ranks")};
+}
+
+}  // namespace muster::cli

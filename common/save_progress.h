@@ -1,0 +1,43 @@
+// The progress of a checkpoint that stopping ranks write, and how long they may take. The launcher,
+// the coordinator and the worker wait by the same rule:
+//
+//   asked to stop ──grace──▶ killed
+//        └─ a save begins, writes or ends: the wait begins again, with save_wait()
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "common/checkpoint_times.h"
+#include "common/time.h"
+
+namespace muster {
+
+// A save that writes nothing for so long is not awaited: a shared file system under load may pause
+// for some seconds.
+constexpr Duration kSaveStallMax = std::chrono::seconds(15);
+// The wait for the end of a save whose ranks here have written everything: other nodes may still
+// write, and the file system has to make the files durable.
+constexpr Duration kSaveEndMax = std::chrono::minutes(10);
+
+// In MiB, so that a page holds both in its old layout.
+struct SaveProgress {
+  uint64_t total = 0;  // of the saves in progress; 0: none
+  uint64_t written = 0;
+
+  void add(const CheckpointTimes& rank) {
+    total += rank.saving_mib;
+    written += rank.written_mib;
+  }
+  friend bool operator==(const SaveProgress&, const SaveProgress&) = default;
+};
+
+// Returns the time from the newest change of `progress` until its ranks are killed. `grace`: their
+// time without a save.
+inline Duration save_wait(const SaveProgress& progress, Duration grace) {
+  if (progress.total == 0) return grace;
+  return std::max(grace, progress.written < progress.total ? kSaveStallMax : kSaveEndMax);
+}
+
+}  // namespace muster

@@ -1,0 +1,140 @@
+#include "trainer_core/startup/measured_peak.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+#include <nlohmann/json.hpp>
+
+#include "common/file_lock.h"
+#include "common/file_write.h"
+
+namespace muster::trainer {
+namespace {
+
+using nlohmann::json;
+
+// A round is disturbed if another one differs by more: two of the rounds must agree.
+constexpr double kAgreement = 0.05;
+constexpr int kRoundsMax = 6;
+// How long to wait for another process that measures; its rounds take a second each at most.
+constexpr Duration kLockWait = std::chrono::seconds(10);
+
+// Machines of one user may share a home folder.
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!absl::StartsWith(line, "model name")) continue;
+    return std::string(absl::StripAsciiWhitespace(line.substr(line.find(':') + 1)));
+  }
+  return "CPU";
+}
+
+json read_peaks(const std::string& path) {
+  std::ifstream file(path);
+  json peaks = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return peaks.is_object() ? peaks : json::object();
+}
+
+// Returns the highest round that another one confirms; if none does, the highest.
+double undisturbed(const std::function<double()>& measure) {
+  double highest = 0;
+  for (int i = 0; i < kRoundsMax; ++i) {
+    const double round = measure();
+    if (!std::isfinite(round) || round <= 0) return 0;
+    const double before = std::exchange(highest, std::max(highest, round));
+    if (std::min(before, round) > highest * (1 - kAgreement)) break;
+  }
+  return highest;
+}
+
+}  // namespace
+
+std::string peaks_path() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return absl::StrCat(cache, "/muster/gemm-peaks.json");
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') return "";
+  return absl::StrCat(home, "/.cache/muster/gemm-peaks.json");
+}
+
+std::string peak_key(const Backend& backend, DType dtype) {
+  const bool is_cpu = backend.memory().is_host();
+  const std::string description = backend.description();
+  return absl::StrCat(host_name(), "|",
+                      is_cpu ? cpu_model() : description.substr(0, description.find(',')), "|",
+                      is_cpu ? absl::StrCat(backend.threads(), " threads|") : "",
+                      dtype == DType::kBf16 ? "bfloat16" : "float32");
+}
+
+double MeasuredPeak::load() const {
+  if (path_.empty()) return 0;
+  const json peaks = read_peaks(path_);
+  const auto found = peaks.find(key_);
+  if (found == peaks.end() || !found->is_number()) return 0;
+  const auto tflops = found->get<double>();
+  return std::isfinite(tflops) && tflops > 0 ? tflops : 0;
+}
+
+void MeasuredPeak::store(double tflops) const {
+  if (path_.empty()) return;
+  json peaks = read_peaks(path_);
+  peaks[key_] = tflops;
+  // A cache: where it cannot be written, the value lasts as long as this process.
+  (void)write_file_atomically(path_, peaks.dump(2) + "\n");
+}
+
+double MeasuredPeak::kept() {
+  if (tflops_ == 0) tflops_ = load();
+  return tflops_;
+}
+
+double MeasuredPeak::get(const std::function<double()>& measure) {
+  if (kept() > 0) return tflops_;
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  std::error_code ignored;
+  if (!path_.empty()) std::filesystem::create_directories(folder, ignored);
+  int lock = -1;
+  const Instant until = monotonic_now() + kLockWait;
+  while (!path_.empty() && monotonic_now() < until) {
+    const auto locked = try_lock(folder.string());
+    if (!locked.ok()) break;
+    if (locked->has_value()) {
+      lock = **locked;
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const auto unlock = absl::MakeCleanup([&] {
+    if (lock >= 0) close(lock);
+  });
+  if (kept() > 0) return tflops_;  // another process has measured meanwhile
+  tflops_ = undisturbed(measure);
+  if (tflops_ > 0) store(tflops_);
+  return tflops_;
+}
+
+double MeasuredPeak::raise(double tflops) {
+  if (tflops_ > 0 && std::isfinite(tflops) && tflops > tflops_) {
+    tflops_ = tflops;
+    store(tflops_);
+  }
+  return tflops_;
+}
+
+}  // namespace muster::trainer
