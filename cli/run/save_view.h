@@ -1,4 +1,4 @@
-// What `muster run` prints about the checkpoint that its ranks save before they leave.
+// The lines that `muster run` prints about the checkpoint that its ranks save before they leave.
 #pragma once
 
 #include <cstdint>

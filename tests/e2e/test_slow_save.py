@@ -1,4 +1,6 @@
-"""Ctrl-C while the checkpoint takes longer than the ranks' grace: a save that makes progress is awaited, and its end is reported."""
+"""Ctrl-C while the checkpoint takes longer than the ranks' grace: a save that makes progress is
+awaited, and its end is reported.
+"""
 import os
 import re
 import shutil

@@ -101,10 +101,11 @@ SendToWorker message_to(const Worker& worker, WorkerPayload payload);
 // The orders to kill these ranks of `worker`, which belong to no current attempt.
 std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
                                                  const std::set<RankId>& orphans);
-// Returns whether SIGKILL waits for a save that makes progress. Only the user waits for the end of a
-// cancelled job, not another attempt.
+// Returns whether SIGKILL waits for a save that makes progress: only the user waits for the end of
+// a cancelled job, not another attempt.
 bool waits_for_save(const Job& job, const CoreOptions& options);
-// The orders to stop the job's ranks that have not ended, one for each worker, with the job's grace.
+// The orders to stop the job's ranks that have not ended, one for each worker, with the grace of
+// the job.
 std::vector<SendToWorker> orders_to_stop(const Job& job, const Fleet& fleet,
                                          const CoreOptions& options, std::string_view reason);
 
