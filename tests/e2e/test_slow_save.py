@@ -28,7 +28,8 @@ class SlowSave(MusterTest):
             self.skipTest(f"no library can be built: {built.stderr[-200:]}")
 
     def start_slow(self, name, ms, *options, ranks=1):
-        run = self.start_run(name, *MODEL, "--env", f"LD_PRELOAD={self.library}", "--env", f"SLOW_WRITE_MS={ms}", *options, ranks=ranks)
+        self.env.update(LD_PRELOAD=self.library, SLOW_WRITE_MS=str(ms))  # the ranks inherit them
+        run = self.start_run(name, *MODEL, *options, ranks=ranks)
         self.wait_for_step(run, 3)
         return run
 
