@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "common/gpu.h"
+
 namespace muster::jobspec {
 namespace {
 
