@@ -207,23 +207,28 @@ TEST_F(LadderTest, LeavingDropsTheDump) {
   EXPECT_EQ(ladder.leave(job, dumps).state, JobState::kRestarting);
 }
 
-TEST_F(LadderTest, ACollectiveThatOneRankNeverEnteredIsStuckAndNamesItsNode) {
+TEST_F(LadderTest, ARankThatWaitsForNoOtherIsInconclusiveAndThenStuck) {
   take_dump_steps();
   const Dump dump = dump_with(41, 40);
-  std::optional<LadderStep> step = ladder.conclude(view(), dump, {}, hang, context());
-  if (step) {  // rank 1 waits for no other: it may only be slow
-    EXPECT_EQ(step->state, JobState::kSuspect);
-    EXPECT_EQ(incidents.open_of(job.id).size(), 1U) << "the evidence is recorded";
-    job.state = step->state;
-    ASSERT_TRUE(ladder.suspicion().next_dump);
-  }
+  const std::optional<LadderStep> step = ladder.conclude(view(), dump, {}, hang, context());
+  ASSERT_TRUE(step) << "rank 1 may only be slow";
+  EXPECT_EQ(step->state, JobState::kSuspect);
+  ASSERT_EQ(incidents.open_of(job.id).size(), 1U) << "the evidence is recorded";
+  const IncidentId recorded = incidents.open_of(job.id).front();
+  EXPECT_EQ(incidents.find(recorded)->action, step->reason);
+  EXPECT_EQ(ladder.suspicion().next_dump, time.now + options.samples_apart);
+
+  job.state = step->state;
+  pass(seconds(60));
+  EXPECT_FALSE(ladder.conclude(view(), dump, {}, hang, context())) << "its time is over";
   std::optional<IncidentId> incident;
   const StuckJob stuck = ladder.judge_stuck(view(), dump, hang, incident, context());
-  ASSERT_TRUE(incident);
-  EXPECT_EQ(incidents.find(*incident)->kind, IncidentKind::kHang);
+  EXPECT_EQ(incident, recorded);
+  EXPECT_EQ(incidents.find(recorded)->kind, IncidentKind::kHang);
   EXPECT_EQ(stuck.fault.kind, IncidentKind::kHang);
   EXPECT_EQ(stuck.fault.rank, Rank(1));
   EXPECT_EQ(stuck.fault.worker, WorkerName("b"));
+  EXPECT_EQ(stuck.fault.message, "hang: " + incidents.find(recorded)->sentence);
   ASSERT_TRUE(stuck.node) << "its process is in D state";
   EXPECT_EQ(stuck.node->suspicion, Suspicion::kStuck);
 }
