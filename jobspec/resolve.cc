@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include <absl/strings/ascii.h>
@@ -16,6 +17,7 @@
 #include "jobspec/mesh_keys.h"
 #include "jobspec/model_keys.h"
 #include "jobspec/optimizer_keys.h"
+#include "jobspec/pax_mesh.h"
 #include "jobspec/pipeline_keys.h"
 #include "jobspec/quantization_keys.h"
 #include "jobspec/recovery_keys.h"
@@ -253,6 +255,12 @@ void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob
   }
 }
 
+// Keeps the first of equal sentences: a variable may be exported and on the line.
+void remove_repeated(std::vector<std::string>& warnings) {
+  std::set<std::string> seen;
+  std::erase_if(warnings, [&](const std::string& text) { return !seen.insert(text).second; });
+}
+
 // Rejects a user's file that inherits from no other.
 absl::Status check_root(const Config& config) {
   for (const char* key :
@@ -322,8 +330,11 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
   std::string meshes;
   for (const MeshShape& near : trainer::nearest_meshes(wanted.nodes, wanted.ranks_per_node,
                                                        wanted.shape, kNearMeshes, works)) {
+    const std::string keys =
+        is_pax_mesh(config.settings) ? pax_mesh_flags(near) : trainer::mesh_keys(near);
+    if (keys.empty()) continue;
     absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
-                    trainer::mesh_keys(near));
+                    keys);
   }
   return meshes;
 }
@@ -358,12 +369,16 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
       *job.spec.mutable_stack_traces() = traces;
       if (auto fits = fill_recovery(job.train, *recovery, job.spec, job.warnings); !fits.ok())
         return fits;
+      remove_repeated(job.warnings);
       return job;
     }
     status = output.status();
   }
+  const std::string meshes = meshes_that_work(*wanted, config, options, anywhere);
+  const bool is_about_pax_mesh = !meshes.empty() && is_pax_mesh(config.settings);
+  const std::string why(status.message());
   return absl::InvalidArgumentError(
-      absl::StrCat(status.message(), meshes_that_work(*wanted, config, options, anywhere)));
+      absl::StrCat(is_about_pax_mesh ? in_pax_words(config.settings, why) : why, meshes));
 }
 
 }  // namespace muster::jobspec
