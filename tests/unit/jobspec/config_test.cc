@@ -199,6 +199,12 @@ TEST_F(ConfigTest, ABaseFileWithoutModelsHasTheShippedOnes) {
   EXPECT_THAT(error_of(load_config(source)), HasSubstr("no such model")) << "it has its own";
 }
 
+TEST_F(ConfigTest, UnknownModelsHaveTheNearestThree) {
+  EXPECT_THAT(error_of(load({"model_name=fuji-7B-v4"})),
+              HasSubstr("; the nearest of 45: fuji-7B-v1, fuji-7B-v2, fuji-7B-v3"));
+  EXPECT_THAT(error_of(load({"model_name=llama2-7c"})), HasSubstr("did you mean llama2-7b?"));
+}
+
 TEST_F(ConfigTest, MaxTextsOtherSpellings) {
   EXPECT_EQ(load({"hardware=gpu_multiprocess"})->settings.at("hardware").value, "gpu");
   const auto tpu = load({"hardware=tpu"});
