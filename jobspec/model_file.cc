@@ -55,7 +55,8 @@ absl::Status unknown_model(std::string_view name, const fs::path& folder) {
   const std::string_view one = name.starts_with("fuji-") ? std::string_view() : nearest;
   std::string advice = absl::StrCat("did you mean ", av(one), "?");
   if (one.empty()) {
-    const auto near = nearest_names(name, views, kNearModels);
+    const auto nearest_views = nearest_names(name, views, kNearModels);
+    const std::vector<std::string> near(nearest_views.begin(), nearest_views.end());
     advice = absl::StrCat("the nearest of ", known.size(), ": ", absl::StrJoin(near, ", "));
   }
   return absl::NotFoundError(absl::StrCat("model_name=", show(std::string(name)),

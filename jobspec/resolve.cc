@@ -19,6 +19,7 @@
 #include "jobspec/optimizer_keys.h"
 #include "jobspec/pax_mesh.h"
 #include "jobspec/pipeline_keys.h"
+#include "jobspec/precision_keys.h"
 #include "jobspec/quantization_keys.h"
 #include "jobspec/recovery_keys.h"
 #include "jobspec/remat_keys.h"
@@ -283,8 +284,8 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, warnings); !status.ok()) return status;
-  read_dtype(reader, train.dtype);
   reader.read_choice("hardware", trainer::kHardwareNames, train.hardware);
+  read_precision(reader, options, train, warnings);
   reader.read("cuda_graphs", train.cuda_graphs);
   if (auto status = read_quantization(reader, train.model.quantization, warnings); !status.ok())
     return status;
@@ -344,7 +345,8 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
   if (auto status = check_root(config); !status.ok()) return status;
   SettingsReader reader(config.settings);
-  absl::StatusOr<RequestedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node);
+  absl::StatusOr<RequestedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node,
+                                                   options.own_workers ? options.node_gpus : 0);
   if (!wanted.ok()) return wanted.status();
   trainer::TrainConfig anywhere;
   std::vector<std::string> warnings = config.warnings;

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/run/pasted_command.h"
+#include "cli/run/this_machine.h"
 #include "cli/run/user_cache.h"
 #include "cli/terminal/terminal.h"
 #include "common/absl_view.h"
@@ -342,6 +343,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   auto environment = job_environment(arguments);
   if (!environment.ok()) return environment.status();
   options.environment = *std::move(environment);
+  describe_this_machine(config, options);
   return jobspec::resolve_job(config, options);
 }
 

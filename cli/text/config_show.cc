@@ -89,9 +89,12 @@ int show_variables(bool json) {
 
 int show(const ShowOptions& options) {
   if (options.variables) return show_variables(options.json);
-  const auto config = load_config(options.job);
+  JobArguments arguments = options.job;
+  // As muster run, whose config it shows; a job on several nodes runs elsewhere.
+  arguments.own_workers = arguments.nodes.value_or(1) == 1;
+  const auto config = load_config(arguments);
   if (!config.ok()) return fail(config.status());
-  const auto job = resolve_job(*config, options.job);
+  const auto job = resolve_job(*config, arguments);
   if (!job.ok()) return fail(job.status());
   for (const std::string& warning : job->warnings) warn(warning);
   auto rows = jobspec::explain(*config, *job);
