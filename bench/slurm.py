@@ -28,7 +28,7 @@ from peers.environment import describe_run, peers_python  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "bench/peers/recovery_torch.py"
-TRAINER = ["model_name=llama2-tiny", "run_name=bench", "dataset_type=synthetic", "steps=1000000", "learning_rate_schedule_steps=1000", "log_period=1"]
+TRAINER = ["model_name=llama2-tiny", "dtype=float32", "run_name=bench", "dataset_type=synthetic", "steps=1000000", "learning_rate_schedule_steps=1000", "log_period=1"]
 LINE = re.compile(r"step (\d+) rank (\d+) pid (\d+) at ([\d.]+)")
 FAULT_STEP = 10
 PACE_SECONDS = 0.1

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace muster {
@@ -51,6 +52,23 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
     }
   }
   return best;
+}
+
+std::vector<std::string_view> nearest_names(std::string_view name,
+                                            std::span<const std::string_view> candidates,
+                                            size_t count) {
+  std::vector<std::pair<size_t, std::string_view>> ranked;
+  if (name.size() > kNameBytesMax) return {};
+  for (const std::string_view candidate : candidates)
+    ranked.emplace_back(edit_distance(name, candidate), candidate);
+  std::stable_sort(ranked.begin(), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::string_view> names;
+  for (const auto& [distance, candidate] : ranked) {
+    if (names.size() == count) break;
+    names.push_back(candidate);
+  }
+  return names;
 }
 
 }  // namespace muster

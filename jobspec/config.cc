@@ -17,10 +17,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// MaxText's scripts name its own base.yml, which this source tree does not contain.
-bool is_maxtexts_base(const std::string& path) {
-  return path == "base.yml" ||
-         absl::EndsWith(absl::AsciiStrToLower(path), "maxtext/configs/base.yml");
+// True for the base.yml of MaxText's scripts and of our examples, which are run from any folder.
+bool names_base(const std::string& path) {
+  return path == "base.yml" || path == "configs/base.yml" ||
+         absl::EndsWith(path, "/configs/base.yml");
+}
+
+// Returns the folder with the models of the root base.yml, or of the shipped one if it has none.
+std::string config_folder(const Config& config, const std::string& shipped_base) {
+  fs::path folder = fs::path(config.root).parent_path();
+  std::error_code error;
+  if (!shipped_base.empty() && !fs::is_directory(folder / "models", error))
+    folder = fs::path(shipped_base).parent_path();
+  return folder.empty() ? "." : folder.string();
 }
 
 absl::Status apply_file(const ConfigFile& file, Layer layer, Settings& settings) {
@@ -87,17 +96,17 @@ absl::Status apply_overrides(const ConfigSource& source, Settings& settings) {
   return absl::OkStatus();
 }
 
-absl::Status apply_model(Config& config) {
+absl::Status apply_model(const std::string& shipped_base, Config& config) {
   const Setting* model = find_setting(config.settings, "model_name");
   if (model == nullptr || model->value == "default" || model->value == "") return absl::OkStatus();
   const Setting* override = find_setting(config.settings, "override_model_config");
-  const std::string folder = fs::path(config.root).parent_path().string();
-  auto warnings =
-      apply_model_file({.config_folder = folder.empty() ? "." : folder,
-                        .name = model->value.get<std::string>(),
-                        .override_model_config = override != nullptr && override->value == true},
-                       config.settings);
+  ModelRequest request{.config_folder = config_folder(config, shipped_base),
+                       .name = model->value.get<std::string>(),
+                       .override_model_config = override != nullptr && override->value == true};
+  auto warnings = apply_model_file(request, config.settings);
   if (!warnings.ok()) return warnings.status();
+  request.override_model_config = true;
+  if (auto again = apply_model_file(request, config.defaults); !again.ok()) return again.status();
   for (std::string& warning : *warnings) config.warnings.push_back(std::move(warning));
   return absl::OkStatus();
 }
@@ -112,13 +121,14 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
   Config config;
   std::string path = source.path;
   std::error_code error;
-  if (!source.shipped_base.empty() && is_maxtexts_base(path) && !fs::exists(path, error)) {
-    config.warnings.push_back(taking_shipped_base(path, source.shipped_base));
+  if (!source.shipped_base.empty() && names_base(path) && !fs::exists(path, error)) {
+    config.shipped_base_note = taking_shipped_base(path, source.shipped_base);
     path = source.shipped_base;
   }
   auto inheritance = read_with_parents(path, source.shipped_base);
   if (!inheritance.ok()) return inheritance.status();
-  for (std::string& warning : inheritance->warnings) config.warnings.push_back(std::move(warning));
+  if (config.shipped_base_note.empty())
+    config.shipped_base_note = std::move(inheritance->shipped_base_note);
   config.root = inheritance->files.front().path;
   for (const ConfigFile& file : inheritance->files) {
     const bool is_root = &file == &inheritance->files.front();
@@ -129,7 +139,11 @@ absl::StatusOr<Config> load_config(const ConfigSource& source) {
   if (auto status = apply_environment(source, config.settings); !status.ok()) return status;
   if (auto status = apply_flags(source, config.settings); !status.ok()) return status;
   if (auto status = apply_overrides(source, config.settings); !status.ok()) return status;
-  if (auto status = apply_model(config); !status.ok()) return status;
+  config.defaults = config.base;
+  if (auto status = apply_model(source.shipped_base, config); !status.ok()) return status;
+  for (std::string& warning : accept_spellings(config.settings))
+    config.warnings.push_back(std::move(warning));
+  if (auto status = check_names(config.settings); !status.ok()) return status;
   if (auto status = check_restrictions(config.settings); !status.ok()) return status;
   for (std::string& warning : warnings_for(config.settings, config.base)) {
     config.warnings.push_back(std::move(warning));

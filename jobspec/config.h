@@ -19,8 +19,9 @@ struct ConfigSource {
   std::vector<FlagSetting> flags;      // flags of Pax or AXLearn (dialect.h)
   std::vector<std::string> overrides;  // "key=value"; the last of a repeated key wins
   // All variables; only M_* are used.
-  std::vector<std::pair<std::string, std::string>> environment;
-  // Replaces a missing base.yml of MaxText's, with a warning; may be empty.
+  Environment environment;
+  // Replaces a missing configs/base.yml, with a note, and the models of a base.yml without any; may
+  // be empty.
   std::string shipped_base = {};
 };
 
@@ -28,6 +29,8 @@ struct Config {
   Settings settings;                  // every key of the table that is set
   Settings base;                      // the values of the root base.yml
   std::string root;                   // path of the root base.yml
+  Settings defaults;                  // the same with the model's values: the job without requests
+  std::string shipped_base_note;      // if the shipped base.yml replaces a missing one; else empty
   std::vector<std::string> warnings;  // one sentence each
 };
 

@@ -13,8 +13,10 @@
 #include "common/absl_view.h"
 #include "common/mesh.h"
 #include "jobspec/flag_scanner.h"
+#include "jobspec/launcher.h"
 #include "jobspec/mesh_selector.h"
 #include "jobspec/value.h"
+#include "jobspec/variables.h"
 
 namespace muster::jobspec {
 namespace {
@@ -317,19 +319,30 @@ Dialect dialect_of(const std::vector<std::string>& words) {
   return dialect;
 }
 
-absl::StatusOr<Translation> translate(const std::vector<std::string>& words) {
+absl::StatusOr<Translation> translate(std::vector<std::string> words,
+                                      const Environment& environment) {
   const Dialect dialect = dialect_of(words);
+  Translation out;
+  out.warnings = remove_without_effect(words);
   if (dialect == Dialect::kMaxText) {
     const auto flag = std::find_if(words.begin(), words.end(), [](const std::string& word) {
       return absl::StartsWith(word, "-");
     });
+    if (flag == words.end() && !words.empty() && absl::EndsWith(words.front(), ".yml")) {
+      out.config_path = words.front();
+      out.overrides = {words.begin() + 1, words.end()};
+      return out;
+    }
     const std::string shown = flag != words.end() ? *flag : words.empty() ? "" : words.front();
     return absl::InvalidArgumentError(
         absl::StrCat(show(shown), ": nothing to train: give a base.yml and key=value (MaxText), ",
                      "--fdl_config=… (Pax), or --module=… --config=… (AXLearn)"));
   }
-  Translation out;
   std::vector<GivenFlag> given;
+  if (dialect == Dialect::kPax) {
+    if (auto status = scan_exported(exported_words(environment, words), given, out); !status.ok())
+      return status;
+  }
   if (auto status = scan_flags(dialect, words, given, out); !status.ok()) return status;
   keep_last_of_repeated(given);
   Translator translator(out);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <absl/status/statusor.h>
@@ -11,6 +12,9 @@
 namespace muster::jobspec {
 
 enum class Dialect { kMaxText, kPax, kAxlearn };
+
+// Variables of a process, as NAME and VALUE.
+using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // Detects the dialect by the flags that only one of them has.
 Dialect dialect_of(const std::vector<std::string>& words);
@@ -31,7 +35,9 @@ struct Translation {
 
 // Every word is used, warned about, or an error: InvalidArgument names the flag and the nearest
 // known one, or the flag, its value and what is allowed. Requires that `words` has no options of
-// Muster's own.
-absl::StatusOr<Translation> translate(const std::vector<std::string>& words);
+// Muster's own. Variables of Pax's scripts count in the environment as well (variables.h); words
+// override them. A line of MaxText's is only freed of the words without effect (launcher.h).
+absl::StatusOr<Translation> translate(std::vector<std::string> words,
+                                      const Environment& environment = {});
 
 }  // namespace muster::jobspec

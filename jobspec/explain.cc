@@ -5,6 +5,7 @@
 
 #include "common/absl_view.h"
 #include "trainer_core/base/train_config.h"
+#include "trainer_core/base/train_mesh.h"
 
 namespace muster::jobspec {
 namespace {
@@ -15,11 +16,6 @@ constexpr std::string_view kDerived = "Derived";
 bool says_none(const nlohmann::json& value) { return value.is_null() || value == -1; }
 bool means_the_same(const nlohmann::json& stated, const nlohmann::json& resolved) {
   return stated == resolved || (says_none(stated) && (resolved == -1 || resolved == 0));
-}
-
-// Filling in a value that base.yml leaves open is not a change.
-bool is_left_open(const nlohmann::json& usual) {
-  return says_none(usual) || usual == "" || usual == "default";
 }
 
 // RoPE keys of Llama 3.1, for which the trainer gets other values if another RoPE is used.
@@ -34,7 +30,7 @@ bool is_unused_rope(std::string_view key, const Settings& settings) {
   return !is_used && std::find(std::begin(kScaling), std::end(kScaling), key) != std::end(kScaling);
 }
 
-ExplainedKey explain_key(const Key& key, const Setting& setting, const Settings& base,
+ExplainedKey explain_key(const Key& key, const Setting& setting, const Settings& defaults,
                          const nlohmann::json& train, bool is_unused) {
   ExplainedKey row{.key = std::string(key.name),
                    .topic = topic_of(key),
@@ -47,22 +43,33 @@ ExplainedKey explain_key(const Key& key, const Setting& setting, const Settings&
     row.stated = std::exchange(row.value, *resolved);
     row.stated_origin = std::exchange(row.origin, "derived");
   }
-  const Setting* usual = find_setting(base, key.name);
-  const bool states_more = usual == nullptr || usual->value != setting.value;
-  row.is_changed = states_more || (!is_left_open(usual->value) && row.value != usual->value);
+  const Setting* usual = find_setting(defaults, key.name);
+  const bool is_requested = setting.layer != Layer::kBaseFile && setting.layer != Layer::kModelFile;
+  row.is_changed = is_requested && (usual == nullptr || usual->value != setting.value);
   return row;
+}
+
+// Replaces a slice's sequences, as the trainer counts them, by those of a rank, as the keys do.
+void state_batch_by_rank(const ResolvedJob& job, nlohmann::json& train) {
+  const auto slices = static_cast<double>(job.mesh.group_size({.axes = trainer::kBatchAxes}));
+  const double share = slices / job.mesh.ranks();
+  train["per_device_batch_size"] = job.train.per_device_batch_size * share;
+  train["eval_per_device_batch_size"] = job.train.eval.per_device_batch_size * share;
+  train["global_batch_size"] = static_cast<int64_t>(slices) * job.train.per_device_batch_size *
+                               job.train.gradient_accumulation_steps;
 }
 
 }  // namespace
 
 std::vector<ExplainedKey> explain(const Config& config, const ResolvedJob& job) {
-  const nlohmann::json train = trainer::to_json(job.train);
+  nlohmann::json train = trainer::to_json(job.train);
+  state_batch_by_rank(job, train);
   std::vector<ExplainedKey> rows;
   for (const Key& key : all_keys()) {
     const Setting* setting = find_setting(config.settings, key.name);
     if (setting == nullptr) continue;
-    rows.push_back(
-        explain_key(key, *setting, config.base, train, is_unused_rope(key.name, config.settings)));
+    rows.push_back(explain_key(key, *setting, config.defaults, train,
+                               is_unused_rope(key.name, config.settings)));
   }
   for (const auto& [key, value] : train.items()) {
     if (find_setting(config.settings, key) != nullptr) continue;

@@ -20,7 +20,7 @@ struct ExplainedKey {
   std::string origin;
   nlohmann::json stated;  // the config's value, if `value` is derived from it
   std::string stated_origin;
-  // The config's or the job's value differs from the root base.yml.
+  // The user has set another value than base.yml and the model's file.
   bool is_changed = false;
 };
 

@@ -12,7 +12,6 @@
 #include "common/absl_view.h"
 #include "common/nearest.h"
 #include "jobspec/keys.h"
-#include "jobspec/launcher.h"
 #include "jobspec/value.h"
 
 namespace muster::jobspec {
@@ -54,7 +53,7 @@ class Scanner {
   absl::StatusOr<GivenFlag> parameter(const std::string& name,
                                       std::optional<std::string> value) const;
 
-  absl::Status variable(const std::string& name, const std::string& value, Translation& out);
+  absl::Status variable(const std::string& name, const std::string& value);
 
   const Dialect dialect_;
   const std::vector<std::string>& words_;
@@ -116,12 +115,7 @@ absl::Status unknown_variable(const std::string& name) {
   return unknown(names, "", name, "Pax's scripts");
 }
 
-absl::Status Scanner::variable(const std::string& name, const std::string& value,
-                               Translation& out) {
-  if (const std::string_view why = why_without_effect(name); !why.empty()) {
-    out.warnings.push_back(absl::StrCat(name, "=", show(value), " has no effect: ", av(why)));
-    return absl::OkStatus();
-  }
+absl::Status Scanner::variable(const std::string& name, const std::string& value) {
   const Flag* flag = find_flag(pax_variables(), name);
   if (flag == nullptr) return unknown_variable(name);
   variables_.push_back({flag, name, value});
@@ -129,16 +123,16 @@ absl::Status Scanner::variable(const std::string& name, const std::string& value
 }
 
 absl::Status Scanner::scan(std::vector<GivenFlag>& given, Translation& out) {
+  std::vector<GivenFlag> flags;
   for (size_t i = 0; i < words_.size(); ++i) {
     const std::string& word = words_[i];
     const auto split = split_override(word);
     if (absl::StartsWith(word, "-")) {
       auto flag = flag_at(i);
       if (!flag.ok()) return flag.status();
-      given.push_back(*std::move(flag));
-    } else if (split.ok() && is_variable(split->first) &&
-               (dialect_ == Dialect::kPax || !why_without_effect(split->first).empty())) {
-      if (auto status = variable(split->first, split->second, out); !status.ok()) return status;
+      flags.push_back(*std::move(flag));
+    } else if (split.ok() && is_variable(split->first) && dialect_ == Dialect::kPax) {
+      if (auto status = variable(split->first, split->second); !status.ok()) return status;
     } else if (split.ok()) {
       out.overrides.push_back(word);
     } else if (absl::EndsWith(word, ".yml") && out.config_path.empty()) {
@@ -149,7 +143,8 @@ absl::Status Scanner::scan(std::vector<GivenFlag>& given, Translation& out) {
     }
   }
   // A script builds its flags from its variables, so that a flag wins wherever it stands.
-  given.insert(given.begin(), variables_.begin(), variables_.end());
+  given.insert(given.end(), variables_.begin(), variables_.end());
+  given.insert(given.end(), flags.begin(), flags.end());
   return absl::OkStatus();
 }
 
@@ -158,6 +153,18 @@ absl::Status Scanner::scan(std::vector<GivenFlag>& given, Translation& out) {
 absl::Status scan_flags(Dialect dialect, const std::vector<std::string>& words,
                         std::vector<GivenFlag>& given, Translation& out) {
   return Scanner(dialect, words).scan(given, out);
+}
+
+absl::Status scan_exported(const std::vector<std::string>& assignments,
+                           std::vector<GivenFlag>& given, Translation& out) {
+  std::vector<GivenFlag> exported;
+  if (auto status = scan_flags(Dialect::kPax, assignments, exported, out); !status.ok())
+    return status;
+  for (GivenFlag& flag : exported) {
+    flag.shown = absl::StrCat("environment ", flag.shown);
+    given.push_back(std::move(flag));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace muster::jobspec

@@ -25,4 +25,8 @@ struct GivenFlag {
 absl::Status scan_flags(Dialect dialect, const std::vector<std::string>& words,
                         std::vector<GivenFlag>& given, Translation& out);
 
+// Appends the exported NAME=VALUE of exported_words(), whose origin is "environment NAME".
+absl::Status scan_exported(const std::vector<std::string>& assignments,
+                           std::vector<GivenFlag>& given, Translation& out);
+
 }  // namespace muster::jobspec

@@ -46,8 +46,8 @@ absl::StatusOr<std::string> Reader::find(const std::string& from, const std::str
   if (fs::exists(beside, error)) return beside.string();
   if (fs::exists(named, error)) return named;
   if (fs::path(named).filename() == "base.yml" && !shipped_base_.empty()) {
-    out_.warnings.push_back(
-        taking_shipped_base(absl::StrCat(named, " (", origin, ")"), shipped_base_));
+    out_.shipped_base_note =
+        taking_shipped_base(absl::StrCat(named, " (", origin, ")"), shipped_base_);
     return shipped_base_;
   }
   return absl::NotFoundError(
@@ -114,9 +114,7 @@ absl::StatusOr<Inheritance> read_with_parents(const std::string& path,
 }
 
 std::string taking_shipped_base(std::string_view missing, std::string_view shipped_base) {
-  return absl::StrCat(av(missing), " does not exist; using ", av(shipped_base),
-                      ", which has dtype=float32, dataset_type=synthetic and hardware=auto where "
-                      "MaxText's has bfloat16, tfds and tpu");
+  return absl::StrCat(av(missing), " does not exist: using Muster's, ", av(shipped_base));
 }
 
 }  // namespace muster::jobspec

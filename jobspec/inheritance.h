@@ -20,17 +20,16 @@ struct ConfigFile {
 struct Inheritance {
   // Each file once, after its parents. Later files win; the last one is the requested file.
   std::vector<ConfigFile> files;
-  std::vector<std::string> warnings;
+  std::string shipped_base_note;  // if the shipped base.yml replaces another; else empty
 };
 
 // Looks up a parent beside the file that names it, then in the working directory. `shipped_base`
-// (may be empty) replaces, with a warning, a base.yml that is in neither place. InvalidArgument or
+// (may be empty) replaces, with a note, a base.yml that is in neither place. InvalidArgument or
 // NotFound names the file and line.
 absl::StatusOr<Inheritance> read_with_parents(const std::string& path,
                                               std::string_view shipped_base);
 
-// Returns the warning that `missing`, a base.yml as MaxText ships one, does not exist and that
-// `shipped_base` is used instead.
+// Returns the note that `shipped_base` is used instead of `missing`, which does not exist.
 std::string taking_shipped_base(std::string_view missing, std::string_view shipped_base);
 
 }  // namespace muster::jobspec

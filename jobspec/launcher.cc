@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -39,6 +40,12 @@ constexpr std::string_view kStarters[] = {
     "apptainer", "bash",   "docker", "enroot",   "env",    "exec",   "export", "kubectl",
     "mpiexec",   "mpirun", "nohup",  "podman",   "salloc", "sbatch", "sh",     "singularity",
     "source",    "srun",   "sudo",   "torchrun", "xpk",    "zsh"};
+
+// A program without its interpreter, as users type it behind other launchers.
+bool is_python_file(absl::string_view word) {
+  return absl::EndsWith(word, ".py") && !absl::StrContains(word, "=") &&
+         !absl::StartsWith(word, "-");
+}
 
 bool is_starter(absl::string_view word) {
   word = word.substr(word.rfind('/') + 1);
@@ -78,8 +85,8 @@ size_t skip_python_options(const std::vector<std::string>& words, size_t at) {
 }  // namespace
 
 bool is_assignment(const std::string& word) {
-  const auto split = split_override(word);
-  return split.ok() && is_variable_name(split->first);
+  const size_t equals = word.find('=');
+  return equals != std::string::npos && is_variable_name(word.substr(0, equals));
 }
 
 absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
@@ -91,6 +98,16 @@ absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
                      ": this is a shell, a script or a launcher; paste the python3 line in it, or "
                      "CONFIG=… alone. Put your own program behind --: muster run -- ",
                      words[at], " …"));
+  }
+  if (at < words.size() && is_python_file(words[at]) && !is_launcher(false, words[at])) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(show(words[at]),
+                     ": expected a config; put your own program behind --: muster run -- python3 ",
+                     words[at], at + 1 < words.size() ? " …" : ""));
+  }
+  if (at < words.size() && is_launcher(false, words[at])) {
+    words.insert(words.begin() + static_cast<std::ptrdiff_t>(at), "python3");
+    return skip_launcher(words);
   }
   if (at == words.size() || !is_python(words[at])) return LauncherPrefix();
   const auto begin = words.begin();
@@ -116,10 +133,46 @@ absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words) {
 }
 
 std::string_view why_without_effect(std::string_view variable) {
-  if (variable == "XLA_FLAGS") return "there is no XLA here";
+  if (variable.starts_with("XLA_") || variable == "BASE_XLA_FLAGS") return "there is no XLA here";
   if (variable == "LIBTPU_INIT_ARGS") return "there are no TPUs here";
   if (variable.starts_with("NVTE_")) return "there is no Transformer Engine here";
   return "";
+}
+
+std::string_view why_word_without_effect(const std::string& word) {
+  for (const char* prefix : {"--xla_", "--noxla_", "--set_xla_"}) {
+    if (absl::StartsWith(word, prefix)) return why_without_effect("XLA_FLAGS");
+  }
+  const size_t equals = word.find('=');
+  return equals == std::string::npos ? "" : why_without_effect(word.substr(0, equals));
+}
+
+bool is_of_ranks(const std::string& word) {
+  return absl::StartsWith(word, "NCCL_") && is_assignment(word);
+}
+
+std::vector<std::string> remove_without_effect(std::vector<std::string>& words) {
+  struct Reason {
+    std::string first;
+    size_t words = 0;
+  };
+  std::map<std::string_view, Reason> reasons;
+  for (const std::string& word : words) {
+    const std::string_view why = why_word_without_effect(word);
+    if (why.empty()) continue;
+    Reason& reason = reasons[why];
+    if (reason.words++ == 0) reason.first = word;
+  }
+  std::erase_if(words,
+                [](const std::string& word) { return !why_word_without_effect(word).empty(); });
+  std::vector<std::string> warnings;
+  for (const auto& [why, reason] : reasons) {
+    warnings.push_back(absl::StrCat(
+        show(reason.first),
+        reason.words == 1 ? " has" : absl::StrCat(" and ", reason.words - 1, " more have"),
+        " no effect: ", av(why)));
+  }
+  return warnings;
 }
 
 }  // namespace muster::jobspec

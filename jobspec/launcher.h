@@ -29,4 +29,14 @@ absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words);
 // names.
 std::string_view why_without_effect(std::string_view variable);
 
+// The same for a word of a command line: NAME=VALUE of such a variable, or a flag of XLA's
+// (--xla_gpu_…), which users add to lines of every dialect.
+std::string_view why_word_without_effect(const std::string& word);
+
+// True for NCCL_…=VALUE, which belongs to the ranks' environment wherever it stands.
+bool is_of_ranks(const std::string& word);
+
+// Removes words without effect. Returns one warning per reason.
+std::vector<std::string> remove_without_effect(std::vector<std::string>& words);
+
 }  // namespace muster::jobspec

@@ -87,13 +87,15 @@ int32_t product_of(const Degrees& degrees) {
 }  // namespace
 
 absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
-                                        std::optional<int32_t> ranks_per_node) {
+                                        std::optional<int32_t> ranks_per_node, int32_t node_gpus) {
   RequestedMesh wanted;
   read_level(reader, "ici", kOpenInNode, wanted.shape.ici);
   read_level(reader, "dcn", kOpenBetweenNodes, wanted.shape.dcn);
   if (!reader.status().ok()) return reader.status();
   wanted.nodes = nodes.value_or(product_of(wanted.shape.dcn));
-  wanted.ranks_per_node = ranks_per_node.value_or(product_of(wanted.shape.ici));
+  const bool is_open = std::ranges::find(wanted.shape.ici, -1) != wanted.shape.ici.end();
+  wanted.ranks_per_node =
+      ranks_per_node.value_or(is_open && node_gpus > 0 ? node_gpus : product_of(wanted.shape.ici));
   if (wanted.nodes < 1 || wanted.nodes > kNodesMax || wanted.ranks_per_node < 1 ||
       wanted.ranks_per_node > kRanksPerNodeMax) {
     return absl::InvalidArgumentError(absl::StrCat(

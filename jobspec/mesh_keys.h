@@ -20,10 +20,12 @@ struct RequestedMesh {
   int32_t ranks_per_node = 1;
 };
 
-// If nodes or ranks are unset, they follow from the degrees. InvalidArgument when there are too
-// many.
+// If nodes or ranks are unset, they follow from the degrees; a node whose keys leave a degree open
+// has a rank for each of its `node_gpus` (0: unknown, or none are used). InvalidArgument when there
+// are too many.
 absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
-                                        std::optional<int32_t> ranks_per_node);
+                                        std::optional<int32_t> ranks_per_node,
+                                        int32_t node_gpus = 0);
 
 // Reads per_device_batch_size or global_batch_size into the batch of one slice of the mesh, and the
 // sequence length. The reader keeps an error if the batch is not a whole number of sequences.

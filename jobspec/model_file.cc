@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 
 // More presets than any folder has.
 constexpr size_t kModelsMax = 1000;
+// Suggestions for a name that is not near to exactly one.
+constexpr size_t kNearModels = 3;
 
 constexpr std::string_view kLeftOutKey = "left_out";
 constexpr std::string_view kFollowsKey = "follows";
@@ -49,10 +51,16 @@ absl::Status unknown_model(std::string_view name, const fs::path& folder) {
                                             " beside the config; a config that begins with "
                                             "base_config: base.yml uses the models of that file"));
   }
-  return absl::NotFoundError(
-      absl::StrCat("model_name=", show(std::string(name)), ": no such model in ", folder.string(),
-                   nearest.empty() ? absl::StrCat("; there are: ", absl::StrJoin(known, ", "))
-                                   : absl::StrCat("; did you mean ", av(nearest), "?")));
+  // Several versions of a Fuji model are equally near.
+  const std::string_view one = name.starts_with("fuji-") ? std::string_view() : nearest;
+  std::string advice = absl::StrCat("did you mean ", av(one), "?");
+  if (one.empty()) {
+    const auto nearest_views = nearest_names(name, views, kNearModels);
+    const std::vector<std::string> near(nearest_views.begin(), nearest_views.end());
+    advice = absl::StrCat("the nearest of ", known.size(), ": ", absl::StrJoin(near, ", "));
+  }
+  return absl::NotFoundError(absl::StrCat("model_name=", show(std::string(name)),
+                                          ": no such model in ", folder.string(), "; ", advice));
 }
 
 bool is_plain_name(std::string_view name) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include <absl/strings/ascii.h>
@@ -16,7 +17,9 @@
 #include "jobspec/mesh_keys.h"
 #include "jobspec/model_keys.h"
 #include "jobspec/optimizer_keys.h"
+#include "jobspec/pax_mesh.h"
 #include "jobspec/pipeline_keys.h"
+#include "jobspec/precision_keys.h"
 #include "jobspec/quantization_keys.h"
 #include "jobspec/recovery_keys.h"
 #include "jobspec/remat_keys.h"
@@ -253,6 +256,12 @@ void fill_spec(const LaunchOptions& options, const Mesh& mesh, const ResolvedJob
   }
 }
 
+// Keeps the first of equal sentences: a variable may be exported and on the line.
+void remove_repeated(std::vector<std::string>& warnings) {
+  std::set<std::string> seen;
+  std::erase_if(warnings, [&](const std::string& text) { return !seen.insert(text).second; });
+}
+
 // Rejects a user's file that inherits from no other.
 absl::Status check_root(const Config& config) {
   for (const char* key :
@@ -275,8 +284,8 @@ absl::Status read_anywhere(SettingsReader& reader, const Config& config,
   if (train.run_name.empty()) train.run_name = options.default_run_name;
   if (auto status = check_run_name(config, train.run_name); !status.ok()) return status;
   if (auto status = read_model(reader, train.model, warnings); !status.ok()) return status;
-  read_dtype(reader, train.dtype);
   reader.read_choice("hardware", trainer::kHardwareNames, train.hardware);
+  read_precision(reader, options, train, warnings);
   reader.read("cuda_graphs", train.cuda_graphs);
   if (auto status = read_quantization(reader, train.model.quantization, warnings); !status.ok())
     return status;
@@ -322,8 +331,11 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
   std::string meshes;
   for (const MeshShape& near : trainer::nearest_meshes(wanted.nodes, wanted.ranks_per_node,
                                                        wanted.shape, kNearMeshes, works)) {
+    const std::string keys =
+        is_pax_mesh(config.settings) ? pax_mesh_flags(near) : trainer::mesh_keys(near);
+    if (keys.empty()) continue;
     absl::StrAppend(&meshes, meshes.empty() ? "; as many ranks would do with " : ", or with ",
-                    trainer::mesh_keys(near));
+                    keys);
   }
   return meshes;
 }
@@ -333,7 +345,8 @@ std::string meshes_that_work(const RequestedMesh& wanted, const Config& config,
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options) {
   if (auto status = check_root(config); !status.ok()) return status;
   SettingsReader reader(config.settings);
-  absl::StatusOr<RequestedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node);
+  absl::StatusOr<RequestedMesh> wanted = read_mesh(reader, options.nodes, options.ranks_per_node,
+                                                   options.own_workers ? options.node_gpus : 0);
   if (!wanted.ok()) return wanted.status();
   trainer::TrainConfig anywhere;
   std::vector<std::string> warnings = config.warnings;
@@ -358,12 +371,16 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
       *job.spec.mutable_stack_traces() = traces;
       if (auto fits = fill_recovery(job.train, *recovery, job.spec, job.warnings); !fits.ok())
         return fits;
+      remove_repeated(job.warnings);
       return job;
     }
     status = output.status();
   }
+  const std::string meshes = meshes_that_work(*wanted, config, options, anywhere);
+  const bool is_about_pax_mesh = !meshes.empty() && is_pax_mesh(config.settings);
+  const std::string why(status.message());
   return absl::InvalidArgumentError(
-      absl::StrCat(status.message(), meshes_that_work(*wanted, config, options, anywhere)));
+      absl::StrCat(is_about_pax_mesh ? in_pax_words(config.settings, why) : why, meshes));
 }
 
 }  // namespace muster::jobspec

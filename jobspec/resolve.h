@@ -20,7 +20,8 @@ namespace muster::jobspec {
 
 // The command line's options besides key=value, and values that a pure function cannot read itself.
 struct LaunchOptions {
-  // Unset: the product of that level's mesh degrees if none is -1, else 1.
+  // Unset: the product of that level's mesh degrees. A degree of -1 counts as 1, but inside a node
+  // it makes a rank of each of `node_gpus`.
   std::optional<int32_t> nodes;
   std::optional<int32_t> ranks_per_node;
   std::optional<int32_t> spares;  // as the key of this name; the same for min_nodes
@@ -31,7 +32,9 @@ struct LaunchOptions {
   std::string user;
   int32_t priority = 0;
   std::optional<int32_t> gpus_per_rank;            // unset: depends on hardware
-  bool own_workers = false;                        // the workers run no other jobs
+  bool own_workers = false;                        // this machine's, without other jobs
+  int32_t node_gpus = 0;                           // that own workers give to ranks; 0: none
+  std::optional<double> cpu_bfloat16_speed;        // precision_keys.h
   std::map<std::string, std::string> environment;  // for every rank
 };
 

@@ -1,10 +1,15 @@
 #include "jobspec/restrictions.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 
 #include "common/absl_view.h"
+#include "common/nearest.h"
 
 namespace muster::jobspec {
 namespace {
@@ -24,7 +29,35 @@ std::string describe_allowed(const Key& key) {
   });
 }
 
+// MaxText's values of `attention`, of all versions.
+constexpr std::array<std::string_view, 8> kAttentions = {
+    "autoselected",    "dot_product", "flash",    "cudnn_flash_te",
+    "cudnn_flash_jax", "paged",       "vllm_rpa", "mha"};
+
 }  // namespace
+
+std::vector<std::string> accept_spellings(Settings& settings) {
+  const auto hardware = settings.find("hardware");
+  if (hardware == settings.end()) return {};
+  if (hardware->second.value == "gpu_multiprocess") hardware->second.value = "gpu";
+  if (hardware->second.value != "tpu") return {};
+  hardware->second.value = "auto";
+  return {absl::StrCat("hardware=tpu", shown_origin(hardware->second),
+                       ": there are no TPUs here; as with hardware=auto, ranks use the GPUs of "
+                       "their node, or the CPU if it has none")};
+}
+
+absl::Status check_names(const Settings& settings) {
+  const Setting* attention = find_setting(settings, "attention");
+  if (attention == nullptr || !attention->value.is_string()) return absl::OkStatus();
+  const auto name = attention->value.get<std::string>();
+  if (std::ranges::find(kAttentions, name) != kAttentions.end()) return absl::OkStatus();
+  const std::string_view nearest = nearest_name(name, kAttentions);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attention=", show(name), shown_origin(*attention), ": MaxText has no such attention; ",
+      nearest.empty() ? "attention=autoselected is its default"
+                      : absl::StrCat("did you mean attention=", av(nearest), "?")));
+}
 
 absl::Status check_restrictions(const Settings& settings) {
   for (const Key& key : all_keys()) {

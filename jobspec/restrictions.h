@@ -14,6 +14,14 @@ namespace muster::jobspec {
 // ones.
 absl::Status check_restrictions(const Settings& settings);
 
+// Replaces MaxText's other spellings of a supported value: hardware=gpu_multiprocess is gpu, and
+// hardware=tpu is auto, with a warning. Returns the warnings.
+std::vector<std::string> accept_spellings(Settings& settings);
+
+// InvalidArgument for a value of a key without effect that MaxText does not have, either
+// (attention); it names the nearest one.
+absl::Status check_names(const Settings& settings);
+
 // Returns one sentence per key without effect that was set outside of a base.yml.
 std::vector<std::string> warnings_for(const Settings& settings, const Settings& base);
 

@@ -155,11 +155,16 @@ std::string show(const nlohmann::json& value) {
 
 absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text) {
   const size_t equals = text.find('=');
-  if (equals == std::string_view::npos || equals == 0) {
+  // "steps = 5", quoted as one word. Without a space before '=', the value keeps its own.
+  const std::string_view written = text.substr(0, equals);
+  const std::string_view key = sv(absl::StripAsciiWhitespace(av(written)));
+  if (equals == std::string_view::npos || key.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(show(std::string(text)), ": expected key=value, for example steps=100"));
   }
-  return std::pair(std::string(text.substr(0, equals)), std::string(text.substr(equals + 1)));
+  std::string_view value = text.substr(equals + 1);
+  if (key != written) value = sv(absl::StripAsciiWhitespace(av(value)));
+  return std::pair(std::string(key), std::string(value));
 }
 
 }  // namespace muster::jobspec

@@ -35,7 +35,7 @@ std::string_view type_name(ValueType type);
 absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
                                            std::string_view text);
 
-// Splits "key=value". InvalidArgument if there is no '=' or no key.
+// Splits "key=value" or "key = value". InvalidArgument if there is no '=' or no key.
 absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text);
 
 // Returns a value for messages: "steps=many", quoted only where necessary and cut when long.

@@ -26,6 +26,7 @@
 #include "trainer_core/recovery/failure.h"
 #include "trainer_core/recovery/local_checkpoints.h"
 #include "trainer_core/startup/choose_backend.h"
+#include "trainer_core/startup/cpu_speed.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/node_check.h"
 #include "trainer_core/startup/preflight.h"
@@ -203,6 +204,14 @@ ExitCode check_node_command(std::span<const std::string_view> arguments) {
       line->has("json") ? out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
                         : text);
   return passed ? output : ExitCode::kFailure;
+}
+
+ExitCode cpu_speed_command() {
+  const CpuSpeed speed = measure_cpu_speed();
+  const nlohmann::json out = {{"float32_seconds", speed.float32_seconds},
+                              {"bfloat16_seconds", speed.bfloat16_seconds},
+                              {"bfloat16_speed", speed.ratio()}};
+  return print_result(out.dump() + "\n");
 }
 
 ExitCode decode_command(std::span<const std::string_view> arguments) {

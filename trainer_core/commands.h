@@ -23,6 +23,8 @@ ExitCode train_command(std::span<const std::string_view> arguments, StopSignals&
 ExitCode check_command(std::span<const std::string_view> arguments);
 // Exit code 1: the node is not fit for ranks.
 ExitCode check_node_command(std::span<const std::string_view> arguments);
+// Prints measure_cpu_speed() as JSON.
+ExitCode cpu_speed_command();
 ExitCode decode_command(std::span<const std::string_view> arguments);
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
 // Prints a command's result on standard output.

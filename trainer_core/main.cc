@@ -32,6 +32,9 @@ Check that data, tokenizer and checkpoints match a config before anything starts
 Check that this machine can run ranks: cores, memory, the folder, /dev/shm, loopback, clocks. Takes a fraction of a second:
   muster-trainer check-node --work-dir /scratch/muster
 
+Measure whether bfloat16 is as fast as float32 on this CPU, which decides the default of dtype:
+  muster-trainer cpu-speed
+
 Continue a text, greedily or by sampling:
   muster-trainer decode --checkpoint out/checkpoints --prompt "In the beginning" --max-tokens 64
   muster-trainer decode --config config.json --latest --prompt "And" --temperature 0.8 --top-k 40 --top-p 0.95 --seed 7
@@ -67,10 +70,11 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
   if (command == "train") return train(rest);
   if (command == "check") return muster::trainer::check_command(rest);
   if (command == "check-node") return muster::trainer::check_node_command(rest);
+  if (command == "cpu-speed") return muster::trainer::cpu_speed_command();
   if (command == "decode") return muster::trainer::decode_command(rest);
   if (command == "debug-step") return muster::trainer::debug_step_command(rest);
   std::cerr << "muster-trainer: unknown command \"" << command
-            << "\"; one of train, check, check-node, decode, debug-step, version\n";
+            << "\"; one of train, check, check-node, cpu-speed, decode, debug-step, version\n";
   return ExitCode::kBadInput;
 }
 

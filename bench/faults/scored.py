@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ("override_model_config=true", "base_emb_dim=32", "base_num_decoder_layers=2", "base_num_query_heads=4",
          "base_num_kv_heads=2", "head_dim=8", "base_mlp_dim=64", "vocab_size=256", "max_target_length=32",
          "per_device_batch_size=2", "learning_rate=1e-3", "steps=1000000", "log_period=1000", "ici_fsdp_parallelism=-1",
-         "restarts_max=0", "checkpoint_period=1000000")
+         "restarts_max=0", "checkpoint_period=1000000", "dtype=float32")
 WARM_STEPS = 12  # until the job's step time is known
 VERDICT_SECONDS_MAX = 40
 # after an incident: evidence of a slow job is reported at once, and the job is stopped later

@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/run/pasted_command.h"
+#include "cli/run/this_machine.h"
+#include "cli/run/user_cache.h"
 #include "cli/terminal/terminal.h"
 #include "common/absl_view.h"
 #include "common/escape.h"
@@ -26,6 +28,7 @@
 #include "jobspec/launcher.h"
 #include "jobspec/program_job.h"
 #include "jobspec/value.h"
+#include "jobspec/variables.h"
 
 namespace muster::cli {
 namespace {
@@ -133,11 +136,15 @@ std::vector<std::string> without_effect(const std::vector<std::string>& environm
   return warnings;
 }
 
-absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source,
-                                          const std::vector<std::string>& warnings) {
+absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source, jobspec::Dialect dialect,
+                                          std::vector<std::string> warnings) {
   source.environment = own_environment();
+  for (std::string& warning : jobspec::exported_without_effect(source.environment, dialect))
+    warnings.push_back(std::move(warning));
   if (auto shipped = shipped_base_yml(); shipped.ok()) source.shipped_base = *std::move(shipped);
   auto config = jobspec::load_config(source);
+  if (config.ok() && !config->shipped_base_note.empty() && is_first_time("shipped-base-yml"))
+    warnings.push_back(config->shipped_base_note);
   if (config.ok())
     config->warnings.insert(config->warnings.begin(), warnings.begin(), warnings.end());
   return config;
@@ -146,7 +153,7 @@ absl::StatusOr<jobspec::Config> load_with(jobspec::ConfigSource source,
 // Loads a command line of Pax or AXLearn.
 absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& words,
                                                 std::vector<std::string> warnings) {
-  auto translation = jobspec::translate(words);
+  auto translation = jobspec::translate(words, own_environment());
   if (!translation.ok()) return translation.status();
   jobspec::ConfigSource source{.path = translation->config_path,
                                .flags = std::move(translation->settings),
@@ -158,7 +165,7 @@ absl::StatusOr<jobspec::Config> load_translated(const std::vector<std::string>& 
     source.path = *std::move(shipped);
   }
   warnings.insert(warnings.end(), translation->warnings.begin(), translation->warnings.end());
-  return load_with(std::move(source), warnings);
+  return load_with(std::move(source), jobspec::dialect_of(words), std::move(warnings));
 }
 
 }  // namespace
@@ -310,7 +317,7 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
   std::vector<std::string> words = arguments.overrides;
   words.insert(words.begin(), arguments.config_path);
   const bool has_flags = std::any_of(words.begin(), words.end(), [](const std::string& word) {
-    return absl::StartsWith(word, "--");
+    return absl::StartsWith(word, "--") || !jobspec::why_word_without_effect(word).empty();
   });
   if (has_flags || jobspec::dialect_of(words) != jobspec::Dialect::kMaxText)
     return load_translated(words, without_effect(arguments.environment));
@@ -323,7 +330,7 @@ absl::StatusOr<jobspec::Config> load_config(const JobArguments& arguments) {
                     .flags = {},
                     .overrides = arguments.overrides,
                     .environment = {}},
-                   without_effect(arguments.environment));
+                   jobspec::Dialect::kMaxText, without_effect(arguments.environment));
 }
 
 absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
@@ -346,6 +353,7 @@ absl::StatusOr<jobspec::ResolvedJob> resolve_job(const jobspec::Config& config,
   auto environment = job_environment(arguments);
   if (!environment.ok()) return environment.status();
   options.environment = *std::move(environment);
+  describe_this_machine(config, options);
   return jobspec::resolve_job(config, options);
 }
 

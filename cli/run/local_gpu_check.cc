@@ -17,17 +17,30 @@ namespace {
 constexpr Duration kDeadline = std::chrono::seconds(70);
 constexpr size_t kSentenceBytesMax = 300;
 
-}  // namespace
-
-absl::Status check_local_gpus(const v1::JobSpec& spec) {
-  if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
+// Returns an object with a list "gpus".
+absl::StatusOr<nlohmann::json> list_gpus() {
   const auto worker = sibling_program("muster-worker");
   if (!worker.ok()) return worker.status();
   const auto end = run_child({*worker, "--list-gpus"}, {.deadline = monotonic_now() + kDeadline});
   if (!end.ok()) return end.status();
-  const auto found = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
+  auto found = nlohmann::json::parse(end->output, nullptr, /*allow_exceptions=*/false);
   if (!found.is_object() || !found.contains("gpus") || !found["gpus"].is_array())
     return absl::InternalError("the output of muster-worker --list-gpus has no list of GPUs");
+  return found;
+}
+
+}  // namespace
+
+int32_t local_gpus() {
+  const auto found = list_gpus();
+  return found.ok() ? static_cast<int32_t>((*found)["gpus"].size()) : 0;
+}
+
+absl::Status check_local_gpus(const v1::JobSpec& spec) {
+  if (spec.gpus_per_rank() <= 0) return absl::OkStatus();
+  const auto listed = list_gpus();
+  if (!listed.ok()) return listed.status();
+  const nlohmann::json& found = *listed;
   const int64_t needed = int64_t{spec.gpus_per_rank()} * spec.ranks_per_node();
   if (needed <= static_cast<int64_t>(found["gpus"].size())) return absl::OkStatus();
   return absl::FailedPreconditionError(

@@ -13,4 +13,7 @@ namespace muster::cli {
 // GPUs than the worker of `muster run` has: such a job would wait forever.
 absl::Status check_local_gpus(const v1::JobSpec& spec);
 
+// Returns the number of this machine's GPUs; 0 also if they cannot be counted.
+int32_t local_gpus();
+
 }  // namespace muster::cli

@@ -1,6 +1,7 @@
 #include "cli/run/pasted_command.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -111,6 +112,25 @@ absl::StatusOr<ArrangedCommand> arrange_program(std::vector<std::string> words,
   return ArrangedCommand{std::move(words), {}};
 }
 
+// Moves NCCL_…=VALUE from the words to the options of the command, which pass it to the ranks.
+void pass_to_ranks(const CLI::App& command, Separated& words) {
+  if (command.get_option_no_throw("--env") == nullptr) return;
+  for (const std::string& word : words.foreign) {
+    if (jobspec::is_of_ranks(word)) words.own.insert(words.own.end(), {"--env", word});
+  }
+  std::erase_if(words.foreign, jobspec::is_of_ranks);
+}
+
+// True for `CONFIG=GPT126M muster run [key=value …]`: the shell has taken CONFIG off the line.
+bool is_config_exported(const std::vector<std::string>& words) {
+  const char* config = std::getenv("CONFIG");
+  return config != nullptr && config[0] != '\0' &&
+         std::ranges::all_of(words, [](const std::string& word) {
+           return !absl::StartsWith(word, "-") && !absl::EndsWith(word, ".yml") &&
+                  absl::StrContains(word, "=");
+         });
+}
+
 }  // namespace
 
 absl::StatusOr<ArrangedCommand> arrange_pasted_command(const CLI::App& app,
@@ -128,10 +148,22 @@ absl::StatusOr<ArrangedCommand> arrange_pasted_command(const CLI::App& app,
   if (const auto program = begin_of_program(*command.app, separated)) {
     return arrange_program({words.begin(), begin}, separated, *program);
   }
+  const size_t words_before = separated.foreign.size();
+  pass_to_ranks(*command.app, separated);
+  const bool has_moved = separated.foreign.size() != words_before;
   const auto launch = jobspec::skip_launcher(separated.foreign);
   if (!launch.ok()) return launch.status();
-  const bool is_foreign = jobspec::dialect_of(separated.foreign) != jobspec::Dialect::kMaxText;
-  if (!launch->has_program && !is_foreign) return ArrangedCommand{std::move(words), {}};
+  const CLI::Option* config = command.app->get_option_no_throw("config");
+  if (!launch->has_program && config != nullptr && config->get_required() &&
+      is_config_exported(separated.foreign))
+    separated.foreign.insert(separated.foreign.begin(),
+                             absl::StrCat("CONFIG=", std::getenv("CONFIG")));
+  const bool is_foreign = jobspec::dialect_of(separated.foreign) != jobspec::Dialect::kMaxText ||
+                          std::ranges::any_of(separated.foreign, [](const std::string& word) {
+                            return !jobspec::why_word_without_effect(word).empty();
+                          });
+  if (!launch->has_program && !is_foreign && !has_moved)
+    return ArrangedCommand{std::move(words), {}};
   ArrangedCommand arranged;
   words.erase(begin, words.end());
   words.insert(words.end(), separated.own.begin(), separated.own.end());

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include "cli/command.h"
 #include "cli/jobs/job_arguments.h"
@@ -9,6 +10,7 @@
 #include "common/absl_view.h"
 #include "common/with_commas.h"
 #include "jobspec/explain.h"
+#include "jobspec/variables.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::cli {
@@ -17,6 +19,7 @@ namespace {
 struct ShowOptions {
   JobArguments job;
   bool changed = false;
+  bool variables = false;
   bool json = false;
 };
 
@@ -59,10 +62,39 @@ std::string name_of(const trainer::ModelConfig& model) {
   return model.name.empty() ? "default" : model.name;
 }
 
+// The table of environment variables, one per line.
+int show_variables(bool json) {
+  if (json) {
+    auto out = nlohmann::json::array();
+    for (const jobspec::Variable& row : jobspec::variables()) {
+      out.push_back({{"name", row.name},
+                     {"meaning", row.meaning},
+                     {"source", row.source},
+                     {"read_by", row.read_by}});
+    }
+    return print_result(out.dump(2) + "\n");
+  }
+  std::string text = absl::StrFormat("%-29s %s\n", "VARIABLE", "MEANING");
+  for (const jobspec::Variable& row : jobspec::variables()) {
+    absl::StrAppendFormat(
+        &text, "%-29s %s %s\n", row.name, row.meaning,
+        coloured(STDOUT_FILENO, Colour::kDim,
+                 absl::StrCat("(of ", av(row.source), "; read by ", av(row.read_by), ")")));
+  }
+  absl::StrAppend(&text,
+                  "\nA variable counts in front of a command and when it is exported; a word on "
+                  "the line overrides it.\n");
+  return print_result(text);
+}
+
 int show(const ShowOptions& options) {
-  const auto config = load_config(options.job);
+  if (options.variables) return show_variables(options.json);
+  JobArguments arguments = options.job;
+  // As muster run, whose config it shows; a job on several nodes runs elsewhere.
+  arguments.own_workers = arguments.nodes.value_or(1) == 1;
+  const auto config = load_config(arguments);
   if (!config.ok()) return fail(config.status());
-  const auto job = resolve_job(*config, options.job);
+  const auto job = resolve_job(*config, arguments);
   if (!job.ok()) return fail(job.status());
   for (const std::string& warning : job->warnings) warn(warning);
   auto rows = jobspec::explain(*config, *job);
@@ -97,7 +129,15 @@ void declare_config(CLI::App& app, Action& action) {
   command->group("Commands");
   add_config_arguments(*command, options->job, true);
   add_rank_options(*command, options->job);
-  command->add_flag("--changed", options->changed, "Only the keys that differ from base.yml");
+  command->add_flag("--changed", options->changed, "Only the keys that you have changed");
+  CLI::Option* config_path = command->get_option("config");
+  command->add_flag_callback(
+      "--variables",
+      [options, config_path] {
+        options->variables = true;
+        config_path->required(false);
+      },
+      "Only the environment variables that have a meaning here: theirs, and what reads them");
   add_json_option(*command, options->json);
   command->footer(
       "Examples:\n"

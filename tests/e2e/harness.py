@@ -35,7 +35,7 @@ STEP_LINE = re.compile(
 # A model that trains in milliseconds per step, as overrides of base.yml.
 TINY = ["override_model_config=true", "base_emb_dim=32", "base_num_decoder_layers=2", "base_num_query_heads=4",
         "base_num_kv_heads=2", "head_dim=8", "base_mlp_dim=64", "vocab_size=256", "max_target_length=32",
-        "per_device_batch_size=2", "learning_rate=1e-3"]
+        "per_device_batch_size=2", "learning_rate=1e-3", "dtype=float32"]
 
 
 def wait_until(condition, seconds=30, what="condition"):

@@ -42,7 +42,7 @@ class SlurmTest(MusterTest):
 
     def tiny(self, *more):
         """Returns keys of a model with steps of milliseconds, which follow a wrapper's keys."""
-        return [*TINY, "scan_layers=true", *more]
+        return [*TINY, "scan_layers=true", "enable_checkpointing=true", *more]
 
     def train(self, name, *keys, nodes=2, sbatch=(), options=(), env=None):
         """Submits a job of example_slurm.sub that trains run `name` with one rank on each node.

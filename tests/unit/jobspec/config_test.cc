@@ -171,17 +171,51 @@ TEST_F(ConfigTest, MaxTextsBaseFileIsReplacedByOurs) {
                         .environment = {},
                         .shipped_base = shipped()});
   };
-  const auto saying = AllOf(HasSubstr("does not exist; using " + shipped()),
-                            HasSubstr("dtype=float32"), HasSubstr("hardware=auto"));
+  const auto saying = HasSubstr("does not exist: using Muster's, " + shipped());
   const auto recipe = with_shipped(write("recipe.yml", "base_config: \"base.yml\"\nsteps: 9\n"));
   ASSERT_TRUE(recipe.ok()) << recipe.status();
   EXPECT_EQ(recipe->settings.at("steps").value, 9);
-  EXPECT_THAT(recipe->warnings, ElementsAre(AllOf(HasSubstr("recipe.yml:1"), saying)));
+  EXPECT_THAT(recipe->shipped_base_note, AllOf(HasSubstr("recipe.yml:1"), saying));
+  EXPECT_THAT(recipe->warnings, ::testing::IsEmpty());
   const auto script = with_shipped("MaxText/configs/base.yml");
   ASSERT_TRUE(script.ok()) << script.status();
-  EXPECT_THAT(script->warnings, ElementsAre(saying));
-  EXPECT_TRUE(with_shipped("base.yml").ok());
+  EXPECT_THAT(script->shipped_base_note, saying);
+  for (const char* path : {"base.yml", "configs/base.yml", "/not/here/configs/base.yml"})
+    EXPECT_TRUE(with_shipped(path).ok()) << path;
   EXPECT_THAT(error_of(with_shipped("other/base.yml")), HasSubstr("No such file or directory"));
+}
+
+TEST_F(ConfigTest, ABaseFileWithoutModelsHasTheShippedOnes) {
+  const std::string own = write("alone/base.yml", "steps: 7\nlearning_rate: 1.e-4\n");
+  ConfigSource source{
+      .path = own, .flags = {}, .overrides = {"model_name=llama2-tiny"}, .environment = {}};
+  EXPECT_THAT(error_of(load_config(source)), HasSubstr("no models in"));
+  source.shipped_base = shipped();
+  const auto config = load_config(source);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->settings.at("steps").value, 7);
+  EXPECT_TRUE(config->settings.contains("base_emb_dim"));
+  write("alone/models/mine.yml", "base_emb_dim: 8\n");
+  EXPECT_THAT(error_of(load_config(source)), HasSubstr("no such model")) << "it has its own";
+}
+
+TEST_F(ConfigTest, UnknownModelsHaveTheNearestThree) {
+  EXPECT_THAT(error_of(load({"model_name=fuji-7B-v4"})),
+              HasSubstr("; the nearest of 45: fuji-7B-v1, fuji-7B-v2, fuji-7B-v3"));
+  EXPECT_THAT(error_of(load({"model_name=llama2-7c"})), HasSubstr("did you mean llama2-7b?"));
+}
+
+TEST_F(ConfigTest, MaxTextsOtherSpellings) {
+  EXPECT_EQ(load({"hardware=gpu_multiprocess"})->settings.at("hardware").value, "gpu");
+  const auto tpu = load({"hardware=tpu"});
+  ASSERT_TRUE(tpu.ok()) << tpu.status();
+  EXPECT_EQ(tpu->settings.at("hardware").value, "auto");
+  EXPECT_THAT(tpu->warnings, ElementsAre(HasSubstr("there are no TPUs here")));
+  EXPECT_EQ(load({"steps = 5"})->settings.at("steps").value, 5);
+  EXPECT_EQ(load({"prompt= in front"})->settings.at("prompt").value, " in front");
+  EXPECT_THAT(error_of(load({"attention=cudnn_flash"})),
+              HasSubstr("did you mean attention=cudnn_flash_te?"));
+  EXPECT_TRUE(load({"attention=cudnn_flash_te"}).ok());
 }
 
 TEST_F(ConfigTest, ModelFileOverridesBase) {
@@ -231,7 +265,7 @@ TEST_F(ConfigTest, ACopyWithoutModelsNamesTheirFolder) {
 
 TEST_F(ConfigTest, RestrictedValuesNameTheAllowedOnes) {
   EXPECT_THAT(error_of(load({"weight_dtype=bfloat16"})), HasSubstr("set weight_dtype=float32"));
-  EXPECT_THAT(error_of(load({"hardware=tpu"})),
+  EXPECT_THAT(error_of(load({"hardware=npu"})),
               HasSubstr("set hardware=cpu or hardware=gpu or hardware=auto"));
   EXPECT_THAT(error_of(load({"dataset_type=tfds"})), HasSubstr("dataset_type=shards"));
   EXPECT_THAT(error_of(load({"mlp_activations=['tanh']"})), HasSubstr("SwiGLU"));

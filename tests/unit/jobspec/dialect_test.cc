@@ -305,8 +305,7 @@ TEST_F(DialectTest, AxlearnExample) {
   text.replace(text.find("gs://"), std::string("gs://axlearn-public/tensorflow_datasets").size(),
                "FAKE");
   text.replace(text.find("=gpu"), 4, "=tpu");
-  EXPECT_THAT(error_of(pasted(text)),
-              AllOf(HasSubstr("hardware=tpu (--jax_backend)"), HasSubstr("set hardware=cpu")));
+  EXPECT_THAT(pasted(text, 8)->warnings, Contains(HasSubstr("hardware=tpu (--jax_backend)")));
   text.replace(text.find("=tpu"), 4, "=gpu");
   const auto job = pasted(text, 8);
   ASSERT_TRUE(job.ok()) << job.status();

@@ -49,13 +49,35 @@ TEST_F(Explain, FilledInValuesAreDerived) {
   EXPECT_THAT(shown.at("max_num_checkpoints_to_keep").origin, HasSubstr("fuji.yml:"));
 }
 
-TEST_F(Explain, ValuesThatResolvingChangesAreMarked) {
-  const auto shown = rows({"model_name=fuji-test"});
-  EXPECT_TRUE(shown.at("per_device_batch_size").is_changed);
-  // A filled-in default is not a change.
+TEST_F(Explain, TheUsersChangesAreMarked) {
+  auto shown = rows({"model_name=fuji-test", "steps=3000", "adam_b1=0.5", "adam_b2=0.95"});
+  EXPECT_EQ(shown.at("steps").origin, "command line");
+  EXPECT_FALSE(shown.at("steps").is_changed) << "it is the model's";
+  EXPECT_TRUE(shown.at("adam_b1").is_changed);
+  EXPECT_FALSE(shown.at("adam_b2").is_changed) << "it is base.yml's";
+  EXPECT_FALSE(shown.at("base_emb_dim").is_changed) << "the model changes it";
+  EXPECT_FALSE(shown.at("per_device_batch_size").is_changed) << "the mesh changes it";
+  // A default that the user restores differs from the model's value.
+  EXPECT_TRUE(rows({"model_name=fuji-test", "learning_rate=3e-5"}).at("learning_rate").is_changed);
   EXPECT_FALSE(rows({}).at("learning_rate_schedule_steps").is_changed);
   EXPECT_FALSE(rows({}).at("run_name").is_changed);
   EXPECT_FALSE(rows({}).at("position_type").is_changed);
+}
+
+TEST_F(Explain, BatchesAreThoseOfARank) {
+  const auto config = load(
+      {"per_device_batch_size=1", "ici_tensor_parallelism=2", "gradient_accumulation_steps=3"});
+  LaunchOptions launch = options();
+  launch.ranks_per_node = 4;
+  const auto job = resolve_job(*config, launch);
+  ASSERT_TRUE(job.ok()) << job.status();
+  std::map<std::string, ExplainedKey> shown;
+  for (ExplainedKey& row : explain(*config, *job)) shown.emplace(row.key, std::move(row));
+  EXPECT_EQ(shown.at("per_device_batch_size").value, 1);
+  EXPECT_EQ(shown.at("per_device_batch_size").origin, "command line");
+  EXPECT_EQ(shown.at("eval_per_device_batch_size").value, 1);
+  EXPECT_EQ(shown.at("global_batch_size").value, 12);
+  EXPECT_EQ(shown.at("global_batch_size").origin, "derived");
 }
 
 TEST_F(Explain, UnusedRopeScalingIsShownAsWritten) {

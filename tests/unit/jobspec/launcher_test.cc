@@ -63,5 +63,30 @@ TEST_F(LauncherTest, VariablesOfXlaAreOneWarning) {
   EXPECT_EQ(why_without_effect("NCCL_PROTO"), "");
 }
 
+TEST_F(LauncherTest, FlagsOfXlaMayStandAnywhere) {
+  for (const char* text :
+       {"base.yml --xla_gpu_a=true steps=5 --xla_gpu_b", "--xla_gpu_a=true CONFIG=GPT126M --xla_b=",
+        "--config=fuji-test --xla_gpu_a=true --xla_gpu_simplify_all_fp_conversions"}) {
+    const auto translation = translate(words(text));
+    ASSERT_TRUE(translation.ok()) << translation.status();
+    EXPECT_THAT(translation->warnings,
+                ::testing::ElementsAre("--xla_gpu_a=true and 1 more have no effect: there is no "
+                                       "XLA here"))
+        << text;
+  }
+  EXPECT_THAT(translate(words("base.yml --xla_gpu_a steps=5"))->overrides,
+              ::testing::ElementsAre("steps=5"));
+  EXPECT_TRUE(is_of_ranks("NCCL_DEBUG=INFO"));
+  EXPECT_FALSE(is_of_ranks("NCCL_DEBUG"));
+}
+
+TEST_F(LauncherTest, AProgramWithoutPythonHasAHint) {
+  std::vector<std::string> other = words("train.py --lr 1e-3");
+  EXPECT_THAT(error_of(skip_launcher(other)), HasSubstr("muster run -- python3 train.py …"));
+  std::vector<std::string> maxtext = words("MaxText/train.py base.yml steps=5");
+  ASSERT_TRUE(skip_launcher(maxtext)->has_program);
+  EXPECT_THAT(maxtext, ::testing::ElementsAre("base.yml", "steps=5"));
+}
+
 }  // namespace
 }  // namespace muster::jobspec

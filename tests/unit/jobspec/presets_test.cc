@@ -202,7 +202,7 @@ TEST_F(Presets, Glam) {
   EXPECT_EQ(small->train.optimizer.b2, 0.95);
   EXPECT_EQ(large->train.optimizer.b2, 0.99);
   EXPECT_EQ(large->train.optimizer.decay_end, 162'900);
-  EXPECT_EQ(large->train.max_target_length, 1024);
+  EXPECT_EQ(large->train.max_target_length, 2048);
 }
 
 TEST_F(Presets, RunSettingsAreDefaults) {

@@ -81,7 +81,8 @@ TEST_F(Resolve, ProfilesHaveMaxTextsKeys) {
 }
 
 TEST_F(Resolve, ActivationsAreFloat32OrBfloat16) {
-  EXPECT_EQ(resolve({})->train.dtype, trainer::ComputeType::kFloat32);
+  EXPECT_EQ(resolve({})->train.dtype, trainer::ComputeType::kBfloat16);
+  EXPECT_EQ(resolve({"dtype=float32"})->train.dtype, trainer::ComputeType::kFloat32);
   EXPECT_EQ(resolve({"dtype=bfloat16"})->train.dtype, trainer::ComputeType::kBfloat16);
   std::vector<std::string> warnings;
   EXPECT_EQ(resolve_step({"dtype=bfloat16"}, warnings)->dtype, trainer::ComputeType::kBfloat16);

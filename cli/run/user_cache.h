@@ -1,0 +1,17 @@
+// Small files of this user that a later command of this machine reads again: measurements, and
+// which notes have been shown. In $XDG_CACHE_HOME/muster, else ~/.cache/muster; deleting them is
+// safe.
+#pragma once
+
+#include <string>
+
+namespace muster::cli {
+
+// Returns the path of the file `name`, whose folder exists then. Empty if the user has no folder
+// that can be written.
+std::string user_cache_file(const std::string& name);
+
+// True in the first call for this name by this user, and always without a folder.
+bool is_first_time(const std::string& name);
+
+}  // namespace muster::cli

@@ -1,0 +1,51 @@
+#include "jobspec/precision_keys.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "jobspec/model_keys.h"
+
+namespace muster::jobspec {
+namespace {
+
+constexpr std::string_view kKey = "dtype";
+
+// Jobs of other machines have unknown devices unless hardware=cpu is given; bfloat16 is then right
+// for their GPUs.
+bool runs_on_cpu(trainer::Hardware hardware, const LaunchOptions& options) {
+  return hardware == trainer::Hardware::kCpu ||
+         (hardware == trainer::Hardware::kAuto && options.own_workers && options.node_gpus == 0);
+}
+
+}  // namespace
+
+bool needs_cpu_speed(const Config& config, const LaunchOptions& options) {
+  SettingsReader reader(config.settings);
+  std::string hardware, dtype;
+  reader.read("hardware", hardware);
+  reader.read(kKey, dtype);
+  const auto choice = trainer::value_named<trainer::Hardware>(trainer::kHardwareNames, hardware);
+  return options.own_workers && dtype == "bfloat16" && !reader.is_set_by_user(kKey) &&
+         choice.has_value() && runs_on_cpu(*choice, options);
+}
+
+void read_precision(SettingsReader& reader, const LaunchOptions& options,
+                    trainer::TrainConfig& train, std::vector<std::string>& warnings) {
+  read_dtype(reader, train.dtype);
+  if (train.dtype != trainer::ComputeType::kBfloat16 || reader.is_set_by_user(kKey) ||
+      !runs_on_cpu(train.hardware, options))
+    return;
+  const std::optional<double> speed =
+      options.own_workers ? options.cpu_bfloat16_speed : std::nullopt;
+  if (speed.has_value() && *speed >= 1) return;
+  train.dtype = trainer::ComputeType::kFloat32;
+  warnings.push_back(
+      speed.has_value()
+          ? absl::StrFormat("dtype is float32: on this CPU bfloat16 reaches %.2f of its speed; "
+                            "dtype=bfloat16 trains in bfloat16 nevertheless",
+                            *speed)
+          : "dtype is float32: whether bfloat16 is as fast on the ranks' CPUs is not known here; "
+            "dtype=bfloat16 trains in bfloat16 nevertheless");
+}
+
+}  // namespace muster::jobspec

@@ -1,0 +1,24 @@
+// The key `dtype`, whose default depends on the CPU: bfloat16 is MaxText's, Pax's and AXLearn's,
+// but on many CPUs it is slower than float32. The choice is made once, when the job is resolved,
+// and travels in its config: all ranks and all attempts have it. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "jobspec/resolve.h"
+#include "jobspec/settings_reader.h"
+
+namespace muster::jobspec {
+
+// True if ranks run on this machine's CPU and the user has not set `dtype`: then
+// LaunchOptions::cpu_bfloat16_speed, the speed of bfloat16 relative to float32, decides.
+bool needs_cpu_speed(const Config& config, const LaunchOptions& options);
+
+// Reads `dtype` into train.dtype. Requires train.hardware. A default of bfloat16 becomes float32,
+// with a warning, on a CPU on which it is slower, and with hardware=cpu on one that has not been
+// measured.
+void read_precision(SettingsReader& reader, const LaunchOptions& options,
+                    trainer::TrainConfig& train, std::vector<std::string>& warnings);
+
+}  // namespace muster::jobspec

@@ -1,0 +1,80 @@
+#include "jobspec/precision_keys.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/jobspec/config_files.h"
+
+namespace muster::jobspec {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using trainer::ComputeType;
+
+class PrecisionKeys : public ConfigFiles {
+ protected:
+  // A run on this machine.
+  static LaunchOptions here(std::optional<double> speed, int32_t gpus = 0) {
+    LaunchOptions launch = options();
+    launch.own_workers = true;
+    launch.cpu_bfloat16_speed = speed;
+    launch.node_gpus = gpus;
+    return launch;
+  }
+  static ComputeType dtype(const LaunchOptions& launch, std::vector<std::string> overrides = {}) {
+    const auto job = resolve(std::move(overrides), launch);
+    EXPECT_TRUE(job.ok()) << job.status();
+    return job->train.dtype;
+  }
+};
+
+TEST_F(PrecisionKeys, TheSpeedOfTheCpuDecidesOnTheDefault) {
+  EXPECT_EQ(dtype(here(1.7)), ComputeType::kBfloat16);
+  EXPECT_EQ(dtype(here(1)), ComputeType::kBfloat16);
+  EXPECT_EQ(dtype(here(0.63)), ComputeType::kFloat32);
+  EXPECT_EQ(dtype(here(std::nullopt)), ComputeType::kFloat32);
+  EXPECT_EQ(dtype(here(0.63), {"hardware=cpu", "model_name=fuji-test"}), ComputeType::kFloat32);
+  const auto job = resolve({}, here(0.63));
+  EXPECT_THAT(job->warnings,
+              Contains(HasSubstr("bfloat16 reaches 0.63 of its speed; dtype=bfloat16 trains")));
+  EXPECT_THAT(resolve({}, here(1.7))->warnings, Not(Contains(HasSubstr("dtype"))));
+}
+
+TEST_F(PrecisionKeys, WhatTheUserSetsStays) {
+  EXPECT_EQ(dtype(here(0.63), {"dtype=bfloat16"}), ComputeType::kBfloat16);
+  EXPECT_EQ(dtype(here(1.7), {"dtype=float32"}), ComputeType::kFloat32);
+  const auto config = load({"dtype=bfloat16"});
+  EXPECT_FALSE(needs_cpu_speed(*config, here(std::nullopt)));
+}
+
+TEST_F(PrecisionKeys, GpusHaveBfloat16) {
+  EXPECT_EQ(dtype(here(std::nullopt, 8)), ComputeType::kBfloat16);
+  EXPECT_EQ(dtype(here(std::nullopt), {"hardware=gpu"}), ComputeType::kBfloat16);
+  EXPECT_EQ(dtype(here(0.63, 8), {"hardware=cpu"}), ComputeType::kFloat32);
+}
+
+TEST_F(PrecisionKeys, OtherMachinesAreNotMeasured) {
+  EXPECT_EQ(dtype(options()), ComputeType::kBfloat16);
+  EXPECT_EQ(dtype(options(), {"hardware=cpu"}), ComputeType::kFloat32);
+  const auto config = load({"hardware=cpu"});
+  EXPECT_FALSE(needs_cpu_speed(*config, options()));
+  EXPECT_TRUE(needs_cpu_speed(*config, here(std::nullopt)));
+}
+
+TEST_F(PrecisionKeys, AnOpenDegreeMakesARankOfEachGpu) {
+  const auto ranks = [](std::vector<std::string> overrides, const LaunchOptions& launch) {
+    const auto job = resolve(std::move(overrides), launch);
+    return job.ok() ? job->mesh.to_string() : std::string(job.status().message());
+  };
+  EXPECT_EQ(ranks({}, here(1, 8)), "fsdp=8");
+  EXPECT_EQ(ranks({"ici_tensor_parallelism=2"}, here(1, 8)), "fsdp=4 tensor=2");
+  EXPECT_EQ(ranks({"ici_fsdp_parallelism=4"}, here(1, 8)), "fsdp=4");
+  EXPECT_THAT(ranks({"ici_tensor_parallelism=3"}, here(1, 8)), HasSubstr("8 ranks per node"));
+  LaunchOptions two = here(1, 8);
+  two.ranks_per_node = 2;
+  EXPECT_EQ(ranks({}, two), "fsdp=2");
+}
+
+}  // namespace
+}  // namespace muster::jobspec
