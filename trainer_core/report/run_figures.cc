@@ -11,12 +11,14 @@ namespace {
 
 // Steps after the first from which the mean pace is known well enough.
 constexpr int64_t kEstimateAfter = 5;
+// A shorter run is over before anybody plans with its time.
+constexpr double kEstimatedSecondsMin = 60;
 constexpr double kSecondsPerDay = 86'400;
 constexpr double kTrillion = 1e12;
 
 std::string duration_text(double seconds) {
   const auto whole = static_cast<int64_t>(seconds);
-  if (seconds < 60) return absl::StrFormat("%.1f s", seconds);
+  if (seconds < 60) return absl::StrFormat("%.3g s", seconds);
   if (whole < 3600) return absl::StrFormat("%dm %02ds", whole / 60, whole % 60);
   if (whole < 86'400) return absl::StrFormat("%dh %02dm", whole / 3600, whole / 60 % 60);
   return absl::StrFormat("%dd %02dh", whole / 86'400, whole / 3600 % 24);
@@ -71,7 +73,7 @@ double RunFigures::estimated_run_seconds() const {
 }
 
 std::string RunFigures::estimate_line() const {
-  if (steps_ != kEstimateAfter + 1) return "";
+  if (steps_ != kEstimateAfter + 1 || estimated_run_seconds() < kEstimatedSecondsMin) return "";
   const double left = static_cast<double>(config_.steps - first_step_ - steps_) * mean().seconds;
   return absl::StrFormat("estimated wall time of the run: %s (%d steps of %s), %s left",
                          duration_text(estimated_run_seconds()), config_.steps,

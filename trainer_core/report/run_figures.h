@@ -60,7 +60,7 @@ class RunFigures {
   double estimated_run_seconds() const;
 
   // "estimated wall time of the run: 3h 02m (300 steps of 36.4 s)"; "" unless the step that was
-  // added last is the one after which it is printed.
+  // added last is the one after which it is printed, and for a run of less than a minute.
   std::string estimate_line() const;
   // The lines of the summary; none without a step.
   std::vector<std::string> summary() const;
