@@ -23,6 +23,7 @@
 #include "cli/run/shutdown_deadline.h"
 #include "cli/terminal/terminal.h"
 #include "cli/terminal/wait_readable.h"
+#include "cli/text/first_use.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
 #include "common/find_program.h"
@@ -235,6 +236,7 @@ absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
   if (!arguments.is_program()) {
     auto job = load_job(arguments);
     if (!job.ok()) return job.status();
+    if (auto status = tokenize_texts(*job, FirstUse::kTokenize); !status.ok()) return status;
     record_steps(*job);
     const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
     return RequestedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
@@ -333,11 +335,17 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
   return submit_and_follow(options, job, **fleet, interrupts, folder);
 }
 
+// Reports an error; a request of the user's to stop is not bad input.
+int fail_or_cancelled(const absl::Status& status) {
+  const int code = fail(status);
+  return absl::IsCancelled(status) ? to_int(ExitCode::kInterrupted) : code;
+}
+
 int run(const RunOptions& options) {
   auto interrupts = Interrupts::block();
   if (!interrupts.ok()) return fail(interrupts.status());
   const auto job = requested_job(options.job);
-  if (!job.ok()) return fail(job.status());
+  if (!job.ok()) return fail_or_cancelled(job.status());
   if (job->spec.nodes() != 1) {
     return fail(absl::InvalidArgumentError(
         absl::StrCat("muster run uses this machine only, but the job has ", job->spec.nodes(),
