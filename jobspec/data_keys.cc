@@ -6,6 +6,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "jobspec/text_keys.h"
 #include "jobspec/value.h"
 #include "trainer_core/base/train_mesh.h"
 
@@ -20,8 +21,9 @@ std::string copy_command(const std::string& path) {
 
 // A named data set must not be ignored silently. But synthetic runs are often given MaxText's
 // placeholder dataset_path=local, which is no path.
-absl::Status read_dataset_path(SettingsReader& reader, trainer::TrainConfig& train,
-                               std::vector<std::string>& warnings) {
+absl::Status read_dataset_path(SettingsReader& reader, const std::string& dataset_type,
+                               trainer::TrainConfig& train, std::vector<std::string>& warnings) {
+  if (is_text(dataset_type)) return reader.status();
   std::string path;
   reader.read("dataset_path", path);
   const bool is_ignored = train.dataset_type == trainer::DatasetType::kSynthetic &&
@@ -37,7 +39,8 @@ absl::Status read_dataset_path(SettingsReader& reader, trainer::TrainConfig& tra
     train.dataset_path = path;
   } else if (!path.empty() && reader.is_set_by_user("dataset_path")) {
     reader.require(reader.is_set_explicitly("dataset_type"), "dataset_path",
-                   "set dataset_type=shards to train on it, or dataset_type=synthetic");
+                   "set dataset_type=shards to train on token shards, dataset_type=tfds or "
+                   "dataset_type=hf on text, or dataset_type=synthetic");
     warnings.push_back(
         absl::StrCat("dataset_path=", show(path), " has no effect: dataset_type is synthetic"));
   }
@@ -101,9 +104,11 @@ absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
                        std::vector<std::string>& warnings) {
   std::string dataset_type = "synthetic";
   reader.read("dataset_type", dataset_type);
-  train.dataset_type =
-      dataset_type == "shards" ? trainer::DatasetType::kShards : trainer::DatasetType::kSynthetic;
-  if (auto status = read_dataset_path(reader, train, warnings); !status.ok()) return status;
+  train.dataset_type = dataset_type == "synthetic" ? trainer::DatasetType::kSynthetic
+                                                   : trainer::DatasetType::kShards;
+  if (auto status = read_dataset_path(reader, dataset_type, train, warnings); !status.ok())
+    return status;
+  warn_of_unread_text_keys(reader, dataset_type, warnings);
   reader.read("packing", train.packing);
   read_epochs(reader, train, warnings);
   reader.read("data_shuffle_seed", train.data_shuffle_seed);
@@ -114,6 +119,7 @@ absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
   reader.read("resume_with_other_data", train.resume_with_other_data);
   read_eval(reader, train.per_device_batch_size,
             trainer::ranks_of_slice(trainer::mesh_of(train.mesh)), train.eval);
+  if (is_text(dataset_type)) read_text_paths(reader, dataset_type, train);
   warn_of_no_evaluation(reader, train.eval, warnings);
   warn_of_nothing_to_evaluate(train.eval, warnings);
   return reader.status();

@@ -165,11 +165,13 @@ absl::Status Translator::set_data(const GivenFlag& given, bool is_synthetic) {
     return absl::OkStatus();
   }
   if (absl::StrContains(given.value, "://")) {
-    return bad(given,
-               "remote storage is not supported; give a folder of shards made by muster tokenize"
-               ", or --data_dir=FAKE (AXLearn) or CONFIG=Synthetic… (Pax) for synthetic data");
+    return bad(
+        given,
+        "remote storage is not supported; give a data folder of TFDS or token shards of the file "
+        "system, or --data_dir=FAKE (AXLearn) or CONFIG=Synthetic… (Pax) for synthetic data");
   }
-  set(given, "dataset_type", "shards");
+  // A data folder of TFDS, or one of token shards.
+  set(given, "dataset_type", "tfds");
   set(given, "dataset_path", given.value);
   return absl::OkStatus();
 }

@@ -15,10 +15,8 @@ constexpr std::string_view kMeshAxes =
     "a mesh has the axes data, pipeline, fsdp, sequence, context, expert and tensor";
 constexpr std::string_view kNoServing = "serving is not part of this version";
 constexpr std::string_view kGoogleCloud = "it names a Google Cloud service that is not used here";
-constexpr std::string_view kEvalShards =
-    "eval_dataset_path or eval_holdout_fraction selects the evaluation data";
-constexpr std::string_view kShardsOnly =
-    "token shards are the only real data of this version: see muster tokenize --help";
+constexpr std::string_view kReadOnce =
+    "text is read once, by muster tokenize or at the first use of it";
 constexpr std::string_view kInShards = "muster tokenize has already applied it to the shards";
 constexpr std::string_view kOrbax = "it concerns Orbax; checkpoints here are safetensors";
 constexpr std::string_view kFloat32 =
@@ -207,12 +205,12 @@ constexpr Key kTable[] = {
     no_effect("optimizer_memory_host_offload", ValueType::kBool, "on CPU all memory is the host's"),
     no_effect("parameter_memory_host_offload", ValueType::kBool, "on CPU all memory is the host's"),
     // Data and tokenizer
-    only("dataset_type", ValueType::kString, "synthetic|shards", kShardsOnly),
+    only("dataset_type", ValueType::kString, "synthetic|shards|c4|tfds|hf|grain", "these are the kinds of data of this version"),
     works("dataset_path", ValueType::kString),
-    no_effect("dataset_name", ValueType::kString, kShardsOnly),
-    no_effect("eval_dataset_name", ValueType::kString, kEvalShards),
-    no_effect("train_split", ValueType::kString, kShardsOnly),
-    no_effect("eval_split", ValueType::kString, kEvalShards),
+    works("dataset_name", ValueType::kString),
+    works("eval_dataset_name", ValueType::kString),
+    works("train_split", ValueType::kString),
+    works("eval_split", ValueType::kString),
     works("per_device_batch_size", ValueType::kNumber),
     works("global_batch_size", ValueType::kInteger),
     works("eval_per_device_batch_size", ValueType::kNumber),
@@ -224,20 +222,20 @@ constexpr Key kTable[] = {
     works("packing", ValueType::kBool),
     no_effect("max_segments_per_seq", ValueType::kInteger, "documents are packed without a bound"),
     works("num_epoch", ValueType::kInteger),
-    no_effect("train_data_columns", ValueType::kList, kShardsOnly),
-    no_effect("eval_data_columns", ValueType::kList, kShardsOnly),
-    no_effect("train_data_column", ValueType::kString, kShardsOnly),
-    no_effect("eval_data_column", ValueType::kString, kShardsOnly),
-    no_effect("hf_path", ValueType::kString, kShardsOnly),
-    no_effect("hf_data_dir", ValueType::kString, kShardsOnly),
-    no_effect("hf_train_files", ValueType::kString, kShardsOnly),
-    no_effect("hf_eval_files", ValueType::kString, kEvalShards),
-    no_effect("hf_eval_split", ValueType::kString, kEvalShards),
-    no_effect("hf_access_token", ValueType::kString, kShardsOnly),
-    no_effect("grain_train_files", ValueType::kString, kShardsOnly),
-    no_effect("grain_eval_files", ValueType::kString, kEvalShards),
-    no_effect("grain_file_type", ValueType::kString, kShardsOnly),
-    no_effect("grain_worker_count", ValueType::kInteger, kShardsOnly),
+    works("train_data_columns", ValueType::kList),
+    works("eval_data_columns", ValueType::kList),
+    works("train_data_column", ValueType::kString),
+    works("eval_data_column", ValueType::kString),
+    works("hf_path", ValueType::kString),
+    works("hf_data_dir", ValueType::kString),
+    works("hf_train_files", ValueType::kString),
+    works("hf_eval_files", ValueType::kString),
+    works("hf_eval_split", ValueType::kString),
+    no_effect("hf_access_token", ValueType::kString, kReadOnce),
+    works("grain_train_files", ValueType::kString),
+    works("grain_eval_files", ValueType::kString),
+    no_effect("grain_file_type", ValueType::kString, kReadOnce),
+    no_effect("grain_worker_count", ValueType::kInteger, kReadOnce),
     works("tokenizer_path", ValueType::kString),
     no_effect("assets_path", ValueType::kString, "tokenizer_path names the tokenizer"),
     no_effect("vocab_relative_path", ValueType::kString, "tokenizer_path names the tokenizer"),

@@ -367,6 +367,7 @@ absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOption
     absl::StatusOr<std::string> output =
         read_on_mesh(*mesh, config, options, job.train, job.warnings);
     if (output.ok()) {
+      job.texts = read_texts(reader, job.train);
       fill_spec(options, *mesh, job, *std::move(output), job.spec);
       *job.spec.mutable_stack_traces() = traces;
       if (auto fits = fill_recovery(job.train, *recovery, job.spec, job.warnings); !fits.ok())

@@ -13,6 +13,7 @@
 
 #include "common/mesh.h"
 #include "jobspec/config.h"
+#include "jobspec/text_keys.h"
 #include "muster/v1/muster.pb.h"
 #include "trainer_core/base/train_config.h"
 
@@ -45,6 +46,9 @@ struct ResolvedJob {
   v1::JobSpec spec;
   Mesh mesh;
   std::vector<std::string> warnings;  // of the config and of resolving it
+  // Text that must be tokenized before the job starts. Until then the paths of the data in `train`
+  // and `spec` are those of the text.
+  JobTexts texts;
 };
 
 // InvalidArgument with one sentence that names the conflicting keys, their values, and what is

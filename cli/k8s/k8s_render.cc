@@ -10,6 +10,7 @@
 #include "cli/k8s/k8s.h"
 #include "cli/k8s/k8s_objects.h"
 #include "cli/terminal/terminal.h"
+#include "cli/text/first_use.h"
 #include "common/limits.h"
 #include "daemon/help.h"
 #include "jobspec/yaml_text.h"
@@ -32,6 +33,7 @@ absl::StatusOr<v1::JobSpec> resolved(const JobArguments& job) {
   if (job.is_program()) return load_program(job);
   auto loaded = load_job(job);
   if (!loaded.ok()) return loaded.status();
+  if (auto status = tokenize_texts(*loaded, FirstUse::kElsewhere); !status.ok()) return status;
   return std::move(loaded->spec);
 }
 

@@ -10,6 +10,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
+#include "cli/text/first_use.h"
 #include "common/errno_status.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
@@ -77,6 +78,8 @@ absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool che
   if (arguments.is_program()) return load_program(arguments);
   auto job = load_job(arguments);
   if (!job.ok()) return job.status();
+  const FirstUse first_use = check ? FirstUse::kTokenize : FirstUse::kFind;
+  if (auto status = tokenize_texts(*job, first_use); !status.ok()) return status;
   if (!check) return std::move(job->spec);
   if (auto status = check_config(job->spec.train_config_json()); !status.ok()) return status;
   for (const v1::Smaller& size : job->spec.smaller()) {

@@ -7,6 +7,7 @@
 
 #include "cli/run/profiler.h"
 #include "cli/terminal/terminal.h"
+#include "cli/text/first_use.h"
 #include "common/find_program.h"
 #include "common/with_commas.h"
 #include "trainer_core/model/param_spec.h"
@@ -32,6 +33,7 @@ absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
   if (!arguments.is_program()) {
     auto job = load_job(arguments);
     if (!job.ok()) return job.status();
+    if (auto status = tokenize_texts(*job, FirstUse::kTokenize); !status.ok()) return status;
     record_steps(*job);
     const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
     return RequestedJob{

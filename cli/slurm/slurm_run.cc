@@ -20,6 +20,7 @@
 #include "cli/slurm/slurm_session.h"
 #include "cli/slurm/slurm_setup.h"
 #include "cli/terminal/terminal.h"
+#include "cli/text/first_use.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
 
@@ -69,6 +70,7 @@ absl::StatusOr<RequestedJob> requested_job(const SlurmJob& slurm, JobArguments a
   }
   auto job = load_job(arguments);
   if (!job.ok()) return job.status();
+  if (auto status = tokenize_texts(*job, FirstUse::kTokenize); !status.ok()) return status;
   return RequestedJob{std::move(job->spec), job->train.enable_checkpointing};
 }
 

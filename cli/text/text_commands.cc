@@ -43,6 +43,12 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       ->type_name("DIR");
   add_choice(*command, "--format", arguments.format, {"text", "jsonl", "tfrecord", "parquet"},
              "The format of every file, whatever its name");
+  command
+      ->add_option("--split", arguments.split,
+                   "The part of a folder to read, as the names of its files tell: train, "
+                   "validation, test, or another one of TFDS; all reads every file (default: "
+                   "train, or the only one)")
+      ->type_name("NAME");
   add_choice(
       *command, "--documents", arguments.documents, {"lines", "paragraphs", "files"},
       "The unit that is a document of plain text: a line, a paragraph between blank lines, a file");
@@ -67,11 +73,25 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
       "Examples:\n"
       "  muster tokenize --text book.txt --tokenizer tokenizer.model --out shards\n"
       "  muster tokenize --text c4/ --tokenizer Meta-Llama-3-8B/tokenizer.json --out shards\n"
+      "  muster tokenize --text tensorflow_datasets/c4/en/3.0.1 --split validation --tokenizer "
+      "tokenizer.model --out held-out\n"
       "  muster tokenize --text pile.jsonl.zst --text more.txt --tokenizer tokenizer.model --out "
       "shards\n"
       "  muster run configs/base.yml … dataset_type=shards dataset_path=shards "
       "tokenizer_path=tokenizer.model\n"
       "A killed run resumes when the same command is given again.");
+  return *command;
+}
+
+CLI::App& describe_token_cache(CLI::App& app, TokenCacheArguments& arguments) {
+  CLI::App* command = app.add_subcommand("token-cache", "Find or make the token shards of a text");
+  command->add_option("--text", arguments.text)->required();
+  command->add_option("--dataset", arguments.dataset);
+  command->add_flag("--dataset-stated", arguments.is_dataset_stated);
+  command->add_option("--split", arguments.split);
+  command->add_option("--field", arguments.field);
+  command->add_option("--tokenizer", arguments.tokenizer)->required();
+  command->add_flag("--only-find", arguments.only_find);
   return *command;
 }
 

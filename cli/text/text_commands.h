@@ -18,6 +18,7 @@ struct TokenizeArguments {
   std::string tokenizer;
   std::string out;
   std::string format;               // empty: from the file names
+  std::string split;                // empty: train, or the only one
   std::string documents = "lines";  // or "paragraphs", "files"
   std::string field = "text";
   std::string bad_documents = "repair";  // or "skip", "stop"
@@ -26,6 +27,17 @@ struct TokenizeArguments {
   int32_t threads = 0;
   uint64_t shard_tokens = 64ULL << 20;
   bool json = false;
+};
+
+// The internal command token-cache, for jobs that train on text.
+struct TokenCacheArguments {
+  std::string text;  // a folder, a file or a pattern
+  std::string dataset;
+  bool is_dataset_stated = false;
+  std::string split;
+  std::string field = "text";
+  std::string tokenizer;
+  bool only_find = false;
 };
 
 struct TrainTokenizerArguments {
@@ -49,11 +61,13 @@ struct ConvertArguments {
 
 // Declare the command with its options and help; the caller sets the action.
 CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments);
+CLI::App& describe_token_cache(CLI::App& app, TokenCacheArguments& arguments);
 CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& arguments);
 CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments);
 
 // Implemented in muster-text.
 int tokenize(const TokenizeArguments& arguments);
+int token_cache(const TokenCacheArguments& arguments);
 int train_tokenizer(const TrainTokenizerArguments& arguments);
 int convert(const ConvertArguments& arguments);
 

@@ -14,11 +14,15 @@ int main(int argc, char** argv) {
   muster::daemon::use_our_help(app);
   app.require_subcommand(1);
   muster::cli::TokenizeArguments tokenize;
+  muster::cli::TokenCacheArguments token_cache;
   muster::cli::TrainTokenizerArguments train;
   muster::cli::ConvertArguments convert;
   int exit_code = 0;
   muster::cli::describe_tokenize(app, tokenize).callback([&] {
     exit_code = muster::cli::tokenize(tokenize);
+  });
+  muster::cli::describe_token_cache(app, token_cache).callback([&] {
+    exit_code = muster::cli::token_cache(token_cache);
   });
   muster::cli::describe_train_tokenizer(app, train).callback([&] {
     exit_code = muster::cli::train_tokenizer(train);

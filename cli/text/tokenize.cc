@@ -29,6 +29,7 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   options.inputs = arguments.text;
   options.format =
       trainer::value_named<trainer::InputFormat>(trainer::kInputFormatNames, arguments.format);
+  options.split = arguments.split;
   options.tokenizer_path = arguments.tokenizer;
   options.output_directory = arguments.out;
   options.encode.read.field = arguments.field;
@@ -72,6 +73,9 @@ std::string summary_json(const TokenizeArguments& arguments, const TokenizeRepor
       {"path", arguments.out},
       {"files", report.input_files},
       {"files_ignored", report.ignored.size()},
+      {"split", report.split},
+      {"files_left_out", report.left_out},
+      {"notes", shown(report.notes)},
       {"input_bytes", report.input_bytes},
       {"documents", report.index.documents},
       {"documents_repaired", report.counts.repaired},
@@ -117,6 +121,14 @@ std::string summary_text(const TokenizeArguments& arguments, const TokenizeRepor
       static_cast<double>(index.bytes) / static_cast<double>(index.tokens),
       format_count(rates.text_bytes_per_second), format_count(rates.tokens_per_second),
       index.unigram_entropy_nats);
+  if (!report.split.empty()) absl::StrAppend(&text, "split: ", report.split, "\n");
+  for (const auto& [split, files] : report.left_out) {
+    absl::StrAppend(&text, "left out: ", counted(files, "file"), " of the split ",
+                    escape_controls(split.empty() ? "without a name" : split, Layout::kOneLine),
+                    "; --split all reads every file\n");
+  }
+  for (const std::string& note : report.notes)
+    absl::StrAppend(&text, "note: ", escape_controls(note, Layout::kOneLine), "\n");
   if (report.reused_shards > 0) {
     absl::StrAppend(&text, "resumed: ", counted(report.reused_shards, "shard"),
                     " of an interrupted run kept\n");

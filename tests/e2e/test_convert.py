@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import unittest
 
-from harness import BIN, MusterTest
+from harness import BIN, MusterTest, step_lines
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 HUGGING_FACE = GOLDEN / "hugging_face"
@@ -101,6 +101,27 @@ class Convert(MusterTest):
                                 env={**self.env, "HF_HUB_OFFLINE": "1"}, timeout=900)
         self.assertEqual(result.returncode, 0, result.stderr[-3000:])
         return result.stdout
+
+    def test_paxs_llama_line_trains_from_metas_files(self):
+        """Pax's LLaMA has the other order of RoPE's pairs than a conversion; the loss shows that both mean the same."""
+        self.convert(GOLDEN / "meta" / "llama2", self.dir / "m2")
+        pax = self.muster("run", "CONFIG=LLaMA7B", "PREC=float32", f"CHECKPOINT_RESTORE_PATH={self.dir}/m2", f"LOG_DIR={self.dir}/pax",
+                          "--fdl.VOCAB_SIZE=38", "--fdl.HIDDEN_DIMS=44", "--fdl.NUM_LAYERS=2", "--fdl.NUM_HEADS=4",
+                          "--fdl.NUM_KV_HEADS=4", "--fdl.DIMS_PER_HEAD=4", "--fdl.MODEL_DIMS=16", "--fdl.MAX_SEQ_LEN=11",
+                          "--fdl.PERCORE_BATCH_SIZE=16", "--fdl.MAX_STEPS=1", "--ranks", "1", check=0).stdout
+        self.assertIn("the rows of queries and keys are reordered while they are read", pax)
+        sizes = ["override_model_config=true", "decoder_block=llama2", "base_emb_dim=16", "base_num_query_heads=4",
+                 "base_num_kv_heads=4", "head_dim=4", "base_mlp_dim=44", "base_num_decoder_layers=2", "vocab_size=38",
+                 "logits_via_embedding=False", "max_target_length=11", "per_device_batch_size=16", "steps=1", "dtype=float32"]
+        losses = [step_lines(pax)[0][1]]
+        for position_type in ("rope", "rope_interleaved"):
+            out = self.muster("run", self.base_yml(), *sizes, f"position_type={position_type}", f"load_parameters_path={self.dir}/m2",
+                              f"base_output_directory={self.dir}/out", f"run_name={position_type}", check=0).stdout
+            self.assertEqual("rows of queries and keys are reordered" in out, position_type == "rope_interleaved", out)
+            losses.append(step_lines(out)[0][1])
+        self.assertEqual(len(set(losses)), 1, losses)
+        # The Pax run's own checkpoint goes back to a folder for transformers, in their order.
+        self.convert(self.dir / "pax", self.dir / "hf")
 
     @unittest.skipUnless(PEERS_PYTHON, "MUSTER_PEERS_PYTHON is not set")
     def test_transformers_computes_the_same_logits(self):

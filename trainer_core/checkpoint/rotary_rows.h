@@ -12,5 +12,7 @@ namespace muster::trainer {
 // Converts (heads * head_dim, columns) from interleaved to half-split, in place. Requires an even
 // head_dim and complete heads.
 void split_rotary_pairs(std::span<float> rows, int64_t head_dim, int64_t columns);
+// The inverse: from half-split to neighbours.
+void join_rotary_pairs(std::span<float> rows, int64_t head_dim, int64_t columns);
 
 }  // namespace muster::trainer

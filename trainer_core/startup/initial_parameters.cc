@@ -1,12 +1,14 @@
 #include "trainer_core/startup/initial_parameters.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 #include <nlohmann/json.hpp>
 
 #include "trainer_core/base/check.h"
 #include "trainer_core/checkpoint/checkpoint_source.h"
+#include "trainer_core/checkpoint/rotary_source.h"
 #include "trainer_core/rank/group_peers.h"
 
 namespace muster::trainer {
@@ -73,6 +75,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_found(const TrainConfig& c
   auto source = checksum.empty() ? ParameterSource::open(folder, Verify::kSizes)
                                  : open_same_checkpoint(folder, checksum);
   if (!source.ok()) return source.status();
+  source = with_rotary_layout(*std::move(source), config.model.position_type);
   if (auto status = check_source(config, **source); !status.ok()) return status;
   return source;
 }
@@ -107,6 +110,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes, Verify verify) {
   auto source = ParameterSource::open(config.load_parameters_path, verify);
   if (!source.ok()) return with_key(config, source.status());
+  source = with_rotary_layout(*std::move(source), config.model.position_type);
   if (auto status = check_source(config, **source); !status.ok()) return with_key(config, status);
   for (const std::string& note : (*source)->description().notes) notes.push_back(note);
   if (const auto difference = first_difference((*source)->description().model, config.model)) {

@@ -20,8 +20,9 @@ namespace muster::trainer {
 
 // Opens the config's load_parameters_path. Requires that its tensors are those of the config's
 // model: InvalidArgument names the first that differs, or the setting that gives the values another
-// meaning (another layout of RoPE's pairs, norms that add one). Any other difference of the model
-// configs is a line in `notes`: some are intended, such as a longer context.
+// meaning (no RoPE, norms that add one). The other layout of RoPE's pairs is converted. This, and
+// any other difference of the model configs, is a line in `notes`: some are intended, such as a
+// longer context.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes, Verify verify = Verify::kChecksums);
 

@@ -6,16 +6,20 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <numeric>
+#include <set>
 #include <system_error>
 #include <utility>
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/natural_order.h"
+#include "trainer_core/text/splits.h"
 
 namespace muster::trainer {
 namespace {
@@ -82,27 +86,141 @@ absl::StatusOr<std::vector<std::string>> names_below(const std::string& folder) 
   return names;
 }
 
-absl::Status add_folder(const std::string& folder, std::optional<InputFormat> forced,
-                        InputFiles& found) {
-  const auto names = names_below(folder);
-  if (!names.ok()) return names.status();
-  const size_t before = found.files.size();
-  for (const std::string& name : *names) {
-    const std::optional<InputFormat> format = forced ? forced : format_of(name);
-    if (!format) {
-      if (auto status = check_compression(name); !status.ok()) return status;
+// A file below a folder, with what its name says.
+struct Candidate {
+  std::string path;
+  InputFormat format = InputFormat::kText;
+  std::string split;
+};
+
+// TFDS prepares a data set in a folder of this name, which a killed download leaves behind.
+constexpr std::string_view kIncomplete = ".incomplete";
+
+std::set<std::string> tfds_folders(const std::vector<std::string>& names) {
+  std::set<std::string> folders;
+  for (const std::string& name : names) {
+    const fs::path path(name);
+    if (!is_tfds_metadata(path.filename().string())) continue;
+    const std::string folder = path.parent_path().string();
+    if (!absl::StrContains(folder, av(kIncomplete))) folders.insert(folder);
+  }
+  return folders;
+}
+
+// A number of names that fits into a sentence.
+constexpr size_t kNamesListed = 4;
+
+std::string first_of(const std::vector<std::string>& names) {
+  const size_t count = std::min(names.size(), kNamesListed);
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(count), ", "),
+      count < names.size() ? ", …" : "");
+}
+
+absl::Status check_single_data_set(const std::string& folder, const std::set<std::string>& sets) {
+  if (sets.size() < 2) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const std::string& set : sets) names.push_back(fs::path(set).lexically_relative(folder));
+  return absl::InvalidArgumentError(absl::StrCat("folder ", folder, " has ", sets.size(),
+                                                 " data sets of TFDS: ", first_of(names),
+                                                 "; name the folder of one of them"));
+}
+
+// Returns the data files of a TFDS data set; the rest of its folder is metadata, which nobody needs
+// to be told about.
+absl::StatusOr<std::vector<Candidate>> tfds_candidates(const std::string& data_set,
+                                                       const std::vector<std::string>& names,
+                                                       InputFiles& found) {
+  std::vector<Candidate> candidates;
+  for (const std::string& name : names) {
+    const fs::path path(name);
+    if (path.parent_path() != fs::path(data_set)) {
       found.ignored.push_back(name);
       continue;
     }
-    auto file = examine(name, *format);
+    const auto file = parse_tfds_name(path.filename().string());
+    if (!file) continue;
+    if (file->suffix == "tfrecord") {
+      candidates.push_back({name, InputFormat::kTfRecord, file->split});
+    } else if (file->suffix == "parquet") {
+      candidates.push_back({name, InputFormat::kParquet, file->split});
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": ", file->suffix,
+                       " files of TFDS are not read; prepare the data set "
+                       "with file_format=tfrecord (tfds build --file_format=tfrecord)"));
+    }
+  }
+  if (!candidates.empty()) return candidates;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "folder ", data_set,
+      " is a data set of TFDS without data: no file in it is "
+      "named like NAME-train.tfrecord-00000-of-00512; its download may be incomplete"));
+}
+
+absl::StatusOr<std::vector<Candidate>> candidates_below(const std::string& folder,
+                                                        const std::vector<std::string>& names,
+                                                        std::optional<InputFormat> forced,
+                                                        InputFiles& found) {
+  std::vector<Candidate> candidates;
+  for (const std::string& name : names) {
+    const std::optional<InputFormat> format = forced ? forced : format_of(name);
+    if (format) {
+      candidates.push_back(
+          {name, *format, split_of(fs::path(name).lexically_relative(folder).string())});
+      continue;
+    }
+    if (auto status = check_compression(name); !status.ok()) return status;
+    found.ignored.push_back(name);
+  }
+  if (!candidates.empty()) return candidates;
+  return absl::InvalidArgumentError(
+      absl::StrCat("folder ", folder, " has no text in it: none of its ", names.size(),
+                   " files ends in .txt, .jsonl, .json, .tfrecord or .parquet (with .gz or .zst or "
+                   "without); --format says how to read all of them"));
+}
+
+// A download that stopped early looks whole but for the numbers in its files' names.
+void note_missing_shards(const std::vector<Candidate>& taken, InputFiles& found) {
+  std::map<std::string, std::pair<size_t, size_t>> sets;  // name → shards here, and in all
+  for (const Candidate& file : taken) {
+    const std::string name = fs::path(file.path).filename().string();
+    const auto parsed = parse_tfds_name(name);
+    if (!parsed) continue;
+    auto& [here, all] = sets[name.substr(0, name.rfind('.'))];
+    ++here;
+    all = parsed->shards;
+  }
+  for (const auto& [name, count] : sets) {
+    if (count.first >= count.second) continue;
+    found.notes.push_back(
+        absl::StrCat(name, " has ", count.first, " of its ", count.second, " shards here"));
+  }
+}
+
+absl::Status add_folder(const std::string& folder, std::optional<InputFormat> forced,
+                        const std::string& split, InputFiles& found) {
+  const auto names = names_below(folder);
+  if (!names.ok()) return names.status();
+  const std::set<std::string> data_sets = tfds_folders(*names);
+  if (auto status = check_single_data_set(folder, data_sets); !status.ok()) return status;
+  auto candidates = data_sets.empty() ? candidates_below(folder, *names, forced, found)
+                                      : tfds_candidates(*data_sets.begin(), *names, found);
+  if (!candidates.ok()) return candidates.status();
+  std::map<std::string, size_t> counts;
+  for (const Candidate& file : *candidates) ++counts[file.split];
+  const auto choice = choose_split(folder, counts, split);
+  if (!choice.ok()) return choice.status();
+  std::erase_if(*candidates, [&](const Candidate& file) { return !choice->takes(file.split); });
+  for (const Candidate& candidate : *candidates) {
+    auto file = examine(candidate.path, forced.value_or(candidate.format));
     if (!file.ok()) return file.status();
     found.files.push_back(*std::move(file));
   }
-  if (found.files.size() > before) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("folder ", folder, " has no text in it: none of its ", names->size(),
-                   " files ends in .txt, .jsonl, .json, .tfrecord or .parquet (with .gz or .zst or "
-                   "without); --format says how to read all of them"));
+  if (!choice->split.empty()) found.split = choice->split;
+  for (const auto& [name, count] : choice->left_out) found.left_out[name] += count;
+  if (!data_sets.empty()) note_missing_shards(*candidates, found);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -121,12 +239,13 @@ std::optional<InputFormat> format_of(std::string_view path) {
 }
 
 absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
-                                            std::optional<InputFormat> forced) {
+                                            std::optional<InputFormat> forced,
+                                            const std::string& split) {
   InputFiles found;
   for (const std::string& path : paths) {
     std::error_code error;
     if (fs::is_directory(path, error)) {
-      if (auto status = add_folder(path, forced, found); !status.ok()) return status;
+      if (auto status = add_folder(path, forced, split, found); !status.ok()) return status;
       continue;
     }
     auto file = examine(path, forced.value_or(format_of(path).value_or(InputFormat::kText)));
@@ -135,6 +254,16 @@ absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
   }
   if (found.files.empty()) return absl::InvalidArgumentError("no input: name a file or a folder");
   return found;
+}
+
+std::vector<std::string> tfds_folders_below(const std::string& root) {
+  const auto names = names_below(root);
+  std::vector<std::string> folders;
+  if (!names.ok()) return folders;
+  for (const std::string& folder : tfds_folders(*names))
+    folders.push_back(fs::path(folder).lexically_relative(root).string());
+  std::sort(folders.begin(), folders.end(), natural_less);
+  return folders;
 }
 
 uint64_t total_bytes(std::span<const InputFile> files) {

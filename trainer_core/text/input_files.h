@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +32,9 @@ struct InputFile {
 struct InputFiles {
   std::vector<InputFile> files;
   std::vector<std::string> ignored;  // files in the folders whose names have no known format
+  std::string split;                 // the one that is read of the folders; empty: they have none
+  std::map<std::string, size_t> left_out;  // files per split that are not read
+  std::vector<std::string> notes;          // sentences: a data set with missing shards
 };
 
 // Derives the format from the name's ending, without .gz and .zst; TFDS writes
@@ -39,10 +43,18 @@ std::optional<InputFormat> format_of(std::string_view path);
 
 // Lists files in the given order. Folders are listed recursively, in natural order (part-2 before
 // part-10), without hidden names. `forced` applies to all files; without it, a file that is named
-// directly and has no known ending is text. Errors: NotFound, or InvalidArgument for a folder
-// without any readable file; messages name the path.
+// directly and has no known ending is text. `split` selects among the files of each folder, as
+// choose_split() does. A folder of TensorFlow Datasets, which has a dataset_info.json or a
+// features.json, is the data files beside these; everything else in it is metadata. Errors:
+// NotFound, or InvalidArgument for a folder without any readable file or with several data sets of
+// TFDS; messages name the path.
 absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
-                                            std::optional<InputFormat> forced);
+                                            std::optional<InputFormat> forced,
+                                            const std::string& split = "");
+
+// Returns the folders of TFDS data sets at and below `root`, relative to it, in natural order; "."
+// for the root itself. Empty if there is none, or if `root` cannot be listed.
+std::vector<std::string> tfds_folders_below(const std::string& root);
 
 // Returns the sum of the files' sizes.
 uint64_t total_bytes(std::span<const InputFile> files);

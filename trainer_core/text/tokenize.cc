@@ -132,18 +132,32 @@ class Run {
   std::vector<uint64_t> starts_;  // bytes of the files before each; finally the total
 };
 
-}  // namespace
-
-absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
-                                              const TokenizeProgressFn& progress) {
-  const auto tokenizer = Tokenizer::load(options.tokenizer_path);
+absl::StatusOr<std::shared_ptr<const Tokenizer>> load_tokenizer(const TokenizeOptions& options) {
+  auto tokenizer = Tokenizer::load(options.tokenizer_path);
   if (!tokenizer.ok()) return tokenizer.status();
   if (options.encode.add_eos && (*tokenizer)->eos_id() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "tokenizer ", options.tokenizer_path,
         " has no end-of-sequence id; --no-eos tokenises without one behind each document"));
   }
-  auto found = find_input_files(options.inputs, options.format);
+  return std::shared_ptr<const Tokenizer>(*std::move(tokenizer));
+}
+
+}  // namespace
+
+absl::StatusOr<RunIdentity> run_identity(const TokenizeOptions& options) {
+  const auto tokenizer = load_tokenizer(options);
+  if (!tokenizer.ok()) return tokenizer.status();
+  const auto found = find_input_files(options.inputs, options.format, options.split);
+  if (!found.ok()) return found.status();
+  return identity_of(options, **tokenizer, found->files);
+}
+
+absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
+                                              const TokenizeProgressFn& progress) {
+  const auto tokenizer = load_tokenizer(options);
+  if (!tokenizer.ok()) return tokenizer.status();
+  auto found = find_input_files(options.inputs, options.format, options.split);
   if (!found.ok()) return found.status();
   auto shards = ShardSet::open({options.output_directory, options.shard_tokens, options.restart},
                                **tokenizer, identity_of(options, **tokenizer, found->files));
@@ -154,6 +168,9 @@ absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
     return with_hint(report.status(), (*shards)->finished_shards());
   }
   report->ignored = std::move(found->ignored);
+  report->split = std::move(found->split);
+  report->left_out = std::move(found->left_out);
+  report->notes = std::move(found->notes);
   return report;
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,12 +15,14 @@
 #include "trainer_core/data/token_index.h"
 #include "trainer_core/text/encode.h"
 #include "trainer_core/text/input_files.h"
+#include "trainer_core/text/journal.h"
 
 namespace muster::trainer {
 
 struct TokenizeOptions {
   std::vector<std::string> inputs;    // files and folders (input_files.h)
   std::optional<InputFormat> format;  // of all inputs; nullopt: by their names
+  std::string split;                  // of the folders (splits.h); empty: train, or the only one
   std::string tokenizer_path;
   std::string output_directory;  // created if needed; an earlier data set in it is replaced
   EncodeOptions encode;
@@ -46,6 +49,9 @@ struct TokenizeReport {
   size_t reused_shards = 0;  // finished by an interrupted run
   uint64_t reused_text_bytes = 0;
   std::vector<std::string> ignored;  // files of unknown formats in the folders
+  std::string split;                 // as InputFiles has them
+  std::map<std::string, size_t> left_out;
+  std::vector<std::string> notes;
 };
 
 // Tokenizes everything. Shards and index do not depend on the number of threads or on
@@ -59,5 +65,9 @@ struct TokenizeReport {
 //   Cancelled           after `stop`; the message has the progress
 absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
                                               const TokenizeProgressFn& progress = nullptr);
+
+// Returns what determines the shards that tokenize_files() would make: the input files and the
+// settings. Reads the tokenizer and lists the files. Errors: as tokenize_files().
+absl::StatusOr<RunIdentity> run_identity(const TokenizeOptions& options);
 
 }  // namespace muster::trainer

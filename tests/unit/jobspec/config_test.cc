@@ -267,7 +267,7 @@ TEST_F(ConfigTest, RestrictedValuesNameTheAllowedOnes) {
   EXPECT_THAT(error_of(load({"weight_dtype=bfloat16"})), HasSubstr("set weight_dtype=float32"));
   EXPECT_THAT(error_of(load({"hardware=npu"})),
               HasSubstr("set hardware=cpu or hardware=gpu or hardware=auto"));
-  EXPECT_THAT(error_of(load({"dataset_type=tfds"})), HasSubstr("dataset_type=shards"));
+  EXPECT_THAT(error_of(load({"dataset_type=olmo"})), HasSubstr("dataset_type=tfds"));
   EXPECT_THAT(error_of(load({"mlp_activations=['tanh']"})), HasSubstr("SwiGLU"));
 }
 

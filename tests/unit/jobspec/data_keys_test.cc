@@ -93,5 +93,48 @@ TEST_F(DataKeys, ImpossibleEvaluationsAreReported) {
               HasSubstr("eval_steps is 0"));
 }
 
+TEST_F(DataKeys, TextIsTokenizedBeforeTheJob) {
+  const auto tfds = resolve({"dataset_type=c4", "dataset_path=tfds", "eval_interval=10"});
+  ASSERT_TRUE(tfds.ok()) << tfds.status();
+  EXPECT_EQ(tfds->train.dataset_type, trainer::DatasetType::kShards);
+  ASSERT_TRUE(tfds->texts.train && tfds->texts.eval);
+  EXPECT_EQ(tfds->texts.train->sources[0].folder, "/somewhere/tfds");
+  EXPECT_EQ(tfds->texts.train->dataset, "c4/en:3.0.1");
+  EXPECT_FALSE(tfds->texts.train->is_dataset_stated);
+  EXPECT_EQ(tfds->texts.train->split, "train");
+  EXPECT_EQ(tfds->texts.eval->split, "validation");
+  EXPECT_TRUE(tfds->texts.eval->is_stated);
+  EXPECT_FALSE(resolve({"dataset_type=c4", "dataset_path=tfds"})->texts.eval);
+  EXPECT_FALSE(resolve({"dataset_type=c4", "dataset_path=tfds", "eval_interval=10",
+                        "eval_holdout_fraction=0.1"})
+                   ->texts.eval);
+
+  const auto hf =
+      resolve({"dataset_type=hf", "hf_train_files=/d/*.parquet", "hf_eval_files=/e/*.parquet",
+               "eval_interval=5", "train_data_columns=['content']"});
+  ASSERT_TRUE(hf.ok()) << hf.status();
+  EXPECT_EQ(hf->texts.train->sources[0].folder, "/d/*.parquet");
+  EXPECT_EQ(hf->texts.train->field, "content");
+  EXPECT_EQ(hf->texts.eval->sources[0].folder, "/e/*.parquet");
+  EXPECT_EQ(resolve({"dataset_type=hf", "hf_path=allenai/c4", "hf_data_dir=en", "dataset_path=c4"})
+                ->texts.train->sources[0]
+                .folder,
+            "/somewhere/c4/en");
+  const auto blend = resolve({"dataset_type=grain", "grain_train_files=a,0.7;b,0.3"});
+  ASSERT_TRUE(blend.ok()) << blend.status();
+  EXPECT_EQ(blend->texts.train->sources.size(), 2U);
+  EXPECT_FALSE(on_shards({})->texts.train);
+}
+
+TEST_F(DataKeys, TextThatIsNotHereSaysWhatToDo) {
+  EXPECT_THAT(error_of(resolve({"dataset_type=tfds"})),
+              AllOf(HasSubstr("dataset_type=tfds"), HasSubstr("set dataset_path=FOLDER")));
+  EXPECT_THAT(error_of(resolve({"dataset_type=hf", "hf_path=allenai/c4"})),
+              HasSubstr("hf download allenai/c4 --repo-type dataset"));
+  EXPECT_THAT(on_shards({"dataset_name=the_pile"})->warnings,
+              Contains(HasSubstr("dataset_name=the_pile has no effect: dataset_type is shards")));
+  EXPECT_TRUE(on_shards({"dataset_name=c4/en:3.0.1"})->warnings.empty());
+}
+
 }  // namespace
 }  // namespace muster::jobspec

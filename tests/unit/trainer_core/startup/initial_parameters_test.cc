@@ -49,8 +49,10 @@ class LoadParameters : public testing::Test {
     std::string out;
   };
   // Calls `in_between` when rank 0 has chosen what to read, and rank 1 has not opened it yet.
-  Loaded load(const std::function<void()>& in_between) {
+  Loaded load(const std::function<void()>& in_between,
+              PositionType position_type = PositionType::kRope) {
     TrainConfig config = along_fsdp(tiny_config(kRanks));
+    config.model.position_type = position_type;
     config.load_parameters_path = folder_.file("from");
     const Mesh mesh = mesh_of(config.mesh);
     const LocalWorld world(kRanks, std::chrono::milliseconds(60'000));
@@ -126,6 +128,38 @@ TEST_F(LoadParameters, AMissingFolderIsReportedByAll) {
     EXPECT_TRUE(absl::IsNotFound(status)) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("load_parameters_path="));
   }
+}
+
+// A run with RoPE's other layout reads each pair's rows from where the stored model has them: rows i
+// and i + h/2 of a head become rows 2i and 2i + 1.
+TEST_F(LoadParameters, RopesOtherLayoutIsReordered) {
+  ASSERT_EQ(tiny_config(1).model.position_type, PositionType::kRope);
+  const Loaded loaded = load([] {}, PositionType::kRopeInterleaved);
+  for (const absl::Status& status : loaded.statuses) ASSERT_TRUE(status.ok()) << status;
+  EXPECT_THAT(loaded.out, HasSubstr("rows of queries and keys are reordered"));
+  std::vector<float> expected = parameters_of("1");
+  const std::vector<float> stored = expected;
+  const ModelConfig model = tiny_config(1).model;
+  const int64_t h = model.head_dim, d = model.emb_dim;
+  int reordered = 0;
+  for (const ParamSpec& spec : model_params(model)) {
+    if (!spec.name.ends_with("q_proj.weight") && !spec.name.ends_with("k_proj.weight")) continue;
+    for (int64_t row = 0; row < spec.shape[0]; ++row) {
+      const int64_t head = row / h, in_head = row % h;
+      const int64_t from = head * h + in_head / 2 + (in_head % 2) * (h / 2);
+      std::copy_n(stored.data() + spec.offset + from * d, d,
+                  expected.data() + spec.offset + row * d);
+    }
+    ++reordered;
+  }
+  EXPECT_EQ(reordered, 2 * model.num_layers);
+  EXPECT_NE(expected, stored);
+  EXPECT_EQ(loaded.whole, expected);
+}
+
+TEST_F(LoadParameters, AModelWithoutRopeIsRefused) {
+  for (const absl::Status& status : load([] {}, PositionType::kRelative).statuses)
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
 }
 
 }  // namespace

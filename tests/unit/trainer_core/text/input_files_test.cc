@@ -71,5 +71,54 @@ TEST(InputFiles, AFolderWithoutTextIsAnError) {
             absl::StatusCode::kNotFound);
 }
 
+TEST(InputFiles, ATfdsFolderIsItsTrainingData) {
+  TempFolder folder;
+  const std::string set = folder.file("c4/en/3.0.1");
+  std::filesystem::create_directories(set);
+  for (const char* name : {"dataset_info.json", "features.json", "label.labels.txt",
+                           "c4-train.tfrecord-00000-of-00003", "c4-train.tfrecord-00001-of-00003",
+                           "c4-validation.tfrecord-00000-of-00001"})
+    write_file(set + "/" + name, "x");
+  write_file(folder.file("c4/notes.txt"), "x");
+  const auto found = find_input_files({{folder.file("c4")}}, std::nullopt);
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_EQ(found->files.size(), 2U);
+  EXPECT_EQ(found->files[1].path, set + "/c4-train.tfrecord-00001-of-00003");
+  EXPECT_EQ(found->split, "train");
+  EXPECT_EQ(found->left_out.at("validation"), 1U);
+  EXPECT_THAT(found->ignored, ElementsAre(folder.file("c4/notes.txt")));
+  EXPECT_THAT(found->notes, ElementsAre(HasSubstr("c4-train has 2 of its 3 shards")));
+
+  const auto held_out = find_input_files({{folder.file("c4")}}, std::nullopt, "validation");
+  ASSERT_TRUE(held_out.ok()) << held_out.status();
+  EXPECT_EQ(held_out->files.size(), 1U);
+  EXPECT_TRUE(held_out->notes.empty());
+
+  // Two data sets are not one corpus: one of them may be meant for evaluation.
+  std::filesystem::create_directories(folder.file("c4/en.noclean/3.0.1"));
+  write_file(folder.file("c4/en.noclean/3.0.1/features.json"), "x");
+  EXPECT_THAT(std::string(find_input_files({{folder.file("c4")}}, std::nullopt).status().message()),
+              HasSubstr("2 data sets of TFDS: en.noclean/3.0.1, en/3.0.1; name the folder of one"));
+  EXPECT_TRUE(find_input_files({{set}}, std::nullopt).ok());
+  write_file(set + "/c4-train.array_record-00002-of-00003", "x");
+  EXPECT_THAT(std::string(find_input_files({{set}}, std::nullopt).status().message()),
+              HasSubstr("file_format=tfrecord"));
+}
+
+TEST(InputFiles, ValidationIsNeverMixedIntoTraining) {
+  TempFolder folder;
+  for (const char* name : {"c4-train.00000-of-00002.json", "c4-train.00001-of-00002.json",
+                           "c4-validation.00000-of-00001.json"})
+    write_file(folder.file(name), "x");
+  const auto train = find_input_files({{folder.path()}}, std::nullopt);
+  ASSERT_TRUE(train.ok()) << train.status();
+  EXPECT_EQ(train->files.size(), 2U);
+  EXPECT_EQ(train->left_out.at("validation"), 1U);
+  EXPECT_EQ(find_input_files({{folder.path()}}, std::nullopt, "all")->files.size(), 3U);
+  // A file that is named itself is read whatever it is called.
+  const std::vector<std::string> named = {folder.file("c4-validation.00000-of-00001.json")};
+  EXPECT_EQ(find_input_files(named, std::nullopt)->files.size(), 1U);
+}
+
 }  // namespace
 }  // namespace muster::trainer

@@ -1,0 +1,275 @@
+"""The scripts that MaxText's, Pax's and AXLearn's pages name: their positional arguments, and downloads from a server on loopback."""
+import hashlib
+import http.server
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import threading
+import unittest
+
+from harness import BIN, SOURCE, MusterTest
+
+SCRIPTS = SOURCE / "scripts"
+# Prints the resolved job in place of running it.
+STAND_IN = f"""#!/bin/bash
+printf '%s\\n' "$@" > "$WORDS"
+case $1 in
+  run) shift; exec {shlex.quote(str(BIN / "muster"))} config show "$@" ;;
+  *) exit 0 ;;
+esac
+"""
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves `files`, with ranges. `cut`: bytes after which the next responses end, one entry each."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files, self.cut, self.requests = {}, [], []
+        self.password = None
+        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self.thread.start()
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):  # noqa: N802
+        server = self.server
+        server.requests.append((self.path, self.headers.get("Range"), self.headers.get("Authorization")))
+        body = server.files.get(self.path)
+        if body is None:
+            return self.send_error(404)
+        if server.password and self.headers.get("Authorization") != server.password:
+            return self.send_error(401)
+        begin = 0
+        tag = f'"{hashlib.md5(body).hexdigest()}"'
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if asked and self.headers.get("If-Range") == tag:
+            begin = int(asked.group(1))
+            if begin >= len(body):
+                return self.send_error(416)
+        self.send_response(206 if begin else 200)
+        self.send_header("ETag", tag)
+        self.send_header("Content-Length", str(len(body) - begin))
+        self.end_headers()
+        end = len(body)
+        if server.cut and not self.path.endswith("SHA256SUMS.txt"):
+            end = begin + server.cut.pop(0)
+            self.close_connection = True
+        self.wfile.write(body[begin:end])
+
+
+class ScriptTest(MusterTest):
+    def setUp(self):
+        super().setUp()
+        programs = self.dir / "programs"
+        programs.mkdir()
+        (programs / "muster").write_text(STAND_IN)
+        (programs / "muster").chmod(0o755)
+        self.words = self.dir / "words"
+        self.clean = {"PATH": os.environ["PATH"], "HOME": str(self.dir), "MUSTER_BIN_DIR": str(programs), "WORDS": str(self.words),
+                      "MUSTER_FETCH_PAUSE_S": "0.01"}
+
+    def script(self, name, *arguments, env=None, check=0):
+        """Returns the output; self.words has the words behind `muster`."""
+        self.words.unlink(missing_ok=True)
+        program = "python3" if name.endswith(".py") else "bash"
+        result = subprocess.run([program, SCRIPTS / name, *map(str, arguments)], cwd=self.dir, capture_output=True, text=True, timeout=60,
+                                env={**self.clean, **(env or {})})
+        self.assertEqual(result.returncode, check, result.stdout + result.stderr)
+        return result.stdout + result.stderr
+
+    def shown(self, output, key):
+        return re.search(rf"^{key}: (\S+)", output, re.M).group(1)
+
+
+class SeedScripts(ScriptTest):
+    def test_pile_on_one_node(self):
+        shown = self.script("run_pile_singlenode.sh", "/opt/paxml/datasets", "/opt/paxml/vocab", "bfloat16", 8, 4, "log_dir", env={"ENABLE_FP8": "1"})
+        for key, value in (("model_name", '"Pile126M"'), ("dataset_path", '"/opt/paxml/datasets"'), ("tokenizer_path", '"/opt/paxml/vocab"'),
+                           ("dtype", '"bfloat16"'), ("per_device_batch_size", "4"), ("run_name", '"log_dir"'), ("quantization", '"fp8"'),
+                           ("ici_data_parallelism", "8"), ("steps", None)):
+            actual = self.shown(shown, key)
+            if value:
+                self.assertEqual(actual.removesuffix(".0"), value, key)
+        self.assertIn("(8 ranks)", shown)
+        self.assertIn("ranks", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", 2, 1, "l", "steps=7"))
+        self.assertIn("usage: run_pile_singlenode.sh", self.script("run_pile_singlenode.sh", "/d", check=2))
+        self.assertIn("NUM_GPUS=many: a number is wanted", self.script("run_pile_singlenode.sh", "/d", "/v", "float32", "many", check=2))
+
+    def test_pile_on_several_nodes(self):
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "8"}
+        self.script("run_pile_multinode.sh", "/d", "/v", "bfloat16", 8, 4, "l", env=slurm)
+        words = self.words.read_text().splitlines()
+        self.assertEqual(words[:5], ["slurm", "run", "--insecure", "--ranks-per-node", "8"])
+        for word in ("CONFIG=Pile126M", "TFDS_DATA_DIR=/d", "VOCAB_PATH=/v", "PREC=bfloat16", "PERCORE_BATCH_SIZE=4", "LOG_DIR=l",
+                     "--fdl.ICI_MESH_SHAPE=[8,1,1]", "--fdl.DCN_MESH_SHAPE=[8,1,1]"):
+            self.assertIn(word, words)
+        self.assertIn("task 3 has nothing to do", self.script("run_pile_multinode.sh", "/d", "/v", env={**slurm, "SLURM_PROCID": "3"}))
+        self.assertFalse(self.words.exists())
+
+    def test_base_configs(self):
+        shown = self.script("run_base_config_multinode.sh", "Synthetic126M", "float32", 2, "logs", "None", "", "--fdl.DCN_MESH_SHAPE=[1,1,1] --fdl.MAX_STEPS=3",
+                            "--fdl.ICI_MESH_SHAPE=[2,1,1]")
+        self.assertEqual((self.shown(shown, "steps"), self.shown(shown, "dataset_type"), self.shown(shown, "ici_data_parallelism")), ("3", '"synthetic"', "2"))
+        self.script("run_base_config_multinode.sh", "GPT5B", "bfloat16", 8, "logs", "/data", "/vocab", env={"SLURM_JOB_ID": "7"})
+        self.assertIn("TFDS_DATA_DIR=/data\nVOCAB_PATH=/vocab\n", self.words.read_text())
+
+    def test_launch_base_config_is_launch_base_script(self):
+        result = subprocess.run(["bash", SOURCE / "slurm/launch_base_config.sub", "steps=3"], cwd=self.dir, capture_output=True, text=True, timeout=60, env={
+            **self.clean, "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "32", "CONFIG": "Synthetic5B", "PREC": "bfloat16", "ENABLE_TE": "1",
+            "ENABLE_FP8": "0", "LOG_DIR_LOCAL": "logs", "BASE_WORKSPACE_DIR": str(self.dir)})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        words = self.words.read_text().splitlines()
+        self.assertIn("CONFIG=Synthetic5B", words)
+        self.assertEqual(words[-1], "steps=3")
+
+    def test_fuji_on_several_nodes(self):
+        shown = self.script("multinode.py", "--config=fuji-1B-v3", "--num_gpus=2", "--global_batch_size=4", "--max_sequence_length=1024",
+                            "--trainer_dir=out/first", "--data_dir=FAKE")
+        self.assertEqual((self.shown(shown, "global_batch_size"), self.shown(shown, "max_target_length"), self.shown(shown, "steps")), ("4", "1024", "100"))
+        self.script("multinode.py", "--num_gpus=16", "--max_step=5", "--spares=1", env={"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"})
+        words = self.words.read_text().splitlines()
+        self.assertEqual(words[:5], ["slurm", "run", "--insecure", "--ranks-per-node", "8"])
+        self.assertIn("--config=fuji-7B-v2-flash", words)
+        self.assertIn("steps=5", words)
+        self.assertIn("--spares=1", words)
+        self.assertIn("equal shares", self.script("multinode.py", "--num_gpus=3", env={"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}, check=1))
+
+    def test_maxtexts_benchmarks(self):
+        for size, batch in (("16", "6"), ("32", "4"), ("64", "2"), ("128", "1")):
+            # Its figures are those of 256 chips; here the last keys make it one rank's.
+            shown = self.script(f"v5e/{size}b.sh", "RUN_NAME=bench", f"OUTPUT_PATH={self.dir}/out", "ici_fsdp_parallelism=1", "ici_tensor_parallelism=1",
+                                "remat_policy=full")
+            self.assertEqual(self.shown(shown, "global_parameter_scale"), size)
+            self.assertEqual(self.shown(shown, "per_device_batch_size").removesuffix(".0"), batch)
+            self.assertEqual((self.shown(shown, "steps"), self.shown(shown, "run_name")), ("15", '"bench"'))
+        self.script("v5e/16b.sh", "EXECUTABLE=train_compile.py", "M_COMPILE_TOPOLOGY=v5e-256", check=2)
+
+    def test_evaluation_is_not_built_and_says_so(self):
+        data, vocabulary, logs = self.dir / "data", self.dir / "vocab", self.dir / "logs"
+        data.mkdir()
+        vocabulary.touch()
+        self.assertIn("download_lambada.py", self.script("run_lambada_singlenode.sh", self.dir / "none", vocabulary, check=2))
+        self.assertIn("no checkpoint", self.script("run_lambada_singlenode.sh", data, vocabulary, "bfloat16", 8, 4, logs, check=2))
+        (logs / "checkpoints").mkdir(parents=True)
+        self.assertIn("not built yet: the accuracy on Lambada", self.script("run_lambada_singlenode.sh", data, vocabulary, "bfloat16", 8, 4, logs, check=3))
+        boolq = {"TFDS_DATA_DIR": str(data), "VOCAB_PATH": str(vocabulary)}
+        self.assertIn("VOCAB_PATH is not set", self.script("run_llama_boolq.sh", check=2))
+        self.assertIn("not built yet: EVAL_ONLY=1", self.script("run_llama_boolq.sh", env={**boolq, "EVAL_ONLY": "1"}, check=3))
+        self.assertIn("not built yet: fine-tuning on BoolQ", self.script("run_llama_boolq.sh", env=boolq, check=3))
+        self.assertIn("CONFIG=GPT5B", self.script("run_llama_boolq.sh", env={**boolq, "CONFIG": "GPT5B"}, check=2))
+
+
+class Downloads(ScriptTest):
+    def setUp(self):
+        super().setUp()
+        self.server = Server()
+        self.data = self.dir / "tfds"
+        self.clean["TFDS_DATA_DIR"] = str(self.data)
+        self.body = os.urandom(3_000_000)
+
+    def tearDown(self):
+        self.server.shutdown()
+        self.server.server_close()
+        super().tearDown()
+
+    def pile(self, *more, **kwargs):
+        return self.script("download_the_pile.py", "--mirror", self.server.url, "--files", "train/00.jsonl.zst", "val.jsonl.zst", *more, **kwargs)
+
+    def serve_pile(self):
+        self.server.files = {"/train/00.jsonl.zst": self.body, "/val.jsonl.zst": b"v" * 100}
+        sums = "".join(f"{hashlib.sha256(body).hexdigest()}  .{name}\n" for name, body in self.server.files.items())
+        self.server.files["/SHA256SUMS.txt"] = sums.encode()
+
+    def test_cut_connections_resume_within_the_file(self):
+        self.serve_pile()
+        self.server.cut = [1_000_000, 500_000]
+        self.pile()
+        self.assertEqual((self.data / "the_pile/train/00.jsonl.zst").read_bytes(), self.body)
+        ranges = [asked for path, asked, _ in self.server.requests if path == "/train/00.jsonl.zst"]
+        self.assertEqual(ranges, [None, "bytes=1000000-", "bytes=1500000-"])
+        # What is there is verified, and not fetched again.
+        requests = len(self.server.requests)
+        self.assertIn("is there already", self.pile())
+        self.assertEqual([path for path, _, _ in self.server.requests[requests:]], ["/SHA256SUMS.txt"])
+        self.assertEqual([path.name for path in self.data.rglob("*.part*")], [])
+
+    def test_a_killed_download_resumes(self):
+        self.serve_pile()
+        self.server.cut = [1_000_000] + [0] * 4
+        self.assertIn("could not be downloaded", self.pile(check=1))
+        self.assertTrue((self.data / "the_pile/train/00.jsonl.zst.part").exists())
+        self.assertFalse((self.data / "the_pile/train/00.jsonl.zst").exists())
+        self.pile()
+        self.assertEqual(self.server.requests[-2][1] or self.server.requests[-3][1], "bytes=1000000-")
+        self.assertEqual((self.data / "the_pile/train/00.jsonl.zst").read_bytes(), self.body)
+
+    def test_a_changed_file_begins_anew(self):
+        self.serve_pile()
+        self.server.cut = [1_000_000] + [0] * 4
+        self.pile(check=1)
+        self.body = os.urandom(2_000_000)
+        self.serve_pile()
+        self.pile()
+        self.assertEqual((self.data / "the_pile/train/00.jsonl.zst").read_bytes(), self.body)
+
+    def test_a_wrong_checksum_removes_the_file(self):
+        self.serve_pile()
+        self.server.files["/val.jsonl.zst"] = b"w" * 100
+        refused = self.pile(check=1)
+        self.assertRegex(refused, r"val\.jsonl\.zst: the sha256 checksum is [0-9a-f]{64}, but must be")
+        self.assertEqual([path.name for path in (self.data / "the_pile").glob("val*")], [])
+
+    def test_without_a_server_it_says_what_to_put_where(self):
+        refused = self.script("download_the_pile.py", check=1)
+        self.assertIn("--mirror URL (or PILE_MIRROR)", refused)
+        self.assertIn(f"put train/00.jsonl.zst to train/29.jsonl.zst, val.jsonl.zst and test.jsonl.zst into {self.data}/the_pile", refused)
+        for name, folder in (("download_lambada.py", "lambada"), ("download_boolq.py", "bool_q")):
+            self.assertIn(f"into {self.data}/{folder}", self.script(name, "--mirror", "http://127.0.0.1:1", check=1))
+        self.assertIn("404", self.pile(check=1))
+
+    def test_lambada_comes_from_the_users_hub_with_their_token(self):
+        path = "/datasets/EleutherAI/lambada_openai/resolve/main/data/lambada_test_en.jsonl"
+        self.server.files[path] = b'{"text": "a"}\n'
+        self.server.password = "Bearer secret"
+        hub = {"HF_ENDPOINT": self.server.url}
+        self.assertIn("access was refused (401)", self.script("download_lambada.py", env=hub, check=1))
+        self.assertIn("states no checksum", self.script("download_lambada.py", env={**hub, "HF_TOKEN": "secret"}))
+        self.assertEqual((self.data / "lambada/lambada_test_en.jsonl").read_bytes(), b'{"text": "a"}\n')
+
+    def test_boolq_with_a_password(self):
+        self.server.files.update({"/train.jsonl": b"1", "/dev.jsonl": b"2"})
+        self.server.password = "Basic YWRhOmxvdmU="  # ada:love
+        (self.dir / ".netrc").write_text("machine 127.0.0.1 login ada password love\n")
+        (self.dir / ".netrc").chmod(0o600)
+        self.script("download_boolq.py", "--mirror", self.server.url)
+        self.assertEqual(sorted(path.name for path in (self.data / "bool_q").iterdir()), ["dev.jsonl", "train.jsonl"])
+
+    def test_c4_uses_the_users_tool(self):
+        programs = self.dir / "tools"
+        programs.mkdir()
+        tool = programs / "gcloud"
+        tool.write_text('#!/bin/bash\nprintf "%s\\n" "$@" > "$WORDS"\ntarget=${!#}\nfor i in $(seq 0 1023); do touch "$target/c4-train.tfrecord-$i-of-01024"; done\n'
+                        'for i in $(seq 0 "${LAST:-7}"); do touch "$target/c4-validation.tfrecord-$i-of-00008"; done\nexit "${FAILS:-0}"\n')
+        tool.chmod(0o755)
+        env = {"PATH": f"{programs}:/usr/bin:/bin"}
+        shown = self.script("download_dataset.sh", "my-project", self.dir / "c4s", env=env)
+        self.assertIn("dataset_type=c4", shown)
+        self.assertIn("--billing-project\nmy-project\n", self.words.read_text())
+        self.assertIn("7 files of the split validation, not 8", self.script("download_dataset.sh", "p", self.dir / "few", env={**env, "LAST": "6"}, check=2))
+        self.assertIn("the same command resumes", self.script("download_dataset.sh", "p", self.dir / "c4s", env={**env, "FAILS": "1"}, check=2))
+        bare = self.dir / "bare"
+        bare.mkdir()
+        for name in ("bash", "mkdir", "dirname"):
+            (bare / name).symlink_to(pathlib.Path("/bin") / name)
+        self.assertIn("neither gcloud nor gsutil", self.script("download_dataset.sh", "p", self.dir / "c4s", env={"PATH": str(bare)}, check=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

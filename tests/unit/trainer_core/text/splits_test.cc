@@ -1,0 +1,81 @@
+#include "trainer_core/text/splits.h"
+
+#include <gmock/gmock.h>
+
+#include <gtest/gtest.h>
+
+namespace muster::trainer {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+TEST(Splits, ANameTellsItsSplit) {
+  for (const char* path : {"train/00.jsonl.zst", "c4-train.00000-of-01024.json.gz",
+                           "data/train-00000-of-00002.parquet", "Training.txt", "a/train/dev.txt"})
+    EXPECT_EQ(split_of(path), "train") << path;
+  for (const char* path : {"val.jsonl.zst", "dev.txt", "valid/a.txt", "x_validation_1.jsonl"})
+    EXPECT_EQ(split_of(path), "validation") << path;
+  for (const char* path : {"test.jsonl", "my-eval.txt", "evaluation/a.txt"})
+    EXPECT_EQ(split_of(path), "test") << path;
+  for (const char* path :
+       {"part-1.txt", "contest.txt", "training2.d/a", "attestation.jsonl", "devices.txt", ""})
+    EXPECT_EQ(split_of(path), "") << path;
+}
+
+TEST(Splits, TfdsNames) {
+  const auto file = parse_tfds_name("c4-validation.tfrecord-00003-of-00008");
+  ASSERT_TRUE(file.has_value());
+  EXPECT_EQ(file->split, "validation");
+  EXPECT_EQ(file->suffix, "tfrecord");
+  EXPECT_EQ(file->shard, 3U);
+  EXPECT_EQ(file->shards, 8U);
+  EXPECT_EQ(parse_tfds_name("imdb-reviews-unsupervised.array_record-00000-of-00001")->split,
+            "unsupervised");
+  for (const char* name : {"dataset_info.json", "label.labels.txt", "a.tfrecord-00000-of-00001",
+                           "-train.tfrecord-00000-of-00001", "c4-train.tfrecord-0-of-1",
+                           "c4-train.tfrecord-00000", "c4-.tfrecord-00000-of-00001"})
+    EXPECT_FALSE(parse_tfds_name(name).has_value()) << name;
+}
+
+TEST(Splits, TrainIsReadAndNothingElse) {
+  const auto choice = choose_split("d", {{"train", 5}, {"validation", 2}, {"", 1}}, "");
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->split, "train");
+  EXPECT_TRUE(choice->takes("train") && choice->takes(""));
+  EXPECT_FALSE(choice->takes("validation"));
+  EXPECT_THAT(choice->left_out, ElementsAre(Pair("validation", 2)));
+
+  const auto held_out = choose_split("d", {{"train", 5}, {"validation", 2}, {"", 1}}, "val");
+  ASSERT_TRUE(held_out.ok()) << held_out.status();
+  EXPECT_TRUE(held_out->takes("validation"));
+  EXPECT_FALSE(held_out->takes("train") || held_out->takes(""));
+
+  // A file that tells no split beside others that are no training data.
+  const auto unnamed = choose_split("d", {{"", 3}, {"test", 1}}, "");
+  ASSERT_TRUE(unnamed.ok()) << unnamed.status();
+  EXPECT_TRUE(unnamed->takes(""));
+  EXPECT_FALSE(unnamed->takes("test"));
+}
+
+TEST(Splits, ASingleSplitNeedsNoName) {
+  EXPECT_EQ(choose_split("d", {{"validation", 2}}, "")->split, "validation");
+  const auto none = choose_split("d", {{"", 2}}, "");
+  EXPECT_TRUE(none->takes("") && none->split.empty());
+  EXPECT_TRUE(choose_split("d", {{"", 2}}, "train").ok());
+  EXPECT_TRUE(choose_split("d", {{"train", 1}, {"test", 1}}, "all")->takes("test"));
+}
+
+TEST(Splits, AMissingSplitNamesTheOthers) {
+  EXPECT_THAT(
+      std::string(choose_split("d", {{"test", 1}, {"validation", 1}}, "").status().message()),
+      HasSubstr("has the splits test, validation and no train"));
+  EXPECT_THAT(std::string(choose_split("d", {{"train", 1}, {"", 2}}, "test").status().message()),
+              HasSubstr("no split \"test\"; it has train, and 2 files without one"));
+  EXPECT_THAT(std::string(choose_split("d", {{"", 2}}, "validation").status().message()),
+              HasSubstr("tell no splits apart"));
+}
+
+}  // namespace
+}  // namespace muster::trainer

@@ -1,0 +1,138 @@
+#include "trainer_core/text/splits.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <utility>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include "common/absl_view.h"
+
+namespace muster::trainer {
+namespace {
+
+// The words by which Hugging Face's `datasets` recognises splits.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kWords = {{
+    {"train", "train"},
+    {"training", "train"},
+    {"validation", "validation"},
+    {"valid", "validation"},
+    {"val", "validation"},
+    {"dev", "validation"},
+    {"test", "test"},
+    {"testing", "test"},
+    {"eval", "test"},
+    {"evaluation", "test"},
+}};
+// TFDS writes at least this many digits.
+constexpr size_t kShardDigits = 5;
+
+std::string_view split_of_word(std::string_view word) {
+  const std::string lower = absl::AsciiStrToLower(av(word));
+  for (const auto& [name, split] : kWords) {
+    if (lower == name) return split;
+  }
+  return "";
+}
+
+// Removes "-00003" or "-of-01024" from the end of `name`, and stores its number.
+bool take_number(std::string_view& name, std::string_view before, size_t& number) {
+  const size_t at = name.rfind(before);
+  if (at == std::string_view::npos) return false;
+  const std::string_view digits = name.substr(at + before.size());
+  if (digits.size() < kShardDigits || !absl::SimpleAtoi(av(digits), &number)) return false;
+  name = name.substr(0, at);
+  return true;
+}
+
+std::string names_of(const std::map<std::string, size_t>& files) {
+  std::vector<std::string> names;
+  for (const auto& [name, count] : files) {
+    if (!name.empty()) names.push_back(name);
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+}  // namespace
+
+std::string usual_split_name(std::string_view name) {
+  const std::string_view usual = split_of_word(name);
+  return std::string(usual.empty() ? name : usual);
+}
+
+std::string split_of(std::string_view relative_path) {
+  const std::filesystem::path path(relative_path);
+  for (const auto& folder : path.parent_path()) {
+    const std::string_view split = split_of_word(folder.string());
+    if (!split.empty()) return std::string(split);
+  }
+  const std::string name = path.filename().string();
+  for (size_t begin = 0; begin < name.size();) {
+    size_t end = begin;
+    while (end < name.size() && absl::ascii_isalpha(static_cast<unsigned char>(name[end]))) ++end;
+    const std::string_view split = split_of_word(std::string_view(name).substr(begin, end - begin));
+    if (!split.empty()) return std::string(split);
+    begin = end + 1;
+  }
+  return "";
+}
+
+std::optional<TfdsFile> parse_tfds_name(std::string_view file_name) {
+  TfdsFile file;
+  std::string_view rest = file_name;
+  if (!take_number(rest, "-of-", file.shards) || !take_number(rest, "-", file.shard))
+    return std::nullopt;
+  const size_t dot = rest.rfind('.');
+  const size_t dash = dot == std::string_view::npos ? dot : rest.rfind('-', dot);
+  if (dash == std::string_view::npos || dash == 0 || dash + 1 == dot || dot + 1 == rest.size())
+    return std::nullopt;
+  file.split = usual_split_name(rest.substr(dash + 1, dot - dash - 1));
+  file.suffix = std::string(rest.substr(dot + 1));
+  return file;
+}
+
+bool is_tfds_metadata(std::string_view file_name) {
+  return file_name == "dataset_info.json" || file_name == "features.json";
+}
+
+absl::StatusOr<SplitChoice> choose_split(const std::string& folder,
+                                         const std::map<std::string, size_t>& files,
+                                         const std::string& requested) {
+  SplitChoice choice;
+  const size_t unnamed = files.contains("") ? files.at("") : 0;
+  const size_t splits = files.size() - (unnamed > 0 ? 1 : 0);
+  if (requested == kEverySplit) {
+    choice.takes_all = true;
+    return choice;
+  }
+  const bool is_only = splits == 1 && unnamed == 0;
+  choice.split = requested.empty() ? (splits == 0 ? ""
+                                      : is_only   ? files.begin()->first
+                                                  : kTrainSplit)
+                                   : usual_split_name(requested);
+  choice.takes_unnamed = choice.split.empty() || choice.split == kTrainSplit;
+  const bool has_some = files.contains(choice.split) || (choice.takes_unnamed && unnamed > 0);
+  if (!has_some && !files.empty()) {
+    if (requested.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("folder ", folder, " has the splits ", names_of(files),
+                       " and no train; --split names the one to read, --split all reads every "
+                       "file"));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "folder ", folder, " has no split \"", requested, "\"; ",
+        splits == 0 ? "the names of its files tell no splits apart"
+                    : absl::StrCat("it has ", names_of(files)),
+        unnamed > 0 && splits > 0 ? absl::StrCat(", and ", unnamed, " files without one") : ""));
+  }
+  for (const auto& [split, count] : files) {
+    if (!choice.takes(split)) choice.left_out[split] = count;
+  }
+  return choice;
+}
+
+}  // namespace muster::trainer

@@ -1,0 +1,182 @@
+#include "trainer_core/text/token_cache.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
+
+#include "common/errno_status.h"
+#include "common/file_lock.h"
+#include "common/natural_order.h"
+#include "trainer_core/base/fnv.h"
+
+namespace muster::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kLockPeriod = std::chrono::milliseconds(200);
+// A number of names that fits into a sentence.
+constexpr size_t kNamesListed = 6;
+
+bool has_tokens(const std::string& folder) { return read_token_index(folder).ok(); }
+
+// Returns "train-0123456789abcdef".
+std::string cache_name(const RunIdentity& run, const std::string& split) {
+  std::string text;
+  for (const auto& [name, value] : run.settings) absl::StrAppend(&text, name, "\n", value, "\n");
+  for (const InputFile& file : run.inputs) {
+    absl::StrAppend(&text, file.path, "\n", static_cast<int>(file.format), "\n", file.bytes, "\n",
+                    file.modified_ns, "\n");
+  }
+  return absl::StrFormat("%s-%016x", split.empty() ? "text" : split, fnv1a(text));
+}
+
+bool is_writable_folder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  return !error && access(folder.c_str(), W_OK) == 0;
+}
+
+absl::StatusOr<std::string> choose_root(const std::vector<std::string>& roots) {
+  for (const std::string& root : roots) {
+    if (is_writable_folder(root)) return root;
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("no folder for the tokens is writable: ", absl::StrJoin(roots, ", "),
+                   "; set MUSTER_TOKEN_CACHE=FOLDER"));
+}
+
+// Waits for the lock of `path`, which it creates. Cancelled after `stop`.
+absl::StatusOr<int> wait_for_lock(const std::string& path, const std::atomic<bool>* stop,
+                                  const std::function<void()>& on_wait) {
+  const int made = open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (made < 0) return errno_status(errno, absl::StrCat("cannot make ", path));
+  close(made);
+  for (bool is_first = true;; is_first = false) {
+    const auto lock = try_lock(path);
+    if (!lock.ok()) return lock.status();
+    if (lock->has_value()) return **lock;
+    if (is_first && on_wait) on_wait();
+    if (stop != nullptr && *stop)
+      return absl::CancelledError("stopped while another process tokenises");
+    std::this_thread::sleep_for(kLockPeriod);
+  }
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  const size_t count = std::min(names.size(), kNamesListed);
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(count), ", "),
+      count < names.size() ? ", …" : "");
+}
+
+// The name may begin with folders that `root` already includes.
+bool is_data_set(const std::string& folder, const std::string& name) {
+  return folder == name || absl::StartsWith(folder, name + "/") ||
+         absl::EndsWith(name, "/" + folder);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> expand_pattern(const std::string& pattern) {
+  if (pattern.find_first_of("*?[") == std::string::npos) return std::vector<std::string>{pattern};
+  glob_t found{};
+  const absl::Cleanup release = [&] { globfree(&found); };
+  const int result = glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  if (result == GLOB_NOMATCH) return absl::NotFoundError(absl::StrCat("no file matches ", pattern));
+  if (result != 0)
+    return absl::InternalError(absl::StrCat("cannot list the files that match ", pattern));
+  std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  std::sort(paths.begin(), paths.end(), natural_less);
+  return paths;
+}
+
+absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std::string& name,
+                                             bool is_stated) {
+  std::error_code error;
+  if (!fs::is_directory(root, error)) return root;  // a file, or an error that names it
+  const std::vector<std::string> folders = tfds_folders_below(root);
+  if (folders == std::vector<std::string>{"."}) return root;
+  const std::string wanted = absl::StrReplaceAll(name, {{":", "/"}});
+  std::vector<std::string> matches;
+  std::copy_if(folders.begin(), folders.end(), std::back_inserter(matches),
+               [&](const std::string& folder) { return is_data_set(folder, wanted); });
+  if (matches.empty() && !is_stated) {
+    if (folders.empty()) return root;
+    if (folders.size() == 1) matches = folders;
+  }
+  if (matches.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        "no data set ", name, " in ", root, ": ",
+        folders.empty()
+            ? "no folder in it has a dataset_info.json"
+            : absl::StrCat("it has ", listed(folders), "; dataset_name says which one is read")));
+  }
+  // In natural order the newest version is the last.
+  const auto parent = [](const std::string& folder) { return fs::path(folder).parent_path(); };
+  const bool are_versions = std::all_of(matches.begin(), matches.end(), [&](const auto& folder) {
+    return parent(folder) == parent(matches.back());
+  });
+  if (!are_versions) {
+    return absl::NotFoundError(absl::StrCat(root, " has several data sets ", name, ": ",
+                                            listed(matches),
+                                            "; dataset_name says which one is read"));
+  }
+  return absl::StrCat(root, "/", matches.back());
+}
+
+absl::StatusOr<CachedTokens> cached_tokens(const TokenCacheOptions& options,
+                                           const TokenizeProgressFn& progress,
+                                           const std::function<void(const std::string&)>& on_wait) {
+  TokenizeOptions run = options.tokenize;
+  run.inputs.clear();
+  for (const std::string& pattern : options.tokenize.inputs) {
+    auto paths = expand_pattern(pattern);
+    if (!paths.ok()) return paths.status();
+    run.inputs.insert(run.inputs.end(), paths->begin(), paths->end());
+  }
+  if (run.inputs.size() == 1 && has_tokens(run.inputs[0]))
+    return CachedTokens{run.inputs[0], {}, {}};
+  const auto identity = run_identity(run);
+  if (!identity.ok()) return identity.status();
+  const std::string name = cache_name(*identity, run.split);
+  for (const std::string& root : options.roots) {
+    const std::string folder = absl::StrCat(root, "/", name);
+    if (has_tokens(folder)) return CachedTokens{folder, {}, {}};
+  }
+  if (options.only_find)
+    return absl::NotFoundError(absl::StrCat(listed(run.inputs), " is not tokenised yet"));
+  const auto root = choose_root(options.roots);
+  if (!root.ok()) return root.status();
+  CachedTokens tokens{absl::StrCat(*root, "/", name), {}, {}};
+  const auto lock = wait_for_lock(tokens.folder + ".lock", run.stop, [&] {
+    if (on_wait) on_wait(tokens.folder);
+  });
+  if (!lock.ok()) return lock.status();
+  const absl::Cleanup unlock = [&] { close(*lock); };
+  if (has_tokens(tokens.folder)) return tokens;
+  run.output_directory = tokens.folder;
+  auto report = tokenize_files(run, progress);
+  if (!report.ok()) return report.status();
+  tokens.report = *std::move(report);
+  tokens.is_new = true;
+  return tokens;
+}
+
+}  // namespace muster::trainer
