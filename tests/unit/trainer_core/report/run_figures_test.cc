@@ -65,8 +65,8 @@ TEST(RunFigures, TheSummaryHasTheMeanOfTheStepsAfterTheFirst) {
   EXPECT_THAT(
       figures.summary(),
       ElementsAre("summary: mean of 5 steps after the first: step 7.963 s, 16.07 sequences/s, "
-                  "65839.3 tokens/s on 64 devices, 457.340 TFLOP/s/device",
-                  HasSubstr("summary: MFU 46.24% of the data sheet's 989 TFLOP/s (H100, bfloat16)"),
+                  "65838.9 tokens/s on 64 devices, 457.263 TFLOP/s/device",
+                  HasSubstr("summary: MFU 46.23% of the data sheet's 989 TFLOP/s (H100, bfloat16)"),
                   HasSubstr("of the measured 700 TFLOP/s"),
                   "summary: 1T tokens take 175.79 days; the run of 50 steps takes 6m 38s at this "
                   "pace; last step: 8.000 s"));
