@@ -20,8 +20,7 @@ struct DataSheetPeak {
 // backend, "NVIDIA H100 80GB HBM3, compute capability 9.0, …".
 //
 // The figures are those without sparsity, of matrix units that accumulate in fp32. float32 has the
-// figure of TF32, the fastest way in which these devices multiply fp32 matrices: utilisation then
-// never exceeds 100%.
+// figure without tensor cores, because float32 GEMMs do not use TF32.
 std::optional<DataSheetPeak> data_sheet_peak(std::string_view description,
                                              const TrainConfig& config);
 

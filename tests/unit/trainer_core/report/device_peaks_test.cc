@@ -20,13 +20,13 @@ TEST(DataSheetPeak, DependsOnDeviceFormAndType) {
   EXPECT_EQ(peak_of("NVIDIA H100 80GB HBM3, compute capability 9.0", kBf16), 989);
   EXPECT_EQ(peak_of("NVIDIA H100 80GB HBM3", kBf16, QuantizationType::kFp8Delayed), 1979);
   EXPECT_EQ(peak_of("NVIDIA H100 80GB HBM3", kBf16, QuantizationType::kInt8), 1979);
-  EXPECT_EQ(peak_of("NVIDIA H100 80GB HBM3", kFp32), 494);
+  EXPECT_EQ(peak_of("NVIDIA H100 80GB HBM3", kFp32), 67);
   EXPECT_EQ(peak_of("NVIDIA H100 PCIe", kBf16), 756);
   EXPECT_EQ(peak_of("NVIDIA H100 NVL", kBf16), 835);
   EXPECT_EQ(peak_of("NVIDIA H200", kBf16, QuantizationType::kFp8Current), 1979);
   EXPECT_EQ(peak_of("NVIDIA GH200 480GB", kBf16), 989);
   EXPECT_EQ(peak_of("NVIDIA A100-SXM4-80GB", kBf16), 312);
-  EXPECT_EQ(peak_of("NVIDIA A100 80GB PCIe", kFp32), 156);
+  EXPECT_EQ(peak_of("NVIDIA A100 80GB PCIe", kFp32), 19.5);
   EXPECT_EQ(peak_of("NVIDIA L4", kBf16), 121);
   EXPECT_EQ(peak_of("NVIDIA L40S", kBf16), 362);
   EXPECT_EQ(peak_of("NVIDIA GB200", kBf16), 2500);
