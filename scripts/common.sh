@@ -1,11 +1,12 @@
-# Common functions of the scripts in this folder, which source it: they take the positional arguments and variables of MaxText's and Pax's
-# scripts of the same names, and start the job.
+# Common functions of the scripts in this folder, which source it: they take the positional
+# arguments and variables of MaxText's and Pax's scripts of the same names, and start the job.
 # shellcheck shell=bash
 scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR/../slurm
 . "$scripts/../slurm/wrapper.sh"
 
-# leave_to_first_task: the original scripts run once per rank, under srun. Muster starts the ranks itself, so the first task does everything.
+# leave_to_first_task: exits in every task but the first one. The original scripts run once per rank,
+# under srun; Muster starts the ranks itself, so the first task does everything.
 leave_to_first_task() {
   if [ "${SLURM_PROCID:-0}" = 0 ]; then return; fi
   say "task $SLURM_PROCID has nothing to do: the first task starts all ranks"
@@ -17,8 +18,8 @@ require_number() {
   case $2 in "" | *[!0-9.]*) refuse "$1=$2: a number is wanted" ;; esac
 }
 
-# start GPUS "$@": starts the command in `words` with GPUS ranks on each node: on the nodes of a Slurm job, else on this machine. The other
-# arguments come last, so that they win.
+# start GPUS "$@": starts the command in `words` with GPUS ranks on each node: on the nodes of a
+# Slurm job, else on this machine. The other arguments come last, so that they win.
 start() {
   local gpus=$1
   shift

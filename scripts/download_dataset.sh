@@ -3,8 +3,9 @@
 #
 #   bash scripts/download_dataset.sh GCP_PROJECT FOLDER
 #
-# The data set is in a bucket whose reader pays: GCP_PROJECT is billed, with the credentials of `gcloud auth login`. FOLDER is a local folder
-# or a gs:// address; the files go to FOLDER/c4/en/3.0.1, some 300 GB. Given again, it fetches what is missing or differs.
+# The data set is in a bucket whose reader pays: GCP_PROJECT is billed, with the credentials of
+# `gcloud auth login`. FOLDER is a local folder or a gs:// address; the files go to
+# FOLDER/c4/en/3.0.1, some 300 GB. The same command again fetches what is missing or differs.
 set -euo pipefail
 
 say() { echo "muster: $*" >&2; }

@@ -3,7 +3,8 @@
 
     export TFDS_DATA_DIR=/data; python3 scripts/download_lambada.py [--mirror URL]
 
-The file is lambada_test_en.jsonl of EleutherAI/lambada_openai on Hugging Face: HF_ENDPOINT names a mirror of the Hub, HF_TOKEN is your token.
+The file is lambada_test_en.jsonl of EleutherAI/lambada_openai on Hugging Face: HF_ENDPOINT names a
+mirror of the Hub, HF_TOKEN is your token.
 """
 import argparse
 import os

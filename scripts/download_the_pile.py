@@ -3,9 +3,9 @@
 
     export TFDS_DATA_DIR=/data; python3 scripts/download_the_pile.py --mirror https://…
 
-The Pile has no public address since October 2023: --mirror (or PILE_MIRROR) names one that you may use, a folder with train/00.jsonl.zst to
-train/29.jsonl.zst, val.jsonl.zst, test.jsonl.zst and, if it has one, SHA256SUMS.txt. --files takes some of them. An interrupted download
-resumes.
+The Pile has no public address since October 2023: --mirror (or PILE_MIRROR) names one that you may
+use, a folder with train/00.jsonl.zst to train/29.jsonl.zst, val.jsonl.zst, test.jsonl.zst and, if
+it has one, SHA256SUMS.txt. --files takes some of them. An interrupted download resumes.
 """
 import argparse
 import os

@@ -1,8 +1,10 @@
-"""Downloads files over HTTP for the scripts in this folder: resumes, verifies, and uses the user's own mirrors and credentials.
+"""Downloads files over HTTP for the scripts in this folder.
 
-A file is written as NAME.part and renamed when it is whole, so that a name without .part is a complete file. Its length is compared with the
-server's, and its checksum with the one of SHA256SUMS.txt beside it, or of the server's headers (Google Cloud Storage, Hugging Face).
-Credentials are those of ~/.netrc, and of HF_TOKEN for Hugging Face; proxies are those of the environment.
+Resumes, verifies, and uses the user's own mirrors and credentials. A file is written as NAME.part
+and renamed when it is whole, so that a name without .part is a complete file. Its length is
+compared with the server's, and its checksum with the one of SHA256SUMS.txt beside it, or of the
+server's headers (Google Cloud Storage, Hugging Face). Credentials are those of ~/.netrc, and of
+HF_TOKEN for Hugging Face; proxies are those of the environment.
 """
 import base64
 import hashlib
@@ -32,7 +34,10 @@ def fail(message):
 
 
 def authorization(url):
-    """Returns the header for a URL's host; empty if the user has no credentials for it. Plain HTTP gets none beyond this machine."""
+    """Returns the header for a URL's host; empty if the user has no credentials for it.
+
+    Plain HTTP gets none beyond this machine.
+    """
     parts = urllib.parse.urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
         return {}
@@ -114,7 +119,10 @@ def total_bytes(response, begin):
 
 
 def copy(response, part, begin, name):
-    """Appends the body to `part`, and returns the length of the whole file that the server promised, or None."""
+    """Appends the body to `part`.
+
+    Returns the length of the whole file that the server promised, or None.
+    """
     total = total_bytes(response, begin)
     done, start, shown = begin, time.monotonic(), 0
     with open(part, "ab" if begin else "wb") as file:
@@ -130,7 +138,10 @@ def copy(response, part, begin, name):
 
 
 def attempt(url, part):
-    """Downloads once, from where `part` ends. Returns the server's checksum of the whole file, or None."""
+    """Downloads once, from where `part` ends.
+
+    Returns the server's checksum of the whole file, or None.
+    """
     tag = part.with_name(part.name + ".etag")
     begin = part.stat().st_size if part.exists() and tag.exists() else 0
     headers = {"Range": f"bytes={begin}-", "If-Range": tag.read_text()} if begin else {}
@@ -160,7 +171,10 @@ def verify(part, wanted, url):
 
 
 def fetch(url, path, sha256=None):
-    """Downloads `url` to `path`, unless the file is there. Raises FetchError, or OSError if the server cannot be reached."""
+    """Downloads `url` to `path`, unless the file is there.
+
+    Raises FetchError, or OSError if the server cannot be reached.
+    """
     path = pathlib.Path(path)
     if path.exists():
         if sha256 and digest_of(path, "sha256") != sha256:
@@ -202,7 +216,10 @@ def data_folder():
 
 
 def fetch_all(what, mirror, names, folder, by_hand):
-    """Downloads `names` from `mirror` into `folder`. `by_hand` says what to put where without a network."""
+    """Downloads `names` from `mirror` into `folder`.
+
+    `by_hand`: the instructions for a machine without a network, for the error message.
+    """
     folder = pathlib.Path(folder)
     mirror = mirror.rstrip("/")
     try:

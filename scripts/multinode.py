@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A Fuji model on several nodes, with the options of JAX-Toolbox's script of this name for AXLearn.
 
-    python3 scripts/multinode.py --config=fuji-7B-v2-flash --num_gpus=16 --global_batch_size=8 --data_dir=FOLDER --trainer_dir=FOLDER
+    python3 scripts/multinode.py --config=fuji-7B-v2-flash --num_gpus=16 --global_batch_size=8 \\
+        --data_dir=FOLDER --trainer_dir=FOLDER
 
-Without --data_dir the data is synthetic. Other words (key=value, --options of `muster run`) are passed on. In a Slurm job the ranks are on
-its nodes, else on this machine.
+Without --data_dir the data is synthetic. Other words (key=value, --options of `muster run`) are
+passed on. In a Slurm job the ranks are on its nodes, else on this machine.
 """
 import argparse
 import os
@@ -14,7 +15,10 @@ import sys
 
 
 def find_muster(here):
-    """Returns the program in $MUSTER_BIN_DIR, else in the source tree or installation of `here`, else in PATH."""
+    """Returns the path of `muster`.
+
+    It is in $MUSTER_BIN_DIR, else in the source tree or installation of `here`, else in PATH.
+    """
     for folder in (os.environ.get("MUSTER_BIN_DIR"), here / "../build/release/bin", here / "../../../bin"):
         if folder and os.access(pathlib.Path(folder) / "muster", os.X_OK):
             return str(pathlib.Path(folder) / "muster")
@@ -25,7 +29,10 @@ def find_muster(here):
 
 
 def command(options, rest, environment):
-    """Returns the words behind `muster`. `environment`: a Slurm job's variables, if there is one."""
+    """Returns the words behind `muster`.
+
+    `environment`: a Slurm job's variables, if there is one.
+    """
     words = [f"--module={options.module}", f"--config={options.config}", f"--trainer_dir={options.trainer_dir}",
              f"--data_dir={options.data_dir}", f"global_batch_size={options.global_batch_size}", f"steps={options.max_step}",
              f"checkpoint_period={options.save_every_n_steps}"]

@@ -1,9 +1,12 @@
 #!/bin/bash
-# Any of Pax's base configs, on the nodes of a Slurm job or on this machine, as Pax's script of this name:
+# Any of Pax's base configs, on the nodes of a Slurm job or on this machine, as Pax's script of this
+# name:
 #
-#   bash scripts/run_base_config_multinode.sh CONFIG [PRECISION [NUM_GPUS [LOG_DIR [TFDS_DATA_DIR [VOCAB_PATH [ADDITIONAL_ARGS]]]]]] [key=value …]
+#   bash scripts/run_base_config_multinode.sh CONFIG [PRECISION [NUM_GPUS [LOG_DIR \
+#       [TFDS_DATA_DIR [VOCAB_PATH [ADDITIONAL_ARGS]]]]]] [key=value …]
 #
-# NUM_GPUS are those of a node; TFDS_DATA_DIR is None for synthetic data. slurm/launch_base_script.sub is a complete job.
+# NUM_GPUS are those of a node; TFDS_DATA_DIR is None for synthetic data.
+# slurm/launch_base_script.sub is a complete job.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

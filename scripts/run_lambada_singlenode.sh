@@ -1,9 +1,11 @@
 #!/bin/bash
 # Zero-shot evaluation of GPT 126M on Lambada, with the arguments of Pax's script of this name:
 #
-#   bash scripts/run_lambada_singlenode.sh TFDS_DATA_DIR VOCAB_PATH [PRECISION [NUM_GPUS [PERCORE_BATCH_SIZE [LOG_DIR]]]]
+#   bash scripts/run_lambada_singlenode.sh TFDS_DATA_DIR VOCAB_PATH \
+#       [PRECISION [NUM_GPUS [PERCORE_BATCH_SIZE [LOG_DIR]]]]
 #
-# Lambada's accuracy is not part of this version: the script checks its arguments and exits with code 3.
+# Lambada's accuracy is not part of this version: the script checks its arguments and exits with
+# code 3.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

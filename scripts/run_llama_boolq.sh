@@ -1,7 +1,9 @@
 #!/bin/bash
-# Fine-tuning of LLaMA-2 on BoolQ and its zero-shot accuracy, with the variables of Pax's script of this name:
+# Fine-tuning of LLaMA-2 on BoolQ and its zero-shot accuracy, with the variables of Pax's script of
+# this name:
 #
-#   VOCAB_PATH=… TFDS_DATA_DIR=… CHECKPOINT_RESTORE_PATH=… CONFIG=LLaMA7B EVAL_ONLY=0 USE_LORA=0 bash scripts/run_llama_boolq.sh
+#   VOCAB_PATH=… TFDS_DATA_DIR=… CHECKPOINT_RESTORE_PATH=… CONFIG=LLaMA7B EVAL_ONLY=0 USE_LORA=0 \
+#       bash scripts/run_llama_boolq.sh
 #
 # Neither is part of this version: the script checks its variables and exits with code 3.
 # shellcheck source-path=SCRIPTDIR

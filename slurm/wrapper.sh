@@ -17,7 +17,8 @@ refuse() { say "error: $*"; exit 2; }
 # not_built TEXT: reports a feature that this version does not have, and ends the job.
 not_built() { say "not built yet: $*"; exit 3; }
 
-# without_effect NAME WHY: prints a warning when the variable is set, and unsets it: `muster` reads exported variables, too.
+# without_effect NAME WHY: prints a warning when the variable is set, and unsets it: `muster` reads
+# exported variables, too.
 without_effect() {
   [ -z "${!1:-}" ] || say "warning: $1=${!1} has no effect: $2"
   unset "$1"

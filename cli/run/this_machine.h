@@ -1,4 +1,5 @@
-// What a job on this machine can use, for jobspec, which is pure: its GPUs, and the CPU's speed.
+// The GPUs and the CPU speed that a job on this machine can use. They are read here because jobspec is
+// pure.
 #pragma once
 
 #include <optional>

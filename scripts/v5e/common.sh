@@ -5,7 +5,8 @@
 
 given=()
 
-# read_arguments KEY=VALUE…: upper-case names are the script's variables, as in MaxText; others are keys of the config, which come last.
+# read_arguments KEY=VALUE…: upper-case names are the script's variables, as in MaxText; others are
+# keys of the config, which come last.
 read_arguments() {
   local word
   for word; do

@@ -103,7 +103,10 @@ class Convert(MusterTest):
         return result.stdout
 
     def test_paxs_llama_line_trains_from_metas_files(self):
-        """Pax's LLaMA has the other order of RoPE's pairs than a conversion; the loss shows that both mean the same."""
+        """Pax's LLaMA has the other order of RoPE's pairs than a conversion.
+
+        The loss shows that both mean the same.
+        """
         self.convert(GOLDEN / "meta" / "llama2", self.dir / "m2")
         pax = self.muster("run", "CONFIG=LLaMA7B", "PREC=float32", f"CHECKPOINT_RESTORE_PATH={self.dir}/m2", f"LOG_DIR={self.dir}/pax",
                           "--fdl.VOCAB_SIZE=38", "--fdl.HIDDEN_DIMS=44", "--fdl.NUM_LAYERS=2", "--fdl.NUM_HEADS=4",

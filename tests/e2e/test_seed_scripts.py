@@ -1,4 +1,7 @@
-"""The scripts that MaxText's, Pax's and AXLearn's pages name: their positional arguments, and downloads from a server on loopback."""
+"""The scripts that MaxText's, Pax's and AXLearn's pages name.
+
+The tests cover their positional arguments, and downloads from a server on loopback.
+"""
 import hashlib
 import http.server
 import os
@@ -23,7 +26,10 @@ esac
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `files`, with ranges. `cut`: bytes after which the next responses end, one entry each."""
+    """Serves `files`, with ranges.
+
+    `cut`: bytes after which the next responses end, one entry each.
+    """
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -194,7 +200,7 @@ class Downloads(ScriptTest):
         self.assertEqual((self.data / "the_pile/train/00.jsonl.zst").read_bytes(), self.body)
         ranges = [asked for path, asked, _ in self.server.requests if path == "/train/00.jsonl.zst"]
         self.assertEqual(ranges, [None, "bytes=1000000-", "bytes=1500000-"])
-        # What is there is verified, and not fetched again.
+        # A file that is there is verified, and not fetched again.
         requests = len(self.server.requests)
         self.assertIn("is there already", self.pile())
         self.assertEqual([path for path, _, _ in self.server.requests[requests:]], ["/SHA256SUMS.txt"])

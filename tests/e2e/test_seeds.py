@@ -1,7 +1,9 @@
-"""Command blocks of the documents that users come with: MaxText, JAX-Toolbox's MaxText, Pax and AXLearn, and the Slurm recipe for Llama 2.
+"""Command blocks of the documents that users come with.
 
-Each block is a case: what it resolves to (mesh, batch, precision, steps, paths), a real run scaled to a tiny model, or, in NOT_BUILT, the error with which
-this version refuses it. Blocks that install, download or start containers (docker, wget, pip, cd, FILE=…) are not Muster's.
+The documents are those of MaxText, JAX-Toolbox's MaxText, Pax and AXLearn, and the Slurm recipe for
+Llama 2. Each block is a case: what it resolves to (mesh, batch, precision, steps, paths), a real
+run scaled to a tiny model, or, in NOT_BUILT, the error with which this version refuses it. Blocks
+that install, download or start containers (docker, wget, pip, cd, FILE=…) are not Muster's.
 """
 import json
 import os
@@ -65,7 +67,10 @@ class Seeds(MusterTest):
             self.assertEqual(shown["settings"][key]["value"], value, key)
 
     def wrapper(self, name, variables, nodes, *arguments):
-        """Returns the words that a script of slurm/ passes to `muster slurm run` on `nodes` nodes, as arguments of `config show`."""
+        """Returns the words that a script of slurm/ passes to `muster slurm run` on `nodes` nodes.
+
+        They are arguments of `config show`.
+        """
         programs = self.dir / "programs"
         programs.mkdir(exist_ok=True)
         words = self.dir / "words"
@@ -161,7 +166,7 @@ class Seeds(MusterTest):
         line = self.wrapper("launch.sh", {"STAGE_PATH": "{dir}", "DTYPE": "fp8"}, 8)
         self.assert_resolves(self.show(*line), ranks=8, nodes=8, dtype="bfloat16", quantization="fp8")
 
-    # ------------------------------------------------------------------ what is not built, and precision
+    # ------------------------------------------------------------ what is not built, and precision
 
     def test_what_is_not_built_is_refused(self):
         for words, item, error in NOT_BUILT:

@@ -67,7 +67,9 @@ TEST_F(SeedTables, EveryRow) {
     EXPECT_EQ(job->train.max_target_length, row.sequence) << row.line;
     EXPECT_EQ(job->train.dtype, trainer::ComputeType::kBfloat16) << row.line;
     EXPECT_EQ(job->train.model.quantization.enabled(), row.fp8) << row.line;
-    if (std::string(row.line).starts_with("CONFIG=")) EXPECT_FALSE(job->train.packing) << row.line;
+    if (std::string(row.line).starts_with("CONFIG=")) {
+      EXPECT_FALSE(job->train.packing) << row.line;
+    }
   }
 }
 

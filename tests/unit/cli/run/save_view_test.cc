@@ -5,9 +5,9 @@
 namespace muster::cli {
 namespace {
 
-const Instant kStart = Instant() + std::chrono::hours(1);
+const Instant kRequested = Instant() + std::chrono::hours(1);
 
-Instant at(int seconds) { return kStart + std::chrono::seconds(seconds); }
+Instant at(int seconds) { return kRequested + std::chrono::seconds(seconds); }
 
 TEST(SaveReport, HasALineAtTheBeginAndEveryTwoSeconds) {
   SaveReport report;
