@@ -234,9 +234,8 @@ void record_steps(const jobspec::ResolvedJob& job) {
 
 absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
   if (!arguments.is_program()) {
-    auto job = load_job(arguments);
+    auto job = load_job_and_data(arguments, FirstUse::kTokenize);
     if (!job.ok()) return job.status();
-    if (auto status = tokenize_texts(*job, FirstUse::kTokenize); !status.ok()) return status;
     record_steps(*job);
     const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
     return RequestedJob{std::move(job->spec), absl::StrCat(job->train.model.name, ": ",
@@ -333,12 +332,6 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
       return fail(status);
   }
   return submit_and_follow(options, job, **fleet, interrupts, folder);
-}
-
-// Reports an error; a request of the user's to stop is not bad input.
-int fail_or_cancelled(const absl::Status& status) {
-  const int code = fail(status);
-  return absl::IsCancelled(status) ? to_int(ExitCode::kInterrupted) : code;
 }
 
 int run(const RunOptions& options) {

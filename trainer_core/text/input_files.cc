@@ -126,8 +126,8 @@ absl::Status check_single_data_set(const std::string& folder, const std::set<std
                                                  "; name the folder of one of them"));
 }
 
-// Returns the data files of a TFDS data set; the rest of its folder is metadata, which nobody needs
-// to be told about.
+// Returns the data files of a TFDS data set; the rest of its folder is metadata, which the
+// report leaves out.
 absl::StatusOr<std::vector<Candidate>> tfds_candidates(const std::string& data_set,
                                                        const std::vector<std::string>& names,
                                                        InputFiles& found) {
