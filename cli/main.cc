@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/parse_errors.h"
+#include "cli/run/entry_points.h"
 #include "cli/run/pasted_command.h"
 #include "cli/terminal/terminal.h"
 #include "common/exit_code.h"
@@ -23,15 +24,22 @@ bool is_command(const CLI::App& app, const std::string& word) {
 }
 
 int run(int argc, char** argv) {
+  auto mapped = muster::cli::map_entry_point({argv + std::min(argc, 1), argv + argc});
+  if (!mapped.ok()) return muster::cli::fail(mapped.status());
+  std::vector<std::string> words = *std::move(mapped);
+  // muster-text parses the same words again.
+  std::vector<char*> own_argv = {argv[0]};
+  std::vector<std::string> text = words;
+  for (std::string& word : text) own_argv.push_back(word.data());
+  own_argv.push_back(nullptr);
   CLI::App app("", "muster");
   muster::cli::Action action;
-  muster::cli::declare_all(app, action, argv);
-  if (argc < 2) {
+  muster::cli::declare_all(app, action, own_argv.data());
+  if (words.empty()) {
     muster::cli::print_result(app.help());
     return muster::to_int(muster::ExitCode::kBadInput);
   }
   // `muster help run` is the form of other programs.
-  std::vector<std::string> words(argv + 1, argv + argc);
   if (words[0] == "help") {
     words.erase(words.begin());
     words.push_back("--help");

@@ -17,8 +17,8 @@ constexpr std::string_view kTypes[] = {"c4", "tfds", "hf", "grain"};
 
 bool is_tfds(std::string_view type) { return type == "c4" || type == "tfds"; }
 
-// A key, the values of dataset_type that read it, and the shipped default: a user's copy of base.yml
-// states it without a request.
+// A key, the values of dataset_type that read it, and the shipped default, which a user's copy of
+// base.yml states without a request.
 struct TextKey {
   std::string_view name;
   std::string_view types;

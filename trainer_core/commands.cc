@@ -217,13 +217,17 @@ ExitCode cpu_speed_command() {
 ExitCode decode_command(std::span<const std::string_view> arguments) {
   // Users call it as `muster decode`, which executes this program.
   const std::string who = "muster: error";
-  const auto line =
-      CommandLine::parse(arguments, {.values = {"config", "checkpoint", "prompt", "max-tokens",
-                                                "temperature", "top-k", "top-p", "seed"},
-                                     .switches = {"latest", "json"}});
+  const auto line = CommandLine::parse(
+      arguments, {.values = {"config", "checkpoint", "prompt", "max-tokens", "temperature",
+                             "tokenizer", "top-k", "top-p", "seed"},
+                  .switches = {"latest", "json"}});
   if (!line.ok()) return report(who, line.status());
   auto config = decode_config(*line);
   if (!config.ok()) return report(who, config.status());
+  if (line->has("tokenizer")) {
+    config->tokenizer_path = line->text("tokenizer");
+    config->tokenizer_type.clear();  // that of the run's own
+  }
   const auto options = decode_options(*line, *config);
   if (!options.ok()) return report(who, options.status());
   const auto text = decode(*config, *options);

@@ -31,9 +31,8 @@ struct RenderOptions {
 
 absl::StatusOr<v1::JobSpec> resolved(const JobArguments& job) {
   if (job.is_program()) return load_program(job);
-  auto loaded = load_job(job);
+  auto loaded = load_job_and_data(job, FirstUse::kElsewhere);
   if (!loaded.ok()) return loaded.status();
-  if (auto status = tokenize_texts(*loaded, FirstUse::kElsewhere); !status.ok()) return status;
   return std::move(loaded->spec);
 }
 

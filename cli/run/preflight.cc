@@ -76,10 +76,8 @@ absl::Status Preflight::result() {
 
 absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool check) {
   if (arguments.is_program()) return load_program(arguments);
-  auto job = load_job(arguments);
+  auto job = load_job_and_data(arguments, check ? FirstUse::kTokenize : FirstUse::kFind);
   if (!job.ok()) return job.status();
-  const FirstUse first_use = check ? FirstUse::kTokenize : FirstUse::kFind;
-  if (auto status = tokenize_texts(*job, first_use); !status.ok()) return status;
   if (!check) return std::move(job->spec);
   if (auto status = check_config(job->spec.train_config_json()); !status.ok()) return status;
   for (const v1::Smaller& size : job->spec.smaller()) {

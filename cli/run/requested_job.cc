@@ -31,9 +31,8 @@ void record_steps(const jobspec::ResolvedJob& job) {
 
 absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments) {
   if (!arguments.is_program()) {
-    auto job = load_job(arguments);
+    auto job = load_job_and_data(arguments, FirstUse::kTokenize);
     if (!job.ok()) return job.status();
-    if (auto status = tokenize_texts(*job, FirstUse::kTokenize); !status.ok()) return status;
     record_steps(*job);
     const auto parameters = trainer::parameter_count(trainer::model_params(job->train.model));
     return RequestedJob{

@@ -319,12 +319,6 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
   return submit_and_follow(options, job, **fleet, interrupts, folder);
 }
 
-// Reports an error; a request of the user's to stop is not bad input.
-int fail_or_cancelled(const absl::Status& status) {
-  const int code = fail(status);
-  return absl::IsCancelled(status) ? to_int(ExitCode::kInterrupted) : code;
-}
-
 int run(const RunOptions& options) {
   auto interrupts = Interrupts::block();
   if (!interrupts.ok()) return fail(interrupts.status());

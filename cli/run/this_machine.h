@@ -1,4 +1,4 @@
-// The GPUs and the CPU speed that a job on this machine can use. They are read here because jobspec is
+// The GPUs and the CPU speed that a job on this machine can use. They are read for jobspec, which is
 // pure.
 #pragma once
 

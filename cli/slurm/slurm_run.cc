@@ -68,9 +68,8 @@ absl::StatusOr<RequestedJob> requested_job(const SlurmJob& slurm, JobArguments a
     if (!spec.ok()) return spec.status();
     return RequestedJob{*std::move(spec), true};
   }
-  auto job = load_job(arguments);
+  auto job = load_job_and_data(arguments, FirstUse::kTokenize);
   if (!job.ok()) return job.status();
-  if (auto status = tokenize_texts(*job, FirstUse::kTokenize); !status.ok()) return status;
   return RequestedJob{std::move(job->spec), job->train.enable_checkpointing};
 }
 

@@ -19,6 +19,7 @@ struct DecodeArguments {
   JobArguments job;
   std::string run;
   std::optional<std::string> prompt;
+  std::optional<std::string> tokenizer;
   std::optional<int32_t> max_tokens;
   std::optional<double> temperature;
   std::optional<int32_t> top_k;
@@ -65,7 +66,10 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
     if (std::error_code error; !std::filesystem::is_directory(checkpoints, error)) {
       return absl::NotFoundError(
           absl::StrCat("--run ", arguments.run,
-                       ": no folder checkpoints in it; give base_output_directory/run_name"));
+                       std::filesystem::exists(arguments.run, error)
+                           ? ": no folder checkpoints in it; give base_output_directory/run_name, "
+                             "or a folder made by muster convert"
+                           : ": no such folder; give base_output_directory/run_name"));
     }
     options["--checkpoint"] = checkpoints;
     return absl::OkStatus();
@@ -78,9 +82,9 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
   if (!config.ok()) return config.status();
   const auto job = resolve_job(*config, arguments.job);
   if (!job.ok()) return job.status();
-  if (job->train.tokenizer_path.empty()) {
+  if (job->train.tokenizer_path.empty() && !arguments.tokenizer) {
     return absl::InvalidArgumentError(
-        "tokenizer_path is empty: decoding needs the run's tokenizer");
+        "tokenizer_path is empty: set it to the run's tokenizer, or give --tokenizer FILE");
   }
   auto file = in_memory_file(job->spec.train_config_json());
   if (!file.ok()) return file.status();
@@ -96,6 +100,7 @@ int decode(const DecodeArguments& arguments) {
     if (value) options[name] = absl::StrCat(*value);
   };
   add("--prompt", arguments.prompt);
+  add("--tokenizer", arguments.tokenizer);
   add("--max-tokens", arguments.max_tokens);
   add("--temperature", arguments.temperature);
   add("--top-k", arguments.top_k);
@@ -118,6 +123,11 @@ void declare_decode(CLI::App& app, Action& action) {
       ->type_name("DIR");
   command->add_option("--prompt", arguments->prompt, "The beginning of the text")
       ->type_name("TEXT");
+  command
+      ->add_option("--tokenizer", arguments->tokenizer,
+                   "A SentencePiece model, tokenizer.json or tiktoken file (default: the run's "
+                   "tokenizer_path)")
+      ->type_name("FILE");
   daemon::add_count(*command, "--max-tokens", arguments->max_tokens,
                     "Tokens to add at most (default 64)", 1, 4096);
   command

@@ -21,6 +21,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/absl_view.h"
 #include "common/errno_status.h"
+#include "common/exit_code.h"
 
 namespace muster::cli {
 namespace {
@@ -95,6 +96,8 @@ absl::StatusOr<std::string> run_text_program(const std::vector<std::string>& wor
 // Returns the folder of token shards of one text.
 absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& data,
                                       const std::string& tokenizer, FirstUse mode) {
+  // Token shards need no preparation (trainer_core/data/token_index.h).
+  if (access(absl::StrCat(path, "/index.json").c_str(), F_OK) == 0) return path;
   auto program = sibling_program("muster-text");
   if (!program.ok()) return program.status();
   std::vector<std::string> words = {*program,   "token-cache", "--text",  path,      "--split",
@@ -183,17 +186,25 @@ absl::Status tokenize_texts(jobspec::ResolvedJob& job, FirstUse mode) {
   if (!job.texts.train) return absl::OkStatus();
   if (mode == FirstUse::kElsewhere || (mode == FirstUse::kFind && !is_here(*job.texts.train)))
     return expect_shards(job), absl::OkStatus();
-  if (job.train.tokenizer_path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tokenizer_path is empty: the text of ", job.train.dataset_path,
-                     " is tokenised before the training; set tokenizer_path=FILE"));
-  }
   if (auto status = tokenize_train_text(job, mode); !status.ok()) return status;
   if (job.texts.eval) {
     if (auto status = tokenize_eval_text(job, mode); !status.ok()) return status;
   }
   set_paths(job);
   return absl::OkStatus();
+}
+
+absl::StatusOr<jobspec::ResolvedJob> load_job_and_data(const JobArguments& arguments,
+                                                       FirstUse mode) {
+  auto job = load_job(arguments);
+  if (!job.ok()) return job.status();
+  if (auto status = tokenize_texts(*job, mode); !status.ok()) return status;
+  return job;
+}
+
+int fail_or_cancelled(const absl::Status& status) {
+  const int code = fail(status);
+  return absl::IsCancelled(status) ? to_int(ExitCode::kInterrupted) : code;
 }
 
 }  // namespace muster::cli

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
+#include "cli/jobs/job_arguments.h"
 #include "jobspec/resolve.h"
 
 namespace muster::cli {
@@ -18,5 +20,12 @@ enum class FirstUse {
 // tokenized; SIGINT and SIGTERM, also while this process blocks them, end the work, which the next
 // call resumes. Errors name the text; Cancelled after a signal.
 absl::Status tokenize_texts(jobspec::ResolvedJob& job, FirstUse mode);
+
+// load_job(), and then tokenize_texts().
+absl::StatusOr<jobspec::ResolvedJob> load_job_and_data(const JobArguments& arguments,
+                                                       FirstUse mode);
+
+// As fail(), but a stop by the user is not reported as bad input.
+int fail_or_cancelled(const absl::Status& status);
 
 }  // namespace muster::cli

@@ -1,5 +1,5 @@
-// muster-text token-cache, for `muster run` and its like: finds the token shards of a text, or makes
-// them. Prints one JSON object to stdout, errors included; progress and notes go to stderr.
+// muster-text token-cache, for `muster run` and its like: finds or makes the shards of a text.
+// Prints one JSON object to stdout, errors included; progress and notes go to stderr.
 #include "trainer_core/text/token_cache.h"
 
 #include <unistd.h>

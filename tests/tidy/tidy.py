@@ -82,7 +82,7 @@ ARROWS = {
     # Only muster-text links SentencePiece, and it has no gRPC: the two crash in one process (cli/text/text_commands.h).
     **{f"cli/text/{file}": ["common/", "cli/", "daemon/help.h", "trainer_core/base/", "trainer_core/data/", "trainer_core/text/", "trainer_core/checkpoint/",
                        "trainer_core/convert/"]
-       for file in ("convert.", "text_", "tokenize.", "train_tokenizer.")},
+       for file in ("convert.", "text_", "token_cache.", "tokenize.", "train_tokenizer.")},
 }
 # Cores may use the standard library and absl, nothing else from outside.
 CORE_SYSTEM_INCLUDE = re.compile(r"^(absl/.*|[a-z_0-9]+)$")

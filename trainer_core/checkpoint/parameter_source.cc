@@ -95,6 +95,10 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std
   const auto has = [&](const char* name) {
     return std::filesystem::exists(absl::StrCat(path, "/", name), error);
   };
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, " is a file, not a model; name the folder that the model's files are in"));
+  }
   if (!std::filesystem::is_directory(path, error)) {
     return absl::NotFoundError(
         absl::StrCat(path, ": there is no such folder; name the folder that the model lies in"));

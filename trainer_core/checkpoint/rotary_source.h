@@ -1,5 +1,5 @@
-// Stored parameters of a model with one layout of RoPE's pairs (rotary_rows.h), read as those of the
-// same model with the other layout.
+// Stored parameters of a model with one layout of RoPE's pairs (rotary_rows.h), read as those of
+// the same model with the other layout.
 #pragma once
 
 #include <memory>

@@ -36,6 +36,12 @@ constexpr size_t kNamesListed = 6;
 
 bool has_tokens(const std::string& folder) { return read_token_index(folder).ok(); }
 
+// A damaged index is for those who read the shards to report.
+bool is_token_folder(const std::string& folder) {
+  std::error_code error;
+  return fs::exists(absl::StrCat(folder, "/", kTokenIndexFile), error);
+}
+
 // Returns "train-0123456789abcdef".
 std::string cache_name(const RunIdentity& run, const std::string& split) {
   std::string text;
@@ -111,6 +117,7 @@ absl::StatusOr<std::string> find_tfds_folder(const std::string& root, const std:
                                              bool is_stated) {
   std::error_code error;
   if (!fs::is_directory(root, error)) return root;  // a file, or an error that names it
+  if (is_token_folder(root)) return root;
   const std::vector<std::string> folders = tfds_folders_below(root);
   if (folders == std::vector<std::string>{"."}) return root;
   const std::string wanted = absl::StrReplaceAll(name, {{":", "/"}});
@@ -151,8 +158,13 @@ absl::StatusOr<CachedTokens> cached_tokens(const TokenCacheOptions& options,
     if (!paths.ok()) return paths.status();
     run.inputs.insert(run.inputs.end(), paths->begin(), paths->end());
   }
-  if (run.inputs.size() == 1 && has_tokens(run.inputs[0]))
+  if (run.inputs.size() == 1 && is_token_folder(run.inputs[0]))
     return CachedTokens{run.inputs[0], {}, {}};
+  if (run.tokenizer_path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tokenizer_path is empty: the text of ", listed(run.inputs),
+                     " is tokenised before the training; set tokenizer_path=FILE"));
+  }
   const auto identity = run_identity(run);
   if (!identity.ok()) return identity.status();
   const std::string name = cache_name(*identity, run.split);

@@ -81,7 +81,9 @@ int32_t capacity(const ModelConfig& model, size_t prompt, int32_t max_tokens) {
 
 absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOptions& options) {
   if (config.tokenizer_path.empty())
-    return absl::InvalidArgumentError("tokenizer_path is empty; decode needs the tokenizer");
+    return absl::InvalidArgumentError(
+        "the run has no tokenizer (its tokenizer_path is empty): give --tokenizer FILE, a "
+        "SentencePiece model, a tokenizer.json or a tiktoken file");
   if (options.max_tokens < 1 || options.max_tokens > kDecodeTokensMax) {
     return absl::InvalidArgumentError(absl::StrCat("--max-tokens is ", options.max_tokens,
                                                    "; it must be 1 to ", kDecodeTokensMax));

@@ -188,6 +188,10 @@ TEST_F(Convert, RefusesAndLeavesNoFiles) {
   EXPECT_THAT(error(golden, "a", StoredType::kBf16), HasSubstr("--dtype bfloat16"));
   EXPECT_THAT(error(file("there"), "a"), HasSubstr("no model is there"));
   EXPECT_THAT(error(file("nowhere"), "a"), HasSubstr("there is no such folder"));
+  write_file(file("text.txt"), "words");
+  EXPECT_THAT(error(file("text.txt"), "a"),
+              HasSubstr("text.txt is a file, not a model; name the folder"));
+  fs::remove(file("text.txt"));
   auto model = read_hugging_face_config(golden);
   model->model.final_logits_soft_cap = 30;
   make_checkpoint("capped", model->model);

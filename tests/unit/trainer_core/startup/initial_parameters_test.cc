@@ -130,8 +130,8 @@ TEST_F(LoadParameters, AMissingFolderIsReportedByAll) {
   }
 }
 
-// A run with RoPE's other layout reads each pair's rows from where the stored model has them: rows i
-// and i + h/2 of a head become rows 2i and 2i + 1.
+// A run with RoPE's other layout reads each pair's rows from where the stored model has them: rows
+// i and i + h/2 of a head become rows 2i and 2i + 1.
 TEST_F(LoadParameters, RopesOtherLayoutIsReordered) {
   ASSERT_EQ(tiny_config(1).model.position_type, PositionType::kRope);
   const Loaded loaded = load([] {}, PositionType::kRopeInterleaved);

@@ -1,0 +1,246 @@
+#include "cli/run/entry_points.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string_view>
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+#include <absl/strings/strip.h>
+
+#include "common/absl_view.h"
+#include "jobspec/launcher.h"
+
+namespace muster::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+enum class Program : uint8_t { kTrain, kDecode, kConvert, kExport, kAbsent };
+
+// A program by the end of its path, without ".py": a module's dots are slashes here.
+struct EntryPoint {
+  std::string_view name;
+  Program program;
+  std::string_view to = "";       // kConvert: the flag with the output folder
+  std::string_view instead = "";  // kAbsent: what there is
+};
+
+constexpr std::string_view kPlan =
+    "nothing is compiled here; muster config show with the same keys prints the mesh and every "
+    "value, and a run states its memory plan before its first step (docs/memory.md)";
+constexpr std::string_view kServing =
+    "serving is not part of this version; muster decode continues one "
+    "prompt";
+constexpr std::string_view kEvaluation =
+    "a checkpoint is evaluated while training: eval_interval=1 steps=N with "
+    "eval_dataset_path=FOLDER "
+    "or eval_holdout_fraction=F, on load_parameters_path=CHECKPOINT";
+constexpr EntryPoint kEntryPoints[] = {
+    {"MaxText/train", Program::kTrain},
+    {"paxml/main", Program::kTrain},
+    {"axlearn/common/launch_trainer_main", Program::kTrain},
+    {"MaxText/decode", Program::kDecode},
+    {"MaxText/train_compile", Program::kAbsent, "", kPlan},
+    {"MaxText/llama_or_mistral_ckpt", Program::kConvert, "maxtext-model-path"},
+    {"llama_or_mistral_ckpt", Program::kConvert, "maxtext-model-path"},
+    {"convert_llama_ckpt", Program::kConvert, "pax-model-path"},
+    {"converter/main", Program::kConvert, "output-path"},
+    {"llama_mistral_mixtral_orbax_to_hf", Program::kExport},
+    {"convert_gemma_chkpt", Program::kAbsent, "",
+     "Gemma's Flax files are not read; take its Hugging Face folder: muster convert gemma-2b-hf "
+     "TO"},
+    {"convert_gpt3_ckpt_from_paxml", Program::kAbsent, "",
+     "Pax's checkpoints are not read; muster convert takes Hugging Face's and Meta's folders"},
+    {"generate_param_only_checkpoint", Program::kAbsent, "",
+     "muster decode, and load_parameters_path, read a training checkpoint's parameters alone"},
+    {"MaxText/maxengine_server", Program::kAbsent, "", kServing},
+    {"MaxText/inference_microbenchmark", Program::kAbsent, "", kServing},
+    {"MaxText/standalone_dataloader", Program::kAbsent, "",
+     "the last line of a run has the wait for data (docs/training-data.md)"},
+    {"MaxText/standalone_checkpointer", Program::kAbsent, "",
+     "each save has a line with its rate; checkpoint_period=1 saves every step"},
+};
+
+// Flags of the converters that describe what the files themselves say.
+constexpr std::string_view kKnownFromFiles[] = {"model-size",
+                                                "lora-input-adapters-path",
+                                                "fw",
+                                                "direction",
+                                                "num-of-layer",
+                                                "num-of-head",
+                                                "head-dim",
+                                                "mlp-intermediate-dim",
+                                                "skip-bias",
+                                                "weight-only",
+                                                "use-gated-activations",
+                                                "num-gqa-groups",
+                                                "pax-split-qkv",
+                                                "te-qkv-layout",
+                                                "kernel-chunk-size",
+                                                "embed-dim",
+                                                "huggingface-checkpoint"};
+constexpr std::string_view kSwitches[] = {"skip-bias", "weight-only", "use-gated-activations",
+                                          "pax-split-qkv"};
+
+template <size_t n>
+bool is_among(const std::string_view (&names)[n], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+bool is_python(absl::string_view word) {
+  word = word.substr(word.rfind('/') + 1);
+  return absl::ConsumePrefix(&word, "python") &&
+         word.find_first_not_of("0123456789.") == absl::string_view::npos;
+}
+
+const EntryPoint* find_entry_point(std::string_view path) {
+  for (const EntryPoint& entry : kEntryPoints) {
+    if (path == entry.name || absl::EndsWith(av(path), absl::StrCat("/", av(entry.name))))
+      return &entry;
+  }
+  return nullptr;
+}
+
+// The program in a line, and where its own arguments begin.
+struct Found {
+  const EntryPoint* entry = nullptr;
+  size_t program = 0;  // the word with its name
+  bool has_python = false;
+};
+
+Found find_program(const Words& words) {
+  size_t at = 1;
+  while (at < words.size() && jobspec::is_assignment(words[at])) ++at;
+  if (at == words.size()) return {};
+  Found found{.entry = nullptr, .program = at, .has_python = is_python(words[at])};
+  bool is_module = false;
+  if (found.has_python) {
+    for (++at; at < words.size() && absl::StartsWith(words[at], "-"); ++at) {
+      is_module = is_module || words[at] == "-m";
+      if (words[at] == "-X" || words[at] == "-W") ++at;
+    }
+  }
+  if (at >= words.size()) return {};
+  found.program = at;
+  absl::string_view name = words[at];
+  if (!is_module && !absl::ConsumeSuffix(&name, ".py")) return {};
+  const std::string path = is_module ? absl::StrReplaceAll(name, {{".", "/"}}) : std::string(name);
+  found.entry = find_entry_point(path);
+  return found;
+}
+
+absl::Status refused(std::string_view program, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(av(program), ": ", av(why)));
+}
+
+// Parses --name=value, --name value and --switch, with - and _ alike.
+absl::StatusOr<std::map<std::string, std::string>> flags_of(const std::string& program,
+                                                            const Words& words, size_t from) {
+  std::map<std::string, std::string> flags;
+  for (size_t i = from; i < words.size(); ++i) {
+    absl::string_view word = words[i];
+    if (!absl::ConsumePrefix(&word, "--"))
+      return refused(program, absl::StrCat("unexpected word ", words[i]));
+    const size_t equals = word.find('=');
+    const std::string name = absl::StrReplaceAll(word.substr(0, equals), {{"_", "-"}});
+    if (equals != absl::string_view::npos) {
+      flags[name] = std::string(word.substr(equals + 1));
+    } else if (!is_among(kSwitches, name) && i + 1 < words.size()) {
+      flags[name] = words[++i];
+    } else {
+      flags[name] = "";
+    }
+  }
+  return flags;
+}
+
+absl::StatusOr<Words> map_convert(const Found& found, const Words& words) {
+  const std::string& program = words[found.program];
+  const auto flags = flags_of(program, words, found.program + 1);
+  if (!flags.ok()) return flags.status();
+  const std::string from_flag = found.entry->to == "output-path" ? "input-path" : "base-model-path";
+  std::string from, to;
+  for (const auto& [name, value] : *flags) {
+    if (name == from_flag) {
+      from = value;
+    } else if (name == found.entry->to) {
+      to = value;
+    } else if (!is_among(kKnownFromFiles, name)) {
+      return refused(program, absl::StrCat("--", name, " has no counterpart; muster convert takes ",
+                                           "the model's folder and the one to make"));
+    }
+  }
+  if (from.empty() || to.empty()) {
+    return refused(program, absl::StrCat("give --", from_flag, "=FOLDER and --",
+                                         av(found.entry->to), "=FOLDER: muster convert FROM TO"));
+  }
+  return Words{"convert", from, to, "--to", "muster"};
+}
+
+// MaxText's export takes keys of a run.
+absl::StatusOr<Words> map_export(const Found& found, const Words& words) {
+  std::string from, to;
+  for (size_t i = found.program + 1; i < words.size(); ++i) {
+    absl::string_view word = words[i];
+    if (absl::ConsumePrefix(&word, "load_parameters_path=")) from = std::string(word);
+    if (absl::ConsumePrefix(&word, "hf_model_path=")) to = std::string(word);
+  }
+  if (from.empty() || to.empty()) {
+    return refused(words[found.program],
+                   "give load_parameters_path=RUN and hf_model_path=FOLDER: muster convert RUN "
+                   "FOLDER --to hf");
+  }
+  return Words{"convert", from, to, "--to", "hf"};
+}
+
+// Evaluation without training is a mode of Pax's main program.
+bool asks_for_evaluation(const Words& words) {
+  for (size_t i = 1; i < words.size() && words[i] != "--"; ++i) {
+    const bool is_mode = words[i] == "--mode" && i + 1 < words.size();
+    const std::string mode = is_mode ? words[i + 1] : std::string(words[i]);
+    if ((is_mode || absl::StartsWith(words[i], "--mode=")) &&
+        (absl::EndsWith(mode, "eval") || absl::EndsWith(mode, "decode") ||
+         absl::EndsWith(mode, "decode_once")))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<Words> map_entry_point(Words words) {
+  if (words.size() < 2 || words[0] != "run") return words;
+  if (asks_for_evaluation(words)) return refused("--mode", kEvaluation);
+  const Found found = find_program(words);
+  if (found.entry == nullptr) return words;
+  switch (found.entry->program) {
+    case Program::kTrain:
+      if (!found.has_python)
+        words.insert(words.begin() + static_cast<std::ptrdiff_t>(found.program), "python3");
+      return words;
+    case Program::kDecode:
+      // The rest of the line is that of a training, whose config the command reads.
+      words[0] = "decode";
+      words[found.program] = "MaxText/train.py";
+      if (!found.has_python) {
+        words.insert(words.begin() + static_cast<std::ptrdiff_t>(found.program), "python3");
+      } else if (words[found.program - 1] == "-m") {
+        words.erase(words.begin() + static_cast<std::ptrdiff_t>(found.program) - 1);
+      }
+      return words;
+    case Program::kConvert:
+      return map_convert(found, words);
+    case Program::kExport:
+      return map_export(found, words);
+    case Program::kAbsent:
+      return refused(words[found.program], found.entry->instead);
+  }
+  return words;
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,54 @@
+"""Programs of MaxText and Pax beside their trainers, pasted behind `muster run`."""
+import unittest
+
+from harness import SOURCE, TINY, MusterTest, step_lines
+
+META = SOURCE / "tests/golden/meta/llama2"
+
+
+class EntryPoints(MusterTest):
+    def tokenizer(self):
+        text = self.dir / "text.txt"
+        text.write_text("".join(f"In the beginning was the word, number {i}.\n" for i in range(300)))
+        self.muster("train-tokenizer", "--text", text, "--vocab-size", "300", "--fewer-ok", "--out", self.dir / "t.model", check=0)
+        return self.dir / "t.model"
+
+    def test_converters_make_what_a_run_loads(self):
+        for name, words in (("maxtext", ["MaxText/llama_or_mistral_ckpt.py", "--base-model-path", META, "--maxtext-model-path", self.dir / "maxtext",
+                                         "--model-size", "llama2-7b"]),
+                            ("pax", ["-m", "convert_llama_ckpt", "--base-model-path", META, "--pax-model-path", self.dir / "pax", "--model-size", "7b"])):
+            shown = self.muster("run", "python3", *words, check=0).stdout
+            self.assertIn(f"load_parameters_path={self.dir}/{name}", shown)
+            self.assertTrue((self.dir / name / "checkpoints/0").is_dir())
+        # From Pax's layout to Transformer Engine's: there is one here.
+        self.muster("run", "python", "converter/main.py", f"--input-path={self.dir}/pax", f"--output-path={self.dir}/te", "--fw=pax",
+                    "--direction=fw2te", "--num-of-layer=2", "--skip-bias", "--weight-only", "--use-gated-activations", check=0)
+        self.assertTrue((self.dir / "te/checkpoints/0").is_dir())
+        self.muster("run", "python3", "MaxText/llama_mistral_mixtral_orbax_to_hf.py", "MaxText/configs/base.yml",
+                    f"load_parameters_path={self.dir}/te", f"hf_model_path={self.dir}/hf", "model_name=llama2-7b", check=0)
+        self.assertTrue((self.dir / "hf/model.safetensors").is_file())
+
+    def test_decode_reads_the_runs_config(self):
+        tiny = [word for word in TINY if not word.startswith("vocab_size")] + ["vocab_size=300"]
+        run = [self.base_yml(), *tiny, "run_name=first", f"base_output_directory={self.dir}/out", "dataset_type=synthetic", "hardware=cpu"]
+        trained = self.muster("run", "MaxText/train.py", *run, "steps=1", check=0)
+        self.assertEqual(len(step_lines(trained.stdout)), 1)
+        tokenizer = self.tokenizer()
+        refused = self.muster("decode", "--run", self.dir / "out/first", "--prompt", "In the", check=2)
+        self.assertIn("the run has no tokenizer (its tokenizer_path is empty): give --tokenizer FILE", refused.stderr)
+        plain = self.muster("decode", "--run", self.dir / "out/first", "--prompt", "In the", "--tokenizer", tokenizer, check=0).stdout
+        pasted = self.muster("run", "python3", "MaxText/decode.py", *run, f"tokenizer_path={tokenizer}", "prompt=In the", check=0).stdout
+        self.assertEqual(pasted, plain)
+        self.assertIn("no such folder", self.muster("decode", "--run", self.dir / "nowhere", "--prompt", "x", check=2).stderr)
+
+    def test_what_is_absent_names_what_there_is(self):
+        compiled = self.muster("run", "python3", "MaxText/train_compile.py", "MaxText/configs/base.yml", "compile_topology=v5e-256", check=2)
+        self.assertIn("muster config show with the same keys", compiled.stderr)
+        evaluated = self.muster("run", "CONFIG=LLaMA7B", "--mode=eval", check=2)
+        self.assertIn("eval_interval=1 steps=N", evaluated.stderr)
+        (self.dir / "text.txt").write_text("words")
+        self.assertIn("text.txt is a file, not a model", self.muster("convert", self.dir / "text.txt", self.dir / "y", check=2).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,89 @@
+#include "cli/run/entry_points.h"
+
+#include <gmock/gmock.h>
+
+#include <absl/strings/str_split.h>
+#include <gtest/gtest.h>
+
+namespace muster::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> split(const std::string& line) { return absl::StrSplit(line, ' '); }
+
+std::vector<std::string> mapped(const std::string& line) {
+  const auto words = map_entry_point(split(line));
+  EXPECT_TRUE(words.ok()) << line << ": " << words.status();
+  return words.ok() ? *words : std::vector<std::string>();
+}
+
+std::string error(const std::string& line) {
+  return std::string(map_entry_point(split(line)).status().message());
+}
+
+TEST(EntryPoints, OtherLinesAreUnchanged) {
+  for (const char* line :
+       {"run configs/base.yml steps=5", "run python3 MaxText/train.py MaxText/configs/base.yml",
+        "run -- python3 MaxText/decode.py", "run -- python3 train.py --mode=eval",
+        "run python3 train.py", "decode configs/base.yml", "submit python3 MaxText/decode.py x",
+        "run X=1", "run", "run python3", "run python3 -m", "run --ranks 2 python3 -m paxml.main"})
+    EXPECT_EQ(mapped(line), split(line)) << line;
+}
+
+TEST(EntryPoints, TrainersNeedNoPython) {
+  EXPECT_EQ(mapped("run MaxText/train.py base.yml steps=1"),
+            split("run python3 MaxText/train.py base.yml steps=1"));
+  EXPECT_EQ(mapped("run A=1 /opt/paxml/paxml/main.py --fdl_config=X"),
+            split("run A=1 python3 /opt/paxml/paxml/main.py --fdl_config=X"));
+}
+
+TEST(EntryPoints, DecodeReadsTheRunsConfig) {
+  for (const char* line :
+       {"run M_STEPS=1 python3 MaxText/decode.py base.yml run_name=r prompt=hello",
+        "run M_STEPS=1 python3 -m MaxText.decode base.yml run_name=r prompt=hello",
+        "run M_STEPS=1 MaxText/decode.py base.yml run_name=r prompt=hello"})
+    EXPECT_EQ(mapped(line),
+              split("decode M_STEPS=1 python3 MaxText/train.py base.yml run_name=r prompt=hello"))
+        << line;
+}
+
+TEST(EntryPoints, ConvertersBecomeConvert) {
+  const auto convert = ElementsAre("convert", "/in", "/out", "--to", "muster");
+  for (const char* line :
+       {"run python3 MaxText/llama_or_mistral_ckpt.py --base-model-path /in --maxtext-model-path "
+        "/out --model-size llama2-7b",
+        "run python3 -m MaxText.llama_or_mistral_ckpt --base-model-path=/in "
+        "--maxtext_model_path=/out --model-size=llama2-7b",
+        "run python3 -m convert_llama_ckpt --base-model-path /in --pax-model-path /out "
+        "--model-size 7b",
+        "run python -u converter/main.py --input-path=/in --output-path=/out --fw=pax "
+        "--direction=fw2te --num-of-layer=32 --num-of-head=32 --head-dim=128 "
+        "--mlp-intermediate-dim=11008 --skip-bias --weight-only --use-gated-activations "
+        "--num-gqa-groups=8 --pax-split-qkv --te-qkv-layout=kv_packed"})
+    EXPECT_THAT(mapped(line), convert) << line;
+  EXPECT_THAT(mapped("run python3 MaxText/llama_mistral_mixtral_orbax_to_hf.py base.yml "
+                     "load_parameters_path=/run hf_model_path=/hf model_name=llama2-7b"),
+              ElementsAre("convert", "/run", "/hf", "--to", "hf"));
+}
+
+TEST(EntryPoints, WhatIsMissingNamesWhatThereIs) {
+  EXPECT_THAT(error("run python3 -m convert_llama_ckpt --model-size 7b"),
+              HasSubstr("give --base-model-path=FOLDER and --pax-model-path=FOLDER"));
+  EXPECT_THAT(error("run python3 -m convert_llama_ckpt --base-model-path a --turbo 7"),
+              HasSubstr("--turbo has no counterpart"));
+  EXPECT_THAT(error("run python3 MaxText/train_compile.py base.yml compile_topology=v5e-256"),
+              AllOf(HasSubstr("MaxText/train_compile.py: nothing is compiled here"),
+                    HasSubstr("muster config show")));
+  for (const char* line :
+       {"run python3 -m paxml.main --fdl_config=X --mode=eval", "run CONFIG=LLaMA7B --mode eval",
+        "run python3 paxml/main.py --mode=decode_once"})
+    EXPECT_THAT(error(line), HasSubstr("evaluated while training: eval_interval=1")) << line;
+  EXPECT_THAT(error("run python3 MaxText/maxengine_server.py base.yml"),
+              HasSubstr("muster decode"));
+}
+
+}  // namespace
+}  // namespace muster::cli
