@@ -5,8 +5,8 @@ scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR/../slurm
 . "$scripts/../slurm/wrapper.sh"
 
-# leave_to_first_task: exits in every task but the first one. The original scripts run once per rank,
-# under srun; Muster starts the ranks itself, so the first task does everything.
+# leave_to_first_task: exits in every task but the first one. The original scripts run once per
+# rank, under srun; Muster starts the ranks itself, so the first task does everything.
 leave_to_first_task() {
   if [ "${SLURM_PROCID:-0}" = 0 ]; then return; fi
   say "task $SLURM_PROCID has nothing to do: the first task starts all ranks"

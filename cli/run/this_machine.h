@@ -1,5 +1,5 @@
-// The GPUs and the CPU speed that a job on this machine can use. They are read for jobspec, which is
-// pure.
+// The GPUs and the CPU speed that a job on this machine can use. They are read for jobspec, which
+// is pure.
 #pragma once
 
 #include <optional>
