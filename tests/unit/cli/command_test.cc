@@ -138,7 +138,7 @@ TEST(Commands, ErrorsAreSentences) {
        "unknown option --per_devce_batch_size; did you mean per_device_batch_size=…?"},
       {"list --steps 3", "unknown option --steps; muster list --help lists them"},
       {"decode --run here --prompt x --temperature hot", "--temperature: 'hot' is not a number"},
-      {"decode --run here --prompt x", "--run here: no folder checkpoints in it"},
+      {"decode --run here --prompt x", "--run here: no such folder; give base_output_directory/run_name"},
       {"run --env A=\xff -- true", "--env A=…: the value must be UTF-8"},
       {"run --output o\xff -- true", "--output o\\xff: must be UTF-8"},
       {"submit --working-directory /o\xff -- true", "--working-directory /o\\xff: must be UTF-8"},

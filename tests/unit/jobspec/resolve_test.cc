@@ -331,10 +331,11 @@ TEST_F(Resolve, MaxTextQuickRunOfLlama7b) {
   EXPECT_EQ(job->train.model.emb_dim, 4096);
   EXPECT_EQ(job->train.per_device_batch_size, 2);
   EXPECT_EQ(job->train.remat_policy, trainer::RematPolicy::kMinimal);
-  EXPECT_THAT(job->warnings,
-              ElementsAre(HasSubstr("logits_dot_in_fp32"), HasSubstr("use_iota_embed"),
-                          HasSubstr("attention"), HasSubstr("scan_layers=true"),
-                          HasSubstr("dataset_path=local has no effect")));
+  EXPECT_THAT(
+      job->warnings,
+      ElementsAre(HasSubstr("logits_dot_in_fp32"), HasSubstr("use_iota_embed"),
+                  HasSubstr("attention"), HasSubstr("scan_layers=true"),
+                  HasSubstr("dtype is float32"), HasSubstr("dataset_path=local has no effect")));
 }
 
 TEST_F(Resolve, MaxTextRunOfACompiledStep) {

@@ -290,7 +290,7 @@ TEST_F(WorkerTest, RanksSurviveACoordinatorThatRefusesTheirWorker) {
     coordinator.refuse_with(grpc::Status(code, reason));
     coordinator.start();
     ASSERT_TRUE(eventually([&] {
-      return worker_log().find("run on: 1): " + reason) != std::string::npos;
+      return worker_log().find("ranks that continue: 1): " + reason) != std::string::npos;
     })) << worker_log();
   }
   coordinator.stop();
