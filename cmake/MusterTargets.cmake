@@ -34,6 +34,9 @@ function(muster_program name)
   target_link_libraries(${name} PRIVATE muster_settings ${ARG_DEPS})
 endfunction()
 
+# The tests' user cache: measurements of this machine, which tests share, apart from the user's own.
+set(test_cache ${CMAKE_BINARY_DIR}/test-cache)
+
 function(muster_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
@@ -54,7 +57,8 @@ function(muster_test name)
   # gtest_discover_tests keeps only the first of a list; CTest matches labels by regular expression.
   list(JOIN ARG_LABELS "+" labels)
   gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT})
+                       PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT}
+                                  ENVIRONMENT XDG_CACHE_HOME=${test_cache})
   if("tsan" IN_LIST ARG_LABELS)
     add_dependencies(muster_tsan_tests ${name})
   endif()
@@ -78,7 +82,7 @@ function(muster_script_tests file)
                WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
       set_tests_properties(${name} PROPERTIES LABELS ${labels} TIMEOUT ${ARG_TIMEOUT}
         SKIP_REGULAR_EXPRESSION "OK .skipped=1"
-        ENVIRONMENT "MUSTER_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};MUSTER_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+        ENVIRONMENT "MUSTER_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};MUSTER_SOURCE_DIR=${CMAKE_SOURCE_DIR};XDG_CACHE_HOME=${test_cache}")
     endif()
   endforeach()
 endfunction()

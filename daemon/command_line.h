@@ -23,7 +23,7 @@ std::string nearest_option(const CLI::App& command, const std::string& name);
 // the program's.
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error);
 
-// Returns the error for `word` in place of a command of `app`; `path` is the text typed before it.
+// Returns the error for `word`, which is no command of `app`; `path` is the text typed before it.
 absl::Status unknown_command(const CLI::App& app, const std::string& path, const std::string& word);
 
 }  // namespace muster::daemon

@@ -20,9 +20,9 @@ struct RequestedMesh {
   int32_t ranks_per_node = 1;
 };
 
-// If nodes or ranks are unset, they follow from the degrees; a node whose keys leave a degree open
-// has a rank for each of its `node_gpus` (0: unknown, or none are used). InvalidArgument when there
-// are too many.
+// If nodes or ranks per node are unset, they are computed from the degrees. If a degree inside a
+// node is -1, a node then has one rank per GPU (`node_gpus`; 0: unknown, or none are used). Returns
+// InvalidArgument for too many nodes or ranks.
 absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
                                         std::optional<int32_t> ranks_per_node,
                                         int32_t node_gpus = 0);

@@ -11,8 +11,8 @@
 
 namespace muster::jobspec {
 
-// Fills in `quantization`; trainer::validate() checks the numbers later. InvalidArgument for an
-// unsupported value of MaxText's names a replacement.
+// Fills in `quantization`; trainer::validate() checks the numbers later. Returns InvalidArgument,
+// with a replacement, for a value of MaxText that is not supported.
 absl::Status read_quantization(SettingsReader& reader, trainer::QuantizationConfig& quantization,
                                std::vector<std::string>& warnings);
 

@@ -18,8 +18,8 @@ absl::Status check_restrictions(const Settings& settings);
 // hardware=tpu is auto, with a warning. Returns the warnings.
 std::vector<std::string> accept_spellings(Settings& settings);
 
-// InvalidArgument for a value of a key without effect that MaxText does not have, either
-// (attention); it names the nearest one.
+// Checks the values of keys without effect, such as `attention`. Returns InvalidArgument, with the
+// nearest valid value, for one that MaxText does not define.
 absl::Status check_names(const Settings& settings);
 
 // Returns one sentence per key without effect that was set outside of a base.yml.

@@ -1,5 +1,5 @@
-// Environment variables that a user of MaxText, Pax or the Slurm recipes has set: their meaning
-// here, and whether an exported one counts on a command line. Pure.
+// Environment variables that users of MaxText, Pax or the Slurm recipes set: their meaning here,
+// and whether an exported variable affects a command line. Pure.
 #pragma once
 
 #include <span>
@@ -27,8 +27,8 @@ std::span<const Variable> variables();
 std::vector<std::string> exported_words(const Environment& environment,
                                         const std::vector<std::string>& words);
 
-// Returns one warning per exported variable that has no effect on a line of `dialect`. Variables
-// that only name places of another program (CONTAINER, NUM_GPUS) cause none.
+// Returns one warning per exported variable that has no effect on a command line of `dialect`.
+// Variables that other programs also use (CONTAINER, NUM_GPUS) cause none.
 std::vector<std::string> exported_without_effect(const Environment& environment, Dialect dialect);
 
 }  // namespace muster::jobspec

@@ -19,8 +19,8 @@ namespace muster::cli {
 // Returns N of `#SBATCH --signal=B:USR1@N` in a script; 0: the script has none. Pure.
 int64_t script_lead_seconds(std::string_view script);
 
-// Returns how long a job may train on after a SIGUSR1 that arrived with that lead; 0: it is not
-// early. Pure.
+// Returns the seconds for which ranks may continue to train after a SIGUSR1 that the script
+// requests `lead_seconds` before the limit. 0: the signal is not early. Pure.
 int64_t early_seconds(const SlurmJobState& state, int64_t lead_seconds);
 
 // Not thread-safe.
@@ -29,8 +29,8 @@ class LimitWarning {
   // `job` must outlive it.
   explicit LimitWarning(const SlurmJob& job) : job_(job) {}
 
-  // Call it on SIGUSR1. Returns a message if the warning is early and will be due later; empty: it
-  // is time to leave. A second signal counts as a user's own request.
+  // Called on SIGUSR1. Returns a message if the warning is early; is_due() then reports when ranks
+  // must save and exit. Empty: they must do so now. A second signal counts as a user's request.
   std::string on_signal();
   // Returns true once, when the early warning becomes due.
   bool is_due(Instant now);

@@ -24,8 +24,8 @@ struct CoreOptions {
   // A cancelled job whose save makes progress gets more time than that (save_progress.h). False if
   // somebody else bounds the time, such as Slurm.
   bool cancel_waits_for_save = true;
-  // The same when a fault ends the attempt of a user program, which may still write logs or save
-  // state. The built-in trainer gets no such time, because it has checkpoints.
+  // The time from SIGTERM to SIGKILL when a fault ends the attempt of a user program, which may
+  // still write logs or save state. The built-in trainer gets none, because it has checkpoints.
   Duration last_words = std::chrono::seconds(1);
   // The time from SIGKILL until a process that is blocked in the kernel counts as unkillable; its
   // job then continues without it. A killable process ends within milliseconds, on a busy machine
@@ -39,7 +39,7 @@ struct CoreOptions {
   // Silence of a worker with running ranks after which its job is suspect. Longer than three
   // heartbeat intervals of a busy worker, so that a short network outage causes no suspicion.
   Duration unreachable_after = std::chrono::milliseconds(900);
-  // The same for a worker whose stream broke, when peers of its ranks report them lost.
+  // The same for a worker whose stream broke, if peers report that its ranks are lost.
   Duration broken_stream_wait = std::chrono::milliseconds(500);
   // Silence that opens an incident. From then on, the stacks of other ranks can confirm that the
   // worker's ranks are lost, if other nodes are free for them. A network card that loses its link
@@ -55,15 +55,16 @@ struct CoreOptions {
   // one.
   Duration samples_apart = std::chrono::seconds(1);
   Duration sample_deadline = std::chrono::milliseconds(1500);
-  // The time limit of a sample that a user waits for.
+  // The time limit of each sample if a user also requests the dumps that programs make themselves.
   Duration program_dumps_deadline = std::chrono::seconds(10);
   Duration symbols_wait = std::chrono::seconds(5);
   // How long a job that can run on fewer nodes waits for a missing node after a fault. A killed
   // worker or a node's network often recovers within seconds, and growing later costs another
   // start.
   Duration whole_wait = std::chrono::seconds(5);
-  // How long after its attempt a job that lost a node, and cannot run without it, reserves its
-  // other nodes against jobs behind it in the queue. A rebooted machine is back within this time.
+  // The time for which a job that lost a node, and cannot run without it, reserves its remaining
+  // nodes against later jobs in the queue. It starts when the attempt ends. A rebooted machine is
+  // back within this time.
   // Losing all nodes to a job that runs for days would cost more than some idle minutes.
   Duration keep_nodes = std::chrono::minutes(5);
   // A job that runs on fewer nodes grows when more nodes have been free for `grow_stable`, and at

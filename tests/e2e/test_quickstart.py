@@ -67,7 +67,7 @@ class Quickstart(MusterTest):
 
         def training():
             self.assertIsNone(process.poll(), self.output(process))
-            return len(step_lines(self.output(process))) > 1
+            return len(step_lines(self.output(process))) > 11
         wait_until(training, 60, "training")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         self.assertNotEqual(process.wait(timeout=20), 0, self.output(process))

@@ -107,7 +107,7 @@ class SlurmWrappers(SlurmTest):
         self.assertTrue(last.startswith("completed step: 49, seconds: "), last)
         self.assertEqual(sorted(path.name.split(f"_{job}")[1] for path in (results / "nsys").iterdir()), ["-perf.nsys-rep", "-prof.nsys-rep"])
         self.assert_ends(self.cluster.sbatch("-N1", stage / "launch.sh", cwd=self.dir, env={**env, "DTYPE": "fp4"}), "FAILED", 2)
-        recipe = lambda does: self.cluster.sbatch("-N1", stage / "launch.sh", *self.tiny("per_device_batch_size=1"), cwd=self.dir,  # noqa: E731
+        recipe = lambda does: self.cluster.sbatch("-N1", stage / "launch.sh", *self.tiny("per_device_batch_size=1", "enable_checkpointing=false"), cwd=self.dir,  # noqa: E731
                                                   env={**env, "DTYPE": "bf16", "PROFILER_DOES": does})
         job = recipe("exit 9")
         log = stage / f"results/25.02/bf16/70b/1/log-maxtext-1_70b_{job}.out"

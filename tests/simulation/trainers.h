@@ -1,8 +1,8 @@
 // Model trainers: processes that wait for their peers in each step, evaluate, checkpoint, hang,
-// straggle, die by themselves or by signal, and notice lost peers. Trainers that are asked to leave
-// save together: while they train, after the step in which one of them votes for it; otherwise once
-// all of them are asked. Those that wait in vain leave without a checkpoint. They do not know
-// coordinators.
+// straggle, die by themselves or by signal, and detect lost peers. Trainers that receive SIGTERM
+// save together. While they train, they save and exit after the step in which one of them votes to
+// stop; before that, once all of them have received SIGTERM. A trainer whose peers do not follow
+// exits without a checkpoint. The model has no coordinator.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ enum class Hang {
   kSleeps,   // waits for a lock
 };
 
-// The behaviour of a job's trainers; drawn when the job is submitted, known once that is answered.
-// Its ranks may start before.
+// The behaviour of a job's trainers. It is drawn at submission and set when the reply arrives;
+// ranks that start before that have the default one.
 struct JobNature {
   int64_t steps = 20;
   Duration step_time = std::chrono::milliseconds(100);
@@ -61,8 +61,8 @@ struct HangTruth {
   Instant began{};
   Duration longest_step{};  // of its launch so far
   uint64_t steps = 0;       // completed by its launch before
-  // of its launch's evaluations and long saves: during them other ranks continue, and fewer steps
-  // are available to learn from
+  // The length of the launch's evaluations and long saves. During one, other ranks continue, and a
+  // detector has fewer steps from which to estimate the step time.
   Duration pause{};
 };
 

@@ -1,4 +1,4 @@
-// A certificate authority of a test's own, and what it signs, as PEM.
+// A certificate authority for tests and the certificates that it signs, as PEM.
 #pragma once
 
 #include <openssl/bio.h>

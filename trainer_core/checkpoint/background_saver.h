@@ -27,9 +27,9 @@ namespace muster::trainer {
 struct SaveOutcome {
   int64_t step = 0;
   absl::Status status;
-  std::vector<std::string> notes;  // CheckpointStore::save's
+  std::vector<std::string> notes;  // of CheckpointStore::save
   Duration written_in{};           // from the copy's end to the published folder
-  bool local = false;              // SaveCopy's, not the store's
+  bool local = false;              // true: saved by SaveCopy and not by the store
 };
 
 // Saves a copy of the state elsewhere than in the store. Called on the saver's thread; errors and
@@ -95,7 +95,8 @@ class BackgroundSaver {
   SaveCopy elsewhere_;
   SaveOutcome outcome_;
 
-  size_t pinned_bytes_ = 0;  // of the parameters, then of the state; the saver's thread's
+  // Pinned bytes of the staging: its parameters, then its state. Used by the saver's thread only.
+  size_t pinned_bytes_ = 0;
 
   std::thread thread_;
 };

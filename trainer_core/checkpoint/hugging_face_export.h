@@ -1,5 +1,5 @@
-// Converts a model to a Hugging Face folder: its config.json, and the changes to its weights with
-// which their architectures compute the same results.
+// Converts a model to a Hugging Face folder: its config.json, and the changes to the weights with
+// which an architecture of Hugging Face computes the same results.
 #pragma once
 
 #include <cstdint>
@@ -25,14 +25,15 @@ struct HuggingFaceExport {
   // GPT-2).
   bool adds_one_to_gains = false;
 
-  // Converts the tensor's elements, in our layout, to that model's values.
+  // Converts the tensor's elements in place, from our values to those of the exported model. The
+  // layout stays ours.
   void adapt(const HuggingFaceTensor& tensor, std::span<float> ours) const;
 };
 
 // `max_position`: the longest sequence, tokens; 0: unknown. `token_ids`: kTokenIdFields; absent
-// ones become null. InvalidArgument names what no known architecture of theirs supports: the key,
-// its value, and the nearest architecture's value. It is detected by reading the config back, which
-// must give the same model.
+// ones become null. Reads the exported config back, which must give the same model. Returns
+// InvalidArgument if it does not, because no known architecture supports the model; the error names
+// the key, its value, and the nearest architecture's value.
 absl::StatusOr<HuggingFaceExport> export_to_hugging_face(const ModelConfig& model,
                                                          int32_t max_position,
                                                          const nlohmann::json& token_ids);

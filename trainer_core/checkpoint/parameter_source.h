@@ -22,8 +22,8 @@ enum class ParameterFormat { kMuster, kHuggingFace, kMeta };
 
 struct ParameterDescription {
   ParameterFormat format = ParameterFormat::kMuster;
-  std::string folder;    // which files are read; of ours that of one step
-  std::string checksum;  // kMuster: of its manifest, hence of all that is in it
+  std::string folder;    // the folder that is read; kMuster: the folder of the step
+  std::string checksum;  // kMuster: of the manifest, which covers all data
   ModelConfig model;
   StoredType stored = StoredType::kF32;  // of most elements
   int32_t max_position = 0;  // the longest sequence that it is meant for, tokens; 0: unknown
@@ -37,8 +37,8 @@ class ParameterSource {
  public:
   // `path` is a Muster checkpoint (one step, a folder of steps, or a run's folder, of which the
   // newest complete one counts), a Hugging Face folder or a Meta folder. Checks that every tensor
-  // of the model exists with its shape and a supported type. Values are not checked, except by
-  // Muster's checksums: all of them here, or with kSizes those of data that is read later.
+  // of the model exists with its shape and a supported type. Values are not checked. Checksums of
+  // a Muster checkpoint are verified: all of them here, or with kSizes when the data is read.
   // NotFound, listing the formats, if the path holds none of them; otherwise the error of the
   // format's reader.
   static absl::StatusOr<std::unique_ptr<ParameterSource>> open(const std::string& path,

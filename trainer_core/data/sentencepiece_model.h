@@ -31,8 +31,8 @@ class SentencePieceModel {
 };
 
 // Trains on the sentences that `next` stores until it returns false. Returns the error; the model's
-// bytes go to `model`. `log` receives each line that the library logs, on this thread. Until it
-// returns, everything written to std::cerr goes to `log`, too.
+// bytes go to `model`. `log` receives each line that the library logs, on this thread. During
+// the call everything that the process writes to std::cerr goes to `log`, too.
 std::string train_sentencepiece(const std::unordered_map<std::string, std::string>& arguments,
                                 const std::function<bool(std::string&)>& next,
                                 const std::function<void(std::string_view)>& log,

@@ -23,10 +23,11 @@ namespace muster::trainer {
 // A tensor of a layer that is kept in the host's memory between forward and backward.
 struct OffloadedTensor {
   BufferId device;  // where operations write and read it; shared by all layers
-  BufferId host;    // this layer's own, of kOffloaded
+  BufferId host;    // this layer's copy, of category kOffloaded
   int64_t elements = 0;
   DType dtype = DType::kF32;
-  // True: a tensor of attention; false: of the MLP, whose buffers attention's exchange also uses.
+  // True: a tensor of attention; false: of the MLP. The latter are fetched separately, because the
+  // exchange of attention also uses the MLP's buffers.
   bool is_attentions = true;
 };
 
@@ -97,11 +98,13 @@ struct CacheBuffers {
 struct QuantizedBuffers {
   BufferId input;            // (T, the widest input)
   BufferId output_gradient;  // (T, the widest output) training
-  // (out, in) of the largest kernel, or in fp32 the GEMM's result, its gradient.
+  // (out, in) of the largest kernel: the rounded kernel, or in fp32 its gradient, which is the
+  // result of the GEMM.
   BufferId kernel;
   BufferId left_scale;   // of the left operand
   BufferId right_scale;  // of the right operand
-  BufferId amax;         // (scaling_scales) training with delayed scaling: this step's so far
+  // (scaling_scales) training with delayed scaling: the largest absolute values of this step so far
+  BufferId amax;
 };
 
 // If several ranks share one KV head, and so its parameters, queries and keys are stored
@@ -113,8 +116,8 @@ struct StackedBuffers {
   BufferId d_qkv_bias;  // training
 };
 
-// Buffers if ranks have positions of the same sequences. During attention a rank has all positions
-// of its context rank, for its share of the heads: Q T rows.
+// Buffers if several ranks split the positions of a sequence. During attention a rank has all
+// positions of its context rank for its share of the heads: Q T rows with Q ranks along `sequence`.
 struct AttentionBuffers {
   BufferId starts;                           // (Q T), of packed sequences
   BufferId staging;                          // twice the largest tensor that to_heads exchanges
@@ -170,7 +173,7 @@ struct TransformerPlan {
   BlockMemory blocks;             // where weights are read, and gradients written
   MemoryPlan memory;
   size_t device_bytes = 0;  // of `memory`, without the offloaded buffers
-  // The shards, rounded if rounds_params(); after flat ones the scaling state.
+  // The shards, rounded if rounds_params(). If they are flat, the scaling state follows them.
   BufferId param_block;
   BufferId loading_block;  // loaded values, flat fp32: parameters and scaling state
   // In a training plan only:
@@ -206,12 +209,12 @@ struct TransformerPlan {
   ExpertExchangeBuffers expert_exchange;
   QuantizedBuffers quantized;
   // If ranks split rows:
-  BufferId all_rows;    // (T, d) the gathered rows of all ranks, or the summands of their sum
+  BufferId all_rows;    // (T, d) the gathered rows of all ranks, or the input of a reduce-scatter
   BufferId logit_sums;  // vocabulary_sums() of the head's rows
   StackedBuffers stacked;
   AttentionBuffers attention;
-  // For a model with experts. Without tokens of other ranks the former is `weights`, and the latter
-  // does not exist.
+  // For a model with experts. If the rank has complete sequences (T* = T), routed_weights is
+  // `weights`, and routed_order does not exist.
   BufferId routed_weights;  // (T*) of targets
   BufferId routed_order;    // (T*) Routing::order
   StageBuffers stage;
@@ -266,7 +269,7 @@ struct TransformerPlan {
     return int64_t{batch} * seq_len / part().sequence_sharers();
   }
   int64_t own_rows() const { return token_count() / part().tensor.ranks; }    // T'
-  int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // of the T
+  int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // in [0, T)
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
   DenseShape dense_shape(DenseProduct product) const;  // of this rank's share
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
@@ -282,7 +285,7 @@ struct TransformerPlan {
   }
   Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
   int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
-  int64_t first_routed() const { return token_count() * part().among_sharers(); }      // of them
+  int64_t first_routed() const { return token_count() * part().among_sharers(); }      // < T*
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
   int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
   AttentionShape attention_shape() const;

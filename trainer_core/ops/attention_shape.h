@@ -14,14 +14,14 @@ namespace muster::trainer {
 // head q / (H / K).
 struct AttentionShape {
   int64_t batch = 0;     // B
-  int64_t seq_len = 0;   // S: the positions of a sequence that are here
+  int64_t seq_len = 0;   // S: the positions of a sequence that this rank computes
   int64_t heads = 0;     // H
   int64_t kv_heads = 0;  // K, divides H
   int64_t head_dim = 0;  // h, even with rope
   double scale = 0;      // multiplies the scores; 0: 1 / sqrt(h)
   double soft_cap = 0;   // scores become cap tanh(score / cap); 0: none
-  int64_t window =
-      0;  // a position sees the `window` latest ones, itself included; 0: all before it
+  // A position attends to the `window` latest ones, including itself; 0: to all up to itself.
+  int64_t window = 0;
   bool extra_zero = false;    // the softmax has an additional score 0 with value 0
   RelativeBuckets buckets{};  // of the bias added to the scaled scores; none: no bias
   // (B, S) int32, for sequences that contain several documents: the position at which each

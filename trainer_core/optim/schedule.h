@@ -9,7 +9,7 @@
 namespace muster::trainer {
 
 // Returns the rate of step `step` (from 0). With lr = learning_rate, f = final_fraction, T =
-// schedule_steps, w = warmup_steps, s = decay_start, e = decay_end:
+// schedule_steps, w = warmup_steps, s = decay_start, e = decay_end, D = e - s:
 //
 //   step < w, all schedules:     lr * step / w                                 (step 0 has rate 0)
 //
@@ -26,8 +26,8 @@ namespace muster::trainer {
 //                                lr until s
 //                                s <= step < e: lr * f^p, the same p; then lr * f
 //
-// where c(p, f) = a + f (1 - a) and a = (1 + cos(pi p)) / 2. MaxText divides cosine's p by T - w -
-// 1 since January 2026.
+// where c(p, f) = a + f (1 - a) and a = (1 + cos(pi p)) / 2. Since January 2026 MaxText's cosine
+// has p = (step - w) / (T - w - 1).
 double learning_rate(const OptimizerConfig& config, int64_t step);
 
 }  // namespace muster::trainer

@@ -6,8 +6,8 @@
 //
 // W consists of column groups of whole heads: the queries, keys and values of qkv, or the single
 // group of attention's output. Each group is divided evenly: rank q gets its q-th part. Positions
-// are those of sequence_positions (token_layout.h), so S may be a context rank's. Backward is the
-// mirror: dqkv takes to_positions where qkv took to_heads.
+// are those of sequence_positions (token_layout.h): with context parallelism, S counts the
+// positions of one context rank. The backward pass mirrors this: to_positions converts dqkv.
 //
 // Bytes that a rank sends: (Q - 1)/Q of its tensor.
 #pragma once
@@ -30,7 +30,7 @@ class Ulysses {
   Ulysses(Ops& ops, ProcessGroup& group, int64_t batch) : ops_(ops), group_(group), batch_(batch) {}
 
   // `local` is (B S/Q, W), `whole` (B S, W/Q); they may share memory. `staging` is twice as large
-  // as either, of their type. Fail as the group does.
+  // as either, of their type. Return the group's errors.
   absl::Status to_heads(std::span<const int64_t> groups, const Tensor& local, const Tensor& whole,
                         const Tensor& staging, std::string_view name);
   absl::Status to_positions(std::span<const int64_t> groups, const Tensor& whole,

@@ -16,8 +16,8 @@
 
 namespace muster::trainer {
 
-// R rows of a slice: logits (R, V'), targets, weights and losses (R), and memory for the sums (T,
-// R, 3) of all slices.
+// R rows of a slice: logits (R, V'), targets, weights and losses (R), and memory for the three
+// values per row of all T slices: (T, R, 3).
 struct SlicedLogits {
   VocabularySlice slice;
   Tensor logits;
@@ -27,10 +27,11 @@ struct SlicedLogits {
   Tensor sums;
 };
 
+// The number of elements of SlicedLogits::sums.
 constexpr int64_t vocabulary_sums(int64_t rows, int ranks) { return ranks * rows * kLogitSums; }
 
-// Ops::cross_entropy and Ops::cross_entropy_backward over a group that has all ids. Fail as the
-// group does.
+// Ops::cross_entropy and Ops::cross_entropy_backward over the group whose ranks together have all
+// ids. Return the group's errors.
 absl::Status vocabulary_loss(Ops& ops, ProcessGroup& group, const LossShape& shape,
                              const SlicedLogits& rows, std::string_view name);
 absl::Status vocabulary_loss_backward(Ops& ops, ProcessGroup& group, const LossShape& shape,

@@ -20,7 +20,7 @@ struct StepTail {
   int stop_votes = 0;
   int checkpoint_votes = 0;
   int bad_ranks = 0;     // ranks whose loss is not finite
-  int bad_rank_sum = 0;  // the sum of their ranks: with one bad rank, that rank
+  int bad_rank_sum = 0;  // sum of these ranks' numbers; if there is one, its number
   // `balance`, `routed` and `dropped` are LossSum's.
   double balance = 0;
   int64_t routed = 0;

@@ -43,13 +43,14 @@ constexpr int64_t kGpuLogitsBytes = int64_t{256} << 20;
 // The bytes that a GPU's backend needs beside the plan (GpuOptions), for:
 //   - the largest fp32 matrix and a chunk of logits, which bf16 GEMMs round first;
 //   - sums on their way to the host;
-//   - library workspace: cuDNN's backward pass over all heads and sequences if it needs at most
-//     kGpuAttentionBytes, otherwise over the largest part within that, at least the smallest part.
-// If that exceeds the limit, the built-in kernels compute the attention.
+//   - workspace of cuDNN's backward pass. If all heads and sequences need more than
+//     kGpuAttentionBytes, the pass is split into parts that need at most that; the smallest part
+//     may need more. If even the smallest part exceeds the limit of the whole scratch, the built-in
+//     kernels compute the attention.
 constexpr size_t kGpuAttentionBytes = size_t{512} << 20;
 size_t gpu_scratch_bytes(const TrainConfig& config);
-// In how many parts cuDNN computes a layer's backward pass within gpu_scratch_bytes(); 1 if the
-// built-in kernels compute it.
+// Returns the number of parts in which cuDNN computes a layer's backward pass within
+// gpu_scratch_bytes(); 1 if the built-in kernels compute it.
 int64_t gpu_attention_parts(const TrainConfig& config);
 
 // Plans the training of rank `rank` of the config's mesh. `threads` is the CPU backend's.

@@ -49,7 +49,7 @@ struct OtlpOptions {
 class OtlpLogs {
  public:
   OtlpLogs(OtlpTarget target, std::string worker, OtlpOptions options = {});
-  // Drops unsent records, within one try's budget.
+  // Drops unsent records. Blocks for at most `try_budget`.
   ~OtlpLogs();
   OtlpLogs(const OtlpLogs&) = delete;
   OtlpLogs& operator=(const OtlpLogs&) = delete;

@@ -80,7 +80,7 @@ enum class Motion {
   // Nothing moved, but it may: a rank waits for no other, or all members have entered a collective
   // that is not complete.
   kUnsure,
-  // A sample is missing of a rank whose worker may still answer.
+  // A rank's sample is missing, and its worker may still send it.
   kUnseen,
   // A rank that waits for no other has moved to another place in its code.
   kStacks,

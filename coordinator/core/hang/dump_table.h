@@ -110,8 +110,8 @@ class DumpTable {
   DumpId last_{0};
 };
 
-// Returns the time that a dump of two samples takes. It is taken during the silence of a worker, so
-// that the verdict is not delayed further.
+// Returns the time that a dump of two samples takes. If a worker is silent, the dump starts that
+// much before the end of the allowed silence, so that it does not delay the verdict.
 Duration time_of_dump(const CoreOptions& options);
 
 // Returns whether every report has arrived or the missing ones will not arrive in time.

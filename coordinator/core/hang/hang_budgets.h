@@ -11,11 +11,13 @@ namespace muster::coordinator {
 // minutes on one file system and hours on another.
 struct HangBudgets {
   Duration floor = std::chrono::seconds(1);  // a shorter standstill is never suspicious
-  double steps = 2;                          // multiple of the longest recent step
-  double steps_completed = 3;                // the same, between two completed steps
+  // Between two signs of progress within a step, as a multiple of the longest recent step.
+  double steps = 2;
+  double steps_completed = 3;  // between two completed steps, as the same multiple
   Duration first_steps = std::chrono::minutes(10);
-  // For an inconclusive hang: a rank that waits for no other may be in one long computation or on a
-  // slow disk. The actual time is at least as long as the standstill before the suspicion.
+  // The additional time of an inconclusive hang: a rank that waits for no other may be in a long
+  // computation or wait for a slow disk. If the standstill before the suspicion was longer, that
+  // time is used instead.
   Duration unsure = std::chrono::seconds(10);
   // The same for user programs, which may not report every phase.
   Duration unsure_program = std::chrono::minutes(5);

@@ -1,7 +1,7 @@
 // Tracks the recovery of a job from a fault: from the fault to the first step that no attempt had
 // completed before. The recovery is part of the job's newest incident, and the incident book
-// retains that incident for changes until the job has caught up, even after it is closed. Functions
-// of the book and the job's record, whose `recovering` they set.
+// retains that incident for changes until the job has caught up, even after it is closed. These
+// functions change the incident book and Job::recovering.
 #pragma once
 
 #include <cstdint>

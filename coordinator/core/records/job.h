@@ -24,10 +24,13 @@ namespace muster::coordinator {
 // A job's life:
 //
 //   QUEUED ──placed──▶ STARTING ──all ranks up──▶ RUNNING ──all exit 0──▶ SUCCEEDED
-//     │ ▲                 │  fault                  │  fault
-//     │ │                 ▼                         ▼
-//     │ └──all reaped── RESTARTING ◀────────────────┘ ──no retry left, or the cause forbids one──▶
-//     FAILED └──cancel──▶ CANCELLED          (from any other state, once its ranks are reaped)
+//     ▲                   │ fault                   │ fault
+//     │                   ▼                         │
+//     └──all reaped── RESTARTING ◀──────────────────┘
+//                         │
+//                         └──all reaped, and no retry left or allowed──▶ FAILED
+//
+//   any state that is not terminal ──cancelled, and all ranks reaped──▶ CANCELLED
 //
 // A job that may hang goes through suspicion and dumps while its ranks run:
 //
@@ -118,7 +121,7 @@ struct Fault {
   // Productive time of the whole job up to this fault. For a program that reports nothing: all its
   // running time.
   Duration productive{};
-  bool node_unfit = false;  // is_of_unfit_node()
+  bool node_unfit = false;  // result of is_of_unfit_node()
 
   friend bool operator==(const Fault&, const Fault&) = default;
 };

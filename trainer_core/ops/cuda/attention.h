@@ -18,8 +18,8 @@ constexpr int64_t kHeadDimMax = 256;
 // ops/workspace.h.
 constexpr int64_t kBf16QueryRows = 64;
 
-// Keys and values inside wider rows: a head's keys are h columns from `column` on, its values lie K
-// h columns behind its keys.
+// Keys and values inside wider rows. KV head k has h columns of keys from `column` + k h on; its
+// values begin K h columns after its keys.
 struct KeyRows {
   const void* data;
   int64_t width;
@@ -46,7 +46,7 @@ struct AttentionLayer {
 
 struct AttentionForward {
   AttentionLayer layer;
-  bool sums;  // true: out is fp32
+  bool sums;  // true: out is fp32, so that partial results can be merged
   // True: merge with the partial result that is in out and lse.
   bool merge;
   void* out;   // (B S, H h)
@@ -67,7 +67,7 @@ struct AttentionBackward {
   void* d_keys;  // rows laid out like those of `keys`
   // (B, tiles of queries, H, buckets), or null. Output: the part of each tile of queries.
   float* d_bias;
-  // (B, H, S). Output: the sum of dout out of each row.
+  // (B, H, S). Output: the dot product of dout and out for each row.
   float* dots;
 };
 void attention_backward(cudaStream_t, const AttentionBackward&);

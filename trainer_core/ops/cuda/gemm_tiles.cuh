@@ -12,7 +12,7 @@ namespace muster::trainer::cuda {
 // The part of the operands that a block multiplies: the rows of a and columns of b of its tile, and
 // a range of the depth.
 struct Part {
-  int64_t first_row, rows;  // rows of a and c: [first_row, rows)
+  int64_t first_row, rows;  // the tile's rows of a and c begin at first_row; `rows` is their end
   int64_t first_column;
   int64_t begin, end;  // range of k
   int64_t b_offset, c_offset;
@@ -86,7 +86,7 @@ struct ExactTile {
   }
 };
 
-// An operand from a tile's view: a by its rows, b by its columns, and both by the depth.
+// An operand of a tile, with the same layout for both: indexed by row (a) or column (b), and depth.
 struct Side {
   DType dtype;
   const void* data;
@@ -107,8 +107,9 @@ class SideTile {
   static constexpr int kStride = (kAlongDepth ? kDepth : kSize) + kStridePadding;
   static constexpr int kElements = (kAlongDepth ? kSize : kDepth) * kStride;
 
-  // `begin` is the first depth. Each run begins a multiple of a run and of the step after the first
-  // element, so vectors_ holds for all of them.
+  // `begin` is the first depth. vectors_: every run is aligned for 16-byte loads. It follows from
+  // the address of the first element and the step between lines, because a run begins at a multiple
+  // of its own length after the start of its line.
   __device__ SideTile(const Side& side, int64_t begin) : side_(side) {
     const int64_t first = side.first * side.step + begin * side.depth_step;
     const auto address = reinterpret_cast<uint64_t>(side.data) + first * width();

@@ -1,4 +1,4 @@
-// Every collective against a naive reference, for any backend: ranks are threads that each hold one
+// Checks every collective of any backend against a naive reference. Each rank is a thread with one
 // group.
 #pragma once
 
@@ -138,7 +138,7 @@ inline void check_moves(ProcessGroup& group, size_t count) {
   ASSERT_TRUE(succeeds(group.barrier("barrier")));
 }
 
-// A parcel goes once around the ring.
+// A message travels once around the ring.
 inline void check_point_to_point(ProcessGroup& group, size_t count) {
   if (group.size() == 1) return;
   const int next = (group.rank() + 1) % group.size();
@@ -154,7 +154,8 @@ inline void check_point_to_point(ProcessGroup& group, size_t count) {
   EXPECT_EQ(data, input_of(0, count));
 }
 
-// bf16 is added in fp32 and rounded once; the largest number wins, and NaN over it.
+// Checks that bf16 is summed in fp32 and rounded once, int32 is gathered unchanged, and the maximum
+// with a NaN is NaN.
 inline void check_types(ProcessGroup& group, size_t count) {
   const auto size = static_cast<size_t>(group.size());
   const auto rounded = [](const std::vector<float>& data) {
@@ -196,8 +197,8 @@ inline void check_types(ProcessGroup& group, size_t count) {
   EXPECT_TRUE(std::isnan(largest.back()));
 }
 
-// Rank r sends (r + 2 j) % 5 times `unit` elements to rank j: some send nothing, and none the same
-// to all.
+// Rank r sends ((r + 2 j) % 5) * unit elements to rank j, so counts differ between the receivers of
+// a rank, and some are 0.
 inline void check_unequal(ProcessGroup& group, size_t unit) {
   const int me = group.rank();
   const auto count = [&](int from, int to) {
@@ -251,7 +252,7 @@ inline void check_everything(ProcessGroup& group) {
   }
 }
 
-// More than a round of any transport takes at a time.
+// Checks data that exceed one round of every transport.
 inline void check_large(ProcessGroup& group) {
   constexpr size_t kCount = 3'000'017;
   std::vector<float> data = input_of(group.rank(), kCount);
@@ -284,7 +285,7 @@ inline void check_sent_bytes(ProcessGroup& group) {
   ASSERT_TRUE(succeeds(group.all_gather(data, whole, "b")));
   EXPECT_EQ(sent(CollectiveKind::kAllGather), 4 * (n - 1) * count);
   ASSERT_TRUE(succeeds(group.reduce_scatter(whole, data, "c")));
-  EXPECT_EQ(sent(CollectiveKind::kReduceScatter), 4 * (n - 1) * count);  // of n x count
+  EXPECT_EQ(sent(CollectiveKind::kReduceScatter), 4 * (n - 1) * count);  // input: n * count
   std::vector<float> exchanged(whole.size());
   ASSERT_TRUE(succeeds(group.all_to_all(whole, exchanged, "d")));
   EXPECT_EQ(sent(CollectiveKind::kAllToAll), 4 * (n - 1) * count);

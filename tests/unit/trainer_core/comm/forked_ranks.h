@@ -14,8 +14,8 @@
 
 namespace muster::trainer {
 
-// Ranks 1 and up are processes, forked while there is one thread; each ends with what `body`
-// returns. Rank 0 is the test.
+// Rank 0 is the test. The other ranks are processes that exit with the result of `body`. Requires
+// that the test has only one thread when it forks.
 class ForkedRanks {
  public:
   using Body = std::function<int(int rank, const std::string& store)>;

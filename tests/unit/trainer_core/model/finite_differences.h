@@ -12,8 +12,9 @@
 namespace muster::trainer {
 
 // Compares directional derivatives with central differences in every parameter tensor. The
-// direction is the gradient itself within the tensor, so that a wrong element anywhere shows. The
-// model has its gradients; `loss` returns the loss for its current parameters.
+// direction is the gradient itself within the tensor, so that any wrong element is detected.
+// Requires that the model's gradients are computed; `loss` returns the loss for its current
+// parameters.
 template <class Loss>
 void expect_gradients_of(TestModel& test, const Loss& loss) {
   const std::vector<float> grads(test.model.grads().begin(), test.model.grads().end());

@@ -1,5 +1,5 @@
-// A training without its loop: each rank of a mesh, as a thread, makes the same steps; what they
-// end with is put together.
+// Trains without the training loop: each rank of a mesh is a thread and computes the steps. The
+// results of all ranks are merged.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ using SentByGroup = std::map<std::string, std::map<CollectiveKind, uint64_t>>;
 
 struct MeshRun {
   std::vector<StepRecord> steps;  // rank 0's
-  std::vector<float>
-      params;           // of the whole table, as the ranks that are first along data have them
+  // All parameters of the table, from the ranks with coordinate 0 along data.
+  std::vector<float> params;
   absl::Status status;  // the first error of any rank
   SentByGroup sent;     // by rank 0, in all steps
   uint64_t messages_sent = 0;  // bytes of all ranks' sends
@@ -64,14 +64,14 @@ inline void expect_same_training(const MeshRun& run, const MeshRun& alone,
     ASSERT_EQ(ours.experts->dropped_fraction, theirs.experts->dropped_fraction)
         << what << ", step " << i;
   }
-  // Later norms of models this small grow apart by a thousand times the differences of their
-  // parameters.
+  // Only the first norm is compared: in models this small, later norms differ by a thousand times
+  // as much as the parameters.
   ASSERT_NEAR(run.steps[0].raw_grad_norm / alone.steps[0].raw_grad_norm, 1, 1e-6) << what;
   ASSERT_LT(largest_difference(run.params, alone.params), 1e-4) << what;
 }
 
-// Sequences of documents of any length, from one token on, whose last token predicts nothing; all
-// of it follows from the sequence's number.
+// Sequences of documents of one or more tokens. The last token of a document has weight 0. The
+// content is a function of the sequence's number.
 class PackedDocuments final : public Samples {
  public:
   explicit PackedDocuments(int32_t vocabulary) : vocabulary_(static_cast<uint32_t>(vocabulary)) {}
@@ -151,8 +151,8 @@ class MeshTrainer {
     return all;
   }
 
-  // One rank's part: its steps, what it sent, its error. What it stores of the parameters goes to
-  // `params`, of the whole table.
+  // Runs one rank. Returns its steps, sent bytes and error, and writes the parameters that it
+  // stores to their offsets in `params`, which holds the whole table.
   static MeshRun run_rank(const TrainConfig& config, ProcessGroups& groups, std::span<float> params,
                           const EachStep& each_step = nullptr) {
     QuietContext rank(groups);
@@ -184,7 +184,7 @@ class MeshTrainer {
     const ShardLayout& layout = rank_model.plan().model.sharding.layout;
     std::vector<float> whole(static_cast<size_t>(parameter_count(layout.table())));
     init_params(layout.table(), config.init_weights_seed, whole.data());
-    // Biases and gains that are not what they begin as.
+    // Perturbs the parameters, so that biases and gains differ from their initial values.
     for (size_t i = 0; i < whole.size(); ++i) whole[i] += 0.01F * std::sin(static_cast<float>(i));
     for_stored(layout, [&](size_t stored, size_t in_table) {
       rank_model.model().params()[stored] = whole[in_table];
@@ -244,14 +244,14 @@ class MeshTrainer {
   }
 };
 
-// How far a training in bf16 is from fp32, on one rank.
+// The differences between trainings in bf16 and in fp32 on one rank.
 struct Bf16Band {
   MeshRun alone;      // in bf16
-  double losses = 0;  // the largest difference of a step's loss, of the loss
-  double params = 0;  // of a parameter
+  double losses = 0;  // the largest relative difference of a step's loss
+  double params = 0;  // the largest absolute difference of a parameter
 };
 
-// The largest difference of two trainings' losses, of the loss.
+// Returns the largest relative difference between two trainings' losses.
 inline double largest_loss_difference(const MeshRun& a, const MeshRun& b) {
   EXPECT_EQ(a.steps.size(), b.steps.size());
   double largest = 0;
@@ -263,7 +263,7 @@ inline double largest_loss_difference(const MeshRun& a, const MeshRun& b) {
   return largest;
 }
 
-// `config` has one rank.
+// Requires that `config` has one rank.
 inline Bf16Band bf16_band(TrainConfig config) {
   const MeshRun exact = MeshTrainer::run(config);
   config.dtype = ComputeType::kBfloat16;
