@@ -31,8 +31,8 @@ struct MeshRun {
   std::vector<StepRecord> steps;  // rank 0's
   // All parameters of the table, from the ranks with coordinate 0 along data.
   std::vector<float> params;
-  absl::Status status;  // the first error of any rank
-  SentByGroup sent;     // by rank 0, in all steps
+  absl::Status status;         // the first error of any rank
+  SentByGroup sent;            // by rank 0, in all steps
   uint64_t messages_sent = 0;  // bytes of all ranks' sends
 
   std::vector<double> losses() const {
