@@ -10,10 +10,10 @@
 // room. A stack without room ends at its deepest frame that has a node, and is counted in
 // dropped(); the remaining tree stays correct.
 //
-// A value. Plain memory, one thread at a time. Content of messages goes through of(), which rejects
-// what is no tree or exceeds the bounds, and makes texts printable. Merging a tree of n nodes takes
-// n look-ups, and moves the sets of ranks that it adds to: use StackForest to add up thousands of
-// trees.
+// A value type without external resources. Not thread-safe. Content of messages goes through of(),
+// which rejects content that is no tree or exceeds the bounds, and makes texts printable. Merging a
+// tree of n nodes takes n look-ups and rewrites each rank set that it extends: use StackForest to
+// add up thousands of trees.
 #pragma once
 
 #include <cstddef>
@@ -36,8 +36,8 @@ namespace muster {
 // all differ fills the bound. A node takes some 200 bytes with its frame, symbol and look-ups.
 constexpr size_t kStackTreeNodesMax = 65'536;
 constexpr size_t kStackTreeModulesMax = 4'096;
-// Ranges of all sets of ranks together, 8 bytes each: enough for every second of 131,072 ranks in
-// 64 frames.
+// Ranges of all sets of ranks together, 8 bytes each: enough for every other rank of 131,072 in 64
+// frames.
 constexpr size_t kStackTreeRangesMax = 1 << 22;
 
 class StackTree {

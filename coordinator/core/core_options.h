@@ -36,8 +36,9 @@ struct CoreOptions {
   Duration torn_down_within = std::chrono::seconds(30);
   // How long to wait for the report of the rank that failed first, when only victims have reported.
   Duration culprit_wait = std::chrono::seconds(2);
-  // Silence of a worker with running ranks after which its job is suspect. Longer than three
-  // heartbeat intervals of a busy worker, so that a short network outage causes no suspicion.
+  // Silence of a worker with running ranks after which its job is suspect. Workers with
+  // ranks send several heartbeats per heartbeat_interval; this is longer than three of their
+  // intervals, so that a short network outage causes no suspicion.
   Duration unreachable_after = std::chrono::milliseconds(900);
   // The same for a worker whose stream broke, if peers report that its ranks are lost.
   Duration broken_stream_wait = std::chrono::milliseconds(500);

@@ -1,14 +1,14 @@
 // Which meshes a training allows: an axis' degree must divide the sizes that it splits. Pure
 // arithmetic, so that errors appear before anything is started.
 //
-//   tensor      num_query_heads; num_kv_heads or a multiple of it (several ranks then share a head)
+//   tensor      num_query_heads; num_kv_heads or a multiple of it (several ranks then share a
+//               head); the rows of a micro-batch on a rank, which are split between GEMMs. It is at
+//               most the MLP's columns and the vocabulary, which may be split unevenly.
 //   sequence    the query and KV heads of a tensor rank; the positions of a context rank
 //   context     twice its degree divides max_target_length: a rank has one early and one late chunk
-//   tensor      also the rows of a micro-batch on a rank, which are split between GEMMs; at most
-//               the MLP's columns and the vocabulary, which may be split unevenly
 //   expert      num_experts
-//   pipeline    num_decoder_layers, times the layer runs per stage; with several runs the
-//               micro-batches of a step
+//   pipeline    its degree times the layer runs per stage divides num_decoder_layers; with several
+//               runs per stage, the degree also divides the micro-batches of a step
 //
 // data and fsdp divide the global batch, which is validated with the batch's keys.
 #pragma once
@@ -46,7 +46,8 @@ std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshSh
 // `shape`, whose degrees may have any value. The difference is the sum of the logarithms of each
 // degree's change; axes other than data and fsdp count twice. Returns at most `count`, nearest
 // first; checks at most kNearMeshesTried.
-constexpr int kNearMeshesTried = 2000;  // a fraction of a second where a job is resolved on each
+// Takes less than a second, even if `works` resolves a job for each mesh.
+constexpr int kNearMeshesTried = 2000;
 std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, const MeshShape& shape,
                                       size_t count,
                                       const std::function<bool(const MeshShape&)>& works);

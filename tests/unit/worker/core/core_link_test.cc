@@ -99,7 +99,8 @@ TEST_F(CoreTest, ARefusalDoesNotStopARegisteredWorker) {
     EXPECT_THAT(only<Exit>(actions), SizeIs(0));
     ASSERT_THAT(only<Note>(actions), SizeIs(i == 0 ? 1 : 0)) << "logged once";
     if (i == 0) {
-      EXPECT_THAT(only<Note>(actions)[0].text, HasSubstr("ranks that continue: 2): its version is 2"));
+      EXPECT_THAT(only<Note>(actions)[0].text,
+                  HasSubstr("ranks that continue: 2): its version is 2"));
     }
   }
   EXPECT_THAT(only<SendRegister>(connect(2)).at(0).running, SizeIs(2));
