@@ -38,6 +38,11 @@ void RunWatch::stop() { client_.stop(); }
 
 void RunWatch::cancel() {
   set_end_known(false);
+  {
+    // A periodic save that failed earlier is not the one that is reported at the end.
+    const std::lock_guard lock(mutex_);
+    reason_not_saved_.clear();
+  }
   cancelling_ = std::thread([this, id = job().id()] {
     // Waits for a coordinator that restarts: the ranks save because of this call.
     const absl::Status status = with_reconnection(

@@ -71,8 +71,12 @@ absl::Status BlockWriter::write_block() {
   if (digest_.bytes >= kWritebackBytesMax) {
     constexpr unsigned kWait =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
-    (void)sync_file_range(fd_, static_cast<off_t>(digest_.bytes - kWritebackBytesMax),
-                          static_cast<off_t>(kBlockBytes), kWait);
+    const int waited = sync_file_range(fd_, static_cast<off_t>(digest_.bytes - kWritebackBytesMax),
+                                       static_cast<off_t>(kBlockBytes), kWait);
+    // The wait reports an error of the disk once; the sync at the end does not report it again. A
+    // file system that cannot wait for a range is no error.
+    if (waited != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+      return cannot_write(file_status(errno, "sync_file_range"));
   }
   digest_.bytes += block.size();
   if (meter_ != nullptr) meter_->add(block.size());

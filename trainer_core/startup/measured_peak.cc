@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/match.h>
@@ -132,6 +133,13 @@ double MeasuredPeak::get(const std::function<double()>& measure) {
 double MeasuredPeak::raise(double tflops) {
   if (tflops_ > 0 && std::isfinite(tflops) && tflops > tflops_) {
     tflops_ = tflops;
+    if (path_.empty()) return tflops_;
+    // Ranks raise it at the same time. If another one holds the lock, a later step stores the
+    // value.
+    const auto locked = try_lock(std::filesystem::path(path_).parent_path().string());
+    if (!locked.ok() || !locked->has_value()) return tflops_;
+    const auto unlock = absl::MakeCleanup([&] { close(**locked); });
+    tflops_ = std::max(tflops_, load());
     store(tflops_);
   }
   return tflops_;

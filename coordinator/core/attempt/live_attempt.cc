@@ -38,7 +38,9 @@ void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& inci
   copy_figures(page, time.now, job.ranks[static_cast<size_t>(page.rank.value())]);
   if (waits_for_save(job, options)) {
     SaveProgress saves;
-    for (const RankState& rank : job.ranks) saves.add(rank.checkpoints);
+    // The last page of a rank that has ended may show a save that nobody will complete.
+    for (const RankState& rank : job.ranks)
+      if (rank.life != RankState::Life::kExited) saves.add(rank.checkpoints);
     kill.wait_for_saves(saves, job.stop_grace, options, time.now);
   }
   if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)

@@ -25,14 +25,15 @@ bool is_torn_down(const RankState& rank) {
 
 void KillDeadline::expect_ends(Duration grace, const CoreOptions& options, Instant now) {
   killed_at = now + grace;
+  save = {};
   next_check = *killed_at + options.heartbeat_interval / kChecks;
 }
 
 void KillDeadline::wait_for_saves(const SaveProgress& newest, Duration grace,
                                   const CoreOptions& options, Instant now) {
   if (!killed_at || save == newest) return;
-  save = newest;
   expect_ends(save_wait(newest, grace), options, now);
+  save = newest;
 }
 
 bool KillDeadline::is_overdue(bool order_pending, const CoreOptions& options, Instant now) {

@@ -32,7 +32,9 @@ struct KillDeadline {
   // The latest time of SIGKILL. Unset: the ranks were not ordered to stop.
   std::optional<Instant> killed_at;
   Instant next_check{};
-  SaveProgress save;  // when killed_at was set
+  // The progress of the saves that killed_at is for. A new order to stop resets it, so that the
+  // next page extends the deadline again, even if the saves have not changed.
+  SaveProgress save;
 
   // Starts the deadline: the ranks are ordered to stop now, with `grace` before SIGKILL.
   void expect_ends(Duration grace, const CoreOptions& options, Instant now);

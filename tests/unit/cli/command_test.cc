@@ -94,7 +94,7 @@ TEST(Commands, ErrorsNameTheAllowedValues) {
   const TempFolder folder;
   const Result check = muster("run " + base_yml() +
                               " run_name=refused dataset_type=shards dataset_path=/no-such "
-                              "tokenizer_path=/no-such.model base_output_directory=" +
+                              "tokenizer_path=/no-such.model dtype=float32 base_output_directory=" +
                               folder.file("refused"));
   EXPECT_EQ(check.exit_code, 2);
   EXPECT_THAT(check.output, Not(HasSubstr("muster-trainer")));
@@ -138,7 +138,8 @@ TEST(Commands, ErrorsAreSentences) {
        "unknown option --per_devce_batch_size; did you mean per_device_batch_size=…?"},
       {"list --steps 3", "unknown option --steps; muster list --help lists them"},
       {"decode --run here --prompt x --temperature hot", "--temperature: 'hot' is not a number"},
-      {"decode --run here --prompt x", "--run here: no such folder; give base_output_directory/run_name"},
+      {"decode --run here --prompt x",
+       "--run here: no such folder; give base_output_directory/run_name"},
       {"run --env A=\xff -- true", "--env A=…: the value must be UTF-8"},
       {"run --output o\xff -- true", "--output o\\xff: must be UTF-8"},
       {"submit --working-directory /o\xff -- true", "--working-directory /o\\xff: must be UTF-8"},
@@ -195,7 +196,8 @@ TEST(Commands, ConfigShowHasTheOriginOfValues) {
   EXPECT_EQ(shown.exit_code, 0) << shown.output;
   EXPECT_THAT(shown.output, AllOf(HasSubstr("steps: 7 "), HasSubstr("# command line"),
                                   HasSubstr("llama2-tiny.yml:"), HasSubstr("fsdp=2 (2 ranks)")));
-  const auto json = nlohmann::json::parse(muster("config show " + base_yml() + " --json").output);
+  const auto json =
+      nlohmann::json::parse(muster("config show " + base_yml() + " dtype=float32 --json").output);
   EXPECT_EQ(json["settings"]["steps"]["value"], 150001);
   EXPECT_EQ(json["train_config"]["steps"], 150001);
 }

@@ -1,0 +1,31 @@
+#include "coordinator/core/fleet/unkillable.h"
+
+#include <gtest/gtest.h>
+
+namespace muster::coordinator {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr Duration kGrace = seconds(4);
+const Instant kOrdered = Instant() + std::chrono::hours(1);
+
+TEST(KillDeadlineWaitsForSaves, AgainAfterANewOrderWithTheSameProgress) {
+  const CoreOptions options;
+  const SaveProgress written{.total = 100, .written = 100};
+  KillDeadline deadline;
+  deadline.expect_ends(kGrace, options, kOrdered);
+  deadline.wait_for_saves(written, kGrace, options, kOrdered + seconds(1));
+  const Instant becomes_durable_by = kOrdered + seconds(1) + save_wait(written, kGrace);
+  EXPECT_EQ(deadline.killed_at, becomes_durable_by);
+  deadline.wait_for_saves(written, kGrace, options, kOrdered + seconds(2));
+  EXPECT_EQ(deadline.killed_at, becomes_durable_by) << "a save without progress extends nothing";
+
+  // A worker registers again and receives the order once more.
+  deadline.expect_ends(kGrace, options, kOrdered + seconds(3));
+  deadline.wait_for_saves(written, kGrace, options, kOrdered + seconds(4));
+  EXPECT_EQ(deadline.killed_at, kOrdered + seconds(4) + save_wait(written, kGrace));
+}
+
+}  // namespace
+}  // namespace muster::coordinator
