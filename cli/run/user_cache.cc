@@ -4,32 +4,19 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
+#include "common/user_cache.h"
+
 namespace muster::cli {
-namespace {
-
-namespace fs = std::filesystem;
-
-// The XDG base directory specification requires absolute paths.
-fs::path cache_root() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && cache[0] == '/')
-    return cache;
-  const char* home = std::getenv("HOME");
-  return home != nullptr && home[0] == '/' ? fs::path(home) / ".cache" : fs::path();
-}
-
-}  // namespace
 
 std::string user_cache_file(const std::string& name) {
-  const fs::path root = cache_root();
-  if (root.empty()) return "";
-  const fs::path folder = root / "muster";
+  const std::string folder = user_cache_folder();
+  if (folder.empty()) return "";
   std::error_code error;
-  fs::create_directories(folder, error);
-  return fs::is_directory(folder, error) ? (folder / name).string() : "";
+  std::filesystem::create_directories(folder, error);
+  return std::filesystem::is_directory(folder, error) ? folder + "/" + name : "";
 }
 
 bool is_first_time(const std::string& name) {

@@ -1,6 +1,4 @@
-// Small files of this user that a later command of this machine reads again: measurements, and
-// which notes have been shown. In $XDG_CACHE_HOME/muster, else ~/.cache/muster; deleting them is
-// safe.
+// Files of commands in the user's cache folder (common/user_cache.h).
 #pragma once
 
 #include <string>

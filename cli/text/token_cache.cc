@@ -16,17 +16,13 @@
 #include "cli/text/text_commands.h"
 #include "cli/text/text_progress.h"
 #include "cli/text/text_stop.h"
+#include "common/user_cache.h"
 #include "common/with_commas.h"
 
 namespace muster::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // The folder that holds the text: `path` itself, or the one of a file or pattern.
 std::string folder_of(const std::string& path) {
@@ -39,16 +35,11 @@ std::string folder_of(const std::string& path) {
 
 // $MUSTER_TOKEN_CACHE, or beside the text, or in the user's cache folder.
 std::vector<std::string> cache_roots(const std::string& text) {
-  const std::string chosen = variable("MUSTER_TOKEN_CACHE");
-  if (!chosen.empty()) return {chosen};
+  if (const char* chosen = std::getenv("MUSTER_TOKEN_CACHE"); chosen != nullptr && *chosen != 0)
+    return {chosen};
   std::vector<std::string> roots = {absl::StrCat(folder_of(text), "/", trainer::kTokenCacheFolder)};
-  const std::string caches = variable("XDG_CACHE_HOME");
-  const std::string home = variable("HOME");
-  if (!caches.empty()) {
-    roots.push_back(caches + "/muster/tokens");
-  } else if (!home.empty()) {
-    roots.push_back(home + "/.cache/muster/tokens");
-  }
+  if (const std::string user = user_cache_folder(); !user.empty())
+    roots.push_back(user + "/tokens");
   return roots;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -19,6 +18,7 @@
 
 #include "common/file_lock.h"
 #include "common/file_write.h"
+#include "common/user_cache.h"
 
 namespace muster::trainer {
 namespace {
@@ -67,11 +67,8 @@ double undisturbed(const std::function<double()>& measure) {
 }  // namespace
 
 std::string peaks_path() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && *cache == '/') return absl::StrCat(cache, "/muster/gemm-peaks.json");
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home != '/') return "";
-  return absl::StrCat(home, "/.cache/muster/gemm-peaks.json");
+  const std::string folder = user_cache_folder();
+  return folder.empty() ? "" : folder + "/gemm-peaks.json";
 }
 
 std::string peak_key(const Backend& backend, DType dtype) {

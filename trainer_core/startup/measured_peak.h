@@ -10,8 +10,8 @@
 
 namespace muster::trainer {
 
-// The file of the peaks of this user's machines: $XDG_CACHE_HOME/muster/gemm-peaks.json, or
-// ~/.cache/…; empty if neither variable is set.
+// The file of the peaks of this user's machines, gemm-peaks.json in user_cache_folder(); empty
+// without such a folder.
 std::string peaks_path();
 
 // Returns what a peak depends on: the machine, the device or CPU model, the threads, the type.

@@ -1,0 +1,13 @@
+// The folder of small files of this user that later processes read again: measurements, the shards
+// of texts, and which notes have been shown. Deleting them is safe.
+#pragma once
+
+#include <string>
+
+namespace muster {
+
+// Returns $XDG_CACHE_HOME/muster, or ~/.cache/muster, whether it exists or not; empty if neither
+// variable has an absolute path. Source: XDG base directory specification.
+std::string user_cache_folder();
+
+}  // namespace muster
