@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -15,13 +16,22 @@
 #include "daemon/limits.h"
 
 namespace muster::worker {
+namespace {
+
+// Output after a change is shipped together, so that a rank with a line for each step of less than
+// a millisecond does not wake the worker, the coordinator and its readers for each line. The first
+// line after a pause is shipped at once.
+constexpr auto kBatchTime = std::chrono::milliseconds(10);
+
+}  // namespace
 
 LogShipper::LogShipper(boost::asio::io_context& context, Sink sink, Progress progress,
                        Settled settled)
     : sink_(std::move(sink)),
       progress_(std::move(progress)),
       settled_(std::move(settled)),
-      inotify_(context) {
+      inotify_(context),
+      batch_(context) {
   const int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (fd < 0) {
     spdlog::warn("no inotify: {}; logs are read at each heartbeat", std::strerror(errno));
@@ -165,7 +175,10 @@ void LogShipper::wait_for_changes() {
                         if (error) return;
                         read_changes();
                         pump();
-                        wait_for_changes();
+                        batch_.expires_after(kBatchTime);
+                        batch_.async_wait([this](const boost::system::error_code& ended) {
+                          if (!ended) wait_for_changes();
+                        });
                       });
 }
 

@@ -12,6 +12,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "worker/core/rank.h"
 
@@ -80,6 +81,7 @@ class LogShipper {
   Progress progress_;
   Settled settled_;
   boost::asio::posix::stream_descriptor inotify_;
+  boost::asio::steady_timer batch_;
   std::map<RankKey, Tail> tails_;
   std::map<int, RankKey> by_watch_;
   bool connected_ = false;

@@ -31,6 +31,7 @@ class LogShipperTest : public ShellTest {
   bool take(LogChunk&& chunk) {
     if (room == 0) return false;
     --room;
+    ++chunks;
     EXPECT_LE(chunk.data.size(), daemon::kLogChunkBytesMax);
     EXPECT_LE(chunk.offset, received.size()) << "no gap";
     received.resize(chunk.offset);
@@ -41,6 +42,7 @@ class LogShipperTest : public ShellTest {
   std::string path;
   std::string received;
   size_t room = 1'000'000;
+  size_t chunks = 0;
   std::vector<RankKey> settled;
   const RankKey key{JobId(1), Attempt(1), Rank(0)};
   boost::asio::io_context context{1};
@@ -56,6 +58,22 @@ TEST_F(LogShipperTest, ShipsOutputAsItIsWritten) {
   append("two");
   ASSERT_TRUE(run_until([&] { return received == "one\ntwo"; }));
   EXPECT_TRUE(shipper.is_drained(key));
+}
+
+TEST_F(LogShipperTest, FrequentLinesAreShippedTogether) {
+  shipper.add(key, path);
+  shipper.on_connected();
+  std::string text;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 300; ++i) {
+    append("line\n");
+    text += "line\n";
+    context.restart();
+    context.run_for(std::chrono::microseconds(100));
+  }
+  ASSERT_TRUE(run_until([&] { return received == text; }));
+  const auto batches = (std::chrono::steady_clock::now() - begin) / std::chrono::milliseconds(10);
+  EXPECT_LE(chunks, static_cast<size_t>(batches) + 2);
 }
 
 TEST_F(LogShipperTest, ALongLogComesInBoundedChunks) {
