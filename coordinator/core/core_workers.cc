@@ -92,7 +92,8 @@ void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
   std::erase_if(worker.stuck, [&](const RankId& id) { return !worker.orphans.contains(id); });
   for (const JobId id : stopping) {
     const Job& job = jobs_.at(id);
-    attempts_.at(id).kill.expect_ends(job.stop_grace, options_, time_.now);
+    attempts_.at(id).kill.expect_ends(job.stop_grace, waits_for_save(job, options_), options_,
+                                      time_.now);
     actions_.push_back(message_to(
         worker, SendStopRanks{id, job.attempt, job.stop_grace, job.reason,
                               awaited_ranks(job, worker), waits_for_save(job, options_)}));
@@ -137,6 +138,7 @@ void Core::on(const HeartbeatReceived& event) {
     schedule_needed_ = true;
   }
   std::set<RankId> orphans;
+  std::set<JobId> saving;
   for (const RankProgress& progress : event.ranks) {
     const RankId id{progress.job, progress.attempt, progress.rank};
     Job* job = jobs_.owner_of(id, *worker);
@@ -146,7 +148,9 @@ void Core::on(const HeartbeatReceived& event) {
     }
     worker->missing.erase(id);
     observe_rank(*job, progress);
+    if (attempts_.at(job->id).kill.waits_for_saves) saving.insert(job->id);
   }
+  for (const JobId id : saving) attempts_.at(id).follow_saves(jobs_.at(id), options_, time_.now);
   // The worker's pages have arrived, and may be the last ones that a suspicion waits for.
   std::vector<JobId> concerned;
   for (const JobId id : suspects_) {
@@ -179,7 +183,7 @@ void Core::on(const HeartbeatReceived& event) {
 
 void Core::observe_rank(Job& job, const RankProgress& progress) {
   LiveAttempt& attempt = attempts_.at(job.id);
-  attempt.observe(job, progress, incidents_, options_, time_);
+  attempt.observe(job, progress, incidents_, time_);
   rank_up(job, progress.rank);
   accounts_.observe(job, progress, time_);
   AttemptWatch& steps = attempt.progress.steps;

@@ -34,23 +34,25 @@ LiveAttempt::LiveAttempt(const CoreOptions& options, const Job& job, Instant now
 }
 
 void LiveAttempt::observe(Job& job, const RankProgress& page, IncidentBook& incidents,
-                          const CoreOptions& options, const StepTime& time) {
+                          const StepTime& time) {
   copy_figures(page, time.now, job.ranks[static_cast<size_t>(page.rank.value())]);
-  if (waits_for_save(job, options)) {
-    SaveProgress saves;
-    // The last page of a rank that has ended may show a save that nobody will complete.
-    for (const RankState& rank : job.ranks)
-      if (rank.life != RankState::Life::kExited) saves.add(rank.checkpoints);
-    kill.wait_for_saves(saves, job.stop_grace, options, time.now);
-  }
   if (page.rank == Rank(0) && checkpoint_after && page.checkpoint_step > *checkpoint_after)
     checkpoint_after.reset();
   progress.observe(page, time.now);
   progress.record_stragglers(incidents, job, time);
 }
 
+void LiveAttempt::follow_saves(const Job& job, const CoreOptions& options, Instant now) {
+  SaveProgress saves;
+  for (const RankState& rank : job.ranks) saves.add(rank.checkpoints);
+  kill.wait_for_saves(saves, job.stop_grace, options, now);
+}
+
 void LiveAttempt::end_rank(Job& job, Rank rank) {
-  job.ranks[static_cast<size_t>(rank.value())].life = RankState::Life::kExited;
+  RankState& state = job.ranks[static_cast<size_t>(rank.value())];
+  state.life = RankState::Life::kExited;
+  // Its last page may show a save that nobody will complete.
+  state.checkpoints.saving_mib = state.checkpoints.written_mib = 0;
   progress.forget(rank);
 }
 
@@ -73,7 +75,7 @@ void LiveAttempt::expect_ends(Job& job, Duration grace, const CoreOptions& optio
   start_deadline.reset();
   victim_deadline.reset();
   job.stop_grace = grace;
-  kill.expect_ends(grace, options, now);
+  kill.expect_ends(grace, waits_for_save(job, options), options, now);
 }
 
 void LiveAttempt::release(IncidentBook& incidents) const {

@@ -28,9 +28,12 @@ struct LiveAttempt {
   LiveAttempt(const CoreOptions& options, const Job& job, Instant now);
 
   // Records a progress page from a heartbeat, in the job's record too, and the incidents of slow
-  // ranks. A save that makes progress extends the deadline of ranks that were ordered to stop.
+  // ranks.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
-               const CoreOptions& options, const StepTime& time);
+               const StepTime& time);
+  // A save that makes progress extends the deadline of ranks that were ordered to stop. Takes time
+  // proportional to the job's ranks: called once per heartbeat.
+  void follow_saves(const Job& job, const CoreOptions& options, Instant now);
   // The rank has ended, or is lost.
   void end_rank(Job& job, Rank rank);
   // The worker became unreachable. Returns the text for the job's reason.

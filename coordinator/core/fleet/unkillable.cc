@@ -23,16 +23,18 @@ bool is_torn_down(const RankState& rank) {
 
 }  // namespace
 
-void KillDeadline::expect_ends(Duration grace, const CoreOptions& options, Instant now) {
+void KillDeadline::expect_ends(Duration grace, bool waits, const CoreOptions& options,
+                               Instant now) {
   killed_at = now + grace;
+  waits_for_saves = waits;
   save = {};
   next_check = *killed_at + options.heartbeat_interval / kChecks;
 }
 
 void KillDeadline::wait_for_saves(const SaveProgress& newest, Duration grace,
                                   const CoreOptions& options, Instant now) {
-  if (!killed_at || save == newest) return;
-  expect_ends(save_wait(newest, grace), options, now);
+  if (!killed_at || !waits_for_saves || save == newest) return;
+  expect_ends(save_wait(newest, grace), /*waits=*/true, options, now);
   save = newest;
 }
 

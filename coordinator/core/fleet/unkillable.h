@@ -36,9 +36,13 @@ struct KillDeadline {
   // next page extends the deadline again, even if the saves have not changed.
   SaveProgress save;
 
-  // Starts the deadline: the ranks are ordered to stop now, with `grace` before SIGKILL.
-  void expect_ends(Duration grace, const CoreOptions& options, Instant now);
-  // Moves the deadline as the workers do, if the saves of the ranks have changed.
+  // Whether the order lets the workers wait for saves.
+  bool waits_for_saves = false;
+
+  // Starts the deadline: the ranks are ordered to stop now, with `grace` before SIGKILL. `waits`:
+  // the order lets the workers wait for saves.
+  void expect_ends(Duration grace, bool waits, const CoreOptions& options, Instant now);
+  // Moves the deadline as the workers do, if they wait and the saves of the ranks have changed.
   void wait_for_saves(const SaveProgress& newest, Duration grace, const CoreOptions& options,
                       Instant now);
   // Runs a due check and schedules the next one. Returns whether processes may be unkillable by
