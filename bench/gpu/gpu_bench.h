@@ -15,8 +15,7 @@ namespace muster::bench {
 
 using Json = nlohmann::ordered_json;
 
-// Peak rates of the device's data sheet: dense, without sparsity. 0: the device is not in the
-// table.
+// Peak rates of the device's data sheet (trainer_core/report/device_peaks.h); 0: it has none.
 struct Specification {
   double bf16_tflops = 0;
   double fp32_tflops = 0;  // without tensor cores

@@ -17,6 +17,7 @@
 #include "common/time.h"
 #include "trainer_core/base/bf16.h"
 #include "trainer_core/ops/cuda/cuda.h"
+#include "trainer_core/report/device_peaks.h"
 
 namespace muster::bench {
 namespace {
@@ -33,17 +34,6 @@ constexpr std::array kParts = {
     Part{"products", measure_products}, Part{"attention", measure_attention},
     Part{"training", measure_training}, Part{"collectives", measure_collectives},
     Part{kProfile, record_step}};
-
-struct Device {
-  std::string_view name;  // substring of the driver's name for the device
-  Specification spec;
-};
-// NVIDIA's data sheets. More specific names come first.
-constexpr std::array kDevices = {
-    Device{"H100 PCIe", {756, 51}}, Device{"H100 NVL", {835, 60}}, Device{"H100", {989, 67}},
-    Device{"H200 NVL", {835, 60}},  Device{"H200", {989, 67}},     Device{"A100", {312, 19.5}},
-    Device{"B200", {2250, 80}},
-};
 
 // Flushes, so that a killed process leaves the rows before.
 void print(const Json& row) { std::cout << row.dump() << std::endl; }
@@ -88,9 +78,14 @@ int run(const std::vector<std::string_view>& names) {
 }  // namespace
 
 Specification specification_of(const std::string& device) {
-  for (const Device& known : kDevices)
-    if (device.find(known.name) != std::string::npos) return known.spec;
-  return {};
+  const auto peak_of = [&](trainer::ComputeType dtype) {
+    trainer::TrainConfig config;
+    config.dtype = dtype;
+    const auto peak = trainer::data_sheet_peak(device, config);
+    return peak ? peak->tflops : 0;
+  };
+  return {.bf16_tflops = peak_of(trainer::ComputeType::kBfloat16),
+          .fp32_tflops = peak_of(trainer::ComputeType::kFloat32)};
 }
 
 void fill_random(trainer::Backend& device, const trainer::Tensor& x) {
