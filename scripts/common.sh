@@ -18,6 +18,23 @@ require_number() {
   case $2 in "" | *[!0-9.]*) refuse "$1=$2: a number is wanted" ;; esac
 }
 
+# pile_126m SCRIPT NODES "$@": starts GPT 126M on the Pile on NODES nodes, with the positional
+# arguments of Pax's scripts.
+pile_126m() {
+  local script=$1 nodes=$2
+  shift 2
+  if [ $# -lt 2 ]; then refuse "usage: $script TFDS_DATA_DIR VOCAB_PATH [PRECISION [NUM_GPUS [PERCORE_BATCH_SIZE [LOG_DIR]]]]"; fi
+  local gpus=${4:-8} batch=${5:-4}
+  require_number NUM_GPUS "$gpus"
+  require_number PERCORE_BATCH_SIZE "$batch"
+  without_xla
+  words=(CONFIG=Pile126M "TFDS_DATA_DIR=$1" "VOCAB_PATH=$2" "PREC=${3:-bfloat16}" "PERCORE_BATCH_SIZE=$batch" "LOG_DIR=${6:-test_logdir}"
+    "--fdl.ICI_MESH_SHAPE=[$gpus,1,1]" "--fdl.DCN_MESH_SHAPE=[$nodes,1,1]")
+  variables ENABLE_FP8
+  if [ $# -gt 6 ]; then shift 6; else shift $#; fi
+  start "$gpus" "$@"
+}
+
 # start GPUS "$@": starts the command in `words` with GPUS ranks on each node: on the nodes of a
 # Slurm job, else on this machine. The other arguments come last, so that they win.
 start() {

@@ -9,14 +9,5 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-if [ $# -lt 2 ]; then refuse "usage: run_pile_multinode.sh TFDS_DATA_DIR VOCAB_PATH [PRECISION [NUM_GPUS [PERCORE_BATCH_SIZE [LOG_DIR]]]]"; fi
-leave_to_first_task
-gpus=${4:-8} batch=${5:-4}
-require_number NUM_GPUS "$gpus"
-require_number PERCORE_BATCH_SIZE "$batch"
-without_xla
-words=(CONFIG=Pile126M "TFDS_DATA_DIR=$1" "VOCAB_PATH=$2" "PREC=${3:-bfloat16}" "PERCORE_BATCH_SIZE=$batch" "LOG_DIR=${6:-test_logdir}"
-  "--fdl.ICI_MESH_SHAPE=[$gpus,1,1]" "--fdl.DCN_MESH_SHAPE=[${SLURM_JOB_NUM_NODES:-1},1,1]")
-variables ENABLE_FP8
-if [ $# -gt 6 ]; then shift 6; else shift $#; fi
-start "$gpus" "$@"
+if [ $# -ge 2 ]; then leave_to_first_task; fi
+pile_126m run_pile_multinode.sh "${SLURM_JOB_NUM_NODES:-1}" "$@"
