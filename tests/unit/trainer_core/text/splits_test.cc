@@ -52,7 +52,7 @@ TEST(Splits, TrainIsReadAndNothingElse) {
   EXPECT_TRUE(held_out->takes("validation"));
   EXPECT_FALSE(held_out->takes("train") || held_out->takes(""));
 
-  // A file that tells no split beside others that are no training data.
+  // A file without a split in its name, beside files of other splits.
   const auto unnamed = choose_split("d", {{"", 3}, {"test", 1}}, "");
   ASSERT_TRUE(unnamed.ok()) << unnamed.status();
   EXPECT_TRUE(unnamed->takes(""));

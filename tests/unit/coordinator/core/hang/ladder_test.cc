@@ -28,8 +28,8 @@ class LadderTest : public testing::Test {
       time.now += milliseconds(100);
       observe_step(step);
     }
-    hear(WorkerName("a"));
-    hear(WorkerName("b"));
+    send_heartbeat(WorkerName("a"));
+    send_heartbeat(WorkerName("b"));
   }
 
   void observe_step(int64_t step) {
@@ -39,7 +39,7 @@ class LadderTest : public testing::Test {
                     0.1 * static_cast<double>(step)},
                    time.now);
   }
-  void hear(const WorkerName& name) { fleet.at(name).last_heartbeat = time.now; }
+  void send_heartbeat(const WorkerName& name) { fleet.at(name).last_heartbeat = time.now; }
   void pass(Duration duration) {
     time.now += duration;
     time.unix_ns += duration.count();
@@ -114,7 +114,7 @@ TEST_F(LadderTest, AJobThatMovesTakesNoStep) {
 
 TEST_F(LadderTest, AJobThatStandsStillWaitsForPagesAndIsThenDumped) {
   pass(seconds(2));
-  hear(WorkerName("b"));
+  send_heartbeat(WorkerName("b"));
   std::optional<LadderStep> step = next();
   ASSERT_TRUE(step);
   EXPECT_EQ(step->state, JobState::kSuspect);
