@@ -45,7 +45,7 @@ CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments) {
              "The format of every file, whatever its name");
   command
       ->add_option("--split", arguments.split,
-                   "The part of a folder to read, as the names of its files tell: train, "
+                   "The part of a folder to read, by the names of its files: train, "
                    "validation, test, or another one of TFDS; all reads every file (default: "
                    "train, or the only one)")
       ->type_name("NAME");
