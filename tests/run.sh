@@ -15,7 +15,13 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 jobs=$(nproc)
 results=$(mktemp -d)
-trap 'rm -rf "$results"' EXIT
+declare -A ahead=()  # preset → process group of a build in the background
+clean_up() {
+  local group
+  for group in "${ahead[@]}"; do kill -- "-$group" 2> /dev/null; done
+  rm -rf "$results"
+}
+trap clean_up EXIT
 passed=0 failed=0 skipped=0
 failures=()
 
@@ -50,22 +56,33 @@ check() {
   fi
 }
 
-# has_time_for MINUTES NAME: returns whether that many minutes of --within are left; if not, counts
-# NAME as skipped.
+minutes_left() { echo $((within - SECONDS / 60)); }
+# has_minutes MINUTES: returns whether that many minutes of --within are left.
+has_minutes() { [ -z "$within" ] || [ "$(minutes_left)" -ge "$1" ]; }
+# has_time_for MINUTES NAME: the same, and counts NAME as skipped if not.
 has_time_for() {
-  local left
-  [ -n "$within" ] || return 0
-  left=$((within - SECONDS / 60))
-  [ "$left" -ge "$1" ] && return 0
-  skip "$2" "it may take $1 minutes, and $left of $within are left"
+  has_minutes "$1" && return 0
+  skip "$2" "it may take $1 minutes, and $(minutes_left) of $within are left"
   return 1
 }
+# is_due PHASE: returns whether PHASE is among those of this call.
+is_due() { [[ " ${phases[*]} " = *" $1 "* ]]; }
 
 skip() { echo "skip  $1: $2"; skipped=$((skipped + 1)); }
+
+# build_ahead PRESET: begins to build what a later phase needs, with the lowest priority: the tests
+# with daemons leave processors idle. configure_and_build waits for it and reports its errors.
+build_ahead() {
+  local preset=$1
+  setsid nice -n 19 bash -c "cmake --preset $preset && cmake --build build/$preset -j $jobs" > /dev/null 2>&1 &
+  ahead[$preset]=$!
+}
 
 # configure_and_build PRESET [TARGET…]: one test; returns whether it succeeded.
 configure_and_build() {
   local preset=$1 before=$failed; shift
+  [ -z "${ahead[$preset]-}" ] || wait "${ahead[$preset]}"
+  unset "ahead[$preset]"
   check "configure $preset" cmake --preset "$preset"
   [ "$failed" -eq "$before" ] || return 1
   check "build $preset" cmake --build "build/$preset" -j "$jobs" ${1:+--target "$@"}
@@ -145,6 +162,7 @@ phase_build() {
 phase_unit() {
   phase_build || return
   heading "unit, scenarios, simulation, e2e"
+  if is_due asan && has_minutes 50; then build_ahead asan-ubsan; fi
   run_ctest ci -E '^test_kubernetes'
 }
 
