@@ -36,7 +36,7 @@ KINDS = (
     ("norm parameter gradients", r"parameter_gradients|add_blocks"),
     ("norm forward", r"rms_kernel|layer_norm|norm"),
     ("optimizer", r"adam|adafactor|sgd"),
-    ("embedding gradient", r"scatter_kernel|embedding_backward"),
+    ("embedding gradient", r"scatter_kernel|(sort_chunks|merge_chunks|add_rows)_kernel|embedding_backward"),
     ("embedding", r"gather_kernel|embedding"),
     ("clipping and sums", r"reduce_kernel|block_sum"),
 )

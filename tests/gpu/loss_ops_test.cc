@@ -43,22 +43,33 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Losses, testing::ValuesIn(loss_cases()));
 
 TEST_P(Losses, CrossEntropy) {
   const auto& [rows, vocab, shape] = GetParam();
-  for (const bool gradient : {false, true}) {
+  const double bound = softmax_bound(shape, vocab);
+  Both logits = Both::random(DType::kF32, {rows, vocab}, 1, kLargestLogit);
+  Both targets = Both::ids({rows}, static_cast<int32_t>(vocab), 2);
+  Both weights = Both::random(DType::kF32, {rows}, 3), losses(DType::kF32, {rows});
+  on_both([&](Ops& ops, Side side) {
+    ops.cross_entropy(shape, logits.on(side), targets.on(side), weights.on(side), losses.on(side));
+  });
+  expect_same(losses, bound, "losses");
+  if (vocab > 1) expect_same(logits, bound, "logits");
+}
+
+// In place, and rounded to bf16 beside the logits: an element may be rounded to either neighbour.
+TEST_P(Losses, CrossEntropyBackward) {
+  const auto& [rows, vocab, shape] = GetParam();
+  for (const DType type : {DType::kF32, DType::kBf16}) {
+    const double bound = softmax_bound(shape, vocab);
     Both logits = Both::random(DType::kF32, {rows, vocab}, 1, kLargestLogit);
+    Both half(DType::kBf16, {rows, vocab});
+    Both& gradient = type == DType::kF32 ? logits : half;
     Both targets = Both::ids({rows}, static_cast<int32_t>(vocab), 2);
     Both weights = Both::random(DType::kF32, {rows}, 3), losses(DType::kF32, {rows});
     on_both([&](Ops& ops, Side side) {
-      if (gradient) {
-        ops.cross_entropy_backward(shape, logits.on(side), targets.on(side), weights.on(side),
-                                   losses.on(side));
-      } else {
-        ops.cross_entropy(shape, logits.on(side), targets.on(side), weights.on(side),
-                          losses.on(side));
-      }
+      ops.cross_entropy_backward(shape, logits.on(side), targets.on(side), weights.on(side),
+                                 losses.on(side), gradient.on(side));
     });
-    const double bound = softmax_bound(shape, vocab);
     expect_same(losses, bound, "losses");
-    if (vocab > 1) expect_same(logits, bound, gradient ? "gradient" : "logits");
+    if (vocab > 1) expect_same(gradient, bound + (type == DType::kF32 ? 0 : 0x1p-8), "gradient");
   }
 }
 
@@ -119,14 +130,22 @@ TEST_P(Losses, OfSlices) {
   expect_same(losses, bound, "losses");
   const ExactGradient exact(shape, first, logits.values(Side::kCpu), targets.values(Side::kCpu),
                             weights.values(Side::kCpu));
+  Both half(DType::kBf16, {rows, width});
   on_both([&](Ops& ops, Side side) {
     ops.sliced_cross_entropy_backward(shape, slice, logits.on(side), targets.on(side),
-                                      sums.on(side), weights.on(side), losses.on(side));
+                                      sums.on(side), weights.on(side), losses.on(side),
+                                      half.on(side));
+    ops.sliced_cross_entropy_backward(shape, slice, logits.on(side), targets.on(side),
+                                      sums.on(side), weights.on(side), losses.on(side),
+                                      logits.on(side));
   });
   // A row with a single logit leaves only rounding errors, or z-loss: the backends are compared
   // with the exact gradient, not with each other.
-  for (const Side side : {Side::kCpu, Side::kGpu})
+  for (const Side side : {Side::kCpu, Side::kGpu}) {
     EXPECT_LE(exact.error(logits.values(side)), bound) << (side == Side::kCpu ? "CPU" : "GPU");
+    EXPECT_LE(exact.error(half.values(side)), bound + 0x1p-8)
+        << (side == Side::kCpu ? "CPU" : "GPU");
+  }
   expect_same(losses, bound, "losses of the gradient's pass");
 }
 

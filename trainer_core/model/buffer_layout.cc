@@ -192,7 +192,7 @@ class Planner {
                            : attention_elements(plan_, threads);
     if (plan_.training) {
       elements = std::max({elements, cpu_norm_backward_elements(width_),
-                           cpu_bias_backward_elements(widest_bias())});
+                           cpu_bias_backward_elements(widest_bias()), row_sort_elements(rows_)});
     }
     plan_.workspace_elements = elements;
     plan_.workspace = add_work("workspace", elements);
@@ -236,7 +236,11 @@ class Planner {
     return add_work(std::move(name), own_rows_ * width_, plan_.dtype);
   }
   void add_logits() {
-    plan_.logits = add_work("logits", plan_.head_rows * plan_.vocabulary().count);
+    const int64_t elements = plan_.head_rows * plan_.vocabulary().count;
+    plan_.logits = plan_.d_logits = add_work("logits", elements);
+    // Two GEMMs read the gradient: its rounded copy is written once.
+    if (plan_.training && plan_.dtype != DType::kF32)
+      plan_.d_logits = add_work("d_logits", elements, plan_.dtype);
   }
 
   int64_t gate_up_width() const {

@@ -59,9 +59,11 @@ struct ExchangeLabel {
   size_t layer = 0;  // for sites within layers
 };
 
-// R rows of the head: logits (R, V') of this rank's ids; targets, weights and losses (R).
+// R rows of the head: logits (R, V') of this rank's ids and, in a backward pass, their gradient,
+// which in fp32 replaces them; targets, weights and losses (R).
 struct HeadRows {
   Tensor logits;
+  Tensor d_logits;
   Tensor targets;
   Tensor weights;
   Tensor losses;
@@ -183,7 +185,8 @@ class NoExchange final : public ModelExchange {
     ops_.cross_entropy(shape, rows.logits, rows.targets, rows.weights, rows.losses);
   }
   void cross_entropy_backward(const LossShape& shape, const HeadRows& rows) override {
-    ops_.cross_entropy_backward(shape, rows.logits, rows.targets, rows.weights, rows.losses);
+    ops_.cross_entropy_backward(shape, rows.logits, rows.targets, rows.weights, rows.losses,
+                                rows.d_logits);
   }
   bool broken() const override { return false; }
 

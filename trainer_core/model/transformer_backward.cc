@@ -90,13 +90,13 @@ void Transformer::embedding_backward(Accumulate wanted) {
   const Tensor d_stream = stream(plan_.d_stream);
   drop_own(DropoutSite::kInput, 0, d_stream);
   if (exists(grads_->positions)) {
-    ops_.positions_backward(d_stream, own_token_rows(), own_starts(), grads_->positions,
-                            accumulate);
+    ops_.positions_backward(d_stream, own_token_rows(), own_starts(), grads_->positions, accumulate,
+                            workspace());
   }
   if (accumulate == Accumulate::kNo) ops_.fill(grads_->embedding, 0);
   ops_.embedding_backward(view_i32(arena_, plan_.tokens, rows_),
                           exchange_.all_rows({ExchangeSite::kEmbedding}, d_stream),
-                          vocabulary_slice(), embedding_scale(), grads_->embedding);
+                          vocabulary_slice(), embedding_scale(), grads_->embedding, workspace());
   finish_gradient(plan_.embedding_block());
 }
 

@@ -45,6 +45,7 @@ LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk&
           .normed = rows_at(normed, first, count),
           .d_normed = rows_at(d_normed, first, count),
           .rows = {.logits = view(plan_.logits, {count, plan_.vocabulary().count}),
+                   .d_logits = activation(plan_.d_logits, {count, plan_.vocabulary().count}),
                    .targets = tensor_at(view_i32(arena_, plan_.targets, rows_), first, {count}),
                    .weights = tensor_at(view(plan_.weights, {rows_}), first, {count}),
                    .losses = tensor_at(view(plan_.losses, {rows_}), first, {count})}};
@@ -75,11 +76,11 @@ LossSum Transformer::head_loss_backward(Accumulate wanted) {
   Accumulate accumulate = blocks_.begin_gradient(plan_.head_block(), wanted);
   if (broken()) return {};
   const LossSum sum = sum_losses(Piece::kHeadBackward, accumulate, [&](const HeadChunk& chunk) {
-    const Tensor& logits = chunk.rows.logits;
+    const Tensor& d_logits = chunk.rows.d_logits;
     exchange_.cross_entropy_backward(plan_.loss_shape(), chunk.rows);
-    ops_.matmul(logits, Transpose::kYes, chunk.normed, Transpose::kNo, grads_->head,
+    ops_.matmul(d_logits, Transpose::kYes, chunk.normed, Transpose::kNo, grads_->head,
                 chunk.first == 0 ? accumulate : Accumulate::kYes);
-    ops_.matmul(logits, Transpose::kNo, weights_->head, Transpose::kNo, chunk.d_normed,
+    ops_.matmul(d_logits, Transpose::kNo, weights_->head, Transpose::kNo, chunk.d_normed,
                 Accumulate::kNo);
   });
   const Tensor delta = stream(plan_.delta);

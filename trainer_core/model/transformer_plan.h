@@ -194,6 +194,7 @@ struct TransformerPlan {
   BufferId weights;                  // (T)
   BufferId losses;                   // (T)
   BufferId logits;                   // (head_rows, V)
+  BufferId d_logits;                 // (head_rows, V) training; in fp32 the same as logits
   // (T', d) a sublayer's addition to the stream; in backward a norm's input gradient.
   BufferId delta;
   BufferId d_stream;   // (T', d) training: gradient of the residual stream

@@ -42,6 +42,11 @@ void check_loss(const Tensor& logits, const Tensor& targets, const Tensor& weigh
   check_size(losses, rows, "losses");
 }
 
+void check_row_sort(const Workspace& workspace, int64_t rows) {
+  MUSTER_CHECK(workspace.elements >= row_sort_elements(rows))
+      << "workspace for the gradient of a table is too small";
+}
+
 int64_t scales_of(const Tensor& x, ScaleOf of) {
   switch (of) {
     case ScaleOf::kTensor:
@@ -125,7 +130,8 @@ void embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice&
       << "an fp32 output of a bf16 table";
 }
 void embedding_backward(const Tensor& tokens, const Tensor& dout, const VocabularySlice& /*slice*/,
-                        double /*scale*/, const Tensor& dtable) {
+                        double /*scale*/, const Tensor& dtable, Workspace workspace) {
+  check_row_sort(workspace, tokens.elements());
   check_size(dout, tokens.elements() * dtable.dim(1), "embedding's gradient");
 }
 void add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
@@ -134,7 +140,8 @@ void add_positions(const Tensor& table, const TokenRows& rows, const Tensor& sta
   check_starts_size(starts, x.elements() / table.dim(1));
 }
 void positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
-                        const Tensor& dtable, Accumulate /*accumulate*/) {
+                        const Tensor& dtable, Accumulate /*accumulate*/, Workspace workspace) {
+  check_row_sort(workspace, dx.elements() / dtable.dim(1));
   check_positions(dtable, rows);
   check_starts_size(starts, dx.elements() / dtable.dim(1));
 }
@@ -244,8 +251,9 @@ void cross_entropy(const LossShape& /*shape*/, const Tensor& logits, const Tenso
   check_loss(logits, targets, weights, losses);
 }
 void cross_entropy_backward(const LossShape& /*shape*/, const Tensor& logits, const Tensor& targets,
-                            const Tensor& weights, const Tensor& losses) {
+                            const Tensor& weights, const Tensor& losses, const Tensor& gradient) {
   check_loss(logits, targets, weights, losses);
+  check_size(gradient, logits.elements(), "the logits' gradient");
 }
 void logit_sums(const LossShape& /*shape*/, const VocabularySlice& /*slice*/, const Tensor& logits,
                 const Tensor& targets, const Tensor& sums) {
@@ -260,8 +268,10 @@ void sliced_cross_entropy(const LossShape& /*shape*/, const Tensor& sums, const 
 }
 void sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& /*slice*/,
                                    const Tensor& logits, const Tensor& targets, const Tensor& sums,
-                                   const Tensor& weights, const Tensor& losses) {
+                                   const Tensor& weights, const Tensor& losses,
+                                   const Tensor& gradient) {
   check_loss(logits, targets, weights, losses);
+  check_size(gradient, logits.elements(), "the logits' gradient");
   sliced_cross_entropy(shape, sums, weights, losses);
 }
 

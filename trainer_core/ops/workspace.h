@@ -17,6 +17,8 @@ constexpr int64_t kRowSumBlocks = 64;
 
 int64_t cpu_norm_backward_elements(int64_t width);
 int64_t cpu_bias_backward_elements(int64_t width);
+// Keys of 8 bytes for the rows of a table's gradient, sorted in parts and as a whole.
+constexpr int64_t row_sort_elements(int64_t rows) { return 4 * rows; }
 // Computed for the keys of these positions, or for the shape's own.
 int64_t cpu_attention_elements(const AttentionShape& shape, const Positions& keys, int threads);
 int64_t cpu_attention_elements(const AttentionShape& shape, int threads);

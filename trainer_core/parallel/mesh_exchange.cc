@@ -165,6 +165,7 @@ SlicedLogits MeshExchange::sliced(const HeadRows& rows) const {
   const int64_t sums = vocabulary_sums(rows.targets.elements(), plan_.part().tensor.ranks);
   return {.slice = {plan_.vocabulary().first, plan_.model.vocab_size},
           .logits = rows.logits,
+          .d_logits = rows.d_logits,
           .targets = rows.targets,
           .weights = rows.weights,
           .losses = rows.losses,
@@ -179,7 +180,8 @@ void MeshExchange::cross_entropy(const LossShape& shape, const HeadRows& rows) {
 
 void MeshExchange::cross_entropy_backward(const LossShape& shape, const HeadRows& rows) {
   if (!splits_rows()) {
-    return ops_.cross_entropy_backward(shape, rows.logits, rows.targets, rows.weights, rows.losses);
+    return ops_.cross_entropy_backward(shape, rows.logits, rows.targets, rows.weights, rows.losses,
+                                       rows.d_logits);
   }
   run([&] {
     return vocabulary_loss_backward(ops_, tensor_, shape, sliced(rows), "loss all-gather");

@@ -32,7 +32,7 @@ absl::Status vocabulary_loss_backward(Ops& ops, ProcessGroup& group, const LossS
                                       const SlicedLogits& rows, std::string_view name) {
   if (absl::Status status = gather_sums(ops, group, shape, rows, name); !status.ok()) return status;
   ops.sliced_cross_entropy_backward(shape, rows.slice, rows.logits, rows.targets,
-                                    sums_of(group, rows), rows.weights, rows.losses);
+                                    sums_of(group, rows), rows.weights, rows.losses, rows.d_logits);
   return absl::OkStatus();
 }
 

@@ -16,11 +16,13 @@
 
 namespace muster::trainer {
 
-// R rows of a slice: logits (R, V'), targets, weights and losses (R), and memory for the three
-// values per row of all T slices: (T, R, 3).
+// R rows of a slice: logits (R, V') and, in a backward pass, their gradient, which in fp32 may
+// replace them; targets, weights and losses (R), and memory for the three values per row of all T
+// slices: (T, R, 3).
 struct SlicedLogits {
   VocabularySlice slice;
   Tensor logits;
+  Tensor d_logits;
   Tensor targets;
   Tensor weights;
   Tensor losses;

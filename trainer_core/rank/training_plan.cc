@@ -79,12 +79,10 @@ size_t gpu_scratch_bytes(const TrainConfig& config) {
   const auto matrix =
       static_cast<size_t>(largest_share(rows, static_cast<int>(tensor)) * model.emb_dim) *
       sizeof(Bf16);
-  constexpr size_t kLogits = kGpuLogitsBytes / sizeof(float) * sizeof(Bf16);
   const size_t attention = gpu_attention_bytes(config);
   // The built-in kernels, which need no workspace, compute a part that does not fit.
   const size_t room = kScratchMax - kSumsAndLibrary;
-  return std::min(std::max(matrix + kLogits, attention <= room ? attention : 0), room) +
-         kSumsAndLibrary;
+  return std::min(std::max(matrix, attention <= room ? attention : 0), room) + kSumsAndLibrary;
 }
 
 int64_t gpu_attention_parts(const TrainConfig& config) {

@@ -42,7 +42,7 @@ class CpuOps final : public Ops {
   }
 
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-            const Tensor& weights, const Tensor& losses, bool gradient);
+            const Tensor& weights, const Tensor& losses, const Tensor& gradient);
   void attend(const AttentionForward& args, Workspace workspace);
   void attend_backward(AttentionBackward args, const Tensor& dbias, Accumulate accumulate,
                        Workspace workspace);

@@ -1,5 +1,5 @@
-// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and the
-// gradient in place.
+// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and its
+// gradient.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -53,25 +53,30 @@ struct LossSlope {
   float weight;
 };
 
-// Replaces n capped logits by the gradient of weight * (lse + z lse² - logit[target]). `target` is
-// negative if it is in another slice.
+HWY_INLINE void store_element(float value, float* to) { *to = value; }
+HWY_INLINE void store_element(float value, Bf16* to) { *to = Bf16::round(value); }
+
+// Writes the gradient of weight * (lse + z lse² - logit[target]) with respect to n capped logits.
+// `target` is negative if it is in another slice. `gradient` may be `logits`.
+template <class T>
 HWY_INLINE void gradient_row(const LossSlope& slope, int64_t n, float cap, int64_t target,
-                             float* logits) {
+                             const float* logits, T* gradient) {
   const FloatTag d;
   const FloatVec shift = hn::Set(d, slope.shift);
   const FloatVec factor = hn::Set(d, slope.factor);
   const float target_logit = target < 0 ? 0 : logits[target];
   const float inverse = cap > 0 ? 1 / cap : 0;
   const FloatVec steep = hn::Set(d, inverse);
-  for_slices(n, [&](Slice s) {
-    const FloatVec capped = s.load(logits, kLowest);
+  const auto rise = [&](FloatVec capped) {
     const FloatVec p = exp_fast(hn::Sub(capped, shift));
     const FloatVec t = hn::Mul(capped, steep);
-    s.store(hn::NegMulAdd(hn::Mul(t, t), hn::Mul(p, factor), hn::Mul(p, factor)), logits);
-  });
+    return hn::NegMulAdd(hn::Mul(t, t), hn::Mul(p, factor), hn::Mul(p, factor));
+  };
+  for_slices(n, [&](Slice s) { s.store(rise(s.load(logits, kLowest)), gradient); });
   if (target < 0) return;
   const float t = target_logit * inverse;
-  logits[target] -= slope.weight * (1 - t * t);
+  const float risen = hn::GetLane(rise(hn::Set(d, target_logit)));
+  store_element(risen - slope.weight * (1 - t * t), gradient + target);
 }
 
 HWY_INLINE float loss_of(double lse, float target_logit, double z_loss, float weight) {
@@ -79,31 +84,39 @@ HWY_INLINE float loss_of(double lse, float target_logit, double z_loss, float we
                             (lse - target_logit + z_loss * lse * lse));
 }
 
-// Without cap and z-loss, the gradient reuses the exponentials of the loss.
-HWY_INLINE void loss_row(const CrossEntropy& args, int64_t row, float* logits) {
+// Without cap and z-loss, the gradient reuses the exponentials of the loss. `gradient`: null if only
+// the loss is required.
+template <class T>
+HWY_INLINE void loss_row(const CrossEntropy& args, int64_t row, float* logits, T* gradient) {
+  const FloatTag d;
   const int32_t target = args.targets[row];
   const float weight = args.weights[row], target_logit = logits[target];
-  const RowSum sum = sum_row(args.vocab, args.gradient && !args.has_extras(), logits);
+  const RowSum sum = sum_row(args.vocab, gradient != nullptr && !args.has_extras(), logits);
   const double denominator = sum.total;
   const double lse = std::log(denominator) + sum.peak;
   args.losses[row] = loss_of(lse, target_logit, args.z_loss, weight);
-  if (!args.gradient) return;
+  if (gradient == nullptr) return;
   if (args.has_extras()) {
     const LossSlope slope{static_cast<float>(lse),
                           static_cast<float>(weight * (1 + 2 * args.z_loss * lse)), weight};
-    return gradient_row(slope, args.vocab, args.soft_cap, target, logits);
+    return gradient_row(slope, args.vocab, args.soft_cap, target, logits, gradient);
   }
-  const FloatVec factor = hn::Set(FloatTag(), static_cast<float>(weight / denominator));
-  for_slices(args.vocab, [&](Slice s) { s.store(hn::Mul(s.load(logits), factor), logits); });
-  logits[target] -= weight;
+  const FloatVec factor = hn::Set(d, static_cast<float>(weight / denominator));
+  const float probability = hn::GetLane(hn::Mul(hn::Set(d, logits[target]), factor));
+  for_slices(args.vocab, [&](Slice s) { s.store(hn::Mul(s.load(logits), factor), gradient); });
+  store_element(probability - weight, gradient + target);
 }
 
 void cross_entropy(int64_t begin, int64_t end, const CrossEntropy& args) {
-  for (int64_t row = begin; row < end; ++row) {
-    float* logits = args.logits + row * args.vocab;
-    if (args.soft_cap > 0) cap_row(args.vocab, args.soft_cap, logits);
-    loss_row(args, row, logits);
-  }
+  with_type(args.gradient_type, [&](auto element) {
+    using T = decltype(element);
+    for (int64_t row = begin; row < end; ++row) {
+      float* logits = args.logits + row * args.vocab;
+      if (args.soft_cap > 0) cap_row(args.vocab, args.soft_cap, logits);
+      loss_row(args, row, logits,
+               args.gradient == nullptr ? nullptr : row_of<T>(args.gradient, row, args.vocab));
+    }
+  });
 }
 
 // Returns the column of a row's target in the slice; -1: in another slice.
@@ -155,13 +168,17 @@ void sliced_loss(int64_t begin, int64_t end, const SlicedLoss& args) {
 }
 
 void sliced_gradient(int64_t begin, int64_t end, const SlicedLoss& args, const LogitSlice& slice) {
-  for (int64_t row = begin; row < end; ++row) {
-    const WholeRow whole = whole_row(args, row);
-    const float weight = args.weights[row];
-    const double factor = weight * (1 + 2 * args.z_loss * whole.lse()) / whole.total;
-    gradient_row({whole.peak, static_cast<float>(factor), weight}, slice.width, slice.soft_cap,
-                 column_of(slice, row), slice.logits + row * slice.width);
-  }
+  with_type(slice.gradient_type, [&](auto element) {
+    using T = decltype(element);
+    for (int64_t row = begin; row < end; ++row) {
+      const WholeRow whole = whole_row(args, row);
+      const float weight = args.weights[row];
+      const double factor = weight * (1 + 2 * args.z_loss * whole.lse()) / whole.total;
+      gradient_row({whole.peak, static_cast<float>(factor), weight}, slice.width, slice.soft_cap,
+                   column_of(slice, row), slice.logits + row * slice.width,
+                   row_of<T>(slice.gradient, row, slice.width));
+    }
+  });
 }
 
 }  // namespace muster::trainer::cpu::HWY_NAMESPACE
@@ -206,22 +223,27 @@ void CpuOps::do_soft_cap(double cap, const Tensor& x) {
 
 void CpuOps::do_cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                               const Tensor& weights, const Tensor& losses) {
-  loss(shape, logits, targets, weights, losses, false);
+  loss(shape, logits, targets, weights, losses, {});
 }
 void CpuOps::do_cross_entropy_backward(const LossShape& shape, const Tensor& logits,
                                        const Tensor& targets, const Tensor& weights,
-                                       const Tensor& losses) {
-  loss(shape, logits, targets, weights, losses, true);
+                                       const Tensor& losses, const Tensor& gradient) {
+  loss(shape, logits, targets, weights, losses, gradient);
 }
 
 void CpuOps::loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-                  const Tensor& weights, const Tensor& losses, bool gradient) {
+                  const Tensor& weights, const Tensor& losses, const Tensor& gradient) {
   const int64_t rows = logits.dim(0), vocab = logits.dim(1);
   check_ids(targets, vocab, "target");
-  const CrossEntropy args{vocab,         static_cast<float>(shape.soft_cap),
-                          shape.z_loss,  logits.f32(),
-                          targets.i32(), weights.f32(),
-                          losses.f32(),  gradient};
+  const CrossEntropy args{.vocab = vocab,
+                          .soft_cap = static_cast<float>(shape.soft_cap),
+                          .z_loss = shape.z_loss,
+                          .logits = logits.f32(),
+                          .targets = targets.i32(),
+                          .weights = weights.f32(),
+                          .losses = losses.f32(),
+                          .gradient_type = gradient.dtype,
+                          .gradient = gradient.data};
   parallel_for(useful_threads(threads_, logits.elements()), rows,
                [&](int64_t begin, int64_t end, int) {
                  HWY_DYNAMIC_DISPATCH(cross_entropy)(begin, end, args);
@@ -249,8 +271,10 @@ void CpuOps::do_sliced_cross_entropy(const LossShape& shape, const Tensor& sums,
 void CpuOps::do_sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
                                               const Tensor& logits, const Tensor& targets,
                                               const Tensor& sums, const Tensor& weights,
-                                              const Tensor& losses) {
-  const LogitSlice own = slice_of(shape, slice, logits, targets);
+                                              const Tensor& losses, const Tensor& gradient) {
+  LogitSlice own = slice_of(shape, slice, logits, targets);
+  own.gradient_type = gradient.dtype;
+  own.gradient = gradient.data;
   const SlicedLoss args = loss_of(shape, sums, weights, losses);
   parallel_for(useful_threads(threads_, logits.elements()), args.rows,
                [&](int64_t begin, int64_t end, int) {

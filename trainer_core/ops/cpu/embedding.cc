@@ -70,8 +70,8 @@ void CpuOps::do_embedding(const Tensor& tokens, const Tensor& table, const Vocab
 }
 
 void CpuOps::do_embedding_backward(const Tensor& tokens, const Tensor& dout,
-                                   const VocabularySlice& slice, double scale,
-                                   const Tensor& dtable) {
+                                   const VocabularySlice& slice, double scale, const Tensor& dtable,
+                                   Workspace /*workspace*/) {
   const int64_t width = dtable.dim(1);
   check_ids(tokens, slice.ids(dtable.dim(0)), "token");
   const EmbeddingBackward args{
@@ -95,7 +95,8 @@ void CpuOps::do_add_positions(const Tensor& table, const TokenRows& rows, const 
 }
 
 void CpuOps::do_positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
-                                   const Tensor& dtable, Accumulate accumulate) {
+                                   const Tensor& dtable, Accumulate accumulate,
+                                   Workspace /*workspace*/) {
   const int64_t width = dtable.dim(1), count = dx.elements() / width;
   check_starts(starts, rows, count);
   if (accumulate == Accumulate::kNo) fill(dtable, 0);

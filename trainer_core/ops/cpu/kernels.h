@@ -180,7 +180,7 @@ struct ActivationRows {
   void* d_in;
 };
 
-// cross_entropy.cc: `gradient`: whether to replace logits by gradients.
+// cross_entropy.cc
 struct CrossEntropy {
   int64_t vocab;
   float soft_cap;  // 0: none
@@ -189,7 +189,8 @@ struct CrossEntropy {
   const int32_t* targets;
   const float* weights;
   float* losses;
-  bool gradient;
+  DType gradient_type;
+  void* gradient;  // (R, vocab); may be `logits`; null: only the losses
 
   bool has_extras() const { return soft_cap > 0 || z_loss > 0; }
 };
@@ -200,6 +201,8 @@ struct LogitSlice {
   float soft_cap;  // 0: none
   float* logits;   // (R, width)
   const int32_t* targets;
+  DType gradient_type = DType::kF32;
+  void* gradient = nullptr;  // (R, width)
 };
 struct SlicedLoss {
   int64_t rows;

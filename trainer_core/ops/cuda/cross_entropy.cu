@@ -1,5 +1,5 @@
-// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and the
-// gradient in place. A block has a row, which it reads once for the softmax's sum and once for the
+// Softmax cross-entropy of rows of logits, or of slices of rows, with soft cap and z-loss, and its
+// gradient. A block has a row, which it reads once for the softmax's sum and once for the
 // gradient. The second time the row should come from the L2 cache: few rows are in progress at a
 // time, as a block has many threads, each with kAhead 16-byte loads in flight.
 #include "trainer_core/ops/cuda/device.cuh"
@@ -9,9 +9,9 @@
 namespace muster::trainer::cuda {
 namespace {
 
-// Two blocks of so many threads fill a multiprocessor, because of their registers. On an H200 264
-// rows are then in progress, which at 128 KiB each take 33 of the 50 MiB of L2.
-constexpr int kRowThreads = 512;
+// Threads of a row's block, and the blocks that share the registers of a multiprocessor. On an H200
+// 264 rows are then in progress, which at 128 KiB each take 33 of the 50 MiB of L2.
+constexpr int kRowThreads = 512, kRowBlocks = 2;
 // Packs that a thread loads before it uses any of them.
 constexpr int kAhead = 4;
 // kLogitSums of shard_ops.h.
@@ -20,17 +20,19 @@ constexpr int64_t kSums = 3;
 using Logits = Pack<kPack<float>>;
 
 // Calls body(pack, column) for this thread's packs of a row of n elements, and stores the pack that
-// body has changed if it returns true. A row that does not begin or end at a multiple of 16 bytes
-// has single elements at its ends.
-template <class Body>
-__device__ inline void for_row(int64_t n, float* row, const Body& body) {
+// body has changed in `to` if it returns true. `to` may be `row`. A row that does not begin or end
+// at a multiple of 16 bytes has single elements at its ends; so has all of a row whose packs are not
+// aligned in `to`.
+template <class T, class Body>
+__device__ inline void for_row(int64_t n, const float* row, T* to, const Body& body) {
   constexpr int kCount = kPack<float>;
   const auto address = reinterpret_cast<uintptr_t>(row);
   const int64_t before = (kPackBytes - address % kPackBytes) % kPackBytes / sizeof(float);
-  const int64_t head = before < n ? before : n;
+  const bool aligned = reinterpret_cast<uintptr_t>(to + before) % (kCount * sizeof(T)) == 0;
+  const int64_t head = aligned && before < n ? before : n;
   const auto single = [&](int64_t column) {
     Pack<1> x = load<1>(row + column);
-    if (body(x, column)) store(x, row + column);
+    if (body(x, column)) store(x, to + column);
   };
   for (int64_t i = threadIdx.x; i < head; i += blockDim.x) single(i);
   const int64_t packs = (n - head) / kCount;
@@ -45,7 +47,8 @@ __device__ inline void for_row(int64_t n, float* row, const Body& body) {
     for (int a = 0; a < kAhead; ++a) {
       const int64_t pack = i + a * static_cast<int64_t>(blockDim.x);
       const int64_t column = head + pack * kCount;
-      if (pack < packs && body(x[a], column)) store(x[a], row + column);
+      Logits changed = x[a];
+      if (pack < packs && body(changed, column)) store(changed, to + column);
     }
   }
   for (int64_t i = head + packs * kCount + threadIdx.x; i < n; i += blockDim.x) single(i);
@@ -61,7 +64,7 @@ struct RowSum {
 __device__ inline RowSum sum_row(int64_t n, float cap, float* logits) {
   const float inverse = cap > 0 ? 1 / cap : 0;
   float peak = kLowest, total = 0;
-  for_row(n, logits, [&](auto& x, int64_t) {
+  for_row(n, logits, logits, [&](auto& x, int64_t) {
     float largest = kLowest;
 #pragma unroll
     for (float& logit : x.of) {
@@ -80,12 +83,13 @@ __device__ inline RowSum sum_row(int64_t n, float cap, float* logits) {
   return {whole, block_sum(total * expf(peak - whole))};
 }
 
-// Turns a row's logits into gradients: factor * exp(logit - shift), minus `weight` at the target;
+// Writes the gradient of a row's logits: factor * exp(logit - shift), minus `weight` at the target;
 // all of it times 1 - (logit / cap)² if cap > 0.
+template <class T>
 __device__ inline void gradient_row(float shift, float factor, float weight, int64_t n, float cap,
-                                    int64_t target, float* logits) {
+                                    int64_t target, const float* logits, T* gradient) {
   const float inverse = cap > 0 ? 1 / cap : 0;
-  for_row(n, logits, [&](auto& x, int64_t column) {
+  for_row(n, logits, gradient, [&](auto& x, int64_t column) {
     int64_t at = column;
 #pragma unroll
     for (float& logit : x.of) {
@@ -102,7 +106,8 @@ __device__ inline float loss_of(double lse, float target_logit, double z_loss, f
                             (lse - static_cast<double>(target_logit) + z_loss * lse * lse));
 }
 
-__global__ void cross_entropy_kernel(CrossEntropy args) {
+template <class T>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) cross_entropy_kernel(CrossEntropy args) {
   const int64_t row = blockIdx.x, target = args.targets[row];
   float* const logits = args.logits + row * args.vocab;
   if (target < 0 || target >= args.vocab) {
@@ -116,16 +121,18 @@ __global__ void cross_entropy_kernel(CrossEntropy args) {
   const float weight = args.weights[row];
   const double lse = log(static_cast<double>(sum.total)) + static_cast<double>(sum.peak);
   if (threadIdx.x == 0) args.losses[row] = loss_of(lse, logits[target], args.z_loss, weight);
-  if (!args.gradient) return;
+  if (args.gradient == nullptr) return;
   // All threads have read the target's logit.
   __syncthreads();
+  T* const gradient = static_cast<T*>(args.gradient) + row * args.vocab;
   if (args.soft_cap > 0 || args.z_loss > 0) {
     const double factor = static_cast<double>(weight) * (1 + 2 * args.z_loss * lse);
     gradient_row(static_cast<float>(lse), static_cast<float>(factor), weight, args.vocab,
-                 args.soft_cap, target, logits);
+                 args.soft_cap, target, logits, gradient);
   } else {
     const double factor = static_cast<double>(weight) / static_cast<double>(sum.total);
-    gradient_row(sum.peak, static_cast<float>(factor), weight, args.vocab, 0, target, logits);
+    gradient_row(sum.peak, static_cast<float>(factor), weight, args.vocab, 0, target, logits,
+                 gradient);
   }
 }
 
@@ -136,7 +143,7 @@ __device__ inline int64_t column_of(const LogitSlice& args, int64_t row) {
   return column >= 0 && column < args.width ? column : -1;
 }
 
-__global__ void logit_sums_kernel(LogitSlice args) {
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks) logit_sums_kernel(LogitSlice args) {
   const int64_t row = blockIdx.x;
   float* const logits = args.logits + row * args.width;
   const RowSum sum = sum_row(args.width, args.soft_cap, logits);
@@ -178,14 +185,17 @@ __global__ void sliced_loss_kernel(SlicedLoss args) {
   }
 }
 
-__global__ void sliced_gradient_kernel(SlicedLoss args, LogitSlice slice) {
+template <class T>
+__global__ void __launch_bounds__(kRowThreads, kRowBlocks)
+    sliced_gradient_kernel(SlicedLoss args, LogitSlice slice) {
   const int64_t row = blockIdx.x;
   const WholeRow whole = whole_row(args, row);
   const float weight = args.weights[row];
   const double factor =
       static_cast<double>(weight) * (1 + 2 * args.z_loss * whole.lse()) / whole.total;
   gradient_row(whole.peak, static_cast<float>(factor), weight, slice.width, slice.soft_cap,
-               column_of(slice, row), slice.logits + row * slice.width);
+               column_of(slice, row), slice.logits + row * slice.width,
+               static_cast<T*>(slice.gradient) + row * slice.width);
 }
 
 __global__ void soft_cap_kernel(int64_t n, float cap, float inverse, float* x) {
@@ -199,7 +209,10 @@ void soft_cap(cudaStream_t stream, int64_t n, float cap, float* x) {
 }
 
 void cross_entropy(cudaStream_t stream, const CrossEntropy& args) {
-  launch(stream, one_block_each(args.rows), kRowThreads, cross_entropy_kernel, args);
+  with_type(args.gradient_type, [&](auto element) {
+    launch(stream, one_block_each(args.rows), kRowThreads, cross_entropy_kernel<decltype(element)>,
+           args);
+  });
 }
 
 void logit_sums(cudaStream_t stream, const LogitSlice& args) {
@@ -211,7 +224,10 @@ void sliced_loss(cudaStream_t stream, const SlicedLoss& args) {
 }
 
 void sliced_gradient(cudaStream_t stream, const SlicedLoss& args, const LogitSlice& slice) {
-  launch(stream, one_block_each(args.rows), kRowThreads, sliced_gradient_kernel, args, slice);
+  with_type(slice.gradient_type, [&](auto element) {
+    launch(stream, one_block_each(args.rows), kRowThreads,
+           sliced_gradient_kernel<decltype(element)>, args, slice);
+  });
 }
 
 }  // namespace muster::trainer::cuda

@@ -86,7 +86,7 @@ class CudaOps final : public Ops {
   void run_backward(AttentionBackward args, const AttentionShape& shape, const Tensor& dbias,
                     Accumulate accumulate, Workspace workspace);
   void loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-            const Tensor& weights, const Tensor& losses, bool gradient);
+            const Tensor& weights, const Tensor& losses, const Tensor& gradient);
 
   const int device_;
   const std::shared_ptr<Queue> queue_;

@@ -1,11 +1,12 @@
 // Gathers rows of the embedding tables by token id and by position, and adds their gradients.
 //
-// Gradients: the rows of one id are added in row order, as on the CPU, without atomic additions.
-// The block of the first row with an id searches for the others from there on. Blocks of later rows
-// detect, mostly early, that they are not the first, and end. In the worst case each block reads
-// all R ids, from a cache.
+// Gradients: the rows of one id are added in row order, as on the CPU, without atomic additions. To
+// this end the rows are sorted by id: runs of kSorted rows, which are then merged.
+#include <algorithm>
+
 #include "trainer_core/ops/cuda/device.cuh"
 #include "trainer_core/ops/cuda/kernels.h"
+#include "trainer_core/ops/cuda/vectors.cuh"
 
 namespace muster::trainer::cuda {
 namespace {
@@ -48,52 +49,123 @@ struct PositionOf {
   }
 };
 
-// Rows that a thread compares at a time: the loads are in flight together, and barriers are few.
-constexpr int kCompared = 4;
-constexpr int kChunk = kCompared * kThreads;
+// A key has an id in its upper half and a row in its lower half: sorted keys have the rows of an id
+// side by side, in row order.
+constexpr uint64_t kNoId = 0xffffffff;
+__device__ inline uint64_t key_of(int64_t id, int64_t row) {
+  return (id < 0 ? kNoId : static_cast<uint64_t>(id)) << 32 | static_cast<uint64_t>(row);
+}
+__device__ inline uint64_t id_of(uint64_t key) { return key >> 32; }
+__device__ inline int64_t row_of(uint64_t key) { return static_cast<int64_t>(key & 0xffffffff); }
 
-// table[id(row)] += scale x[row]: a block has a row, whose id is its own if no earlier row has it.
-template <class T, class IdOf>
-__global__ void scatter_kernel(int64_t rows, int64_t width, float scale, IdOf id_of, const T* x,
-                               float* table) {
-  // Word w has a bit for each of rows [chunk + 32 w, chunk + 32 (w + 1)) that has the id.
-  __shared__ unsigned found[kChunk / kWarp];
-  const int64_t own = blockIdx.x, id = id_of(own);
-  if (id < 0) return;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const auto find = [&](int64_t chunk, int64_t begin, int64_t end) {
-    unsigned bits[kCompared];
-#pragma unroll
-    for (int i = 0; i < kCompared; ++i) {
-      const int64_t row = chunk + i * kThreads + threadIdx.x;
-      bits[i] = __ballot_sync(kAllLanes, row >= begin && row < end && id_of(row) == id);
-    }
-    // Other threads may still read the words of the last chunk.
-    __syncthreads();
-    if (lane == 0)
-      for (int i = 0; i < kCompared; ++i) found[i * (kThreads / kWarp) + warp] = bits[i];
-    __syncthreads();
-  };
-  for (int64_t chunk = 0; chunk < own; chunk += kChunk) {
-    find(chunk, 0, own);
-    unsigned any = 0;
-#pragma unroll
-    for (int i = 0; i < kChunk / kWarp; ++i) any |= found[i];
-    // All threads see the same words.
-    if (any != 0) return;
-  }
-  float* const to = table + id * width;
-  for (int64_t chunk = own / kChunk * kChunk; chunk < rows; chunk += kChunk) {
-    find(chunk, own, rows);
-    for (int i = 0; i < kChunk / kWarp; ++i) {
-      for (unsigned bits = found[i]; bits != 0; bits &= bits - 1) {
-        const T* from = x + (chunk + i * kWarp + __ffs(static_cast<int>(bits)) - 1) * width;
-        for (int64_t column = threadIdx.x; column < width; column += kThreads)
-          to[column] += scale * to_float(from[column]);
+// Keys that a block sorts in 16 KiB of shared memory; a power of two.
+constexpr int kSorted = 2048;
+
+// sorted (R): the keys of each run of kSorted rows in ascending order, by a bitonic network (Batcher,
+// "Sorting networks and their applications", 1968).
+template <class IdOf>
+__global__ void sort_chunks_kernel(int64_t rows, IdOf id_of_row, uint64_t* sorted) {
+  __shared__ uint64_t keys[kSorted];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSorted;
+  const auto begin = static_cast<int>(threadIdx.x);
+  for (int i = begin; i < kSorted; i += kThreads)
+    keys[i] = first + i < rows ? key_of(id_of_row(first + i), first + i) : ~uint64_t{0};
+  for (int run = 2; run <= kSorted; run *= 2) {
+    for (int step = run / 2; step > 0; step /= 2) {
+      __syncthreads();
+      for (int pair = begin; pair < kSorted / 2; pair += kThreads) {
+        const int low = 2 * pair - (pair & (step - 1)), high = low + step;
+        const bool ascends = (low & run) == 0;
+        const uint64_t a = keys[low], b = keys[high];
+        if ((a > b) != ascends) continue;
+        keys[low] = b;
+        keys[high] = a;
       }
     }
   }
+  __syncthreads();
+  for (int i = begin; i < kSorted; i += kThreads)
+    if (first + i < rows) sorted[first + i] = keys[i];
+}
+
+// Returns the number of keys below `key` among `count` in ascending order.
+__device__ inline int64_t count_below(uint64_t key, const uint64_t* keys, int64_t count) {
+  int64_t begin = 0, end = count;
+  while (begin < end) {
+    const int64_t middle = (begin + end) / 2;
+    if (keys[middle] < key) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return begin;
+}
+
+// merged (R): all keys in ascending order. Keys are distinct: the place of each is the number of
+// smaller ones.
+__global__ void merge_chunks_kernel(int64_t rows, const uint64_t* sorted, uint64_t* merged) {
+  for (int64_t i = global_index(); i < rows; i += global_count()) {
+    const uint64_t key = sorted[i];
+    int64_t place = i % kSorted;
+    for (int64_t chunk = 0; chunk < rows; chunk += kSorted) {
+      const int64_t left = rows - chunk;
+      if (chunk != i - i % kSorted)
+        place += count_below(key, sorted + chunk, left < kSorted ? left : kSorted);
+    }
+    merged[place] = key;
+  }
+}
+
+// Rows whose loads a thread has in flight.
+constexpr int kAhead = 4;
+
+// table[id] += scale x[row] for each row of an id, one after another, by the block of the first key
+// with the id.
+template <class T, int kCount>
+__global__ void add_rows_kernel(int64_t rows, int64_t width, float scale, const uint64_t* keys,
+                                const T* x, float* table) {
+  const int64_t begin = blockIdx.x;
+  const uint64_t id = id_of(keys[begin]);
+  if (id == kNoId || (begin > 0 && id_of(keys[begin - 1]) == id)) return;
+  int64_t end = begin + 1;
+  while (end < rows && id_of(keys[end]) == id) ++end;
+  float* const to = table + static_cast<int64_t>(id) * width;
+  const int64_t step = static_cast<int64_t>(blockDim.x) * kCount;
+  for (int64_t column = threadIdx.x * int64_t{kCount}; column < width; column += step) {
+    Pack<kCount> sum = load<kCount>(to + column);
+    for (int64_t i = begin; i < end; i += kAhead) {
+      Pack<kCount> ahead[kAhead];
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+        if (i + a < end) ahead[a] = load<kCount>(x + row_of(keys[i + a]) * width + column);
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        if (i + a >= end) continue;
+#pragma unroll
+        for (int element = 0; element < kCount; ++element)
+          sum.of[element] += scale * ahead[a].of[element];
+      }
+    }
+    store(sum, to + column);
+  }
+}
+
+// table[id_of_row(row)] += scale x[row]. `keys` has room for 2 R.
+template <class T, class IdOf>
+void add_rows(cudaStream_t stream, int64_t rows, int64_t width, float scale, const IdOf& id_of_row,
+              uint64_t* keys, const T* x, float* table) {
+  uint64_t* const merged = keys + rows;
+  launch(stream, one_block_each(ceil_div(rows, kSorted)), kThreads, sort_chunks_kernel<IdOf>, rows,
+         id_of_row, keys);
+  launch(stream, blocks_for(rows), kThreads, merge_chunks_kernel, rows, keys, merged);
+  with_pack<T>(in_packs(kPack<T>, {width}, {x, table}), [&](auto pack) {
+    constexpr int kCount = decltype(pack)::kElements;
+    const int64_t warps = ceil_div(ceil_div(width, kCount), kWarp);
+    const auto threads = static_cast<unsigned>(std::min<int64_t>(warps * kWarp, kThreads));
+    launch(stream, one_block_each(rows), threads, add_rows_kernel<T, kCount>, rows, width, scale,
+           merged, x, table);
+  });
 }
 
 template <class T>
@@ -126,8 +198,8 @@ void embedding_backward(cudaStream_t stream, const EmbeddingBackward& args) {
   const TokenOf token_of{args.first, args.ids, args.limit, args.tokens, args.fault};
   with_type(args.dtype, [&](auto number) {
     using T = decltype(number);
-    launch(stream, one_block_each(args.rows), kThreads, scatter_kernel<T, TokenOf>, args.rows,
-           args.width, args.scale, token_of, static_cast<const T*>(args.dout), args.dtable);
+    add_rows(stream, args.rows, args.width, args.scale, token_of, args.keys,
+             static_cast<const T*>(args.dout), args.dtable);
   });
 }
 
@@ -142,8 +214,8 @@ void positions_backward(cudaStream_t stream, const PositionRows& args) {
   const PositionOf position_of{args.token_rows, args.starts, args.fault};
   with_type(args.dtype, [&](auto number) {
     using T = decltype(number);
-    launch(stream, one_block_each(args.rows), kThreads, scatter_kernel<T, PositionOf>, args.rows,
-           args.width, 1.0F, position_of, static_cast<const T*>(args.x), args.table);
+    add_rows(stream, args.rows, args.width, 1.0F, position_of, args.keys,
+             static_cast<const T*>(args.x), args.table);
   });
 }
 

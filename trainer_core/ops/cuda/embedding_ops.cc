@@ -1,7 +1,13 @@
 // The CUDA backend's embeddings.
 #include "trainer_core/ops/cuda/cuda_ops.h"
+#include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer::cuda {
+namespace {
+
+uint64_t* sorted_keys(Workspace workspace) { return reinterpret_cast<uint64_t*>(workspace.data); }
+
+}  // namespace
 
 void CudaOps::do_embedding(const Tensor& tokens, const Tensor& table, const VocabularySlice& slice,
                            double scale, const Tensor& out) {
@@ -21,7 +27,7 @@ void CudaOps::do_embedding(const Tensor& tokens, const Tensor& table, const Voca
 }
 void CudaOps::do_embedding_backward(const Tensor& tokens, const Tensor& dout,
                                     const VocabularySlice& slice, double scale,
-                                    const Tensor& dtable) {
+                                    const Tensor& dtable, Workspace workspace) {
   const int64_t width = dtable.dim(1);
   cuda::embedding_backward(stream_, {.dtype = dout.dtype,
                                      .rows = tokens.elements(),
@@ -33,6 +39,7 @@ void CudaOps::do_embedding_backward(const Tensor& tokens, const Tensor& dout,
                                      .tokens = tokens.i32(),
                                      .dout = dout.float_data(),
                                      .dtable = dtable.f32(),
+                                     .keys = sorted_keys(workspace),
                                      .fault = fault()});
 }
 void CudaOps::do_add_positions(const Tensor& table, const TokenRows& rows, const Tensor& starts,
@@ -48,7 +55,8 @@ void CudaOps::do_add_positions(const Tensor& table, const TokenRows& rows, const
                                 .fault = fault()});
 }
 void CudaOps::do_positions_backward(const Tensor& dx, const TokenRows& rows, const Tensor& starts,
-                                    const Tensor& dtable, Accumulate accumulate) {
+                                    const Tensor& dtable, Accumulate accumulate,
+                                    Workspace workspace) {
   const int64_t width = dtable.dim(1), count = dx.elements() / width;
   if (accumulate == Accumulate::kNo) fill(dtable, 0);
   cuda::positions_backward(stream_, {.dtype = dx.dtype,
@@ -58,7 +66,8 @@ void CudaOps::do_positions_backward(const Tensor& dx, const TokenRows& rows, con
                                      .starts = starts.data == nullptr ? nullptr : starts.i32(),
                                      .table = dtable.f32(),
                                      .x = dx.float_data(),
-                                     .fault = fault()});
+                                     .fault = fault(),
+                                     .keys = sorted_keys(workspace)});
 }
 
 }  // namespace muster::trainer::cuda

@@ -159,6 +159,7 @@ struct EmbeddingBackward {
   const int32_t* tokens;
   const void* dout;
   float* dtable;
+  uint64_t* keys;  // scratch of 2 * rows
   FaultWord fault;
 };
 void embedding_backward(cudaStream_t, const EmbeddingBackward&);
@@ -170,6 +171,7 @@ struct PositionRows {
   float* table;           // or its gradient
   void* x;
   FaultWord fault;
+  uint64_t* keys = nullptr;  // scratch of 2 * rows, for the gradient
 };
 void add_positions(cudaStream_t, const PositionRows&);
 void positions_backward(cudaStream_t, const PositionRows&);
@@ -184,7 +186,8 @@ struct CrossEntropy {
   const int32_t* targets;
   const float* weights;
   float* losses;
-  bool gradient;
+  DType gradient_type;
+  void* gradient;  // (rows, vocab); may be `logits`; null: only the losses
   FaultWord fault;
 };
 void cross_entropy(cudaStream_t, const CrossEntropy&);
@@ -196,6 +199,8 @@ struct LogitSlice {
   const int32_t* targets;
   float* sums;  // (rows, 3)
   FaultWord fault;
+  DType gradient_type = DType::kF32;
+  void* gradient = nullptr;  // (rows, width)
 };
 void logit_sums(cudaStream_t, const LogitSlice&);
 struct SlicedLoss {

@@ -32,16 +32,16 @@ void CudaOps::do_soft_cap(double cap, const Tensor& x) {
 
 void CudaOps::do_cross_entropy(const LossShape& shape, const Tensor& logits, const Tensor& targets,
                                const Tensor& weights, const Tensor& losses) {
-  loss(shape, logits, targets, weights, losses, false);
+  loss(shape, logits, targets, weights, losses, {});
 }
 void CudaOps::do_cross_entropy_backward(const LossShape& shape, const Tensor& logits,
                                         const Tensor& targets, const Tensor& weights,
-                                        const Tensor& losses) {
-  loss(shape, logits, targets, weights, losses, true);
+                                        const Tensor& losses, const Tensor& gradient) {
+  loss(shape, logits, targets, weights, losses, gradient);
 }
 
 void CudaOps::loss(const LossShape& shape, const Tensor& logits, const Tensor& targets,
-                   const Tensor& weights, const Tensor& losses, bool gradient) {
+                   const Tensor& weights, const Tensor& losses, const Tensor& gradient) {
   const int64_t rows = logits.dim(0);
   cuda::cross_entropy(stream_, {.rows = rows,
                                 .vocab = logits.dim(1),
@@ -51,7 +51,8 @@ void CudaOps::loss(const LossShape& shape, const Tensor& logits, const Tensor& t
                                 .targets = targets.i32(),
                                 .weights = weights.f32(),
                                 .losses = losses.f32(),
-                                .gradient = gradient,
+                                .gradient_type = gradient.dtype,
+                                .gradient = gradient.data,
                                 .fault = fault()});
 }
 
@@ -68,8 +69,10 @@ void CudaOps::do_sliced_cross_entropy(const LossShape& shape, const Tensor& sums
 void CudaOps::do_sliced_cross_entropy_backward(const LossShape& shape, const VocabularySlice& slice,
                                                const Tensor& logits, const Tensor& targets,
                                                const Tensor& sums, const Tensor& weights,
-                                               const Tensor& losses) {
-  const LogitSlice own = slice_of(shape, slice, logits, targets, nullptr, fault());
+                                               const Tensor& losses, const Tensor& gradient) {
+  LogitSlice own = slice_of(shape, slice, logits, targets, nullptr, fault());
+  own.gradient_type = gradient.dtype;
+  own.gradient = gradient.data;
   const SlicedLoss args = loss_of(shape, sums, weights, losses);
   sliced_loss(stream_, args);
   sliced_gradient(stream_, args, own);

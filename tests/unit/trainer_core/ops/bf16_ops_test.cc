@@ -115,8 +115,9 @@ TEST_F(Bf16Ops, BiasAndPositions) {
   EXPECT_EQ(half.widened(), rounded(x));
   x = half.widened();
   Values d_table({4, kWidth}), d_table_of_half({4, kWidth});
-  ops_->positions_backward(x, {Positions::first(3)}, {}, d_table, Accumulate::kNo);
-  ops_->positions_backward(half, {Positions::first(3)}, {}, d_table_of_half, Accumulate::kNo);
+  Scratch keys(row_sort_elements(kRows));
+  ops_->positions_backward(x, {Positions::first(3)}, {}, d_table, Accumulate::kNo, keys);
+  ops_->positions_backward(half, {Positions::first(3)}, {}, d_table_of_half, Accumulate::kNo, keys);
   EXPECT_EQ(d_table, d_table_of_half);
 }
 
@@ -136,8 +137,9 @@ TEST_F(Bf16Ops, Embedding) {
     EXPECT_EQ(of_half_table.widened(), half.widened());
     out = half.widened();
     Values d_table({5, kWidth}, 1), d_table_of_half({5, kWidth}, 1);
-    ops_->embedding_backward(tokens, out, {}, scale, d_table);
-    ops_->embedding_backward(tokens, half, {}, scale, d_table_of_half);
+    Scratch keys(row_sort_elements(kRows));
+    ops_->embedding_backward(tokens, out, {}, scale, d_table, keys);
+    ops_->embedding_backward(tokens, half, {}, scale, d_table_of_half, keys);
     EXPECT_EQ(d_table, d_table_of_half);
   }
 }

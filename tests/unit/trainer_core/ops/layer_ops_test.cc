@@ -192,9 +192,10 @@ TEST_P(LayerOps, Positions) {
     sums[static_cast<size_t>(at)] += x[i];
   }
   Values dtable({kPositions, width()}, 7);
-  ops_->positions_backward(x, {Positions::first(kLength)}, {}, dtable, Accumulate::kNo);
+  Scratch keys(row_sort_elements(kSequences * kLength));
+  ops_->positions_backward(x, {Positions::first(kLength)}, {}, dtable, Accumulate::kNo, keys);
   expect_near(dtable, sums, 1e-6);
-  ops_->positions_backward(x, {Positions::first(kLength)}, {}, dtable, Accumulate::kYes);
+  ops_->positions_backward(x, {Positions::first(kLength)}, {}, dtable, Accumulate::kYes, keys);
   for (double& sum : sums) sum *= 2;
   expect_near(dtable, sums, 1e-6);
 }
@@ -255,7 +256,8 @@ TEST(Embedding, GathersAndScatters) {
         expected[static_cast<size_t>(tokens[row] * kWidth + i)] += scale * dout[row * kWidth + i];
       }
     }
-    ops->embedding_backward(tokens, dout, {}, scale, dtable);
+    Scratch keys(row_sort_elements(kRows));
+    ops->embedding_backward(tokens, dout, {}, scale, dtable, keys);
     expect_near(dtable, expected, 1e-6);
   }
 }

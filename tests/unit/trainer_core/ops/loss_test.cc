@@ -38,12 +38,17 @@ TEST_P(CrossEntropy, LossesAndGradients) {
       for (const double slope : derivative(x, [&](const auto& at) { return row_loss(row, at); }))
         gradient.push_back(slope);
     }
-    Values again = logits, same({kRows});
+    Values again = logits, unrounded = logits, same({kRows});
+    HalfValues half(logits);
     ops->cross_entropy(shape, logits, targets, weights, losses);
     expect_near(losses, expected, 1e-6);
-    ops->cross_entropy_backward(shape, again, targets, weights, same);
+    ops->cross_entropy_backward(shape, again, targets, weights, same, again);
     EXPECT_EQ(same, losses);
     expect_near(again, gradient, 2e-6);
+    // A gradient in bf16 is the one in fp32, rounded once.
+    ops->cross_entropy_backward(shape, unrounded, targets, weights, same, half);
+    EXPECT_EQ(same, losses);
+    EXPECT_EQ(half.widened(), HalfValues(again).widened());
   }
 }
 
@@ -57,7 +62,7 @@ TEST(CrossEntropyRange, ExtremeLogitsStayFinite) {
   Ids targets(2, 1, 0);
   const float values[] = {-3e38F, 3e38F, 0, 1e5F, -1e5F, 99'999};
   std::copy_n(values, 6, &logits[0]);
-  ops->cross_entropy_backward({}, logits, targets, weights, losses);
+  ops->cross_entropy_backward({}, logits, targets, weights, losses, logits);
   EXPECT_NEAR(losses[1], std::log1p(std::exp(-1.0)), 1e-6);
   for (int64_t i = 0; i < 6; ++i) EXPECT_TRUE(std::isfinite(logits[i])) << i;
 }

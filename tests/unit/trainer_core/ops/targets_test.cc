@@ -56,7 +56,7 @@ Results run(Ops& ops) {
   Ids targets(9, 101, 6);
   Values weights({9}, 1);
   ops.logit_sums({}, {}, r.logits, targets, r.logit_sums);
-  ops.cross_entropy_backward({10, 1e-3}, r.logits, targets, weights, r.losses);
+  ops.cross_entropy_backward({10, 1e-3}, r.logits, targets, weights, r.losses, r.logits);
   return r;
 }
 

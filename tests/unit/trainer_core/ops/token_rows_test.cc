@@ -2,6 +2,7 @@
 #include "trainer_core/ops/token_rows.h"
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
+#include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 namespace {
@@ -76,7 +77,8 @@ TEST(TokenRows, LearnedPositions) {
         const Values before = Values::random({count, kTokenWidth}, 2);
         Values x = before, dtable({kLength + 2, kTokenWidth}, -7);
         ops->add_positions(table, rows, of_rows, x);
-        ops->positions_backward(x, rows, of_rows, dtable, Accumulate::kNo);
+        Scratch keys(row_sort_elements(count));
+        ops->positions_backward(x, rows, of_rows, dtable, Accumulate::kNo, keys);
         std::vector<double> sums(static_cast<size_t>(dtable.size()));
         for (int64_t row = 0; row < count; ++row) {
           const int64_t position = positions.at((first + row) % positions.count());

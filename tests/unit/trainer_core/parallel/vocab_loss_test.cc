@@ -5,6 +5,7 @@
 
 #include "tests/unit/trainer_core/ops/sequence_rows.h"
 #include "tests/unit/trainer_core/parallel/local_ranks.h"
+#include "trainer_core/ops/workspace.h"
 
 namespace muster::trainer {
 namespace {
@@ -33,7 +34,7 @@ TEST_P(SlicedLoss, IsTheLossOfAllIds) {
   const Values logits = Values::random({kRows, kVocab}, 1, 120);
   Ids ids(kRows, kVocab, 2);
   Values weights = Values::random({kRows}, 3), losses({kRows}), gradient = logits;
-  cpu_ops(1)->cross_entropy_backward(GetParam(), gradient, ids, weights, losses);
+  cpu_ops(1)->cross_entropy_backward(GetParam(), gradient, ids, weights, losses, gradient);
   for (const auto& begins : kSlices) {
     const int ranks = static_cast<int>(begins.size());
     std::vector<Values> of_rank(begins.size(), Values({kRows}));
@@ -42,15 +43,20 @@ TEST_P(SlicedLoss, IsTheLossOfAllIds) {
       Ids targets = ids;
       Values part = columns_of(logits, slice), part2 = part, own_weights = weights, again({kRows});
       Values sums({vocabulary_sums(kRows, ranks)}, std::nanf(""));
-      SlicedLogits rows{slice.slice(), part2, targets, own_weights, again, sums};
+      SlicedLogits rows{slice.slice(), part2, {}, targets, own_weights, again, sums};
       ASSERT_TRUE(vocabulary_loss(rank.ops, rank.group, GetParam(), rows, "loss").ok());
       of_rank[rank.index()] = again;
-      rows.logits = part;
+      Values unrounded = part;
+      rows.logits = rows.d_logits = part;
       ASSERT_TRUE(vocabulary_loss_backward(rank.ops, rank.group, GetParam(), rows, "loss").ok());
       EXPECT_EQ(again, of_rank[rank.index()]);
       expect_near(part, as_double(columns_of(gradient, slice)), 1e-5);
+      HalfValues half(unrounded);
+      rows.logits = unrounded, rows.d_logits = half;
+      ASSERT_TRUE(vocabulary_loss_backward(rank.ops, rank.group, GetParam(), rows, "loss").ok());
+      EXPECT_EQ(half.widened(), HalfValues(part).widened());
       EXPECT_EQ(rank.group.sent(CollectiveKind::kAllGather).total,
-                2U * 12U * static_cast<uint64_t>(kRows * (ranks - 1)));
+                3U * 12U * static_cast<uint64_t>(kRows * (ranks - 1)));
     });
     expect_near(of_rank[0], as_double(losses), 1e-6);
     for (const Values& others : of_rank) EXPECT_EQ(others, of_rank[0]);
@@ -68,7 +74,8 @@ TEST(SlicedEmbedding, SumsToTheWhole) {
   Values table = Values::random({kVocab, kWidth}, 2), whole({kRows, kWidth});
   Values dout = Values::random({kRows, kWidth}, 3), dtable({kVocab, kWidth}, 2);
   ops->embedding(tokens, table, {}, 2.5, whole);
-  ops->embedding_backward(tokens, dout, {}, 2.5, dtable);
+  Scratch keys(row_sort_elements(kRows));
+  ops->embedding_backward(tokens, dout, {}, 2.5, dtable, keys);
   for (const auto& begins : kSlices) {
     Values sum({kRows, kWidth});
     HalfValues half(whole);
@@ -82,7 +89,7 @@ TEST(SlicedEmbedding, SumsToTheWhole) {
       ops->add(sum, part, sum);
       ops->embedding(tokens, rows(table), slice.slice(), 2.5, half);
       EXPECT_EQ(half.widened(), HalfValues(part).widened());
-      ops->embedding_backward(tokens, dout, slice.slice(), 2.5, rows(gradient));
+      ops->embedding_backward(tokens, dout, slice.slice(), 2.5, rows(gradient), keys);
       for (int64_t i = 0; i < gradient.size(); ++i) {
         const bool own = i / kWidth >= slice.first && i / kWidth < slice.end;
         ASSERT_EQ(gradient[i], own ? dtable[i] : 2);
