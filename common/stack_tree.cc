@@ -141,7 +141,7 @@ uint32_t StackTree::intern(StackFrame frame) {
   if (frame.module != kNoModule) {
     frame.text.clear();
     const std::pair key{frame.module, frame.address};
-    return intern(place_index_, key, std::move(frame));
+    return intern(address_index_, key, std::move(frame));
   }
   frame.address = 0;
   std::string text = printable(frame.text, kFrameTextBytesMax);
@@ -198,7 +198,7 @@ void StackTree::merge(const StackTree& other) {
 
 void StackTree::take(const Parts& parts) {
   if (empty()) {
-    place_index_.reserve(parts.frames.size());
+    address_index_.reserve(parts.frames.size());
     node_index_.reserve(parts.nodes.size());
     parts_.frames.reserve(parts.frames.size());
     parts_.nodes.reserve(parts.nodes.size());

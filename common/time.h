@@ -1,6 +1,6 @@
-// Time for the cores: a value that is passed in, never read. `Instant` belongs to a clock without
-// now(), so code that includes only this header cannot read the clock. Only shells and programs
-// call `monotonic_now()`; the tidy test checks that.
+// Time for the cores, which receive it as a value and never read a clock. `Instant` belongs to a
+// clock without now(), so code that includes only this header cannot read the clock. Only shells
+// and programs call `monotonic_now()`; the tidy test checks that.
 #pragma once
 
 #include <chrono>
