@@ -25,7 +25,7 @@ class AttemptTable {
  public:
   const std::map<JobId, LiveAttempt>& all() const { return attempts_; }
   std::map<JobId, LiveAttempt>& all() { return attempts_; }
-  // The jobs that have an attempt, by number.
+  // Returns the jobs that have an attempt, by number.
   std::vector<JobId> jobs() const;
   // Requires that the job has an attempt.
   LiveAttempt& at(JobId id) { return attempts_.at(id); }
