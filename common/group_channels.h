@@ -1,5 +1,6 @@
-// Channels of process groups. A group's name ends with its channel ("data#6"), and the coordinator
-// reads the channel from the name. pragma once
+// Channels of process groups. A group's name contains its channel ("data#6"), and the coordinator
+// reads the channel from the name.
+#pragma once
 
 namespace muster {
 

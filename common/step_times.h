@@ -2,7 +2,8 @@
 // cumulative, so no step is lost on its way to the metrics: each reader (the worker reads pages,
 // the coordinator reads heartbeats) counts the steps that were added since its last sample, and a
 // lost or repeated message does no harm. Standard library only, and plain memory: it is part of the
-// progress page. pragma once
+// progress page.
+#pragma once
 
 #include <array>
 #include <cstddef>

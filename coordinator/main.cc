@@ -87,9 +87,9 @@ void declare_sizes(CLI::App& app, CoreOptions& options) {
   const auto add = [&](const char* name, Duration& time, const char* help) {
     add_seconds(app, name, time, help, 0);
   };
-  add("--whole-wait-seconds", options.whole_wait,
+  add("--whole-wait-seconds", options.full_size_wait,
       "How long a job with min_nodes waits for a lost node before it continues with fewer");
-  add("--keep-nodes-seconds", options.keep_nodes,
+  add("--keep-nodes-seconds", options.reservation_time,
       "How long a job that lost a node and cannot continue without it holds its other nodes "
       "against queued jobs");
   add("--grow-stable-seconds", options.grow_stable,

@@ -102,7 +102,7 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
     const Instant progress = record_fault(incidents_, attempt, job, ledger.best_step(), time_);
     ledger.fault(newest.kind, progress, time_.now);
   }
-  const Duration time = job.spec.is_program() ? std::max(grace, options_.last_words) : grace;
+  const Duration time = job.spec.is_program() ? std::max(grace, options_.program_grace) : grace;
   attempt.expect_ends(job, time, options_, time_.now);
   append(actions_, orders_to_stop(job, fleet_, options_, newest.message));
   if (std::optional<NodeSuspicion> node = suspicion_after(nodes_, job))

@@ -27,7 +27,7 @@ struct CoreOptions {
   // The time from SIGTERM to SIGKILL when a fault ends the attempt of a user program, which may
   // still write logs or save state. The built-in trainer gets no grace, because it resumes from
   // checkpoints.
-  Duration last_words = std::chrono::seconds(1);
+  Duration program_grace = std::chrono::seconds(1);
   // The time from SIGKILL until a process that is blocked in the kernel counts as unkillable, and
   // the job continues without it. A killable process ends within milliseconds, or within a second
   // or two on a busy machine.
@@ -65,12 +65,12 @@ struct CoreOptions {
   // The time for which a job that can run on fewer nodes waits for a missing node after a fault. A
   // killed worker or a node's network often recovers within seconds, and growing later costs
   // another start.
-  Duration whole_wait = std::chrono::seconds(5);
+  Duration full_size_wait = std::chrono::seconds(5);
   // The time for which a job that lost a node, and cannot run without it, reserves its remaining
   // nodes against later jobs in the queue. The time starts when the attempt ends. A rebooted
   // machine returns within this time.
   // Losing all nodes to a job that runs for days would cost more than some idle minutes.
-  Duration keep_nodes = std::chrono::minutes(5);
+  Duration reservation_time = std::chrono::minutes(5);
   // A job that runs on fewer nodes grows when more nodes have been free for `grow_stable`, and at
   // least `grow_after` after its start. `grow_stable` doubles each time the job grows, because a
   // node that fails and returns repeatedly costs a start each time.

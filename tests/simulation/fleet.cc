@@ -162,9 +162,9 @@ void Fleet::train() {
     next_mark_ += layer_time_;
     ++marks_;
     if (marks_ % kLayers == 0) {
-      whole_.seconds += newest_.seconds;
-      whole_.waited += newest_.waited;
-      whole_.waited_slow += newest_.waited_slow;
+      completed_.seconds += newest_.seconds;
+      completed_.waited += newest_.waited;
+      completed_.waited_slow += newest_.waited_slow;
       last_step_seconds_ = newest_.seconds;
       begin_step();
     }
@@ -320,8 +320,8 @@ void Fleet::heartbeat(int32_t index) {
       page.step = static_cast<int64_t>(steps);
       page.step_seconds = last_step_seconds_;
       page.step_times.counts[6] = steps;
-      page.step_times.seconds = whole_.seconds;
-      page.collective_wait_seconds = slow ? whole_.waited_slow : whole_.waited;
+      page.step_times.seconds = completed_.seconds;
+      page.collective_wait_seconds = slow ? completed_.waited_slow : completed_.waited;
     }
   }
   const bool late = began_ && trouble_ == Trouble::kLateHeartbeats && random_.chance(0.2);

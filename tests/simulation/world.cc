@@ -37,7 +37,7 @@ World::World(uint64_t world_seed)
   core_options.hang.first_steps = std::chrono::seconds(30);
   core_options.reaped_within = std::chrono::seconds(4);
   core_options.torn_down_within = std::chrono::seconds(6);
-  core_options.whole_wait = std::chrono::seconds(2);
+  core_options.full_size_wait = std::chrono::seconds(2);
   core_options.grow_stable = std::chrono::seconds(3);
   core_options.grow_after = std::chrono::seconds(5);
   core_options.grow_grace = std::chrono::seconds(8);
@@ -67,8 +67,8 @@ std::string World::run() {
   const Instant calm = scheduler.now() + kFaultyTime;
   bool good = run_until(calm);
   faults_on = false;
-  network.heal_all();
-  network.be_kind();
+  network.end_partitions();
+  network.stop_faults();
   trainers.stop_crashing();
   note("---- the faults stop ----");
   if (good) good = run_until(calm + kLatestNews);
@@ -172,7 +172,7 @@ bool World::everything_ended() const {
     if (!coordinator::is_terminal(job.state)) return false;
   }
   for (const auto& worker : workers_) {
-    if (worker->keeps_copies_of(coordinator.store())) return false;
+    if (worker->has_copies_of(coordinator.store())) return false;
   }
   return trainers.processes().empty();  // includes those of lost attempts and of lost disks
 }
@@ -252,7 +252,7 @@ void World::try_submit(const std::string& request_id, const JobSpec& spec,
     require(reply.status.ok(), absl::StrCat("refused: ", reply.status.ToString()));
     *answered = true;
     trainers.set_nature({coordinator.store(), reply.job}, nature);
-    invariants.promised(reply.job);
+    invariants.note_confirmed(reply.job);
     --submissions_open_;
     if (random.chance(0.5)) {
       scheduler.after(random.between_ms(1'000, 15'000), [this, job = reply.job] {
@@ -304,10 +304,10 @@ void World::make_a_fault() {
       return worker(host).crash(random.chance(0.3) ? random.between_ms(12'000, 60'000)
                                                    : random.between_ms(100, 12'000));
     case 2:
-      return worker(host).ask_to_leave();
+      return worker(host).request_shutdown();
     case 3:
       note(absl::StrCat("node", host, " is parted"));
-      return network.part(host, random.between_ms(500, 15'000));
+      return network.partition(host, random.between_ms(500, 15'000));
     case 4:
     case 5:
       note(absl::StrCat("the stream of node", host, " is cut"));

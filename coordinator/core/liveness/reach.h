@@ -6,12 +6,12 @@
 //
 //   unreachable_after    if the job makes no progress either, it becomes SUSPECT, and its reason
 //                        names the worker
-//   unreachable_confirm  an incident is opened; most silences end earlier. For a worker that is often
-//                        late, this stage begins after twice its longest pause
-//   afterwards           the worker's ranks are lost when a second witness confirms the loss: peers that
-//                        report it, stacks that show that the other ranks wait, or the lease. If no
-//                        other node is free, the stacks have to show this for longer. If the attempt
-//                        ends anyway, the ends of the other ranks are the second witness
+//   unreachable_confirm  an incident is opened; most silences end earlier. For a worker that is
+//                        often late, this stage begins after twice its longest pause
+//   afterwards           the worker's ranks are lost when a second witness confirms the loss: peers
+//                        that report it, stacks that show that the other ranks wait, or the lease.
+//                        If no other node is free, the stacks have to show this for longer. If the
+//                        attempt ends anyway, the ends of the other ranks are the second witness
 //
 // Pure functions and values. Instants use the coordinator's clock.
 #pragma once

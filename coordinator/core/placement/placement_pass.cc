@@ -120,7 +120,7 @@ PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Ent
                    fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
                    passed_over_text(outdated_, "of another version and only ends what it runs"),
                    remark, blocked_ ? "" : without_gpus_text(job.spec),
-                   held_text(decision.held.size(), awaited, options_.keep_nodes));
+                   held_text(decision.held.size(), awaited, options_.reservation_time));
   return decision;
 }
 

@@ -18,9 +18,9 @@ namespace muster::coordinator {
 // slots but too few free GPUs.
 std::string need_text(const JobSpec& spec, int32_t fewest, bool gpus_missing);
 
-// Suggests another shape of the job that would fit on the present workers, if no worker has as many
-// slots as the job requires per node. Returns an empty text if no shape fits, or if such a worker
-// exists.
+// Describes the largest worker, and another shape of the job that would fit on the present workers.
+// Returns an empty text if some worker has as many slots as the job requires per node, or if there
+// are no workers.
 std::string fitting_text(const JobSpec& spec, PlacementRequest request,
                          const std::vector<Host>& hosts);
 

@@ -19,8 +19,8 @@ void JobQueue::add(JobId job, int32_t priority, Instant not_before, Instant full
 
 void JobQueue::add_former(const Job& job, Instant not_before, Instant back,
                           const CoreOptions& options) {
-  add(job.id, job.spec.priority, not_before, back + options.whole_wait,
-      hold_until(job, back, options.keep_nodes));
+  add(job.id, job.spec.priority, not_before, back + options.full_size_wait,
+      hold_until(job, back, options.reservation_time));
 }
 
 void JobQueue::restore(const Job& job, const CoreOptions& options, Instant now) {

@@ -111,9 +111,9 @@ std::string progress_text(int64_t last_step) {
 
 }  // namespace
 
-Instant hold_until(const Job& job, Instant ready, Duration keep_nodes) {
+Instant hold_until(const Job& job, Instant ready, Duration reservation_time) {
   const bool holds = !job.faults.empty() && !is_preempted(job.faults.back());
-  return holds ? ready + keep_nodes : Instant{};
+  return holds ? ready + reservation_time : Instant{};
 }
 
 Duration backoff_before_restart(int32_t restart) {

@@ -51,7 +51,7 @@ void count_restart(Job& job, const RestartDecision& decision);
 
 // Returns the time until which a job that is ready at `ready` reserves its remaining nodes. A
 // preempted job reserves no nodes, because its missing node will not return.
-Instant hold_until(const Job& job, Instant ready, Duration keep_nodes);
+Instant hold_until(const Job& job, Instant ready, Duration reservation_time);
 
 // Returns the back-off before the `restart`-th restart, from 1.
 Duration backoff_before_restart(int32_t restart);

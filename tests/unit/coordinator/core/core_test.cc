@@ -193,7 +193,7 @@ TEST(Core, IdleTimeDoesNotPostponeTheDeadlinesOfTheQueue) {
     core.step(Tick{1}, now, actions);
   }
   EXPECT_FALSE(core.next_deadline());
-  EXPECT_EQ(now, start + options().worker_lease + options().keep_nodes);
+  EXPECT_EQ(now, start + options().worker_lease + options().reservation_time);
 }
 
 // While the core waits for a worker, a Tick is due within a heartbeat interval: a longer gap is a

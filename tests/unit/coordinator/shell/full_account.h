@@ -1,4 +1,4 @@
-// An account with something in every field.
+// Returns an account whose fields all differ from their defaults.
 #pragma once
 
 #include "coordinator/core/records/account.h"
