@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// A build id has 20 bytes; some linkers write longer ones.
+// The bound of a build id's text. A build id usually has 20 bytes; some linkers write longer ones.
 constexpr size_t kBuildIdBytesMax = 128;
 constexpr std::string_view kOuterFramesMissing = "[outer frames left out]";
 constexpr std::string_view kModuleUnknown = "[module not known]";
@@ -36,7 +36,7 @@ bool is_more_complete(const FrameSymbol& symbol, const FrameSymbol& than) {
          std::forward_as_tuple(-fields_of(than), than);
 }
 
-// Saturates, because messages may hold any number.
+// Returns a + b, saturated, because messages may contain any number.
 int64_t saturating_sum(int64_t a, int64_t b) {
   return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
 }
@@ -125,7 +125,8 @@ uint32_t StackTree::intern(const StackModule& module) {
   std::pair<bool, std::string> key{has_id, has_id ? clean.build_id : clean.path};
   const auto found = module_index_.find(key);
   if (found != module_index_.end()) {
-    // Keeps the smaller path of a file with two paths, independent of the order of arrival.
+    // If a file has two paths, the smaller path is used, so that the result does not depend on the
+    // order of arrival.
     std::string& path = parts_.modules[found->second].path;
     if (clean.path < path) path = std::move(clean.path);
     return found->second;

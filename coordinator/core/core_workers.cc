@@ -13,8 +13,8 @@
 namespace muster::coordinator {
 namespace {
 
-// A rank that was declared lost with its worker is still running. Its attempt is being stopped, and
-// has ended only when this rank has ended, too.
+// Records that a rank is running that was declared lost with its worker. Its attempt is stopping,
+// and ends only when this rank has ended, too.
 void revive(JobTable& jobs, const RankId& id, const Worker& worker) {
   Job* job = jobs.live(id.job, id.attempt);
   if (job == nullptr || id.rank.value() < 0 || id.rank.value() >= std::ssize(job->placement)) {
@@ -59,8 +59,8 @@ void Core::on(const WorkerRegistered& event) {
 }
 
 void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
-  // In another store, the ranks' job numbers mean other jobs. The worker stops such ranks by itself
-  // and registers again; until then they occupy their slots.
+  // The ranks may belong to another state store, in which their job numbers denote other jobs. The
+  // worker stops such ranks by itself and registers again; until then they occupy their slots.
   const bool foreign = event.store != store_;
   std::set<RankId> listed;
   std::set<RankId> orphans;
@@ -172,8 +172,9 @@ void Core::on(const HeartbeatReceived& event) {
     }
     climb(job);
   }
-  // The heartbeat's ranks of no current attempt are ordered to stop again, but do not count as
-  // occupying slots: only registrations list what the worker really runs.
+  // Ranks in the heartbeat that belong to no current attempt are ordered to stop again. They do not
+  // count as orphans that occupy slots, because only a registration lists the ranks that the worker
+  // really runs.
   append(actions_, orders_to_stop_orphans(*worker, orphans));
   if (worker->heartbeats < kHeartbeatsBeforeVerdict &&
       ++worker->heartbeats == kHeartbeatsBeforeVerdict) {

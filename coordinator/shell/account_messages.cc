@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 6> kModeNames = {"queued",   "starting", 
 constexpr std::array<std::string_view, 6> kActivityNames = {"silent", "loading",    "stepping",
                                                             "saving", "evaluating", "leaving"};
 
-// Returns the index of `name`, or `otherwise`.
+// Returns the index of `name` in `names`; `otherwise` if it is not there.
 template <size_t N>
 size_t index_of(const std::array<std::string_view, N>& names, const std::string& name,
                 size_t otherwise) {

@@ -19,10 +19,11 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-// Reserved for the pages' connections, the state and the files of ranks' logs.
+// The descriptors reserved for connections to the HTTP pages, the state, and the files of ranks'
+// logs.
 constexpr rlim_t kDescriptorsKept = 128;
-// Ten thousand workers and several watchers of each; each connection costs tens of kilobytes,
-// independent of the limit.
+// The maximum number of descriptors in use: enough for ten thousand workers and several watchers of
+// each. A connection occupies tens of kilobytes.
 constexpr rlim_t kDescriptorsMax = 65'536;
 constexpr Duration kComplaintInterval = std::chrono::seconds(10);
 

@@ -34,8 +34,8 @@ class StreamLimit {
   static absl::Status refusal() {
     return absl::ResourceExhaustedError(
         absl::StrCat(kStreamsMax,
-                     " calls of WatchJob and FollowLogs are open, which is the most: "
-                     "end some, or ask again later"));
+                     " calls of WatchJob and FollowLogs are open, which is the limit: "
+                     "end some, or try again later"));
   }
 
  private:

@@ -80,7 +80,8 @@ void FakeCoordinator::stall(Duration time) {
   });
 }
 
-// As the core promises: a pause of more than an interval since its last step counts as a stall.
+// Excludes stalls from silence, by the core's rule: a pause of more than an interval since its last
+// step is a stall.
 void FakeCoordinator::forgive_stall() {
   const Instant last_step = record_.empty() ? born_ : record_.back().now;
   const Duration late =

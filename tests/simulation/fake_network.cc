@@ -28,7 +28,8 @@ void FakeNetwork::partition(int host, Duration time) {
   until = std::max(until, scheduler_.now() + time);
 }
 
-// Messages written into a partitioned network wait in the kernel until it heals.
+// Returns the arrival time of a message. Messages sent into a partitioned network wait in the
+// kernel until the partition ends.
 Instant FakeNetwork::arrival(const Stream& stream, Instant not_before) {
   const bool slow = !faultless_ && random_.chance(0.02);
   Instant when =
@@ -74,7 +75,7 @@ void FakeNetwork::notice(StreamId id, bool worker_side, Duration delay) {
   Stream* stream = find(id);
   if (stream == nullptr) return;
   Instant when = scheduler_.now() + delay;
-  // A partitioned network hides the break; a keepalive notices it eventually.
+  // A partition hides the break; a keepalive detects the break eventually.
   if (is_partitioned(stream->host))
     when = std::max(when,
                     std::min(partitioned_until_.at(stream->host), when + std::chrono::seconds(15)));

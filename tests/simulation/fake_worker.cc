@@ -191,7 +191,7 @@ void FakeWorker::read_pages(const worker::ReadPages& action) {
   });
 }
 
-// Takes its time, sometimes more than the deadline.
+// Reads stacks with a delay, which is sometimes longer than the deadline.
 void FakeWorker::read_stacks(const worker::ReadStacks& action) {
   const bool late = world_.faults_on && world_.random.chance(0.1);
   const Duration time = late ? action.deadline * 2 : world_.random.between_ms(20, 300);

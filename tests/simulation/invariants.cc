@@ -43,7 +43,7 @@ void Invariants::after_commit(const Event& event) {
   const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
   for (const JobId id : confirmed_) {
     world_.require(forgets || world_.coordinator.disk().contains(id),
-                   absl::StrCat("job ", id.value(), " was promised and is gone"));
+                   absl::StrCat("job ", id.value(), " was confirmed and is gone"));
   }
 }
 
@@ -70,8 +70,9 @@ void Invariants::reload_equals_memory() {
   }
 }
 
-// Exception: a job without another placement, or with none but nodes that it avoids; then only if
-// no person has excluded the node and the required check has passed.
+// Requires that no rank is placed on an excluded node. Exception: a job that has no other
+// placement, or only nodes that it avoids, if no person has excluded the node and the node has
+// passed the required check.
 void Invariants::no_rank_is_placed_on_an_excluded_node(const Job& job) {
   const Core& core = world_.coordinator.core();
   int32_t sound = 0;
@@ -170,8 +171,8 @@ void Invariants::ranks_are_a_bijection(const Job& job) {
   world_.require(std::ssize(nodes) == size, "the job has another number of nodes");
 }
 
-// Nodes that are still present keep their ranks; the first start has all nodes, and so has each
-// later one that can.
+// Requires that nodes that are still present have the same ranks as before, and that the first
+// start has the full size.
 void Invariants::present_nodes_keep_their_ranks(const Job& before, const Job& job) {
   if (job.resizes > before.resizes) grown_.emplace(job.id, before.attempt);
   if (job.attempt == before.attempt || job.state != JobState::kStarting) return;
@@ -190,7 +191,8 @@ void Invariants::present_nodes_keep_their_ranks(const Job& before, const Job& jo
   }
 }
 
-// Workers held for a job are not among its nodes, and no job holds more than it requested.
+// Requires that workers reserved for a job are not among its nodes, and that no job reserves more
+// workers than it requested.
 void Invariants::reserved_workers_are_needed(const Job& job) {
   const std::vector<WorkerName> own = nodes_of(job.placement);
   const std::set<WorkerName> held(job.held.begin(), job.held.end());
@@ -202,8 +204,8 @@ void Invariants::reserved_workers_are_needed(const Job& job) {
     world_.require(!held.contains(name), "a node of the job is its own spare");
 }
 
-// Ranks there would be killed, and the attempt would count as a fault. Nothing new is placed there,
-// either.
+// Requires that no attempt continues with a rank on a draining worker, which would kill the rank
+// and cause a fault, and that no new rank is placed there.
 void Invariants::no_rank_stays_on_a_leaving_worker(const Job& job) {
   const bool continues = job.state == JobState::kStarting || job.state == JobState::kRunning;
   if (!continues || job.cancel_requested) return;
@@ -226,8 +228,8 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
   const bool by_leaving = !job.faults.empty() && is_preempted(job.faults.back());
   world_.require(!by_leaving || job.restarts == before.restarts,
                  absl::StrCat("job ", job.id.value(), " paid for being preempted"));
-  // Ranks leave only because of their workers, each of which announces that before, unless it has
-  // waited for the coordinator in vain.
+  // A rank is preempted only by its worker, which announces its shutdown before, unless the worker
+  // has waited for the coordinator in vain.
   const bool by_rank = by_leaving && job.faults.back().rank.value() >= 0 && job.spec.nodes > 1 &&
                        job.faults.size() > before.faults.size();
   world_.require(!by_rank || world_.stopped_by_workers.contains(
@@ -249,8 +251,8 @@ void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
     old_ranks_are_gone(before);
 }
 
-// An attempt is over only when each of its processes has ended, or its node was silent for a
-// complete lease.
+// Requires that an attempt ends only when each of its processes has ended, or the process's node
+// was silent for a complete lease.
 void Invariants::old_ranks_are_gone(const Job& before) {
   for (const auto& [key, process] : world_.trainers.processes()) {
     if (key.second.job != before.id || key.second.attempt != before.attempt || !process.running ||
@@ -263,7 +265,8 @@ void Invariants::old_ranks_are_gone(const Job& before) {
     const bool missed = world_.trainers.is_troubled({{process.store, before.id}, before.attempt}) ||
                         before.state == JobState::kDumping;
     if (missed) continue;
-    // The same holds once its ranks elsewhere are gone: without them it completes no step.
+    // The same holds once the attempt's ranks on other workers are gone, because the silent
+    // worker's ranks then complete no step.
     const bool alone = std::ranges::all_of(
         before.placement, [&](const RankPlacement& rank) { return rank.worker == worker.name(); });
     const Duration patience = alone || before.cancel_requested
@@ -291,7 +294,8 @@ void Invariants::states_follow_the_ladder(const Job& before, const Job& job) {
   }
 }
 
-// Incident numbers are assigned once and in order; only ranks that hang are reported as hanging.
+// Requires that incident numbers are assigned once and in order, and that only ranks that hang are
+// reported as hanging.
 void Invariants::incidents_are_correct() {
   for (const auto& [id, incident] : world_.coordinator.disk_incidents()) {
     if (id > newest_incident_) {
@@ -306,8 +310,8 @@ void Invariants::incidents_are_correct() {
   }
 }
 
-// Every moment since a job's first start is in one class, whatever happens to coordinators; and an
-// ongoing recovery has its record.
+// Requires that every moment since a job's first start is in one class, also across coordinator
+// restarts, and that a recovery in progress has a record.
 void Invariants::accounts_add_up() {
   const Core& core = world_.coordinator.core();
   const Instant now = world_.scheduler.now();

@@ -11,7 +11,7 @@ namespace muster::simulation {
 namespace {
 
 constexpr int64_t kCheckpointEvery = 5;
-// Time that a rank which was asked to leave waits for its peers.
+// The time for which a rank that has received SIGTERM waits for its peers.
 constexpr Duration kPeersWait = std::chrono::seconds(3);
 
 LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
@@ -136,7 +136,7 @@ void Trainers::complete_step(const LaunchKey& launch) {
     return !process.running || !finish_step(key, process);
   });
   if (agreed && !broken_.contains(launch)) {
-    left_together_ += ranks.empty() ? 0 : 1;  // it may have been the last step
+    left_together_ += ranks.empty() ? 0 : 1;  // the set is empty if this was the last step
     for (const ProcessKey& key : ranks) {
       Process& process = processes_.at(key);
       checkpoints_[launch.first] = process.step;
@@ -215,7 +215,7 @@ void Trainers::hang(const ProcessKey& key, Process& process) {
        process.times.total(), nature.pause_every > 0 ? nature.pause : Duration::zero()});
 }
 
-// Ranks that wait for a lost rank notice it soon.
+// Makes the ranks that wait for a lost rank detect the loss within a short time.
 void Trainers::break_launch(const LaunchKey& launch) {
   if (!broken_.insert(launch).second) return;
   for (const auto& [key, process] : processes_) {

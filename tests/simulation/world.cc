@@ -13,13 +13,14 @@ namespace muster::simulation {
 namespace {
 
 constexpr Duration kFaultyTime = std::chrono::seconds(90);
-// Time after the last fault for the slowest job, its last restarts with their back-off, and leases.
+// The time after the last fault within which the slowest job ends, with its last restarts, their
+// back-off, and leases.
 constexpr Duration kCalmTime = std::chrono::seconds(1'500);
-// Messages from the time of faults may be late by the longest partition or stall of the
-// coordinator.
+// Messages that were sent before the last fault may be late by the longest partition or stall of
+// the coordinator.
 constexpr Duration kLatestNews = std::chrono::seconds(16);
 constexpr size_t kLogLinesMax = 400;
-// A busy instant has some dozens of events.
+// The maximum number of events at one instant. A busy instant has some dozens of events.
 constexpr int kEventsAtOnceMax = 10'000;
 
 }  // namespace
@@ -185,7 +186,7 @@ void World::submit_later() {
     JobSpec spec;
     spec.name.assign(1, 'j');
     spec.output_directory = absl::StrCat("/out/", next_request_);
-    // Never more than the complete fleet has.
+    // The job never requires more than the complete fleet has.
     const FakeWorker& some = *workers_[random.below(workers_.size())];
     spec.ranks_per_node =
         1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(some.slots())));

@@ -8,10 +8,12 @@
 namespace muster::coordinator {
 namespace {
 
-// After a restart, the ranks' pages report again what is not stored, except evaluations.
+// The interval between two writes of an account. After a restart the ranks' pages contain the newer
+// time again, except evaluations.
 constexpr Duration kStoredEvery = std::chrono::minutes(5);
-// If all ranks are killed together with the coordinator, no page is left, and the next coordinator
-// must know what was saved. Bounded, because some jobs save after each step.
+// The minimum interval between two writes after new checkpoints. If all ranks are killed together
+// with the coordinator, no page is left, and only the stored account shows the newest checkpoint.
+// The interval is bounded, because some jobs save after each step.
 constexpr Duration kCheckpointsStoredEvery = std::chrono::seconds(1);
 
 }  // namespace

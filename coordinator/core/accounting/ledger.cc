@@ -10,7 +10,7 @@ namespace {
 using Activity = Account::Activity;
 using Mode = Account::Mode;
 
-// The seconds on a page are outside input and are clamped.
+// Returns the seconds on a page as a duration. They are outside input and are clamped.
 Duration of_page(double seconds) {
   constexpr double kSecondsMax = 1e9;
   return std::isfinite(seconds)
@@ -144,8 +144,8 @@ void Ledger::stopping(LossCause cause, Instant now) {
   if (cause != LossCause::kNone) account_.cause = cause;
 }
 
-// Steps that were completed but not reported by a heartbeat are lost here; they are productive when
-// they are repeated.
+// Steps that were completed but not reported by a heartbeat do not count here; they count as
+// productive when they are repeated.
 void Ledger::fault(IncidentKind kind, Instant last_progress, Instant now) {
   now = std::max(now, since_);
   const bool running = account_.mode == Mode::kRunning;
@@ -237,9 +237,9 @@ void Ledger::settle_steps(const Page& page) {
   if (fresh > 0 && account_.mode == Mode::kRunning) account_.cause = LossCause::kNone;
 }
 
-// Ranks report a checkpoint one after the other, so an older step is news only from rank 0: its
-// first report in an attempt shows from which step the attempt resumed, and training may have gone
-// back.
+// Ranks report a checkpoint one after the other, so a lower step is new information only from rank
+// 0: its first report in an attempt shows the step from which the attempt resumed, which may be an
+// older checkpoint.
 void Ledger::observe_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves,
                                 int64_t unix_ns) {
   if (step < 1) return;

@@ -37,7 +37,7 @@ class Findings {
 
   void judge_end(const WaitGraph::End& end);
   void judge_behind(const std::vector<int32_t>& ranks);
-  void judge_circle(const WaitGraph::End& end);
+  void judge_cycle(const WaitGraph::End& end);
   void judge_all_entered(size_t instance);
   // Returns whether the members are in different calls. The members in the minority become
   // candidates.

@@ -122,8 +122,8 @@ class WaitGraph {
   void connect_threads();
   void connect_collectives(const Group& group);
   void find_ends();
-  bool is_wanted(Node thread) const;
-  std::vector<std::vector<Node>> hard_circles(const std::vector<Node>& nodes) const;
+  bool is_awaited(Node thread) const;
+  std::vector<std::vector<Node>> hard_cycles(const std::vector<Node>& nodes) const;
   void add_end(const std::vector<Node>& nodes);
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks_.size()); }

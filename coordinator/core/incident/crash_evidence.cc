@@ -32,7 +32,8 @@ RankEvidence last_evidence(const Job& job, Rank rank, Instant now) {
   return evidence;
 }
 
-// An unreadable page, which may never have existed, does not overwrite evidence from heartbeats.
+// Adds the evidence that the rank left behind. An unreadable page, which may never have existed,
+// does not replace the evidence from heartbeats.
 void take_end(RankEvidence& known, const RankEvidence& left) {
   RankEvidence taken = left;
   if (!left.page_problem.empty()) {

@@ -96,7 +96,7 @@ IncidentBook::Changes IncidentBook::take_changes() {
     forget_if_over(id);
   }
   while (stored_.size() > kIncidentsKeptMax) {
-    // Open incidents are retained, however old they are.
+    // Open incidents of any age are retained.
     const auto over = std::find_if(stored_.begin(), stored_.end(), [&](IncidentId id) {
       const auto known = incidents_.find(id);
       return known == incidents_.end() || !known->second.open;

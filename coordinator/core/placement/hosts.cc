@@ -35,7 +35,7 @@ NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, con
       if (rank.local_rank == 0) uses[rank.worker] += use_of(job.spec, fleet.find(rank.worker));
     }
   }
-  // Both are sorted by name, so each position is after the one before.
+  // Both maps are sorted by name, so each position follows the previous one.
   auto at = uses.begin();
   for (const auto& [name, worker] : fleet.all()) {
     at = uses.try_emplace(at, name);

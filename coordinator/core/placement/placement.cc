@@ -29,8 +29,8 @@ std::vector<const Host*> in_order_of_choice(const PlacementRequest& request,
   return choices;
 }
 
-// Returns for each node of the job its former host. Null: that host is not available, or is to be
-// avoided and others are available.
+// Returns the former host for each node of the job; null if this host is not available, or if it is
+// to be avoided and enough other hosts are available.
 std::vector<const Host*> seats_kept(const PlacementRequest& request, int32_t nodes,
                                     const std::vector<Host>& hosts) {
   std::map<WorkerName, const Host*> there;

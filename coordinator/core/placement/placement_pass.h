@@ -81,7 +81,7 @@ class PlacementPass {
                         const std::vector<Host>& excluded, std::string& remark);
   Placement place_as_last_resort(const Job& job, int32_t nodes, const std::vector<Host>& hosts,
                                  const std::vector<Host>& excluded, std::string& remark);
-  bool keeps_its_nodes(const Job& job) const;
+  bool can_reuse_its_nodes(const Job& job) const;
   void reserve(const PlacementRequest& request, const std::vector<WorkerName>& names);
   void take(const JobSpec& spec, const std::vector<RankPlacement>& ranks);
   std::string without_gpus_text(const JobSpec& spec) const;

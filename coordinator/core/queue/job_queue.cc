@@ -28,7 +28,7 @@ void JobQueue::restore(const Job& job, const CoreOptions& options, Instant now) 
   if (job.not_before_unix_ns > 0) backed_off_.push_back(job.id);
 }
 
-// No back-off exceeds the maximum, whatever the clocks show.
+// A back-off never exceeds the maximum, even if the clocks are wrong.
 void JobQueue::resume_backoffs(const JobTable& jobs, const CoreOptions& options,
                                const StepTime& time) {
   if (time.unix_ns == 0) return;

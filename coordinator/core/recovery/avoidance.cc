@@ -19,8 +19,8 @@ bool is_in_one_way(const Fault& a, const Fault& b) {
   return a.worker == b.worker && plain_cause_of(a) == plain_cause_of(b);
 }
 
-// Returns whether the rank ended on this node in the same way before, and no attempt has trained
-// since.
+// Returns whether the rank ended in the same way on this node before, within kAvoidedFor, and no
+// attempt has completed a step since.
 bool is_back_at_once(const Job& job, const Fault& fault) {
   for (size_t i = job.faults.size(); i > 0; --i) {
     const Fault& before = job.faults[i - 1];
@@ -49,7 +49,7 @@ bool speaks_of_node(std::span<const Fault> faults, size_t index) {
 }
 
 struct Avoidance {
-  int32_t times = 0;  // how many times the avoidance began
+  int32_t times = 0;  // number of times that the avoidance began
   int64_t until_unix_ns = 0;
 };
 
@@ -73,7 +73,7 @@ bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
   const Cause cause = plain_cause_of(fault);
   if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory)
     return false;
-  // On fewer nodes each rank may need more memory.
+  // On fewer nodes each rank may need more memory, so the nodes are not the cause.
   if (cause == Cause::kOutOfMemory && nodes_now(job) < std::ssize(job.trained_on)) return false;
   if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
   const auto trained = std::ranges::find(job.trained_on, fault.worker);
@@ -90,7 +90,7 @@ void note_training(Job& job) {
 
 void keep_fault(Job& job, Fault fault) {
   if (job.faults.size() >= kFaultsKeptMax) {
-    // Each fault of the newer half counts.
+    // The faults of the newer half are always retained.
     const auto half = job.faults.begin() + kFaultsKeptMax / 2;
     const auto oldest =
         std::find_if(job.faults.begin(), half, [](const Fault& f) { return !f.node_unfit; });

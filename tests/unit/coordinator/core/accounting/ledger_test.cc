@@ -66,17 +66,18 @@ TEST_F(LedgerTest, ACheckpointIsNewWhenItIsSavedAndNotWhenItIsRestored) {
   EXPECT_EQ(newest(), Newest(100, 10));
   ledger_ = Ledger(ledger_.account(at(2), 0), at(2));
   ledger_.observe_checkpoint(true, 100, 1, 20);
-  EXPECT_EQ(newest(), Newest(100, 10)) << "another life of the coordinator hears of the same";
+  EXPECT_EQ(newest(), Newest(100, 10))
+      << "the same checkpoint, reported to a restarted coordinator";
   ledger_.started(at(3));
   ledger_.observe_checkpoint(true, -1, 0, 29);
   ledger_.observe_checkpoint(false, 50, 0, 30);
   ledger_.observe_checkpoint(true, 50, 0, 30);
-  EXPECT_EQ(newest(), Newest(50, 10)) << "it went back to an older one";
+  EXPECT_EQ(newest(), Newest(50, 10)) << "the job resumed from an older checkpoint";
   ledger_.observe_checkpoint(true, 60, 1, 40);
-  EXPECT_EQ(newest(), Newest(60, 40)) << "and saves again, if fewer steps than it once had";
+  EXPECT_EQ(newest(), Newest(60, 40)) << "a new checkpoint with fewer steps than an earlier one";
   ledger_.observe_checkpoint(false, 70, 0, 50);
   ledger_.observe_checkpoint(true, 60, 1, 51);
-  EXPECT_EQ(newest(), Newest(70, 50)) << "rank 0 learns of it last";
+  EXPECT_EQ(newest(), Newest(70, 50)) << "rank 0 reports the checkpoint last";
   ledger_.observe_checkpoint(true, 70, 2, 52);
   ledger_.observe_checkpoint(true, 65, 2, 53);
   EXPECT_EQ(newest(), Newest(70, 52));
@@ -234,7 +235,7 @@ TEST(Ledger, ClassesAddUpToTheWallTime) {
     bool started = false;
     uint64_t made = 0;
     int64_t base = 0, unix_ns = 1'700'000'000'000'000'000;
-    for (int turn = 0; turn < 200; ++turn) {
+    for (int iteration = 0; iteration < 200; ++iteration) {
       const Duration passed(static_cast<int64_t>(below(20'000'000'000)));
       now += passed;
       unix_ns += passed.count();
@@ -285,7 +286,7 @@ TEST(Ledger, ClassesAddUpToTheWallTime) {
                          now);
       }
       const LossTable table = table_of(ledger.account(now, unix_ns));
-      ASSERT_EQ(table.wall(), wall) << "seed " << seed << ", turn " << turn;
+      ASSERT_EQ(table.wall(), wall) << "seed " << seed << ", iteration " << iteration;
       for (const auto& row : table.time)
         for (const Duration part : row) ASSERT_GE(part, Duration::zero()) << "seed " << seed;
     }
