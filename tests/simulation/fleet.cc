@@ -83,16 +83,16 @@ FleetResult Fleet::run() {
                            : pauses_again()            ? kPausesLast + kAfterwards
                            : long_phase                ? kLongPhase + kAfterwards
                                                        : kAfterwards;
-  const bool goes_on = expected == Expected::kNothing || expected == Expected::kPassing ||
-                       trouble_ == Trouble::kNodePaused;
+  const bool continues = expected == Expected::kNothing || expected == Expected::kPassing ||
+                         trouble_ == Trouble::kNodePaused;
   while (!began_ || now_ < began_at_ + watched) {
     tick();
     if (is_cut_off() && result_.stopped == Duration::zero() && began_ && !is_running(job().state))
       result_.stopped = now_ - began_at_;
-    if (result_.reported && !goes_on && (!is_cut_off() || !is_running(job().state))) break;
+    if (result_.reported && !continues && (!is_cut_off() || !is_running(job().state))) break;
   }
   const bool lives = is_running(job().state) && job().attempt == Attempt(1);
-  if (!lives && goes_on) ++result_.ended;
+  if (!lives && continues) ++result_.ended;
   if (expected == Expected::kPassing) {
     result_.right = result_.reported && incidents_.size() == 1;
     for (const auto& [id, incident] : incidents_)

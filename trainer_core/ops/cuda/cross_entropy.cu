@@ -80,8 +80,8 @@ __device__ inline RowSum sum_row(int64_t n, float cap, float* logits) {
   return {whole, block_sum(total * expf(peak - whole))};
 }
 
-// Turns a row's logits into gradients: factor * exp(logit - shift), minus `weight` at the target;
-// all of it times 1 - (logit / cap)² if cap > 0.
+// Replaces a row's logits by their gradients: factor * exp(logit - shift), minus `weight` at the
+// target; all of it times 1 - (logit / cap)² if cap > 0.
 __device__ inline void gradient_row(float shift, float factor, float weight, int64_t n, float cap,
                                     int64_t target, float* logits) {
   const float inverse = cap > 0 ? 1 / cap : 0;

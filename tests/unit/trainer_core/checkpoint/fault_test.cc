@@ -119,8 +119,8 @@ class Faults : public testing::TestWithParam<Scenario> {
         });
   }
 
-  // A new process restores one of both and saves on; nothing of the old one is left then. Says
-  // which it was.
+  // Lets a new process restore one of both checkpoints and save again, after which nothing of the
+  // old one is left. Returns whether it restored the new one.
   bool next_process_finds_the_new_one() {
     CheckpointStore store(directory_, 1, kFileBytes);
     const auto opened = store.open(kNextOwner);
