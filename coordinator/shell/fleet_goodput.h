@@ -28,8 +28,8 @@ class FleetGoodput {
   void update(const Core& core, Instant now);
 
  private:
-  std::array<std::array<prometheus::Counter*, kLossCauses>, kTimeClasses>
-      lost_{};  // except productive time
+  // Counters of lost time by class and cause. The row of productive time is not used.
+  std::array<std::array<prometheus::Counter*, kLossCauses>, kTimeClasses> lost_{};
   prometheus::Counter& productive_;
   std::map<JobId, LossTable> counted_;  // the time already counted of each job in the core
   bool begun_ = false;

@@ -54,8 +54,8 @@ namespace muster::trainer {
 
 struct UpdateStep {
   double learning_rate = 0;
-  double grad_scale =
-      1;              // multiplies every gradient first: 1 / total weight, and the clipping factor
+  // Factor by which every gradient is multiplied first: 1 / total weight, and the clipping factor.
+  double grad_scale = 1;
   int64_t t = 1;      // counts updates from 1
   uint64_t seed = 0;  // of stochastic rounding
 };

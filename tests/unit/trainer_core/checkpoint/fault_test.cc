@@ -209,8 +209,8 @@ TEST_P(Faults, EverythingIsSyncedBeforeItIsPublished) {
   const TracedEnd end = run(kGoOn);
   const std::string temporary =
       directory_ + "/.tmp-" + std::to_string(GetParam().new_step) + "-7-1-100";
-  std::set<std::string>
-      unsynced;  // files with content and folders with names that a power loss would take
+  // Files with contents, and folders with names, that a power loss would remove.
+  std::set<std::string> unsynced;
   bool is_published = false, is_lasting = false;
   int synced_files = 0;
   for (const FileCall& call : end.calls) {
