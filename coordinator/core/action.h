@@ -71,7 +71,7 @@ struct SendStopRanks {
   std::string reason;
   // The ranks of the receiving worker that have not ended.
   std::vector<Rank> ranks;
-  // a save that makes progress delays SIGKILL (common/save_progress.h)
+  // Whether a save that makes progress delays SIGKILL (common/save_progress.h).
   bool waits_for_save = false;
 };
 
@@ -177,8 +177,8 @@ struct NodeDecision {
   enum class What { kExcluded, kAdmitted, kCheckPassed, kCheckFailed };
   WorkerName worker;
   What what = What::kExcluded;
-  Suspicion suspicion = Suspicion::kPerson;  // kExcluded
-  std::string text;                          // one sentence
+  Suspicion suspicion = Suspicion::kPerson;  // the reason of an exclusion (kExcluded)
+  std::string text;                          // the decision in one sentence
 };
 
 // The contents of `muster stacks`.

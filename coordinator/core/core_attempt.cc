@@ -90,7 +90,7 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   const bool has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
   cause.node_unfit = !made_a_step && has_elsewhere && is_of_unfit_node(job, cause, there);
   cause.productive = table_of(account_of(job, time_.now)).productive();
-  keep_fault(job, std::move(cause));
+  add_fault(job, std::move(cause));
   const Fault& newest = job.faults.back();
   const RestartDecision decision = decide_restart(job);
   jobs_.note(job, absl::StrCat(decision.restart ? newest.message : "ends: " + decision.reason,

@@ -12,7 +12,7 @@
 namespace muster::coordinator {
 
 struct CoreOptions {
-  // The coordinator's version. Workers must have the same.
+  // The coordinator's version. Workers must have the same version.
   std::string version;
   Duration heartbeat_interval = std::chrono::seconds(1);
   // The silence of a worker after which it and its ranks are lost.
@@ -37,8 +37,8 @@ struct CoreOptions {
   Duration torn_down_within = std::chrono::seconds(30);
   // The time to wait for the report of the rank that failed first, when only victims have reported.
   Duration culprit_wait = std::chrono::seconds(2);
-  // Silence of a worker with running ranks after which its job is suspect. Workers with
-  // ranks send several heartbeats per heartbeat_interval; the default is longer than three of their
+  // The silence of a worker with running ranks after which its job is suspect. Workers with ranks
+  // send several heartbeats per heartbeat_interval; the default is longer than three of their
   // intervals, so that a short network outage causes no suspicion.
   Duration unreachable_after = std::chrono::milliseconds(900);
   // As unreachable_after, for a worker whose stream broke while peers report the loss of its ranks.
@@ -69,7 +69,7 @@ struct CoreOptions {
   // The time for which a job that lost a node, and cannot run without it, reserves its remaining
   // nodes against later jobs in the queue. The time starts when the attempt ends. A rebooted
   // machine returns within this time.
-  // Losing all nodes to a job that runs for days would cost more than some idle minutes.
+  // It would cost more than some idle minutes if a job that runs for days got all these nodes.
   Duration reservation_time = std::chrono::minutes(5);
   // A job that runs on fewer nodes grows when more nodes have been free for `grow_stable`, and at
   // least `grow_after` after its start. `grow_stable` doubles each time the job grows, because a

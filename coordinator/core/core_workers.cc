@@ -51,7 +51,7 @@ void Core::on(const WorkerRegistered& event) {
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
-  if (died) nodes_.demand_check(worker.name);
+  if (died) nodes_.require_check(worker.name);
   worker.check.id = 0;  // requests on the earlier stream are not answered
   if (is_new_life) worker.check.passed.reset();
   if (!nodes_.is_sound(worker.name)) append(actions_, checks_.request(worker, time_.now));
@@ -234,7 +234,7 @@ void Core::on(const RankExited& event) {
   if (worker->orphans.erase(id) > 0) schedule_needed_ = true;
   if (Job* job = jobs_.owner_of(id, *worker); job != nullptr) {
     if (event.evidence != nullptr)
-      attempts_.at(job->id).crash.keep(event.rank, worker->name, *event.evidence);
+      attempts_.at(job->id).crash.add(event.rank, worker->name, *event.evidence);
     end_rank(*job,
              {event.rank, event.exit_code, event.signal, event.last_step,
               one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
@@ -281,7 +281,7 @@ void Core::check_leases() {
                                       absl::UnavailableError(absl::StrCat(
                                           "worker ", name.value(), " ", why, ": register again"))});
     }
-    if (!worker.leaving && worker.slots > 0) nodes_.demand_check(name);
+    if (!worker.leaving && worker.slots > 0) nodes_.require_check(name);
     fleet_.erase(name);
     schedule_needed_ = true;
   }

@@ -41,13 +41,13 @@ class GrpcPort {
  private:
   void accept();
   void take(boost::asio::ip::tcp::socket socket);
-  void complain(const std::string& why);
+  void log_problem(const std::string& why);
 
   boost::asio::io_context context_{1};
   boost::asio::ip::tcp::acceptor acceptor_{context_};
   boost::asio::steady_timer retry_{context_};
   std::unique_ptr<Acceptor> grpc_;
-  Instant complained_{};
+  Instant logged_at_{};
   std::thread thread_;
 };
 

@@ -45,7 +45,7 @@ class SqliteStorage final : public Storage {
   absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) override;
 
  private:
-  absl::Status demand_wal();
+  absl::Status enable_wal();
   absl::Status check_pages();
   absl::Status raise_schema(int64_t version);
   absl::Status name_store();
@@ -65,7 +65,7 @@ class SqliteStorage final : public Storage {
 
 // Enables the write-ahead log. If it is not available, SQLite returns the mode in force instead of
 // an error.
-absl::Status SqliteStorage::demand_wal() {
+absl::Status SqliteStorage::enable_wal() {
   const auto mode = db_.one_text("PRAGMA journal_mode=WAL");
   if (!mode.ok()) return mode.status();
   if (*mode == "wal") return absl::OkStatus();
@@ -85,7 +85,7 @@ absl::Status SqliteStorage::check_pages() {
 
 absl::Status SqliteStorage::set_up() {
   db_.set_busy_timeout(kBusyTimeoutMs);
-  absl::Status set = demand_wal();
+  absl::Status set = enable_wal();
   // Makes SQLite overwrite replaced and deleted data, so that no copy of an ended job's secrets
   // remains.
   if (set.ok())

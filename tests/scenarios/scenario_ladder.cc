@@ -114,7 +114,7 @@ std::string Scenario::report_stacks(const Words& words) {
   const bool moving = std::find(words.begin(), words.end(), "moving") != words.end();
   const bool stopped = std::find(words.begin(), words.end(), "stopped") != words.end();
   const bool on = std::find(words.begin(), words.end(), "on") != words.end();
-  const bool mute = std::find(words.begin(), words.end(), "mute") != words.end();
+  const bool has_no_page = std::find(words.begin(), words.end(), "mute") != words.end();
   const auto behind = value_of(words, "behind");
   const auto [first, last] = behind ? range_of(*behind) : std::pair(-1, -1);
   StackSample sample;
@@ -124,7 +124,7 @@ std::string Scenario::report_stacks(const Words& words) {
     RankEvidence& evidence = report.ranks.emplace_back();
     evidence.rank = rank.value();
     evidence.pid = 1000 + rank.value();
-    if (mute) evidence.page_problem = "it has no progress page";
+    if (has_no_page) evidence.page_problem = "it has no progress page";
     evidence.phase = Phase::kStep;
     evidence.step = trainings_[report.job].step;
     evidence.process_state = late && stopped ? 'T' : 'S';
@@ -136,7 +136,7 @@ std::string Scenario::report_stacks(const Words& words) {
     group.completed = seq - 1;
     group.kind = CollectiveKind::kAllReduce;
     group.collective = "grads";
-    if (!mute) evidence.groups.push_back(group);
+    if (!has_no_page) evidence.groups.push_back(group);
     RankStacks& stacks = sample.ranks.emplace_back();
     stacks.rank = rank.value();
     const std::string where = moving ? absl::StrCat("layer ", report.sample) : "lock";

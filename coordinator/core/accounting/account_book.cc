@@ -50,8 +50,8 @@ void AccountBook::observe(const Job& job, const RankProgress& progress, const St
     return time.now - std::clamp(age, Duration::zero(), time.now.time_since_epoch());
   };
   Ledger& ledger = of(job.id);
-  const bool speaks_for_job = progress.rank == Rank(0);
-  ledger.observe({.speaks_for_job = speaks_for_job,
+  const bool is_rank_0 = progress.rank == Rank(0);
+  ledger.observe({.is_rank_0 = is_rank_0,
                   .phase = progress.phase,
                   .phase_start = ago(progress.phase_age),
                   // A program without a hang limit may report nothing, so it counts as progressing.
@@ -63,7 +63,7 @@ void AccountBook::observe(const Job& job, const RankProgress& progress, const St
                   .steps_seconds = progress.step_times.seconds,
                   .stall_seconds = progress.checkpoints.stall_seconds},
                  time.now);
-  ledger.observe_checkpoint(speaks_for_job, progress.checkpoint_step, progress.checkpoints.saved,
+  ledger.observe_checkpoint(is_rank_0, progress.checkpoint_step, progress.checkpoints.saved,
                             time.unix_ns);
 }
 

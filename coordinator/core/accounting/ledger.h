@@ -14,7 +14,7 @@
 // trainers during coordinator downtime is therefore classified by the steps that they report
 // afterwards.
 //
-//   source classes that it settles
+//   source                            classes that it settles
 //   steps of any rank                 productive, recomputing
 //   the phase of rank 0               loading, evaluating, checkpoint stall (by phase)
 //   rank 0's stall_seconds            checkpoint stall, including stalls that no heartbeat showed
@@ -61,12 +61,12 @@ class Ledger {
   void stopping(LossCause cause, Instant now);
   // A fault has ended the attempt, whose last progress was at `last_progress`.
   void fault(IncidentKind kind, Instant last_progress, Instant now);
-  void gone(Instant now);  // every rank has ended, and the job waits
+  void gone(Instant now);   // every rank has ended, and the job waits
   void ended(Instant now);  // the job has ended
 
   // The input from a rank's progress page.
   struct Page {
-    bool speaks_for_job = false;  // rank 0
+    bool is_rank_0 = false;  // rank 0
     Phase phase = Phase::kInit;
     Instant phase_start{};
     Instant last_progress{};
@@ -79,7 +79,7 @@ class Ledger {
   void observe(const Page& page, Instant now);
   // Records the newest complete checkpoint that a rank reports: its number of steps, and the number
   // of checkpoints that this attempt has saved. A restored checkpoint is not new.
-  void observe_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns);
+  void observe_checkpoint(bool is_rank_0, int64_t step, uint64_t saves, int64_t unix_ns);
 
   int64_t best_step() const { return account_.best_step; }
   int64_t checkpoint_step() const { return account_.checkpoint_step; }

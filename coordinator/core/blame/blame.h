@@ -11,28 +11,36 @@
 // so that one clear culprit has a confidence of 0.9, two simultaneous faults have about 0.47 each,
 // and weak evidence gives a low confidence.
 //
-//    9    a rank is behind: others wait for it, and it does not visibly wait for others. Divided
-//         if several main threads may or may not wait for a thread of their own rank
-//    9    a rank never joined the group; multiplied by missing members / ranks that may be meant
-//    9    a rank entered another collective under the same number: other kind, type, bytes or name
-//         than most. If the largest parts are equal and no witness decides, as in a group of two:
-//         divided by all their members
-//    9    a cycle: divided by the ranks that witnesses contradict; if there are none, by the ranks
-//         without support; otherwise by all ranks of the cycle
-//    6    a collective that all members entered: divided by the few ranks whose main threads stand
-//         elsewhere; also 5 for the transport between its members, and 4 divided by the others
-//    9    another phase than most, or fewer steps than most, if no collective is involved: divided
-//         by the ranks concerned
-//    +9   dead, worker gone, no page where others have one; stopped, held by a debugger, a zombie
-//    +4   in another phase than most
-//    +3   in the kernel (D state) in all samples
-//    +0…5 by how early its main thread's stack departs from that of most others of the finding,
-//         if few ranks are at the same place
-//    +1   runs while most sleep
-//    0.3  only waits: the runner-up
+// The finding about a rank gives these points:
 //
-// Ranks with +9 points are suspects even if no rank visibly waits for them, with 3 points instead
-// of a finding's. If a rank is part of two findings, only the stronger one counts.
+//    9    the rank is behind: other ranks wait for it, and it does not visibly wait for others.
+//         Divided if several main threads may or may not wait for a thread of their rank
+//    9    the rank never joined a group; multiplied by missing members / ranks that may be missing
+//    9    the rank entered another collective under the same number than most members: another
+//         kind, type, size or name. If the largest parts are equal and no witness decides, as in a
+//         group of two: divided by all their members
+//    9    the rank is part of a cycle: divided by the ranks that witnesses contradict; if there are
+//         none, by the ranks without support; otherwise by all ranks of the cycle
+//    6    the rank is in a collective that all members entered, and its main thread is elsewhere:
+//         divided by the number of such ranks. The transport between the members then gets 5, and
+//         the other members share 4
+//    9    the rank is in another phase, or has fewer steps, than most ranks, and no collective is
+//         involved: divided by the number of such ranks
+//
+// The rank's own state adds:
+//
+//    +9   dead, without its worker, or without a page where other ranks have one; stopped, held by
+//         a debugger, or a zombie
+//    +4   in another phase than most ranks
+//    +3   in the kernel (D state) in all samples
+//    +0…5 by how early its main thread's stack departs from the usual stack of the ranks in the
+//         finding, if few ranks have the same stack
+//    +1   runs while most ranks sleep
+//
+// A rank that only waits has 0.3 points if it is added as the second suspect.
+//
+// Ranks with +9 points are suspects even if no rank visibly waits for them; they then get 3 points
+// instead of those of a finding. If a rank is part of two findings, only the stronger one counts.
 //
 // Takes some tens of milliseconds for 16,384 ranks. Ignores evidence of ranks that the job does not
 // have.

@@ -15,7 +15,7 @@ class BlameFacts {
  public:
   explicit BlameFacts(const BlameInput& input);
 
-  // By rank, with the newest evidence.
+  // Returns the views of all ranks, by rank, with the newest evidence.
   const std::vector<RankView>& views() const { return views_; }
   const RankView& view(int32_t rank) const { return views_[static_cast<size_t>(rank)]; }
 
@@ -23,7 +23,7 @@ class BlameFacts {
   double points(int32_t rank) const;
   // Returns the facts about the rank as clauses whose subject is the rank: "is stopped (SIGSTOP)".
   std::vector<std::string> clauses(int32_t rank) const;
-  // The phase that most ranks are in.
+  // Returns the phase of most ranks.
   Phase usual_phase() const { return usual_phase_; }
   // Returns whether the rank's page shows another phase than the usual one; false without a page.
   bool is_in_other_phase(int32_t rank) const;

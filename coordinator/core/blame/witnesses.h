@@ -37,8 +37,8 @@ class Witnesses {
  public:
   Witnesses(const std::vector<RankView>& views, const WaitGraph& graph);
 
-  // Returns the testimony about `rank`. `instance`: index in the graph of the instance that the
-  // rank is in; instances().size(): none.
+  // Returns the testimony about `rank`. `instance`: the index of the instance that the rank is in,
+  // or WaitGraph::instances().size() if the rank is in none.
   Testimony on(int32_t rank, size_t instance);
 
  private:

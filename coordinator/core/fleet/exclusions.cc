@@ -164,7 +164,7 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   return true;
 }
 
-void NodeBook::demand_check(const WorkerName& name) {
+void NodeBook::require_check(const WorkerName& name) {
   NodeRecord& node = record(name);
   node.check_due = true;
   plan(node);

@@ -75,7 +75,7 @@ class NodeBook {
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
   // Requires that the node passes a check before it gets ranks.
-  void demand_check(const WorkerName& name);
+  void require_check(const WorkerName& name);
   // Counts a fault against the node. Returns whether the fault is the second one within
   // kFaultsWindow, and then sets `reason` to its description. `own`: the job whose program may have
   // caused the fault; 0: no program can have caused it. Repeated crashes of one program are no

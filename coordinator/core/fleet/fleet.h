@@ -39,10 +39,10 @@ class Fleet {
   // Requires that the worker is known.
   Worker& at(const WorkerName& name) { return workers_.at(name); }
   const Worker& at(const WorkerName& name) const { return workers_.at(name); }
-  // Null: there is no such worker.
+  // Return the worker; null if there is no such worker.
   Worker* find(const WorkerName& name);
   const Worker* find(const WorkerName& name) const;
-  // Returns the worker if this incarnation of it is connected; else null.
+  // Returns the worker if this incarnation of the worker is connected; otherwise null.
   Worker* current(const WorkerName& name, Incarnation incarnation);
 
   // Returns an error if the registration is not acceptable; the format of its fields is checked
@@ -52,8 +52,8 @@ class Fleet {
   // Adds or replaces the worker according to its registration. The caller updates orphans, missing
   // ranks and the check.
   Worker& add(const WorkerRegistered& event, Instant now);
-  // After a restart: adds the workers on which `job` has ranks, each with one lease to register
-  // again.
+  // Adds the workers on which `job` has ranks, after a coordinator restart. Each worker has one
+  // lease to register again.
   void await_workers_of(const Job& job, Instant now);
   void erase(const WorkerName& name) { workers_.erase(name); }
   // Records a heartbeat. Returns whether the worker's ranks had been given up.
@@ -106,8 +106,8 @@ SendToWorker message_to(const Worker& worker, WorkerPayload payload);
 // Returns the orders to kill these ranks of `worker`, which belong to no current attempt.
 std::vector<SendToWorker> orders_to_stop_orphans(const Worker& worker,
                                                  const std::set<RankId>& orphans);
-// Returns whether SIGKILL waits for a save that makes progress. This holds for a cancelled job,
-// because only the user waits for its end, and no further attempt.
+// Returns whether SIGKILL waits for a save that makes progress. SIGKILL waits only in a cancelled
+// job, because no further attempt waits for the end of its ranks.
 bool waits_for_save(const Job& job, const CoreOptions& options);
 // Returns the orders to stop the job's ranks that have not ended: one order for each worker, with
 // the job's grace.

@@ -22,7 +22,7 @@ namespace muster::coordinator {
 // A suspicion against a node, with its reason.
 struct NodeSuspicion {
   Suspicion suspicion{};
-  // A clause.
+  // The reason of the suspicion, as a clause.
   std::string reason;
 };
 // Counts the job's newest fault against its node. Returns the resulting suspicion, if any. Returns

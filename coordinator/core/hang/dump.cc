@@ -208,7 +208,7 @@ WorkerName Dump::worker_with(const StackModule& module) const {
   return found == modules_.end() ? WorkerName() : found->second;
 }
 
-StackDump Dump::to_people() const {
+StackDump Dump::to_stack_dump() const {
   return {job_, attempt_, newest_stacks(), newest_ranks(), silent()};
 }
 

@@ -57,7 +57,7 @@ class Dump {
   WorkerName worker_with(const StackModule& module) const;
 
   // Returns the newest stacks and evidence, as `muster stacks` displays them.
-  StackDump to_people() const;
+  StackDump to_stack_dump() const;
 
  private:
   struct Sample {

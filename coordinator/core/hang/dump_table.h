@@ -64,7 +64,7 @@ class DumpTable {
                              std::optional<RequestToken> request, const Fleet& fleet,
                              const std::set<WorkerName>& unreachable, const CoreOptions& options,
                              Instant now);
-  // Null: there is no such dump.
+  // Returns the dump; null if there is no such dump.
   OpenDump* find(DumpId id);
   // Removes the dump from the table and returns it. Requires that the table contains it.
   OpenDump take(DumpId id) { return std::move(dumps_.extract(id).mapped()); }

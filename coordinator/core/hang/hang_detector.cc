@@ -38,14 +38,14 @@ Phase known(Phase phase) {
 
 }  // namespace
 
-HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now, Speech speech,
-                           Duration silence_max)
+HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
+                           PhaseReports speech, Duration silence_max)
     : budgets_(budgets),
       silence_max_(silence_max),
       ranks_(ranks),
       progress_(now),
       foreground_(now) {
-  const bool silent = speech == Speech::kPerhapsLater;
+  const bool silent = speech == PhaseReports::kLaterOrNever;
   (silent ? silent_ : in_phase_[static_cast<size_t>(Phase::kInit)]) = static_cast<int32_t>(ranks);
   for (Rank& rank : ranks_) {
     rank.phase_start = now;

@@ -7,7 +7,7 @@
 //
 //   DATA, STEP          the floor, or `steps` times the longest of its last steps; before steps are
 //                       known, the budget of first steps
-//   EVAL, CHECKPOINT_… the phase's budget, or three times its longest duration so far
+//   EVAL, CHECKPOINT_…  the phase's budget, or three times its longest duration so far
 //   other phases        the phase's budget
 //
 // The rank with the largest allowance decides, because the other ranks may wait for it. A
@@ -54,12 +54,13 @@ class HangDetector {
 
   // The time from which ranks report their phases: from the start (the built-in trainer), or
   // perhaps later or never (user programs).
-  enum class Speech { kFromTheStart, kPerhapsLater };
+  enum class PhaseReports { kFromTheStart, kLaterOrNever };
   // `silence_max`: the maximum silence after the first sign of life, while no rank has reported a
   // phase; zero: no limit. Before the first sign of life, the budget of first steps applies,
   // because interpreters and libraries load silently.
   HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
-               Speech speech = Speech::kFromTheStart, Duration silence_max = Duration::zero());
+               PhaseReports speech = PhaseReports::kFromTheStart,
+               Duration silence_max = Duration::zero());
 
   // Records a rank's progress page from a heartbeat.
   void observe(size_t rank, const Sample& sample, Instant now);

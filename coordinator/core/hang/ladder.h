@@ -1,9 +1,9 @@
 // The path of a job that may hang, as a state machine: suspicion, a dump of its stacks, and the
 // verdict.
 //
-//   RUNNING  nothing moved for longer than the job has shown to need (hang/hang_detector.h)
-//   SUSPECT waits for the pages of every reachable worker, since newer pages may be in flight; or
-//   for the next dump, after an inconclusive dump
+//   RUNNING  becomes SUSPECT if nothing moves for longer than usual (hang/hang_detector.h)
+//   SUSPECT  waits for the pages of every reachable worker, since newer pages may be in flight; or
+//            for the next dump, after an inconclusive dump
 //   DUMPING  takes two samples of all stacks, and derives a verdict (hang/suspicion.h)
 //
 // The ladder never stops a job that moves. Each decision is a step that the caller takes: a state,

@@ -2,16 +2,17 @@
 //
 // Verdicts on the two samples of a dump:
 //
-//   progress                   RUNNING, with a larger allowance
-//   a rank in a phase that     RUNNING
-//   may last
-//   a rank that waits for no   RUNNING: the job is slow, and is sampled again after twice the time
-//   peer has moved elsewhere
-//   inconclusive               SUSPECT: an incident records the evidence, and the job runs while it
-//                              is sampled again, for the allowance that it had, and for
-//                              HangBudgets::unsure at least
-//   stuck; or inconclusive     the evidence is stored before anything is stopped
-//   for that time; or silent
+//   progress                     RUNNING, with a larger allowance
+//   a rank is in a phase that    RUNNING
+//   may take longer
+//   a rank that waits for no     RUNNING: the job is slow, and is sampled again after twice the
+//   other rank is at another     time
+//   place in its code
+//   inconclusive                 SUSPECT: an incident records the evidence, and the job continues
+//                                to run. It is sampled again for its allowance, and for
+//                                HangBudgets::unsure at least
+//   stuck; inconclusive for      the evidence is stored, and then the attempt is stopped
+//   all of that time; or silent
 //   beyond its owner's limit
 #pragma once
 

@@ -70,7 +70,7 @@ std::vector<Rank> ranks_to_tell(const Job& job, const Fault& fault) {
 
 }  // namespace
 
-void CrashEvidence::keep(Rank rank, const WorkerName& worker, const EndEvidence& left) {
+void CrashEvidence::add(Rank rank, const WorkerName& worker, const EndEvidence& left) {
   if (ended.size() < kIncidentRanksMax || ended.contains(rank))
     ended.insert_or_assign(rank, left.rank);
   for (const std::string& message : left.kernel_messages) {

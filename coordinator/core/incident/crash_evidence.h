@@ -24,7 +24,7 @@ struct CrashEvidence {
   std::vector<std::string> kernel_messages;  // "node1: [43579.126] …", without duplicates
 
   // Adds the evidence about `rank`, which has ended on `worker`.
-  void keep(Rank rank, const WorkerName& worker, const EndEvidence& left);
+  void add(Rank rank, const WorkerName& worker, const EndEvidence& left);
 };
 
 // Fills ranks and kernel_messages of an incident that `fault` has just opened. Order: the blamed

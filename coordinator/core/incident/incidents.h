@@ -84,7 +84,7 @@ void close_open_incidents(IncidentBook& incidents, JobId job, const std::string&
 
 // Returns the evidence to store in an incident: the evidence of the suspects, and of one rank per
 // stack class.
-std::vector<RankEvidence> kept_evidence(const BlameInput& input, const Blame& blame);
+std::vector<RankEvidence> evidence_to_store(const BlameInput& input, const Blame& blame);
 
 // Copies the sentence, suspects, stacks and evidence of a blame to the incident.
 void take_blame(Incident& incident, const BlameInput& input, const Blame& blame);

@@ -86,8 +86,7 @@ std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const
 // no rank has reported a loss.
 std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& fleet,
                                            const CoreOptions& options, Instant now);
-// Returns whether a worker with ranks of the job, other than `other`, is disconnected or
-// unreachable.
+// Returns whether a worker of the job other than `other` is disconnected or unreachable.
 bool misses_a_worker(const ReachView& view, const WorkerName& other, const Fleet& fleet,
                      Instant now);
 

@@ -37,16 +37,16 @@ bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name);
 // Returns whether a job that has no other node may use the excluded node: the exclusion is soft,
 // and the node has recently passed a check if the exclusion requires one. Requires that the worker
 // is known.
-bool may_be_taken(const NodeBook& nodes, const Worker& worker, Instant now);
+bool may_be_last_resort(const NodeBook& nodes, const Worker& worker, Instant now);
 
 // Returns the number of nodes on which the job could run now or after other jobs have ended.
 int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes, int64_t unix_ns);
 
 // Returns whether a free node can replace each of `missing` nodes of the job. `ranks`: the job's
 // present ranks. False if the job has no restarts.
-bool has_place_elsewhere(const Job& job, size_t missing, const RanksByWorker& ranks,
-                         const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
-                         const NodeBook& nodes, const StepTime& time);
+bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,
+                           const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                           const NodeBook& nodes, const StepTime& time);
 
 // Returns a port on `home` for rank 0 of the program. Skips the port of the previous attempt, which
 // may still be in use, and the ports of other jobs on the node. Returns 0 if the worker offers no

@@ -64,7 +64,7 @@ struct PlacementRequest {
   std::vector<WorkerName> held;      // reserved for the job
   // Nodes to avoid: never reserved for the job, and chosen last.
   std::set<WorkerName> avoid{};
-  int32_t gpus_per_rank = 0;  // GPUs that each rank gets exclusively: a number, or kGpusOfSlot
+  int32_t gpus_per_rank = 0;  // exclusive GPUs of each rank: a number, or kGpusOfSlot
 
   // Returns the number of GPUs that the job's ranks on the host need.
   int32_t gpus_of(const Host& host) const {

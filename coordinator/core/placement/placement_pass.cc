@@ -236,7 +236,7 @@ Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
     }
     const NodeRecord& node = *nodes_.find(host.name);
     const bool is_hard = node.excluded && !rule_of(node.suspicion).is_soft;
-    if (placement.fit == Fit::kNever && may_be_taken(nodes_, worker, time_.now)) {
+    if (placement.fit == Fit::kNever && may_be_last_resort(nodes_, worker, time_.now)) {
       insert_in_order(all, host);
       placement = coordinator::place(request, nodes, all);
       continue;
@@ -302,7 +302,7 @@ bool PlacementPass::can_reuse_its_nodes(const Job& job) const {
   return std::ranges::all_of(nodes_of(job.placement), [this](const WorkerName& name) {
     const Worker* worker = fleet_.find(name);
     return worker != nullptr && fleet_.takes_ranks(*worker) && worker->stuck.empty() &&
-           (nodes_.is_sound(name) || may_be_taken(nodes_, *worker, time_.now));
+           (nodes_.is_sound(name) || may_be_last_resort(nodes_, *worker, time_.now));
   });
 }
 

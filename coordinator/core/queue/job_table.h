@@ -39,7 +39,7 @@ class JobTable {
   // Returns the job. Errors: NotFound if there is no such job; FailedPrecondition if the job has
   // ended.
   absl::StatusOr<Job*> unfinished(JobId id);
-  // Returns the job if `attempt` is its current attempt and has ranks; else null.
+  // Returns the job if `attempt` is its current attempt and has ranks; otherwise null.
   Job* live(JobId id, Attempt attempt);
   // Returns the live job that has placed the rank on this incarnation of `worker`; null if there is
   // no such job or the rank has ended.

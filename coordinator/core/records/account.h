@@ -15,7 +15,7 @@ namespace muster::coordinator {
 // The classes of a job's time since its first start. All classes except the first are losses.
 enum class TimeClass {
   kProductive,  // steps that no attempt has completed before
-  kStarting,    // from the start order until every rank is up
+  kStarting,    // from the order to start until every rank is up
   // From then until the first step begins: loading libraries, rendezvous, compilation, restore.
   kLoading,
   kSaving,  // training is blocked by a checkpoint
@@ -83,14 +83,14 @@ struct Account {
   Mode mode = Mode::kQueued;
   Activity activity = Activity::kLoading;
   LossCause cause = LossCause::kNone;
-  LossTable settled;         // time whose class is final
-  Duration pending{};        // work on steps that are not completed yet
-  Duration queued{};         // before the first start
-  bool speaks = false;       // an attempt has reported a phase or a step
-  bool mute = false;         // the current attempt was silent for kSilentForGood
-  int64_t best_step = -1;    // highest step completed by any attempt
-  int64_t step = -1;         // highest step completed by this attempt
-  double stall_seconds = 0;  // checkpoint stalls of this attempt in `settled`
+  LossTable settled;          // time whose class is final
+  Duration pending{};         // work on steps that are not completed yet
+  Duration queued{};          // before the first start
+  bool has_reported = false;  // an attempt has reported a phase or a step
+  bool was_silent = false;    // the current attempt was silent for kSilentForGood
+  int64_t best_step = -1;     // highest step completed by any attempt
+  int64_t step = -1;          // highest step completed by this attempt
+  double stall_seconds = 0;   // checkpoint stalls of this attempt in `settled`
   // The number of steps in the newest complete checkpoint; below 1: no checkpoint is known.
   int64_t checkpoint_step = -1;
   int64_t checkpoint_unix_ns = 0;  // time of the first report of that checkpoint

@@ -24,10 +24,10 @@ using DumpId = StrongId<struct DumpIdTag, uint64_t>;
 enum class IncidentKind {
   kRankDied,     // a signal, or an exit code that no other kind explains
   kWorkerLost,   // a node is dead or cannot be reached
-  kHang,         // alive and not progressing
+  kHang,         // ranks are alive and make no progress
   kSlowRank,     // a rank slows the other ranks down, and continues
   kNotFinite,    // NaN or Inf
-  kOutOfMemory,  // killed by the kernel for memory, or a failed allocation
+  kOutOfMemory,  // the kernel killed a rank for memory, or an allocation failed
   kDiskFull,
   kNotStarted,  // ranks were not up in time
   kGpuFault,    // a rank's GPU was lost, or reported an error
@@ -118,7 +118,7 @@ struct Incident {
   Attempt attempt;
   std::string job_name;
   IncidentKind kind = IncidentKind::kHang;
-  bool open = true;      // e.g. while a slow rank stays slow
+  bool open = true;      // the incident is not over, for example while a slow rank stays slow
   std::string sentence;  // names rank, node, axis, collective and source line
   // The suspects, likeliest first.
   std::vector<Suspect> suspects;

@@ -84,8 +84,8 @@ struct RankPlacement {
   friend bool operator==(const RankPlacement&, const RankPlacement&) = default;
 };
 
-// How one rank of the current attempt ended, as its worker reported it. Durable, because the worker
-// forgets a report once it is acknowledged.
+// The end of one rank of the current attempt, as its worker reported it. Durable, because the
+// worker deletes a report once it is acknowledged.
 struct RankExit {
   Rank rank;
   int32_t exit_code = 0;  // -1 when killed by a signal
@@ -182,7 +182,8 @@ struct Job {
   IncidentNote incident;  // the job's newest incident
   // The incident from which the job is recovering; 0: the job is not recovering.
   IncidentId recovering{0};
-  // The account when the job was last stored. Core::account_of() returns the current one.
+  // The account at the time when the job was last stored. Core::account_of() returns the current
+  // account.
   Account account;
   // The grace in the order to stop the current attempt's ranks.
   Duration stop_grace{};

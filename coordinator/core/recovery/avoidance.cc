@@ -21,7 +21,7 @@ bool is_in_one_way(const Fault& a, const Fault& b) {
 
 // Returns whether the rank ended in the same way on this node before, within kAvoidedFor, and no
 // attempt has completed a step since.
-bool is_back_at_once(const Job& job, const Fault& fault) {
+bool failed_here_before(const Job& job, const Fault& fault) {
   for (size_t i = job.faults.size(); i > 0; --i) {
     const Fault& before = job.faults[i - 1];
     if (is_in_one_way(before, fault)) return fault.unix_ns - before.unix_ns < kAvoidedFor.count();
@@ -39,7 +39,7 @@ int32_t unfit_nodes_in_a_row(const Job& job) {
 }
 
 // Returns whether faults[index] is a reason for the job to avoid its node.
-bool speaks_of_node(std::span<const Fault> faults, size_t index) {
+bool counts_against_node(std::span<const Fault> faults, size_t index) {
   const Fault& fault = faults[index];
   if (fault.worker.value().empty() || is_preempted(fault)) return false;
   if (fault.node_unfit) return true;
@@ -56,7 +56,7 @@ struct Avoidance {
 std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
   std::map<WorkerName, Avoidance> avoided;
   for (size_t i = 0; i < faults.size(); ++i) {
-    if (!speaks_of_node(faults, i)) continue;
+    if (!counts_against_node(faults, i)) continue;
     const Fault& fault = faults[i];
     Avoidance& node = avoided[fault.worker];
     if (fault.node_unfit && fault.unix_ns >= node.until_unix_ns) ++node.times;
@@ -78,7 +78,7 @@ bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
   if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
   const auto trained = std::ranges::find(job.trained_on, fault.worker);
   const bool is_new = !job.trained_on.empty() && trained == job.trained_on.end();
-  return is_new || is_back_at_once(job, fault);
+  return is_new || failed_here_before(job, fault);
 }
 
 void note_training(Job& job) {
@@ -88,7 +88,7 @@ void note_training(Job& job) {
     if (fit.contains(fault.worker)) fault.node_unfit = false;
 }
 
-void keep_fault(Job& job, Fault fault) {
+void add_fault(Job& job, Fault fault) {
   if (job.faults.size() >= kFaultsKeptMax) {
     // The faults of the newer half are always retained.
     const auto half = job.faults.begin() + kFaultsKeptMax / 2;

@@ -33,7 +33,7 @@ bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there);
 // the job.
 void note_training(Job& job);
 // Adds `fault` as the newest of the job's faults, and drops an old one beyond kFaultsKeptMax.
-void keep_fault(Job& job, Fault fault);
+void add_fault(Job& job, Fault fault);
 // Returns the unfit nodes, and the nodes on which the job failed twice in a row in the same way
 // without a further step, because such a node may be the cause although it is not excluded. A node
 // is avoided for kAvoidedFor, and an unfit node that fails again afterwards for longer.

@@ -51,7 +51,7 @@ bool has_run(const Fault& fault) {
 
 // Returns whether the job has made durable progress since these restarts, so that they no longer
 // count.
-bool is_forgiven(const RestartsUsed& used, const Job& job) {
+bool is_settled_by_progress(const RestartsUsed& used, const Job& job) {
   const Fault& fault = job.faults.back();
   if (durable_step(fault) >= 1) return durable_step(fault) > used.checkpoint_step;
   if (job.spec.is_program() && fault.job_step < 0)
@@ -61,7 +61,7 @@ bool is_forgiven(const RestartsUsed& used, const Job& job) {
 
 std::map<Cause, RestartsUsed> restarts_that_count(const Job& job) {
   std::map<Cause, RestartsUsed> used = job.restarts_used;
-  std::erase_if(used, [&](const auto& entry) { return is_forgiven(entry.second, job); });
+  std::erase_if(used, [&](const auto& entry) { return is_settled_by_progress(entry.second, job); });
   return used;
 }
 

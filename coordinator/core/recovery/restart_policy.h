@@ -38,7 +38,7 @@ constexpr int32_t kSameFaultMax = 3;
 
 struct RestartDecision {
   bool restart = false;
-  bool counts = true;  // towards the job's restarts
+  bool counts = true;  // whether the restart counts towards restarts_max
   Duration delay{};
   std::string reason;  // one sentence, including the cause
 };

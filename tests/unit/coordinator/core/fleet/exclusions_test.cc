@@ -123,7 +123,7 @@ TEST_F(NodeBookTest, FaultsOfOneProgramCountOnlyWithAnothers) {
 TEST_F(NodeBookTest, WhatCountsForNothingAnyMoreIsForgotten) {
   std::string reason;
   book.count_fault(WorkerName("faulty"), JobId(1), "rank 1 died", reason);
-  book.demand_check(WorkerName("awaited"));
+  book.require_check(WorkerName("awaited"));
   book.exclude(WorkerName("lost"), Suspicion::kWorkerLost, "gone");
   book.exclude(kNode, Suspicion::kPerson, "fan");
   book.take_changes();
@@ -149,7 +149,7 @@ TEST_F(NodeBookTest, WhatCountsForNothingAnyMoreIsForgotten) {
 }
 
 TEST_F(NodeBookTest, AFailedCheckExcludes) {
-  book.demand_check(kNode);
+  book.require_check(kNode);
   EXPECT_TRUE(book.awaits_check(kNode));
   book.note_check(kNode, {false, 0.2, "core 17 computed a matrix product wrongly", ""});
   EXPECT_TRUE(book.is_excluded(kNode));
@@ -185,7 +185,7 @@ TEST_F(NodeBookTest, ChangesAreToldOnce) {
 
 TEST_F(NodeBookTest, IsBounded) {
   for (size_t i = 0; i < kNodeRecordsMax + 50; ++i) {
-    book.demand_check(WorkerName("node" + std::to_string(i)));
+    book.require_check(WorkerName("node" + std::to_string(i)));
     if (i % 100 == 0) book.take_changes();
   }
   EXPECT_LE(book.records().size(), kNodeRecordsMax);

@@ -89,7 +89,7 @@ TEST_F(NodeChecksTest, AFailedCheckExcludesAndAPassedOneIsRemembered) {
 }
 
 TEST_F(NodeChecksTest, ACheckWithoutAnAnswerHasFailed) {
-  nodes.demand_check(node);
+  nodes.require_check(node);
   ActionList actions = checks.run_due(nodes, fleet, now);
   ASSERT_EQ(actions.size(), 1U);
   EXPECT_EQ(check_in(actions[0]), 1U);

@@ -83,7 +83,7 @@ class SilentHangDetector : public ::testing::Test {
   }
 
   Instant now = Instant(seconds(1000));
-  HangDetector detector{HangBudgets{}, 2, now, HangDetector::Speech::kPerhapsLater};
+  HangDetector detector{HangBudgets{}, 2, now, HangDetector::PhaseReports::kLaterOrNever};
 };
 
 TEST_F(SilentHangDetector, WhoSaysNothingIsNeverSuspicious) {

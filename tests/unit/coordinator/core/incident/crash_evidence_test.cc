@@ -133,7 +133,7 @@ TEST(CrashEvidence, IsBounded) {
   EndEvidence left;
   for (int i = 0; i < 1'000; ++i) {
     left.kernel_messages = {"the same", std::to_string(i)};
-    crash.keep(Rank(i), WorkerName("n"), left);
+    crash.add(Rank(i), WorkerName("n"), left);
   }
   EXPECT_THAT(crash.ended, SizeIs(kIncidentRanksMax));
   EXPECT_THAT(crash.kernel_messages, SizeIs(kKernelMessagesMax));
@@ -160,7 +160,7 @@ TEST(CrashEvidence, AMissingPageDoesNotUnsayWhatWasHeard) {
   EndEvidence left;
   left.rank.page_problem = "no such file";
   left.rank.last_lines = {"killed"};
-  crash.keep(Rank(0), WorkerName("n"), left);
+  crash.add(Rank(0), WorkerName("n"), left);
   Incident incident;
   take_crash_evidence(incident, job, Fault{}, crash, Instant{});
   ASSERT_THAT(incident.ranks, SizeIs(1));

@@ -154,18 +154,18 @@ TEST(Avoidance, WhatIsKnownOfNodesIsForgottenLast) {
   Job job = job_that_trained();
   Fault unfit = at_start_of(job, "n2");
   unfit.node_unfit = true;
-  keep_fault(job, unfit);
-  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) keep_fault(job, job.faults.back());
+  add_fault(job, unfit);
+  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) add_fault(job, job.faults.back());
   EXPECT_EQ(job.faults.size(), kFaultsKeptMax);
   job = job_that_trained();
-  keep_fault(job, unfit);
+  add_fault(job, unfit);
   const Fault other = at_start_of(job, "n0");
-  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) keep_fault(job, other);
+  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) add_fault(job, other);
   EXPECT_EQ(job.faults.size(), kFaultsKeptMax);
   EXPECT_EQ(job.faults.front(), unfit);
-  for (size_t i = 0; i < kFaultsKeptMax; ++i) keep_fault(job, unfit);
-  keep_fault(job, other);
-  keep_fault(job, unfit);
+  for (size_t i = 0; i < kFaultsKeptMax; ++i) add_fault(job, unfit);
+  add_fault(job, other);
+  add_fault(job, unfit);
   EXPECT_EQ(job.faults[kFaultsKeptMax - 2], other) << "the newest faults are retained";
 }
 
