@@ -9,9 +9,9 @@
 namespace muster {
 
 // Returns a status for `error` (an errno). The message is `what` (the operation and its object)
-// followed by the system's text. Uses the same codes as Abseil: NotFound for ENOENT,
-// PermissionDenied for EACCES, ResourceExhausted for ENOSPC and so on; Unknown for errors that
-// files, sockets and processes do not produce.
+// followed by the system's text. The code is the same as Abseil's: NotFound for ENOENT,
+// PermissionDenied for EACCES, ResourceExhausted for ENOSPC, and so on. It is Unknown for errors
+// that files, sockets and processes do not produce.
 absl::Status errno_status(int error, std::string_view what);
 
 // Returns the status of a failed file operation. Unlike errno_status(), never returns Unavailable,

@@ -69,11 +69,11 @@ class AxisSet {
   unsigned bits_ = 0;
 };
 
-// Describes a kind of process group: ranks that differ in `axes` alone.
-// `tensor_run`: restricts the tensor axis to runs of this many neighbours; must divide the axis's
-// degree; 0: the whole axis. Ranks that share a KV head form such a run.
-// `pipeline_ends`: restricts the pipeline axis to its first and last stage, which share a tied
-// embedding; other stages have no such group.
+// A kind of process group: the ranks of a group differ only in their coordinates along `axes`.
+// `tensor_run` restricts the tensor axis to runs of this many neighbouring ranks, such as the ranks
+// that share a KV head; it must divide the axis's degree; 0: the complete axis. `pipeline_ends`
+// restricts the pipeline axis to its first and last stage, which share a tied embedding; ranks of
+// other stages have no such group.
 struct GroupAxes {
   AxisSet axes;
   int32_t tensor_run = 0;
@@ -126,7 +126,8 @@ class Mesh {
   Mesh() = default;
 
   // Returns the coordinates along `axis` in the group of a rank whose own coordinate is `own`.
-  std::vector<int32_t> coordinates_in_group(MeshAxis axis, int32_t own, const GroupAxes& axes) const;
+  std::vector<int32_t> coordinates_in_group(MeshAxis axis, int32_t own,
+                                            const GroupAxes& axes) const;
 
   MeshShape shape_;
   int32_t nodes_ = 1;

@@ -2,9 +2,9 @@
 // time. A write costs well below a microsecond and no system call; a read needs no cooperation, so
 // it works while the rank hangs, is in D state, or is dead.
 //
-// One writing process, any number of readers in any process. A sequence lock guards the page:
-// `sequence` is odd while the writer is inside. Readers copy, compare and retry a bounded number of
-// times. Little endian; every field naturally aligned.
+// A page has one writing process, and any number of readers in any process. A sequence lock guards
+// the page: `sequence` is odd while the writer is inside. Readers copy, compare and retry a bounded
+// number of times. The page is little endian, and every field is naturally aligned.
 //
 // Layout, version 4 (offsets in bytes):
 //
@@ -48,7 +48,8 @@
 //                  36 u32 saving_mib (of the save that this rank writes now; 0: none) |
 //                  40 u32 written_mib (of that save) | 44 zero
 //
-// Steps can be faster than readers: step_seconds holds only the last step, StepTimes counts all.
+// Steps can be faster than readers: step_seconds contains only the last step, and StepTimes counts
+// all steps.
 #pragma once
 
 #include <array>
@@ -124,9 +125,9 @@ std::string_view collective_name(CollectiveKind kind);
 
 struct GroupProgress {
   std::array<char, 56> name;  // fits all axes and a channel
-  uint64_t enqueued;   // sequence number of the last enqueued collective, from 1
-  uint64_t started;    // number of the last collective that began to move data
-  uint64_t completed;  // number of the last collective that completed on this rank
+  uint64_t enqueued;          // sequence number of the last enqueued collective, from 1
+  uint64_t started;           // number of the last collective that began to move data
+  uint64_t completed;         // number of the last collective that completed on this rank
   uint64_t bytes;
   CollectiveKind kind;
   uint32_t dtype;

@@ -1,6 +1,6 @@
 // A worker's evidence about one rank of a job that may hang, collected without the rank's
-// cooperation: its progress page, its process state and the last lines of its output. A value that
-// travels from the worker to blame; bounded and printable.
+// cooperation: its progress page, its process state and the last lines of its output. A bounded and
+// printable value, which the worker sends and the coordinator's blame reads.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace muster {
 constexpr size_t kEvidenceLinesMax = 20;       // last lines of output
 constexpr size_t kEvidenceLineBytesMax = 512;  // per line of output, and per kernel message
 constexpr size_t kEvidenceFilesMax = 8;        // dump files of a rank's programs
-constexpr size_t kKernelMessagesMax = 50;      // newest kernel messages per node
+constexpr size_t kKernelMessagesMax = 50;      // maximum number of kernel messages per node
 
 // A process group of the rank, as recorded in its page.
 struct GroupEvidence {
@@ -38,16 +38,16 @@ struct GroupEvidence {
   // sequence number of the collective if it is not the last one enqueued; else 0
   uint64_t called = 0;
 
-  // Returns the channel in a name that our trainer writes (trainer_core/comm/process_groups.h):
-  // 1 of "fsdp+context#1" and of "fsdp#1 nccl", 0 of "fsdp". Foreign names have no channel: 0 of
-  // "x#7".
+  // Returns the channel in a name that the built-in trainer writes
+  // (trainer_core/comm/process_groups.h): 1 for "fsdp+context#1" and "fsdp#1 nccl", 0 for "fsdp".
+  // Names of user programs have no channel: 0 for "x#7".
   int32_t channel() const;
   // Returns whether a collective is enqueued and not completed.
   bool waits() const { return completed < enqueued; }
   // Returns the sequence number of the collective that kind, bytes and collective describe.
   uint64_t number() const { return called > 0 ? called : enqueued; }
-  // Returns whether a collective is under way. One that is enqueued but not started waits for
-  // earlier work of its own stream, not for peers.
+  // Returns whether the rank is inside a collective. A collective that is enqueued and not started
+  // waits for earlier work of its own stream, and not for peers.
   bool is_inside() const { return completed < started; }
   friend bool operator==(const GroupEvidence&, const GroupEvidence&) = default;
 };

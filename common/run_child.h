@@ -27,7 +27,7 @@ struct ChildEnd {
   int exit_code = 0;   // 128 + the signal if a signal ended the child
 };
 
-// The time that a killed child has until it must be reaped.
+// The maximum time to wait for the end of a killed child.
 constexpr Duration kChildReapedWithin = std::chrono::seconds(1);
 
 // Runs `words`; words[0] is searched in PATH. Its standard input is empty. Thread-safe; blocks

@@ -17,7 +17,7 @@ constexpr size_t kThreadsPerRankMax = 512;  // the main thread first
 constexpr size_t kFrameTextBytesMax = 512;  // a template's symbol can have megabytes
 constexpr size_t kModulePathBytesMax = 1024;
 
-// A file with code. Equal build ids mean equal code, wherever the files lie.
+// A file with code. Files with equal build ids have equal code, at any path.
 struct StackModule {
   std::string build_id;  // lower-case hex; empty: the path identifies the file
   std::string path;      // as mapped by the process: "/usr/lib/libc.so.6", "[vdso]"
@@ -43,8 +43,8 @@ struct StackFrame {
 
 struct ThreadStack {
   int32_t tid = 0;
-  std::string name;  // thread name; "main" for the process's first thread
-  char state = '?';  // from /proc: R S D T t Z X; '?': the thread had already ended
+  std::string name;                // thread name; "main" for the process's first thread
+  char state = '?';                // from /proc: R S D T t Z X; '?': the thread had already ended
   std::vector<StackFrame> frames;  // outermost first
   bool truncated = false;          // deeper than kStackDepthMax; the outermost frames are missing
 };

@@ -100,9 +100,9 @@ class StackTree {
   // complete of two symbols.
   void set_symbol(uint32_t frame, const FrameSymbol& symbol);
   const FrameSymbol& symbol(uint32_t frame) const;
-  // Returns "loop/train.cc:210 in muster::trainer::run()" (the last folder of the
-  // path), "libc.so.6 in poll()", "libc.so.6+0x1234", or the frame's text. One printable line of at
-  // most kFrameTextBytesMax bytes.
+  // Returns "loop/train.cc:210 in muster::trainer::run()" (with the last folder of the path),
+  // "libc.so.6 in poll()", "libc.so.6+0x1234", or the frame's text. One printable line of at most
+  // kFrameTextBytesMax bytes.
   std::string frame_text(uint32_t frame) const;
 
   friend bool operator==(const StackTree& a, const StackTree& b) { return a.parts_ == b.parts_; }
@@ -121,7 +121,7 @@ class StackTree {
   uint32_t intern(StackFrame frame);
   template <class Index, class Key>
   uint32_t intern(Index& index, const Key& key, StackFrame frame);
-  uint32_t child(uint32_t parent, uint32_t frame);  // parent kNone: at a root
+  uint32_t child(uint32_t parent, uint32_t frame);  // the node's index; parent kNone: a root
   // Ends the stacks of `ranks` at `node`. `cut`: the real stacks are deeper.
   void end_at(uint32_t node, const RankSet& ranks, bool cut);
 

@@ -1,8 +1,8 @@
 // A histogram of the durations of the steps that a rank completed since its attempt began. It is
 // cumulative, so no step is lost on its way to the metrics: each reader (the worker reads pages,
 // the coordinator reads heartbeats) counts the steps that were added since its last sample, and a
-// lost or repeated message does no harm. Standard library only, and plain memory: it is part of the
-// progress page.
+// lost or repeated message does no harm. The struct is plain memory and uses only the standard
+// library, because it is part of the progress page.
 #pragma once
 
 #include <array>

@@ -10,8 +10,8 @@ namespace muster {
 
 using Duration = std::chrono::nanoseconds;
 
-// CLOCK_MONOTONIC in nanoseconds: the one clock of every deadline. Comparable between processes of
-// one machine, meaningless between machines.
+// CLOCK_MONOTONIC in nanoseconds: the clock of every deadline. Its values are comparable between
+// processes of one machine, and not between machines.
 struct MonotonicClock {
   using duration = Duration;
   using rep = duration::rep;

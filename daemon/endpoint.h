@@ -22,7 +22,7 @@ absl::StatusOr<Endpoint> parse_endpoint(std::string_view flag, std::string_view 
 bool is_loopback(const Endpoint& endpoint);
 
 // Returns FailedPrecondition for a listener that other machines can reach and that is not
-// `allowed`; `why`: the listener's missing protection, and the remedy.
+// `allowed`. `why`: the listener's missing protection, and the remedy.
 absl::Status check_exposure(std::string_view flag, const Endpoint& endpoint, bool allowed,
                             std::string_view why);
 // Like check_exposure(), for listeners that never have transport security: HTTP pages, and the

@@ -36,7 +36,7 @@ absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
                                       const std::string& key_path);
 
 // Reads one token per line; skips empty lines and lines that begin with #. The result may be empty:
-// with an empty file, nobody has its role.
+// with an empty file, no caller has the file's role.
 absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
                                                      const std::string& path);
 

@@ -61,8 +61,8 @@ class CoreLoop {
   // Reads the storage on the loop's thread. `storage` is null if the loop stopped before.
   using ReadFn = std::function<void(Storage* storage)>;
 
-  // `storage`, `logs` and `metrics` must outlive the loop. `on_fatal` is called once, on the loop's
-  // thread, if the state cannot be stored.
+  // Requires that `storage`, `logs` and `metrics` outlive the loop. `on_fatal` is called once, on
+  // the loop's thread, if the state cannot be stored.
   CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
            std::function<void(absl::Status)> on_fatal);
   // Stops as stop() does.
@@ -83,7 +83,8 @@ class CoreLoop {
   // Posts an event of a worker's stream. Drops events of a replaced stream.
   absl::Status post(Event event, std::shared_ptr<WorkerLink> link);
 
-  // Answers pending requests with Unavailable, ends every stream and joins the thread.
+  // Stops the loop: answers pending requests with Unavailable, ends every stream and joins the
+  // thread.
   void stop();
 
  private:

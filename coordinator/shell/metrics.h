@@ -23,7 +23,7 @@ namespace muster::coordinator {
 
 struct MetricsOptions {
   std::string state_dir{};  // empty: no disk metrics
-  // maximum number of workers with series, without the most silent workers
+  // maximum number of workers with series, in addition to the most silent workers
   int32_t worker_series = daemon::kSeriesSample;
   int32_t job_series = daemon::kJobsShown;  // maximum number of jobs with series
 };

@@ -8,9 +8,9 @@
 // pause of its machine (Core::forgive_own_stall). Its ledger covers all of the time, and the
 // trainers' pages report the progress.
 //
-//  skipped: training, from 8 s after the last event until 8 s before the next; loading, except its
-//  last second; and while the job waits in the queue, 3 s at a time (a start is late by that), or
-//  may soon grow, 10 s at a time
+// The skipped times are training from 8 s after an event until 8 s before the next one, loading
+// except its last second, and waiting in the queue: 3 s at a time, by which a start may be late, or
+// 10 s at a time while the job may soon grow.
 #pragma once
 
 #include <array>
@@ -85,7 +85,7 @@ struct LongPlan {
   std::vector<int32_t> smaller = {};
   double days = kReportDays;
   double rate = 1;                                            // factor on the report's rate per GPU
-  Duration step_time = std::chrono::milliseconds(6'200);      // on all nodes
+  Duration step_time = std::chrono::milliseconds(6'200);      // duration of a step on all nodes
   int64_t checkpoint_every = 25;                              // steps
   Duration save_stall = std::chrono::milliseconds(500);       // training time lost per checkpoint
   Duration save_time = std::chrono::seconds(15);              // time until a checkpoint is complete
@@ -118,7 +118,7 @@ class LongTraining {
   LongResult run();
 
  private:
-  static constexpr int64_t kLayers = 4;  // per step, as pages report them
+  static constexpr int64_t kLayers = 4;  // layers of a step, which pages report
   static constexpr Duration kTick = std::chrono::milliseconds(25);
   static constexpr int64_t kTicksPerHeartbeat = 10;
   static constexpr std::string_view kNodePrefix = "node";
@@ -205,9 +205,8 @@ class LongTraining {
   Instant next_mark_{}, last_mark_{}, phase_start_{};
   Duration layer_time_{};
   double seconds_ = 0, stall_seconds_ = 0;
-  int64_t saved_ = 0,
-          // steps in the newest complete checkpoint, and in the one being written
-      saving_ = 0;
+  // Steps in the newest complete checkpoint, and in the checkpoint being written.
+  int64_t saved_ = 0, saving_ = 0;
   Instant saving_until_{};
   int64_t highest_ = 0;
   Instant newest_step_{};

@@ -53,7 +53,7 @@ class World {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
     int saved_on_request = 0, left_together = 0;
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
-    int exclusions = 0, last_resorts = 0;  // last_resorts: attempts on an excluded node
+    int exclusions = 0, last_resorts = 0;  // last_resorts: number of attempts on an excluded node
     int smaller = 0, grown = 0, with_spares = 0;
     int stuck = 0;       // processes that could not be killed for a long time
     int left_stuck = 0;  // attempts that came up while such a process of their job existed

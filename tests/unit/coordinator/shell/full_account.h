@@ -1,4 +1,4 @@
-// Returns an account whose fields all differ from their defaults.
+// Returns an account with a value in every field.
 #pragma once
 
 #include "coordinator/core/records/account.h"

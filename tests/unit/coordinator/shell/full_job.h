@@ -1,4 +1,4 @@
-// Returns a job whose stored fields all differ from their defaults.
+// Returns a job with a value in every stored field. The values agree with each other.
 #pragma once
 
 #include "coordinator/core/records/job.h"
