@@ -137,7 +137,8 @@ int32_t Mesh::rank_at(const MeshCoordinate& coordinate) const {
   return node * ranks_per_node_ + local;
 }
 
-std::vector<int32_t> Mesh::coordinates_in_group(MeshAxis axis, int32_t own, const GroupAxes& axes) const {
+std::vector<int32_t> Mesh::coordinates_in_group(MeshAxis axis, int32_t own,
+                                                const GroupAxes& axes) const {
   if (!axes.axes.contains(axis)) return {own};
   if (axis == MeshAxis::kPipeline && axes.pipeline_ends && degree(axis) > 1)
     return {0, degree(axis) - 1};
