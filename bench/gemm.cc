@@ -38,7 +38,7 @@ constexpr Shape kShapes[] = {
 };
 // Few rows mean decoding, which is fp32.
 constexpr int64_t kFewRows = 8;
-constexpr int kTurns = 6;
+constexpr int kRounds = 6;
 constexpr double kSecondsPerTurn = 0.05;
 // Threads of the previous library spin for up to 25 ms, waiting for their next matmul.
 constexpr auto kPauseBetweenTurns = std::chrono::milliseconds(40);
@@ -138,7 +138,7 @@ struct Library {
 
 // Appends the seconds of each call in one round except the first, which wakes threads and creates
 // plans.
-void take_turn(const Shape& s, const Library& library, Matrices& matrices,
+void time_call(const Shape& s, const Library& library, Matrices& matrices,
                std::vector<double>& seconds) {
   std::this_thread::sleep_for(kPauseBetweenTurns);
   library.product(s, matrices);
@@ -156,9 +156,9 @@ void take_turn(const Shape& s, const Library& library, Matrices& matrices,
 std::vector<double> measure(const Shape& s, const std::vector<Library>& libraries) {
   Matrices matrices(s);
   std::vector<std::vector<double>> seconds(libraries.size());
-  for (int turn = 0; turn < kTurns; ++turn) {
+  for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < libraries.size(); ++i) {
-      take_turn(s, libraries[i], matrices, seconds[i]);
+      time_call(s, libraries[i], matrices, seconds[i]);
     }
   }
   std::vector<double> gflops;

@@ -25,16 +25,16 @@ def measure(binary, ranks, seeds):
     answer = json.loads(subprocess.run([str(binary), ranks, seeds], capture_output=True, text=True, check=True).stdout)
     for row in answer["rows"]:
         figures = (f"named right {row['named_right']} of {row['runs']}, in time {row['in_time']}, p50 {row['latency_seconds_p50']:.2f} s, "
-                f"p99 {row['latency_seconds_p99']:.2f} s" if "told" in row else f"{row['runs']} runs")
+                f"p99 {row['latency_seconds_p99']:.2f} s" if "reported" in row else f"{row['runs']} runs")
         print(f"  {ranks:>6} ranks, {row['trouble']:16}: {figures}, false alarms {row['false_alarms']}", file=sys.stderr)
     return answer
 
 
 def summary(rows):
-    faults = [row for row in rows if "told" in row]
-    verdicts, right, runs = (sum(row[key] for row in faults) for key in ("told", "named_right", "runs"))
+    faults = [row for row in rows if "reported" in row]
+    verdicts, right, runs = (sum(row[key] for row in faults) for key in ("reported", "named_right", "runs"))
     return {"faults": runs, "precision": right / verdicts, "recall": right / runs, "in_time": sum(row["in_time"] for row in faults),
-            "runs_without_a_fault": sum(row["runs"] for row in rows if "told" not in row),
+            "runs_without_a_fault": sum(row["runs"] for row in rows if "reported" not in row),
             "false_alarms": sum(row["false_alarms"] for row in rows),
             "attempts_ended_for_nothing": sum(row["attempts_ended_for_nothing"] for row in rows)}
 

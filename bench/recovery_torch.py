@@ -8,8 +8,8 @@ Muster, torchrun and nvidia-resiliency-ext's launcher.
 The script is data parallel over Gloo on this machine. Rank 0 saves after each step, so that only
 detection and restart are measured. Each launcher may restart it three times. A rank is killed
 (SIGKILL) or stopped (SIGSTOP) after some steps. The time ends with the first step that a later
-attempt completes, by the ranks' own lines; if there is none within --wait seconds, the result says
-so. Launchers alternate.
+attempt completes, by the ranks' own lines; if there is none within --wait seconds, the result
+has no time. Launchers alternate.
 
 Each launcher detects a stopped rank in its own way: Muster by --hang-after, if no rank writes
 anything, or by the steps that the script reports through Muster's Python module; torchrun by the

@@ -167,9 +167,9 @@ def main():
     rows = {}
     chosen = launchers(args.bin.resolve(), peers_python())
     folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-b-"))
-    for turn in range(args.runs):
+    for index in range(args.runs):
         for name, nodes, line in chosen:
-            cluster = SlurmCluster(folder / f"{turn}{len(rows.get(name, []))}{name[:3]}{nodes}", dict(os.environ)).start()
+            cluster = SlurmCluster(folder / f"{index}{len(rows.get(name, []))}{name[:3]}{nodes}", dict(os.environ)).start()
             try:
                 rows.setdefault(name, []).append(run(cluster, nodes, line, free_ports(1)[0], args.wait))
                 print(name, json.dumps(rows[name][-1]), flush=True)

@@ -114,7 +114,7 @@ def main():
         figures = soak(fleet, job, args.minutes, args.seed)
     finally:
         fleet.close()
-    result = {**describe_run(), "what": "a healthy job of 8 ranks on 4 workers, and what it was told to be ill of", "seed": args.seed,
+    result = {**describe_run(), "what": "a healthy job of 8 ranks on 4 workers, and the incidents that were opened for it", "seed": args.seed,
               **figures, "target": {"false_alarms_max": 0}}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps(result, indent=1) + "\n")

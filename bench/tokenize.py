@@ -78,24 +78,24 @@ def measure(binaries, folder, tokenizers, rounds, megabytes):
             "datasets_threads": lambda theirs=theirs: run_peer(folder, theirs, 1),
             "datasets_processes": lambda theirs=theirs: run_peer(folder, theirs, cores),
         }
-        turns = {program: [] for program in programs}
+        runs = {program: [] for program in programs}
         for _ in range(rounds):
             for program, run in programs.items():
-                turns[program].append(run())
-        counts = {program: turn[0]["tokens"] for program, turn in turns.items()}
+                runs[program].append(run())
+        counts = {program: of_program[0]["tokens"] for program, of_program in runs.items()}
         if abs(counts["muster"] / counts["datasets_threads"] - 1) > (0.01 if name == "SentencePiece" else 1e-5):
             raise RuntimeError(f"{name}: the programs make different tokens: {counts}")
-        results[name] = summarise(turns, megabytes)
+        results[name] = summarise(runs, megabytes)
         print(name, json.dumps(results[name]), file=sys.stderr)
     return results
 
 
-def summarise(turns, megabytes):
-    seconds = {program: statistics.median(t["seconds"] for t in turn) for program, turn in turns.items()}
+def summarise(runs, megabytes):
+    seconds = {program: statistics.median(t["seconds"] for t in of_program) for program, of_program in runs.items()}
     best = min(value for program, value in seconds.items() if program != "muster")
     return {"mb_per_second": {program: round(megabytes / value, 2) for program, value in seconds.items()},
             "muster_is_faster_by": round(best / seconds["muster"], 2),
-            "tokens": turns["muster"][0]["tokens"], "versions": turns["datasets_threads"][0]["versions"]}
+            "tokens": runs["muster"][0]["tokens"], "versions": runs["datasets_threads"][0]["versions"]}
 
 
 def main():

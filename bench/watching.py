@@ -199,7 +199,7 @@ def main():
             watched.muster("cancel", watched.job, "--force")
         finally:
             watched.close()
-    result = {**describe_run(), "what": "a job watched and not, in turns: heartbeats each second, stacks of all threads", "ranks": ranks,
+    result = {**describe_run(), "what": "a job watched and not, alternately: heartbeats each second, stacks of all threads", "ranks": ranks,
               "pairs": args.pairs, "piece_seconds": args.piece, "trace_interval_seconds": args.trace_seconds, **figures, "page": page, "stacks": stacks,
               "with_page": figures["overhead"] + page["share"], "incidents": incidents,
               # Figures that do not depend on other load: the daemons' processor time, and the time

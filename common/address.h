@@ -6,7 +6,8 @@
 
 namespace muster {
 
-// Returns `address` as the pointer type that system calls take. It may belong to another process.
+// Returns `address` as the pointer type that system calls take. The address may belong to another
+// process.
 inline void* pointer_at(uint64_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }

@@ -8,18 +8,19 @@
 namespace muster {
 
 struct CheckpointTimes {
+  // checkpoints that were saved, and attempts to save that failed
   uint64_t saved = 0;
   uint64_t failed = 0;
-  // duration of the newest write
+  // duration of the newest write, in seconds
   double seconds = 0;
-  // training time lost to all checkpoints
+  // training time lost to all checkpoints, in seconds
   double stall_seconds = 0;
   // 1: SIGUSR2 requests a checkpoint from this process; 0: the process may not handle that signal,
   // which would kill it
   uint32_t on_request = 0;
-  // of the save in progress, which this process writes; 0: none
+  // MiB of the save that this process writes now; 0: there is no such save
   uint32_t saving_mib = 0;
-  // the part of it that is written
+  // MiB of `saving_mib` that are written
   uint32_t written_mib = 0;
   std::array<char, 4> reserved{};
 

@@ -1,4 +1,4 @@
-// Pauses that grow: each is twice the one before, up to a bound.
+// Back-off: each pause is twice the previous pause, up to a bound.
 #pragma once
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 
 namespace muster {
 
-// `first` doubled so many times (none, if fewer than 0), at most `most`.
+// Returns `first` doubled `times` times, at most `most`. A negative `times` counts as 0.
 constexpr Duration doubled(Duration first, int32_t times, Duration most) {
-  constexpr int32_t kDoublingsMax = 16;  // past every bound, and far from overflow
+  constexpr int32_t kDoublingsMax = 16;  // reaches every bound in use and does not overflow
   return std::min<Duration>(most, first * (int64_t{1} << std::clamp(times, 0, kDoublingsMax)));
 }
 

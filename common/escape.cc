@@ -20,7 +20,7 @@ size_t character_bytes(std::string_view text) {
     if ((static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) return 0;
   }
   if (size < 3) return size;
-  // Rejects overlong encodings, surrogates, and codes beyond the last one.
+  // Rejects overlong encodings, surrogates, and code points above U+10FFFF.
   const auto second = static_cast<uint8_t>(text[1]);
   const bool is_valid = lead == 0xE0   ? second >= 0xA0
                         : lead == 0xED ? second < 0xA0

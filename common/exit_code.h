@@ -21,7 +21,7 @@ enum class ExitCode : int {
   kNotExecutable = 126,
   // a foreign program was not found, as shells report it
   kProgramNotFound = 127,
-  // the user left the CLI with Ctrl-C
+  // the user interrupted the CLI with Ctrl-C
   kInterrupted = 130
 };
 

@@ -1,4 +1,4 @@
-// File locks that the kernel releases when their process ends, however it ends. Thread-safe; no
+// File locks that the kernel releases when the owning process ends for any reason. Thread-safe; no
 // state.
 #pragma once
 
@@ -10,8 +10,8 @@
 namespace muster {
 
 // Locks an existing file or folder. Returns a descriptor that holds the lock until it is closed, or
-// nullopt while another holder, in this process or another, has the lock. Returns the system's
-// error, with the path, otherwise; a file system without locks is such an error. Does not block.
+// nullopt while another holder, in this process or another, has the lock. Otherwise returns the
+// system's error with the path, also if the file system does not support locks. Does not block.
 absl::StatusOr<std::optional<int>> try_lock(const std::string& path);
 
 }  // namespace muster

@@ -17,15 +17,15 @@
 namespace muster {
 namespace {
 
-// A name can be taken by another thread that writes the same file, or by a leftover of a crashed
-// process that had our pid.
+// The maximum number of names tried. A name may be used by another thread that writes the same
+// file, or by the leftover of a crashed process with the same pid.
 constexpr int kNamesTriedMax = 100;
 
 // Creates a file beside `path` under an unused name, which goes to `temporary`. Returns the
 // descriptor.
 absl::StatusOr<int> create_temporary(const std::string& path, mode_t mode, std::string* temporary) {
   for (int i = 0; i < kNamesTriedMax; ++i) {
-    // The pid shows an operator which process a crash left the file from.
+    // The pid shows an operator which process left the file behind in a crash.
     *temporary = absl::StrCat(path, ".tmp-", getpid(), "-", i);
     const int fd = open(temporary->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd >= 0) return fd;
@@ -34,7 +34,7 @@ absl::StatusOr<int> create_temporary(const std::string& path, mode_t mode, std::
   return file_status(errno, "creating a file beside it");
 }
 
-// Returns 0 or an errno.
+// Writes all of `bytes`. Returns 0 or an errno.
 int try_write(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
@@ -51,7 +51,7 @@ absl::Status write_and_close(int fd, std::string_view content, const FileWriteOp
     status = file_status(errno, "fchmod");
   if (status.ok() && options.durability == Durability::kPowerLoss && fsync(fd) != 0)
     status = file_status(errno, "fsync");
-  // A network file system may report a full disk only now.
+  // A network file system may report a full disk only at close().
   if (close(fd) != 0 && status.ok()) status = file_status(errno, "close");
   return status;
 }

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bounds of what an error message shows.
+// Bounds of the values that an error message contains.
 constexpr size_t kShownNameBytesMax = 256;
 constexpr size_t kShownPathBytesMax = 512;
 

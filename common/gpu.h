@@ -7,9 +7,9 @@
 
 namespace muster {
 
-// Above the GPU count of any existing node.
+// The maximum number of GPUs of a node, above that of any existing node.
 constexpr size_t kGpusPerNodeMax = 256;
-// bound of each of uuid and name
+// The maximum size of `uuid`, and of `name`.
 constexpr size_t kGpuTextBytesMax = 128;
 
 struct Gpu {
@@ -24,8 +24,8 @@ struct Gpu {
   friend bool operator==(const Gpu&, const Gpu&) = default;
 };
 
-// Value of gpus_per_rank for jobs whose ranks get the GPUs of one slot: one GPU if a worker has as
-// many slots as GPUs, all GPUs if it has one slot, none if it has more slots than GPUs.
+// The value of gpus_per_rank for jobs whose ranks get the GPUs of one slot: one GPU if the worker
+// has as many slots as GPUs, all GPUs if it has one slot, no GPU if it has more slots than GPUs.
 constexpr int32_t kGpusOfSlot = -1;
 
 // Returns the number of GPUs that each rank of a job gets exclusively on a worker with `gpus` GPUs

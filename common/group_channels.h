@@ -1,9 +1,11 @@
-// Channels of process groups, as far as the coordinator reads them from a group's name ("data#6").
+// Channels of process groups. A group's name contains its channel ("data#6"), and the coordinator
+// reads the channel from the name.
 #pragma once
 
 namespace muster {
 
-// From this channel on, a group belongs to threads that save or leave beside the computation.
+// The lowest channel of background threads, which save checkpoints or agree on a stop while the
+// computation continues.
 constexpr int kFirstBackgroundChannel = 6;
 
 }  // namespace muster

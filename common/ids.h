@@ -38,11 +38,14 @@ using JobId = StrongId<struct JobIdTag, uint64_t>;
 using Attempt = StrongId<struct AttemptTag, uint32_t>;
 // A worker's configured name, unique in a fleet.
 using WorkerName = StrongId<struct WorkerNameTag, std::string>;
-// One run of a worker process, drawn at random at its start. Messages with an older one are stale.
+// Identifies one run of a worker process: a number drawn at random when the process starts.
+// Messages with an earlier run's number are stale.
 using Incarnation = StrongId<struct IncarnationTag, uint64_t>;
-// One state store of a coordinator, drawn at random at its creation. Scopes job numbers.
+// Identifies one state store of a coordinator: a number drawn at random when the store is created.
+// Job numbers are unique within one store.
 using StoreId = StrongId<struct StoreIdTag, uint64_t>;
-// One run of the coordinator over one state store: incremented and stored at each start.
+// The number of a coordinator run over one state store, from 1: incremented and stored at each
+// start.
 using Epoch = StrongId<struct EpochTag, uint64_t>;
 // Position of a process in a job's mesh, 0 … world_size-1.
 using Rank = StrongId<struct RankTag, int32_t>;

@@ -57,10 +57,10 @@ struct JobSpec {
   int32_t spares = 0;
   int32_t min_nodes = 0;
   std::vector<SmallerJob> smaller{};
-  // A number, or kGpusOfSlot.
+  // The number of GPUs that each rank gets exclusively, or kGpusOfSlot.
   int32_t gpus_per_rank = 0;
 
-  // The number of ranks of an attempt at full size, which is the maximum.
+  // Returns the number of ranks of an attempt at full size, which is the maximum.
   int32_t world_size() const { return nodes * ranks_per_node; }
   // Returns whether the job runs a user program instead of the built-in trainer: its exit codes
   // have no meaning here, and it may report no progress.
@@ -95,13 +95,15 @@ struct TextRule {
   size_t bytes_max = 0;
 };
 
-// The valid lists of a field: texts without NUL. bytes_max: of all, each with its NUL.
+// The valid lists of a field: at most `words_max` texts without NUL. `bytes_max` bounds their total
+// size, with one byte more for each text.
 struct ListRule {
   size_t words_max = 0;
   size_t bytes_max = 0;
 };
 
-// No rule in the table: a truth value, or a field that check_spec() checks together with others.
+// The table has no rule: the field is a truth value, or check_spec() checks it together with other
+// fields.
 struct NoRule {};
 
 // One plain field of JobSpec. `name` is the name in muster.v1.JobSpec, in stored jobs and in
@@ -116,10 +118,10 @@ struct JobField {
 
 // Bound of a job's priority in both directions.
 inline constexpr int32_t kPriorityMax = 1'000'000;
-// PATH_MAX
+// Linux's PATH_MAX, in bytes.
 inline constexpr size_t kPathBytesMax = 4096;
 
-// The fields are checked in this order; the first error is reported.
+// The rows of all plain fields. Fields are checked in this order, and the first error is reported.
 inline constexpr auto kJobFields = std::to_array<JobField>({
     {"name", &JobSpec::name, TextRule{TextForm::kName, kNameBytesMax}},
     {"user", &JobSpec::user, TextRule{TextForm::kLine, kNameBytesMax}},

@@ -137,7 +137,8 @@ int32_t Mesh::rank_at(const MeshCoordinate& coordinate) const {
   return node * ranks_per_node_ + local;
 }
 
-std::vector<int32_t> Mesh::places(MeshAxis axis, int32_t own, const GroupAxes& axes) const {
+std::vector<int32_t> Mesh::coordinates_in_group(MeshAxis axis, int32_t own,
+                                                const GroupAxes& axes) const {
   if (!axes.axes.contains(axis)) return {own};
   if (axis == MeshAxis::kPipeline && axes.pipeline_ends && degree(axis) > 1)
     return {0, degree(axis) - 1};
@@ -154,7 +155,7 @@ std::vector<int32_t> Mesh::group(int32_t rank, const GroupAxes& axes) const {
   for (size_t i = 0; i < kMeshAxisCount; ++i) {
     std::vector<MeshCoordinate> more;
     for (const MeshCoordinate& member : members) {
-      for (const int32_t place : places(static_cast<MeshAxis>(i), own[i], axes)) {
+      for (const int32_t place : coordinates_in_group(static_cast<MeshAxis>(i), own[i], axes)) {
         more.push_back(member);
         more.back()[i] = place;
       }
@@ -170,7 +171,7 @@ std::vector<int32_t> Mesh::group(int32_t rank, const GroupAxes& axes) const {
 int32_t Mesh::group_size(const GroupAxes& axes) const {
   size_t size = 1;
   for (size_t i = 0; i < kMeshAxisCount; ++i)
-    size *= places(static_cast<MeshAxis>(i), 0, axes).size();
+    size *= coordinates_in_group(static_cast<MeshAxis>(i), 0, axes).size();
   return static_cast<int32_t>(size);
 }
 

@@ -58,7 +58,7 @@ class AxisSet {
     less.bits_ &= ~bit(axis);
     return less;
   }
-  // Returns "fsdp+context", outermost axis first, or "none".
+  // Returns the names of the axes, outermost first ("fsdp+context"), or "none".
   std::string to_string() const;
 
   friend constexpr auto operator<=>(const AxisSet&, const AxisSet&) = default;
@@ -69,11 +69,11 @@ class AxisSet {
   unsigned bits_ = 0;
 };
 
-// Describes a kind of process group: ranks that differ in `axes` alone.
-// `tensor_run`: restricts the tensor axis to runs of this many neighbours; must divide the axis's
-// degree; 0: the whole axis. Ranks that share a KV head form such a run.
-// `pipeline_ends`: restricts the pipeline axis to its first and last stage, which share a tied
-// embedding; other stages have no such group.
+// A kind of process group: the ranks of a group differ only in their coordinates along `axes`.
+// `tensor_run` restricts the tensor axis to runs of this many neighbouring ranks, such as the ranks
+// that share a KV head; it must divide the axis's degree; 0: the complete axis. `pipeline_ends`
+// restricts the pipeline axis to its first and last stage, which share a tied embedding; ranks of
+// other stages have no such group.
 struct GroupAxes {
   AxisSet axes;
   int32_t tensor_run = 0;
@@ -82,7 +82,8 @@ struct GroupAxes {
   friend constexpr auto operator<=>(const GroupAxes&, const GroupAxes&) = default;
 };
 
-// Degrees as the user writes them: at least 1; one degree per level may be -1 ("whatever is left").
+// Degrees as the user writes them: at least 1; one degree per level may be -1, and Mesh::resolve()
+// computes it.
 struct MeshShape {
   std::array<int32_t, kMeshAxisCount> ici{1, 1, 1, 1, 1, 1, 1};
   std::array<int32_t, kMeshAxisCount> dcn{1, 1, 1, 1, 1, 1, 1};
@@ -105,25 +106,28 @@ class Mesh {
   int32_t degree(MeshAxis axis) const;
   const MeshShape& shape() const { return shape_; }
 
-  // Requires rank in [0, ranks()) and coordinates below their axes' degrees.
+  // Convert between a rank and its coordinate along each axis. Require a rank in [0, ranks()), and
+  // coordinates below the degrees of their axes.
   MeshCoordinate coordinate(int32_t rank) const;
   int32_t rank_at(const MeshCoordinate& coordinate) const;
   int32_t node_of(int32_t rank) const { return rank / ranks_per_node_; }
 
   // Returns the ranks of `rank`'s group, `rank` included, in order of coordinates, last axis
   // fastest: the same list for each member. All groups of one GroupAxes have the same size and are
-  // disjoint. Requires a rank that has such a group.
+  // disjoint. Requires a rank that belongs to such a group.
   std::vector<int32_t> group(int32_t rank, const GroupAxes& axes) const;
   int32_t group_size(const GroupAxes& axes) const;
 
-  // Returns "data=2 tensor=4" (axes above 1, outermost first), or "1 rank" if there are none.
+  // Returns the axes whose degree is above 1, outermost first ("data=2 tensor=4"), or "1 rank" if
+  // all degrees are 1.
   std::string to_string() const;
 
  private:
   Mesh() = default;
 
   // Returns the coordinates along `axis` in the group of a rank whose own coordinate is `own`.
-  std::vector<int32_t> places(MeshAxis axis, int32_t own, const GroupAxes& axes) const;
+  std::vector<int32_t> coordinates_in_group(MeshAxis axis, int32_t own,
+                                            const GroupAxes& axes) const;
 
   MeshShape shape_;
   int32_t nodes_ = 1;

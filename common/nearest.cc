@@ -11,7 +11,8 @@ namespace {
 // Longer names are not config keys; the bound limits the quadratic table.
 constexpr size_t kNameBytesMax = 256;
 
-// A difference in case alone is no edit.
+// Returns whether two characters are equal except for their case, so that a difference in case does
+// not count as an edit.
 bool is_same(char a, char b) {
   const auto lower = [](char c) {
     return 'A' <= c && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

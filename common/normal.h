@@ -1,6 +1,6 @@
 // Standard normal values from random words by additions, multiplications and one square root, each
-// rounded once. The bits are the same on every machine that does not fuse operations (compile users
-// with -ffp-contract=off), and compilers vectorise the loops (with -fno-math-errno
+// rounded once. The bits are the same on every machine that does not fuse operations (compile the
+// callers with -ffp-contract=off), and compilers vectorise the loops (with -fno-math-errno
 // -fno-trapping-math). The Box-Muller method would need the library's log, sin and cos, which
 // differ between processors and take ten times as long.
 #pragma once
@@ -9,8 +9,8 @@
 #include <cmath>
 #include <cstdint>
 
-// CUDA's compiler compiles the functions for both processors; with -fmad=false devices have the
-// same bits.
+// CUDA's compiler compiles the functions for host and device. With -fmad=false a device computes
+// the same bits as the host.
 #ifdef __CUDACC__
 #define MUSTER_HOST_DEVICE __host__ __device__
 #else
@@ -35,10 +35,10 @@ MUSTER_HOST_DEVICE inline float float_of_word(uint32_t word) {
 #endif
 }
 
-// Natural logarithm of a positive normal number, absolute error below 1e-7 near 1 (Cephes' logf
-// polynomial).
+// Returns the natural logarithm of a positive normal number (Cephes' logf polynomial). The absolute
+// error is below 1e-7 near 1.
 MUSTER_HOST_DEVICE inline float log_of_positive(float x) {
-  // scales the mantissa into [sqrt(1/2), sqrt(2))
+  // the bits of sqrt(1/2): the mantissa is scaled into [sqrt(1/2), sqrt(2))
   constexpr uint32_t kSqrtHalf = 0x3F3504F3;
   const uint32_t shifted = word_of_float(x) - kSqrtHalf;
   const int32_t exponent = static_cast<int32_t>(shifted) >> 23;
@@ -58,14 +58,14 @@ MUSTER_HOST_DEVICE inline float log_of_positive(float x) {
 
 }  // namespace internal
 
-// The normal quantile of (k + 1/2) 2^-23, k the word's upper 23 bits, within 3e-7 of the exact one
-// in units of the distribution function: sqrt(2) erfinv(2u - 1) by Giles, "Approximating the erfinv
-// function" (GPU Computing Gems, 2010), single precision. Finite for every word; at most 5.3 in
-// magnitude.
+// Returns the standard normal quantile of u = (k + 1/2) 2^-23, where k is the upper 23 bits of
+// `bits`. The error is at most 3e-7 in units of the distribution function. The result is finite for
+// every word, and at most 5.3 in magnitude. Method: sqrt(2) erfinv(2u - 1) in single precision, by
+// Giles, "Approximating the erfinv function" (GPU Computing Gems, 2010).
 MUSTER_HOST_DEVICE inline float normal_from_bits(uint32_t bits) {
   const float x = (static_cast<float>(static_cast<int32_t>(bits >> 9)) + 0.5F) * 0x1p-22F - 1.0F;
   const float w = -internal::log_of_positive((1.0F - x) * (1.0F + x));
-  const float a = w - 2.5F;  // centre
+  const float a = w - 2.5F;  // for the centre of the distribution
   float p = 2.81022636e-08F;
   p = p * a + 3.43273939e-07F;
   p = p * a - 3.5233877e-06F;
@@ -75,7 +75,7 @@ MUSTER_HOST_DEVICE inline float normal_from_bits(uint32_t bits) {
   p = p * a - 0.00417768164F;
   p = p * a + 0.246640727F;
   p = p * a + 1.50140941F;
-  const float b = std::sqrt(w) - 3.0F;  // tails
+  const float b = std::sqrt(w) - 3.0F;  // for the tails
   float q = -0.000200214257F;
   q = q * b + 0.000100950558F;
   q = q * b + 0.00134934322F;

@@ -72,8 +72,8 @@ struct Philox {
   static constexpr uint32_t kW0 = 0x9E3779B9, kW1 = 0xBB67AE85;
 };
 
-// Returns a uniform value in (0, 1). It has 23 bits and a half, so it reaches neither bound and its
-// logarithm is finite.
+// Returns a uniform value in (0, 1): (k + 1/2) 2^-23, where k is the upper 23 bits of `bits`. The
+// value reaches neither bound, so its logarithm is finite.
 constexpr float uniform_from_bits(uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5F) * 0x1p-23F;
 }

@@ -283,14 +283,14 @@ absl::StatusOr<ProgressPage> read_progress_page(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno_status(errno, absl::StrCat("progress page ", path));
   absl::Cleanup close_fd = [fd] { close(fd); };
-  // The kernel copies in no guaranteed order, so an even sequence at both ends proves nothing. Two
-  // equal copies were made without a concurrent write.
+  // The kernel copies in no guaranteed order, so an even sequence before and after a copy proves
+  // nothing. If two copies are equal, no write was in progress while they were made.
   ProgressPage copy;
   ProgressPage again;
   if (auto status = read_page_bytes(fd, path, &copy); !status.ok()) return status;
   for (int attempt = 0; attempt < kTornReadRetriesMax; ++attempt) {
     if (auto status = read_page_bytes(fd, path, &again); !status.ok()) return status;
-    // Compares bytes: a NaN loss equals itself here.
+    // Compares bytes, so that a NaN loss equals itself.
     // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     const bool whole = again.sequence % 2 == 0 && std::memcmp(&copy, &again, sizeof(copy)) == 0;
     if (whole) break;

@@ -2,9 +2,9 @@
 // time. A write costs well below a microsecond and no system call; a read needs no cooperation, so
 // it works while the rank hangs, is in D state, or is dead.
 //
-// One writing process, any number of readers in any process. A sequence lock guards the page:
-// `sequence` is odd while the writer is inside. Readers copy, compare and retry a bounded number of
-// times. Little endian; every field naturally aligned.
+// A page has one writing process, and any number of readers in any process. A sequence lock guards
+// the page: `sequence` is odd while the writer is inside. Readers copy, compare and retry a bounded
+// number of times. The page is little endian, and every field is naturally aligned.
 //
 // Layout, version 4 (offsets in bytes):
 //
@@ -48,7 +48,8 @@
 //                  36 u32 saving_mib (of the save that this rank writes now; 0: none) |
 //                  40 u32 written_mib (of that save) | 44 zero
 //
-// Steps can be faster than readers: step_seconds holds only the last step, StepTimes counts all.
+// Steps can be faster than readers: step_seconds contains only the last step, and StepTimes counts
+// all steps.
 #pragma once
 
 #include <array>
@@ -101,7 +102,7 @@ constexpr std::array<std::string_view, 10> kPhaseNames = {"INIT",
                                                           "CHECKPOINT_SAVE",
                                                           "CHECKPOINT_RESTORE",
                                                           "SHUTDOWN"};
-// "STEP" for kStep; "UNKNOWN" for a value that no version defines.
+// Returns "STEP" for kStep, and "UNKNOWN" for a value that no version defines.
 std::string_view phase_name(Phase phase);
 
 enum class CollectiveKind : uint32_t {
@@ -119,14 +120,14 @@ enum class CollectiveKind : uint32_t {
 constexpr std::array<std::string_view, 10> kCollectiveNames = {
     "none",      "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
     "broadcast", "send",       "recv",       "barrier",        "send-recv"};
-// "all-reduce" for kAllReduce; "unknown" for a value that no version defines.
+// Returns "all-reduce" for kAllReduce, and "unknown" for a value that no version defines.
 std::string_view collective_name(CollectiveKind kind);
 
 struct GroupProgress {
   std::array<char, 56> name;  // fits all axes and a channel
-  uint64_t enqueued;   // sequence number of the last collective enqueued on the group, from 1
-  uint64_t started;    // … of the last one that began to move data
-  uint64_t completed;  // … of the last one that completed on this rank
+  uint64_t enqueued;          // sequence number of the last enqueued collective, from 1
+  uint64_t started;           // number of the last collective that began to move data
+  uint64_t completed;         // number of the last collective that completed on this rank
   uint64_t bytes;
   CollectiveKind kind;
   uint32_t dtype;
@@ -196,6 +197,7 @@ static_assert(sizeof(StepTimes) == 136 && offsetof(ProgressPage, checkpoints) ==
               offsetof(ProgressPage, data_wait_seconds) == 6008 &&
               offsetof(ProgressPage, padding) == 6040);
 
+// The identity of a rank, which its page holds unchanged.
 struct ProgressIdentity {
   uint64_t job = 0;
   uint32_t attempt = 0;
@@ -206,6 +208,7 @@ struct ProgressIdentity {
   int64_t total_steps = -1;
 };
 
+// The results of one completed step.
 struct StepProgress {
   int64_t step = -1;  // steps completed
   double loss = 0;
@@ -225,16 +228,17 @@ struct CheckpointProgress {
   double seconds = 0;  // duration of the write
 };
 
-// The rank's side. Thread-safe, except that one thread at a time enqueues a group's collectives.
-// Each method changes a copy of the page and stores the words that differ: it reads 8 KiB and makes
-// no system call unless two threads contend.
+// Writes the page of one rank. Thread-safe, except that only one thread at a time may enqueue
+// collectives of one group. Each method changes a copy of the page and stores the words that
+// differ: it reads 8 KiB and makes no system call unless two threads contend.
 class ProgressWriter {
  public:
   // Creates (or truncates) `path` with access for its user alone, maps it and writes the identity
   // with phase kInit.
   static absl::StatusOr<std::unique_ptr<ProgressWriter>> create(const std::string& path,
                                                                 const ProgressIdentity& identity);
-  // Returns a page in private memory without readers, for programs that run without a worker.
+  // Returns a writer whose page is private memory without readers, for programs that run without a
+  // worker.
   static std::unique_ptr<ProgressWriter> anonymous(const ProgressIdentity& identity);
   ~ProgressWriter();
   ProgressWriter(const ProgressWriter&) = delete;
@@ -246,11 +250,12 @@ class ProgressWriter {
   // Declares that from now on SIGUSR2 requests a checkpoint from this process.
   void offer_checkpoints();
   void end_checkpoint(const CheckpointProgress& progress);
-  // Shows how much of the save in progress is written, in MiB; 0 and 0: there is none.
+  // Publishes the size of the save in progress and the part that is written, in MiB. Both are 0 if
+  // no save is in progress.
   void set_save_progress(uint32_t saving_mib, uint32_t written_mib);
   void add_checkpoint_stall(double seconds);
   void complete_step(const StepProgress& progress, Instant now);
-  // Requires `step`: the number of completed steps.
+  // Records an evaluation after `step` completed steps.
   void complete_evaluation(int64_t step, double loss, Instant now);
 
   // Registers a process group and returns its index, or -1 if kProgressGroupsMax are registered
@@ -278,7 +283,7 @@ class ProgressWriter {
   uint64_t record_collective(int group, CollectiveKind kind, std::string_view name, uint64_t bytes,
                              uint32_t dtype, Instant now, bool starts);
 
-  std::mutex mutex_;    // held by the writing thread
+  std::mutex mutex_;    // held while a thread changes the page
   ProgressPage* page_;  // owned mapping
   bool mapped_file_;
 };

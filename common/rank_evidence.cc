@@ -29,11 +29,12 @@ Duration since(int64_t then_ns, Instant now) {
   return then_ns <= 0 ? Duration{} : std::max(now - instant_from_ns(then_ns), Duration{});
 }
 
-// Returns 0 for values that a program has corrupted.
+// Returns `seconds`, or 0 for a value that cannot be a duration: programs may corrupt their pages.
 double sane(double seconds) { return std::isfinite(seconds) && seconds > 0 ? seconds : 0; }
 
-// Returns the ring's record of the group's first collective that is not completed; else its newest
-// one that is not; else its newest one. nullptr: the ring holds no record of the group.
+// Returns the ring's record of the group's first collective that is not completed. If the ring does
+// not have it, returns the newest record of the group that is not completed; if there is none, the
+// newest record of the group; nullptr if the ring has no record of the group.
 const CollectiveRecord* record_of(const ProgressPage& page, uint32_t group) {
   const CollectiveRecord* best = nullptr;
   const auto weight = [&](const CollectiveRecord& record) {

@@ -1,6 +1,6 @@
 // A worker's evidence about one rank of a job that may hang, collected without the rank's
-// cooperation: its progress page, its process state and the last lines of its output. A value that
-// travels from the worker to blame; bounded and printable.
+// cooperation: its progress page, its process state and the last lines of its output. A bounded and
+// printable value, which the worker sends and the coordinator's blame reads.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace muster {
 constexpr size_t kEvidenceLinesMax = 20;       // last lines of output
 constexpr size_t kEvidenceLineBytesMax = 512;  // per line of output, and per kernel message
 constexpr size_t kEvidenceFilesMax = 8;        // dump files of a rank's programs
-constexpr size_t kKernelMessagesMax = 50;      // newest kernel messages per node
+constexpr size_t kKernelMessagesMax = 50;      // maximum number of kernel messages per node
 
 // A process group of the rank, as recorded in its page.
 struct GroupEvidence {
@@ -26,27 +26,28 @@ struct GroupEvidence {
   uint64_t enqueued = 0;
   uint64_t started = 0;
   uint64_t completed = 0;
-  // The first collective that is not completed, if the ring still holds it; else the last one
-  // enqueued.
+  // The fields below describe the first collective that is not completed, if the ring still holds
+  // it, and otherwise the last collective enqueued.
   CollectiveKind kind = CollectiveKind::kNone;
   uint32_t dtype = 0;
   uint64_t bytes = 0;
   // "layer 3 mlp all-gather"; empty if the page's ring no longer holds the collective
   std::string collective;
-  // time since it was enqueued; zero if the ring no longer holds it
+  // time since the collective was enqueued; zero if the ring no longer holds it
   Duration age{};
-  // its sequence number if it is not the last one enqueued; else 0
+  // sequence number of the collective if it is not the last one enqueued; else 0
   uint64_t called = 0;
 
-  // Returns the channel in a name that our trainer writes (trainer_core/comm/process_groups.h):
-  // 1 of "fsdp+context#1" and of "fsdp#1 nccl", 0 of "fsdp". Foreign names have no channel: 0 of
-  // "x#7".
+  // Returns the channel in a name that the built-in trainer writes
+  // (trainer_core/comm/process_groups.h): 1 for "fsdp+context#1" and "fsdp#1 nccl", 0 for "fsdp".
+  // Names of user programs have no channel: 0 for "x#7".
   int32_t channel() const;
+  // Returns whether a collective is enqueued and not completed.
   bool waits() const { return completed < enqueued; }
   // Returns the sequence number of the collective that kind, bytes and collective describe.
   uint64_t number() const { return called > 0 ? called : enqueued; }
-  // Returns whether a collective is under way. One that is enqueued but not started waits for
-  // earlier work of its own stream, not for peers.
+  // Returns whether the rank is inside a collective. A collective that is enqueued and not started
+  // waits for earlier work of its own stream, and not for peers.
   bool is_inside() const { return completed < started; }
   friend bool operator==(const GroupEvidence&, const GroupEvidence&) = default;
 };
@@ -57,20 +58,23 @@ struct MemoryUse {
   uint64_t used = 0;
   uint64_t limit = 0;  // 0: no limit
 
+  // Returns the used part of the limit, 0 to 1; 0 if there is no limit.
   double part() const {
     return limit > 0 ? static_cast<double>(used) / static_cast<double>(limit) : 0;
   }
+  // Returns whether a further allocation is likely to fail.
   bool is_exhausted() const { return part() >= 0.98; }
   friend bool operator==(const MemoryUse&, const MemoryUse&) = default;
 };
 // Returns "15.9 of 16.0 GiB".
 std::string to_string(const MemoryUse& use);
 
+// The evidence about one rank.
 struct RankEvidence {
   int32_t rank = -1;
   int32_t pid = 0;
 
-  std::string page_problem;  // empty: the page was read
+  std::string page_problem;  // reason why the page was not read; empty: it was
   Phase phase = Phase::kInit;
   Duration phase_age{};
   int64_t step = -1;  // steps completed
@@ -81,32 +85,32 @@ struct RankEvidence {
   std::vector<GroupEvidence> groups;
 
   char process_state = '?';  // from /proc/PID/stat; '?': no such process
-  int32_t tracer_pid = 0;    // the debugger that traces it; 0: none
-  // the main thread's kernel wait channel; "" if it runs or the kernel does not reveal it
+  int32_t tracer_pid = 0;    // pid of the process's debugger; 0: none
+  // kernel function in which the main thread waits; "" if the thread runs or the kernel hides it
   std::string wait_channel;
-  std::string stack_problem;  // empty: stacks were read
-  // what the stacks lack: "no Python frames: py-spy is not installed"
+  std::string stack_problem;  // reason why no stacks were read; empty: they were
+  // the frames that the stacks lack, with the reason: "no Python frames: py-spy is not installed"
   std::string stack_note;
-  std::vector<std::string> last_lines;  // of its output, oldest first
-  // dump files of its programs on its node: "PATH (1234 bytes)"
+  std::vector<std::string> last_lines;  // last output lines, oldest first
+  // dump files that the rank's programs left on the node: "PATH (1234 bytes)"
   std::vector<std::string> files{};
-  MemoryUse memory{};  // of its control group
+  MemoryUse memory{};  // memory of the control group
 
   friend bool operator==(const RankEvidence&, const RankEvidence&) = default;
 };
 
 // Evidence about a rank that has ended.
 struct EndEvidence {
-  // its last page and the end of its output
+  // the rank's last page and the end of its output
   RankEvidence rank;
-  // the node's kernel messages around that time
+  // the node's kernel messages around the end of the rank
   std::vector<std::string> kernel_messages;
 
   friend bool operator==(const EndEvidence&, const EndEvidence&) = default;
 };
 
-// Returns the page's groups, each with the relevant collective of the ring. Requires `now` of the
-// page's clock.
+// Returns the evidence that the page contains, each process group with the relevant collective of
+// the ring. `now` is the present time of CLOCK_MONOTONIC, the page's clock.
 RankEvidence evidence_from_page(const ProgressPage& page, Instant now);
 
 }  // namespace muster

@@ -49,8 +49,8 @@ void RankSet::add(const RankSet& other) {
   if (&other != this) splice(other.ranges_);
 }
 
-// Rewrites only the ranges between the first and the last added one: sets of neighbouring ranks
-// cost their own size, in whichever order they arrive.
+// Rewrites only the ranges between the first and the last added range. Sets of neighbouring ranks
+// therefore cost time in proportion to their own size, in any order of arrival.
 void RankSet::splice(std::span<const Range> added) {
   if (added.empty()) return;
   const auto begin = std::partition_point(

@@ -1,10 +1,11 @@
 // The wire format of the rendezvous store, through which ranks find each other. The worker of rank
 // 0 serves a small key-value store over TCP before any rank starts, so there is no race for a port;
-// every rank of the job is its client (Gloo's rendezvous, NCCL's unique id). The keys of one launch
-// begin with its scope, "<job>/<attempt>/", so that stale ranks cannot meet current ones.
+// every rank of the job is a client (Gloo uses the store as its rendezvous, and NCCL's unique id is
+// exchanged through it). The keys of one launch begin with its scope, "<job>/<attempt>/", so that
+// stale ranks cannot meet current ones.
 //
-// A connection carries frames; each is answered before the next is sent. Integers are little
-// endian.
+// A connection carries frames; a client sends its next request after the response to the previous
+// one. Integers are little endian.
 //
 //   request:   u32 magic "MRV1" | u8 op | u32 key_bytes | u32 value_bytes | key | value
 //   response:  u32 magic "MRV1" | u8 ok | u32 value_bytes | value
@@ -29,8 +30,8 @@ constexpr uint32_t kMagic = 0x3156524D;  // "MRV1"
 constexpr size_t kRequestHeaderBytes = 13;
 constexpr size_t kResponseHeaderBytes = 9;
 constexpr uint32_t kKeyBytesMax = 1024;
-constexpr uint32_t kValueBytesMax =
-    1 << 20;  // fits the addresses of a full mesh of thousands of ranks
+// Fits the addresses of a full mesh of thousands of ranks.
+constexpr uint32_t kValueBytesMax = 1 << 20;
 
 struct RequestHeader {
   Op op = Op::kSet;

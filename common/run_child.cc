@@ -22,7 +22,7 @@
 namespace muster {
 namespace {
 
-// Closes both ends on destruction.
+// A pipe, whose ends are closed on destruction.
 struct Pipe {
   int read_fd = -1;
   int write_fd = -1;
@@ -106,7 +106,7 @@ absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOp
   return pid;
 }
 
-// Reads available output into `text`; returns false at end-of-file. Keeps one byte beyond the
+// Reads available output into `text`; returns false at end-of-file. Stores one byte beyond the
 // bound, so that the caller can detect the excess.
 bool take(int fd, size_t bytes_max, std::string& text) {
   std::array<char, 65536> buffer{};

@@ -15,24 +15,26 @@ namespace muster {
 
 struct ChildOptions {
   Instant deadline{};
-  size_t output_bytes_max = size_t{16} << 20;  // more is an error
-  size_t errors_bytes_max = size_t{1} << 20;   // the rest is dropped
-  // Runs the tool in its own process group, with only PATH, HOME and LANG of our environment.
+  size_t output_bytes_max = size_t{16} << 20;  // bound of standard output; more is an error
+  size_t errors_bytes_max = size_t{1} << 20;   // bound of standard error; the rest is dropped
+  // Runs the tool in a process group of its own, and passes only PATH, HOME and LANG to it.
   bool apart = false;
 };
 
 struct ChildEnd {
   std::string output;  // standard output
   std::string errors;  // standard error
-  int exit_code = 0;   // 128 + the signal if a signal ended it
+  int exit_code = 0;   // 128 + the signal if a signal ended the child
 };
+
+// The maximum time to wait for the end of a killed child.
+constexpr Duration kChildReapedWithin = std::chrono::seconds(1);
 
 // Runs `words`; words[0] is searched in PATH. Its standard input is empty. Thread-safe; blocks
 // until the child has ended. Returns NotFound if there is no such program, DeadlineExceeded if it
 // was killed at the deadline, ResourceExhausted if it was killed for printing too much. A child in
 // D state cannot be killed: after kChildReapedWithin the call returns DeadlineExceeded and leaves
 // it as a child of the calling thread.
-constexpr Duration kChildReapedWithin = std::chrono::seconds(1);
 absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
                                    const ChildOptions& options);
 

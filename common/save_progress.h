@@ -1,7 +1,7 @@
-// The progress of a checkpoint that stopping ranks write, and how long they may take. The launcher,
-// the coordinator and the worker wait by the same rule:
+// The progress of the checkpoint that ranks write after an order to stop, and how long they may
+// take. The launcher, the coordinator and the worker wait by the same rule:
 //
-//   asked to stop ──grace──▶ killed
+//   order to stop ──grace──▶ SIGKILL
 //        └─ a save begins, writes or ends: the wait begins again, with save_wait()
 #pragma once
 
@@ -14,16 +14,16 @@
 
 namespace muster {
 
-// A save that writes nothing for so long is not awaited: a shared file system under load may pause
-// for some seconds.
+// The wait for a save that writes nothing. A shared file system under load may pause for some
+// seconds; after this time the ranks are killed.
 constexpr Duration kSaveStallMax = std::chrono::seconds(15);
-// The wait for the end of a save whose ranks here have written everything: other nodes may still
-// write, and the file system has to make the files durable.
+// The wait for the end of a save after the ranks on this node have written everything: other nodes
+// may still write, and the file system has to make the files durable.
 constexpr Duration kSaveEndMax = std::chrono::minutes(10);
 
-// In MiB, so that a page holds both in its old layout.
+// Sizes in MiB, which fit into the 32-bit fields of the progress page.
 struct SaveProgress {
-  uint64_t total = 0;  // of the saves in progress; 0: none
+  uint64_t total = 0;  // size of the saves in progress; 0: none
   uint64_t written = 0;
 
   void add(const CheckpointTimes& rank) {
@@ -33,8 +33,8 @@ struct SaveProgress {
   friend bool operator==(const SaveProgress&, const SaveProgress&) = default;
 };
 
-// Returns the time from the newest change of `progress` until its ranks are killed. `grace`: their
-// time without a save.
+// Returns the time from the newest change of `progress` until its ranks are killed. `grace`: the
+// wait if no save is in progress.
 inline Duration save_wait(const SaveProgress& progress, Duration grace) {
   if (progress.total == 0) return grace;
   return std::max(grace, progress.written < progress.total ? kSaveStallMax : kSaveEndMax);

@@ -21,8 +21,8 @@
 namespace muster {
 namespace {
 
-// The kernel saves some 11 KiB of registers on processors with matrix units; the handler itself
-// needs a few KiB.
+// The size of a handler's stack. The kernel saves some 11 KiB of registers on processors with
+// matrix units; the handler itself needs a few KiB.
 constexpr size_t kHandlerStackBytes = 64 << 10;
 constexpr size_t kChunkBytes = 4096;
 #if defined(__x86_64__)
@@ -42,8 +42,8 @@ struct Answering {
 };
 thread_local constinit Answering answering;
 
-// Not libc's pwrite: sanitizers check what it reads, and a stack has parts that they forbid to
-// read.
+// Writes by a system call and not by libc's pwrite(), because sanitizers check the bytes that
+// pwrite() reads, and do not permit reads of some parts of a stack.
 size_t write_at(int fd, const void* data, size_t size, off_t offset) {
   const long written = syscall(SYS_pwrite64, fd, data, size, offset);
   return written > 0 ? static_cast<size_t>(written) : 0;
@@ -116,7 +116,8 @@ void answer(int, siginfo_t* info, void* context) {
   errno = error;
 }
 
-// Finds the bounds of this thread's stack; for the main thread, of the area that it may grow to.
+// Finds the bounds of this thread's stack. For the main thread these are the bounds of the area
+// into which the stack may grow.
 void find_stack(Answering& out) {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return;
@@ -143,7 +144,7 @@ std::string self_stacks_path(const std::string& page_path) {
 absl::Status offer_self_stacks(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd < 0) return errno_status(errno, absl::StrCat("file of stacks ", path));
-  const int signal = SIGRTMIN + 3;  // any free one: the header names it
+  const int signal = SIGRTMIN + 3;  // any unused signal: the header contains its number
   struct sigaction action {};
   action.sa_sigaction = &answer;
   // SA_RESTART: interrupted waits of a thread resume, as far as the kernel can do that.

@@ -1,7 +1,7 @@
-// Copies that a process makes of its own threads, for a watcher that may not trace it (Yama,
-// seccomp, a missing capability). The watcher signals each thread, and the thread writes its
-// registers and the used part of its stack into a file beside the progress page. The watcher
-// unwinds and symbolises them as it does copies that it makes itself.
+// Stack copies that a process makes of its own threads, for a watcher that is not allowed to trace
+// the process (Yama, seccomp, a missing capability). The watcher signals each thread, and the
+// thread writes its registers and the used part of its stack into a file beside the progress page.
+// The watcher unwinds and symbolises these copies in the same way as copies that it makes itself.
 //
 // The file is little endian. Each slot is written by one thread; unwritten parts are sparse.
 //
@@ -38,9 +38,9 @@ constexpr uint32_t kSelfStacksVersion = 1;
 constexpr size_t kSelfStackBytesMax = 128 << 10;  // most stacks use a few KiB
 constexpr size_t kSelfStackOffset = 4096;
 constexpr size_t kSelfSlotBytes = kSelfStackOffset + kSelfStackBytesMax;
-constexpr size_t kSelfSlots = 256;  // threads of a rank that can answer
+constexpr size_t kSelfSlots = 256;  // maximum number of threads of a rank that can answer
 constexpr size_t kSelfMapsBytesMax = 4 << 20;
-constexpr size_t kSelfRegisters = 33;  // of the processor with the most
+constexpr size_t kSelfRegisters = 33;  // registers of the processor that has the most
 
 struct SelfStacksHeader {
   uint64_t magic = kSelfStacksMagic;
@@ -52,7 +52,7 @@ struct SelfStacksHeader {
 static_assert(sizeof(SelfStacksHeader) == 24);
 
 struct SelfStackRecord {
-  int32_t tid = 0;  // the slot's thread; 0: free
+  int32_t tid = 0;  // the slot's thread; 0: the slot is free
   uint32_t stack_bytes = 0;
   uint64_t request = 0;  // newest answered request; 0: none
   uint64_t stack_address = 0;
@@ -78,11 +78,12 @@ constexpr off_t kSelfMapsOffset = self_slot_offset(kSelfSlots);
 std::string self_stacks_path(const std::string& page_path);
 
 // Creates the file and installs the signal handler, which stays installed until the process ends.
-// Call once, before starting threads that shall answer.
+// Call it once, before any thread that has to answer starts.
 absl::Status offer_self_stacks(const std::string& path);
 
 // Owns a slot for the constructing thread while it exists; the thread answers if the process has
-// called offer_self_stacks() and a slot is free. Lives on the thread's own stack, or thread_local.
+// called offer_self_stacks() and a slot is free. The object lives on the thread's own stack, or is
+// thread_local.
 class SelfStackThread {
  public:
   SelfStackThread();
@@ -92,10 +93,12 @@ class SelfStackThread {
 
  private:
   bool owns_slot_ = false;
-  void* handler_stack_ = nullptr;  // mapped here; null: the thread had one already
+  // mapped by this object; null: the thread already had a handler stack
+  void* handler_stack_ = nullptr;
 };
 
-// Makes the calling thread answer until it ends. For threads that other code creates and owns.
+// Gives the calling thread a slot until the thread ends. For threads that other code creates and
+// owns.
 void answer_for_stack();
 
 }  // namespace muster

@@ -1,9 +1,10 @@
-// Adds up thousands of stack trees that arrive one by one in any order. Merging each into one
-// growing tree moves that tree's sets of ranks each time: n² if neighbours do not follow each
-// other. This class merges trees of similar size with each other, as a binary counter carries: n
-// log n, with at most log₂ n + 1 trees at a time. For tens of workers StackTree::merge() is enough.
+// Adds up thousands of stack trees that arrive one by one in any order. Merging each tree into one
+// growing tree would move the growing tree's rank sets each time: O(n²) if consecutive trees do not
+// have neighbouring ranks. This class merges trees of similar size with each other, as a binary
+// counter propagates carries: O(n log n), with at most log₂ n + 1 trees at a time. For tens of
+// workers StackTree::merge() is enough.
 //
-// A value. Plain memory, one thread at a time.
+// A value that owns only memory. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ class StackForest {
  private:
   struct Part {
     StackTree tree;
-    size_t trees = 0;  // trees merged into it
+    size_t trees = 0;  // number of trees merged into `tree`
   };
   std::vector<Part> parts_;  // largest first; each has more trees than the next
 };

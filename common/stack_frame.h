@@ -1,6 +1,7 @@
-// Stacks read from processes: plain values that the worker's sampler makes, the prefix tree
-// (stack_tree.h) merges and blame reads. Their content may come from a misbehaving program: the
-// producer bounds and cleans it (printable text, at most the lengths below).
+// Stacks of processes: plain values. The worker's sampler produces them, the prefix tree
+// (stack_tree.h) merges them, and the coordinator's blame reads them. Their content may come from a
+// misbehaving program: the sampler bounds and cleans the content (printable text, at most the
+// lengths below).
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@ constexpr size_t kThreadsPerRankMax = 512;  // the main thread first
 constexpr size_t kFrameTextBytesMax = 512;  // a template's symbol can have megabytes
 constexpr size_t kModulePathBytesMax = 1024;
 
-// A file with code. Equal build ids mean equal code, wherever the files lie.
+// A file with code. Files with equal build ids have equal code, at any path.
 struct StackModule {
   std::string build_id;  // lower-case hex; empty: the path identifies the file
   std::string path;      // as mapped by the process: "/usr/lib/libc.so.6", "[vdso]"
@@ -31,8 +32,8 @@ constexpr uint32_t kNoModule = std::numeric_limits<uint32_t>::max();
 // "[kernel] futex_wait").
 struct StackFrame {
   uint32_t module = kNoModule;  // index into the accompanying modules
-  // as in the file's symbols, without the load bias; for callers, of the call instruction and not
-  // of the return address
+  // address in the file's symbol table, without the load bias; for a caller's frame, the address of
+  // the call instruction and not the return address
   uint64_t address = 0;
   std::string text;  // for frames without a module
 
@@ -42,8 +43,8 @@ struct StackFrame {
 
 struct ThreadStack {
   int32_t tid = 0;
-  std::string name;  // thread name; "main" for the process's first thread
-  char state = '?';  // from /proc: R S D T t Z X; '?': it had ended before it was read
+  std::string name;                // thread name; "main" for the process's first thread
+  char state = '?';                // from /proc: R S D T t Z X; '?': the thread had already ended
   std::vector<StackFrame> frames;  // outermost first
   bool truncated = false;          // deeper than kStackDepthMax; the outermost frames are missing
 };
@@ -52,11 +53,12 @@ struct ThreadStack {
 struct RankStacks {
   int32_t rank = -1;
   int32_t pid = 0;
-  // empty: stacks were read; else "held by a debugger (pid 17)", "dead",
-  // "did not answer within 2 s"
+  // reason why there are no stacks: "held by a debugger (pid 17)", "dead", "did not answer within 2
+  // s"; empty: stacks were read
   std::string problem;
   std::vector<ThreadStack> threads;
-  // what is missing although stacks were read: "no Python frames: py-spy is not installed …"
+  // the frames that are missing although stacks were read: "no Python frames: py-spy is not
+  // installed …"
   std::string note;
 };
 

@@ -6,14 +6,14 @@
 
 namespace muster {
 
-// A trace stops each rank for some milliseconds and writes its result: more than one per second
-// would be profiling.
+// Bounds of the interval. A trace stops each rank for some milliseconds and writes a result: more
+// than one trace per second would be profiling.
 constexpr int64_t kStackTraceIntervalSecondsMin = 1;
 constexpr int64_t kStackTraceIntervalSecondsMax = 7 * 86'400;
 
 struct StackTraceSpec {
   bool collect = false;
-  // for a log agent or an OTLP endpoint; false: into each rank's own output
+  // true: traces go to a log agent or an OTLP endpoint; false: to each rank's own output
   bool to_cloud = false;
   int64_t interval_seconds = 600;
 

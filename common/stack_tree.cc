@@ -11,7 +11,7 @@
 namespace muster {
 namespace {
 
-// A build id has 20 bytes; some linkers write longer ones.
+// The bound of a build id's text. A build id usually has 20 bytes; some linkers write longer ones.
 constexpr size_t kBuildIdBytesMax = 128;
 constexpr std::string_view kOuterFramesMissing = "[outer frames left out]";
 constexpr std::string_view kModuleUnknown = "[module not known]";
@@ -36,7 +36,7 @@ bool is_more_complete(const FrameSymbol& symbol, const FrameSymbol& than) {
          std::forward_as_tuple(-fields_of(than), than);
 }
 
-// Saturates, because messages may hold any number.
+// Returns a + b, saturated, because messages may contain any number.
 int64_t saturating_sum(int64_t a, int64_t b) {
   return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
 }
@@ -125,7 +125,8 @@ uint32_t StackTree::intern(const StackModule& module) {
   std::pair<bool, std::string> key{has_id, has_id ? clean.build_id : clean.path};
   const auto found = module_index_.find(key);
   if (found != module_index_.end()) {
-    // Keeps the smaller path of a file with two paths, independent of the order of arrival.
+    // If a file has two paths, the smaller path is used, so that the result does not depend on the
+    // order of arrival.
     std::string& path = parts_.modules[found->second].path;
     if (clean.path < path) path = std::move(clean.path);
     return found->second;
@@ -141,7 +142,7 @@ uint32_t StackTree::intern(StackFrame frame) {
   if (frame.module != kNoModule) {
     frame.text.clear();
     const std::pair key{frame.module, frame.address};
-    return intern(place_index_, key, std::move(frame));
+    return intern(address_index_, key, std::move(frame));
   }
   frame.address = 0;
   std::string text = printable(frame.text, kFrameTextBytesMax);
@@ -198,7 +199,7 @@ void StackTree::merge(const StackTree& other) {
 
 void StackTree::take(const Parts& parts) {
   if (empty()) {
-    place_index_.reserve(parts.frames.size());
+    address_index_.reserve(parts.frames.size());
     node_index_.reserve(parts.nodes.size());
     parts_.frames.reserve(parts.frames.size());
     parts_.nodes.reserve(parts.nodes.size());

@@ -3,17 +3,17 @@
 // merges the trees, so messages and symbolisation grow with the number of different stacks and not
 // of ranks (Arnold et al. 2007, "Stack Trace Analysis for Large Scale Debugging").
 //
-// Threads of a rank are separate at the root, whose frame is the thread's name: "main", then other
-// threads' names. Two threads of one rank with the same name and stack count as one.
+// Each thread name of a rank has a root of its own. The root's frame is the name: "main" for the
+// first thread. Two threads of one rank with the same name and stack count as one.
 //
-// Merging is commutative and associative, except for the order of nodes and as long as there is
-// room. A stack without room ends at its deepest frame that has a node, and is counted in
-// dropped(); the remaining tree stays correct.
+// Merging is commutative and associative, except for the order of nodes, as long as the bounds
+// below are not reached. Beyond a bound, a stack ends at its deepest frame that has a node, and is
+// counted in dropped(); the remaining tree stays correct.
 //
-// A value type without external resources. Not thread-safe. Content of messages goes through of(),
-// which rejects content that is no tree or exceeds the bounds, and makes texts printable. Merging a
-// tree of n nodes takes n look-ups and rewrites each rank set that it extends: use StackForest to
-// add up thousands of trees.
+// A value type without external resources. Not thread-safe. The content of messages is read by
+// of(), which rejects content that is not a tree or exceeds the bounds, and makes texts printable.
+// Merging a tree of n nodes takes n look-ups and rewrites each rank set that it extends: use
+// StackForest to add up thousands of trees.
 #pragma once
 
 #include <cstddef>
@@ -32,20 +32,20 @@
 
 namespace muster {
 
-// A job of our trainer has some hundreds of nodes, however many ranks it has; a program whose ranks
-// all differ fills the bound. A node takes some 200 bytes with its frame, symbol and look-ups.
+// A job of the built-in trainer has some hundreds of nodes for any number of ranks; a program whose
+// ranks all have different stacks reaches the bound. A node takes some 200 bytes with its frame,
+// symbol and look-ups.
 constexpr size_t kStackTreeNodesMax = 65'536;
 constexpr size_t kStackTreeModulesMax = 4'096;
-// Ranges of all sets of ranks together, 8 bytes each: enough for every other rank of 131,072 in 64
-// frames.
+// Bound of the ranges in all rank sets together, 8 bytes each: enough for every second rank of
+// 131,072 in each of 64 frames.
 constexpr size_t kStackTreeRangesMax = 1 << 22;
 
 class StackTree {
  public:
-  // A frame of some stack. The ranks that pass through it follow from those whose stacks end below
-  // it; see passing().
+  // A frame below its parent's frame. passing() computes the ranks whose stacks contain the node.
   struct Node {
-    uint32_t parent = 0;  // index of an earlier node; its own index: a root
+    uint32_t parent = 0;  // index of an earlier node; its own index for a root
     uint32_t frame = 0;   // index into frames()
     RankSet ends;         // ranks whose stacks end here
 
@@ -56,7 +56,7 @@ class StackTree {
   struct Parts {
     std::vector<StackModule> modules;
     std::vector<StackFrame> frames;
-    std::vector<FrameSymbol> symbols;  // by frame; may be shorter
+    std::vector<FrameSymbol> symbols;  // by frame; may have fewer entries than `frames`
     std::vector<Node> nodes;
     int64_t dropped = 0;
 
@@ -72,12 +72,13 @@ class StackTree {
     friend bool operator==(const Class&, const Class&) = default;
   };
 
-  // Builds a tree from parts of a message. Returns InvalidArgument with the part that is wrong.
-  // Joins duplicates and drops what no stack uses, so indices may differ from those of `parts`.
+  // Returns the tree that the parts of a message describe, or InvalidArgument with the part that is
+  // wrong. Joins duplicates and drops frames and modules that no stack uses, so indices may differ
+  // from those of `parts`.
   static absl::StatusOr<StackTree> of(const Parts& parts);
 
-  // Adds all threads of all ranks of a sample. A frame whose module is not in the sample becomes an
-  // unknown frame.
+  // Adds the stacks of all threads of all ranks in `sample`. A frame whose module is not in the
+  // sample becomes an unknown frame.
   void add(const StackSample& sample);
   void merge(const StackTree& other);
 
@@ -91,16 +92,17 @@ class StackTree {
 
   // Returns, by node, the ranks whose stacks pass through it or end there.
   std::vector<RankSet> passing() const;
-  // Returns the classes of one thread name, largest first, then by lowest rank. Empty `thread`: of
-  // all threads.
+  // Returns the classes of one thread name, largest first, then by lowest rank. An empty `thread`
+  // selects all threads.
   std::vector<Class> classes(std::string_view thread = "main") const;
 
-  // Symbols by frame; an empty one is unknown. Merging keeps the more complete one.
+  // Set and return the symbol of a frame. An empty symbol is unknown; merge() retains the more
+  // complete of two symbols.
   void set_symbol(uint32_t frame, const FrameSymbol& symbol);
   const FrameSymbol& symbol(uint32_t frame) const;
-  // Returns "loop/train.cc:210 in muster::trainer::run()" (the last folder of the
-  // path), "libc.so.6 in poll()", "libc.so.6+0x1234", or the frame's text. One printable line of at
-  // most kFrameTextBytesMax bytes.
+  // Returns "loop/train.cc:210 in muster::trainer::run()" (with the last folder of the path),
+  // "libc.so.6 in poll()", "libc.so.6+0x1234", or the frame's text. One printable line of at most
+  // kFrameTextBytesMax bytes.
   std::string frame_text(uint32_t frame) const;
 
   friend bool operator==(const StackTree& a, const StackTree& b) { return a.parts_ == b.parts_; }
@@ -111,22 +113,22 @@ class StackTree {
   // Translates frames of another tree to frames of this one. Adds their modules on first use.
   class Translation;
 
-  // Requires valid indices.
+  // Adds the stacks of `parts`. Requires valid indices.
   void take(const Parts& parts);
-  // Return the index of an existing or new entry, with its text made printable; kNone: there is no
-  // room.
+  // Return the index of the existing or new entry, whose text is made printable; kNone if the bound
+  // is reached.
   uint32_t intern(const StackModule& module);
   uint32_t intern(StackFrame frame);
   template <class Index, class Key>
   uint32_t intern(Index& index, const Key& key, StackFrame frame);
-  uint32_t child(uint32_t parent, uint32_t frame);  // parent kNone: a root
-  // Ends the stacks of `ranks` at `node`. `cut`: their real end is deeper.
+  uint32_t child(uint32_t parent, uint32_t frame);  // the node's index; parent kNone: a root
+  // Ends the stacks of `ranks` at `node`. `cut`: the real stacks are deeper.
   void end_at(uint32_t node, const RankSet& ranks, bool cut);
 
   Parts parts_;
   // Look-ups into parts_. A module's key is its build id, or its path if it has none.
   absl::flat_hash_map<std::pair<bool, std::string>, uint32_t> module_index_;
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> place_index_;  // (module, address)
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, uint32_t> address_index_;  // (module, address)
   absl::flat_hash_map<std::string, uint32_t> text_index_;
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, uint32_t> node_index_;  // (parent, frame)
   std::vector<uint16_t> depths_;  // by node; a root's is 1

@@ -4,9 +4,9 @@
 
 namespace muster {
 
-// Occupies the free descriptors among 0 to 2, so that no file or socket of the program gets one of
-// them and receives messages for the user. Reads from them return end-of-file, writes fail with
-// EBADF as before. Call first in main().
+// Occupies the free descriptors among 0 to 2, so that no file or socket that the program opens
+// later has one of these numbers and receives messages for the user. Reads from these descriptors
+// return end-of-file, and writes fail with EBADF as before. Call this function first in main().
 void hold_standard_descriptors();
 
 }  // namespace muster

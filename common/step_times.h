@@ -1,7 +1,8 @@
 // A histogram of the durations of the steps that a rank completed since its attempt began. It is
-// cumulative, so no step is lost on its way to the metrics: each reader (the worker of pages, the
-// coordinator of heartbeats) counts what was added since its last sample, and a lost or repeated
-// message does no harm. Standard library only, and plain memory: it is part of the progress page.
+// cumulative, so no step is lost on its way to the metrics: each reader (the worker reads pages,
+// the coordinator reads heartbeats) counts the steps that were added since its last sample, and a
+// lost or repeated message does no harm. The struct is plain memory and uses only the standard
+// library, because it is part of the progress page.
 #pragma once
 
 #include <array>
@@ -11,8 +12,8 @@
 
 namespace muster {
 
-// In seconds; they span a tiny model on a laptop to a large one across a fleet. Part of the
-// progress page's layout.
+// Upper bounds of the histogram's buckets, in seconds, from a tiny model on a laptop to a large
+// model across a fleet. They are part of the progress page's layout.
 constexpr std::array<double, 15> kStepSecondsBounds = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                                        2.5,   5,    10,    25,   50,  100,  250};
 
@@ -22,7 +23,7 @@ struct StepTimes {
   std::array<uint64_t, kStepSecondsBounds.size() + 1> counts{};
   double seconds = 0;  // sum over all these steps
 
-  // Counts a negative or non-finite duration as 0.
+  // Counts one step. A negative or non-finite duration counts as 0.
   void add(double step_seconds);
   uint64_t total() const;
 

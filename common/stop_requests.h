@@ -1,5 +1,5 @@
-// Counts requests to stop. One request may arrive as several signals: `timeout` signals a process
-// and then its group, a wrapper forwards the Ctrl-C that the terminal has already sent, a script
+// Counts requests to stop. One request may cause several signals: `timeout` signals a process and
+// then its group, a wrapper forwards the Ctrl-C that the terminal has already sent, a script
 // repeats its kill. Signals that come together are one request.
 #pragma once
 
@@ -9,14 +9,15 @@
 
 namespace muster {
 
-// Signals within this time of a request's first one belong to it. Senders that repeat a signal do
-// so within milliseconds; a person who reads what the first Ctrl-C does takes longer.
+// Signals that arrive within this time after the first signal of a request belong to the same
+// request. Senders that repeat a signal do so within milliseconds; a person who reads what the
+// first Ctrl-C does takes longer.
 constexpr Duration kSameStopRequest = std::chrono::milliseconds(500);
 
 // Not thread-safe. The caller supplies the clock.
 class StopRequests {
  public:
-  // Adds a signal. Returns whether it begins a new request.
+  // Adds a signal. Returns whether the signal begins a new request.
   bool add(Instant now) {
     if (count_ > 0 && now - began_ < kSameStopRequest) return false;
     began_ = now;
@@ -26,7 +27,7 @@ class StopRequests {
   int count() const { return count_; }
 
  private:
-  Instant began_{};  // when the newest request began, if there is one
+  Instant began_{};  // start of the newest request, if there is one
   int count_ = 0;
 };
 

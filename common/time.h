@@ -1,6 +1,6 @@
-// Time for the cores: a value that is passed in, never read. `Instant` belongs to a clock without
-// now(), so code that includes only this header cannot read the clock. Only shells and programs
-// call `monotonic_now()`; the tidy test checks that.
+// Time for the cores, which receive it as a value and never read a clock. `Instant` belongs to a
+// clock without now(), so code that includes only this header cannot read the clock. Only shells
+// and programs call `monotonic_now()`; the tidy test checks that.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@ namespace muster {
 
 using Duration = std::chrono::nanoseconds;
 
-// CLOCK_MONOTONIC in nanoseconds: the one clock of every deadline. Comparable between processes of
-// one machine, meaningless between machines.
+// CLOCK_MONOTONIC in nanoseconds: the clock of every deadline. Its values are comparable between
+// processes of one machine, and not between machines.
 struct MonotonicClock {
   using duration = Duration;
   using rep = duration::rep;

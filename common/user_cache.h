@@ -1,5 +1,5 @@
-// The folder of small files of this user that later processes read again: measurements, the shards
-// of texts, and which notes have been shown. Deleting them is safe.
+// The folder of the small files that processes of this user share: measurements, tokenized text
+// shards, and a record of the notes that have been shown. The files can be deleted safely.
 #pragma once
 
 #include <string>

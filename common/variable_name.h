@@ -10,6 +10,7 @@ namespace muster {
 inline constexpr std::string_view kVariableNameRule =
     "a name is letters, digits and _, and does not begin with a digit";
 
+// Returns whether `name` is a valid name of an environment variable.
 constexpr bool is_variable_name(std::string_view name) {
   const auto is_digit = [](char c) { return '0' <= c && c <= '9'; };
   const auto is_good = [&](char c) {

@@ -6,7 +6,7 @@
 
 namespace muster {
 
-// 6738415616 → "6,738,415,616".
+// Returns `number` with thousands separators: "6,738,415,616" for 6738415616.
 inline std::string with_commas(int64_t number) {
   const std::string digits = std::to_string(number);
   const size_t first = digits.front() == '-' ? 1 : 0;

@@ -57,7 +57,7 @@ void add_seconds(CLI::App& app, const char* name, Duration& time, const char* he
       ->check(daemon::number(least, kSecondsMax));
 }
 
-// Declares how long a job may stand still, by phase of its ranks.
+// Declares the flags for the time that a job may make no progress, by the phase of its ranks.
 void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
   const auto add = [&](const char* name, Duration& budget, const char* help) {
     add_seconds(app, name, budget, help, 0.1);
@@ -82,14 +82,15 @@ void declare_hang_budgets(CLI::App& app, HangBudgets& budgets) {
       "The same for foreign programs, which may not report every phase");
 }
 
-// Declares when a job that lost nodes continues with fewer nodes, and when it grows again.
+// Declares the flags that determine when a job that lost nodes continues with fewer nodes, and when
+// it grows again.
 void declare_sizes(CLI::App& app, CoreOptions& options) {
   const auto add = [&](const char* name, Duration& time, const char* help) {
     add_seconds(app, name, time, help, 0);
   };
-  add("--whole-wait-seconds", options.whole_wait,
+  add("--whole-wait-seconds", options.full_size_wait,
       "How long a job with min_nodes waits for a lost node before it continues with fewer");
-  add("--keep-nodes-seconds", options.keep_nodes,
+  add("--keep-nodes-seconds", options.reservation_time,
       "How long a job that lost a node and cannot continue without it holds its other nodes "
       "against queued jobs");
   add("--grow-stable-seconds", options.grow_stable,
@@ -100,7 +101,7 @@ void declare_sizes(CLI::App& app, CoreOptions& options) {
       "Time that ranks of a cancelled or preempted job get to save a checkpoint");
 }
 
-// Declares who may call the API, with which credentials.
+// Declares the flags of the API's certificate, tokens and exposure.
 void declare_trust(CLI::App& app, ServerOptions& options) {
   const auto add = [&](const char* flag, std::string& path, const char* type, const char* help) {
     app.add_option(flag, path, help)->type_name(type)->group("Trust");
@@ -249,8 +250,8 @@ int run(Flags& flags) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
-  // gRPC's log shows its internals; this program reports what matters. Set before any thread
-  // exists.
+  // Silences gRPC's own log, which shows its internals; this program logs the relevant events. Set
+  // before any thread exists.
   setenv("GRPC_VERBOSITY", "NONE", 0);
   // The state holds the jobs' environments, including tokens: its files are private to their owner.
   umask(S_IRWXG | S_IRWXO);
@@ -261,7 +262,7 @@ int main(int argc, char** argv) {
   muster::coordinator::declare(app, flags);
   try {
     app.parse(argc, argv);
-    // A grace that somebody sets is a bound.
+    // A grace that the user sets is a strict limit.
     flags.server.core.cancel_waits_for_save = app.count("--cancel-grace-seconds") == 0;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version

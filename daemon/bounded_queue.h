@@ -1,5 +1,5 @@
 // A bounded queue for any number of producer and consumer threads. A full queue refuses items, so
-// that a slow consumer is noticed by the producer instead of filling memory.
+// that a slow consumer does not fill the memory and the producer notices it.
 #pragma once
 
 #include <condition_variable>
@@ -29,8 +29,9 @@ class BoundedQueue {
     return true;
   }
 
-  // Returns all queued items; waits until `deadline` (without one, forever) for the first. Returns
-  // an empty deque if the deadline passed, or if the queue is closed and drained.
+  // Returns all queued items. Waits for the first item until `deadline`; without a deadline,
+  // forever. Returns an empty deque if the deadline has passed, or if the queue is closed and
+  // drained.
   std::deque<T> pop_all(std::optional<Instant> deadline) {
     std::deque<T> items;
     std::unique_lock lock(mutex_);
@@ -53,7 +54,7 @@ class BoundedQueue {
     changed_.notify_all();
   }
 
-  // Returns whether the queue was closed within `time`.
+  // Waits until the queue is closed, for at most `time`. Returns whether it is closed.
   bool wait_until_closed(Duration time) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, time, [this] { return closed_; });

@@ -1,4 +1,4 @@
-// Converts a ClientTrust's files to gRPC's credentials.
+// Converts the files of a ClientTrust to gRPC's credentials.
 //
 // The files are read for each connection, so that certificates and tokens can change while a
 // program runs.
@@ -15,7 +15,7 @@
 
 namespace muster::daemon {
 
-// The files' content; empty for unset flags.
+// The contents of the files; empty for unset flags.
 struct ClientSecrets {
   std::string ca;
   KeyPair pair;
@@ -24,10 +24,12 @@ struct ClientSecrets {
   bool operator==(const ClientSecrets&) const = default;
 };
 
-// Returns check_flags()'s error, or one that names the file and what is wrong with it. Thread-safe.
+// Reads the files. Returns the error of check_flags(), or an error that names the file and its
+// problem. Thread-safe.
 absl::StatusOr<ClientSecrets> read_secrets(const ClientTrust& trust);
 
-// Returns credentials of a channel: TLS and the token if set, otherwise an open connection.
+// Returns the credentials of a channel: TLS and the token as far as they are set. Without them the
+// connection is unencrypted and unauthenticated.
 std::shared_ptr<grpc::ChannelCredentials> channel_credentials(const ClientSecrets& secrets);
 
 }  // namespace muster::daemon

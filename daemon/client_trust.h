@@ -1,5 +1,5 @@
-// Files with which a client of the coordinator (a worker, or a command) verifies the coordinator
-// and authenticates itself.
+// The files that a client of the coordinator (a worker or a command) uses to verify the coordinator
+// and to authenticate itself.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace muster::daemon {
 struct ClientTrust {
   std::string tls_ca;      // authorities that sign the coordinator's certificate
   std::string tls_cert;    // this program's certificate, if the coordinator requires one
-  std::string tls_key;     // its key
-  std::string token_file;  // its first line is sent with each call
+  std::string tls_key;     // the key of `tls_cert`
+  std::string token_file;  // file whose first line is sent with each call
 
   bool has_tls() const { return !tls_ca.empty(); }
 };

@@ -14,7 +14,7 @@ std::string nearest_of(const std::string& word, const std::vector<std::string>& 
   return std::string(nearest_name(word, views));
 }
 
-// An empty `nearest` means that none is close.
+// Returns the error for an unknown word. `nearest`: the closest known word; empty if none is close.
 absl::Status unknown(const std::string& what, const std::string& path, const std::string& nearest) {
   return absl::InvalidArgumentError(
       absl::StrCat("unknown ", what,
@@ -28,7 +28,8 @@ absl::Status unknown_option(const CLI::App& command, const std::string& path,
   return unknown(absl::StrCat("option ", name), path, nearest_option(command, name));
 }
 
-// CLI11 reports a repeated option and one without its value alike.
+// Returns whether the option was repeated. CLI11 reports a repeated option and an option without
+// its value by the same error.
 bool is_repeated(const CLI::App& command, const std::string& option) {
   const CLI::Option* found = command.get_option_no_throw(option);
   return found != nullptr && found->count() > 1;

@@ -1,4 +1,5 @@
-// Messages for mistakes on a program's command line; CLI11's own messages address programmers.
+// Messages for mistakes on a program's command line. CLI11's own messages are written for
+// programmers.
 #pragma once
 
 #include <string>
@@ -16,14 +17,15 @@ std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands);
 // Returns the innermost command on the command line: `app` itself, or a (nested) command of it.
 const CLI::App& command_in_use(const CLI::App& app);
 
-// Returns the option of `command` closest to `name` ("--stpes"); empty: none is close.
+// Returns the option of `command` closest to `name` ("--stpes"); empty if no option is close.
 std::string nearest_option(const CLI::App& command, const std::string& name);
 
-// Returns InvalidArgument with the mistake and the correct form. `app` failed to parse; its name is
-// the program's.
+// Returns InvalidArgument with the mistake and the correct form. `app`: the program's command line,
+// which CLI11 failed to parse; its name is the program's name.
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error);
 
-// Returns the error for `word`, which is no command of `app`; `path` is the text typed before it.
+// Returns the error for `word`, which is not a command of `app`. `path`: the text typed before
+// `word`.
 absl::Status unknown_command(const CLI::App& app, const std::string& path, const std::string& word);
 
 }  // namespace muster::daemon

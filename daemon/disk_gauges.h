@@ -1,5 +1,4 @@
-// Metrics of the size and free space of a daemon's disk. Called on any thread that may block on a
-// file system.
+// Metrics of the size and free space of a daemon's disk. The call may block on the file system.
 #pragma once
 
 #include <filesystem>
@@ -11,8 +10,8 @@
 
 namespace muster::daemon {
 
-// Sets both gauges for the file system of `path`. Leaves them unchanged without a path or if the
-// system reports no value: unknown does not mean full.
+// Sets both gauges for the file system of `path`. Leaves them unchanged if `path` is empty or the
+// system reports no value, because unknown does not mean full.
 inline void set_disk_gauges(const std::string& path, prometheus::Family<prometheus::Gauge>& bytes,
                             prometheus::Family<prometheus::Gauge>& free) {
   if (path.empty()) return;

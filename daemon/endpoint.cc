@@ -10,7 +10,7 @@ namespace muster::daemon {
 namespace {
 
 constexpr int kPortMax = 65'535;
-constexpr size_t kPortDigitsShown = 20;  // the typed text, unless it is garbage
+constexpr size_t kPortDigitsShown = 20;  // bound of the typed port in messages
 constexpr size_t kHostBytesMax = 253;    // RFC 1035's limit of a name
 
 absl::Status bad_endpoint(std::string_view flag, std::string_view text, std::string_view why) {

@@ -18,11 +18,11 @@ struct Endpoint {
 // Parses "host:port". Returns InvalidArgument with `flag`, the value and the expected form.
 absl::StatusOr<Endpoint> parse_endpoint(std::string_view flag, std::string_view text);
 
-// True for localhost, 127.0.0.0/8 and ::1.
+// Returns whether only this machine can reach the endpoint: localhost, 127.0.0.0/8 or ::1.
 bool is_loopback(const Endpoint& endpoint);
 
 // Returns FailedPrecondition for a listener that other machines can reach and that is not
-// `allowed`; `why` states what it lacks and what to do.
+// `allowed`. `why`: the listener's missing protection, and the remedy.
 absl::Status check_exposure(std::string_view flag, const Endpoint& endpoint, bool allowed,
                             std::string_view why);
 // Like check_exposure(), for listeners that never have transport security: HTTP pages, and the

@@ -18,11 +18,11 @@ namespace {
 using muster::printable;
 
 constexpr size_t kBuildIdBytesMax = 128;  // 64 bytes in hex; SHA-1 has 20
-constexpr size_t kNameBytesMax = 64;      // of groups, collectives and wait channels
+constexpr size_t kNameBytesMax = 64;      // names of groups, collectives and wait channels
 constexpr size_t kProblemBytesMax = 256;  // one clause
-// A year: longer than any rank was silent, and far from overflowing the clock.
+// The bound of an age: a year is longer than any rank was silent, and does not overflow the clock.
 constexpr int64_t kAgeNsMax = 365LL * 86'400 * 1'000'000'000;
-// Tag and length of a field.
+// The maximum size of a field's tag and length.
 constexpr size_t kFieldBytesMax = 6;
 
 size_t field_bytes(const google::protobuf::MessageLite& message) {
@@ -96,12 +96,12 @@ RankEvidence rank_from_proto(const v1::RankEvidence& proto) {
   return rank;
 }
 
-// The amount of evidence per rank.
+// The level of detail of the evidence in a message.
 struct Detail {
   size_t lines;
   size_t line_bytes;
   bool idle_groups;
-  bool silent_ranks;  // also ranks without problems
+  bool silent_ranks;  // whether ranks without problems are included
 };
 
 constexpr std::array<Detail, 6> kDetails = {{{kEvidenceLinesMax, kEvidenceLineBytesMax, true, true},
@@ -142,7 +142,8 @@ void rank_to_proto(const RankEvidence& rank, const Detail& detail, v1::RankEvide
     lines_to_proto(rank.files, kEvidenceFilesMax, kEvidenceLineBytesMax, *proto.mutable_files());
 }
 
-// Returns false if it does not fit; then what fitted has been written.
+// Writes the evidence at a level of detail. Returns false if it does not fit; the part that fits is
+// then written.
 bool write_evidence(const std::vector<RankEvidence>& ranks, const Detail& detail, size_t bytes_max,
                     EvidenceMessages& proto) {
   size_t bytes = 0;
@@ -166,8 +167,8 @@ class TreeWriter {
         frames_(tree.frames().size(), kGone),
         nodes_(tree.nodes().size(), kGone) {}
 
-  // Drops the rarest parts. An estimate: a stack that is cut ends at another node, which then is
-  // larger.
+  // Selects the nodes to write, and drops the rarest ones. The size is an estimate: a stack that is
+  // cut ends at another node, which then has more bytes.
   void choose(const std::vector<uint32_t>& by_worth, size_t bytes_max) {
     for (std::vector<uint32_t>* places : {&modules_, &frames_, &nodes_})
       std::fill(places->begin(), places->end(), kGone);
@@ -206,12 +207,12 @@ class TreeWriter {
     const size_t bytes = tree.ByteSizeLong();
     if (bytes > bytes_left_) return;
     bytes_left_ -= bytes;
-    // Placeholder until indices are assigned: so large that it takes as many bytes as any.
+    // A placeholder until indices are assigned, which takes as many bytes as the largest index.
     nodes_[index] = frames_[node.frame] = kSomewhere;
     if (new_module) modules_[module] = kSomewhere;
   }
 
-  // For a stack that is cut, uses its deepest written frame.
+  // Writes the nodes. A stack that is cut ends at its deepest written frame.
   void write_nodes(v1::StackTree& proto) {
     const std::vector<StackTree::Node>& nodes = tree_.nodes();
     std::vector<RankSet> ends(nodes.size());
@@ -254,8 +255,8 @@ class TreeWriter {
   std::vector<uint32_t> modules_, frames_, nodes_;
 };
 
-// Orders main threads first, then nodes by their number of ranks. A node follows its parent, which
-// has at least its ranks.
+// Returns the nodes of main threads first, and then by descending number of ranks. A node follows
+// its parent, which has at least the same ranks.
 std::vector<uint32_t> by_worth(const StackTree& tree) {
   const std::vector<StackTree::Node>& nodes = tree.nodes();
   const std::vector<RankSet> passing = tree.passing();

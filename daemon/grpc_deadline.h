@@ -1,4 +1,4 @@
-// gRPC deadlines by the one monotonic clock: wall-clock time may jump while a call waits.
+// gRPC deadlines on the monotonic clock, because wall-clock time may jump while a call waits.
 #pragma once
 
 #include <grpc/support/time.h>
@@ -7,7 +7,8 @@
 
 namespace muster::daemon {
 
-// Requires that gRPC's monotonic clock is CLOCK_MONOTONIC, as Instant's is.
+// Converts a deadline. Requires that gRPC's monotonic clock is CLOCK_MONOTONIC, the clock of
+// Instant.
 inline gpr_timespec grpc_deadline(Instant deadline) {
   return gpr_time_add(gpr_time_0(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_nanos(to_ns(deadline), GPR_TIMESPAN));

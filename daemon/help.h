@@ -1,5 +1,5 @@
-// The layout of every program's `--help`, and the declaration and validation of options; CLI11's
-// own messages address programmers. Messages for mistakes are in command_line.h.
+// The layout of every program's `--help`, and the declaration and validation of options. CLI11's
+// own help and messages are written for programmers. Messages for mistakes are in command_line.h.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,19 @@
 
 namespace muster::daemon {
 
-// Sets up --help, with the default, the environment variable and "required" in the sentence after
-// an option, and --version. Call before options and commands of `app` are declared: commands
-// inherit it. `app`'s name is the program's.
+// Sets up --help and --version. --help shows an option's default, its environment variable and
+// "required" in the sentence after the option. Call it before options and commands of `app` are
+// declared, because commands inherit the help. The name of `app` is the program's name.
 void use_our_help(CLI::App& app);
 
-// Validates a whole number within inclusive bounds: "… 'x' is not a whole number from 1 to 8". Use
-// with transform(), so that the validated value is the stored one: CLI11 by itself reads 010 as 8.
+// Returns a validator for a whole number within inclusive bounds, with errors such as "… 'x' is not
+// a whole number from 1 to 8". Use it with transform(), so that the validated value is the stored
+// value: CLI11 by itself reads 010 as 8.
 CLI::Validator whole_number(int64_t least, int64_t most);
-// Validates any number within inclusive bounds. Use with check().
+// Returns a validator for any number within inclusive bounds. Use it with check().
 CLI::Validator number(double least, double most);
 
-// Adds an option with such a number: "--ranks N".
+// Adds an option with a whole number from `least` to `most`: "--ranks N".
 template <class Number>
 CLI::Option* add_count(CLI::App& command, const char* names, Number& count, const std::string& help,
                        int64_t least, int64_t most) {
@@ -29,7 +30,8 @@ CLI::Option* add_count(CLI::App& command, const char* names, Number& count, cons
       ->type_name("N")
       ->transform(whole_number(least, most));
 }
-// Adds a repeatable option with one value each: the words after it do not belong to it.
+// Adds a repeatable option. Each use of the option takes exactly one value, so the following words
+// do not belong to it.
 CLI::Option* add_list(CLI::App& command, const char* names, std::vector<std::string>& values,
                       const char* type, const std::string& help);
 

@@ -26,14 +26,16 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 using tcp = asio::ip::tcp;
 
-// Scrapers send a few hundred bytes; a browser's cookies and tracing headers fit.
+// The maximum size of a request's header. Scrapers send a few hundred bytes; a browser's cookies
+// and tracing headers fit, too.
 constexpr size_t kHeaderBytesMax = 8 << 10;
-// A client that takes longer for one request or response is stuck or hostile.
+// The time limit for one request and its response. A slower client is stuck or hostile.
 constexpr std::chrono::seconds kClientBudget{5};
-// A few scrapers, a browser, health probes; further ones wait in the kernel's backlog.
+// The maximum number of connections: a few scrapers, a browser and health probes. Further
+// connections wait in the kernel's backlog.
 constexpr int kConnectionsMax = 64;
-// Limit for a page's answer, after which 503 is sent (http_server.h states the value). The probes
-// of helm/muster must wait longer.
+// The time limit for the response of a page, after which the server sends 503 (http_server.h states
+// the value). The probes of helm/muster must wait longer.
 constexpr std::chrono::seconds kAnswerBudget{2};
 
 using Pages = std::map<std::string, HttpHandler>;
@@ -50,7 +52,7 @@ http::response<http::string_body> make_response(unsigned version, const HttpResp
   return response;
 }
 
-// Receives the answers; gone when the server is.
+// Receives responses from any thread. Destroyed with the server.
 struct Mailbox {
   std::mutex mutex;
   asio::io_context* context = nullptr;
@@ -76,7 +78,8 @@ void answer(const Pages& pages, const http::request<http::empty_body>& request,
   reply({404, "text/plain; charset=utf-8", body + "\n"});
 }
 
-// One request and its response, then the connection is closed. Pending handlers keep it alive.
+// A connection for one request and its response, after which it is closed. Pending handlers keep
+// the session alive.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(tcp::socket socket, const Pages& pages, std::shared_ptr<Mailbox> mailbox,
@@ -109,7 +112,8 @@ class Session : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // The timer keeps the session alive; the holder of the reply does not, and may be late.
+  // Calls the page's handler. The timer keeps the session alive; a stored reply does not, and may
+  // be called after the session's end.
   void ask() {
     waiting_.expires_after(kAnswerBudget);
     waiting_.async_wait([self = shared_from_this()](beast::error_code error) {
@@ -214,7 +218,7 @@ class BeastServer : public HttpServer {
 
   const Pages pages_;
   const std::shared_ptr<Mailbox> mailbox_ = std::make_shared<Mailbox>();
-  // Used by the sessions, so declared before the context, whose destruction ends them.
+  // Used by the sessions, and therefore declared before the context, whose destruction ends them.
   int connections_ = 0;
   bool accept_paused_ = false;
   int port_ = 0;

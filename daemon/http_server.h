@@ -1,5 +1,5 @@
-// A small HTTP/1.1 server for a daemon's own pages: /metrics, /healthz, /readyz. GET only, one
-// response per request, bounded requests, on its own thread (Boost.Beast over Boost.Asio).
+// A small HTTP/1.1 server for a daemon's pages: /metrics, /healthz and /readyz. Supports GET only,
+// and bounds the size of requests. Runs on its own thread (Boost.Beast over Boost.Asio).
 #pragma once
 
 #include <functional>
@@ -17,18 +17,19 @@ struct HttpResponse {
   std::string body;
 };
 
-// Accepts a page's answer: once, on any thread, at once or later, also after the server is
-// destroyed.
+// Sends the response of a page. Called once, on any thread, during the handler or later, even after
+// the server is destroyed.
 using HttpReply = std::function<void(HttpResponse response)>;
 
-// Called on the server's thread, which serves every page: it must not block, but may store `reply`
-// for later. The server answers 503 after 2 s without a reply.
+// Handles a request for a page. Called on the server's thread, which serves every page: the handler
+// must not block, but may store `reply` for later. The server responds with 503 after 2 s without a
+// reply.
 using HttpHandler = std::function<void(const HttpReply& reply)>;
 
 class HttpServer {
  public:
-  // Listens on `address` ("127.0.0.1:9090"; port 0 picks a free one). Returns AlreadyExists with
-  // the port and --http if it is in use.
+  // Listens on `address` ("127.0.0.1:9090"; port 0 picks a free port). Returns AlreadyExists, with
+  // the port and --http, if the port is in use.
   static absl::StatusOr<std::unique_ptr<HttpServer>> start(
       const std::string& address, std::map<std::string, HttpHandler> pages);
   // Stops listening and joins the thread.

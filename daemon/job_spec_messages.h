@@ -1,5 +1,6 @@
-// Converts jobs between muster.v1.JobSpec and common/job_spec.h's JobSpec. Plain fields follow the
-// table there; the fields listed here have their own conversion. Free functions; thread-safe.
+// Converts jobs between muster.v1.JobSpec and common/job_spec.h's JobSpec. Plain fields are
+// converted by the table kJobFields; the fields listed below have their own conversion. Free
+// functions; thread-safe.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Bounds of messages and queues between programs; see common/limits.h for those of jobs and names.
+// Bounds of messages and queues between programs. The bounds of jobs and names are in
+// common/limits.h.
 #pragma once
 
 #include <cstddef>
@@ -6,18 +7,20 @@
 
 namespace muster::daemon {
 
-// A StartRanks carries a job's complete config (kTrainConfigBytesMax); 4 MiB is gRPC's default.
+// The maximum size of a message. A StartRanks contains a job's complete config
+// (kTrainConfigBytesMax); 4 MiB is gRPC's default.
 constexpr int kMessageBytesMax = 4 << 20;
-// One log message of a worker: below the message bound with room to spare, big enough to be
-// efficient.
+// The maximum data in one log message of a worker: well below the bound of a message, and large
+// enough to be efficient.
 constexpr size_t kLogChunkBytesMax = 64 << 10;
-// A rank's stored log; a rank in an error loop must not fill the disk. Keeps older output and drops
-// newer.
+// The maximum size of a rank's stored log, because a rank in an error loop must not fill the disk.
+// Later output is dropped.
 constexpr uint64_t kLogBytesPerRankMax = 256ULL << 20;
-// Events waiting for the coordinator's core thread: a burst of one message from each of 10,000
-// workers fits.
+// The maximum number of events that wait for the coordinator's core thread. A burst of one message
+// from each of 10,000 workers fits.
 constexpr size_t kEventQueueMax = 65'536;
-// Messages waiting to be written to one worker before it is considered stuck and dropped.
+// The maximum number of messages that wait to be written to one worker. Beyond it, the worker
+// counts as stuck and its stream is ended.
 constexpr size_t kOutboxMax = 4'096;
 
 }  // namespace muster::daemon

@@ -20,7 +20,8 @@ absl::Status listen_on(std::string_view flag, const Endpoint& endpoint,
     return absl::InvalidArgumentError(
         absl::StrCat(subject, "the host has no address: ", error.message()));
   }
-  // Clients default to IPv4 addresses: "localhost" must not mean ::1 alone.
+  // Prefers IPv4, because clients use IPv4 addresses by default and "localhost" must not mean ::1
+  // alone.
   const auto v4 = std::find_if(found.begin(), found.end(), [](const auto& entry) {
     return entry.endpoint().address().is_v4();
   });

@@ -11,12 +11,13 @@
 
 namespace muster::daemon {
 
-// Pause after a failed accept (out of descriptors); an immediate retry would spin.
+// The pause after a failed accept, for example for lack of descriptors. Without it the retries
+// would occupy a processor.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
-// Opens `acceptor` on one address of `endpoint`, IPv4 if it has one; port 0 picks a free one.
-// Returns AlreadyExists if the port is in use, InvalidArgument if the host has no address; both
-// name `flag`.
+// Opens `acceptor` on one address of `endpoint`: an IPv4 address if there is one. Port 0 picks a
+// free port. Returns AlreadyExists if the port is in use, InvalidArgument if the host has no
+// address; both name `flag`.
 absl::Status listen_on(std::string_view flag, const Endpoint& endpoint,
                        boost::asio::ip::tcp::acceptor& acceptor);
 

@@ -20,7 +20,8 @@
 namespace muster::daemon {
 namespace {
 
-// Room for the numbers of a job, an attempt, a rank and an incident, and a name.
+// The part of a message that is searched for its subject: enough for the numbers of a job, an
+// attempt, a rank and an incident, and a name.
 constexpr size_t kSubjectBytesMax = 512;
 
 // Adds the leading names and numbers of "job 3 (llama) attempt 1 rank 0 ended" as fields.

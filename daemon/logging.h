@@ -1,4 +1,5 @@
-// The daemons' log through spdlog: one line per event on stderr, in UTC; as text or as JSON.
+// The log of the daemons, through spdlog: one line per event on stderr, with UTC times, as text or
+// as JSON.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +11,16 @@
 namespace muster::daemon {
 
 // Makes spdlog's default logger write "2026-01-31T12:00:00.123Z level program: message" to stderr.
-// `level`: trace, debug, info, warning, error or off; else returns InvalidArgument with this list.
-// `format`: text, or json, which writes json_log_line(). Call once, before any thread starts.
+// `level`: trace, debug, info, warning, error or off; for another value returns InvalidArgument
+// with this list. `format`: text, or json for lines of json_log_line(). Call it once, before any
+// thread starts.
 absl::Status set_up_logging(std::string_view program, std::string_view level,
                             std::string_view format = "text");
 
 // Returns {"time":"2026-01-31T12:00:00.123Z","level":"warning","program":"muster-worker",
 // "message":"job 3 attempt 1 rank 0 …","job":3,"attempt":1,"rank":0} without a line break. The
-// first words of a message that name its subject (job, attempt, rank, incident, worker) become
-// fields.
+// first words of a message become fields if they name its subject (job, attempt, rank, incident,
+// worker).
 std::string json_log_line(int64_t unix_ns, std::string_view level, std::string_view program,
                           std::string_view message);
 

@@ -2,7 +2,8 @@
 //
 //   prometheus::Family<prometheus::Gauge>& jobs = gauges<"muster_jobs">(registry);
 //
-// A name without a row, or of another type, does not compile. As thread-safe as the registry.
+// A name without a row, or with a row of another type, does not compile. The functions are as
+// thread-safe as the registry.
 #pragma once
 
 #include <algorithm>
@@ -30,6 +31,7 @@ struct MetricName {
   char text[N]{};  // NOLINT(modernize-avoid-c-arrays)
 };
 
+// Returns the row of a metric, checked at compile time.
 template <MetricName name, MetricType type>
 constexpr const Metric& declared_metric() {
   constexpr const Metric* metric = find_metric(name.view());

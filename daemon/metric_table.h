@@ -13,7 +13,7 @@
 // daemon/metric_words.h bounds the labels' values. A job's number is `job_id`, because Prometheus
 // adds a label `job` of its own to each series. Training metrics end in the same words everywhere:
 // step, step_seconds, tokens_per_second, mfu_ratio, loss, grad_norm. Their series begin with the
-// first completed step: before that there is no loss, not even 0.
+// first completed step: before the first step there is no loss, not even 0.
 #pragma once
 
 #include <algorithm>
@@ -139,7 +139,7 @@ constexpr Metric kRows[] = {
 
 inline constexpr const auto& kMetrics = metric_rows::kRows;
 
-// Returns null if there is no metric of that name.
+// Returns the row of a metric; null if there is no metric of this name.
 constexpr const Metric* find_metric(std::string_view name) {
   const auto* const end = std::end(kMetrics);
   const auto* const it = std::find_if(std::begin(kMetrics), end,

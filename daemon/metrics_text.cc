@@ -17,11 +17,11 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-// Rough size per metric, to reserve the page at once.
+// The approximate size of a metric, to reserve memory for the page.
 constexpr size_t kBytesOfMetric = 128;
 
 void append_value(std::string& out, double value) {
-  constexpr double kExact = 1e15;  // smaller integers have no other text with so many digits
+  constexpr double kExact = 1e15;  // integers below this are written with all their digits
   constexpr int kDigits = 16;
   std::array<char, 32> text{};
   if (std::isnan(value)) {

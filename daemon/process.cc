@@ -60,9 +60,9 @@ class AsioSignalListener : public SignalListener {
 absl::Status die_with_parent() {
   const pid_t parent = getppid();
   if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0) return errno_status(errno, "--die-with-parent");
-  // A parent that ends before prctl leaves another parent instead of a signal. One that ended
-  // before the first getppid() cannot be detected: a starter for which that matters, such as
-  // `muster run`, sets a signal itself between fork and exec.
+  // If the parent ends before prctl(), no signal arrives, but the parent has changed. A parent that
+  // ended before the first getppid() cannot be detected; a program for which this matters, such as
+  // `muster run`, sets the signal itself between fork and exec.
   if (getppid() != parent) {
     return absl::FailedPreconditionError("--die-with-parent: the parent process is already gone");
   }

@@ -19,7 +19,7 @@
 namespace muster::daemon {
 namespace {
 
-// A bundle of all public authorities has a quarter of this.
+// The maximum size of a file: four times a bundle of all public authorities.
 constexpr size_t kTrustFileBytesMax = 1 << 20;
 
 template <auto free>
@@ -52,7 +52,7 @@ CertificatePointer first_certificate(const std::string& pem) {
   return certificate;
 }
 
-// A daemon cannot prompt for a passphrase.
+// Supplies no passphrase, because a daemon cannot prompt for one.
 int no_passphrase(char*, int, int, void*) { return 0; }
 
 KeyPointer key_in(const std::string& pem) {

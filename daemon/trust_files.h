@@ -12,10 +12,12 @@
 
 namespace muster::daemon {
 
-// The minimum cannot be guessed in practice; the maximum fits into a header.
+// Bounds of a token's length: a token of the minimum length cannot be guessed in practice, and the
+// maximum fits into a header.
 constexpr size_t kTokenBytesMin = 16;
 constexpr size_t kTokenBytesMax = 512;
-// There are two during a rotation; a team's members may have one each.
+// The maximum number of tokens in a file. There are two during a rotation, and each member of a
+// team may have a token.
 constexpr size_t kTokensPerFileMax = 1'000;
 
 // Reads at least one PEM certificate. Returns NotFound or another system error if the file cannot
@@ -28,12 +30,13 @@ struct KeyPair {
 
   bool operator==(const KeyPair&) const = default;
 };
-// Returns InvalidArgument also if the key belongs to another certificate.
+// Reads a certificate and its key. Returns InvalidArgument, too, if the key belongs to another
+// certificate.
 absl::StatusOr<KeyPair> read_key_pair(const std::string& certificate_path,
                                       const std::string& key_path);
 
 // Reads one token per line; skips empty lines and lines that begin with #. The result may be empty:
-// an empty file denies its role to everyone.
+// with an empty file, no caller has the file's role.
 absl::StatusOr<std::vector<std::string>> read_tokens(std::string_view flag,
                                                      const std::string& path);
 

@@ -1,4 +1,5 @@
-// The flags of ClientTrust, the same in every program that connects to a coordinator.
+// Declares the flags of ClientTrust, which are the same in every program that connects to a
+// coordinator.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,7 +9,7 @@
 namespace muster::daemon {
 
 // `environment`: MUSTER_TLS_CA, MUSTER_TLS_CERT, MUSTER_TLS_KEY and MUSTER_TOKEN_FILE replace unset
-// flags. False for a worker, whose environment its ranks inherit.
+// flags. False for a worker, because its ranks inherit its environment.
 void add_trust_options(CLI::App& command, ClientTrust& trust, bool environment);
 
 }  // namespace muster::daemon

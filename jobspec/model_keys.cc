@@ -45,7 +45,7 @@ const Block& block_named(std::string_view name) {
   return kBlocks[0];  // other names are rejected as restricted values
 }
 
-// MaxText assigns powers of two in turn: heads and mlp, then width, then layers.
+// MaxText assigns powers of two one after another: heads and mlp, then width, then layers.
 absl::Status scale_model(int64_t scale, ModelConfig& model) {
   if (scale < 1 || (scale & (scale - 1)) != 0 || scale > (int64_t{1} << 30)) {
     return absl::InvalidArgumentError(

@@ -149,8 +149,8 @@ void read_not_finite_policy(SettingsReader& reader, trainer::NotFinitePolicy& po
 }
 
 void warn_of_same_batches(const trainer::TrainConfig& train, std::vector<std::string>& warnings) {
-  const bool goes_on = train.not_finite_policy != trainer::NotFinitePolicy::kAbort;
-  if (!goes_on || train.dataset_type != trainer::DatasetType::kSynthetic) return;
+  const bool continues = train.not_finite_policy != trainer::NotFinitePolicy::kAbort;
+  if (!continues || train.dataset_type != trainer::DatasetType::kSynthetic) return;
   warnings.push_back(absl::StrCat(
       "not_finite_policy is ", av(name_of(trainer::kNotFinitePolicyNames, train.not_finite_policy)),
       ", but dataset_type is synthetic: its batch is the same in each step, so that another one "

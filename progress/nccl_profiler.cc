@@ -44,8 +44,8 @@ namespace {
 constexpr uint64_t kWanted = kCollective | kKernelChannel | kProxyControl;
 
 Communicators& all() {
-  static auto* const only =
-      new Communicators;  // never destroyed: NCCL's threads may outlive main()
+  // Never destroyed, because NCCL's threads may outlive main().
+  static auto* const only = new Communicators;
   return *only;
 }
 

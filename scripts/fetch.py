@@ -149,7 +149,7 @@ def attempt(url, part):
         if response.status != 206:
             begin = 0  # the whole file comes: it has changed, or the server has no ranges
         etag = response.headers.get("ETag", "")
-        # A weak tag cannot tell two versions of a file apart.
+        # A weak tag does not distinguish two versions of a file.
         if begin == 0:
             tag.unlink(missing_ok=True)
             if etag and not etag.startswith("W/"):

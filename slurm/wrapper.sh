@@ -1,6 +1,6 @@
-# Common functions of the wrappers in this folder, which source it. They find `muster` and turn the
-# variables of MaxText's, Pax' and the Llama recipe's scripts into one command line of `muster slurm
-# run`, which does the rest.
+# Common functions of the wrappers in this folder, which source it. They find `muster` and convert
+# the variables of MaxText's, Pax' and the Llama recipe's scripts to one command line of `muster
+# slurm run`, which does the rest.
 #
 # The functions below fill the arrays `options` (of muster slurm run) and `words` (the training
 # command); start_job starts the job.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the image from its first stage on, as deploy/image/Containerfile says, by buildah without a
-# daemon. The base image is a Debian from debootstrap, so that no registry of images is needed.
-# Needs root.
+# Builds the image from its first stage on, as described in deploy/image/Containerfile, by buildah
+# without a daemon. The base image is a Debian from debootstrap, so that no registry of images is
+# needed. Needs root.
 #
 #   tests/image.sh configured [VARIANT]  packages and the build folder; compiles nothing of Muster
 #   tests/image.sh cpu|cuda              the image; its programs are run

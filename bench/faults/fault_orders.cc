@@ -47,7 +47,7 @@ std::optional<Fault> FaultOrders::read() const {
   return std::nullopt;
 }
 
-void FaultOrders::tell(const Fault& fault) const {
+void FaultOrders::record_time(const Fault& fault) const {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const std::string path =
       folder_ + "/done." + std::to_string(fault.number) + "." + std::to_string(rank_);

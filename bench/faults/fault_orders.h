@@ -30,7 +30,7 @@ class FaultOrders {
   // Returns a new order for this rank. Called once a step; costs one system call if there is none.
   std::optional<Fault> take();
   // Records the time of the fault for scoring.
-  void tell(const Fault& fault) const;
+  void record_time(const Fault& fault) const;
 
  private:
   std::optional<Fault> read() const;

@@ -34,10 +34,10 @@ absl::Status measure(trainer::ProcessGroup& group, const trainer::Backend& devic
     double best = std::numeric_limits<double>::infinity();
     for (int iteration = 0; iteration <= kIterations;
          ++iteration) {  // the first iteration connects
-      if (auto status = group.barrier("turn"); !status.ok()) return status;
+      if (auto status = group.barrier("iteration"); !status.ok()) return status;
       const Instant began = monotonic_now();
       if (auto status = group.all_reduce(numbers, "bench"); !status.ok()) return status;
-      if (auto status = group.barrier("turn's end"); !status.ok()) return status;
+      if (auto status = group.barrier("end of the iteration"); !status.ok()) return status;
       if (iteration > 0) best = std::min(best, to_seconds(monotonic_now() - began));
     }
     const auto ranks = static_cast<double>(group.size());

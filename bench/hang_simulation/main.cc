@@ -48,7 +48,7 @@ nlohmann::json row_of(int32_t ranks, Trouble trouble, uint64_t seeds) {
                         {"false_alarms", false_alarms},
                         {"attempts_ended_for_nothing", ended}};
   if (expected_of(trouble) == Expected::kNothing) return row;
-  row["told"] = reported;
+  row["reported"] = reported;
   row["named_right"] = right;
   row["precision"] = reported == 0 ? 0 : static_cast<double>(right) / reported;
   row["recall"] = static_cast<double>(right) / static_cast<double>(seeds);

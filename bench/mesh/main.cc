@@ -81,9 +81,9 @@ int64_t cpu_us() {
 }
 
 // The requested steps on one rank: train() calls it after each step.
-class Turns {
+class StepTimer {
  public:
-  explicit Turns(ProcessGroups& groups) : group_(groups.everyone()) {}
+  explicit StepTimer(ProcessGroups& groups) : group_(groups.everyone()) {}
 
   void after_step(const StepRecord& record) {
     seconds_.push_back(to_seconds(monotonic_now() - begin_));
@@ -157,7 +157,7 @@ int run_rank(const TrainConfig& config, int rank, const std::string& store) {
   }
   const auto page = ProgressWriter::anonymous({});
   ProcessGroups groups(*std::move(transport), mesh, page.get());
-  Turns turns(groups);
+  StepTimer timer(groups);
   std::ostringstream out;
   StopSignals signals;
   const ExitCode code =
@@ -167,7 +167,7 @@ int run_rank(const TrainConfig& config, int rank, const std::string& store) {
                      .err = std::cerr,
                      .signals = signals,
                      .threads = config.threads,
-                     .on_step = [&](const StepRecord& record) { turns.after_step(record); }});
+                     .on_step = [&](const StepRecord& record) { timer.after_step(record); }});
   return static_cast<int>(code);
 }
 

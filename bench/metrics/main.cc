@@ -93,7 +93,7 @@ class World {
 
  private:
   struct ExitOf {
-    bool told = false;  // asked to stop
+    bool stop_ordered = false;
     ExitCause cause = ExitCause::kUnknown;
     int32_t code = -1;
   };
@@ -149,11 +149,12 @@ class World {
   void lose(ExitCause cause, int32_t code) {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
     const Placements losers = placements(std::min(jobs_, daemon::kJobsShown));
-    for (const bool told : {false, true}) {
+    for (const bool stop_ordered : {false, true}) {
       for (const auto& [id, placement] : losers) {
         const auto first = placement.begin() + 1;
-        end_ranks(id, told ? Ranks(first, placement.end()) : Ranks(placement.begin(), first),
-                  told ? ExitOf{.told = true} : ExitOf{.cause = cause, .code = code});
+        end_ranks(
+            id, stop_ordered ? Ranks(first, placement.end()) : Ranks(placement.begin(), first),
+            stop_ordered ? ExitOf{.stop_ordered = true} : ExitOf{.cause = cause, .code = code});
       }
       pass_second();
     }
@@ -182,9 +183,9 @@ class World {
       exit.job = id;
       exit.attempt = core_.jobs().at(id).attempt;
       exit.rank = placed.rank;
-      exit.stop_ordered = how.told;
+      exit.stop_ordered = how.stop_ordered;
       exit.exit_code = how.code;
-      exit.signal = how.told ? SIGTERM : 0;
+      exit.signal = how.stop_ordered ? SIGTERM : 0;
       exit.cause = how.cause;
       exit.last_step = steps_ - 1;
       exit.unix_ns = unix_ns_;

@@ -66,7 +66,7 @@ constexpr EntryPoint kEntryPoints[] = {
      "each save has a line with its rate; checkpoint_period=1 saves every step"},
 };
 
-// Flags of the converters that describe what the files themselves say.
+// Flags of the converters whose values the files themselves contain.
 constexpr std::string_view kKnownFromFiles[] = {"model-size",
                                                 "lora-input-adapters-path",
                                                 "fw",

@@ -15,7 +15,7 @@ namespace muster::cli {
 absl::StatusOr<ChildEnd> run_command(const std::vector<std::string>& words, Duration deadline);
 
 // Returns the output of a command that exits with 0; otherwise an error with its message. Aborted
-// if SIGTERM ended it: the failure says nothing about the request.
+// if SIGTERM ended it, because the failure then shows nothing about the request.
 absl::StatusOr<std::string> output_of(const std::vector<std::string>& words, Duration deadline);
 
 }  // namespace muster::cli

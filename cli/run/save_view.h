@@ -31,7 +31,8 @@ class SaveReport {
   uint64_t total_ = 0;
 };
 
-// Returns why a rank's output says that its last state is not saved; nullopt if `text` does not.
+// Returns the reason in a rank's output why its last state is not saved; nullopt if `text` contains
+// none.
 std::optional<std::string> reason_not_saved(std::string_view text);
 
 struct SaveCircumstances {

@@ -36,11 +36,12 @@ struct PersistLastJobId {
   JobId job;
 };
 
-// Deletes the records of a job that ended long ago: its request id and its logs too.
+// Deletes the records of a job that ended long ago, with its request id and its logs.
 struct ForgetJob {
   JobId job;
 };
 
+// Confirms the worker's registration.
 struct SendRegistered {
   Duration heartbeat_interval{};
   StoreId store;
@@ -49,6 +50,7 @@ struct SendRegistered {
   std::vector<JobId> unfinished;
 };
 
+// Orders the worker to start ranks.
 struct SendStartRanks {
   JobId job;
   Attempt attempt;
@@ -61,6 +63,7 @@ struct SendStartRanks {
   int64_t checkpoint_step = -1;
 };
 
+// Orders the worker to stop ranks.
 struct SendStopRanks {
   JobId job;
   Attempt attempt;
@@ -68,7 +71,8 @@ struct SendStopRanks {
   std::string reason;
   // The ranks of the receiving worker that have not ended.
   std::vector<Rank> ranks;
-  bool waits_for_save = false;  // save_progress.h
+  // Whether a save that makes progress delays SIGKILL (common/save_progress.h).
+  bool waits_for_save = false;
 };
 
 // Requests a checkpoint from the rank.
@@ -100,15 +104,17 @@ struct SendSymbolize {
   std::vector<uint64_t> addresses;
 };
 
-// Requests a check whether the node can run ranks. Answered by NodeChecked.
+// Requests a check whether the node can run ranks. The worker answers with NodeChecked.
 struct SendCheckNode {
   uint64_t check = 0;
 };
 
+// Reports that the job has ended, so that the worker can delete its data.
 struct SendJobEnded {
   JobId job;
 };
 
+// Acknowledges a report, so that the worker does not repeat it.
 struct SendReportAck {
   uint64_t report_id = 0;
 };
@@ -117,8 +123,8 @@ using WorkerPayload =
     std::variant<SendRegistered, SendStartRanks, SendStopRanks, SendSaveCheckpoint, SendDumpStacks,
                  SendSymbolize, SendCheckNode, SendJobEnded, SendReportAck>;
 
-// Best effort: a message to a worker that is not connected is dropped. When the worker registers
-// again, it receives everything that still matters.
+// Sends a message to a worker. A message to a worker that is not connected is dropped; when the
+// worker registers again, it receives all orders that still apply.
 struct SendToWorker {
   WorkerName worker;
   Incarnation incarnation;
@@ -161,7 +167,7 @@ struct PersistNode {
   NodeRecord node;
 };
 
-// Deletes the suspicion record of the node: the node is sound again.
+// Deletes the suspicion record of a node that is sound again.
 struct ForgetNode {
   WorkerName worker;
 };
@@ -171,8 +177,8 @@ struct NodeDecision {
   enum class What { kExcluded, kAdmitted, kCheckPassed, kCheckFailed };
   WorkerName worker;
   What what = What::kExcluded;
-  Suspicion suspicion = Suspicion::kPerson;  // kExcluded
-  std::string text;                          // one sentence
+  Suspicion suspicion = Suspicion::kPerson;  // the reason of an exclusion (kExcluded)
+  std::string text;                          // the decision in one sentence
 };
 
 // The contents of `muster stacks`.
@@ -191,7 +197,8 @@ struct ReplyStacks {
   StackDump dump;
 };
 
-// The job's state, reason or placement changed: notifies watchers and updates metrics.
+// Notifies the job's watchers and updates metrics, because the job's state, reason or placement
+// changed.
 struct JobChanged {
   JobId job;
 };
@@ -202,7 +209,7 @@ using Action =
                  RefuseRegistration, Reply, ReplyStacks, JobChanged>;
 using ActionList = std::vector<Action>;
 
-// Appends what a subject returns: a list of actions, or of one kind of action.
+// Appends `some`: a list of actions, or a list of values of one kind of action.
 template <class Some>
 void append(ActionList& actions, Some some) {
   actions.insert(actions.end(), std::make_move_iterator(some.begin()),

@@ -12,11 +12,12 @@
 namespace muster::coordinator {
 namespace {
 
-// A coordinator that was stopped, swapped out or blocked by its disk received and sent nothing:
-// that time counts against no worker or job. While the core waits for workers or ranks, a Tick is
-// due within a heartbeat interval. Otherwise it may be idle for long, and only a gap after a due
-// Tick is a stall. Returns the time of the stall between `last`, the time of the last step, and
-// `now`. `expected`: when the next step was expected; nullopt: at no time.
+// Returns the length of the coordinator's own stall between `last`, the time of the last step, and
+// `now`; zero if there was none. `expected`: the time at which the next step was expected; nullopt:
+// no step was expected. A coordinator that was stopped, swapped out or blocked by its disk received
+// and sent nothing, so this time does not count against workers or jobs. While the core waits for
+// workers or ranks, a Tick is due within a heartbeat interval. Otherwise the core may be idle for a
+// long time, and only a gap after a due Tick is a stall.
 Duration own_stall(Instant last, std::optional<Instant> expected, Duration heartbeat_interval,
                    Instant now) {
   if (!expected) return Duration::zero();

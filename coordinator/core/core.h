@@ -9,11 +9,11 @@
 //
 // Each subject owns its part of the state and has a folder of its own. It receives `now` and
 // read-only views of lower layers, and returns its decisions as values: facts, steps, messages.
-// Core calls the subjects in order, carries out their decisions, and collects the actions.
-// Subjects change two things of other layers: the incident book, because an incident collects the
-// findings of several subjects; and the fields of a job's record that their header names. Only
-// attempt/ combines the states of other subjects. A folder may include only itself and lower layers
-// (checked by tests/tidy/tidy.py). From the lowest layer to the highest:
+// Core calls the subjects in order, carries out their decisions, and collects the actions. A
+// subject changes only two things of other layers: the incident book, because an incident collects
+// the findings of several subjects; and those fields of a job's record that the subject's header
+// names. Only attempt/ combines the states of other subjects. A folder may include only itself and
+// lower layers (checked by tests/tidy/tidy.py). From the lowest layer to the highest:
 //
 //   records/      values: jobs, incidents, accounts, nodes, workers
 //   blame/        finds the ranks that block a job: a pure function of two samples of evidence
@@ -88,9 +88,10 @@ class Core {
   const std::map<std::string, JobId>& request_ids() const { return jobs_.request_ids(); }
   const std::map<WorkerName, NodeRecord>& nodes() const { return nodes_.records(); }
   const CoreOptions& options() const { return options_; }
+  // Returns the job's account as of `now`.
   Account account_of(const Job& job, Instant now) const;
-  // Slots and exclusively assigned GPUs in use, by worker. use_by_worker() includes those reserved
-  // for jobs.
+  // Return slots and exclusively assigned GPUs, by worker: in use or reserved (use_by_worker), or
+  // only reserved for jobs (held_by_worker).
   NodeUses use_by_worker() const;
   NodeUses held_by_worker() const;
   // Returns the largest `count_max` straggler scores, by rank; empty before the first sample.
@@ -168,7 +169,7 @@ class Core {
   // Jobs that were running when this coordinator started. Cleared by its first step.
   std::vector<JobId> restored_running_;
 
-  // The step in progress.
+  // The time and the actions of the step in progress.
   StepTime time_;
   ActionList actions_;
 };

@@ -30,7 +30,8 @@ void Core::rank_up(Job& job, Rank rank) {
   close_open_incidents(incidents_, job.id, absl::StrCat("attempt ", job.attempt.value(), " runs"),
                        time_.unix_ns);
   accounts_.enter(job, JobTransition::kUp, incidents_, time_);
-  // An idle worker sends heartbeats less often: its earlier pauses do not predict those with ranks.
+  // An idle worker sends heartbeats less often, so its pauses without ranks do not predict its
+  // pauses with ranks.
   for (const auto& [name, ranks] : attempt.ranks)
     if (Worker* worker = fleet_.find(name)) worker->longest_pause = Duration::zero();
   jobs_.note(job,
@@ -50,7 +51,7 @@ void Core::end_rank(Job& job, RankExit exit, const WorkerName& worker) {
   const ExitMeaning meaning = meaning_of(exit, worker, job, attempt, fleet_, time_.now);
   if (meaning == ExitMeaning::kVictim) {
     if (!attempt.victim_deadline) attempt.victim_deadline = time_.now + options_.culprit_wait;
-    attempt.reach.next_check = time_.now;  // an unreachable worker may explain it
+    attempt.reach.next_check = time_.now;  // an unreachable worker may explain the exit
     jobs_.note(job, absl::StrCat("rank ", exit.rank.value(),
                                  is_victim(exit) ? " lost a peer"
                                                  : " failed while a peer's worker is out of reach",
@@ -74,7 +75,7 @@ void Core::preempt_ranks_of(const Worker& worker, Duration grace, const std::str
   }
 }
 
-// Ends the attempt. The ranks that are left get `grace` to save.
+// Ends the attempt. Its remaining ranks get `grace` to save.
 void Core::fault(Job& job, Fault cause, Duration grace) {
   LiveAttempt& attempt = attempts_.at(job.id);
   take_step(job, attempt.ladder.leave(job, dumps_));
@@ -89,7 +90,7 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
   const bool has_elsewhere = there > nodes_now(job) || smallest_size(job.spec) < nodes_now(job);
   cause.node_unfit = !made_a_step && has_elsewhere && is_of_unfit_node(job, cause, there);
   cause.productive = table_of(account_of(job, time_.now)).productive();
-  keep_fault(job, std::move(cause));
+  add_fault(job, std::move(cause));
   const Fault& newest = job.faults.back();
   const RestartDecision decision = decide_restart(job);
   jobs_.note(job, absl::StrCat(decision.restart ? newest.message : "ends: " + decision.reason,
@@ -102,17 +103,17 @@ void Core::fault(Job& job, Fault cause, Duration grace) {
     const Instant progress = record_fault(incidents_, attempt, job, ledger.best_step(), time_);
     ledger.fault(newest.kind, progress, time_.now);
   }
-  const Duration time = job.spec.is_program() ? std::max(grace, options_.last_words) : grace;
+  const Duration time = job.spec.is_program() ? std::max(grace, options_.program_grace) : grace;
   attempt.expect_ends(job, time, options_, time_.now);
   append(actions_, orders_to_stop(job, fleet_, options_, newest.message));
   if (std::optional<NodeSuspicion> node = suspicion_after(nodes_, job))
     suspect_node(newest.worker, *std::move(node));
 }
 
-// Called after each end of a rank.
+// Ends the attempt or the job if all ranks have ended. Called after each end of a rank.
 void Core::settle(Job& job) {
   if (job.state == JobState::kRestarting)
-    attempts_.at(job.id).reach.next_check = time_.now;  // find out which workers are still awaited
+    attempts_.at(job.id).reach.next_check = time_.now;  // checks which workers are still awaited
   Outcome outcome = outcome_of(job, job.cancel_requested ? stuck_ranks_of(job, fleet_) : 0);
   if (outcome.kind == Outcome::Kind::kFault) {
     Ending ending = ending_of_exits(job, options_, time_.unix_ns);
@@ -167,15 +168,15 @@ void Core::finish(Job& job, JobState state, int32_t exit_code, std::string reaso
   end_recovery(incidents_, job, IncidentId(0), shows_no_steps);
   job.account = accounts_.close(job.id, time_.now, time_.unix_ns);
   job.held.clear();
-  // The environment may contain tokens and passwords. Only attempts need the values, and there will
-  // be none.
+  // The environment may contain tokens and passwords. Only attempts need the values, and no further
+  // attempt follows.
   for (auto& [name, value] : job.spec.environment) value.clear();
   for (SmallerJob& size : job.spec.smaller) size.train_config_json.clear();
   jobs_.note(job, std::move(reason));
   attempts_.end(job.id, incidents_);
   jobs_.end(job);
-  // Any worker may have retained data of the job since an early attempt. A worker that is not
-  // connected learns the job's end when it registers.
+  // Any worker may have data of the job from an earlier attempt. A worker that is not connected
+  // receives the job's end when it registers.
   for (const auto& [name, worker] : fleet_.all())
     if (worker.connected) actions_.push_back(message_to(worker, SendJobEnded{job.id}));
   schedule_needed_ = true;

@@ -54,7 +54,7 @@ void Core::on(const JobSubmitted& event) {
   }
   Job& job = jobs_.submit(event.spec, event.request_id, event.unix_ns);
   accounts_.restore(job, time_.now);
-  jobs_.note(job, "submitted; waits for its turn");
+  jobs_.note(job, "submitted; waits for a placement");
   queue_.add(job.id, job.spec.priority, time_.now);
   schedule_needed_ = true;
   actions_.emplace_back(PersistLastJobId{job.id});
@@ -76,7 +76,7 @@ void Core::on(const JobCheckpointRequested& event) {
         job.cancel_requested ? "being cancelled"
                              : absl::StrCat("not running (", av(job_state_name(job.state)), ")");
     return reply(absl::FailedPreconditionError(
-        absl::StrCat(name, " is ", state, "; a job is asked while it trains")));
+        absl::StrCat(name, " is ", state, "; only a job that trains can save a checkpoint")));
   }
   const RankPlacement& placed = job.placement.front();
   const RankState& rank = job.ranks.front();
@@ -84,12 +84,12 @@ void Core::on(const JobCheckpointRequested& event) {
     return reply(absl::FailedPreconditionError(absl::StrCat(
         name,
         " saves no checkpoint on request: its rank 0 has not begun to train, or runs with "
-        "enable_checkpointing=False, or is a program that does not know how")));
+        "enable_checkpointing=False, or is a program that does not support it")));
   }
   const Worker* worker = fleet_.find(placed.worker);
   if (worker == nullptr || !worker->connected) {
     return reply(absl::FailedPreconditionError(absl::StrCat(
-        name, ": worker ", placed.worker.value(), " of rank 0 is not connected now; ask again")));
+        name, ": worker ", placed.worker.value(), " of rank 0 is not connected now; try again")));
   }
   attempts_.at(job.id).checkpoint_after = std::max<int64_t>(rank.step, 0);
   actions_.push_back(message_to(*worker, SendSaveCheckpoint{job.id, job.attempt, placed.rank}));
@@ -123,7 +123,7 @@ void Core::on(const JobCancelRequested& event) {
   }
   const Duration grace = event.force ? Duration::zero() : options_.cancel_grace;
   jobs_.note(job, event.force ? "cancelled by force; its ranks are killed"
-                              : "cancelled; its ranks are asked to save a checkpoint and leave");
+                              : "cancelled; its ranks save a checkpoint and exit");
   attempt.expect_ends(job, grace, options_, time_.now);
   append(actions_, orders_to_stop(job, fleet_, options_, "the job was cancelled"));
   settle(job);

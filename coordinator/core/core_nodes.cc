@@ -62,7 +62,7 @@ void Core::on(const NodeAdmitRequested& event) {
 }
 
 void Core::check_stuck() {
-  // Ends the attempts without the ranks, because these cannot be killed.
+  // Ends attempts without waiting for these ranks, which cannot be killed.
   const auto leave = [&](Worker& worker, const std::vector<RankId>& ids) {
     worker.orphans.insert(ids.begin(), ids.end());
     worker.stuck.insert(ids.begin(), ids.end());

@@ -5,7 +5,7 @@
 
 namespace muster::coordinator {
 
-// Evaluates everything first and acts then, because the actions may end the attempt.
+// Evaluates all workers first and then acts, because an action may end the attempt.
 void Core::check_reach(Job& job) {
   if (job.cancel_requested) return;
   LiveAttempt& attempt = attempts_.at(job.id);
@@ -42,7 +42,7 @@ void Core::check_reach(Job& job) {
   }
 }
 
-// The same for an attempt that is ending.
+// Declares the ranks of unreachable workers lost if an ending attempt waits only for them.
 void Core::check_end(Job& job) {
   LiveAttempt& attempt = attempts_.at(job.id);
   attempt.reach.next_check.reset();
@@ -63,8 +63,8 @@ void Core::check_end(Job& job) {
   }
 }
 
-// The ranks may still run. If the stream is intact and resumes without another registration, it
-// delivers the stop order.
+// Declares the job's ranks on the worker lost. The ranks may still run: if the worker's stream is
+// intact and resumes without another registration, it delivers the order to stop.
 void Core::give_up_ranks_of(Job& job, const WorkerName& name, std::string_view why) {
   LiveAttempt& attempt = attempts_.at(job.id);
   Worker* worker = fleet_.find(name);

@@ -13,8 +13,8 @@
 namespace muster::coordinator {
 namespace {
 
-// A rank that was declared lost with its worker is still running. Its attempt is being stopped, and
-// has ended only when this rank has ended, too.
+// Records that a rank is running that was declared lost with its worker. Its attempt is stopping,
+// and ends only when this rank has ended, too.
 void revive(JobTable& jobs, const RankId& id, const Worker& worker) {
   Job* job = jobs.live(id.job, id.attempt);
   if (job == nullptr || id.rank.value() < 0 || id.rank.value() >= std::ssize(job->placement)) {
@@ -51,7 +51,7 @@ void Core::on(const WorkerRegistered& event) {
   compare_running(worker, event);
   worker.leaving = event.leaving.has_value();
   if (worker.leaving) preempt_ranks_of(worker, *event.leaving, "is leaving");
-  if (died) nodes_.demand_check(worker.name);
+  if (died) nodes_.require_check(worker.name);
   worker.check.id = 0;  // requests on the earlier stream are not answered
   if (is_new_life) worker.check.passed.reset();
   if (!nodes_.is_sound(worker.name)) append(actions_, checks_.request(worker, time_.now));
@@ -59,8 +59,8 @@ void Core::on(const WorkerRegistered& event) {
 }
 
 void Core::compare_running(Worker& worker, const WorkerRegistered& event) {
-  // In another store, the ranks' job numbers mean other jobs. The worker stops such ranks by itself
-  // and registers again; until then they occupy their slots.
+  // The ranks may belong to another state store, in which their job numbers denote other jobs. The
+  // worker stops such ranks by itself and registers again; until then they occupy their slots.
   const bool foreign = event.store != store_;
   std::set<RankId> listed;
   std::set<RankId> orphans;
@@ -172,8 +172,9 @@ void Core::on(const HeartbeatReceived& event) {
     }
     climb(job);
   }
-  // The heartbeat's ranks of no current attempt are ordered to stop again, but do not count as
-  // occupying slots: only registrations list what the worker really runs.
+  // Ranks in the heartbeat that belong to no current attempt are ordered to stop again. They do not
+  // count as orphans that occupy slots, because only a registration lists the ranks that the worker
+  // really runs.
   append(actions_, orders_to_stop_orphans(*worker, orphans));
   if (worker->heartbeats < kHeartbeatsBeforeVerdict &&
       ++worker->heartbeats == kHeartbeatsBeforeVerdict) {
@@ -233,7 +234,7 @@ void Core::on(const RankExited& event) {
   if (worker->orphans.erase(id) > 0) schedule_needed_ = true;
   if (Job* job = jobs_.owner_of(id, *worker); job != nullptr) {
     if (event.evidence != nullptr)
-      attempts_.at(job->id).crash.keep(event.rank, worker->name, *event.evidence);
+      attempts_.at(job->id).crash.add(event.rank, worker->name, *event.evidence);
     end_rank(*job,
              {event.rank, event.exit_code, event.signal, event.last_step,
               one_line(event.detail, options_.limits.detail_bytes_max), event.cause,
@@ -280,7 +281,7 @@ void Core::check_leases() {
                                       absl::UnavailableError(absl::StrCat(
                                           "worker ", name.value(), " ", why, ": register again"))});
     }
-    if (!worker.leaving && worker.slots > 0) nodes_.demand_check(name);
+    if (!worker.leaving && worker.slots > 0) nodes_.require_check(name);
     fleet_.erase(name);
     schedule_needed_ = true;
   }

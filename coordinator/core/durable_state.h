@@ -1,4 +1,4 @@
-// The contents of a coordinator's storage before its first step: a value without behaviour.
+// The contents of a coordinator's storage when the coordinator starts: a value without behaviour.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ struct DurableState {
   StoreId store;
   std::vector<Job> jobs;
   std::map<std::string, JobId> request_ids;
-  // The highest job number assigned so far. That job may be forgotten.
+  // The highest job number assigned so far. The record of this job may be deleted already.
   JobId last_job_id{0};
   // The numbers of the stored incidents, ascending. The highest number is never deleted.
   std::vector<IncidentId> incidents;

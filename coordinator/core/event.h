@@ -56,9 +56,9 @@ struct RunningRank {
   int32_t pid = 0;
 };
 
-// A worker's first message on each connection. Before its first heartbeat on that connection, the
+// A worker's first message on each connection. Before its first heartbeat on the connection, the
 // worker repeats every report that was not acknowledged. A rank that is neither listed in `running`
-// nor reported by then is lost.
+// nor reported before that heartbeat is lost.
 struct WorkerRegistered {
   WorkerName worker;
   Incarnation incarnation;
@@ -72,7 +72,7 @@ struct WorkerRegistered {
   // The state store whose ranks `running` lists.
   StoreId store;
   std::vector<RunningRank> running;
-  // Set if the worker is shutting down; see WorkerLeaving::grace.
+  // The worker's WorkerLeaving::grace, if the worker is shutting down.
   std::optional<Duration> leaving;
   int64_t unix_ns = 0;
   // The GPUs of the node that can be assigned to ranks exclusively.
@@ -81,7 +81,7 @@ struct WorkerRegistered {
   std::string no_gpus_because{};
 };
 
-// The stream broke. The worker keeps its slots and its ranks until its lease runs out.
+// The worker's stream broke. The worker retains its slots and ranks until its lease expires.
 struct WorkerDisconnected {
   WorkerName worker;
   Incarnation incarnation;
@@ -97,6 +97,7 @@ struct WorkerLeaving {
   int64_t unix_ns = 0;
 };
 
+// The progress page of one rank, in a heartbeat.
 struct RankProgress {
   JobId job;
   Attempt attempt;
@@ -112,7 +113,7 @@ struct RankProgress {
   double device_peak_tflops = 0;
   Duration last_progress_age{};
   int64_t checkpoint_step = -1;
-  StepTimes step_times;  // since the attempt began; only for metrics
+  StepTimes step_times;  // since the attempt began; used only for metrics
   CheckpointTimes checkpoints;
   Duration phase_age{};
   double collective_wait_seconds = 0;  // since the attempt began
@@ -144,13 +145,13 @@ struct RankExited {
   bool stop_ordered = false;
 };
 
-// A request for the current stacks of a job's ranks. Answered by ReplyStacks.
+// A request for the current stacks of a job's ranks. The core answers with ReplyStacks.
 struct StacksRequested {
   RequestToken token;
   JobId job;
   Rank rank{-1};  // -1: all ranks
   int64_t unix_ns = 0;
-  // Also request the dumps that programs can make of themselves.
+  // Whether the workers also request the dumps that programs can make of themselves.
   bool program_dumps = false;
 };
 
@@ -168,7 +169,8 @@ struct StackReportReceived {
   int64_t unix_ns = 0;
 };
 
-// Answers SendSymbolize. The symbol is empty for an address that the worker could not resolve.
+// The worker's answer to SendSymbolize. The symbol is empty for an address that the worker could
+// not resolve.
 struct SymbolsReceived {
   WorkerName worker;
   Incarnation incarnation;
@@ -178,7 +180,7 @@ struct SymbolsReceived {
   int64_t unix_ns = 0;
 };
 
-// Answers SendCheckNode.
+// The worker's answer to SendCheckNode.
 struct NodeChecked {
   WorkerName worker;
   Incarnation incarnation;
@@ -187,8 +189,9 @@ struct NodeChecked {
   int64_t unix_ns = 0;
 };
 
-// A request to exclude a node from placement, for `time` or until it is admitted again. Its ranks
-// continue to run; with `evacuate` they save a checkpoint and their jobs continue on other nodes.
+// A request to exclude a node from placement, for `time` or until it is admitted again. The node's
+// ranks continue to run; with `evacuate` they save a checkpoint, and their jobs continue on other
+// nodes.
 struct NodeExcludeRequested {
   RequestToken token;
   WorkerName worker;
@@ -198,13 +201,14 @@ struct NodeExcludeRequested {
   bool evacuate = false;
 };
 
+// A request to end the exclusion of a node.
 struct NodeAdmitRequested {
   RequestToken token;
   WorkerName worker;
   int64_t unix_ns = 0;
 };
 
-// Signals that a deadline returned by next_deadline() may have passed.
+// A deadline returned by next_deadline() may have passed.
 struct Tick {
   int64_t unix_ns = 0;
 };

@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 6> kModeNames = {"queued",   "starting", 
 constexpr std::array<std::string_view, 6> kActivityNames = {"silent", "loading",    "stepping",
                                                             "saving", "evaluating", "leaving"};
 
-// Returns the index of `name`, or `otherwise`.
+// Returns the index of `name` in `names`; `otherwise` if it is not there.
 template <size_t N>
 size_t index_of(const std::array<std::string_view, N>& names, const std::string& name,
                 size_t otherwise) {
@@ -91,8 +91,8 @@ json account_to_json(const Account& account) {
           {"settled", table_to_json(account.settled)},
           {"pending_ns", account.pending.count()},
           {"queued_ns", account.queued.count()},
-          {"speaks", account.speaks},
-          {"mute", account.mute},
+          {"speaks", account.has_reported},
+          {"mute", account.was_silent},
           {"best_step", account.best_step},
           {"step", account.step},
           {"stall_seconds", account.stall_seconds},
@@ -113,8 +113,8 @@ Account account_from_json(const json& j) {
   account.settled = table_from_json(j.value("settled", json::array()));
   account.pending = Duration(std::max<int64_t>(j.value("pending_ns", int64_t{0}), 0));
   account.queued = Duration(std::max<int64_t>(j.value("queued_ns", int64_t{0}), 0));
-  account.speaks = j.value("speaks", false);
-  account.mute = j.value("mute", false);
+  account.has_reported = j.value("speaks", false);
+  account.was_silent = j.value("mute", false);
   account.best_step = j.value("best_step", int64_t{-1});
   account.step = j.value("step", int64_t{-1});
   account.stall_seconds = j.value("stall_seconds", 0.0);

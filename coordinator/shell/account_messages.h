@@ -11,8 +11,8 @@ namespace muster::coordinator {
 
 void goodput_to_proto(const Account& account, v1::Goodput& proto);
 
-// Missing members take their default. A loss with an unknown name is kept as a loss without a
-// cause.
+// Convert to and from the stored form. Missing members have their default. A loss with an unknown
+// name becomes a loss without a cause.
 nlohmann::json account_to_json(const Account& account);
 Account account_from_json(const nlohmann::json& json);
 

@@ -81,7 +81,7 @@ grpc::Status CallGuard::Process(const InputMetadata& metadata, grpc::AuthContext
   const auto role = tokens_->role_of(value.substr(kBearer.size()), monotonic_now());
   if (!role) {
     return refused(grpc::StatusCode::UNAUTHENTICATED,
-                   "the coordinator does not know this token: is the file of --token-file old?");
+                   "the coordinator has no such token: is the file of --token-file out of date?");
   }
   if (may(*role, *needed)) return grpc::Status::OK;
   return refused(grpc::StatusCode::PERMISSION_DENIED,

@@ -11,8 +11,8 @@
 
 namespace muster::coordinator {
 
-// Returns the least role that may call a method ("/muster.v1.Muster/GetJob"); nullopt: anyone.
-// Unknown methods require an admin.
+// Returns the lowest role that may call a method ("/muster.v1.Muster/GetJob"); nullopt if everyone
+// may. Unknown methods require kAdmin.
 std::optional<Role> role_needed(std::string_view method);
 // Returns whether `role` may call a method that requires `needed`.
 bool may(Role role, Role needed);
@@ -21,8 +21,8 @@ class CallGuard final : public grpc::AuthMetadataProcessor {
  public:
   explicit CallGuard(std::unique_ptr<Tokens> tokens) : tokens_(std::move(tokens)) {}
 
-  // Called on a gRPC thread. Returns UNAUTHENTICATED without a known token, PERMISSION_DENIED for
-  // an insufficient role.
+  // Checks one call. Returns UNAUTHENTICATED without a known token, and PERMISSION_DENIED for an
+  // insufficient role. Called on a gRPC thread.
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* consumed, OutputMetadata* response) override;
 

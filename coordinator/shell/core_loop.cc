@@ -38,7 +38,7 @@ CoreLoop::CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics
       metrics_(metrics),
       on_fatal_(std::move(on_fatal)),
       queue_(daemon::kEventQueueMax) {
-  // Known incidents were logged by an earlier run.
+  // An earlier run has logged the stored incidents.
   const auto known = storage_.incidents(JobId(0), kIncidentsKeptMax);
   if (known.ok() && !known->empty()) newest_incident_ = IncidentId(known->front().id());
   if (known.ok()) {
@@ -136,7 +136,8 @@ void CoreLoop::step(Event event, ActionList& actions) {
   const size_t before = actions.size();
   core_.step(event, now_, actions);
   metrics_.observe(core_, event);
-  // Resolves the stream now: until the action is carried out, another may replace it.
+  // Resolves the worker's stream now, because another stream may replace it before the action is
+  // carried out.
   for (size_t i = before; i < actions.size(); ++i) {
     const auto* refuse = std::get_if<RefuseWorker>(&actions[i]);
     if (refuse == nullptr) continue;
@@ -166,8 +167,9 @@ void CoreLoop::take(Item& item, ActionList& actions, std::vector<Item>& after) {
   }
 }
 
-// The new stream replaces the worker's earlier one only when the core admits it; otherwise anyone
-// who sends a live worker's name and incarnation could end its stream.
+// Registers a worker on a new stream. The new stream replaces the worker's earlier stream only when
+// the core admits it; otherwise anyone who sends the name and incarnation of a live worker could
+// end that worker's stream.
 void CoreLoop::register_worker(FleetEvent& item, ActionList& actions) {
   const auto& event = std::get<WorkerRegistered>(item.event);
   const LinkKey key{event.worker, event.incarnation};
@@ -245,7 +247,8 @@ absl::Status CoreLoop::persist(const StorageBatch& batch) {
 
 void CoreLoop::carry_out(ActionList& actions) {
   for (const auto& [link, status] : std::exchange(ending_, {})) link->close(status);
-  // Publishes a launch to log readers before the sends, so that its first output has a scope.
+  // Publishes a launch to log readers before the orders are sent, so that its first output has a
+  // scope.
   std::set<JobId> changed;
   for (const Action& action : actions) {
     if (const auto* change = std::get_if<JobChanged>(&action)) changed.insert(change->job);
@@ -280,7 +283,7 @@ void CoreLoop::carry_out(ActionList& actions) {
   }
 }
 
-// Removes and returns the callback that waits for the answer; null: none.
+// Removes and returns the callback that waits for the answer; null if there is none.
 template <class F>
 F CoreLoop::waiting(RequestToken token) {
   auto found = answers_.extract(token);

@@ -1,10 +1,10 @@
-// The thread that owns the core: drain the queue → step → one storage transaction → only then send
-// and reply.
+// The thread that owns the core. Each iteration drains the event queue, steps the core with each
+// event, stores all changes in one transaction, and only then sends messages and replies.
 //
-// All other parts of the shell post events and receive answers on this thread. If the state cannot
-// be stored, nothing of that drain is sent: unstored decisions must not take effect. On a full disk
-// the loop waits, because an operator can free space while trainings run on; any other error stops
-// the loop.
+// All other parts of the shell post events and receive answers on this thread. If the changes
+// cannot be stored, the iteration sends nothing, because a decision that is not stored must not
+// take effect. On a full disk the loop waits, because an operator can free space while the
+// trainings continue; any other error stops the loop.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@
 
 namespace muster::coordinator {
 
-// The loop's view of one worker's stream. Called on the loop's thread; must not block.
+// The loop's interface to one worker's stream. Methods are called on the loop's thread and must not
+// block.
 class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
@@ -35,29 +36,33 @@ class WorkerLink {
   virtual void close(const absl::Status& status) = 0;
 };
 
-// Called on the loop's thread; must not block. `job` is valid during the call.
+// Receives the changes of one job. Methods are called on the loop's thread and must not block.
+// `job` is valid during the call.
 class JobWatcher {
  public:
   virtual ~JobWatcher() = default;
   virtual void on_job(const Core& core, const Job& job, Instant now) = 0;
-  // The coordinator stops, or there is no such job.
+  // Called when the coordinator stops, or if there is no such job.
   virtual void on_end(const absl::Status& status) = 0;
 };
 
 class CoreLoop {
  public:
-  // `job` is null unless the request concerns one. Called once, on the loop's thread.
+  // Receives the result of a request. `job` is null if the request does not concern a job. Called
+  // once, on the loop's thread.
   using ReplyFn = std::function<void(const absl::Status& status, const Core& core, const Job* job,
                                      Instant now)>;
-  // `dump` is null unless the status is OK. Called once, on the loop's thread.
+  // Receives the requested stacks. `dump` is null unless the status is OK. Called once, on the
+  // loop's thread.
   using StacksFn = std::function<void(const absl::Status& status, const StackDump* dump)>;
-  // `core` is null if the loop stopped before the query ran.
+  // Reads the core's state on the loop's thread. `core` is null if the loop stopped before the
+  // query ran.
   using QueryFn = std::function<void(const Core* core, Instant now)>;
-  // Like QueryFn, for data in the storage.
+  // Reads the storage on the loop's thread. `storage` is null if the loop stopped before.
   using ReadFn = std::function<void(Storage* storage)>;
 
-  // `storage`, `logs` and `metrics` must outlive the loop. `on_fatal` is called once, on the loop's
-  // thread, if the state cannot be stored.
+  // Requires that `storage`, `logs` and `metrics` outlive the loop. `on_fatal` is called once, on
+  // the loop's thread, if the state cannot be stored.
   CoreLoop(Core core, Storage& storage, LogStore& logs, Metrics& metrics,
            std::function<void(absl::Status)> on_fatal);
   // Stops as stop() does.
@@ -69,7 +74,7 @@ class CoreLoop {
   absl::Status cancel(JobCancelRequested event, ReplyFn reply);
   absl::Status checkpoint(JobCheckpointRequested event, ReplyFn reply);
   absl::Status stacks(StacksRequested event, StacksFn reply);
-  // Their replies have no job.
+  // Excludes a node from placement, or admits it. The reply has no job.
   absl::Status exclude_node(NodeExcludeRequested event, ReplyFn reply);
   absl::Status admit_node(NodeAdmitRequested event, ReplyFn reply);
   absl::Status query(QueryFn query);
@@ -78,7 +83,8 @@ class CoreLoop {
   // Posts an event of a worker's stream. Drops events of a replaced stream.
   absl::Status post(Event event, std::shared_ptr<WorkerLink> link);
 
-  // Answers pending requests with Unavailable, ends every stream and joins the thread.
+  // Stops the loop: answers pending requests with Unavailable, ends every stream and joins the
+  // thread.
   void stop();
 
  private:
@@ -125,16 +131,16 @@ class CoreLoop {
   daemon::BoundedQueue<Item> queue_;
   std::atomic<uint64_t> next_token_{1};
 
-  // Used on the loop's thread only.
+  // The members below are used only on the loop's thread.
   Instant now_{};
   std::map<LinkKey, std::shared_ptr<WorkerLink>> links_;
-  // Replaced streams, closed once the decision is stored.
+  // Replaced streams, which are closed once the decision is stored.
   std::vector<std::pair<std::shared_ptr<WorkerLink>, absl::Status>> ending_;
   std::map<RequestToken, Answer> answers_;
   std::map<JobId, std::vector<std::weak_ptr<JobWatcher>>> watchers_;
-  // last logged line of each job that has not ended
+  // The last logged line of each job that has not ended.
   std::map<JobId, std::string> logged_;
-  IncidentId newest_incident_{0};  // newest one logged
+  IncidentId newest_incident_{0};  // the newest incident that was logged
 
   std::thread thread_;
 };

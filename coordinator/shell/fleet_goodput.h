@@ -1,6 +1,6 @@
-// Counters of productive and lost time of all jobs since this coordinator started, to compare
-// fleets. Unlike the series of single jobs, which are removed soon after their end, these remain.
-// Used on the core loop's thread.
+// Counters of the productive and lost time of all jobs since this coordinator started, to compare
+// fleets. The series of a single job are removed soon after its end; these counters remain. Used on
+// the core loop's thread.
 #pragma once
 
 #include <array>
@@ -17,21 +17,21 @@ namespace muster::coordinator {
 
 class FleetGoodput {
  public:
-  // Requires a `registry` that outlives it.
+  // Requires that `registry` outlives this object.
   explicit FleetGoodput(prometheus::Registry& registry);
 
-  // Records the baseline: earlier time of jobs belongs to an earlier run of the coordinator. Call
-  // before the first update; later calls do nothing.
+  // Records the baseline, because the earlier time of jobs belongs to an earlier run of the
+  // coordinator. Call it before the first update; later calls have no effect.
   void begin(const Core& core);
-  // Adds the time settled since the last update. A job that ends and is forgotten between two
-  // updates is not counted further.
+  // Adds the time that was settled since the last update. Does not count the last part of a job
+  // that ends and is deleted between two updates.
   void update(const Core& core, Instant now);
 
  private:
-  std::array<std::array<prometheus::Counter*, kLossCauses>, kTimeClasses>
-      lost_{};  // except productive time
+  // Counters of lost time by class and cause. The row of productive time is not used.
+  std::array<std::array<prometheus::Counter*, kLossCauses>, kTimeClasses> lost_{};
   prometheus::Counter& productive_;
-  std::map<JobId, LossTable> counted_;  // of the jobs that the core knows
+  std::map<JobId, LossTable> counted_;  // the time already counted of each job in the core
   bool begun_ = false;
 };
 

@@ -16,8 +16,8 @@ namespace {
 using daemon::counters;
 using daemon::gauges;
 
-// A connected worker is conspicuous if it was silent for longer: several heartbeats of any usual
-// interval.
+// A connected worker that was silent for longer than this has series: several heartbeats of any
+// usual interval.
 constexpr Duration kSilent = std::chrono::seconds(5);
 
 }  // namespace
@@ -62,8 +62,8 @@ void FleetMetrics::update(const Core& core, Instant now) {
   update_nodes(core);
 }
 
-// Finds workers that were present at the last scrape, did not leave and are absent now. Both maps
-// are ordered by name.
+// Finds workers that were present at the last scrape, had not announced their shutdown, and are
+// absent now. Both maps are ordered by name.
 void FleetMetrics::find_lost(const Core& core, Instant now) {
   auto seen = seen_.begin();
   const auto forget_seen = [&] {

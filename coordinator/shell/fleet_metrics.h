@@ -1,7 +1,8 @@
 // Metrics of workers and nodes. Totals cover all workers. Individual series exist for the
-// kSilentShown workers that have been silent for longest and for a sample spread evenly over the
-// names. The core forgets a worker when its lease expires; here it counts as lost for kLostKept, or
-// until it returns, so that alerts can fire. Used on the core loop's thread.
+// kSilentShown workers that have been silent for longest, and for a sample that is spread evenly
+// over the workers' names. The core removes a worker when its lease expires; the metrics count the
+// worker as lost for kLostKept, or until it returns, so that alerts can fire. Used on the core
+// loop's thread.
 #pragma once
 
 #include <chrono>
@@ -18,17 +19,19 @@
 
 namespace muster::coordinator {
 
-// Enough to identify a rack that lost its power.
+// The number of silent workers with series: enough to identify a rack that lost its power.
 constexpr size_t kSilentShown = 64;
-// A node that is absent for longer is being repaired, or was removed.
+// The time for which a lost worker is counted. A node that is absent for longer is being repaired
+// or was removed.
 constexpr Duration kLostKept = std::chrono::hours(1);
 
 class FleetMetrics {
  public:
-  // `sample`: number of workers that always have series.
+  // `sample`: the number of workers that always have series.
   FleetMetrics(prometheus::Registry& registry, int32_t sample);
 
   void update(const Core& core, Instant now);
+  // Counts an exclusion or the result of a check.
   void count_node(const NodeDecision& change);
 
  private:
@@ -66,7 +69,7 @@ class FleetMetrics {
   prometheus::Family<prometheus::Counter>& checks_;
   std::map<WorkerName, WorkerSeries> series_;
   std::map<WorkerName, Seen> seen_;
-  std::map<WorkerName, Instant> lost_;  // and the time of its last message
+  std::map<WorkerName, Instant> lost_;  // lost workers, with the time of their last message
 };
 
 }  // namespace muster::coordinator

@@ -23,8 +23,9 @@
 namespace muster::coordinator {
 namespace {
 
-// One stream. gRPC calls On…() one at a time per kind; the loop's thread calls send() and close().
-// Owns itself until gRPC calls OnDone(); the loop's links keep it alive a little longer.
+// The stream of one worker. gRPC calls each of the On…() functions on one thread at a time; the
+// core loop's thread calls send() and close(). The stream owns itself until gRPC calls OnDone();
+// the loop's links may keep it alive longer.
 class WorkerStream final
     : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>,
       public WorkerLink,
@@ -141,7 +142,8 @@ class WorkerStream final
     post_as_is(std::move(event));
   }
 
-  // A full queue ends the stream: the worker reconnects, and repeats what was not acknowledged.
+  // Posts the event. If the loop's queue is full, ends the stream: the worker reconnects, and
+  // repeats all reports that were not acknowledged.
   void post_as_is(Event event) {
     if (const absl::Status status = loop_.post(std::move(event), shared_from_this()); !status.ok())
       close(status);
@@ -167,7 +169,7 @@ class WorkerStream final
     if (settled.ok()) {
       offset = *settled;
     } else if (!std::exchange(log_trouble_told_, true)) {
-      // Acknowledged all the same: endless repetitions would not help, and the worker has the
+      // The data is acknowledged nevertheless: repetitions would fail, too, and the worker has the
       // rank's own file.
       spdlog::warn("output of worker {} is dropped: {}", identity_->first.value(),
                    std::string(settled.status().message()));
@@ -222,7 +224,8 @@ class WorkerStream final
   // Reports once to the core that the stream is gone.
   void leave() {
     if (!identity_ || std::exchange(left_, true)) return;
-    // Refused only if the coordinator stops or is overloaded; then the lease expires instead.
+    // The loop refuses the event only if the coordinator stops or is overloaded; then the worker's
+    // lease expires instead.
     loop_.post(WorkerDisconnected{identity_->first, identity_->second}, shared_from_this())
         .IgnoreError();
   }
@@ -242,8 +245,9 @@ class WorkerStream final
   grpc::Alarm alarm_;  // set before the first callback, never again
 
   std::mutex mutex_;
-  bool admitted_ = false;                      // the core has admitted this worker
-  std::deque<v1::CoordinatorMessage> outbox_;  // the first one is being written while writing_
+  bool admitted_ = false;  // the core has admitted this worker
+  // gRPC writes the first message while writing_ is true
+  std::deque<v1::CoordinatorMessage> outbox_;
   bool writing_ = false;
   bool closing_ = false;
   bool finished_ = false;

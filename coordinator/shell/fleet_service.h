@@ -1,4 +1,4 @@
-// The Fleet service: one stream per worker. Handlers translate messages to events and payloads to
+// The Fleet service: one stream per worker. Handlers convert messages to events, and payloads to
 // messages.
 #pragma once
 
@@ -11,8 +11,8 @@ namespace muster::coordinator {
 
 class FleetService final : public v1::Fleet::CallbackService {
  public:
-  // `loop` and `logs` must outlive the service's streams. Ends a stream whose worker is not
-  // registered within `registration_budget`.
+  // Requires that `loop` and `logs` outlive the service's streams. The service ends a stream whose
+  // worker is not registered within `registration_budget`.
   FleetService(CoreLoop& loop, LogStore& logs, Epoch epoch, Duration registration_budget)
       : loop_(loop), logs_(logs), epoch_(epoch), registration_budget_(registration_budget) {}
 

@@ -19,12 +19,13 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-// Reserved for the pages' connections, the state and the files of ranks' logs.
+// The descriptors reserved for connections to the HTTP pages, the state, and the files of ranks'
+// logs.
 constexpr rlim_t kDescriptorsKept = 128;
-// Ten thousand workers and several watchers of each; each connection costs tens of kilobytes,
-// independent of the limit.
+// The maximum number of descriptors in use: enough for ten thousand workers and several watchers of
+// each. A connection occupies tens of kilobytes.
 constexpr rlim_t kDescriptorsMax = 65'536;
-constexpr Duration kComplaintInterval = std::chrono::seconds(10);
+constexpr Duration kLogInterval = std::chrono::seconds(10);
 
 // Returns the first descriptor number that gRPC's connections may not use; the kernel assigns the
 // lowest free one.
@@ -68,7 +69,7 @@ void GrpcPort::accept() {
       accept();
       return;
     }
-    complain(absl::StrCat("accepting a connection: ", error.message()));
+    log_problem(absl::StrCat("accepting a connection: ", error.message()));
     retry_.expires_after(daemon::kAcceptPause);
     retry_.async_wait([this](const boost::system::error_code& stopped) {
       if (!stopped) accept();
@@ -78,7 +79,7 @@ void GrpcPort::accept() {
 
 void GrpcPort::take(tcp::socket socket) {
   if (const int bound = descriptor_bound(); socket.native_handle() >= bound) {
-    complain(absl::StrCat("a connection is refused: about ", bound, " descriptors are in use"));
+    log_problem(absl::StrCat("a connection is refused: about ", bound, " descriptors are in use"));
     return;
   }
   boost::system::error_code error;  // the client may be gone already; gRPC detects that, too
@@ -93,10 +94,10 @@ void GrpcPort::take(tcp::socket socket) {
   if (!error) grpc_->HandleNewConnection(&connection);
 }
 
-void GrpcPort::complain(const std::string& why) {
+void GrpcPort::log_problem(const std::string& why) {
   const Instant now = monotonic_now();
-  if (complained_ != Instant{} && now - complained_ < kComplaintInterval) return;
-  complained_ = now;
+  if (logged_at_ != Instant{} && now - logged_at_ < kLogInterval) return;
+  logged_at_ = now;
   spdlog::warn("the gRPC port: {}", why);
 }
 

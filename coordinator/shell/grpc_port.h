@@ -1,9 +1,9 @@
-// The coordinator's gRPC port. Accepts connections and passes them to gRPC: gRPC's own listener
-// (observed in 1.51) closes its port for good, without an error, once accept has failed for lack of
-// descriptors.
+// The coordinator's gRPC port. Accepts connections and passes them to gRPC, because gRPC's own
+// listener (observed in 1.51) closes its port permanently and without an error after accept has
+// failed for lack of descriptors.
 //
-// Closes connections that would take the last descriptors, which are reserved for the state, the
-// logs and the pages.
+// Closes connections that would use the last descriptors, which are reserved for the state, the
+// logs and the HTTP pages.
 #pragma once
 
 #include <memory>
@@ -24,10 +24,10 @@ class GrpcPort {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
-  // Binds the port; clients wait until serve(). Errors name --listen.
+  // Binds the port. Connections wait until serve() is called. Errors name --listen.
   static absl::StatusOr<std::unique_ptr<GrpcPort>> open(const daemon::Endpoint& endpoint);
-  // Ends serving. Destroy before the gRPC server's shutdown, after which new connections would be
-  // lost.
+  // Stops accepting. Destroy the port before the shutdown of the gRPC server, because connections
+  // that arrive later would be lost.
   ~GrpcPort();
 
   int port() const { return acceptor_.local_endpoint().port(); }
@@ -41,13 +41,13 @@ class GrpcPort {
  private:
   void accept();
   void take(boost::asio::ip::tcp::socket socket);
-  void complain(const std::string& why);
+  void log_problem(const std::string& why);
 
   boost::asio::io_context context_{1};
   boost::asio::ip::tcp::acceptor acceptor_{context_};
   boost::asio::steady_timer retry_{context_};
   std::unique_ptr<Acceptor> grpc_;
-  Instant complained_{};
+  Instant logged_at_{};
   std::thread thread_;
 };
 

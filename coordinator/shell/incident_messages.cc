@@ -20,7 +20,7 @@ constexpr size_t kStoredTextBytesMax = 1'024;  // sentences, clauses and actions
 constexpr size_t kWordBytesMax = 256;          // axes and collectives
 constexpr size_t kSourceBytesMax = kFrameTextBytesMax + kModulePathBytesMax;
 
-// Evidence's part of a record; the rest is for the stacks.
+// The part of a record for evidence; the rest is for stacks.
 constexpr size_t kRecordEvidenceBytesMax = kIncidentBytesMax / 2;
 constexpr size_t kRecordReserveBytes = 64;  // tags and lengths
 
@@ -115,7 +115,7 @@ absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto) {
   const auto kind = kind_from(proto.kind());
   if (!kind) {
     return absl::InvalidArgumentError(absl::StrCat("kind is \"", printable(proto.kind(), 32),
-                                                   "\", which this version does not know"));
+                                                   "\", which this version does not support"));
   }
   if (proto.id() == 0) return absl::InvalidArgumentError("id is missing");
   auto stacks = daemon::stack_tree_from_proto(proto.stacks());

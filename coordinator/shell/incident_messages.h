@@ -11,20 +11,21 @@
 
 namespace muster::coordinator {
 
-// Returns InvalidArgument with the reason if the stacks are no tree. Bounds ranks, text and
-// numbers; the core checks whether they belong to the dump.
+// Converts a worker's stack report. Returns InvalidArgument with the reason if the stacks are not a
+// tree. Bounds ranks, texts and numbers; the core checks whether they belong to the dump.
 absl::StatusOr<StackReportReceived> stack_report_from_proto(const v1::StackReport& proto);
 SymbolsReceived symbols_from_proto(const v1::Symbols& proto);
 
-// Bound of a record: a thousand are stored (kIncidentsKeptMax), and each is sent in one message.
+// The maximum size of an incident's record. A thousand records are stored (kIncidentsKeptMax), and
+// each is sent in one message.
 constexpr size_t kIncidentBytesMax = 1 << 20;
 
-// Limits the message to kIncidentBytesMax: evidence and stacks are cut as
-// daemon/evidence_messages.h describes.
+// Converts an incident to a message of at most kIncidentBytesMax. Evidence and stacks are cut as
+// described in daemon/evidence_messages.h.
 v1::Incident incident_to_proto(const Incident& incident);
-// For lists: without ranks, stacks and kernel messages.
+// Converts an incident for a list: without ranks, stacks and kernel messages.
 v1::Incident incident_summary_to_proto(const Incident& incident);
-// Returns InvalidArgument with what is wrong with the record.
+// Returns InvalidArgument, with the reason, if the record is not valid.
 absl::StatusOr<Incident> incident_from_proto(const v1::Incident& proto);
 
 v1::DumpJobStacksResponse dump_to_proto(const StackDump& dump);

@@ -16,8 +16,8 @@ std::string kind_label(IncidentKind kind) {
   return metric_label(kIncidentKindNames[static_cast<size_t>(kind)]);
 }
 
-// Returns the time of the verdict if the incident has ended an attempt; else the newest update,
-// which is close enough.
+// Returns the time of the verdict if the incident has ended an attempt; otherwise the time of the
+// newest update, which is close to it.
 int64_t verdict_time(const Incident& incident) {
   const int64_t decided = incident.recovery ? incident.recovery->at(RecoveryMoment::kDecided) : 0;
   if (decided != 0) return decided;

@@ -1,6 +1,6 @@
 // Metrics of incidents: totals, and the newest incident of each kind of each job, as a timestamp
-// with labels. Independent of whether the job has its own series (job_metrics.h), because operators
-// look for jobs with incidents. Used on the core loop's thread.
+// with labels. A job with incidents is shown even if it has no series of its own (job_metrics.h),
+// because operators look for jobs with incidents. Used on the core loop's thread.
 #pragma once
 
 #include <chrono>
@@ -20,21 +20,22 @@
 
 namespace muster::coordinator {
 
-// The oldest are removed first, so that the page stays bounded in a fleet where all jobs fail at
-// once; muster_fleet_incidents_total counts all.
+// The maximum number of incidents shown, so that the page is bounded in a fleet where all jobs fail
+// at once. The oldest are removed first; muster_fleet_incidents_total counts all incidents.
 constexpr size_t kIncidentsShown = 512;
 
-// Minimum time for which an incident is shown, also of an ended job: alerts report it for so long.
+// The minimum time for which an incident is shown, even if its job has ended. Alerts report the
+// incident for this time.
 constexpr Duration kIncidentShownFor = std::chrono::minutes(10);
 
 class IncidentMetrics {
  public:
-  // Requires a `registry` that outlives it.
+  // Requires that `registry` outlives this object.
   explicit IncidentMetrics(prometheus::Registry& registry);
 
-  // Call once per incident, when it is opened.
+  // Counts and shows an incident. Call it once for each incident, when the incident is opened.
   void count(const Core& core, const Incident& incident, int64_t unix_ns);
-  // Shows an incident that an earlier run of the coordinator counted, dated by its verdict.
+  // Shows an incident that an earlier run of the coordinator counted, with the time of its verdict.
   void restore(const Core& core, const Incident& incident);
   // Removes incidents that are no longer shown.
   void update(const Core& core, int64_t unix_ns);
@@ -51,7 +52,7 @@ class IncidentMetrics {
 
   prometheus::Family<prometheus::Counter>& total_;
   prometheus::Family<prometheus::Gauge>& times_;
-  std::map<Key, Shown> shown_;  // the newest of the kind
+  std::map<Key, Shown> shown_;  // the newest incident of each kind and job
 };
 
 }  // namespace muster::coordinator

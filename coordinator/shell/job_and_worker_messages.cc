@@ -16,7 +16,7 @@ namespace muster::coordinator {
 namespace {
 
 constexpr int64_t kNsPerMs = 1'000'000;
-// A day: longer than any checkpoint takes.
+// The bound of a grace: a day is longer than any checkpoint takes.
 constexpr int64_t kGraceMsMax = 86'400'000;
 
 v1::JobState state_to_proto(JobState state) {
@@ -117,10 +117,11 @@ v1::Job convert_job(const Core& core, const Job& job, Instant now, size_t ranks_
   return proto;
 }
 
-// For rates and durations. Loss and gradient norm may be NaN, which is worth showing.
+// Sanitises rates and durations. Loss and gradient norm are not sanitised, because users must see a
+// NaN.
 double finite_or_zero(double value) { return std::isfinite(value) ? value : 0; }
 
-// Ignores the counts if their number differs from ours.
+// Converts step times. Ignores the counts if their number differs from the number of buckets.
 StepTimes step_times_from_proto(const v1::StepTimes& proto) {
   StepTimes times;
   if (proto.counts_size() != std::ssize(times.counts)) return times;

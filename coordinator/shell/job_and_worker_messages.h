@@ -1,6 +1,6 @@
 // Converts between wire messages of jobs and workers and the core's values. The core checks bounds
-// and meanings; only values that would break arithmetic (an age beyond the clock, a non-finite
-// rate) are sanitised here.
+// and meanings. These functions sanitise only values that would break arithmetic (an age beyond the
+// clock, a non-finite rate).
 #pragma once
 
 #include "common/time.h"
@@ -14,18 +14,20 @@ WorkerLeaving leaving_from_proto(const v1::Leaving& proto);
 HeartbeatReceived heartbeat_from_proto(const v1::Heartbeat& proto);
 RankExited exit_from_proto(const v1::RankExited& proto);
 
-// For clients: environment values are replaced by "***". `now` turns instants into ages and dates
-// the goodput.
+// Converts a job for clients. Replaces environment values by "***". `now`: the present time, from
+// which ages and the current goodput are computed.
 v1::Job job_to_proto(const Core& core, const Job& job, Instant now);
-// For lists: without the config, the environment and the figures of all ranks except rank 0.
+// Converts a job for a list: without the config and the environment, and with the figures of rank 0
+// only.
 v1::Job job_summary_to_proto(const Core& core, const Job& job, Instant now);
-// The used resources of a worker.
+// The resources of a worker that are in use.
 struct WorkerUse {
   int32_t slots = 0;
-  int32_t slots_held = 0;  // part of `slots` reserved without a rank
+  int32_t slots_held = 0;  // the part of `slots` that is reserved and has no ranks
   int32_t gpus = 0;
 };
-// `node`: the suspicion record of the node; null: none.
+// Converts a worker for clients. `node`: the suspicion record of the worker's node; null if there
+// is none.
 v1::WorkerInfo worker_to_proto(const Worker& worker, const NodeRecord* node, const WorkerUse& use,
                                Instant now);
 v1::CoordinatorMessage message_to_proto(const WorkerPayload& payload, Epoch epoch);

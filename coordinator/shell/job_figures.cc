@@ -14,10 +14,10 @@ using prometheus::Counter;
 using prometheus::Family;
 using prometheus::Gauge;
 
-// A new loss is shown as 0 for so long: at least one scrape of any usual scraper.
+// The time for which a new loss is shown as 0, so that any usual scraper reads the 0 at least once.
 constexpr Duration kZeroShown = std::chrono::minutes(1);
 
-// `gauge` is null until there was a value.
+// Sets a gauge of the job. `gauge` is null until its first value.
 void set(Family<Gauge>& family, const daemon::MetricLabels& labels, Gauge*& gauge, double value) {
   if (gauge == nullptr) gauge = &family.Add(labels);
   gauge->Set(value);
@@ -49,7 +49,8 @@ void JobMetrics::update_checkpoint(const Job& job, const Account& account, Serie
   if (has_one)
     set(f.checkpoint_step, series.labels, series.checkpoint_step,
         static_cast<double>(account.checkpoint_step));
-  // A job whose saves have all failed has most to lose.
+  // The time of the newest checkpoint is also shown for a job whose saves have all failed, because
+  // such a job would lose the most.
   if (!has_one && !series.saves) return;
   const int64_t since = has_one ? account.checkpoint_unix_ns : job.started_unix_ns;
   set(f.checkpoint_time, series.labels, series.checkpoint_time, static_cast<double>(since) / 1e9);
@@ -100,9 +101,9 @@ void JobMetrics::update_stragglers(const Core& core, const Job& job, Series& ser
   series.stragglers = std::move(slowest);
 }
 
-// Counters hold settled time, the ratio all of it. A loss is often settled at once, and Prometheus
-// sees no increase in a series that begins with it: so the series begins at 0, except for losses
-// before the job had series.
+// Updates the job's time. The counters contain settled time, and the ratio contains all time. A
+// loss is often settled in one step, and Prometheus sees no increase in a series that begins with
+// the loss, so the series begins at 0. Exception: losses before the job had series.
 void JobMetrics::update_goodput(const Account& account, Instant now, Series& series) {
   const auto raise = [](Counter& counter, Duration time) {
     counter.Increment(std::max(0.0, to_seconds(time) - counter.Value()));

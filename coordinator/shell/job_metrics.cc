@@ -14,14 +14,17 @@ namespace {
 
 using prometheus::Histogram;
 
-// Interval of searches for room: thousands of jobs without series have a heartbeat each second.
+// The interval between searches for room, because thousands of jobs without series may have a
+// heartbeat each second.
 constexpr Duration kRoomSearchPeriod = std::chrono::seconds(1);
 
-// In seconds: a dead rank is detected at once, a hang after some steps, a slow start after minutes.
+// Upper bounds of detection times in seconds: a dead rank is detected immediately, a hang after
+// some steps, and a slow start after minutes.
 constexpr std::array<double, 9> kDetectionBounds = {0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000};
 
-// After a restart of the coordinator the account is older than what was shown, until rank 0 has
-// reported its progress since: Prometheus takes a decreasing counter for a restarted one.
+// Returns whether the job's account is at least as new as the counters that an earlier run showed.
+// After a coordinator restart the stored account is older, until rank 0 has reported its progress;
+// Prometheus interprets a decreasing counter as a restarted process.
 bool is_accounted(const Job& job) {
   return !is_running(job.state) || job.ranks.empty() ||
          job.ranks.front().life != RankState::Life::kAssigned;
@@ -138,7 +141,8 @@ bool JobMetrics::has_room_for(const Job& job, const Core& core, int64_t unix_ns)
   return may_displace_;
 }
 
-// A running job replaces a waiting one, whose series do not change until it runs again.
+// Removes the series of one waiting job, which do not change until it runs again, in favour of a
+// running job.
 bool JobMetrics::displace_one(const Core& core) {
   const auto waiting = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
     const auto other = core.jobs().find(entry.first);

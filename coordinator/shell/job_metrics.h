@@ -1,6 +1,6 @@
-// Metrics of jobs. A job has some 45 series, besides those of its kStragglersShown slowest ranks. A
-// bounded number of jobs has series, so the page is bounded whatever users submit. Used on the core
-// loop's thread.
+// Metrics of jobs. A job has some 45 series, and one for each of its kStragglersShown slowest
+// ranks. Only a bounded number of jobs has series, so the page is bounded for any submissions. Used
+// on the core loop's thread.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,16 @@
 
 namespace muster::coordinator {
 
-// Per job: more scores would add no information.
+// The number of straggler scores per job; more scores would add no information.
 constexpr size_t kStragglersShown = 16;
 
-// The library searches the complete family for each removed series, so a fleet with many short jobs
-// removes them over several pages.
+// The maximum number of jobs whose series are removed for one page. The library searches the
+// complete family for each removed series, so the series of many short jobs are removed over
+// several pages.
 constexpr int kForgottenAtOnce = 16;
 
-// Enough for a scraper to see how a job ended.
+// The time for which the series of an ended job remain, so that a scraper can see how the job
+// ended.
 constexpr Duration kSeriesKept = std::chrono::minutes(5);
 inline bool ended_long_ago(const Job& job, int64_t unix_ns) {
   return is_terminal(job.state) && unix_ns - job.finished_unix_ns > kSeriesKept.count();
@@ -30,12 +32,13 @@ inline bool ended_long_ago(const Job& job, int64_t unix_ns) {
 
 class JobMetrics {
  public:
-  // `shown`: maximum number of jobs with series. Beyond it, a new job replaces one that is queued
-  // again, or waits until one has ended; the steps of its attempt are counted in both cases.
+  // `shown`: the maximum number of jobs with series. Beyond it, a job with ranks replaces a job
+  // that is queued again, or gets its series when another job has ended; the steps of its attempt
+  // are counted in both cases.
   JobMetrics(prometheus::Registry& registry, int32_t shown);
   ~JobMetrics();
 
-  // See Metrics.
+  // See the methods of Metrics with the same names; update() is called by Metrics::render().
   void observe(const Core& core, const Event& event);
   void count_incident(const Core& core, const Incident& incident, int64_t unix_ns);
   void update(const Core& core, Instant now, int64_t unix_ns);
@@ -44,11 +47,12 @@ class JobMetrics {
   struct Families;
   struct Series;
 
-  // Returns null if too many jobs have series.
+  // Returns the series of the job, which are created on first use; null if too many jobs have
+  // series.
   Series* series_of(const Job& job, const Core& core, int64_t unix_ns);
   bool has_room_for(const Job& job, const Core& core, int64_t unix_ns);
   bool displace_one(const Core& core);
-  // Removes series of jobs that have ended.
+  // Removes the series of jobs that ended long ago.
   void search_room(const Core& core, int64_t unix_ns);
   void remove(const Series& series);
   void update_job(const Job& job, Series& series);
@@ -61,7 +65,7 @@ class JobMetrics {
   std::unique_ptr<Families> families_;
   std::map<JobId, std::unique_ptr<Series>> jobs_;
   int64_t room_searched_unix_ns_ = 0;
-  // false after a search without result, until something changes
+  // False after a search that found no job to replace, until the next search for room.
   bool may_displace_ = true;
 };
 

@@ -64,7 +64,7 @@ Fault fault_from(const json& j) {
   fault.unix_ns = j.value("unix_ns", int64_t{0});
   fault.of_program = j.value("of_program", false);
   fault.node_unfit = j.value("node_unfit", false);
-  // An unknown name, of an earlier or later version, counts as any other death.
+  // An unknown name, from an earlier or later version, counts as kRankDied.
   const auto kind = std::find(kIncidentKindNames.begin(), kIncidentKindNames.end(),
                               j.value("kind", std::string()));
   if (kind != kIncidentKindNames.end())
@@ -181,10 +181,10 @@ absl::StatusOr<JobState> state_from(const std::string& name) {
     if (kJobStateNames[i] == name) return static_cast<JobState>(i);
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("state is \"", name, "\", which this version does not know"));
+      absl::StrCat("state is \"", name, "\", which this version does not support"));
 }
 
-// Ranks index arrays: the record's values must agree.
+// Checks that the values of a record agree, because ranks are used as indices of arrays.
 absl::Status check_consistency(const Job& job) {
   const auto ranks = std::ssize(job.placement);
   if (job.id == JobId(0)) return absl::InvalidArgumentError("id is missing");
@@ -240,7 +240,7 @@ std::string job_to_record(const Job& job) {
                        {"trained_on", list_to_json(job.trained_on)},
                        {"not_before_unix_ns", job.not_before_unix_ns},
                        {"resizes", job.resizes}};
-  // A worker's text may hold anything; invalid UTF-8 is replaced, not refused.
+  // A worker's text may contain any bytes; invalid UTF-8 is replaced and not refused.
   return record.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -1,5 +1,5 @@
-// A job as stored: one JSON object, readable with sqlite3 and by later versions. Unknown members
-// are ignored; missing ones take their default.
+// The stored form of a job: one JSON object, which sqlite3 and later versions can read. Unknown
+// members are ignored; missing members have their default.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace muster::coordinator {
 // Serialises everything except Job::ranks, which is volatile.
 std::string job_to_record(const Job& job);
 
-// Returns InvalidArgument with what is wrong with the record.
+// Returns InvalidArgument, with the reason, if the record is not valid.
 absl::StatusOr<Job> job_from_record(std::string_view record);
 
 }  // namespace muster::coordinator

@@ -87,21 +87,21 @@ struct JobMetrics::Series {
     prometheus::Counter* counter = nullptr;
     Instant zero_until{};
   };
-  std::map<std::pair<size_t, size_t>, Lost>
-      lost;            // by cause and class, created with the first loss
-  bool saves = false;  // it has reported checkpoints
+  // Lost time by cause and class, created with the first loss.
+  std::map<std::pair<size_t, size_t>, Lost> lost;
+  bool saves = false;  // the job has reported checkpoints
   prometheus::Gauge* checkpoint_step = nullptr;
   prometheus::Gauge* checkpoint_time = nullptr;
   // Null until rank 0 has completed a step.
   prometheus::Gauge* step = nullptr;
   prometheus::Gauge* loss = nullptr;
   prometheus::Gauge* grad_norm = nullptr;
-  // Null until rank 0 has completed a step in this attempt: between attempts there is no speed, and
-  // a 0 would distort every mean.
+  // Null until rank 0 has completed a step in this attempt, because there is no speed between
+  // attempts, and a 0 would distort every mean.
   prometheus::Gauge* tokens = nullptr;
-  prometheus::Gauge* mfu = nullptr;  // … and the device's peak is known
+  prometheus::Gauge* mfu = nullptr;  // also null while the device's peak is unknown
   Attempt counted_attempt{0};
-  StepTimes counted;  // part of that attempt's steps already in step_seconds
+  StepTimes counted;  // the steps of counted_attempt that are in step_seconds
 };
 
 template <class T>

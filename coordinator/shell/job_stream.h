@@ -1,5 +1,5 @@
-// One WatchJob call: sends the job now and after each change, until it has ended. A slow reader
-// skips intermediate changes and receives only the newest.
+// One WatchJob call: sends the job now and after each change, until the job has ended. A slow
+// reader receives only the newest change and skips earlier ones.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace muster::coordinator {
 
-// Owns itself from begin() until gRPC calls OnDone().
+// The stream owns itself from begin() until gRPC calls OnDone().
 class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
                         public JobWatcher,
                         public std::enable_shared_from_this<JobStream> {
@@ -35,8 +35,8 @@ class JobStream final : public grpc::ServerWriteReactor<v1::Job>,
   const StreamTicket ticket_;
   std::shared_ptr<JobStream> self_;
   std::mutex mutex_;
-  v1::Job written_;                // being written while writing_
-  std::optional<v1::Job> newest_;  // not being written yet
+  v1::Job written_;                // the message that gRPC writes while writing_ is true
+  std::optional<v1::Job> newest_;  // the next message to write
   bool writing_ = false;
   bool ending_ = false;
   bool finished_ = false;

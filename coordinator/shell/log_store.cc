@@ -21,9 +21,9 @@
 namespace muster::coordinator {
 namespace {
 
-constexpr size_t kFillBytesMax = 64 << 10;  // per write when a gap is filled
-// A worker that was unreachable ships the end of an earlier attempt; after more restarts than this
-// it may not.
+constexpr size_t kFillBytesMax = 64 << 10;  // bytes per write when a gap is filled
+// The number of attempts whose owners are remembered. A worker that was unreachable sends the rest
+// of an earlier attempt's output later, but not after more restarts than this.
 constexpr size_t kAttemptsOwnedMax = 4;
 
 absl::Status not_ours(JobId job) {
@@ -140,8 +140,8 @@ void LogStore::set_scope(JobId job, const LogScope& scope,
   {
     const std::lock_guard lock(mutex_);
     JobLogs& logs = jobs_[job];
-    // Drops logs that are not being written: the file holds their size. A log in use stays, because
-    // one file must not have two locks.
+    // Drops logs that no thread writes, because their size can be read from the file. A log in use
+    // is retained, because one file must not have two locks.
     if (scope.ended || scope.newest_attempt != logs.scope.newest_attempt) {
       std::erase_if(logs.ranks, [](const auto& entry) { return entry.second.use_count() == 1; });
     }
@@ -191,7 +191,7 @@ void LogStore::work() {
 }
 
 void LogStore::remove(JobId job, JobLogs& logs) const {
-  // Waits for current writers; late ones create no new file.
+  // Waits for current writers. Later writers create no new file.
   for (const auto& [part, log] : logs.ranks) {
     const std::lock_guard lock(log->mutex);
     log->forgotten = true;
@@ -228,7 +228,8 @@ std::optional<LogScope> LogStore::follow(JobId job, std::weak_ptr<LogFollower> f
 
 absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, Attempt attempt,
                                           Rank rank, uint64_t offset, std::string_view data) {
-  constexpr uint64_t kOffsetMax = uint64_t{1} << 62;  // longer than any log: a garbled message
+  // longer than any log; a larger offset comes from a corrupt message
+  constexpr uint64_t kOffsetMax = uint64_t{1} << 62;
   if (offset > kOffsetMax)
     return absl::InvalidArgumentError(absl::StrCat("log offset is ", offset));
   auto log = find_log(writer, job, attempt, rank);
@@ -246,9 +247,10 @@ absl::StatusOr<uint64_t> LogStore::append(const LogWriter& writer, JobId job, At
       }
       return (*log)->end;
     }
-    // Settles failed data, too: a repetition would fail again, forever.
+    // Settles failed data, too, because a repetition would fail again.
     if (!settled.ok()) (*log)->end = std::max<uint64_t>((*log)->end, offset + data.size());
-    // Data dropped after output that found no space does not show that there is space.
+    // If output is dropped after a failure for lack of space, this does not show that there is
+    // space again.
     if ((*log)->end > end_before) (*log)->waits = false;
   }
   log->reset();

@@ -1,16 +1,17 @@
-// Stores the ranks' output that workers ship: one append-only file per rank and attempt,
-// ROOT/<job>/<attempt>/rank-<r>.log, at the offsets of the rank's own log; beside it rank-<r>.times
-// (log_times.h).
+// Stores the output of ranks, which workers send: one append-only file for each rank and attempt,
+// ROOT/<job>/<attempt>/rank-<r>.log, with the same offsets as the rank's own log on the worker.
+// Beside it is rank-<r>.times (log_times.h).
 //
-// Chunks arrive at least once: stored bytes are skipped. A chunk that begins past the end (the
-// coordinator's machine lost written pages) is rejected: the answer is the end, from where the
-// worker sends again. Data that cannot be written is dropped for good and leaves a filled gap with
-// a notice, except for lack of space or descriptors: that passes, and the worker sends again. A log
-// ends at kLogBytesPerRankMax; later data is accepted and dropped. Only the incarnation of the
-// worker on which a rank was placed may write its log.
+// A chunk may arrive more than once; bytes that are already stored are skipped. A chunk that begins
+// past the end of the file (the coordinator's machine lost written pages) is rejected: the answer
+// is the end of the file, from which the worker sends again. Data that cannot be written is dropped
+// permanently, and its place in the file is filled with a notice. For lack of space or descriptors,
+// which is temporary, the worker sends the data again. A log ends at kLogBytesPerRankMax; later
+// data is accepted and dropped. Only the incarnation of the worker on which a rank was placed may
+// write its log.
 //
-// Thread-safe. set_scope() and forget() do not wait for files: each log has its own lock, and the
-// store's thread notifies followers of scopes and removes forgotten files.
+// Thread-safe. set_scope() and forget() do not wait for file operations: each log has its own lock,
+// and the store's own thread notifies followers of new scopes and removes files.
 #pragma once
 
 #include <condition_variable>
@@ -33,14 +34,14 @@
 
 namespace muster::coordinator {
 
-// The readable and writable logs of one job.
+// The logs of one job that can be read and written.
 struct LogScope {
   Attempt newest_attempt{0};
   int32_t ranks = 0;
-  bool ended = false;  // no more output will come
+  bool ended = false;  // no more output can arrive
 };
 
-// One incarnation of a worker.
+// The identity of a sender: one incarnation of a worker.
 struct LogWriter {
   WorkerName worker;
   Incarnation incarnation;
@@ -48,8 +49,8 @@ struct LogWriter {
   friend bool operator==(const LogWriter&, const LogWriter&) = default;
 };
 
-// Notified when there may be more to read. Called without a lock, on the thread that stored the
-// output or on the store's own.
+// Receives a call when there may be more to read. Called without a lock, on the thread that stored
+// the output or on the store's own thread.
 class LogFollower {
  public:
   virtual ~LogFollower() = default;
@@ -60,27 +61,28 @@ class LogFollower {
 class LogStore {
  public:
   explicit LogStore(std::string root, uint64_t bytes_per_rank_max);
-  // Removes forgotten files first.
+  // Removes the files of jobs passed to forget() before it returns.
   ~LogStore();
 
-  // Records that the job has a new attempt, or has ended. Call before any output of that attempt
-  // can arrive. `placement`: the newest attempt's, by rank; empty if there is none.
+  // Records that the job has a new attempt, or has ended. Call it before any output of the attempt
+  // can arrive. `placement`: the placement of the newest attempt, by rank; empty if there is none.
   void set_scope(JobId job, const LogScope& scope, const std::vector<RankPlacement>& placement);
-  // Removes the files of jobs that are not in `known`: a coordinator had forgotten them when it was
-  // killed. Call before the first set_scope().
+  // Removes the files of jobs that are not in `known`: an earlier coordinator had deleted these
+  // jobs, and was killed before it removed their files. Call it before the first set_scope().
   void remove_all_but(const std::set<JobId>& known) const;
-  // Removes the job's logs: its files soon, for append() at once.
+  // Removes the job's logs. append() refuses them immediately; the files are removed soon
+  // afterwards.
   void forget(JobId job);
 
-  // Returns the offset up to which the rank's log is settled (stored, or dropped for good): below
-  // the data's end if the worker must send it again, and below `offset` if preceding data is
-  // missing. Returns NotFound for a launch unknown to this coordinator, PermissionDenied if the
-  // rank was not placed on `writer`; else the file system's error, after which the data is dropped
-  // for good.
+  // Returns the offset up to which the rank's log is settled: stored, or dropped permanently. The
+  // offset is below the end of `data` if the worker must send this data again, and below `offset`
+  // if preceding data is missing. Returns NotFound for a launch that this coordinator does not
+  // have, PermissionDenied if the rank was not placed on `writer`, and otherwise the file system's
+  // error, after which the data is dropped permanently.
   absl::StatusOr<uint64_t> append(const LogWriter& writer, JobId job, Attempt attempt, Rank rank,
                                   uint64_t offset, std::string_view data);
 
-  // Returns up to `bytes_max` bytes from `offset`; empty if there are none (yet).
+  // Returns up to `bytes_max` bytes from `offset`; empty if there are no such bytes yet.
   absl::StatusOr<std::string> read(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                                    size_t bytes_max);
 
@@ -88,28 +90,29 @@ class LogStore {
   std::vector<LogTime> times(JobId job, Attempt attempt, Rank rank, uint64_t offset,
                              size_t count_max) const;
 
+  // Returns the logs of the job; nullopt if the job is not known.
   std::optional<LogScope> scope(JobId job);
-  // Registers `follower` and returns what scope() would.
+  // Registers `follower`. Returns the same as scope().
   std::optional<LogScope> follow(JobId job, std::weak_ptr<LogFollower> follower);
 
  private:
-  // A run of ranks of one writer.
+  // Consecutive ranks of one writer, up to `last`.
   struct OwnedRanks {
     LogWriter writer;
     Rank last;
   };
-  // One rank's log. Its mutex is held while the file is written, so that others do not wait for
-  // that.
+  // One rank's log. Its mutex is held while the file is written, so that other logs do not wait.
   struct RankLog {
     std::mutex mutex;
-    uint64_t end = 0;        // the settled offset, once known
+    uint64_t end = 0;        // the settled offset, once it is known
     bool forgotten = false;  // the file is being removed
-    bool waits = false;      // for space or descriptors; already logged
+    bool waits = false;      // waits for space or descriptors, and this is logged
     LogTimesEnd times;
   };
   struct JobLogs {
     LogScope scope;
-    std::map<Attempt, std::vector<OwnedRanks>> owners;  // by rank; of the newest kAttemptsOwnedMax
+    // by rank, for the newest kAttemptsOwnedMax attempts
+    std::map<Attempt, std::vector<OwnedRanks>> owners;
     std::map<std::pair<Attempt, Rank>, std::shared_ptr<RankLog>> ranks;
     std::vector<std::weak_ptr<LogFollower>> followers;
   };
@@ -132,10 +135,10 @@ class LogStore {
   const uint64_t bytes_per_rank_max_;
   std::mutex mutex_;
   std::map<JobId, JobLogs> jobs_;
-  // Work for the store's thread; bounded by the number of jobs and forgotten jobs.
+  // The work for the store's thread: bounded by the number of jobs and removed jobs.
   std::condition_variable work_came_;
-  std::set<JobId> changed_;           // scope changes for followers
-  std::map<JobId, JobLogs> removed_;  // forgotten; files still exist
+  std::set<JobId> changed_;           // jobs with a new scope, whose followers must be notified
+  std::map<JobId, JobLogs> removed_;  // removed jobs whose files still exist
   bool stopping_ = false;
 
   std::thread thread_;

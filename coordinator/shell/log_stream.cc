@@ -11,14 +11,16 @@
 namespace muster::coordinator {
 namespace {
 
-// Records read at once: output of another rank is rarely further away.
+// The number of records read at once, because the next output of another rank is seldom further
+// away.
 constexpr size_t kTimesRead = 64;
 
 }  // namespace
 
 void LogStream::begin() {
   self_ = shared_from_this();
-  // Locks before it follows, so that scope updates come after the state read here.
+  // Locks the stream before it follows the logs, so that later scope updates do not overtake the
+  // scope that is read here.
   const std::lock_guard lock(mutex_);
   if (ticket_ == nullptr) return finish_locked(StreamLimit::refusal());
   const auto scope = request_.follow() ? logs_.follow(JobId(request_.job_id()), weak_from_this())

@@ -1,5 +1,6 @@
 // One FollowLogs call: sends chunks of the selected ranks' logs, older attempts first, and within
-// an attempt by time of arrival. Sleeps until the log store reports more.
+// an attempt in the order of arrival. Waits without a thread until the log store reports more
+// output.
 #pragma once
 
 #include <map>
@@ -14,7 +15,8 @@
 
 namespace muster::coordinator {
 
-// Owns itself from begin() until gRPC calls OnDone(). `logs` must outlive it.
+// The stream owns itself from begin() until gRPC calls OnDone(). Requires that `logs` outlives the
+// stream.
 class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
                         public LogFollower,
                         public std::enable_shared_from_this<LogStream> {
@@ -33,8 +35,8 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
 
  private:
   using Part = std::pair<Attempt, Rank>;
-  // Unread bytes of a part, ordered by arrival. unix_ns is 0 for a single rank, and for logs
-  // without times.
+  // The next unread bytes of a part, ordered by arrival. `unix_ns` is 0 if a single rank is
+  // followed, and for logs without times.
   struct PendingPart {
     Attempt attempt;
     int64_t unix_ns = 0;
@@ -58,9 +60,10 @@ class LogStream final : public grpc::ServerWriteReactor<v1::LogChunk>,
 
   std::mutex mutex_;
   LogScope scope_;
-  Attempt selected_through_{0};    // attempts up to this one were added to ready_
-  std::set<Part> ready_;           // may have unread bytes …
-  std::set<PendingPart> pending_;  // … ordered behind earlier output of other parts
+  Attempt selected_through_{0};  // the newest attempt whose parts were added to ready_
+  std::set<Part> ready_;         // parts that may have unread bytes
+  // parts with unread bytes, which wait for earlier output of other parts
+  std::set<PendingPart> pending_;
   std::map<Part, uint64_t> offsets_;
   v1::LogChunk chunk_;
   bool writing_ = false;

@@ -27,7 +27,7 @@ class Records {
   bool is_open() const { return fd_ >= 0; }
   uint64_t count() const { return count_; }
 
-  // Returns as many as exist.
+  // Returns up to `count` records from record number `first` on.
   std::vector<LogTime> read(uint64_t first, size_t count) const {
     std::vector<LogTime> times(std::min<uint64_t>(count, count_ - std::min(first, count_)));
     const ssize_t got = pread(fd_, times.data(), times.size() * sizeof(LogTime),
@@ -35,7 +35,7 @@ class Records {
     times.resize(got < 0 ? 0 : static_cast<size_t>(got) / sizeof(LogTime));
     return times;
   }
-  // A missing or partial record counts as absent.
+  // Appends a record. A missing or partial record counts as absent.
   void append(LogTime time) const {
     [[maybe_unused]] const ssize_t written =
         pwrite(fd_, &time, sizeof(time), static_cast<off_t>(count_ * sizeof(LogTime)));
@@ -70,7 +70,7 @@ void add_log_time(const std::string& path, LogTimesEnd& end, LogTime time) {
 std::vector<LogTime> read_log_times(const std::string& path, uint64_t offset, size_t count_max) {
   const Records records(path, O_RDONLY);
   if (!records.is_open()) return {};
-  // Finds the first record that begins after `offset` …
+  // Finds the first record that begins after `offset`.
   uint64_t low = 0;
   uint64_t high = records.count();
   while (low < high) {
@@ -82,7 +82,7 @@ std::vector<LogTime> read_log_times(const std::string& path, uint64_t offset, si
     else
       high = middle;
   }
-  // … and returns from the one before it.
+  // Returns the records from the previous record on.
   return records.read(low == 0 ? 0 : low - 1, count_max);
 }
 

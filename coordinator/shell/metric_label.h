@@ -1,4 +1,4 @@
-// Turns words into a metric label's value.
+// Converts words to the value of a metric label.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace muster::coordinator {
 
-// "slow rank" → "slow_rank".
+// Returns "slow_rank" for "slow rank".
 inline std::string metric_label(std::string_view words) {
   std::string label(words);
   std::replace(label.begin(), label.end(), ' ', '_');

@@ -25,7 +25,8 @@ Metrics::Metrics(Epoch epoch, MetricsOptions options)
 
 std::string Metrics::render(const Core& core, Instant now, int64_t unix_ns) {
   build_info_.Add({{"version", core.options().version}}).Set(1);
-  // A standby serves no page: server.cc locks the state before it creates a core.
+  // A process that serves this page is the leader, because server.cc locks the state before it
+  // creates a core.
   leader_.Set(1);
   daemon::set_disk_gauges(options_.state_dir, disk_bytes_, disk_free_);
   jobs_.update(core, now, unix_ns);

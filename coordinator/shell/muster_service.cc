@@ -18,8 +18,8 @@ namespace muster::coordinator {
 namespace {
 
 constexpr int kJobsListedMax = 1'000;
-constexpr size_t kIncidentsListed = 100;  // the default
-// A list stays well below the limit of clients (gRPC's default is 4 MiB).
+constexpr size_t kIncidentsListed = 100;  // default number of incidents in a list
+// The bound of a list's size, well below the limit of clients (gRPC's default is 4 MiB).
 constexpr size_t kListBytesMax = 3 << 20;
 
 absl::Status stopped() { return absl::UnavailableError("the coordinator is stopping"); }

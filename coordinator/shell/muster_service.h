@@ -1,4 +1,5 @@
-// The Muster service for people and programs. Handlers only translate; the core validates.
+// The Muster service for people and programs. Handlers only convert messages; the core validates
+// them.
 #pragma once
 
 #include "coordinator/shell/core_loop.h"
@@ -10,7 +11,7 @@ namespace muster::coordinator {
 
 class MusterService final : public v1::Muster::CallbackService {
  public:
-  // `loop` and `logs` must outlive the service's calls.
+  // Requires that `loop` and `logs` outlive the service's calls.
   MusterService(CoreLoop& loop, LogStore& logs) : loop_(loop), logs_(logs) {}
 
   grpc::ServerUnaryReactor* SubmitJob(grpc::CallbackServerContext* context,

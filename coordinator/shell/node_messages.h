@@ -7,9 +7,10 @@
 
 namespace muster::coordinator {
 
-// Writes exclusion, check and whether a check is due; leaves other fields unchanged.
+// Writes the node's exclusion, its last check, and whether a check is due. Leaves the other fields
+// unchanged.
 void node_to_proto(const NodeRecord& node, v1::WorkerInfo& proto);
-// Describes a worker that is not registered.
+// Returns the message for a node with a record whose worker is not registered.
 v1::WorkerInfo absent_worker_to_proto(const NodeRecord& node);
 NodeChecked node_checked_from_proto(const v1::NodeChecked& proto);
 NodeExcludeRequested exclusion_from_proto(const v1::ExcludeWorkerRequest& proto);

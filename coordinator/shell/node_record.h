@@ -1,5 +1,5 @@
-// A node's record as stored: one JSON object, readable with sqlite3 and by later versions. Unknown
-// members are ignored; missing ones take their default.
+// The stored form of a node's record: one JSON object, which sqlite3 and later versions can read.
+// Unknown members are ignored; missing members have their default.
 #pragma once
 
 #include <string>
@@ -17,12 +17,13 @@ namespace muster::coordinator {
 // Serialises everything except NodeRecord::until, which is volatile.
 std::string node_to_record(const NodeRecord& node);
 
-// Returns InvalidArgument with what is wrong with the record.
+// Returns InvalidArgument, with the reason, if the record is not valid.
 absl::StatusOr<NodeRecord> node_from_record(std::string_view record);
 
 // Creates SqliteStorage's table of nodes (schema version 3).
 absl::Status create_nodes_table(SqliteDatabase& db);
-// Skips an unreadable record with a warning: a node without a record counts as healthy.
+// Loads the records of nodes. Skips an unreadable record with a warning, because a node without a
+// record counts as sound.
 absl::Status load_nodes(SqliteDatabase& db, DurableState& state);
 absl::Status write_nodes(SqliteDatabase& db, const StorageBatch& batch);
 

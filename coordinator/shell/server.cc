@@ -32,9 +32,10 @@ namespace muster::coordinator {
 namespace {
 
 constexpr const char* kText = "text/plain; charset=utf-8";
-// Limit for a connection's handshake; silent connections would hold descriptors.
+// The time limit for the handshake of a connection, because connections without a handshake would
+// occupy descriptors.
 constexpr int kHandshakeBudgetMs = 10'000;
-// Time for cancelled calls to end.
+// The time for cancelled calls to end.
 constexpr auto kShutdownBudget = std::chrono::milliseconds(500);
 
 class ServerImpl final : public Server {
@@ -57,7 +58,7 @@ class ServerImpl final : public Server {
   daemon::HttpResponse ready_page() const;
 
   std::atomic<bool> ready_{false};
-  // In the order of construction; each uses only those above it.
+  // The members are declared in the order of construction; each uses only members above it.
   std::unique_ptr<StateLock> lock_;
   std::unique_ptr<Storage> storage_;
   std::unique_ptr<LogStore> logs_;
@@ -97,7 +98,7 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   auto state = storage_->load();
   if (!state.ok()) return state.status();
   spdlog::info("epoch {}: {} jobs are known", epoch_.value(), state->jobs.size());
-  // Job 1 of another store is another job, with another log.
+  // Logs are stored by state store, because job 1 of another store is another job.
   logs_ = std::make_unique<LogStore>(
       absl::StrCat(options.state_dir, "/logs/", absl::Hex(state->store.value(), absl::kZeroPad16)),
       daemon::kLogBytesPerRankMax);
@@ -113,7 +114,7 @@ absl::Status ServerImpl::open_state(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
-// A person who opens the address in a browser finds the other pages.
+// Returns a page with links to the other pages, for people who open the address in a browser.
 daemon::HttpResponse front_page() {
   return {200, kText,
           absl::StrCat("muster-coordinator ", kVersion, "\n\n",
@@ -180,7 +181,7 @@ absl::Status ServerImpl::serve_grpc(Duration registration_budget,
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeBudgetMs);
   builder.SetMaxReceiveMessageSize(daemon::kMessageBytesMax);
-  // Only reflection uses gRPC's own polling threads: one suffices.
+  // Only server reflection uses gRPC's polling threads, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
@@ -210,7 +211,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(const ServerOptions& optio
   const auto credentials = server_credentials(options.trust);
   if (!credentials.ok()) return credentials.status();
   auto server = std::make_unique<ServerImpl>();
-  // Binds the ports first: a failed start leaves no trace in the state.
+  // Binds the ports first, so that a failed start does not change the state.
   status = server->take_grpc_port(*listen);
   if (status.ok()) status = server->listen_http(options.http);
   if (status.ok()) status = server->open_state(options);

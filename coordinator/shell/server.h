@@ -20,25 +20,28 @@ struct ServerOptions {
   std::string http = "127.0.0.1:7071";
   std::string state_dir;
   ServerTrust trust;
-  bool insecure = false;         // permits open --listen and --http
-  bool trusted_network = false;  // permits an open --http
+  // permits --listen and --http on addresses that other machines can reach
+  bool insecure = false;
+  bool trusted_network = false;  // permits the same for --http only
   CoreOptions core;
-  int32_t worker_series = daemon::kSeriesSample;  // see MetricsOptions, also for the next
+  int32_t worker_series = daemon::kSeriesSample;  // see MetricsOptions
   int32_t job_series = daemon::kJobsShown;
-  // Limit from a worker's stream to its registration; silent streams would hold memory.
+  // The time limit from the start of a worker's stream to its registration, because streams without
+  // a registration would occupy memory.
   Duration registration_budget = std::chrono::seconds(10);
-  // Called once, on a thread of the server, if it can no longer store its state and has stopped
-  // working; the owner then destroys it.
+  // Called once, on a thread of the server, when the server has stopped because it can no longer
+  // store its state. The owner then destroys the server.
   std::function<void(absl::Status)> on_fatal;
 };
 
 class Server {
  public:
-  // Locks the state directory, loads the state and listens; the server is ready on return. Errors
-  // name the flag, the port, the file or the process that prevents the start.
+  // Locks the state directory, loads the state and starts to listen. The server is ready when the
+  // call returns. Errors name the flag, the port, the file or the process that prevents the start.
   static absl::StatusOr<std::unique_ptr<Server>> start(const ServerOptions& options);
 
-  // Stops cleanly: pending callers receive UNAVAILABLE, workers reconnect later, ranks run on.
+  // Stops cleanly: pending callers receive UNAVAILABLE, ranks continue to run, and workers connect
+  // to the next coordinator.
   virtual ~Server() = default;
 
   virtual int grpc_port() const = 0;

@@ -15,7 +15,7 @@ namespace muster::coordinator {
 namespace {
 
 #if MUSTER_GRPC_WATCHES_CERTIFICATES
-// A renewed certificate is there hours before the old one expires.
+// The interval of reading certificates. Certificates are usually renewed hours before they expire.
 constexpr unsigned kCertificatesReadEverySeconds = 5;
 
 std::shared_ptr<grpc::ServerCredentials> tls_credentials(const ServerTrust& trust,
@@ -73,7 +73,7 @@ absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& liste
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ServerTrust& trust) {
   if (!trust.has_tls()) return grpc::InsecureServerCredentials();
-  // gRPC reports wrong files only as failed connections.
+  // Checks the files here, because gRPC reports wrong files only as failed connections.
   const auto pair = daemon::read_key_pair(trust.tls_cert, trust.tls_key);
   if (!pair.ok()) return pair.status();
   std::string client_ca;

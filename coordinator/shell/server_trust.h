@@ -1,4 +1,4 @@
-// Security of the gRPC port: its certificate, and who may call.
+// Security of the gRPC port: its certificate, and the authentication of callers.
 #pragma once
 
 #include <memory>
@@ -23,8 +23,9 @@ namespace muster::coordinator {
 struct ServerTrust {
   std::string tls_cert = {};
   std::string tls_key = {};
-  std::string tls_client_ca = {};  // clients need a certificate signed by one of these
-  std::string token_dir = {};      // calls need a token of this folder; see tokens.h
+  // authorities; each client needs a certificate signed by one of them
+  std::string tls_client_ca = {};
+  std::string token_dir = {};  // folder of tokens; each call needs one of them (tokens.h)
 
   bool has_tls() const { return !tls_cert.empty(); }
 };
@@ -33,8 +34,8 @@ struct ServerTrust {
 // machines could reach `listen` without authentication.
 absl::Status check_trust(const ServerTrust& trust, const daemon::Endpoint& listen, bool insecure);
 
-// Reads the files. While the server runs it reads tokens again, and certificates if gRPC supports
-// that. Errors name the flag and the file.
+// Reads the files and returns the server's credentials. While the server runs, tokens are read
+// again, and certificates too if gRPC supports it. Errors name the flag and the file.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(
     const ServerTrust& trust);
 

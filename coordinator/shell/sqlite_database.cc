@@ -9,8 +9,8 @@
 namespace muster::coordinator {
 namespace {
 
-// SQLite reports "full" only for writes; a quota, or a disk that fills at fsync, appears as an I/O
-// error.
+// Returns whether the error is a lack of space. SQLite reports "full" only for writes; an exceeded
+// quota, or a disk that is full at fsync, appears as an I/O error.
 bool has_no_room(sqlite3* db, int code) {
   if ((code & 0xFF) != SQLITE_IOERR || db == nullptr) return false;
   const int error = sqlite3_system_errno(db);

@@ -1,5 +1,5 @@
-// SQLite with statuses: one open database file, its statements, and errors that state what to do.
-// One thread at a time.
+// SQLite with absl statuses: one open database file and its statements. Errors state what the user
+// can do. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@ namespace muster::coordinator {
 
 class SqliteDatabase {
  public:
-  // One prepared statement; the database must outlive it. Bound texts must outlive its run.
+  // One prepared statement. Requires that the database outlives the statement, and bound texts
+  // outlive its run.
   class Statement {
    public:
     absl::Status bind(int parameter, std::string_view text);
     absl::Status bind(int parameter, uint64_t number);
     absl::Status bind_blob(int parameter, std::string_view bytes);
-    // Returns true if there is a row, false after the last one.
+    // Advances to the next row. Returns false after the last row.
     absl::StatusOr<bool> next_row();
-    // Runs a statement that returns no rows, and resets it for the next run. `what` describes it in
-    // errors.
+    // Runs a statement that returns no rows, and resets it for the next run. `what` describes the
+    // statement in errors.
     absl::Status run(const char* what);
 
-    // Columns of the current row; text is valid until the next row.
+    // Return a column of the current row. A text is valid until the next row.
     int64_t number(int column) const;
     std::string_view text(int column) const;
 
@@ -46,7 +47,7 @@ class SqliteDatabase {
     std::unique_ptr<sqlite3_stmt, Finalize> statement_;
   };
 
-  // Creates the file if it does not exist.
+  // Opens the database, and creates the file if it does not exist.
   static absl::StatusOr<SqliteDatabase> open(const std::string& path);
 
   const std::string& path() const { return path_; }

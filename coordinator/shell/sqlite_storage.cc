@@ -18,15 +18,15 @@ namespace {
 
 using Statement = SqliteDatabase::Statement;
 
-// Its job is still recovering.
+// Returns whether the incident's job is still recovering.
 bool is_recovering(const v1::Incident& summary) {
   return summary.has_recovery() && !summary.recovery().over();
 }
 
-// An operator with sqlite3 may hold the file for a moment.
+// The time to wait for the file's lock, which an operator with sqlite3 may hold for a moment.
 constexpr int kBusyTimeoutMs = 5'000;
 
-// Returns whether the batch replaces records that held environment values.
+// Returns whether the batch replaces records that contained environment values.
 bool ends_with_secrets(const StorageBatch& batch) {
   return std::any_of(batch.jobs.begin(), batch.jobs.end(), [](const auto& entry) {
     return is_terminal(entry.second.state) && !entry.second.spec.environment.empty();
@@ -45,7 +45,7 @@ class SqliteStorage final : public Storage {
   absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) override;
 
  private:
-  absl::Status demand_wal();
+  absl::Status enable_wal();
   absl::Status check_pages();
   absl::Status raise_schema(int64_t version);
   absl::Status name_store();
@@ -63,8 +63,9 @@ class SqliteStorage final : public Storage {
   SqliteDatabase db_;
 };
 
-// If WAL is unavailable, SQLite answers with the mode in force instead of an error.
-absl::Status SqliteStorage::demand_wal() {
+// Enables the write-ahead log. If it is not available, SQLite returns the mode in force instead of
+// an error.
+absl::Status SqliteStorage::enable_wal() {
   const auto mode = db_.one_text("PRAGMA journal_mode=WAL");
   if (!mode.ok()) return mode.status();
   if (*mode == "wal") return absl::OkStatus();
@@ -84,8 +85,9 @@ absl::Status SqliteStorage::check_pages() {
 
 absl::Status SqliteStorage::set_up() {
   db_.set_busy_timeout(kBusyTimeoutMs);
-  absl::Status set = demand_wal();
-  // Overwrites replaced and deleted data: secrets of an ended job's environment leave no copy.
+  absl::Status set = enable_wal();
+  // Makes SQLite overwrite replaced and deleted data, so that no copy of an ended job's secrets
+  // remains.
   if (set.ok())
     set = db_.run("PRAGMA synchronous=FULL; PRAGMA cache_size=-1024; PRAGMA secure_delete=ON;");
   if (!set.ok()) return set;
@@ -94,11 +96,11 @@ absl::Status SqliteStorage::set_up() {
   if (!version.ok()) return version.status();
   if (*version > kSchemaVersion) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "state file ", db_.path(), " has schema version ", *version, " and this program knows ",
+        "state file ", db_.path(), " has schema version ", *version, " and this program supports ",
         kSchemaVersion, ": a newer version of Muster wrote it"));
   }
   if (absl::Status status = raise_schema(*version); !status.ok()) return status;
-  empty_log();  // an earlier run may have ended before it did
+  empty_log();  // an earlier run may have ended without doing so
   return name_store();
 }
 
@@ -129,7 +131,7 @@ absl::Status SqliteStorage::raise_schema(int64_t version) {
   return status;
 }
 
-// Runs once: the state of an earlier version has no store id yet.
+// Draws the store's id, if the state has none: it is new, or an earlier version wrote it.
 absl::Status SqliteStorage::name_store() {
   const auto id = daemon::draw_random_id();
   if (!id.ok()) return id.status();
@@ -164,8 +166,8 @@ absl::Status SqliteStorage::load_jobs(DurableState& state) {
   return row.status();
 }
 
-// Leaves an unreadable record in place, under its number, until it is the oldest: jobs do not
-// depend on it.
+// Loads the incidents that are not finished. Leaves an unreadable record in place, under its
+// number, until it is the oldest, because jobs do not depend on it.
 absl::Status SqliteStorage::load_incidents(DurableState& state) {
   auto rows = db_.prepare("SELECT id, summary FROM incidents ORDER BY id");
   if (!rows.ok()) return rows.status();
@@ -185,7 +187,8 @@ absl::Status SqliteStorage::load_incidents(DurableState& state) {
   return row.status();
 }
 
-// Loads the complete incident: parts missing here would be lost when it is stored again.
+// Loads the complete incident, because parts that are missing here would be lost when the incident
+// is stored again.
 absl::StatusOr<Incident> SqliteStorage::open_incident(IncidentId id, absl::Status summary) {
   if (!summary.ok()) return summary;
   const auto record = incident(id);
@@ -238,7 +241,7 @@ absl::StatusOr<std::vector<v1::Incident>> SqliteStorage::incidents(JobId job, si
     const absl::StatusOr<bool> row = rows->next_row();
     if (!row.ok()) return row.status();
     if (!*row) break;
-    // Lists skip unreadable incidents; a request for a single one returns its error.
+    // A list skips unreadable incidents; a request for a single incident returns the error.
     if (auto incident = read_incident(*rows); incident.ok())
       incidents.push_back(*std::move(incident));
   }
@@ -327,8 +330,8 @@ absl::Status SqliteStorage::commit(const StorageBatch& batch) {
   return status;
 }
 
-// The write-ahead log holds earlier records until it is overwritten. Does not wait for concurrent
-// readers of the file.
+// Truncates the write-ahead log, which contains earlier records until it is overwritten. Does not
+// wait for concurrent readers of the file.
 void SqliteStorage::empty_log() {
   db_.set_busy_timeout(0);
   db_.empty_log();

@@ -20,7 +20,7 @@ namespace muster::coordinator {
 
 constexpr int kSchemaVersion = 3;
 
-// Opens or creates `path`. Errors name the file: DataLoss if it is corrupt or no database,
+// Opens or creates `path`. Errors name the file: DataLoss if it is corrupt or not a database,
 // FailedPrecondition if a newer version wrote it, Unavailable if it is busy, ResourceExhausted if
 // the disk is full, PermissionDenied if it cannot be written.
 absl::StatusOr<std::unique_ptr<Storage>> open_sqlite_storage(const std::string& path);

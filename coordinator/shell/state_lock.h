@@ -8,11 +8,11 @@
 
 namespace muster::coordinator {
 
-// Held from take() to destruction; the kernel releases it if the process dies.
+// A lock that is held from take() to its destruction. The kernel releases it if the process dies.
 class StateLock {
  public:
-  // Locks DIR/coordinator.lock. Returns AlreadyExists with the directory and the process that holds
-  // it.
+  // Locks DIR/coordinator.lock. Returns AlreadyExists, with the directory and the owner's process,
+  // if another coordinator holds the lock.
   static absl::StatusOr<std::unique_ptr<StateLock>> take(const std::string& directory);
   ~StateLock();
   StateLock(const StateLock&) = delete;

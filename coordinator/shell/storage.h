@@ -1,4 +1,5 @@
-// The coordinator's durable state. One thread at a time; after the start the core loop's.
+// The coordinator's durable state. Used by one thread at a time: during the start by the main
+// thread, and then by the core loop's thread.
 #pragma once
 
 #include <map>
@@ -14,7 +15,7 @@
 
 namespace muster::coordinator {
 
-// The changes of one drain of the event queue: stored completely or not at all.
+// The changes of one iteration of the core loop, which are stored completely or not at all.
 struct StorageBatch {
   std::map<JobId, Job> jobs;  // the newest record of each
   std::map<std::string, JobId> request_ids;
@@ -36,22 +37,22 @@ class Storage {
  public:
   virtual ~Storage() = default;
 
-  // Returns DataLoss with the job whose record cannot be read. Skips unreadable incidents and nodes
-  // with a warning.
+  // Returns the stored state. Returns DataLoss with the number of a job whose record cannot be
+  // read. Skips unreadable incidents and nodes with a warning.
   virtual absl::StatusOr<DurableState> load() = 0;
 
-  // The batch is durable if this returns OK; after an error nothing is stored. The error describes
-  // the problem of the disk or the file. ResourceExhausted: the disk is full; the same batch can be
-  // stored once there is space.
+  // Stores the batch. The batch is durable if the call returns OK; after an error nothing of it is
+  // stored. The error describes the problem of the disk or the file. After ResourceExhausted (the
+  // disk is full) the same batch can be stored once there is space.
   virtual absl::Status commit(const StorageBatch& batch) = 0;
 
-  // Counts the coordinator's runs over this state: increments and stores the epoch.
+  // Increments, stores and returns the epoch, which counts the coordinator's runs over this state.
   virtual absl::StatusOr<Epoch> begin_epoch() = 0;
 
-  // Returns the stored incident; NotFound if there is none of that number.
+  // Returns the stored incident; NotFound if there is no such incident.
   virtual absl::StatusOr<v1::Incident> incident(IncidentId id) = 0;
-  // Returns incidents of one job or (0) of all jobs, newest first, in the form of lists. Skips
-  // unreadable ones.
+  // Returns the newest incidents of one job, or of all jobs if `job` is 0, in their shortened form.
+  // Skips unreadable incidents.
   virtual absl::StatusOr<std::vector<v1::Incident>> incidents(JobId job, size_t count_max) = 0;
 };
 

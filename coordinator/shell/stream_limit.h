@@ -1,5 +1,5 @@
-// Limits the number of open WatchJob and FollowLogs calls: each holds memory as long as its caller
-// likes. Thread-safe.
+// Limits the number of open WatchJob and FollowLogs calls: each occupies memory until its caller
+// ends it. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,15 +10,16 @@
 
 namespace muster::coordinator {
 
-// A job's config may have 1 MiB, and a stream whose caller does not read holds two jobs: 1 GiB in
-// the worst case, some MiB with usual configs.
+// A job's config may have 1 MiB, and a stream whose caller does not read stores two copies of the
+// job. The streams together take 1 GiB in the worst case, and some MiB with usual configs.
 constexpr int kStreamsMax = 512;
 
-// One open stream, counted until the ticket's last copy is destroyed; null: the limit is reached.
+// One open stream, which is counted until the last copy of its ticket is destroyed.
 using StreamTicket = std::shared_ptr<void>;
 
 class StreamLimit {
  public:
+  // Returns a ticket for a new stream; null if the limit is reached.
   StreamTicket take() {
     // The count outlives this object: gRPC destroys the last streams after the service.
     std::shared_ptr<std::atomic<int>> open = open_;
@@ -29,11 +30,12 @@ class StreamLimit {
     return {open.get(), [open](void*) { --*open; }};
   }
 
+  // Returns the error for a stream beyond the limit.
   static absl::Status refusal() {
     return absl::ResourceExhaustedError(
         absl::StrCat(kStreamsMax,
-                     " calls of WatchJob and FollowLogs are open, which is the most: "
-                     "end some, or ask again later"));
+                     " calls of WatchJob and FollowLogs are open, which is the limit: "
+                     "end some, or try again later"));
   }
 
  private:

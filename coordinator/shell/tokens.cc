@@ -26,7 +26,7 @@ absl::Status check_names(const std::string& folder) {
   std::filesystem::directory_iterator files(folder, error);
   for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
     const std::string name = files->path().filename();
-    // Kubernetes' own entries, by which it swaps all files at once.
+    // Kubernetes' own entries, with which it replaces all files at once.
     if (name.starts_with(".")) continue;
     const bool known =
         std::any_of(kRoles.begin(), kRoles.end(), [&](Role role) { return name_of(role) == name; });
@@ -97,7 +97,7 @@ TokenTable TokenTable::reread(const std::string& folder, const TokenTable& befor
         if (of == role) table.roles_.emplace(digest, role);
       continue;
     }
-    // A token of two roles gets the lesser role.
+    // A token of two roles gets the lower role.
     for (const std::string& token : *tokens) table.roles_.emplace(digest_of(token), role);
   }
   if (table.roles_.empty()) {
@@ -105,7 +105,7 @@ TokenTable TokenTable::reread(const std::string& folder, const TokenTable& befor
         absl::NotFoundError(absl::StrCat("--token-dir=", folder, ": there are no tokens")));
     return before;
   }
-  if (trouble.ok()) trouble = read(folder).status();  // a token that two roles have
+  if (trouble.ok()) trouble = read(folder).status();  // reports a token that two roles have
   return table;
 }
 

@@ -1,7 +1,8 @@
 // Maps bearer tokens to roles.
 //
 // The folder has a file for each role (`worker`, `viewer`, `submitter`, `admin`) with one token per
-// line: two lines during a rotation. A Kubernetes Secret with these keys is such a folder.
+// line. During a rotation a file has two lines. A Kubernetes Secret with these keys is such a
+// folder.
 #pragma once
 
 #include <array>
@@ -24,16 +25,16 @@ namespace muster::coordinator {
 enum class Role { kWorker, kViewer, kSubmitter, kAdmin };
 std::string_view name_of(Role role);
 
-// The folder's content. Stores tokens as digests, so that look-ups leak nothing by their time and
-// memory reveals no token.
+// The folder's content. Stores digests of the tokens, so that the time of a look-up reveals nothing
+// about a token, and the memory contains none.
 class TokenTable {
  public:
-  // Errors name the file and what is wrong with it.
+  // Reads the folder. Errors name the file and the problem.
   static absl::StatusOr<TokenTable> read(const std::string& folder);
 
-  // Reads the folder again. A role whose file cannot be read keeps the tokens of `before`; all
-  // others follow their files, so that a mistake in one file does not keep another file's revoked
-  // token valid. `trouble` receives the error.
+  // Reads the folder again. A role whose file cannot be read retains the tokens of `before`. All
+  // other roles get the tokens of their files, so that a mistake in one file does not leave a
+  // revoked token of another file valid. `trouble` receives the error.
   static TokenTable reread(const std::string& folder, const TokenTable& before,
                            absl::Status& trouble);
 
@@ -54,8 +55,9 @@ class Tokens {
   static absl::StatusOr<std::unique_ptr<Tokens>> open(const std::string& folder);
   Tokens(std::string folder, TokenTable table, Instant now);
 
-  // Reads the folder again at most once per second. Logs an invalid folder and keeps the previous
-  // tokens of an unreadable role: a mistake in a rotation must not lock everyone out.
+  // Returns the role of the token; nullopt if the token is not known. Reads the folder again at
+  // most once per second. Logs an invalid folder and retains the previous tokens of an unreadable
+  // role, because a mistake during a rotation must not lock everyone out.
   std::optional<Role> role_of(std::string_view token, Instant now);
 
  private:

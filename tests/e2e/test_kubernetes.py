@@ -371,7 +371,7 @@ class ControlPlane(ClusterCase):
 
         def is_leaving():
             return any(pod["metadata"]["name"] == leaving and "deletionTimestamp" in pod["metadata"] for pod in self.pods("cpu"))
-        wait_until(is_leaving, 60, "the last worker's turn")
+        wait_until(is_leaving, 60, "the last worker's shutdown")
         # as its kubelet would report
         self.cluster.kubectl("-n", NAMESPACE, "delete", "pod", leaving, "--force", "--grace-period=0")
 

@@ -320,13 +320,13 @@ class SlurmSubmit(SlurmTest):
         self.cluster.must("scancel", later["slurm_job"], re.search(r"Slurm job (\d+)", printed)[1])
 
     def test_program_in_a_chain_of_jobs_and_its_exit_code(self):
-        turns = self.dir / "turns"
+        lines = self.dir / "lines"
         answer = json.loads(self.submit("--chain", 3, "--restarts", 0, "--output", self.dir / "out", "--json", "--", "bash", "-c",
-                                        f"echo \"$0\" >> {turns}; [ $(wc -l < {turns}) = 2 ]", "it's \"one\" turn").stdout)
+                                        f"echo \"$0\" >> {lines}; [ $(wc -l < {lines}) = 2 ]", "it's \"one\" line").stdout)
         # After a failed job the next one continues; a completed job ends the chain.
         for task, state in ((1, "FAILED"), (2, "COMPLETED"), (3, "CANCELLED")):
             self.cluster.wait_for_state(f"{answer['slurm_job']}_{task}", state)
-        self.assertEqual(turns.read_text(), "it's \"one\" turn\n" * 2)
+        self.assertEqual(lines.read_text(), "it's \"one\" line\n" * 2)
         job = int(json.loads(self.submit("--restarts", 0, "--output", self.dir / "two", "--json", "--", "bash", "-c", "exit 7").stdout)["slurm_job"])
         self.assert_ends(job, "FAILED", 7)
 
@@ -457,13 +457,13 @@ class SlurmChain(SlurmTest):
         def submit(name, *options):
             return json.loads(self.muster("slurm", "submit", "--chain", 9, "--restarts", 0, *options, "--output", self.dir / name, "--json", "--",
                                           "false", check=0).stdout)["slurm_job"]
-        for array, turns, why in ((submit("few", "--max-turns", 2), 2, "it has had 2 allocations, the limit of --max-turns 2"),
+        for array, allocations, why in ((submit("few", "--max-turns", 2), 2, "it has had 2 allocations, the limit of --max-turns 2"),
                                   (submit("many"), 5, "5 allocations in a row made no progress beyond the beginning")):
-            for task in range(1, turns + 1):
+            for task in range(1, allocations + 1):
                 self.cluster.wait_for_state(f"{array}_{task}", "FAILED")
             wait_until(lambda: not self.cluster.must("squeue", "-h", "-j", array), 30, "the end of the array")  # noqa: B023
-            self.assertFalse(list(self.dir.glob(f"*/slurm-{array}_{turns + 1}.out")))
-            printed = next(self.dir.glob(f"*/slurm-{array}_{turns}.out")).read_text()
+            self.assertFalse(list(self.dir.glob(f"*/slurm-{array}_{allocations + 1}.out")))
+            printed = next(self.dir.glob(f"*/slurm-{array}_{allocations}.out")).read_text()
             self.assertIn(f"is not queued again: {why}", printed)
             self.assertIn("the chain has ended", printed)
             self.assertIn("the next task of its chain continues", next(self.dir.glob(f"*/slurm-{array}_1.out")).read_text())

@@ -92,7 +92,7 @@ class Trust(MusterTest):
         coordinator.send_signal(signal.SIGKILL)
         coordinator.wait(timeout=10)
         coordinator = self.start_coordinator(listen=coordinator.address)
-        wait_until(lambda: "does not know this token" in self.output(worker), 30, "the refusal")
+        wait_until(lambda: "has no such token" in self.output(worker), 30, "the refusal")
         self.assertIsNone(worker.poll(), self.output(worker))
         self.write_tokens("worker", "another-worker-token-0123456789")
         wait_until(lambda: self.connected() == ["node0"], 30, "the worker")

@@ -131,7 +131,7 @@ class Survives:
         self.assert_ends_well(run)
         self.assertNotIn("attempt 2", self.output(run))
         for line in range(1, 6):
-            self.assertEqual(self.output(run).count(f"rank 0 line {line}\n"), 1, "each line is told once")
+            self.assertEqual(self.output(run).count(f"rank 0 line {line}\n"), 1, "each line is printed once")
 
     def assert_same_as_undisturbed(self, run):
         """Checks the result; a subclass whose program has one overrides this."""

@@ -99,7 +99,7 @@ int copy(const std::string& from, char* text, unsigned bytes) {
 }
 
 struct EventSet {
-  size_t told = 0;
+  size_t delivered = 0;
 };
 
 }  // namespace
@@ -209,8 +209,8 @@ int nvmlEventSetWait_v2(void* set, nvmlEventData_t* event, unsigned milliseconds
   EventSet& events = *static_cast<EventSet*>(set);
   for (unsigned waited = 0;; waited += 5) {
     const State state = current();
-    if (events.told < state.xids.size()) {
-      const auto& [gpu, xid] = state.xids[events.told++];
+    if (events.delivered < state.xids.size()) {
+      const auto& [gpu, xid] = state.xids[events.delivered++];
       *event = {handle_of(gpu), 8, xid, 0xffffffff, 0xffffffff};
       return kSuccess;
     }

@@ -1,4 +1,4 @@
-// Sets the fields of a scenario's job by their names.
+// Sets the fields of a scenario's job by name.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace muster::coordinator {
 
-// Applies FIELD=VALUE to a plain field of the job (kJobFields). A truth value is true or false; the
-// texts of a list are separated by commas. Returns whether the field exists.
+// Applies FIELD=VALUE to a plain field of the job (kJobFields). A truth value is written true or
+// false; the texts of a list are separated by commas. Returns whether the field exists.
 inline bool set_job_field(const std::string& word, JobSpec& spec) {
   const size_t equals = word.find('=');
   const std::string text = word.substr(equals + 1);

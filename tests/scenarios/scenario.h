@@ -1,5 +1,5 @@
-// Runs a scenario: a text file that feeds events to the coordinator's core and states the decisions
-// that must follow. tests/scenarios/README.md describes the language.
+// Runs a scenario: a text file with events for the coordinator's core and the decisions that must
+// follow. tests/scenarios/README.md describes the language.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@
 
 namespace muster::coordinator {
 
-// One scenario's fleet, coordinator and storage. Each line is checked when it runs; the first
-// mistake ends the run with a message that names the line.
+// The fleet, the coordinator and the storage of one scenario. Each line is checked when it runs;
+// the first deviation ends the run with a message that names the line.
 class Scenario {
  public:
   Scenario();
@@ -87,7 +87,7 @@ class Scenario {
   std::map<JobId, Job> stored_jobs_;
   std::map<std::string, JobId> stored_requests_;
   JobId stored_last_job_id_{0};
-  std::vector<std::string> decisions_;  // orders to workers that no line has expected yet
+  std::vector<std::string> decisions_;  // orders to workers that no `expect` line has consumed yet
   std::map<JobId, FakeTraining> trainings_;
   std::map<WorkerName, SendDumpStacks> dumps_;  // newest request to each worker
   std::map<IncidentId, Incident> stored_incidents_;
@@ -96,9 +96,9 @@ class Scenario {
   bool checks_by_hand_ = false;
   std::optional<ReplyStacks> last_stacks_;
   std::string last_ack_;
-  // "node1 7": node1 received the end of job 7 since the last event
+  // The workers that received the end of a job since the last event: "node1 7" for job 7.
   std::set<std::string> received_ends_;
-  // list that each worker received at its registration: "1,7"
+  // The list of unfinished jobs that each worker received at its registration: "1,7".
   std::map<WorkerName, std::string> unfinished_;
   std::optional<Reply> last_reply_;
 };

@@ -96,35 +96,35 @@ void Scenario::heartbeat_training(const Job& job, FakeTraining& training) {
   for (const auto& [name, heartbeat] : heartbeats) step(heartbeat);
 }
 
-// Reports one sample that NAME was asked for: all its ranks wait in one collective. Ranks `behind`
-// have not entered it, and wait for a lock, are `stopped`, or compute (`moving`); `on`: the
-// collective was completed meanwhile; `mute` ranks have no pages.
+// Reports one sample that the coordinator requested from NAME, in which all its ranks wait in one
+// collective. Ranks `behind` have not entered the collective: they wait for a lock, are `stopped`,
+// or compute (`moving`). `on`: the collective was completed meanwhile. `mute` ranks have no pages.
 std::string Scenario::report_stacks(const Words& words) {
   const WorkerName name(words[1]);
-  const auto asked = dumps_.find(name);
-  if (asked == dumps_.end()) return absl::StrCat(name.value(), " was not asked for stacks");
+  const auto requested = dumps_.find(name);
+  if (requested == dumps_.end()) return absl::StrCat(name.value(), " was not asked for stacks");
   StackReportReceived report;
   report.worker = name;
   report.incarnation = workers_[name].incarnation;
-  report.dump = asked->second.dump;
-  report.job = asked->second.job;
-  report.attempt = asked->second.attempt;
+  report.dump = requested->second.dump;
+  report.job = requested->second.job;
+  report.attempt = requested->second.attempt;
   report.sample = number_of(words, "sample", 0);
   report.unix_ns = unix_ns_;
   const bool moving = std::find(words.begin(), words.end(), "moving") != words.end();
   const bool stopped = std::find(words.begin(), words.end(), "stopped") != words.end();
   const bool on = std::find(words.begin(), words.end(), "on") != words.end();
-  const bool mute = std::find(words.begin(), words.end(), "mute") != words.end();
+  const bool has_no_page = std::find(words.begin(), words.end(), "mute") != words.end();
   const auto behind = value_of(words, "behind");
   const auto [first, last] = behind ? range_of(*behind) : std::pair(-1, -1);
   StackSample sample;
   const auto seq = static_cast<uint64_t>(on ? 41 + report.sample : 41);
-  for (const Rank rank : asked->second.ranks) {
+  for (const Rank rank : requested->second.ranks) {
     const bool late = rank.value() >= first && rank.value() <= last;
     RankEvidence& evidence = report.ranks.emplace_back();
     evidence.rank = rank.value();
     evidence.pid = 1000 + rank.value();
-    if (mute) evidence.page_problem = "it has no progress page";
+    if (has_no_page) evidence.page_problem = "it has no progress page";
     evidence.phase = Phase::kStep;
     evidence.step = trainings_[report.job].step;
     evidence.process_state = late && stopped ? 'T' : 'S';
@@ -136,7 +136,7 @@ std::string Scenario::report_stacks(const Words& words) {
     group.completed = seq - 1;
     group.kind = CollectiveKind::kAllReduce;
     group.collective = "grads";
-    if (!mute) evidence.groups.push_back(group);
+    if (!has_no_page) evidence.groups.push_back(group);
     RankStacks& stacks = sample.ranks.emplace_back();
     stacks.rank = rank.value();
     const std::string where = moving ? absl::StrCat("layer ", report.sample) : "lock";

@@ -8,7 +8,8 @@
 
 namespace muster::coordinator {
 
-// Healthy nodes answer checks at once by themselves, unless a scenario gives the answers.
+// Records a requested check. Healthy nodes answer checks immediately, unless the scenario contains
+// the answers.
 void Scenario::note_check(const WorkerName& worker, uint64_t check) {
   checks_[worker] = check;
   if (checks_by_hand_) decisions_.push_back(absl::StrCat("check ", worker.value()));
@@ -23,7 +24,7 @@ void Scenario::answer_checks() {
   }
 }
 
-// Returns false if the line is no node event.
+// Runs a line with a node event. Returns false if the line has another kind.
 bool Scenario::run_node_event(const Words& words) {
   const std::string& verb = words[0];
   if (verb == "checks") {

@@ -1,4 +1,4 @@
-// Jobs of several sizes in a scenario: each size's config holds its number of nodes.
+// Jobs of several sizes in a scenario. The config of each size contains its number of nodes.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace muster::coordinator {
 
 inline std::string config_of(int32_t nodes) { return absl::StrCat("{\"nodes\": ", nodes, "}"); }
 
-// Parses "nodes N … spares N min N" and adds all sizes from min on.
+// Parses the words "nodes N … spares N min N", and adds all sizes from `min` nodes on to `spec`.
 inline void add_sizes(const std::vector<std::string>& words, JobSpec& spec) {
   spec.train_config_json = config_of(spec.nodes);
   spec.spares = number_of(words, "spares", 0);
@@ -25,7 +25,7 @@ inline void add_sizes(const std::vector<std::string>& words, JobSpec& spec) {
     spec.smaller.push_back({nodes, config_of(nodes)});
 }
 
-// Returns the size that a worker received, with a leading space: " of 4" (number of ranks).
+// Returns the number of ranks of the size that a worker received, with a leading space: " of 4".
 inline std::string size_text(const JobSpec& spec) {
   const bool agrees = spec.is_program() || spec.train_config_json == config_of(spec.nodes);
   return absl::StrCat(" of ", spec.world_size(), agrees ? "" : ", with another size's config");

@@ -1,4 +1,4 @@
-// Splits a scenario's line into words and reads their values.
+// Splits the lines of a scenario into words, and converts words to values.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace muster::coordinator {
 
-// Takes "quoted parts" as one word and # as the start of a comment.
+// Returns the words of a line. A "quoted part" is one word, and # starts a comment.
 inline std::vector<std::string> split_words(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
@@ -31,7 +31,7 @@ inline std::vector<std::string> split_words(const std::string& line) {
   return words;
 }
 
-// Returns the word after `key`, or nullopt.
+// Returns the word after `key`; nullopt if there is none.
 inline std::optional<std::string> value_of(const std::vector<std::string>& words,
                                            const std::string& key) {
   const auto it = std::find(words.begin(), words.end(), key);

@@ -1,5 +1,5 @@
-// Formats events and actions of the coordinator as one line each, for the event log and for
-// comparing replays.
+// Formats each event and action of the coordinator as one line, for the event log and to compare
+// replays.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ void FakeCoordinator::boot() {
   ++life_;
   epoch_ = Epoch(epoch_.value() + 1);
   born_ = world_.scheduler.now();
-  unheard_since_ = born_;
+  silent_since_ = born_;
   stalled_until_ = born_;
   began_with_ = DurableState{};
   began_with_.store = store_;
@@ -35,7 +35,7 @@ void FakeCoordinator::boot() {
   }
   for (const auto& [name, node] : disk_nodes_) began_with_.nodes.push_back(node);
   record_.clear();
-  heard_.clear();
+  last_messages_.clear();
   core_.emplace(world_.core_options, began_with_, born_);
   world_.note(absl::StrCat("coordinator boots, epoch ", epoch_.value()));
   plan_tick();
@@ -66,7 +66,7 @@ void FakeCoordinator::crash_and_lose_disk(Duration down) {
   disk_incidents_.clear();
   disk_nodes_.clear();
   disk_last_job_id_ = JobId(0);
-  world_.invariants.forget_promises();
+  world_.invariants.forget_store();
 }
 
 bool FakeCoordinator::is_stalled() const { return stalled_until_ > world_.scheduler.now(); }
@@ -80,14 +80,15 @@ void FakeCoordinator::stall(Duration time) {
   });
 }
 
-// As the core promises: a pause of more than an interval since its last step counts as a stall.
+// Excludes stalls from silence, by the core's rule: a pause of more than an interval since its last
+// step is a stall.
 void FakeCoordinator::forgive_stall() {
   const Instant last_step = record_.empty() ? born_ : record_.back().now;
   const Duration late =
       world_.scheduler.now() - (last_step + world_.core_options.heartbeat_interval);
   if (late <= Duration::zero()) return;
-  unheard_since_ += late;
-  for (auto& [life, heard] : heard_) heard += late;
+  silent_since_ += late;
+  for (auto& [life, last_message] : last_messages_) last_message += late;
 }
 
 std::string FakeCoordinator::replay() const {
@@ -103,9 +104,9 @@ std::string FakeCoordinator::replay() const {
   return "";
 }
 
-Instant FakeCoordinator::last_heard(const WorkerName& worker, Incarnation incarnation) const {
-  const auto it = heard_.find({worker, incarnation});
-  return it == heard_.end() ? unheard_since_ : it->second;
+Instant FakeCoordinator::last_message_of(const WorkerName& worker, Incarnation incarnation) const {
+  const auto it = last_messages_.find({worker, incarnation});
+  return it == last_messages_.end() ? silent_since_ : it->second;
 }
 
 void FakeCoordinator::submit(const std::string& request_id, const JobSpec& spec,
@@ -258,7 +259,7 @@ void FakeCoordinator::post(StreamId stream, Event event) {
   if (std::holds_alternative<WorkerDisconnected>(event)) {
     links_.erase(life);
   } else {
-    heard_[life] = world_.scheduler.now();
+    last_messages_[life] = world_.scheduler.now();
   }
   step(std::move(event), registers ? stream : kNoStream);
 }

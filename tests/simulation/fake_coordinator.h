@@ -1,6 +1,6 @@
-// The real coordinator core in a shell that crashes at the worst moments: before its disk has the
-// step, or after that and before its messages are sent. The events of each run are recorded and
-// replayed at its end.
+// The real coordinator core in a simulated shell. The shell crashes at the worst moments: before a
+// step is on the disk, or after it is on the disk and before its messages are sent. The events of
+// each run are recorded, and replayed at the end of the run.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ class FakeCoordinator {
 
   void boot();
   void crash(Duration down);
-  // Restarts with an empty disk: another store, whose jobs are numbered from 1.
+  // Crashes and restarts with an empty disk: another state store, whose jobs are numbered from 1.
   void crash_and_lose_disk(Duration down);
-  // Stalls, as if stopped or waiting for its disk; messages that arrive meanwhile are processed at
-  // the end.
+  // Stalls as a process that is stopped or waits for its disk. Messages that arrive meanwhile are
+  // processed at the end of the stall.
   void stall(Duration time);
   bool is_up() const { return core_.has_value(); }
   const coordinator::Core& core() const { return *core_; }
@@ -41,11 +41,12 @@ class FakeCoordinator {
   int exclusions() const { return exclusions_; }
   Instant born() const { return born_; }
   StoreId store() const { return store_; }
-  // Returns when this run of the coordinator last received a message of that worker incarnation;
-  // its own start if never. Excludes time in which the coordinator stalled.
-  Instant last_heard(const WorkerName& worker, Incarnation incarnation) const;
+  // Returns the time at which this run of the coordinator last received a message from the
+  // incarnation of `worker`, or the start of the run if it received none. Moves the time forward by
+  // later stalls of the coordinator, so that stalls do not count as silence.
+  Instant last_message_of(const WorkerName& worker, Incarnation incarnation) const;
 
-  // Callers' requests. `on_reply` is not called if the coordinator crashes first.
+  // Post requests of callers. `on_reply` is not called if the coordinator crashes first.
   void submit(const std::string& request_id, const JobSpec& spec,
               std::function<void(const coordinator::Reply&)> on_reply);
   void cancel(JobId job, bool force);
@@ -54,7 +55,7 @@ class FakeCoordinator {
   void exclude(const WorkerName& worker, Duration time);
   void admit(const WorkerName& worker);
 
-  // Stream events from the network.
+  // Receive events of streams from the network.
   void accept(StreamId stream, int host);
   void stream_broke(StreamId stream);
   void send_register(StreamId stream, const worker::SendRegister& message);
@@ -64,7 +65,8 @@ class FakeCoordinator {
   void send_node_checked(StreamId stream, const worker::SendNodeChecked& message);
   void send_exit(StreamId stream, const worker::SendRankExited& message);
 
-  // Replays this run's events through a fresh core. Returns "" if it made the same decisions.
+  // Replays this run's events through a new core. Returns "" if that core makes the same decisions,
+  // and otherwise the difference.
   std::string replay() const;
 
  private:
@@ -94,12 +96,12 @@ class FakeCoordinator {
   StoreId store_{1};
   Epoch epoch_{0};
   Instant born_{};
-  Instant unheard_since_{};  // start of silence of workers unknown to this run
+  Instant silent_since_{};  // assumed last message of workers that have sent none to this run
   Instant stalled_until_{};
   std::optional<coordinator::Core> core_;
   std::map<StreamId, Peer> peers_;
   std::map<Life, StreamId> links_;
-  std::map<Life, Instant> heard_;
+  std::map<Life, Instant> last_messages_;
   std::map<coordinator::RequestToken, std::function<void(const coordinator::Reply&)>> replies_;
   uint64_t next_token_ = 1;
   std::vector<Recorded> record_;

@@ -18,23 +18,24 @@ FakeNetwork::Stream* FakeNetwork::find(StreamId id) {
   return it == streams_.end() ? nullptr : &it->second;
 }
 
-bool FakeNetwork::is_parted(int host) const {
-  const auto it = parted_until_.find(host);
-  return it != parted_until_.end() && it->second > scheduler_.now();
+bool FakeNetwork::is_partitioned(int host) const {
+  const auto it = partitioned_until_.find(host);
+  return it != partitioned_until_.end() && it->second > scheduler_.now();
 }
 
-void FakeNetwork::part(int host, Duration time) {
-  Instant& until = parted_until_[host];
+void FakeNetwork::partition(int host, Duration time) {
+  Instant& until = partitioned_until_[host];
   until = std::max(until, scheduler_.now() + time);
 }
 
-// Messages written into a partitioned network wait in the kernel until it heals.
+// Returns the arrival time of a message. Messages sent into a partitioned network wait in the
+// kernel until the partition ends.
 Instant FakeNetwork::arrival(const Stream& stream, Instant not_before) {
-  const bool slow = !kind_ && random_.chance(0.02);
+  const bool slow = !faultless_ && random_.chance(0.02);
   Instant when =
       scheduler_.now() + (slow ? random_.between_ms(100, 3'000) : random_.between_ms(1, 20));
-  if (is_parted(stream.host))
-    when = std::max(when, parted_until_.at(stream.host) + random_.between_ms(1, 200));
+  if (is_partitioned(stream.host))
+    when = std::max(when, partitioned_until_.at(stream.host) + random_.between_ms(1, 200));
   return std::max(when, not_before);
 }
 
@@ -42,16 +43,16 @@ void FakeNetwork::to_coordinator(StreamId id, bool may_lag, std::function<void()
   Stream* stream = find(id);
   if (stream == nullptr || !stream->worker_open) return;
   Instant when = arrival(*stream, stream->last_to_coordinator);
-  if (may_lag && !kind_ && random_.chance(0.05)) {
+  if (may_lag && !faultless_ && random_.chance(0.05)) {
     when += random_.between_ms(1, 2'000);
   } else {
     stream->last_to_coordinator = when;
   }
-  const int copies = !kind_ && random_.chance(0.03) ? 2 : 1;
+  const int copies = !faultless_ && random_.chance(0.03) ? 2 : 1;
   for (int i = 0; i < copies; ++i) {
     scheduler_.at(when, [this, id, deliver] {
       const Stream* s = find(id);
-      if (s != nullptr && s->coordinator_open && s->whole) deliver();
+      if (s != nullptr && s->coordinator_open && s->intact) deliver();
     });
   }
 }
@@ -61,11 +62,11 @@ void FakeNetwork::to_worker(StreamId id, std::function<void()> deliver) {
   if (stream == nullptr || !stream->coordinator_open) return;
   const Instant when = arrival(*stream, stream->last_to_worker);
   stream->last_to_worker = when;
-  const int copies = !kind_ && random_.chance(0.03) ? 2 : 1;
+  const int copies = !faultless_ && random_.chance(0.03) ? 2 : 1;
   for (int i = 0; i < copies; ++i) {
     scheduler_.at(when, [this, id, deliver] {
       const Stream* s = find(id);
-      if (s != nullptr && s->worker_open && s->whole) deliver();
+      if (s != nullptr && s->worker_open && s->intact) deliver();
     });
   }
 }
@@ -74,10 +75,10 @@ void FakeNetwork::notice(StreamId id, bool worker_side, Duration delay) {
   Stream* stream = find(id);
   if (stream == nullptr) return;
   Instant when = scheduler_.now() + delay;
-  // A partitioned network hides the break; a keepalive notices it eventually.
-  if (is_parted(stream->host))
-    when =
-        std::max(when, std::min(parted_until_.at(stream->host), when + std::chrono::seconds(15)));
+  // A partition hides the break; a keepalive detects the break eventually.
+  if (is_partitioned(stream->host))
+    when = std::max(when,
+                    std::min(partitioned_until_.at(stream->host), when + std::chrono::seconds(15)));
   scheduler_.at(when, [this, id, worker_side] {
     Stream* s = find(id);
     if (s == nullptr) return;
@@ -97,14 +98,14 @@ void FakeNetwork::worker_closes(StreamId id) {
   notice(id, false, random_.between_ms(1, 50));
 }
 
-void FakeNetwork::coordinator_closes(StreamId id, std::function<void()> tell_worker) {
+void FakeNetwork::coordinator_closes(StreamId id, std::function<void()> notify_worker) {
   Stream* stream = find(id);
   if (stream == nullptr || !stream->coordinator_open) return;
-  to_worker(id, [this, id, tell = std::move(tell_worker)] {
+  to_worker(id, [this, id, notify = std::move(notify_worker)] {
     Stream* s = find(id);
     if (s == nullptr || !s->worker_open) return;
     s->worker_open = false;
-    tell();
+    notify();
   });
   stream->coordinator_open = false;
 }
@@ -112,7 +113,7 @@ void FakeNetwork::coordinator_closes(StreamId id, std::function<void()> tell_wor
 void FakeNetwork::cut(StreamId id) {
   Stream* stream = find(id);
   if (stream == nullptr) return;
-  stream->whole = false;
+  stream->intact = false;
   notice(id, true, random_.between_ms(1, 500));
   notice(id, false,
          random_.chance(0.2) ? random_.between_ms(500, 15'000) : random_.between_ms(1, 500));
@@ -120,7 +121,7 @@ void FakeNetwork::cut(StreamId id) {
 
 void FakeNetwork::cut_one_of(int host) {
   for (const auto& [id, stream] : streams_) {
-    if (stream.host == host && stream.whole) return cut(id);
+    if (stream.host == host && stream.intact) return cut(id);
   }
 }
 

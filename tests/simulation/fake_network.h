@@ -1,7 +1,7 @@
-// Streams between workers and the coordinator. Each direction delivers in order after a delay,
-// sometimes twice; heartbeats are sometimes late. A stream can break at any time: messages in
-// flight are lost, and each end notices independently. Nothing passes between a partitioned worker
-// and the coordinator.
+// Streams between workers and the coordinator. Each direction delivers messages in order after a
+// delay, and sometimes delivers a message twice; heartbeats are sometimes late. A stream can break
+// at any time: messages in flight are lost, and each end detects the break independently. No
+// message passes between a partitioned worker and the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,19 @@ class FakeNetwork {
   FakeNetwork(Scheduler& scheduler, Random& random) : scheduler_(scheduler), random_(random) {}
 
   StreamId open(int host, End worker, End coordinator);
-  bool is_parted(int host) const;
-  void part(int host, Duration time);
-  void heal_all() { parted_until_.clear(); }
-  void be_kind() { kind_ = true; }
+  bool is_partitioned(int host) const;
+  void partition(int host, Duration time);
+  void end_partitions() { partitioned_until_.clear(); }
+  void stop_faults() { faultless_ = true; }
 
-  // Delivers unless the stream breaks first. `may_lag`: later messages may overtake this one.
+  // Send a message, which is delivered unless the stream breaks first. `may_lag`: later messages
+  // may overtake this message.
   void to_coordinator(StreamId id, bool may_lag, std::function<void()> deliver);
   void to_worker(StreamId id, std::function<void()> deliver);
 
-  // Closes one end: it receives nothing more, and the other end is notified.
+  // Close one end: this end receives no further message, and the other end is notified.
   void worker_closes(StreamId id);
-  void coordinator_closes(StreamId id, std::function<void()> tell_worker);
+  void coordinator_closes(StreamId id, std::function<void()> notify_worker);
   // Breaks the stream: both ends are notified, at separate times.
   void cut(StreamId id);
   void cut_one_of(int host);
@@ -45,7 +46,7 @@ class FakeNetwork {
   struct Stream {
     int host = 0;
     End worker, coordinator;
-    bool worker_open = true, coordinator_open = true, whole = true;
+    bool worker_open = true, coordinator_open = true, intact = true;
     Instant last_to_coordinator{}, last_to_worker{};
   };
 
@@ -55,10 +56,10 @@ class FakeNetwork {
 
   Scheduler& scheduler_;
   Random& random_;
-  bool kind_ = false;
+  bool faultless_ = false;
   StreamId next_ = 1;
   std::map<StreamId, Stream> streams_;
-  std::map<int, Instant> parted_until_;
+  std::map<int, Instant> partitioned_until_;
 };
 
 }  // namespace muster::simulation

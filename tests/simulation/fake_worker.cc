@@ -52,7 +52,7 @@ void FakeWorker::reboot_after(Duration down) {
   });
 }
 
-void FakeWorker::ask_to_leave() {
+void FakeWorker::request_shutdown() {
   if (!core_) return;
   world_.note(absl::StrCat(name_.value(), " is asked to leave"));
   leave_requested_at_ = world_.scheduler.now();
@@ -97,7 +97,7 @@ void FakeWorker::plan_tick() {
 void FakeWorker::connect() {
   world_.scheduler.after(world_.random.between_ms(1, 10), [this, life = life_] {
     if (life != life_) return;
-    if (!world_.coordinator.is_up() || world_.network.is_parted(host_)) {
+    if (!world_.coordinator.is_up() || world_.network.is_partitioned(host_)) {
       step(worker::Disconnected{worker::StreamEnd::kBroken, "connection refused"});
       return;
     }
@@ -191,7 +191,7 @@ void FakeWorker::read_pages(const worker::ReadPages& action) {
   });
 }
 
-// Takes its time, sometimes more than the deadline.
+// Reads stacks with a delay, which is sometimes longer than the deadline.
 void FakeWorker::read_stacks(const worker::ReadStacks& action) {
   const bool late = world_.faults_on && world_.random.chance(0.1);
   const Duration time = late ? action.deadline * 2 : world_.random.between_ms(20, 300);
@@ -248,7 +248,7 @@ void FakeWorker::carry_out(const worker::Action& action) {
                    absl::StrCat(worker::to_string(signal->key), " is asked before it can answer"));
     const bool asks = signal->signo == SIGTERM || signal->signo == SIGUSR1;
     if (asks && waits_until_ && world_.scheduler.now() >= *waits_until_)
-      world_.asked_by_workers.insert({stores_.at(signal->key.launch()), signal->key.launch()});
+      world_.stopped_by_workers.insert({stores_.at(signal->key.launch()), signal->key.launch()});
     world_.trainers.signal(host_, signal->key, signal->signo);
   } else if (const auto* pages = std::get_if<worker::ReadPages>(&action)) {
     read_pages(*pages);
@@ -305,7 +305,7 @@ void FakeWorker::drop_copies(StoreId store, const std::set<JobId>& kept) {
   });
 }
 
-bool FakeWorker::keeps_copies_of(StoreId store) const {
+bool FakeWorker::has_copies_of(StoreId store) const {
   return std::any_of(copies_.begin(), copies_.end(),
                      [&](const auto& copy) { return copy.first == store; });
 }

@@ -1,5 +1,6 @@
-// One node: the real worker core, with model trainers as its processes. It crashes (its ranks die
-// with it), receives shutdown requests, and restarts as a new incarnation, as under an init system.
+// One node: the real worker core, with model trainers as its processes. The worker crashes (its
+// ranks then die, too), receives shutdown requests, and restarts as a new incarnation, as under an
+// init system.
 #pragma once
 
 #include <map>
@@ -25,7 +26,7 @@ class FakeWorker {
 
   void boot();
   void crash(Duration down);
-  void ask_to_leave();
+  void request_shutdown();
 
   void deliver(StreamId stream, const coordinator::WorkerPayload& payload, StoreId store,
                Epoch epoch);
@@ -34,12 +35,12 @@ class FakeWorker {
   int host() const { return host_; }
   int32_t slots() const { return slots_; }
   bool is_up() const { return core_.has_value(); }
-  // Returns whether two processes exclusively own the same GPU.
+  // Returns whether two processes on the node own the same GPU exclusively.
   bool shares_a_gpu() const;
   const WorkerName& name() const { return name_; }
   Incarnation incarnation() const { return incarnation_; }
-  // Returns whether the host's memory holds copies of any job of that store.
-  bool keeps_copies_of(StoreId store) const;
+  // Returns whether the host's memory contains checkpoint copies of any job of the store.
+  bool has_copies_of(StoreId store) const;
 
  private:
   void step(const worker::Event& event);
@@ -58,13 +59,14 @@ class FakeWorker {
   const int32_t slots_;
   const WorkerName name_;
   Incarnation incarnation_{0};
-  uint64_t life_ = 0;  // plans of earlier runs are void
+  uint64_t life_ = 0;  // number of the run; events scheduled by earlier runs are ignored
   std::optional<worker::Core> core_;
   std::optional<StreamId> stream_;
   std::optional<Instant> leave_requested_at_;    // time of the shutdown request
-  std::optional<Instant> waits_until_;           // deadline for its coordinator to stop its ranks
+  std::optional<Instant> waits_until_;           // deadline for the coordinator to stop the ranks
   std::map<worker::LaunchKey, StoreId> stores_;  // store of each launch
-  std::set<std::pair<StoreId, JobId>> copies_;   // in the host's memory: they outlive the worker
+  // checkpoint copies in the host's memory, which outlive the worker
+  std::set<std::pair<StoreId, JobId>> copies_;
 };
 
 }  // namespace muster::simulation

@@ -18,15 +18,16 @@ constexpr double kWaits = 0.25;  // part of a step spent waiting for peers if no
 constexpr Duration kNodePause = seconds(3);
 constexpr Duration kWorkerSilence = seconds(6);
 constexpr Duration kLongPhase = seconds(60);
-// Time after a harmless disturbance, and before an undetected fault counts as missed.
+// The simulated time after a harmless disturbance, and the time after which an undetected fault
+// counts as missed.
 constexpr Duration kAfterwards = seconds(12);
 constexpr Duration kSlowIsFoundWithin = seconds(90);
-// Pauses of a busy machine that must not raise an incident (docs/hangs.md): of a rank, shorter than
-// it takes to suspect its job and to sample it twice; of a node, shorter than a silence that is an
-// incident.
+// Bounds of the pauses of a busy machine that must not cause an incident (docs/hangs.md). The pause
+// of a rank is shorter than the time to suspect its job and to sample it twice; the pause of a node
+// is shorter than the silence that opens an incident.
 constexpr uint64_t kRankPauseMsMax = 1'900;
 constexpr uint64_t kNodePauseMsMax = 1'900;
-// A silence that is reported and is no incident.
+// Bounds of a silence that is reported and is not an incident.
 constexpr uint64_t kLinkLostMsMin = 1'000;
 constexpr uint64_t kLinkLostMsMax = 2'200;
 constexpr Duration kStoppedWithSpare = milliseconds(2'600);
@@ -82,16 +83,16 @@ FleetResult Fleet::run() {
                            : pauses_again()            ? kPausesLast + kAfterwards
                            : long_phase                ? kLongPhase + kAfterwards
                                                        : kAfterwards;
-  const bool goes_on = expected == Expected::kNothing || expected == Expected::kPassing ||
-                       trouble_ == Trouble::kNodePaused;
+  const bool continues = expected == Expected::kNothing || expected == Expected::kPassing ||
+                         trouble_ == Trouble::kNodePaused;
   while (!began_ || now_ < began_at_ + watched) {
     tick();
     if (is_cut_off() && result_.stopped == Duration::zero() && began_ && !is_running(job().state))
       result_.stopped = now_ - began_at_;
-    if (result_.reported && !goes_on && (!is_cut_off() || !is_running(job().state))) break;
+    if (result_.reported && !continues && (!is_cut_off() || !is_running(job().state))) break;
   }
   const bool lives = is_running(job().state) && job().attempt == Attempt(1);
-  if (!lives && goes_on) ++result_.ended;
+  if (!lives && continues) ++result_.ended;
   if (expected == Expected::kPassing) {
     result_.right = result_.reported && incidents_.size() == 1;
     for (const auto& [id, incident] : incidents_)
@@ -100,7 +101,8 @@ FleetResult Fleet::run() {
   }
   if (expected == Expected::kHang) result_.bound = 3 * step_time_ + seconds(3);
   if (expected == Expected::kEnd) result_.bound = seconds(1);
-  // Stacks of jobs with long steps are read when one has taken twice as long as any.
+  // The stacks of a job with long steps are read when a step has taken twice as long as the longest
+  // recent step.
   const Duration long_step = step_time_ * 230 / 100 + milliseconds(1'350);
   if (is_cut_off())
     result_.stop_bound = std::max(long_step, has_spare() ? kStoppedWithSpare : kStoppedWithout);
@@ -162,9 +164,9 @@ void Fleet::train() {
     next_mark_ += layer_time_;
     ++marks_;
     if (marks_ % kLayers == 0) {
-      whole_.seconds += newest_.seconds;
-      whole_.waited += newest_.waited;
-      whole_.waited_slow += newest_.waited_slow;
+      completed_.seconds += newest_.seconds;
+      completed_.waited += newest_.waited;
+      completed_.waited_slow += newest_.waited_slow;
       last_step_seconds_ = newest_.seconds;
       begin_step();
     }
@@ -243,8 +245,8 @@ void Fleet::begin_trouble() {
   }
 }
 
-// Pauses a rank, a node, or only a worker. Then all runs normally for a second: a worker that is
-// silent while its job stands still is reported.
+// Pauses a rank, a node, or only a worker. Then all ranks run normally for a second, because a
+// worker that is silent while its job makes no progress would be reported.
 void Fleet::pause_some() {
   if (!pauses_again() || !began_ || now_ > began_at_ + kPausesLast) return;
   if (pauses_until_ + seconds(1) > now_ || !random_.chance(0.02)) return;
@@ -320,8 +322,8 @@ void Fleet::heartbeat(int32_t index) {
       page.step = static_cast<int64_t>(steps);
       page.step_seconds = last_step_seconds_;
       page.step_times.counts[6] = steps;
-      page.step_times.seconds = whole_.seconds;
-      page.collective_wait_seconds = slow ? whole_.waited_slow : whole_.waited;
+      page.step_times.seconds = completed_.seconds;
+      page.collective_wait_seconds = slow ? completed_.waited_slow : completed_.waited;
     }
   }
   const bool late = began_ && trouble_ == Trouble::kLateHeartbeats && random_.chance(0.2);

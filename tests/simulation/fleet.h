@@ -1,10 +1,11 @@
-// One large training on many nodes, with one fault, against the real coordinator core alone. World
-// simulates a few nodes with real worker cores in thousands of runs; this simulates up to 16,384
-// ranks. Seeded, in simulated time.
+// Simulates one large training of up to 16,384 ranks with one fault, against the real coordinator
+// core alone. World, in contrast, simulates a few nodes with real worker cores, in thousands of
+// runs. The simulation is seeded and uses simulated time.
 //
-// A step of all ranks has four layers, which progress pages report. In each layer the ranks of a
-// node meet in a collective of group "tensor", and then all ranks in one of "data". Workers send
-// changes in heartbeats four times a second, and answer dumps after some tens of milliseconds.
+// A step has four layers, which progress pages report. In each layer the ranks of a node enter a
+// collective of group "tensor", and then all ranks enter a collective of group "data". Workers send
+// changes in heartbeats four times a second, and send the stacks of a dump after some tens of
+// milliseconds.
 #pragma once
 
 #include <array>
@@ -24,34 +25,34 @@ namespace muster::simulation {
 enum class Trouble {
   // A rank stops progressing.
   kStopped,      // SIGSTOP, outside any collective
-  kStopsInside,  // … inside one
+  kStopsInside,  // SIGSTOP, inside a collective
   kLock,
   kLoop,    // computes forever
   kLoader,  // sleeps while it loads data
-  kDisk,    // waits for a disk meanwhile
+  kDisk,    // waits for a disk while it loads data
   kSkips,   // skips a collective
   kOtherCall,
   kTwoStopped,
   // Deaths and silences.
   kRankKilled,
   kWorkerKilled,
-  kNodeCutOff,           // from the coordinator and from its peers
-  kNodeCutOffWithSpare,  // another node is free
+  kNodeCutOff,           // cut off from the coordinator and from the peers
+  kNodeCutOffWithSpare,  // as kNodeCutOff, and another node is free
   kNodePaused,           // worker and ranks pause for 3 s
   // One rank computes longer.
   kSlowByHalf,
   kThriceAsSlow,
-  // A rank pauses for 5 to 9 s repeatedly: that is reported, but no action follows.
+  // A rank pauses for 5 to 9 s repeatedly: the pauses are reported, and no action follows.
   kLongPauses,
   // Harmless disturbances, which leave no incident.
-  kWorkerPaused,  // its ranks continue
-  kWorkerCutOff,  // the same, and its messages arrive only after the end
+  kWorkerPaused,  // the worker pauses, and its ranks continue
+  kWorkerCutOff,  // as kWorkerPaused, and its messages arrive only after the end
   kLateHeartbeats,
   kLostHeartbeats,
   kClockJumps,
   kCompiles,
   kEvaluates,
-  kSaves,  // one rank, for a minute
+  kSaves,  // one rank saves for a minute
   // ranks, nodes and workers pause repeatedly, as on a busy machine
   kShortPauses,
   // a node is silent for 1 to 2.2 s, while its job stands still and another node is free
@@ -90,16 +91,16 @@ Expected expected_of(Trouble trouble);
 
 struct FleetResult {
   bool reported = false;  // an incident was opened after the fault began
-  bool right = false;     // … of the expected kind, and names the culprit
+  bool right = false;     // the incident has the expected kind and names the culprit
   int false_alarms = 0;   // incidents without a cause
   int ended = 0;          // attempts that were ended although nothing was wrong
-  // from the begin of the fault to its report: for a silent node in the job's reason, else as an
-  // incident
+  // time from the begin of the fault to its report: in the job's reason for a silent node,
+  // otherwise as an incident
   Duration latency{};
   Duration bound{};  // upper bound of the latency; zero: none
-  // from the begin of the fault to the end of the attempt, if one is expected …
+  // time from the begin of the fault to the end of the attempt, if the attempt is expected to end
   Duration stopped{};
-  Duration stop_bound{};  // … and its upper bound; zero: none
+  Duration stop_bound{};  // upper bound of `stopped`; zero: none
   std::string sentence;
 };
 
@@ -114,9 +115,9 @@ class Fleet {
   static constexpr Duration kTick = std::chrono::milliseconds(25);
 
   struct Node {
-    Instant silent_until{};  // sends nothing before
-    int64_t reported = -1;   // newest mark that it reported
-    Duration offset{};       // of its heartbeats
+    Instant silent_until{};  // the node sends nothing before this time
+    int64_t reported = -1;   // newest mark that the node reported
+    Duration offset{};       // offset of the node's heartbeats in their interval
   };
   struct Report {
     int32_t node = 0;
@@ -162,7 +163,7 @@ class Fleet {
   int64_t unix_ns_ = 1'700'000'000'000'000'000;
   std::vector<Node> nodes_state_;
   std::multimap<Instant, coordinator::Event> on_the_way_;
-  // arrival of a node's newest message: a stream preserves order
+  // arrival time of each node's newest message, because a stream preserves the order
   std::map<int32_t, Instant> newest_of_;
   std::multimap<Instant, Report> reports_;
 
@@ -174,27 +175,27 @@ class Fleet {
   struct Times {
     double seconds = 0;
     double waited = 0;
-    double waited_slow = 0;  // by the slow rank
+    double waited_slow = 0;  // time waited by the slow rank
   };
-  Times whole_;   // of all completed steps
-  Times newest_;  // of the current step
+  Times completed_;  // times of all completed steps
+  Times newest_;     // times of the current step
   double last_step_seconds_ = 0;
-  Phase phase_ = Phase::kStep;  // of rank 0 or of all ranks
+  Phase phase_ = Phase::kStep;  // phase of rank 0 or of all ranks
   Instant phase_start_{};
   Instant phase_ends_{};
   bool all_in_phase_ = false;
 
   // The fault.
-  int64_t first_mark_ = 0;  // after which it begins
+  int64_t first_mark_ = 0;  // mark after which the fault begins
   bool began_ = false;
-  bool broken_ = false;  // no rank completes anything any more
+  bool broken_ = false;  // no rank completes a collective any more
   Instant began_at_{};
   std::set<int32_t> culprits_;
-  bool before_tensor_ = false;  // it broke before its node's collective, not after it
+  bool before_tensor_ = false;  // the culprit broke before its node's collective, not after it
   double slow_factor_ = 1;
-  Instant stands_until_{};  // by a pause
-  Instant pauses_until_{};  // of any rank
-  // when the culprit's node was reported unreachable
+  Instant stands_until_{};  // end of the pause of all ranks
+  Instant pauses_until_{};  // end of the pause of any rank
+  // time at which the culprit's node was reported unreachable
   std::optional<Instant> reported_at_;
   int32_t paused_rank_ = -1;
 

@@ -24,7 +24,8 @@ GroupEvidence group(const char* name, int32_t members, int32_t id, int64_t compl
 
 }  // namespace
 
-// Returns the rank's progress in its node's collectives and in those of all ranks.
+// Returns the rank's evidence: its progress in its node's collectives and in the collectives of all
+// ranks.
 RankEvidence Fleet::evidence_of(int32_t rank) const {
   RankEvidence evidence;
   evidence.rank = rank;
@@ -37,8 +38,8 @@ RankEvidence Fleet::evidence_of(int32_t rank) const {
   const bool mate = broken_ && before_tensor_ && node_of(rank) == node_of(*culprits_.begin());
   const bool computes = !broken_ && (stands_until_ <= now_ || rank == paused_rank_);
   if (computes) evidence.process_state = 'R';
-  // The others are in their node's next collective, or have completed it and wait in the one of all
-  // ranks.
+  // The other ranks are in their node's next collective, or have completed it and wait in the
+  // collective of all ranks.
   const int64_t tensor = marks_ + (mate ? 0 : broken_ || !computes ? 1 : 0);
   evidence.groups = {
       group("tensor", ranks_per_node_, node_of(rank) * ranks_per_node_, tensor, mate),

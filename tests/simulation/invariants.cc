@@ -19,10 +19,10 @@ void Invariants::before_step(const Core& core, const Event&) { before_ = core.jo
 
 void Invariants::after_commit(const Event& event) {
   reload_equals_memory();
-  numbers_are_given_once();
+  job_numbers_are_unique();
   no_slot_is_overbooked();
-  stale_news_are_inert(event);
-  incidents_are_true();
+  stale_events_change_nothing(event);
+  incidents_are_correct();
   accounts_add_up();
   for (const auto& [id, job] : world_.coordinator.core().jobs()) {
     const auto before = before_.find(id);
@@ -32,18 +32,18 @@ void Invariants::after_commit(const Event& event) {
       continue;
     ranks_are_a_bijection(job);
     if (job.state == JobState::kStarting && (was == nullptr || was->attempt != job.attempt))
-      nothing_is_placed_on_the_excluded(job);
-    held_workers_are_wanted(job);
-    if (was != nullptr) nodes_are_kept(*was, job);
-    nobody_stays_where_a_worker_leaves(job);
-    ends_are_final_and_true(was, job);
-    if (was != nullptr) attempts_follow_each_other(*was, job);
+      no_rank_is_placed_on_an_excluded_node(job);
+    reserved_workers_are_needed(job);
+    if (was != nullptr) present_nodes_keep_their_ranks(*was, job);
+    no_rank_stays_on_a_leaving_worker(job);
+    outcomes_are_final_and_correct(was, job);
+    if (was != nullptr) attempts_are_consecutive(*was, job);
     if (was != nullptr) states_follow_the_ladder(*was, job);
   }
   const bool forgets = world_.coordinator.disk().size() >= world_.core_options.finished_jobs_max;
-  for (const JobId id : promised_) {
+  for (const JobId id : confirmed_) {
     world_.require(forgets || world_.coordinator.disk().contains(id),
-                   absl::StrCat("job ", id.value(), " was promised and is gone"));
+                   absl::StrCat("job ", id.value(), " was confirmed and is gone"));
   }
 }
 
@@ -70,9 +70,10 @@ void Invariants::reload_equals_memory() {
   }
 }
 
-// Exception: a job without another placement, or with none but nodes that it avoids; then only if
-// no person has excluded the node and the required check has passed.
-void Invariants::nothing_is_placed_on_the_excluded(const Job& job) {
+// Requires that no rank is placed on an excluded node. Exception: a job that has no other
+// placement, or only nodes that it avoids, if no person has excluded the node and the node has
+// passed the required check.
+void Invariants::no_rank_is_placed_on_an_excluded_node(const Job& job) {
   const Core& core = world_.coordinator.core();
   int32_t sound = 0;
   const std::set<WorkerName> avoided =
@@ -110,7 +111,7 @@ void Invariants::nothing_is_placed_on_the_excluded(const Job& job) {
   }
 }
 
-void Invariants::numbers_are_given_once() {
+void Invariants::job_numbers_are_unique() {
   for (const auto& [id, job] : world_.coordinator.core().jobs()) {
     if (before_.contains(id)) continue;
     world_.require(id > newest_, absl::StrCat("the number ", id.value(), " was given twice"));
@@ -170,9 +171,9 @@ void Invariants::ranks_are_a_bijection(const Job& job) {
   world_.require(std::ssize(nodes) == size, "the job has another number of nodes");
 }
 
-// Nodes that are still present keep their ranks; the first start has all nodes, and so has each
-// later one that can.
-void Invariants::nodes_are_kept(const Job& before, const Job& job) {
+// Requires that nodes that are still present have the same ranks as before, and that the first
+// start has the full size.
+void Invariants::present_nodes_keep_their_ranks(const Job& before, const Job& job) {
   if (job.resizes > before.resizes) grown_.emplace(job.id, before.attempt);
   if (job.attempt == before.attempt || job.state != JobState::kStarting) return;
   world_.require(job.attempt > Attempt(1) || nodes_now(job) == job.spec.nodes,
@@ -190,8 +191,9 @@ void Invariants::nodes_are_kept(const Job& before, const Job& job) {
   }
 }
 
-// Workers held for a job are not among its nodes, and no job holds more than it requested.
-void Invariants::held_workers_are_wanted(const Job& job) {
+// Requires that workers reserved for a job are not among its nodes, and that no job reserves more
+// workers than it requested.
+void Invariants::reserved_workers_are_needed(const Job& job) {
   const std::vector<WorkerName> own = nodes_of(job.placement);
   const std::set<WorkerName> held(job.held.begin(), job.held.end());
   world_.require(held.size() == job.held.size(), "a worker is held twice for one job");
@@ -202,9 +204,9 @@ void Invariants::held_workers_are_wanted(const Job& job) {
     world_.require(!held.contains(name), "a node of the job is its own spare");
 }
 
-// Ranks there would be killed, and the attempt would count as a fault. Nothing new is placed there,
-// either.
-void Invariants::nobody_stays_where_a_worker_leaves(const Job& job) {
+// Requires that no attempt continues with a rank on a draining worker, which would kill the rank
+// and cause a fault, and that no new rank is placed there.
+void Invariants::no_rank_stays_on_a_leaving_worker(const Job& job) {
   const bool continues = job.state == JobState::kStarting || job.state == JobState::kRunning;
   if (!continues || job.cancel_requested) return;
   for (size_t i = 0; i < job.placement.size(); ++i) {
@@ -218,7 +220,7 @@ void Invariants::nobody_stays_where_a_worker_leaves(const Job& job) {
   }
 }
 
-void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
+void Invariants::attempts_are_consecutive(const Job& before, const Job& job) {
   for (const auto& [cause, used] : job.restarts_used) {
     world_.require(used.count <= restarts_allowed(job.spec, cause),
                    absl::StrCat("more restarts than allowed after ", av(rule_of(cause).name)));
@@ -226,11 +228,11 @@ void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
   const bool by_leaving = !job.faults.empty() && is_preempted(job.faults.back());
   world_.require(!by_leaving || job.restarts == before.restarts,
                  absl::StrCat("job ", job.id.value(), " paid for being preempted"));
-  // Ranks leave only because of their workers, each of which announces that before, unless it has
-  // waited for the coordinator in vain.
+  // A rank is preempted only by its worker, which announces its shutdown before, unless the worker
+  // has waited for the coordinator in vain.
   const bool by_rank = by_leaving && job.faults.back().rank.value() >= 0 && job.spec.nodes > 1 &&
                        job.faults.size() > before.faults.size();
-  world_.require(!by_rank || world_.asked_by_workers.contains(
+  world_.require(!by_rank || world_.stopped_by_workers.contains(
                                  {world_.coordinator.store(), {job.id, before.attempt}}),
                  absl::StrCat("job ", job.id.value(), ": ",
                               job.faults.empty() ? "" : job.faults.back().message,
@@ -249,26 +251,28 @@ void Invariants::attempts_follow_each_other(const Job& before, const Job& job) {
     old_ranks_are_gone(before);
 }
 
-// An attempt is over only when each of its processes has ended, or its node was silent for a
-// complete lease.
+// Requires that an attempt ends only when each of its processes has ended, or the process's node
+// was silent for a complete lease.
 void Invariants::old_ranks_are_gone(const Job& before) {
   for (const auto& [key, process] : world_.trainers.processes()) {
     if (key.second.job != before.id || key.second.attempt != before.attempt || !process.running ||
         process.store != world_.coordinator.store())
       continue;
     const FakeWorker& worker = world_.worker(key.first);
-    const Instant heard = world_.coordinator.last_heard(worker.name(), worker.incarnation());
+    const Instant last_message =
+        world_.coordinator.last_message_of(worker.name(), worker.incarnation());
     // A silent worker whose ranks are missed by their peers is given up before its lease expires.
     const bool missed = world_.trainers.is_troubled({{process.store, before.id}, before.attempt}) ||
                         before.state == JobState::kDumping;
     if (missed) continue;
-    // The same holds once its ranks elsewhere are gone: without them it completes no step.
+    // The same holds once the attempt's ranks on other workers are gone, because the silent
+    // worker's ranks then complete no step.
     const bool alone = std::ranges::all_of(
         before.placement, [&](const RankPlacement& rank) { return rank.worker == worker.name(); });
     const Duration patience = alone || before.cancel_requested
                                   ? world_.core_options.worker_lease
                                   : world_.core_options.unreachable_confirm;
-    world_.require(heard + patience <= world_.scheduler.now(),
+    world_.require(last_message + patience <= world_.scheduler.now(),
                    absl::StrCat("attempt ", before.attempt.value(), " of job ", before.id.value(),
                                 " was ended while rank ", key.second.rank.value(), " runs on node",
                                 key.first));
@@ -290,8 +294,9 @@ void Invariants::states_follow_the_ladder(const Job& before, const Job& job) {
   }
 }
 
-// Incident numbers are assigned once and in order; only ranks that hang are reported as hanging.
-void Invariants::incidents_are_true() {
+// Requires that incident numbers are assigned once and in order, and that only ranks that hang are
+// reported as hanging.
+void Invariants::incidents_are_correct() {
   for (const auto& [id, incident] : world_.coordinator.disk_incidents()) {
     if (id > newest_incident_) {
       world_.require(id.value() == newest_incident_.value() + 1,
@@ -305,8 +310,8 @@ void Invariants::incidents_are_true() {
   }
 }
 
-// Every moment since a job's first start is in one class, whatever happens to coordinators; and an
-// ongoing recovery has its record.
+// Requires that every moment since a job's first start is in one class, also across coordinator
+// restarts, and that a recovery in progress has a record.
 void Invariants::accounts_add_up() {
   const Core& core = world_.coordinator.core();
   const Instant now = world_.scheduler.now();
@@ -330,7 +335,7 @@ void Invariants::accounts_add_up() {
   }
 }
 
-void Invariants::ends_are_final_and_true(const Job* before, const Job& job) {
+void Invariants::outcomes_are_final_and_correct(const Job* before, const Job& job) {
   if (before != nullptr && is_terminal(before->state)) {
     world_.require(durable(*before) == durable(job),
                    absl::StrCat("job ", job.id.value(), " changed after its end"));
@@ -347,7 +352,7 @@ void Invariants::ends_are_final_and_true(const Job* before, const Job& job) {
   if (job.state == JobState::kFailed) world_.require(job.exit_code != 0, "it failed with code 0");
 }
 
-void Invariants::stale_news_are_inert(const Event& event) {
+void Invariants::stale_events_change_nothing(const Event& event) {
   const auto* exit = std::get_if<RankExited>(&event);
   if (exit == nullptr) return;
   const auto before = before_.find(exit->job);

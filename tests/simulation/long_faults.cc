@@ -30,13 +30,14 @@ int32_t LongTraining::index_of(const WorkerName& name) {
 
 void LongTraining::watch_closely() { quiet_from_ = now_ + seconds(8); }
 
-// A checkpoint being written is complete if it finished in time.
+// Stops all progress. A checkpoint in progress is complete if its write ends before.
 void LongTraining::break_training() {
   if (std::exchange(broken_, true)) return;
   if (saving_until_ <= now_) saved_ = std::max(saved_, saving_);
 }
 
-// Exponential: failures are memoryless.
+// Draws the time of the next interruption from an exponential distribution, because failures are
+// memoryless.
 void LongTraining::plan_interruption() {
   double count = 0;
   for (const InterruptionRow& row : kInterruptions) count += row.count;
@@ -99,7 +100,7 @@ void LongTraining::strike(const InterruptionRow& row, int32_t index) {
       take_out(index, time_to_repair(row), Duration::zero());
       if (!has_ranks) return;
       break_training();
-      // Their connections to it are reset.
+      // Peers whose connections to the node are reset report its loss.
       for (int32_t other = 0, reported = 0;
            other < std::ssize(nodes_) && reported < kPeersReportingMax; ++other) {
         Node& peer = nodes_[static_cast<size_t>(other)];
@@ -127,7 +128,8 @@ void LongTraining::strike(const InterruptionRow& row, int32_t index) {
   }
 }
 
-// Its stream ends after `time`; an infinite time means silence without an end.
+// Takes the node out of service. Its stream ends after `time`; with an infinite time the node is
+// silent without an end of its stream.
 void LongTraining::take_out(int32_t index, Duration repair, Duration time) {
   const Node& node = nodes_[static_cast<size_t>(index)];
   if (time != Duration::max())
@@ -136,14 +138,15 @@ void LongTraining::take_out(int32_t index, Duration repair, Duration time) {
   leaving_.emplace(now_ + (time == Duration::max() ? Duration::zero() : time), index);
 }
 
-// Exponential; repairs begin only after the failure was noticed.
+// Draws the time of a repair from an exponential distribution. A repair begins only after the
+// failure is detected.
 Duration LongTraining::time_to_repair(const InterruptionRow& row) {
   const double uniform = (static_cast<double>(random_.below(1 << 30)) + 1) / (1 << 30);
   const Duration drawn(std::llround(-std::log(uniform) * static_cast<double>(row.repair.count())));
   return std::max<Duration>(drawn, seconds(120));
 }
 
-// An attempt's ranks on these devices end as soon as they use them.
+// Ends the ranks on bad devices as soon as they use these devices.
 void LongTraining::fail_bad_devices() {
   bad_devices_fail_.reset();
   for (int32_t index = 0; index < std::ssize(nodes_); ++index) {
@@ -159,7 +162,7 @@ void LongTraining::fail_bad_devices() {
   }
 }
 
-// The node leaves for service, and returns healthy.
+// Takes nodes with a bad device out of service; they return healthy.
 void LongTraining::service_devices() {
   while (!services_.empty() && services_.begin()->first <= now_) {
     const int32_t index = services_.extract(services_.begin()).mapped();

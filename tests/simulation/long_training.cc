@@ -15,18 +15,18 @@ using namespace coordinator;  // NOLINT: this file is about its types
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Simulated in detail for so long before and after each event.
+// The time before and after each event that is simulated in ticks.
 constexpr Duration kCloselyWatched = seconds(8);
-// A back-off may end within it.
+// The time that is skipped at once while the job waits in the queue, because a back-off may end.
 constexpr Duration kQueueSkip = seconds(3);
-// Growing may become due within it.
+// The time that is skipped at once while the job may soon grow.
 constexpr Duration kGrowSkip = seconds(10);
-// Shorter gaps are not skipped: the core is called at least so often.
+// The minimum time to skip. The core is called at least this often.
 constexpr Duration kSkipMin = seconds(2);
-// As measured (docs/recovery.md).
+// The duration of a node check, as measured (docs/recovery.md).
 constexpr Duration kNodeCheck = milliseconds(200);
 constexpr double kPeerWait = 0.25;   // part of a step spent waiting for peers
-constexpr size_t kStepsBucket = 10;  // of StepTimes, for steps of 5 to 10 s
+constexpr size_t kStepsBucket = 10;  // bucket of StepTimes for steps of 5 to 10 s
 
 CoreOptions long_options() {
   CoreOptions options;
@@ -84,7 +84,7 @@ Duration LongTraining::idle_time() const {
   const bool ends = broken_ && life_ != Life::kNone;
   if (now_ < quiet_from_ || !on_the_way_.empty() || !reports_.empty() || ends)
     return Duration::zero();
-  // Each worker sends one heartbeat in between.
+  // Each worker sends one heartbeat between two skips.
   if (ticks_ < skipped_at_ + kTicksPerHeartbeat) return Duration::zero();
   Instant until = std::min(next_interruption_, end());
   if (!repairs_.empty()) until = std::min(until, repairs_.begin()->first);
@@ -154,8 +154,8 @@ void LongTraining::begin_step(Instant when) {
   if (saving_until_ <= when) saved_ = std::max(saved_, saving_);
 }
 
-// Returns the largest of the job's sizes for which enough nodes are healthy, whether or not the
-// coordinator knows it, and not avoided.
+// Returns the job's largest size for which enough nodes are healthy and not avoided, even if the
+// coordinator has not noticed it yet.
 int32_t LongTraining::nodes_possible() const {
   const std::set<WorkerName> avoided = nodes_to_avoid(job(), unix_ns_);
   int64_t well = 0;
@@ -266,7 +266,8 @@ void LongTraining::step(Event event) {
     if (const auto* incident = std::get_if<PersistIncident>(&action)) {
       incidents_.insert_or_assign(incident->incident.id, incident->incident);
     } else if (const auto* refused = std::get_if<RefuseRegistration>(&action)) {
-      // The coordinator still waits for its earlier incarnation: it retries.
+      // The coordinator still waits for the worker's earlier incarnation, so the worker tries again
+      // later.
       repairs_.emplace(now_ + seconds(60), index_of(refused->worker));
     } else if (const auto* send = std::get_if<SendToWorker>(&action)) {
       carry_out(send->worker, send->payload);

@@ -1,16 +1,16 @@
-// One training of up to 16,384 ranks for weeks, with faults at the rates of the Llama 3 report,
-// against the real coordinator core: measures the account of its time. fleet.h tests the detection
-// of one fault; this measures the cost of all of them.
+// Simulates one training of up to 16,384 ranks over weeks, with faults at the rates of the Llama 3
+// report, against the real coordinator core, and measures the account of its time. fleet.h tests
+// the detection of one fault; this simulation measures the cost of all faults.
 //
-// Around each fault time passes in turns of 25 ms with each worker's heartbeats four times a
-// second. In between, while the core has nothing to decide, time is skipped: the training continues
-// without reports to the coordinator, which then counts as stalled, as after a night on a stopped
-// machine (Core::forgive_own_stall). Its ledger covers all of the time; the trainers' pages report
-// the progress made.
+// Around each fault, time advances in ticks of 25 ms, and each worker sends heartbeats four times a
+// second. Between faults, while the core has nothing to decide, time is skipped: the training
+// continues without reports to the coordinator. The coordinator then counts as stalled, as after a
+// pause of its machine (Core::forgive_own_stall). Its ledger covers all of the time, and the
+// trainers' pages report the progress.
 //
-//  skipped: training, from 8 s after the last event until 8 s before the next; loading, except its
-//  last second; and while the job waits in the queue, 3 s at a time (a start is late by that), or
-//  may soon grow, 10 s at a time
+// The skipped times are training from 8 s after an event until 8 s before the next one, loading
+// except its last second, and waiting in the queue: 3 s at a time, by which a start may be late, or
+// 10 s at a time while the job may soon grow.
 #pragma once
 
 #include <array>
@@ -30,26 +30,26 @@ namespace muster::simulation {
 // The effect of an interruption on the cluster.
 enum class Interruption {
   kRankEnds,  // a process ends; its node is healthy
-  // the same, and the node's own check takes it out of service
+  // as kRankEnds, and the node's own check takes the node out of service
   kDeviceFails,
   kNodeDies,
-  kNodeCutOff,  // from everything; its peers wait in a collective
+  kNodeCutOff,  // the node is cut off from all others; its peers wait in a collective
   // a rank blocks a collective forever; its node is healthy
   kHang,
-  // the node is asked to leave, with time for a checkpoint
+  // the node is drained, with time for a checkpoint
   kPlanned,
 };
 
 struct InterruptionRow {
   std::string_view name;  // the report's name
-  int32_t count = 0;      // in 54 days of 16,384 GPUs
+  int32_t count = 0;      // number in 54 days of 16,384 GPUs
   Interruption what = Interruption::kRankEnds;
-  Duration repair{};  // mean, until the node can be used again
+  Duration repair{};  // mean time until the node can be used again
 };
 
 // The Llama 3 Herd of Models (arXiv 2407.21783), table 5, and 47 planned interruptions of section
-// 3.3.4. The effect of each and the duration of repairs are not in the report: docs/goodput.md
-// gives the reasons.
+// 3.3.4. The effect of each interruption and the duration of repairs are not in the report;
+// docs/goodput.md explains the values.
 constexpr auto kHours = [](double hours) { return Duration(static_cast<int64_t>(hours * 3600e9)); };
 constexpr std::array<InterruptionRow, 20> kInterruptions = {{
     {"faulty GPU", 148, Interruption::kDeviceFails, kHours(24)},
@@ -85,11 +85,11 @@ struct LongPlan {
   std::vector<int32_t> smaller = {};
   double days = kReportDays;
   double rate = 1;                                            // factor on the report's rate per GPU
-  Duration step_time = std::chrono::milliseconds(6'200);      // on all nodes
+  Duration step_time = std::chrono::milliseconds(6'200);      // duration of a step on all nodes
   int64_t checkpoint_every = 25;                              // steps
   Duration save_stall = std::chrono::milliseconds(500);       // training time lost per checkpoint
-  Duration save_time = std::chrono::seconds(15);              // until it is complete
-  Duration process_start = std::chrono::milliseconds(2'500);  // until its page exists
+  Duration save_time = std::chrono::seconds(15);              // time until a checkpoint is complete
+  Duration process_start = std::chrono::milliseconds(2'500);  // time until a process has a page
   Duration load = std::chrono::seconds(60);             // libraries, rendezvous, restore, compile
   Duration stop_time = std::chrono::milliseconds(300);  // until a killed process is reaped
 };
@@ -101,11 +101,11 @@ struct LongResult {
   int64_t steps = 0;
   // true duration of the steps completed for the first time
   Duration productive{};
-  Duration smaller{};  // part of it on fewer nodes
-  // part of it on fewer nodes than the healthy ones would have allowed
+  Duration smaller{};  // the part of `productive` on fewer nodes
+  // the part of `productive` on fewer nodes than the number of healthy nodes would have permitted
   Duration smaller_than_could{};
-  std::map<std::string, int32_t> interruptions;  // by name: those that affected the job
-  std::vector<coordinator::Incident> incidents;  // of all faults of the job
+  std::map<std::string, int32_t> interruptions;  // interruptions that affected the job, by name
+  std::vector<coordinator::Incident> incidents;  // the incidents of all faults of the job
   int32_t attempts = 0;
   Duration longest_without_a_step{};
   std::string waited_for;  // the job's last reason in the queue
@@ -118,7 +118,7 @@ class LongTraining {
   LongResult run();
 
  private:
-  static constexpr int64_t kLayers = 4;  // per step, as pages report them
+  static constexpr int64_t kLayers = 4;  // layers of a step, which pages report
   static constexpr Duration kTick = std::chrono::milliseconds(25);
   static constexpr int64_t kTicksPerHeartbeat = 10;
   static constexpr std::string_view kNodePrefix = "node";
@@ -126,10 +126,10 @@ class LongTraining {
   struct Node {
     bool in_service = true;
     uint64_t incarnation = 1;
-    bool silent = false;      // cut off
-    int32_t bad_device = -1;  // a local rank's
-    int64_t reported = -1;    // newest mark that it reported
-    int32_t first_rank = -1;  // of the current attempt; -1: none
+    bool silent = false;      // the node is cut off
+    int32_t bad_device = -1;  // local rank with a bad device; -1: none
+    int64_t reported = -1;    // newest mark that the node reported
+    int32_t first_rank = -1;  // first rank of the current attempt on the node; -1: none
     std::set<int32_t> ended;  // ranks of the attempt that have ended or were stopped
   };
   enum class Life { kNone, kStarting, kLoading, kTraining };
@@ -178,9 +178,10 @@ class LongTraining {
   int64_t skipped_at_ = 0;
   std::vector<Node> nodes_;
   std::multimap<Instant, coordinator::Event> on_the_way_;
-  std::multimap<Instant, int32_t> leaving_;  // nodes out of service from then on …
-  std::multimap<Instant, int32_t> repairs_;  // … and until then
-  // Times of service for nodes with a bad device, and of that device's next use.
+  std::multimap<Instant, int32_t> leaving_;  // nodes that leave the service at this time
+  std::multimap<Instant, int32_t> repairs_;  // nodes that return to the service at this time
+  // The times at which nodes with a bad device are serviced, and the time of the next use of such a
+  // device.
   std::multimap<Instant, int32_t> services_;
   std::optional<Instant> bad_devices_fail_;
   struct Report {
@@ -190,27 +191,26 @@ class LongTraining {
   };
   std::multimap<Instant, Report> reports_;
   Instant next_interruption_{};
-  Instant quiet_from_{};  // no event before that needs detail
+  Instant quiet_from_{};  // no event that needs ticks occurs before this time
 
   // The training.
   Life life_ = Life::kNone;
   bool broken_ = false;  // no rank progresses
   Attempt attempt_{0};
-  int64_t news_ = 0;  // changes of pages
+  int64_t news_ = 0;  // number of changes of pages
   Instant up_{}, loaded_{};
-  Duration step_time_{};    // of the attempt
-  std::string waited_for_;  // since the newest step
+  Duration step_time_{};    // duration of the attempt's steps
+  std::string waited_for_;  // the job's reason in the queue since the newest step
   int64_t base_ = 0, made_ = 0, marks_ = 0;
   Instant next_mark_{}, last_mark_{}, phase_start_{};
   Duration layer_time_{};
   double seconds_ = 0, stall_seconds_ = 0;
-  int64_t saved_ = 0,
-          // steps in the newest complete checkpoint, and in the one being written
-      saving_ = 0;
+  // Steps in the newest complete checkpoint, and in the checkpoint being written.
+  int64_t saved_ = 0, saving_ = 0;
   Instant saving_until_{};
   int64_t highest_ = 0;
   Instant newest_step_{};
-  int32_t culprit_ = -1;  // blocks the others
+  int32_t culprit_ = -1;  // rank that blocks the others; -1: none
 
   std::map<coordinator::IncidentId, coordinator::Incident> incidents_;
   LongResult result_;

@@ -1,5 +1,5 @@
-// Weeks of faults in a small training: it needs no operator, every second is accounted for, and the
-// account is correct. bench/recovery_simulation has the large ones.
+// Tests weeks of faults in a small training: it needs no operator, every second is accounted for,
+// and the account is correct. bench/recovery_simulation simulates large trainings.
 #include "tests/simulation/long_training.h"
 
 #include <iostream>
@@ -50,11 +50,12 @@ TEST_P(LongTrainings, NeedNoOperatorAndAccountForAllTime) {
   const double per_fault = to_seconds(plan.step_time) + 1;
   EXPECT_NEAR(to_seconds(result.table.productive()), to_seconds(result.productive),
               per_fault * result.attempts);
-  // Without nodes it waits for a repair.
+  // Without enough nodes the job waits for a repair.
   if (has_spares) {
     EXPECT_LE(to_seconds(result.longest_without_a_step), 1'800);
   }
-  // It grows after at most half an hour with room (resize.cc), plus a start.
+  // The job grows after enough nodes were free for at most half an hour (placement/growth.cc), and
+  // one start.
   constexpr double kGrownWithin = 35 * 60;
   EXPECT_LE(to_seconds(result.smaller_than_could), kGrownWithin * result.attempts)
       << "of " << to_seconds(result.smaller) << " s on fewer nodes";

@@ -1,5 +1,5 @@
 // The fault matrix of large trainings: the named culprit, the latency, and the absence of false
-// alarms. bench/hang_simulation prints all of it.
+// alarms. bench/hang_simulation runs and prints the complete matrix.
 #include <ctime>
 #include <iostream>
 #include <map>
@@ -57,7 +57,7 @@ std::vector<Trouble> all_troubles() {
 
 INSTANTIATE_TEST_SUITE_P(Troubles, Matrix, testing::ValuesIn(all_troubles()), name_of_trouble);
 
-// Within the same time as among eight ranks, and on a shared machine.
+// The bound of the latency is the same as for eight ranks, also on a shared machine.
 TEST(Scale, OneHungRankOf16384IsFoundAndNamed) {
   const double before = cpu_seconds();
   const FleetResult result = Fleet(16'384, Trouble::kLock, 3).run();

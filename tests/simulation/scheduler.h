@@ -1,4 +1,5 @@
-// Simulated time: runs events in order of time, then of planning. Owns the only random generator.
+// Simulated time, and the only random generator. The scheduler runs events in the order of their
+// times; events with the same time run in the order in which they were planned.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ class Scheduler {
   }
   void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
 
-  // Returns false if nothing is planned before `end`, and advances to `end`.
+  // Runs the next event. If no event is planned until `end`, advances the time to `end` and returns
+  // false.
   bool run_next(Instant end) {
     if (queue_.empty() || queue_.top().when > end) {
       now_ = end;
@@ -56,7 +58,8 @@ class Random {
  public:
   explicit Random(uint64_t seed) : generator_(seed) {}
 
-  // Returns 0 … n-1, the same on every platform (unlike the standard's distributions).
+  // Returns a number from 0 to n-1, which is the same on every platform (unlike the standard
+  // library's distributions).
   uint64_t below(uint64_t n) { return generator_() % n; }
   bool chance(double probability) {
     return static_cast<double>(generator_() >> 11) * 0x1p-53 < probability;

@@ -11,7 +11,7 @@ namespace muster::simulation {
 namespace {
 
 constexpr int64_t kCheckpointEvery = 5;
-// Time that a rank which was asked to leave waits for its peers.
+// The time for which a rank that has received SIGTERM waits for its peers.
 constexpr Duration kPeersWait = std::chrono::seconds(3);
 
 LaunchKey launch_of(const Process& process, const worker::RankKey& key) {
@@ -31,7 +31,7 @@ int32_t Trainers::spawn(int host, StoreId store, const worker::RankKey& key, int
   process.world_size = world_size;
   process.running = true;
   enter(process, Phase::kLoad);
-  process.deaf = random_.chance(0.1);
+  process.ignores_sigterm = random_.chance(0.1);
   process.on_reaped = std::move(on_reaped);
   came_up_[launch_of(process, key)].insert(key.rank);
   for (const auto& [other, old] : processes_) {
@@ -58,7 +58,8 @@ bool Trainers::votes(const LaunchKey& launch) const {
   return std::ranges::all_of(processes_, [&](const auto& entry) {
     const auto& [key, process] = entry;
     return launch_of(process, key.second) != launch ||
-           (process.running && !process.deaf && process.step >= 0 && process.world_size > 1);
+           (process.running && !process.ignores_sigterm && process.step >= 0 &&
+            process.world_size > 1);
   });
 }
 
@@ -135,7 +136,7 @@ void Trainers::complete_step(const LaunchKey& launch) {
     return !process.running || !finish_step(key, process);
   });
   if (agreed && !broken_.contains(launch)) {
-    left_together_ += ranks.empty() ? 0 : 1;  // it may have been the last step
+    left_together_ += ranks.empty() ? 0 : 1;  // the set is empty if this was the last step
     for (const ProcessKey& key : ranks) {
       Process& process = processes_.at(key);
       checkpoints_[launch.first] = process.step;
@@ -173,7 +174,7 @@ bool Trainers::finish_step(const ProcessKey& key, Process& process) {
   process.step_seconds = to_seconds(now - process.step_began);
   process.times.add(process.step_seconds);
   process.waited += to_seconds(now - process.entered);
-  const bool asked = std::exchange(process.asked, false);
+  const bool asked = std::exchange(process.checkpoint_requested, false);
   saved_on_request_ += asked ? 1 : 0;
   if (asked || process.step % kCheckpointEvery == 0) checkpoints_[launch.first] = process.step;
   if (process.step == nature.nan_step && key.second.rank == Rank(0))
@@ -214,7 +215,7 @@ void Trainers::hang(const ProcessKey& key, Process& process) {
        process.times.total(), nature.pause_every > 0 ? nature.pause : Duration::zero()});
 }
 
-// Ranks that wait for a lost rank notice it soon.
+// Makes the ranks that wait for a lost rank detect the loss within a short time.
 void Trainers::break_launch(const LaunchKey& launch) {
   if (!broken_.insert(launch).second) return;
   for (const auto& [key, process] : processes_) {
@@ -326,8 +327,8 @@ void Trainers::signal(int host, const worker::RankKey& key, int signo) {
     end({host, key}, process, {-1, SIGKILL, process.step},
         process.stuck ? random_.between_ms(2'000, 60'000) : random_.between_ms(1, 30));
   } else if (signo == SIGUSR2) {
-    process.asked = true;
-  } else if (!process.deaf && !process.leaving && process.hung == Hang::kNone) {
+    process.checkpoint_requested = true;
+  } else if (!process.ignores_sigterm && !process.leaving && process.hung == Hang::kNone) {
     leave({host, key}, process);
   }
 }

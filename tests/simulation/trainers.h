@@ -1,8 +1,8 @@
 // Model trainers: processes that wait for their peers in each step, evaluate, checkpoint, hang,
 // straggle, die by themselves or by signal, and detect lost peers. Trainers that receive SIGTERM
-// save together. While they train, they save and exit after the step in which one of them votes to
-// stop; before that, once all of them have received SIGTERM. A trainer whose peers do not follow
-// exits without a checkpoint. The model has no coordinator.
+// save together. Trainers that train save and exit after the step in which one of them votes to
+// stop; trainers that do not train yet exit when all of them have received SIGTERM. A trainer whose
+// peers do not follow exits without a checkpoint. The model does not include the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace muster::simulation {
 
-// Job 1 of one state store is not job 1 of another.
+// Identifies a job. Job 1 of one state store is not job 1 of another store.
 using JobKey = std::pair<StoreId, JobId>;
 using LaunchKey = std::pair<JobKey, Attempt>;
 
@@ -33,8 +33,8 @@ enum class Hang {
   kSleeps,   // waits for a lock
 };
 
-// The behaviour of a job's trainers. It is drawn at submission and set when the reply arrives;
-// ranks that start before that have the default one.
+// The behaviour of a job's trainers. It is drawn at random at the submission, and set when the
+// reply arrives; ranks that start before the reply have the default behaviour.
 struct JobNature {
   int64_t steps = 20;
   Duration step_time = std::chrono::milliseconds(100);
@@ -42,12 +42,12 @@ struct JobNature {
   int64_t nan_step = -1;        // rank 0 exits with kNotFinite at this step
   double crash_per_step = 0;
   Hang hang = Hang::kNone;
-  int64_t hang_step = -1;  // of the first attempt that reaches it
+  int64_t hang_step = -1;  // the first attempt that reaches this step hangs there
   int32_t hang_rank = -1;
   int32_t slow_rank = -1;
-  double slow_factor = 1;  // of the slow rank's steps
+  double slow_factor = 1;  // factor on the duration of the slow rank's steps
   double growth = 1;       // ratio of each step's time to the previous one
-  // steps between evaluations, and between long checkpoints; 0: none
+  // number of steps between evaluations, and between long checkpoints; 0: none
   int64_t pause_every = 0;
   Duration pause{};
 };
@@ -59,8 +59,8 @@ struct HangTruth {
   Attempt attempt;
   Rank rank;
   Instant began{};
-  Duration longest_step{};  // of its launch so far
-  uint64_t steps = 0;       // completed by its launch before
+  Duration longest_step{};  // longest step of the rank's launch so far
+  uint64_t steps = 0;       // steps that the launch had completed before
   // The length of the launch's evaluations and long saves. During one, other ranks continue, and a
   // detector has fewer steps from which to estimate the step time.
   Duration pause{};
@@ -77,11 +77,11 @@ struct Process {
   int host = 0;
   StoreId store;
   int32_t world_size = 1;
-  bool running = false;  // false while it is being reaped
-  bool deaf = false;     // ignores SIGTERM
-  bool asked = false;    // to checkpoint after its next step
-  bool leaving = false;  // was asked to leave, and waits for its peers
-  bool stuck = false;    // was killed, and stays in the kernel for long
+  bool running = false;  // false after the end of the process, until it is reaped
+  bool ignores_sigterm = false;
+  bool checkpoint_requested = false;  // after its next step
+  bool leaving = false;               // has received SIGTERM, and waits for its peers
+  bool stuck = false;                 // was killed, and stays in the kernel for a long time
   int64_t step = -1;
   bool waits = false;  // has entered the collective of its next step
   Hang hung = Hang::kNone;
@@ -91,7 +91,7 @@ struct Process {
   Instant step_began{};
   Instant entered{};
   StepTimes times;
-  double waited = 0;  // for peers
+  double waited = 0;  // time waited for peers, in seconds
   double step_seconds = 0;
   std::function<void(const ProcessEnd&)> on_reaped;
 };
@@ -102,26 +102,26 @@ class Trainers {
 
   void set_nature(const JobKey& job, const JobNature& nature) { natures_[job] = nature; }
   void stop_crashing() { crashing_ = false; }
-  // Each job may hang once more.
+  // Permits each job to hang once more.
   void hang_again() { hung_.clear(); }
 
   int32_t spawn(int host, StoreId store, const worker::RankKey& key, int32_t world_size,
                 std::function<void(const ProcessEnd&)> on_reaped);
   void signal(int host, const worker::RankKey& key, int signo);
-  // The host's worker died: its ranks die with it, and are not reaped.
+  // Ends the ranks of a host whose worker died. They are not reaped.
   void host_died(int host);
-  // Kills some running rank by SIGKILL, if there is one.
+  // Kills a random running rank by SIGKILL, if there is one.
   void kill_one();
 
-  // Includes running ranks and those not yet reaped.
+  // Returns the running ranks and the ranks that are not reaped yet.
   const std::map<std::pair<int, worker::RankKey>, Process>& processes() const { return processes_; }
   int64_t step_of(int host, const worker::RankKey& key) const;
   int64_t checkpoint_of(StoreId store, JobId job) const;
   int saved_on_request() const { return saved_on_request_; }
   const Process* process(int host, const worker::RankKey& key) const;
   worker::RankFigures figures(int host, const worker::RankKey& key) const;
-  // Returns what a stack reader sees of the rank, and the position of its main thread, which
-  // changes while it computes.
+  // Return the rank's evidence as a stack reader would collect it, and the stack of its main
+  // thread, which changes while the thread computes.
   RankEvidence evidence(int host, const worker::RankKey& key) const;
   ThreadStack stack(int host, const worker::RankKey& key) const;
   const std::vector<HangTruth>& hangs() const { return hangs_; }
@@ -129,13 +129,13 @@ class Trainers {
   bool is_troubled(const LaunchKey& launch) const {
     return broken_.contains(launch) || hung_launches_.contains(launch);
   }
-  // Number of attempts of several ranks whose ranks have left together.
+  // Returns the number of attempts of several ranks whose ranks saved and exited together.
   int left_together() const { return left_together_; }
-  // Number of processes that could not be killed for long, and of attempts that came up while such
-  // a process of their job existed.
+  // Return the number of processes that could not be killed for a long time, and the number of
+  // attempts that came up while such a process of their job existed.
   int stuck() const { return stuck_; }
   int left_stuck() const { return static_cast<int>(left_stuck_.size()); }
-  // Ranks of the launch that exited with code 0.
+  // Returns the ranks of the launch that exited with code 0.
   const std::set<Rank>& succeeded(const LaunchKey& launch) { return succeeded_[launch]; }
 
  private:
@@ -146,12 +146,13 @@ class Trainers {
   void end_preempted(const ProcessKey& key, Process& process);
   Process* find(const ProcessKey& key, int32_t pid);
   bool all_up(const LaunchKey& launch, int32_t world_size) const;
-  // A training rank that was asked to leave adds its vote to the sums of its step, after which all
-  // ranks leave, also those that were not asked.
+  // Returns whether a rank of the launch votes to stop. A training rank that has received SIGTERM
+  // adds its vote to the sums of its step; after this step all ranks exit, including ranks without
+  // SIGTERM.
   bool votes(const LaunchKey& launch) const;
   void compute(const ProcessKey& key, Process& process, Duration more);
   void complete_step(const LaunchKey& launch);
-  // Returns false if the process has ended.
+  // Completes the step of one process. Returns false if the process has ended.
   bool finish_step(const ProcessKey& key, Process& process);
   Duration pause_after(const ProcessKey& key, Process& process);
   void hang(const ProcessKey& key, Process& process);
@@ -175,7 +176,7 @@ class Trainers {
   std::vector<HangTruth> hangs_;
   std::set<JobKey> hung_;
   std::set<LaunchKey> hung_launches_;
-  std::set<LaunchKey> broken_;  // lost a rank
+  std::set<LaunchKey> broken_;  // launches that have lost a rank
   std::map<LaunchKey, std::set<Rank>> succeeded_;
 };
 

@@ -13,13 +13,14 @@ namespace muster::simulation {
 namespace {
 
 constexpr Duration kFaultyTime = std::chrono::seconds(90);
-// Time after the last fault for the slowest job, its last restarts with their back-off, and leases.
+// The time after the last fault within which the slowest job ends, with its last restarts, their
+// back-off, and leases.
 constexpr Duration kCalmTime = std::chrono::seconds(1'500);
-// Messages from the time of faults may be late by the longest partition or stall of the
-// coordinator.
+// Messages that were sent before the last fault may be late by the longest partition or stall of
+// the coordinator.
 constexpr Duration kLatestNews = std::chrono::seconds(16);
 constexpr size_t kLogLinesMax = 400;
-// A busy instant has some dozens of events.
+// The maximum number of events at one instant. A busy instant has some dozens of events.
 constexpr int kEventsAtOnceMax = 10'000;
 
 }  // namespace
@@ -37,7 +38,7 @@ World::World(uint64_t world_seed)
   core_options.hang.first_steps = std::chrono::seconds(30);
   core_options.reaped_within = std::chrono::seconds(4);
   core_options.torn_down_within = std::chrono::seconds(6);
-  core_options.whole_wait = std::chrono::seconds(2);
+  core_options.full_size_wait = std::chrono::seconds(2);
   core_options.grow_stable = std::chrono::seconds(3);
   core_options.grow_after = std::chrono::seconds(5);
   core_options.grow_grace = std::chrono::seconds(8);
@@ -67,8 +68,8 @@ std::string World::run() {
   const Instant calm = scheduler.now() + kFaultyTime;
   bool good = run_until(calm);
   faults_on = false;
-  network.heal_all();
-  network.be_kind();
+  network.end_partitions();
+  network.stop_faults();
   trainers.stop_crashing();
   note("---- the faults stop ----");
   if (good) good = run_until(calm + kLatestNews);
@@ -172,7 +173,7 @@ bool World::everything_ended() const {
     if (!coordinator::is_terminal(job.state)) return false;
   }
   for (const auto& worker : workers_) {
-    if (worker->keeps_copies_of(coordinator.store())) return false;
+    if (worker->has_copies_of(coordinator.store())) return false;
   }
   return trainers.processes().empty();  // includes those of lost attempts and of lost disks
 }
@@ -185,7 +186,7 @@ void World::submit_later() {
     JobSpec spec;
     spec.name.assign(1, 'j');
     spec.output_directory = absl::StrCat("/out/", next_request_);
-    // Never more than the complete fleet has.
+    // The job never requires more than the complete fleet has.
     const FakeWorker& some = *workers_[random.below(workers_.size())];
     spec.ranks_per_node =
         1 + static_cast<int32_t>(random.below(static_cast<uint64_t>(some.slots())));
@@ -252,7 +253,7 @@ void World::try_submit(const std::string& request_id, const JobSpec& spec,
     require(reply.status.ok(), absl::StrCat("refused: ", reply.status.ToString()));
     *answered = true;
     trainers.set_nature({coordinator.store(), reply.job}, nature);
-    invariants.promised(reply.job);
+    invariants.note_confirmed(reply.job);
     --submissions_open_;
     if (random.chance(0.5)) {
       scheduler.after(random.between_ms(1'000, 15'000), [this, job = reply.job] {
@@ -304,10 +305,10 @@ void World::make_a_fault() {
       return worker(host).crash(random.chance(0.3) ? random.between_ms(12'000, 60'000)
                                                    : random.between_ms(100, 12'000));
     case 2:
-      return worker(host).ask_to_leave();
+      return worker(host).request_shutdown();
     case 3:
       note(absl::StrCat("node", host, " is parted"));
-      return network.part(host, random.between_ms(500, 15'000));
+      return network.partition(host, random.between_ms(500, 15'000));
     case 4:
     case 5:
       note(absl::StrCat("the stream of node", host, " is cut"));

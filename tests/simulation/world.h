@@ -1,4 +1,5 @@
-// One simulated fleet: a coordinator, some workers, callers who submit and cancel jobs, and faults.
+// One simulated fleet: a coordinator, some workers, callers that submit and cancel jobs, and
+// faults.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ class World {
   // end of the event log.
   std::string run();
 
-  // Used by the parts.
+  // The members below are used by the parts of the simulation.
   void note(std::string line);
   void fail(std::string problem);
   void require(bool holds, const std::string& problem) {
@@ -44,18 +45,18 @@ class World {
   Trainers trainers;
   FakeCoordinator coordinator;
   Invariants invariants;
-  // Launches whose ranks were stopped by a worker that had waited for its coordinator in vain.
-  std::set<std::pair<StoreId, worker::LaunchKey>> asked_by_workers;
+  // Launches whose ranks were stopped by a draining worker that had waited for its coordinator in
+  // vain.
+  std::set<std::pair<StoreId, worker::LaunchKey>> stopped_by_workers;
 
   struct Totals {
     int jobs = 0, succeeded = 0, failed = 0, cancelled = 0, attempts = 0, crashes = 0;
     int saved_on_request = 0, left_together = 0;
     int hangs = 0, hangs_named = 0, slow_ranks = 0, incidents = 0;
-    int exclusions = 0, last_resorts = 0;  // attempts on an excluded node
+    int exclusions = 0, last_resorts = 0;  // last_resorts: number of attempts on an excluded node
     int smaller = 0, grown = 0, with_spares = 0;
-    int stuck = 0,
-        // processes, and attempts that came up while such a process of their job existed
-        left_stuck = 0;
+    int stuck = 0;       // processes that could not be killed for a long time
+    int left_stuck = 0;  // attempts that came up while such a process of their job existed
   };
   const Totals& totals() const { return totals_; }
 
@@ -77,7 +78,7 @@ class World {
   int submissions_open_ = 0;
   int next_request_ = 1;
   Totals totals_;
-  Instant calm_{};  // when the faults stop
+  Instant calm_{};  // time at which the faults stop
 };
 
 }  // namespace muster::simulation

@@ -114,14 +114,37 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 COMMENT_COLUMNS_MAX = 100
 COMMENT = re.compile(r'(?P<comment>//[^\n]*|/\*.*?\*/)|R"(?P<tag>\w*)\((?:.|\n)*?\)(?P=tag)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
 FREE_CLAUSE = re.compile(r"(Of|Who|Whom|Whose|What|Where|With)\b")
-# Words that must not come back into comments, and the standard term for each.
+# Words of the glossary's left column that must not come back into comments, and the standard term for each.
+# Public texts, which stay as they are, stand in quotes in comments: quoted words are not checked.
+QUOTED = re.compile(r'"[^"]*"|`[^`]*`')
 COMMENT_WORDS = [
     (re.compile(r"\bdesks?\b", re.I), "mailbox"),
-    (re.compile(r"\b(told|hears)\b", re.I), "things report, receive and observe"),
+    (re.compile(r"\b(told|tells?|hears?|heard|overhears?)\b", re.I), "things report, receive and observe"),
+    (re.compile(r"\b(says?|said)\b(?!:)", re.I), "things state, contain, show or report"),
     (re.compile(r"\bstrays\b", re.I), "orphans"),
     (re.compile(r"\bstow(s|ed|ing)?\b", re.I), "offload"),
     (re.compile(r"\bmakes? way\b", re.I), "is preempted, or drains"),
+    (re.compile(r"\bwho leaves?\b", re.I), "draining"),
     (re.compile(r"\bnobody but\b", re.I), "only"),
+    (re.compile(r"(?<!max-)\bturns?\b", re.I), "transition, commit, allocation, slot or iteration; one after another; converts"),
+    (re.compile(r"\b(goes|went|gone) on\b", re.I), "resumes, or continues"),
+    (re.compile(r"\bwish(es|ed)?\b", re.I), "request, or requirement"),
+    (re.compile(r"\bcircles?\b", re.I), "subgroup, or cycle"),
+    (re.compile(r"\bdoubts?\b", re.I), "inconclusive hang"),
+    (re.compile(r"\bown kernels?\b", re.I), "built-in kernels"),
+]
+# Identifiers of the glossary's left column, and the standard one for each.
+CODE_WORDS = [
+    (re.compile(r"\bWish(es)?\b"), "PlacementRequest"),
+    (re.compile(r"\b[dD]esks?_?\b"), "mailbox"),
+    (re.compile(r"\b([sS]tow(s|ed|ing)?|stow_\w+)_?\b"), "offload"),
+    (re.compile(r"\bkNeighbours\b"), "kInterleaved"),
+    (re.compile(r"\bDoubt\b"), "InconclusiveHang"),
+    (re.compile(r"\bCircle\b"), "Subgroup"),
+    (re.compile(r"\bReplica\b"), "RankModel"),
+    (re.compile(r"\b[sS]trays_?\b"), "orphans"),
+    (re.compile(r"\b(told|hears?|tells?)_?\b"), "a verb such as report, receive or notify"),
+    (re.compile(r"\bgoes_on_?\b"), "continues"),
 ]
 
 # Subjects of commits are imperative: "Cap the grace of ranks at the leaving worker's deadline".
@@ -233,8 +256,9 @@ def check_comments(path, text, report, comments):
                 report(path, number + offset, f"a comment of {len(line)} columns; at most {COMMENT_COLUMNS_MAX}")
         if opens and FREE_CLAUSE.match(words):
             report(path, number, f"a comment opens with a free clause ({words.split()[0]}): begin with a subject or a verb")
+        unquoted = QUOTED.sub('""', comment.strip().strip('"'))
         for pattern, standard in COMMENT_WORDS:
-            if found := pattern.search(comment):
+            if found := pattern.search(unquoted):
                 report(path, number, f'"{found.group(0)}" in a comment; the standard term: {standard}')
 
 
@@ -268,6 +292,9 @@ def check_source(path, text, report):
         for pattern, why in banned:
             if pattern.search(line):
                 report(path, number, why)
+        for pattern, standard in CODE_WORDS:
+            if found := pattern.search(line):
+                report(path, number, f'the name "{found.group(0)}"; the standard term: {standard}')
         if not path.startswith("tests/") and EXIT_CALL.search(line) and not EXIT_ALLOWED.search(path):
             report(path, number, "exit() outside main")
 
@@ -365,6 +392,24 @@ SELF_TEST = {
     "daemon/t.cc": ("// The coordinator is t" "old of it.\n", "things report"),
     "tests/unit/daemon/u.cc": ("int x;  // a d" "esk for messages\n", "mailbox"),
     "trainer_core/base/v.cuh": ("// S" "tows a buffer.\n", "offload"),
+    "daemon/v.cc": ("// The page s" "ays when.\n", "things state"),
+    "daemon/w.cc": ("// Ranks save by t" "urns.\n", "iteration"),
+    "daemon/x.cc": ("// The job g" "oes on.\n", "continues"),
+    "daemon/y.cc": ("// A W" "ish of a job.\n", "request"),
+    "daemon/z.cc": ("// Ranks of the c" "ircle.\n", "subgroup"),
+    "coordinator/core/d.cc": ("// The d" "oubt ends.\n", "inconclusive hang"),
+    "coordinator/core/e.cc": ("// The worker w" "ho leaves.\n", "draining"),
+    "trainer_core/ops/w.cc": ("// Runs its o" "wn kernels.\n", "built-in kernels"),
+    "coordinator/core/g.cc": ("W" "ish wish_of(int job);\n", "PlacementRequest"),
+    "trainer_core/comm/a.cc": ("D" "esk desk;\n", "mailbox"),
+    "trainer_core/base/a.h": ("#pragma once\nvoid s" "tow(int buffer);\n", "offload"),
+    "trainer_core/ops/x.cc": ("int x = kN" "eighbours;\n", "kInterleaved"),
+    "coordinator/core/h.cc": ("struct D" "oubt {};\n", "InconclusiveHang"),
+    "trainer_core/comm/b.cc": ("class C" "ircle;\n", "Subgroup"),
+    "trainer_core/parallel/a.cc": ("class R" "eplica;\n", "RankModel"),
+    "coordinator/core/i.cc": ("int s" "trays_ = 0;\n", "orphans"),
+    "tests/unit/daemon/v.cc": ("bool t" "old = false;\n", "receive"),
+    "tests/unit/daemon/w.cc": ("bool goes" "_on = false;\n", "continues"),
     "tests/e2e/a.py": ("# " + "word " * 20 + "\n", "a comment of 102 columns"),
     "tests/e2e/b.py": ('def f():\n    """What a rank sends."""\n', "opens with a free clause (What)"),
     "tests/e2e/c.py": ('class C:\n    """Returns a rank.\n\n    ' + "word " * 20 + '\n    """\n', "a comment of 104 columns"),
@@ -384,11 +429,13 @@ SELF_TEST_CLEAN = {
     "cli/run/run.cc": "const auto t = session.time(); set_time(0); last_time(&t); x->time(0);\n",
     "cli/text/train_tokenizer.cc": '#include "trainer_core/data/tokenizer.h"\n',
     "daemon/comments.cc": '// Returns the ranks of a job: those that run.\n// Where it goes, and of what, is a continuation.\nconst char* s = "// Who was told";\n'
+                          '// Returns "attempt 2: goes on: is heard of again", or `told` of the scenario.\n// --max-turns 3\nset_told_to_stop(true);\n'
                           'const char* raw = R"sh(\n# " // What\n)sh";\nconst char quote = \'"\';  // a quote\nOffset x;  // Offset, not Of\n',
     "daemon/long.cc": "// https://example.org/" + "a" * 100 + "\nint x;  // NOLINT(" + "a" * 100 + ")\nconst char* s = \"" + "a" * 120 + "\";\n",
     "tests/e2e/clean.py": '# Returns the ranks of a job: those that run.\n# Where it goes is a continuation.\ns = "# Who"\nf = 1  # noqa: ' + "a" * 100
                           + '\ntext = """\n# What a script has\n"""\n',
     "deploy/clean.sh": "echo \"# What\" '# Who' ${x#Of}  # the caller's\n# shellcheck " + "a" * 100 + "\n#SBATCH --comment=" + "a" * 100 + "\n",
+    "tests/e2e/quoted.py": 'def f():\n    """Returns "what it said" of the job."""\n',
     "helm/clean.yaml": "key: a#Of  # https://example.org/" + "a" * 100 + "\nother: \"# Whose\"\n",
 }
 SUBJECTS_WRONG = ["A worker waits a second", "An end", "The core decides", "What a review left", "Who leaves", "Where it is", "Each rank reports",

@@ -29,8 +29,8 @@ constexpr char kHuggingFaceFamilies[] = "Llama, Mistral, Mixtral, Gemma and GPT-
 // One of their tensors and its part of our flat block: one parameter, or neighbours that they store
 // as one tensor.
 struct HuggingFaceTensor {
-  std::string
-      name;  // "model.layers.0.self_attn.q_proj.weight", "transformer.h.0.attn.c_attn.weight"
+  // "model.layers.0.self_attn.q_proj.weight", "transformer.h.0.attn.c_attn.weight"
+  std::string name;
   std::vector<int64_t> shape;  // theirs
   int64_t offset = 0;          // in elements
   bool transposed = false;     // theirs is (in, out), ours (out, in): GPT-2's

@@ -55,7 +55,7 @@ struct NodeFiles {
 };
 
 // Plans transfers between nodes so that each node gets the files that it needs; a node's ranks
-// share the work in turn. DataLoss names (by its index in `names`) a file that no node has.
+// take the transfers alternately. DataLoss names (by its index in `names`) a file that no node has.
 absl::StatusOr<std::vector<FileTransfer>> plan_transfers(const LocalNodes& nodes,
                                                          const std::vector<NodeFiles>& files,
                                                          const std::vector<std::string>& names);

@@ -40,8 +40,8 @@ absl::Status check_private(const std::string& folder) {
       folder, " is no folder of this user alone; local checkpoints are not put there"));
 }
 
-// Parents that are missing are a user's wish (local_checkpoint_directory); the folder itself is
-// ours alone.
+// Missing parents are a user's choice (local_checkpoint_directory); the folder itself is ours
+// alone.
 absl::Status make_private(const std::string& folder) {
   std::error_code error;
   fs::create_directories(fs::path(folder).parent_path(), error);

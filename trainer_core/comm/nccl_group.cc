@@ -262,8 +262,8 @@ class NcclGroup final : public ProcessGroup {
   CollectiveTrace trace_;
   NcclEnd end_;
   std::shared_ptr<DeviceQueue> computation_;  // null: collectives are done when they return
-  std::unique_ptr<CommStream>
-      outstanding_;  // null: none was called in an order; ends before what its work uses
+  // Null until a collective is called in an order. Destroyed before the objects that its work uses.
+  std::unique_ptr<CommStream> outstanding_;
 };
 
 }  // namespace

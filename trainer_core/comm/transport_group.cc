@@ -204,7 +204,7 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  // Leaves the combination of all `data` in `out` on every member of the circle; `out` may be
+  // Leaves the combination of all `data` in `out` on every member of the subgroup; `out` may be
   // `data`.
   absl::Status reduce_flat(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                            Reduction reduction) {

@@ -83,8 +83,8 @@ std::vector<int> number_hosts(const std::vector<std::string>& hosts) {
 
 // The result of sharing memory.
 struct Sharing {
-  std::shared_ptr<Transport>
-      transport;           // among this host's ranks; null where there is one, or they do not share
+  // Connects this host's ranks; null if there is only one, or if they share no memory.
+  std::shared_ptr<Transport> transport;
   std::vector<int> hosts;  // by rank: the same number where memory is shared
 };
 

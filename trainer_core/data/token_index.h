@@ -40,8 +40,8 @@ std::optional<uint64_t> shard_generation(const std::string& file_name);
 
 // Writes atomically: to a temporary name, synced, then renamed.
 absl::Status write_token_index(const std::string& folder, const TokenIndex& index);
-// NotFound if the folder has no index (the message says how to make one); DataLoss names the file
-// and the field.
+// NotFound if the folder has no index (the message explains how to make one); DataLoss names the
+// file and the field.
 absl::StatusOr<TokenIndex> read_token_index(const std::string& folder);
 
 }  // namespace muster::trainer

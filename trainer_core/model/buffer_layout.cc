@@ -285,7 +285,7 @@ class Planner {
     return tensors;
   }
 
-  // Returns the largest of each tensor over the layers that use index `i` in turn.
+  // Returns the largest of each tensor over the layers that use index `i` one after another.
   std::vector<LayerTensor> tensors_at(size_t i) const {
     std::vector<LayerTensor> all;
     for (const size_t layer : layers_at(plan_, i)) {

@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-// Returns the layers whose tensors use plan.layers[i] in turn: one of each chunk.
+// Returns the layers whose tensors use plan.layers[i] one after another: one of each chunk.
 std::vector<size_t> layers_at(const TransformerPlan& plan, size_t i);
 bool has_experts_at(const TransformerPlan& plan, size_t i);
 // Whether any layer has experts.

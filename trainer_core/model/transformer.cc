@@ -19,10 +19,11 @@ double rope_frequency(const ModelConfig& model, int32_t i) {
   const RopeScaling& scaling = model.rope_scaling;
   if (scaling.factor == 1) return plain;
   const double wavelength = 2 * std::numbers::pi / plain;
-  const double turns = scaling.original_max_position / wavelength;  // within the original context
-  if (turns > scaling.high_frequency_factor) return plain;
-  if (turns < scaling.low_frequency_factor) return plain / scaling.factor;
-  const double smooth = (turns - scaling.low_frequency_factor) /
+  // Rotations within the original context.
+  const double rotations = scaling.original_max_position / wavelength;
+  if (rotations > scaling.high_frequency_factor) return plain;
+  if (rotations < scaling.low_frequency_factor) return plain / scaling.factor;
+  const double smooth = (rotations - scaling.low_frequency_factor) /
                         (scaling.high_frequency_factor - scaling.low_frequency_factor);
   return (1 - smooth) * plain / scaling.factor + smooth * plain;
 }

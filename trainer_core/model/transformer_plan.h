@@ -180,7 +180,7 @@ struct TransformerPlan {
   BufferId grad_block;       // of the shards
   BufferId optimizer_state;  // as many elements as requested
 
-  // For each slot in turn, the layers of a run; without a pipeline, by layer. See buffers_of().
+  // For each slot, the layers of a run; without a pipeline, by layer. See buffers_of().
   std::vector<LayerBuffers> layers;
   std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
   BufferId output;                   // (T', d) the residual stream after the last layer

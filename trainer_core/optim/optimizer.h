@@ -16,7 +16,7 @@
 //              u = m / (sqrt(v + eps_root) + eps)
 //              p -= lr (u / max(1, rms(u) / adam_clip_threshold) + wd p)
 //              Clips only if the threshold is above 0. Stored moments are bias-corrected, unlike
-//              adamw's. praxis turns an infinite gradient into NaN; here a step that is not finite
+//              adamw's. praxis converts an infinite gradient to NaN; here a step that is not finite
 //              is not applied at all (train.h).
 //   sgd        optax.sgd without momentum. No state.   p -= lr g
 //   adafactor  Shazeer and Stern, "Adafactor" (2018), with optax.adafactor's defaults.
@@ -54,8 +54,8 @@ namespace muster::trainer {
 
 struct UpdateStep {
   double learning_rate = 0;
-  double grad_scale =
-      1;              // multiplies every gradient first: 1 / total weight, and the clipping factor
+  // Factor by which every gradient is multiplied first: 1 / total weight, and the clipping factor.
+  double grad_scale = 1;
   int64_t t = 1;      // counts updates from 1
   uint64_t seed = 0;  // of stochastic rounding
 };

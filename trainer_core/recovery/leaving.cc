@@ -20,14 +20,14 @@ struct PeerRequest {
   int64_t commit = 0;
   bool save = false;
 
-  std::string text() const { return json{{"turn", commit}, {"save", save}}.dump(); }
+  std::string text() const { return json{{"commit", commit}, {"save", save}}.dump(); }
 };
 
 absl::StatusOr<PeerRequest> request_of(const PeerMessage& message) {
   if (!message.status.ok()) return message.status;
   const json request = json::parse(message.body, nullptr, /*allow_exceptions=*/false);
   if (!request.is_object()) return absl::InternalError("a leaving rank sent no step count");
-  return PeerRequest{request.at("turn").get<int64_t>(), request.at("save").get<bool>()};
+  return PeerRequest{request.at("commit").get<int64_t>(), request.at("save").get<bool>()};
 }
 
 // Returns the state to reach: the highest commit, and whether any rank requests a save.

@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<std::string>> names_below(const std::string& folder) 
   return names;
 }
 
-// A file below a folder, with what its name says.
+// A file below a folder, with the values in its name.
 struct Candidate {
   std::string path;
   InputFormat format = InputFormat::kText;

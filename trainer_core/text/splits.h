@@ -1,4 +1,4 @@
-// The splits of a corpus: training, validation and test data, which the names of files tell apart.
+// The splits of a corpus: training, validation and test data, distinguished by the names of files.
 #pragma once
 
 #include <cstddef>

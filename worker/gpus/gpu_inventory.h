@@ -10,8 +10,8 @@
 namespace muster::worker {
 
 // Compares `report` with the file and stores the union of both. Returns a clause for each missing
-// GPU, until an operator removes the file, as the clause says. Returns nothing if the file cannot
-// be read or written.
+// GPU, until an operator removes the file, as the clause explains. Returns nothing if the file
+// cannot be read or written.
 std::vector<std::string> missing_gpus(const std::string& path, const GpuReport& report);
 
 }  // namespace muster::worker

@@ -19,8 +19,9 @@ namespace {
 // Interval at which the waiting thread checks for requests. An Xid ends the wait at once.
 constexpr unsigned kEventWaitMs = 100;
 constexpr Duration kPause = std::chrono::milliseconds(kEventWaitMs);
-constexpr int kEventsAtOnce =
-    64;  // before a measurement, because a failing GPU may report events without end
+// The maximum number of events read before a measurement, because a failing GPU may report events
+// without end.
+constexpr int kEventsAtOnce = 64;
 constexpr Duration kFarewell = std::chrono::seconds(1);  // a measurement takes milliseconds
 
 std::string text_from(const std::array<char, 96>& bytes) {

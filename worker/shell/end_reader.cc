@@ -19,8 +19,9 @@ namespace {
 
 // Older kernel messages are unrelated to a rank that has died now.
 constexpr Duration kKernelMessagesAge = std::chrono::minutes(10);
-constexpr Duration kOomKillAge =
-    std::chrono::seconds(30);  // an older one belongs to another process with this pid
+// The maximum age of a kernel message about the kill. An older message belongs to another process
+// with this pid.
+constexpr Duration kOomKillAge = std::chrono::seconds(30);
 
 Instant ago(Duration time) {
   const Instant now = monotonic_now();

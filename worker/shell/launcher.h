@@ -1,5 +1,5 @@
-// Turns the core's SpawnRank into a running process, the trainer or the job's own program: creates
-// its folder, config.json and environment.
+// Starts the process that the core's SpawnRank describes, the trainer or the job's own program:
+// creates its folder, config.json and environment.
 #pragma once
 
 #include <sys/resource.h>

@@ -134,7 +134,7 @@ void LogShipper::pump(bool retry) {
       if (connected_ && tail.stalled && tail.sent == tail.acked) ship_one(key, tail);
     }
   }
-  // Ships one chunk of each log in turn, so that one rank with much output does not block the
+  // Ships one chunk of each log at a time, so that one rank with much output does not block the
   // others.
   bool more = connected_;
   while (more) {

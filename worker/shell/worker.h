@@ -1,5 +1,5 @@
-// The worker's shell: one event loop that turns the stream, processes, files, signals and timers
-// into events of the core, and carries out the core's actions.
+// The worker's shell: one event loop that converts the stream, processes, files, signals and timers
+// to events of the core, and carries out the core's actions.
 #pragma once
 
 #include <deque>

@@ -60,8 +60,8 @@ bool ModuleImage::fill(pid_t pid, const ModuleHeaders& headers) {
     int32_t frames;  // relative to its own address
   } unwind{};
   static_assert(sizeof(unwind) == 8);
-  constexpr uint8_t kRelativeSigned4 =
-      0x1b;  // DW_EH_PE_pcrel | DW_EH_PE_sdata4: what linkers write
+  // DW_EH_PE_pcrel | DW_EH_PE_sdata4, the encoding that linkers write.
+  constexpr uint8_t kRelativeSigned4 = 0x1b;
   if (headers.unwind_header_bytes > kUnwindHeaderBytesMax ||
       read_memory(pid, headers.unwind_header, &unwind, sizeof(unwind)) != sizeof(unwind) ||
       unwind.version != 1 || unwind.frames_encoding != kRelativeSigned4) {

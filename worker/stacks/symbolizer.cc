@@ -155,7 +155,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
 
   void read(CachedModule& kept, Wanted& wanted, pid_t pid, Instant deadline) {
     absl::Status status;
-    for (size_t i = 0; i < wanted.addresses.size() && status.ok() && goes_on(deadline); ++i) {
+    for (size_t i = 0; i < wanted.addresses.size() && status.ok() && may_continue(deadline); ++i) {
       // Locks per address, so that a request for a few symbols does not wait for a list of
       // thousands.
       const std::lock_guard reading(kept.reading);
@@ -174,7 +174,7 @@ class Symbolizer::Impl : public std::enable_shared_from_this<Symbolizer::Impl> {
     changed_.notify_all();
   }
 
-  bool goes_on(Instant deadline) {
+  bool may_continue(Instant deadline) {
     const std::lock_guard lock(mutex_);
     return !stopped_ && monotonic_now() < deadline;
   }

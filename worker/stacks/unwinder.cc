@@ -20,8 +20,8 @@
 namespace muster::worker {
 namespace {
 
-// Opens our own program's file: it tells libdwfl the processor's rules. Programs of other
-// processors do not run here.
+// Opens the worker's own program file, from which libdwfl reads the processor's rules: programs for
+// other processors do not run here.
 Elf* open_own_elf() {
   elf_version(EV_CURRENT);
   const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);

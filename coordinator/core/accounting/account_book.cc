@@ -8,10 +8,12 @@
 namespace muster::coordinator {
 namespace {
 
-// After a restart, the ranks' pages report again what is not stored, except evaluations.
+// The interval between two writes of an account. After a restart the ranks' pages contain the newer
+// time again, except evaluations.
 constexpr Duration kStoredEvery = std::chrono::minutes(5);
-// If all ranks are killed together with the coordinator, no page is left, and the next coordinator
-// must know what was saved. Bounded, because some jobs save after each step.
+// The minimum interval between two writes after new checkpoints. If all ranks are killed together
+// with the coordinator, no page is left, and only the stored account shows the newest checkpoint.
+// The interval is bounded, because some jobs save after each step.
 constexpr Duration kCheckpointsStoredEvery = std::chrono::seconds(1);
 
 }  // namespace
@@ -48,8 +50,8 @@ void AccountBook::observe(const Job& job, const RankProgress& progress, const St
     return time.now - std::clamp(age, Duration::zero(), time.now.time_since_epoch());
   };
   Ledger& ledger = of(job.id);
-  const bool speaks_for_job = progress.rank == Rank(0);
-  ledger.observe({.speaks_for_job = speaks_for_job,
+  const bool is_rank_0 = progress.rank == Rank(0);
+  ledger.observe({.is_rank_0 = is_rank_0,
                   .phase = progress.phase,
                   .phase_start = ago(progress.phase_age),
                   // A program without a hang limit may report nothing, so it counts as progressing.
@@ -61,7 +63,7 @@ void AccountBook::observe(const Job& job, const RankProgress& progress, const St
                   .steps_seconds = progress.step_times.seconds,
                   .stall_seconds = progress.checkpoints.stall_seconds},
                  time.now);
-  ledger.observe_checkpoint(speaks_for_job, progress.checkpoint_step, progress.checkpoints.saved,
+  ledger.observe_checkpoint(is_rank_0, progress.checkpoint_step, progress.checkpoints.saved,
                             time.unix_ns);
 }
 

@@ -16,10 +16,10 @@ namespace muster::coordinator {
 
 class AccountBook {
  public:
-  // Opens the stored account of a job that has not ended. If the stored state comes from an earlier
-  // version, the time of a live job counts from `now` on.
+  // Opens the stored account of a job that has not ended. If an earlier version of the program
+  // wrote the state, the time of a live job counts from `now` on.
   void restore(const Job& job, Instant now);
-  // Records a transition of the job other than its end, in its recovery too.
+  // Records a transition of the job, except its end, in the account and in the job's recovery.
   void enter(const Job& job, JobTransition transition, IncidentBook& incidents,
              const StepTime& time);
   // Records a progress page from a heartbeat.
@@ -33,13 +33,14 @@ class AccountBook {
   // accounts.
   void bridge(Instant now, int64_t unix_ns);
 
-  // Returns the account to store, as of `now`. `otherwise`: returned for a job whose account is
+  // Returns the account to store, as of `now`. Returns `otherwise` for a job whose account is
   // closed.
   Account take(JobId job, const Account& otherwise, Instant now, int64_t unix_ns);
-  // Returns the account to display.
+  // Returns the account to display, as of `now`. Returns `otherwise` for a job whose account is
+  // closed.
   Account current(JobId job, const Account& otherwise, Instant now) const;
-  // Returns whether the account should be stored again, because it was last stored long ago, or
-  // somewhat earlier if it lacks a newer checkpoint. Requires that the account is open.
+  // Returns whether the account should be stored again: it was last stored long ago, or less long
+  // ago and the job has saved a newer checkpoint. Requires that the account is open.
   bool is_due(JobId job, Instant now) const;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 using Activity = Account::Activity;
 using Mode = Account::Mode;
 
-// The seconds on a page are outside input and are clamped.
+// Returns the seconds on a page as a duration. They are outside input and are clamped.
 Duration of_page(double seconds) {
   constexpr double kSecondsMax = 1e9;
   return std::isfinite(seconds)
@@ -129,12 +129,13 @@ void Ledger::started(Instant now) {
   account_.step = -1;
   account_.stall_seconds = 0;
   account_.saves = -1;
-  account_.mute = false;
+  account_.was_silent = false;
 }
 
 void Ledger::running(bool may_be_silent, Instant now) {
   enter(Mode::kRunning, now);
-  account_.activity = may_be_silent && !account_.speaks ? Activity::kSilent : Activity::kLoading;
+  account_.activity =
+      may_be_silent && !account_.has_reported ? Activity::kSilent : Activity::kLoading;
 }
 
 // The current step may still be completed.
@@ -144,8 +145,8 @@ void Ledger::stopping(LossCause cause, Instant now) {
   if (cause != LossCause::kNone) account_.cause = cause;
 }
 
-// Steps that were completed but not reported by a heartbeat are lost here; they are productive when
-// they are repeated.
+// Steps that were completed but not reported by a heartbeat do not count here; they count as
+// productive when they are repeated.
 void Ledger::fault(IncidentKind kind, Instant last_progress, Instant now) {
   now = std::max(now, since_);
   const bool running = account_.mode == Mode::kRunning;
@@ -184,16 +185,16 @@ void Ledger::observe_phase(const Page& page, Instant now) {
   if (account_.activity == Activity::kSilent) {
     if (shows_nothing) {
       const bool for_good = account_.pending + (now - since_) >= kSilentForGood;
-      account_.mute = account_.mute || for_good;
-      if (!account_.mute) return;
+      account_.was_silent = account_.was_silent || for_good;
+      if (!account_.was_silent) return;
       advance(std::min(page.last_progress, now));
       end_pending(TimeClass::kProductive);
       return;
     }
     account_.activity = Activity::kLoading;
-    if (!account_.mute) end_pending(TimeClass::kLoading);
+    if (!account_.was_silent) end_pending(TimeClass::kLoading);
   }
-  if (!shows_nothing) account_.speaks = true;
+  if (!shows_nothing) account_.has_reported = true;
   const Activity next = activity_in(page.phase, page.steps_made);
   if (next == account_.activity) return;
   // After several short steps, the page's phase start is that of the newest step.
@@ -208,7 +209,7 @@ void Ledger::observe_phase(const Page& page, Instant now) {
 void Ledger::observe(const Page& page, Instant now) {
   unreported_ = false;
   if (account_.mode != Mode::kRunning && account_.mode != Mode::kStopping) return;
-  if (account_.mode == Mode::kRunning && page.speaks_for_job) observe_phase(page, now);
+  if (account_.mode == Mode::kRunning && page.is_rank_0) observe_phase(page, now);
   if (account_.step < 0 && page.step >= 0)
     account_.step = page.step - static_cast<int64_t>(std::min<uint64_t>(
                                     page.steps_made, static_cast<uint64_t>(page.step)));
@@ -237,18 +238,18 @@ void Ledger::settle_steps(const Page& page) {
   if (fresh > 0 && account_.mode == Mode::kRunning) account_.cause = LossCause::kNone;
 }
 
-// Ranks report a checkpoint one after the other, so an older step is news only from rank 0: its
-// first report in an attempt shows from which step the attempt resumed, and training may have gone
-// back.
-void Ledger::observe_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves,
-                                int64_t unix_ns) {
+// Ranks report a checkpoint one after the other, so a lower step is new information only from rank
+// 0: its first report in an attempt shows the step from which the attempt resumed, which may be an
+// older checkpoint.
+void Ledger::observe_checkpoint(bool is_rank_0, int64_t step, uint64_t saves, int64_t unix_ns) {
   if (step < 1) return;
   const auto saved = static_cast<int64_t>(std::min<uint64_t>(saves, INT64_MAX));
-  const bool first_word = speaks_for_job && account_.saves < 0;
-  const bool saved_since = speaks_for_job && saved > std::max<int64_t>(account_.saves, 0);
+  const bool is_first_report = is_rank_0 && account_.saves < 0;
+  const bool saved_since = is_rank_0 && saved > std::max<int64_t>(account_.saves, 0);
   if (step > account_.checkpoint_step || saved_since) account_.checkpoint_unix_ns = unix_ns;
-  if (step > account_.checkpoint_step || saved_since || first_word) account_.checkpoint_step = step;
-  if (speaks_for_job) account_.saves = saved;
+  if (step > account_.checkpoint_step || saved_since || is_first_report)
+    account_.checkpoint_step = step;
+  if (is_rank_0) account_.saves = saved;
 }
 
 Account Ledger::account(Instant now, int64_t unix_ns) const {

@@ -5,8 +5,8 @@
 //
 // as in Meta's "Revisiting Reliability in Large-Scale Machine Learning Research Clusters"
 // (effective training time ratio; the Llama 3 report's "effective training time"), except that
-// queue time before the first start is counted separately: it is a property of the cluster, not of
-// the training.
+// queue time before the first start is counted separately, because that time depends on the cluster
+// and not on the training.
 //
 // Steps beyond the highest that any attempt had completed are productive. Work on a step counts
 // when the step is completed. New information settles time: a completed step, another phase, a
@@ -14,7 +14,7 @@
 // trainers during coordinator downtime is therefore classified by the steps that they report
 // afterwards.
 //
-//   source                            what it settles
+//   source                            classes that it settles
 //   steps of any rank                 productive, recomputing
 //   the phase of rank 0               loading, evaluating, checkpoint stall (by phase)
 //   rank 0's stall_seconds            checkpoint stall, including stalls that no heartbeat showed
@@ -48,23 +48,25 @@ class Ledger {
   // time since.
   Ledger(const Account& account, Instant now) : account_(account), since_(now) {}
 
-  // Called with the first information after a restart: adds the time since the account was stored,
-  // measured by the wall clock; a clock that was set back adds none. Only later pages can show what
-  // was done in this time: without them it may all have been a standstill.
+  // Adds the time since the account was stored, measured by the wall clock; a clock that was set
+  // back adds none. Called with the first information after a restart. Only later pages can show
+  // whether the ranks worked during this time; without such pages all of it may have been a
+  // standstill.
   void bridge(Instant now, int64_t unix_ns);
 
-  void started(Instant now);                      // the start order is sent
+  void started(Instant now);                      // the order to start is sent
   void running(bool may_be_silent, Instant now);  // every rank is up
   // The job is cancelled or, with a cause, preempted: its ranks are ordered to leave, and may
   // complete steps before they do.
   void stopping(LossCause cause, Instant now);
+  // A fault has ended the attempt, whose last progress was at `last_progress`.
   void fault(IncidentKind kind, Instant last_progress, Instant now);
-  void gone(Instant now);  // every rank has ended, and the job waits
-  void ended(Instant now);
+  void gone(Instant now);   // every rank has ended, and the job waits
+  void ended(Instant now);  // the job has ended
 
   // The input from a rank's progress page.
   struct Page {
-    bool speaks_for_job = false;  // rank 0
+    bool is_rank_0 = false;  // rank 0
     Phase phase = Phase::kInit;
     Instant phase_start{};
     Instant last_progress{};
@@ -73,10 +75,11 @@ class Ledger {
     double steps_seconds = 0;  // total time of steps_made
     double stall_seconds = 0;
   };
+  // Settles time by the steps, the phase and the stalls that the page shows.
   void observe(const Page& page, Instant now);
   // Records the newest complete checkpoint that a rank reports: its number of steps, and the number
   // of checkpoints that this attempt has saved. A restored checkpoint is not new.
-  void observe_checkpoint(bool speaks_for_job, int64_t step, uint64_t saves, int64_t unix_ns);
+  void observe_checkpoint(bool is_rank_0, int64_t step, uint64_t saves, int64_t unix_ns);
 
   int64_t best_step() const { return account_.best_step; }
   int64_t checkpoint_step() const { return account_.checkpoint_step; }
@@ -94,11 +97,11 @@ class Ledger {
 
   Account account_;
   Instant since_;  // the account covers all time before
-  // Since bridge() no page has shown what was done in the time that it added.
+  // bridge() has added time, and no later page has shown how the ranks spent it.
   bool unreported_ = false;
 };
 
-// Returns the table of all time; pending time is assigned to its most likely class.
+// Returns the account's time by class and cause. Pending time is assigned to its most likely class.
 LossTable table_of(const Account& account);
 
 }  // namespace muster::coordinator

@@ -62,7 +62,8 @@ void AttemptTable::end(JobId id, IncidentBook& incidents) {
 Duration AttemptTable::loss_after(const Job& job, size_t missing, const JobTable& jobs,
                                   const Fleet& fleet, const NodeBook& nodes,
                                   const CoreOptions& options, const StepTime& time) const {
-  return has_place_elsewhere(job, missing, at(job.id).ranks, jobs, this->jobs(), fleet, nodes, time)
+  return has_replacement_nodes(job, missing, at(job.id).ranks, jobs, this->jobs(), fleet, nodes,
+                               time)
              ? options.unreachable_confirm
              : options.unreachable_wait;
 }

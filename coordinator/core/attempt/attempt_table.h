@@ -25,28 +25,28 @@ class AttemptTable {
  public:
   const std::map<JobId, LiveAttempt>& all() const { return attempts_; }
   std::map<JobId, LiveAttempt>& all() { return attempts_; }
-  // The jobs that have an attempt, by number.
+  // Returns the jobs that have an attempt, by number.
   std::vector<JobId> jobs() const;
   // Requires that the job has an attempt.
   LiveAttempt& at(JobId id) { return attempts_.at(id); }
   const LiveAttempt& at(JobId id) const { return attempts_.at(id); }
-  // Null: the job has no attempt.
+  // Return the job's attempt; null if it has none.
   LiveAttempt* find(JobId id);
   const LiveAttempt* find(JobId id) const;
-  // Returns the unreachable workers of the job's attempt. Null: the job has no attempt.
+  // Returns the unreachable workers of the job's attempt; null if the job has no attempt.
   const std::set<WorkerName>* unreachable(JobId id) const;
 
   // Begins an attempt of a job whose ranks are placed.
   LiveAttempt& begin(const Job& job, const CoreOptions& options, Instant now);
   // Rebuilds the attempt of a stored job after a restart, and the states of its ranks. A job that
-  // may have hung is RUNNING: the earlier samples are not known.
+  // was SUSPECT or DUMPING becomes RUNNING, because the earlier samples are not known.
   LiveAttempt& restore(Job& job, const CoreOptions& options, Instant now);
   // Ends the attempt, if the job has one.
   void end(JobId id, IncidentBook& incidents);
 
   // Returns the silence after which stacks may confirm that the ranks on `missing` workers of the
-  // job are lost. If other nodes are free, a longer wait wastes all other nodes of the job. If none
-  // is free, the job would have to wait anyway.
+  // job are lost. The silence is shorter if other nodes are free, because a longer wait would waste
+  // the job's remaining nodes. If no node is free, the job has to wait anyway.
   Duration loss_after(const Job& job, size_t missing, const JobTable& jobs, const Fleet& fleet,
                       const NodeBook& nodes, const CoreOptions& options,
                       const StepTime& time) const;

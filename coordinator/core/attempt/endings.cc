@@ -81,9 +81,10 @@ Fault fault_of_preemption(const Job& job, const WorkerName& worker, std::string_
 }
 
 Fault fault_of_missing_rank(Rank rank, const WorkerName& worker, int64_t unix_ns) {
-  Fault fault = fault_without_rank(absl::StrCat("rank ", rank.value(), " is gone from ",
-                                                worker.value(), ", which did not say how it ended"),
-                                   ExitCode::kFailure, unix_ns);
+  Fault fault =
+      fault_without_rank(absl::StrCat("rank ", rank.value(), " is gone from ", worker.value(),
+                                      ", which did not report how it ended"),
+                         ExitCode::kFailure, unix_ns);
   fault.rank = rank;
   fault.worker = worker;
   return fault;
@@ -138,7 +139,7 @@ Outcome outcome_of(const Job& job, int64_t stuck) {
                          stuck > 0 ? absl::StrCat(", but for ", stuck, " that cannot be killed")
                                    : std::string())};
   }
-  // This includes an attempt that succeeded before its stop order arrived.
+  // This includes an attempt that succeeded before the order to stop arrived.
   if (std::ranges::all_of(job.exits, is_success) && job.exits.size() == job.ranks.size()) {
     return {Outcome::Kind::kFinished, JobState::kSucceeded, to_int(ExitCode::kOk),
             absl::StrCat(all_ranks_text(job), " exited with code 0")};

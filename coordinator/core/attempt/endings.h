@@ -1,5 +1,5 @@
-// How an attempt ends: the fault that ends it, and what follows when all its ranks are gone. Pure
-// functions of the job's record and the attempt.
+// Decides how an attempt ends: which fault ends it, and the outcome for the job when all ranks are
+// gone. Pure functions of the job's record and the attempt.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace muster::coordinator {
 
-// The fault that ends an attempt, and the grace of the ranks that are left.
+// The fault that ends an attempt, and the grace for its remaining ranks.
 struct Ending {
   Fault fault;
   Duration grace{};
@@ -27,46 +27,49 @@ struct Ending {
 bool is_undecided(const Job& job);
 bool all_ranks_ended(const Job& job);
 
-// Returns the ending that the exits show, in the order of their reports: the first exit that
-// explains the others is the culprit; there may be none. Requires an attempt in which a rank has
-// failed.
+// Returns the ending that follows from the ranks' exits. The culprit is the first reported exit
+// that explains the other exits; there may be none. Requires an attempt in which a rank has failed.
 Ending ending_of_exits(const Job& job, const CoreOptions& options, int64_t unix_ns);
-// Returns the ending of an attempt whose ranks were not up in time, or whose victims have waited
-// long enough for the culprit's report; nullopt: neither. Requires is_undecided().
+// Returns the ending of an attempt whose ranks were not up in time, or that waited in vain for the
+// culprit's report after victims had ended; nullopt if neither applies. Requires is_undecided().
 std::optional<Ending> ending_of_deadlines(const Job& job, const LiveAttempt& attempt,
                                           const Fleet& fleet, const CoreOptions& options,
                                           const StepTime& time);
 
 // The consequence of the end of a rank.
 enum class ExitMeaning {
-  kNone,     // it succeeded, or the attempt is ending already
-  kVictim,   // a peer was lost first, and its own report is awaited
-  kCulprit,  // it ends the attempt
+  kNone,     // the rank succeeded, or the attempt is already ending
+  kVictim,   // the rank ended because a peer was lost; the peer's report is awaited
+  kCulprit,  // the rank's end is the fault that ends the attempt
 };
+// Returns the consequence of `exit` on `worker` for the job's attempt.
 ExitMeaning meaning_of(const RankExit& exit, const WorkerName& worker, const Job& job,
                        const LiveAttempt& attempt, const Fleet& fleet, Instant now);
 
-// The attempt is preempted, because `worker` is leaving or evacuated. `why`: a clause.
+// Returns the fault of an attempt that is preempted because `worker` is leaving or evacuated.
+// `why`: a clause.
 Fault fault_of_preemption(const Job& job, const WorkerName& worker, std::string_view why,
                           int64_t unix_ns);
-// `worker` neither runs nor has reported the rank.
+// Returns the fault of a rank that `worker` neither runs nor has reported as ended.
 Fault fault_of_missing_rank(Rank rank, const WorkerName& worker, int64_t unix_ns);
-// The ranks on `worker` are lost, which had completed `last_step` steps. `why`: a clause.
+// Returns the fault of the loss of all ranks on `worker`, after `last_step` completed steps. `why`:
+// a clause.
 Fault fault_of_lost_worker(const WorkerName& worker, std::string_view why, int64_t last_step,
                            int64_t unix_ns);
-// The first rank that is not up was not up in time. Requires one.
+// Returns the fault of the first rank that was not up within `start_budget`. Requires that there is
+// one.
 Fault fault_of_slow_start(const Job& job, Duration start_budget, int64_t unix_ns);
 
 // Adds the job's progress over all attempts to `fault`. `resumed_from`: the step from which the
-// ending attempt resumed; that step was saved, if only in the memory of nodes.
+// ending attempt resumed, so this step was saved on shared storage or in the memory of nodes.
 void add_progress(const Job& job, int64_t resumed_from, Fault& fault);
 
-// The consequence of the ends of an attempt's ranks.
+// The outcome of an attempt, from the exits of its ranks.
 struct Outcome {
   enum class Kind {
-    kPending,   // ranks have not ended
-    kFinished,  // the job ends: see the other fields
-    kEnded,     // the attempt has ended by the job's newest fault
+    kPending,   // some ranks have not ended
+    kFinished,  // the job ends with `state`, `exit_code` and `reason`
+    kEnded,     // the job's newest fault has ended the attempt
     kFault,     // the exits are a fault: see ending_of_exits()
   };
   Kind kind = Kind::kPending;
@@ -74,7 +77,8 @@ struct Outcome {
   int32_t exit_code = 0;
   std::string reason;
 };
-// `stuck`: the number of its ranks that cannot be killed.
+// Returns the outcome of the current attempt. `stuck`: the number of its ranks that cannot be
+// killed.
 Outcome outcome_of(const Job& job, int64_t stuck);
 
 }  // namespace muster::coordinator

@@ -17,7 +17,7 @@ Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, in
         incidents.open(incident_of_fault(job, fault, fault.kind, time.unix_ns_of(progress)));
     attempt.crash.incident = attempt.incident;
     take_crash_evidence(*incidents.change(*attempt.incident), job, fault, attempt.crash, time.now);
-  } else if (fault.kind != IncidentKind::kHang) {  // its verdict is already recorded
+  } else if (fault.kind != IncidentKind::kHang) {  // the verdict on a hang is already recorded
     incidents.note(*attempt.incident, time.unix_ns, fault.message);
   }
   incidents.change(*attempt.incident)->action = action_text(decide_restart(job), fault);

@@ -12,9 +12,10 @@
 
 namespace muster::coordinator {
 
-// Records the job's newest fault as an incident, or as the outcome of the suspicion before it, and
-// begins the recovery from it. `best_step`: the highest step that any attempt has completed.
-// Returns the time of the last progress before the fault. Requires a fault that is no preemption.
+// Records the job's newest fault in a new incident, or in the open incident of the suspicion that
+// led to the fault, and begins the job's recovery from the fault. `best_step`: the highest step
+// that any attempt has completed. Returns the time of the last progress before the fault. Requires
+// a fault that is not a preemption.
 Instant record_fault(IncidentBook& incidents, LiveAttempt& attempt, Job& job, int64_t best_step,
                      const StepTime& time);
 

@@ -51,14 +51,14 @@ void LiveAttempt::follow_saves(const Job& job, const CoreOptions& options, Insta
 void LiveAttempt::end_rank(Job& job, Rank rank) {
   RankState& state = job.ranks[static_cast<size_t>(rank.value())];
   state.life = RankState::Life::kExited;
-  // Its last page may show a save that nobody will complete.
+  // The rank's last page may show a save that will not be completed.
   state.checkpoints.saving_mib = state.checkpoints.written_mib = 0;
   progress.forget(rank);
 }
 
 std::string LiveAttempt::mark_unreachable(const Worker& worker, IncidentBook& incidents,
                                           const StepTime& time) {
-  (void)ladder.receive_pages(worker.name);  // they are not awaited any more
+  (void)ladder.receive_pages(worker.name);  // its pages are no longer awaited
   return coordinator::mark_unreachable(incidents, reach, incident, worker, time);
 }
 

@@ -27,24 +27,24 @@ namespace muster::coordinator {
 struct LiveAttempt {
   LiveAttempt(const CoreOptions& options, const Job& job, Instant now);
 
-  // Records a progress page from a heartbeat, in the job's record too, and the incidents of slow
-  // ranks.
+  // Records a progress page from a heartbeat in the attempt and in the job's record, and opens and
+  // closes incidents of slow ranks.
   void observe(Job& job, const RankProgress& progress, IncidentBook& incidents,
                const StepTime& time);
-  // A save that makes progress extends the deadline of ranks that were ordered to stop. Takes time
-  // proportional to the job's ranks: called once per heartbeat.
+  // Extends the deadline of ranks that were ordered to stop, if their save makes progress. Takes
+  // time proportional to the job's ranks, so it is called once per heartbeat.
   void follow_saves(const Job& job, const CoreOptions& options, Instant now);
-  // The rank has ended, or is lost.
+  // Records that the rank has ended or is lost.
   void end_rank(Job& job, Rank rank);
-  // The worker became unreachable. Returns the text for the job's reason.
+  // Records that the worker became unreachable. Returns the text for the job's reason.
   std::string mark_unreachable(const Worker& worker, IncidentBook& incidents, const StepTime& time);
-  // The unreachable worker is reachable again, with the evidence `how`: a clause. Returns the step
-  // of a job that was only suspect because of unreachable workers.
+  // Records that the worker is reachable again. `how`: a clause with the evidence. Returns the step
+  // back to RUNNING for a job that was suspect only because of unreachable workers.
   std::optional<LadderStep> mark_reachable(const Job& job, const WorkerName& name,
                                            std::string_view how, IncidentBook& incidents,
                                            DumpTable& dumps, const StepTime& time);
-  // Starts the deadline for the ranks to end after the order to stop. No other deadline matters
-  // from now on.
+  // Starts the deadline for the ranks to end after the order to stop. The attempt's other deadlines
+  // no longer apply.
   void expect_ends(Job& job, Duration grace, const CoreOptions& options, Instant now);
   // Ends the retention of the attempt's incidents. Requires that the attempt has ended.
   void release(IncidentBook& incidents) const;
@@ -66,14 +66,15 @@ struct LiveAttempt {
   Ladder ladder;
   Reach reach;
   KillDeadline kill;
-  // Set while STARTING: the deadline for every rank to be up.
+  // The deadline for every rank to be up. Set while the job is STARTING.
   std::optional<Instant> start_deadline;
-  // Set when a rank has reported the loss of a peer and no rank has reported a fault of its own:
-  // the time at which the attempt is concluded without a culprit.
+  // The time at which the attempt ends without a known culprit. Set when a rank has reported the
+  // loss of a peer and no rank has reported a fault of its own.
   std::optional<Instant> victim_deadline;
-  // Set while a caller waits for a checkpoint: the checkpoint must contain more steps than this.
+  // The number of steps that a requested checkpoint must exceed. Set while a caller waits for a
+  // checkpoint.
   std::optional<int64_t> checkpoint_after;
-  // The incident of the suspicion or the verdict.
+  // The incident that records the current suspicion of a hang, or its verdict.
   std::optional<IncidentId> incident;
   CrashEvidence crash;
 };

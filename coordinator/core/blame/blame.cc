@@ -18,13 +18,15 @@ namespace {
 
 // The score reserved for suspects outside the list.
 constexpr double kDoubtPoints = 1;
-// The sentence also names a second suspect if it is about as likely as the first.
+// The sentence also names a second suspect whose confidence is at least this fraction of the first
+// one's.
 constexpr double kAboutAsLikely = 0.6;
 constexpr size_t kWhyBytesMax = 768;
 
 using Ranked = std::pair<int32_t, Candidate>;
 
-// Sorts candidates by likelihood. Equal ones are sorted by rank, with the transport last.
+// Returns the candidates by descending points. Candidates with equal points are sorted by rank,
+// with the transport last.
 std::vector<Ranked> ranked(const Findings& findings) {
   std::vector<Ranked> order(findings.candidates().begin(), findings.candidates().end());
   std::stable_sort(order.begin(), order.end(), [](const Ranked& a, const Ranked& b) {

@@ -1,38 +1,46 @@
 // Names the culprits of a hang: combines the pages, process states and stacks of a hung job into a
-// list of suspects and one sentence. A pure function of two samples. Works with pages alone; stacks
-// make it more precise.
+// list of suspects and one sentence. A pure function of two samples. Pages are enough for a result;
+// stacks make the result more precise.
 //
-// The wait graph (wait_graph.h) yields the ranks that are behind, the collectives that all members
-// entered and none completed, and cycles. Other evidence about these ranks (blame_facts.h) and
-// contradictions between ranks (witnesses.h) add points, and
+// The wait graph (wait_graph.h) shows the ranks that are behind, the collectives that all members
+// entered and that did not complete, and cycles of waiting ranks. Other evidence about these ranks
+// (blame_facts.h) and contradictions between ranks (witnesses.h) add points, and
 //
 //     confidence = points / (points of all suspects + 1)
 //
-// so that one clear culprit has 0.9, two simultaneous faults have 0.45 each, and weak evidence
-// gives low confidence.
+// so that one clear culprit has a confidence of 0.9, two simultaneous faults have about 0.47 each,
+// and weak evidence gives a low confidence.
 //
-//    9    a rank is behind: others wait for it, and it does not visibly wait for others. Divided
-//         if several main threads may or may not wait for a thread of their own rank
-//    9    a rank never joined the group; multiplied by missing members / ranks that may be meant
-//    9    a rank entered another collective under the same number: other kind, type, bytes or name
-//         than most. If the largest parts are equal and no witness decides, as in a group of two:
-//         divided by all their members
-//    9    a cycle: divided by the ranks that witnesses contradict; if there are none, by the ranks
-//         without support; otherwise by all ranks of the cycle
-//    6    a collective that all members entered: divided by the few ranks whose main threads stand
-//         elsewhere; also 5 for the transport between its members, and 4 divided by the others
-//    9    another phase than most, or fewer steps than most, if no collective is involved: divided
-//         by the ranks concerned
-//    +9   dead, worker gone, no page where others have one; stopped, held by a debugger, a zombie
-//    +4   in another phase than most
+// The finding about a rank gives these points:
+//
+//    9    the rank is behind: other ranks wait for it, and it does not visibly wait for others.
+//         Divided if several main threads may or may not wait for a thread of their rank
+//    9    the rank never joined a group; multiplied by missing members / ranks that may be missing
+//    9    the rank entered another collective under the same number than most members: another
+//         kind, type, size or name. If the largest parts are equal and no witness decides, as in a
+//         group of two: divided by all their members
+//    9    the rank is part of a cycle: divided by the ranks that witnesses contradict; if there are
+//         none, by the ranks without support; otherwise by all ranks of the cycle
+//    6    the rank is in a collective that all members entered, and its main thread is elsewhere:
+//         divided by the number of such ranks. The transport between the members then gets 5, and
+//         the other members share 4
+//    9    the rank is in another phase, or has fewer steps, than most ranks, and no collective is
+//         involved: divided by the number of such ranks
+//
+// The rank's own state adds:
+//
+//    +9   dead, without its worker, or without a page where other ranks have one; stopped, held by
+//         a debugger, or a zombie
+//    +4   in another phase than most ranks
 //    +3   in the kernel (D state) in all samples
-//    +0…5 by how early its main thread's stack departs from that of most others of the finding,
-//         if few ranks are at the same place
-//    +1   runs while most sleep
-//    0.3  only waits: the runner-up
+//    +0…5 by how early its main thread's stack departs from the usual stack of the ranks in the
+//         finding, if few ranks have the same stack
+//    +1   runs while most ranks sleep
 //
-// Ranks with +9 points are suspects even if no rank visibly waits for them, with 3 points instead
-// of a finding's. If a rank is part of two findings, only the stronger one counts.
+// A rank that only waits has 0.3 points if it is added as the second suspect.
+//
+// Ranks with +9 points are suspects even if no rank visibly waits for them; they then get 3 points
+// instead of those of a finding. If a rank is part of two findings, only the stronger one counts.
 //
 // Takes some tens of milliseconds for 16,384 ranks. Ignores evidence of ranks that the job does not
 // have.
@@ -55,14 +63,14 @@ namespace muster::coordinator {
 
 // A sample of a job at one moment, merged over its workers.
 struct BlameSample {
-  std::vector<RankEvidence> ranks;  // in any order; the first one of a rank counts
+  std::vector<RankEvidence> ranks;  // in any order; only the first entry of a rank counts
   StackTree stacks;
 };
 
 struct BlameInput {
   std::vector<RankPlacement> placement;  // by rank
-  // The ranks without readable evidence, and the clause after "it": "was killed by signal 9
-  // (SIGKILL)", "is on a worker that does not answer".
+  // The ranks without readable evidence. Each has a clause whose subject is the rank: "was killed
+  // by signal 9 (SIGKILL)", "is on a worker that does not answer".
   std::map<Rank, std::string> gone;
   BlameSample earlier;  // empty when there is one sample
   BlameSample later;
@@ -71,11 +79,11 @@ struct BlameInput {
 // The kind of a hang: the kind of the first suspect's finding.
 enum class HangShape {
   kBehind,       // a rank has not entered a collective in which others wait
-  kNeverJoined,  // the same, because the rank has not joined the group yet
+  kNeverJoined,  // as kBehind, because the rank has not joined the process group yet
   kMismatch,     // members of a group are in different collectives under one number
   kDeadlock,     // ranks wait for each other in a cycle
   kTransport,    // all members entered the collective, and it does not complete
-  kHalted,       // dead, stopped or held by a debugger, whatever it was in
+  kHalted,       // a rank is dead, stopped or held by a debugger, in any activity
   // No collective is involved: the rank is in another phase, or behind in steps.
   kOtherPhase,
   kUnclear,  // nothing distinguishes the ranks
@@ -86,7 +94,7 @@ constexpr std::array<std::string_view, 8> kHangShapeNames = {
 
 struct Blame {
   HangShape shape = HangShape::kUnclear;
-  std::string sentence;  // one, of at most kSentenceBytesMax bytes, printable
+  std::string sentence;  // one printable sentence of at most kSentenceBytesMax bytes
   // At most kSuspectsMax, the likeliest first; at least two when the job has two ranks.
   std::vector<Suspect> suspects;
   RankSet victims;  // the ranks that wait for the first suspect, directly or not
@@ -94,8 +102,8 @@ struct Blame {
 
 constexpr size_t kSentenceBytesMax = 2048;
 
-// Call it again with the same samples once `later.stacks` has symbols: the suspects do not depend
-// on symbols, but the source position does.
+// Returns the suspects and the sentence. The suspects do not depend on symbols, but their source
+// positions do: call the function again with the same samples once `later.stacks` has symbols.
 Blame blame(const BlameInput& input);
 
 }  // namespace muster::coordinator

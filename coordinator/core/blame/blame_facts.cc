@@ -13,7 +13,7 @@ namespace muster::coordinator {
 namespace {
 
 constexpr double kHaltedPoints = 9, kOtherPhasePoints = 4, kInKernelPoints = 3, kRunsPoints = 1;
-// At most one in this many ranks may be at a culprit's place; more are no exception.
+// A stack counts as exceptional only if at most one in this many ranks has it.
 constexpr int64_t kFewOf = 8;
 constexpr size_t kProblemShownBytesMax = 120;
 
@@ -21,7 +21,7 @@ bool is_halted_state(char state) {
   return state == 'T' || state == 't' || state == 'Z' || state == 'X';
 }
 
-// The process that the page names does not exist.
+// Returns whether the process that the page names does not exist.
 bool has_vanished(const RankEvidence& evidence) {
   return evidence.process_state == '?' && evidence.pid > 0;
 }
@@ -130,7 +130,7 @@ std::vector<std::string> BlameFacts::clauses(int32_t rank) const {
   if (gone != input_.gone.end()) {
     clauses.push_back(printable(gone->second, kProblemShownBytesMax));
   } else if (evidence == nullptr) {
-    clauses.push_back("has told nothing: its worker did not answer");
+    clauses.push_back("left no evidence: its worker did not answer");
   }
   if (evidence == nullptr) return clauses;
   if (const std::string state = state_clause(*evidence);

@@ -1,5 +1,5 @@
-// Evidence about single ranks, independent of the wait graph: process states, phases, stacks. Pure;
-// built once for a blame; refers to its input.
+// Evidence about single ranks, independent of the wait graph: process states, phases, stacks. Pure.
+// Built once for each call of blame(); refers to its input.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,25 @@ class BlameFacts {
  public:
   explicit BlameFacts(const BlameInput& input);
 
-  // By rank, with the newest evidence.
+  // Returns the views of all ranks, by rank, with the newest evidence.
   const std::vector<RankView>& views() const { return views_; }
   const RankView& view(int32_t rank) const { return views_[static_cast<size_t>(rank)]; }
 
   // Returns the rank's points from blame.h's table, except those for its stack.
   double points(int32_t rank) const;
-  // Returns the facts as clauses after "it": "is stopped (SIGSTOP)".
+  // Returns the facts about the rank as clauses whose subject is the rank: "is stopped (SIGSTOP)".
   std::vector<std::string> clauses(int32_t rank) const;
-  // The phase that most ranks are in.
+  // Returns the phase of most ranks.
   Phase usual_phase() const { return usual_phase_; }
   // Returns whether the rank's page shows another phase than the usual one; false without a page.
   bool is_in_other_phase(int32_t rank) const;
   // Returns whether the rank's evidence changed between the two samples.
   bool makes_progress(int32_t rank) const;
 
-  // Returns the stack class of the rank's main thread; null: not read.
+  // Returns the stack class of the rank's main thread; null if its stack was not read.
   const StackTree::Class* stack(int32_t rank) const;
-  // Measures how early a rank's stack departs from the stack of most of `among`.
+  // Returns the usual stack of the ranks in `among`, to measure how early other stacks depart from
+  // it.
   class Usual;
   Usual usual_of(const std::vector<int32_t>& among) const;
 
@@ -54,8 +55,9 @@ class BlameFacts {
 // The stack at which most of the given ranks have their main threads.
 class BlameFacts::Usual {
  public:
-  // Returns the departure of the rank's stack, from 0 to 1. 1: it has nothing in common with the
-  // usual stack. 0: it is the usual stack or one of several, or it is not known.
+  // Returns how early the rank's stack departs from the usual one. 1: the two have no frame in
+  // common. 0: the rank has the usual stack, there is no single usual stack, or the rank's stack is
+  // not known.
   double departure(int32_t rank) const;
 
  private:

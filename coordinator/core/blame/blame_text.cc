@@ -12,7 +12,8 @@
 namespace muster::coordinator {
 namespace {
 
-// Names on pages have at most 31 bytes; messages from user programs may be longer.
+// The bound of a displayed name. Names on pages have at most 31 bytes; message names of user
+// programs may be longer.
 constexpr size_t kNameShownBytesMax = 64;
 constexpr size_t kRangesShownMax = 8;
 
@@ -27,7 +28,7 @@ const GroupEvidence* call_of(const WaitGraph::Instance& instance) {
   return nullptr;
 }
 
-// "all-reduce 41", "collective 41", "recv".
+// Returns "all-reduce 41", "collective 41" or "recv".
 std::string number_text(const WaitGraph::Instance& instance) {
   const GroupEvidence* call = call_of(instance);
   const std::string kind =

@@ -14,7 +14,7 @@ std::vector<uint32_t> components_of(const std::vector<std::vector<uint32_t>>& ed
   };
   std::vector<uint32_t> component(edges.size(), kNone), order(edges.size(), kNone),
       lowest(edges.size());
-  std::vector<uint32_t> open;  // reached, but in no component yet
+  std::vector<uint32_t> open;  // nodes that were reached and are in no component yet
   std::vector<Visit> path;
   uint32_t reached = 0, components = 0;
   const auto enter = [&](uint32_t node) {

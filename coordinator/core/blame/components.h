@@ -7,8 +7,8 @@
 
 namespace muster::coordinator {
 
-// Returns the component of each node, numbered from 0. If a component can reach another one, it has
-// the higher number. `edges`: the successors of each node.
+// Returns the component of each node, numbered from 0. A component has a higher number than every
+// other component that it can reach. `edges`: the successors of each node.
 std::vector<uint32_t> components_of(const std::vector<std::vector<uint32_t>>& edges);
 
 }  // namespace muster::coordinator

@@ -24,8 +24,8 @@ std::vector<int32_t> ranks_inside(const WaitGraph::Instance& instance) {
   return ranks;
 }
 
-// Properties on which members of one group must agree in one collective. Bytes of an all-to-all may
-// differ.
+// The properties of a collective that must be equal on all members of a group. The bytes of an
+// all-to-all may differ.
 using Call = std::tuple<CollectiveKind, uint32_t, uint64_t, std::string>;
 Call call_of(const GroupEvidence& group) {
   const bool bytes_may_differ = group.kind == CollectiveKind::kAllToAll;
@@ -79,7 +79,7 @@ void Findings::judge_end(const WaitGraph::End& end) {
   if (end.ranks.empty()) return judge_all_entered(end.instances[0]);
   // A main thread that is in no collective does not visibly wait, so there may be no cycle.
   if (!end.soft.empty()) return judge_behind(end.soft);
-  judge_circle(end);
+  judge_cycle(end);
 }
 
 const Findings::Words& Findings::words_of(size_t index) {
@@ -96,8 +96,8 @@ const Findings::Words& Findings::words_of(size_t index) {
   return words;
 }
 
-// Returns why others wait for the rank in this collective. Sets the kind of the fault, and the
-// probability that this rank is the one.
+// Returns the reason why other ranks wait for this rank in the collective: a clause. Sets `shape`,
+// and `share` to the probability that this rank is the missing one.
 std::string Findings::behind_text(int32_t rank, size_t index, HangShape& shape, double& share) {
   const Instance& instance = graph_.instances()[index];
   const WaitGraph::Group& group = graph_.groups()[instance.group];
@@ -145,9 +145,9 @@ void Findings::judge_behind(const std::vector<int32_t>& ranks) {
   }
 }
 
-// Blames the ranks that witnesses contradict; if no witness contradicts any, those without support;
-// otherwise every rank in the cycle.
-void Findings::judge_circle(const WaitGraph::End& end) {
+// Blames the ranks that witnesses contradict; if no witness contradicts a rank, the ranks without
+// support; otherwise every rank in the cycle.
+void Findings::judge_cycle(const WaitGraph::End& end) {
   std::map<int32_t, size_t> where;  // rank → the instance of the cycle that it is in
   for (const size_t i : end.instances)
     for (const WaitGraph::Member& member : graph_.instances()[i].inside)
@@ -184,7 +184,7 @@ void Findings::judge_all_entered(size_t index) {
   const Instance& instance = graph_.instances()[index];
   if (judge_mismatch(index)) return;
   const std::vector<int32_t> ranks = ranks_inside(instance);
-  // Two members cannot show which place is usual, so ranks in any collective are compared.
+  // Two members cannot show which stack is usual, so the ranks in all collectives are compared.
   const BlameFacts::Usual usual = facts_.usual_of(ranks.size() > 2 ? ranks : all_inside());
   const Words& words = words_of(index);
   const size_t members = graph_.groups()[instance.group].members.size();
@@ -223,7 +223,7 @@ bool Findings::judge_mismatch(size_t index) {
   const auto most = std::max_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();
   });
-  // If several parts are equally large, witnesses may decide.
+  // The members by their calls. If several parts are equally large, witnesses may decide.
   using Part = std::map<Call, std::vector<WaitGraph::Member>>::const_iterator;
   std::vector<std::pair<Testimony, Part>> rivals;
   for (Part part = calls.begin(); part != calls.end(); ++part)
@@ -235,7 +235,7 @@ bool Findings::judge_mismatch(size_t index) {
   const bool is_tie = rivals.size() > 1 && best->first == worst->first;
   const WaitGraph::Group& group = graph_.groups()[instance.group];
   const BlameFacts::Usual usual = facts_.usual_of(ranks_inside(instance));
-  // The part that is named as the counterpart of the right one.
+  // The part that the text compares with the right part.
   const auto another = right == calls.begin() ? std::next(right) : Part(calls.begin());
   for (Part part = calls.begin(); part != calls.end(); ++part) {
     if (part == right && rivals.size() == 1) continue;
@@ -317,8 +317,8 @@ void Findings::judge_stacks() {
   }
 }
 
-// Adds a rank that waits for the first suspect, or any other rank: a user who reads of one suspect
-// must know the next likely one.
+// Adds a rank that waits for the first suspect, or any other rank, as a second suspect, because
+// users also need the next likely rank.
 void Findings::add_runner_up() {
   const auto known = std::count_if(candidates_.begin(), candidates_.end(),
                                    [](const auto& entry) { return entry.first != kNoRank; });

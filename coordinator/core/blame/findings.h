@@ -14,15 +14,15 @@
 
 namespace muster::coordinator {
 
-// The candidate that is no rank: the transport between ranks.
+// Stands for the transport between ranks where a rank number is expected.
 constexpr int32_t kNoRank = -1;
 
-// A rank, or kNoRank, with the strongest finding about it.
+// The strongest finding about one rank, or about the transport.
 struct Candidate {
   double points = 0;
   HangShape shape = HangShape::kUnclear;
-  size_t instance = 0;  // index in the graph; instances().size(): no collective
-  std::string why;      // the clause after "it"
+  size_t instance = 0;  // index in WaitGraph::instances(); their number: no collective is involved
+  std::string why;      // a clause whose subject is the rank
 };
 
 class Findings {
@@ -37,9 +37,10 @@ class Findings {
 
   void judge_end(const WaitGraph::End& end);
   void judge_behind(const std::vector<int32_t>& ranks);
-  void judge_circle(const WaitGraph::End& end);
+  void judge_cycle(const WaitGraph::End& end);
   void judge_all_entered(size_t instance);
-  // Returns whether the members disagree; those in the minority become candidates.
+  // Returns whether the members are in different calls. The members in the minority become
+  // candidates.
   bool judge_mismatch(size_t instance);
   void judge_halted();
   void judge_phases();
@@ -47,12 +48,12 @@ class Findings {
   void judge_stacks();
   void add_runner_up();
 
-  // The text about an instance. Made once per instance, however many ranks are involved.
+  // The texts about an instance. Made once for each instance, for any number of ranks.
   struct Words {
     std::string what;     // "all-reduce 41 "layer 3 mlp" of fsdp"
     std::string wait;     // "ranks 0-4 wait (12.3 s)"
     std::string who;      // "ranks 0-4"
-    std::string awaited;  // "ranks 5-7": the ranks that it waits for
+    std::string awaited;  // "ranks 5-7": the ranks that the instance waits for
     std::string age;      // " (12.3 s)"
     RankSet inside;
   };

@@ -7,7 +7,7 @@
 namespace muster::coordinator {
 namespace {
 
-// Prefixes of file names of modules that wait, copy or launch for others.
+// Prefixes of file names of library modules, which wait, copy or launch on behalf of a program.
 constexpr std::array<std::string_view, 26> kModules = {
     "[vdso]",   "linux-vdso", "ld-linux",  "ld-2.",    "libc.",      "libc-",      "libpthread",
     "libm.",    "libm-",      "libstdc++", "libgcc_s", "libc++",     "libgomp",    "libomp",
@@ -65,7 +65,7 @@ bool is_own(const StackTree& tree, uint32_t index) {
 std::string source_of(const StackTree& tree, const StackTree::Class& stack) {
   for (size_t i = stack.frames.size(); i-- > 0;)
     if (is_own(tree, stack.frames[i])) return tree.frame_text(stack.frames[i]);
-  // Nothing of the program is known. What is known is put into words.
+  // No frame belongs to the program: the innermost known frame is described.
   for (size_t i = stack.frames.size(); i-- > 0;) {
     const std::string text = tree.frame_text(stack.frames[i]);
     if (text == kJitFrame) return std::string(kGeneratedCode);

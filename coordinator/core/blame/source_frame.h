@@ -8,10 +8,11 @@
 
 namespace muster::coordinator {
 
-// Returns the text of the innermost frame of the program itself: not of the kernel, the C or C++
-// library, a communication library, a framework, or the trainer's collectives. Frames without
-// symbols are classified by their modules. If all frames belong to libraries: the innermost frame,
-// with words for generated code. Empty for a stack without a known frame.
+// Returns the text of the innermost frame that belongs to the program itself. Frames of the kernel,
+// the C or C++ library, a communication library, a framework, or the trainer's collectives do not
+// belong to it. Frames without symbols are classified by their modules. If all frames belong to
+// libraries, returns the innermost frame; generated code is named as such. Returns an empty text
+// for a stack without a known frame.
 std::string source_of(const StackTree& tree, const StackTree::Class& stack);
 
 }  // namespace muster::coordinator

@@ -69,10 +69,11 @@ void WaitGraph::collect_groups() {
         groups_.back().channel = shown.channel();
       }
       Group& group = groups_[place->second];
-      // A page that lists a group twice is not a trainer's page: the first entry counts.
+      // A page that lists a group twice does not come from the trainer: only the first entry
+      // counts.
       if (!group.members.empty() && group.members.back().rank == rank) continue;
       group.members.push_back({rank, &shown});
-      // No group is larger than the job, whatever a page contains.
+      // A page may contain any size, but no group is larger than the job.
       group.size =
           std::max({group.size, std::min(shown.members, static_cast<uint32_t>(rank_count())),
                     static_cast<uint32_t>(group.members.size())});
@@ -244,9 +245,10 @@ void WaitGraph::connect_threads() {
   for (const Group& group : groups_) connect_collectives(group);
 }
 
-// A collective waits for the members that have not entered it: through the previous collective of
-// the group for all that this one waits for, and directly for the members that have entered only
-// the previous one. So the number of edges of a group equals its members.
+// Adds the edges from each collective of a group to the members that have not entered it. A
+// collective has edges only to the previous collective of the group, which waits for the members
+// behind it, and to the members that have entered only the previous collective. So a group has
+// about as many edges as members.
 void WaitGraph::connect_collectives(const Group& group) {
   std::vector<Member> members = group.members;
   std::stable_sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
@@ -286,23 +288,24 @@ void WaitGraph::find_ends() {
   }
   std::map<uint32_t, std::vector<Node>> ends;
   for (Node node = 0; node < first_pool_; ++node)
-    if (!is_left[component[node]] && (node >= first_instance_ || is_wanted(node)))
+    if (!is_left[component[node]] && (node >= first_instance_ || is_awaited(node)))
       ends[component[node]].push_back(node);
   for (const auto& [number, nodes] : ends) {
-    // A cycle of ranks that visibly wait is a deadlock, whatever the other ranks do.
-    const std::vector<std::vector<Node>> circles = hard_circles(nodes);
-    for (const std::vector<Node>& circle : circles) add_end(circle);
-    if (circles.empty()) add_end(nodes);
+    // A cycle of ranks that visibly wait is a deadlock, independent of the other ranks.
+    const std::vector<std::vector<Node>> cycles = hard_cycles(nodes);
+    for (const std::vector<Node>& cycle : cycles) add_end(cycle);
+    if (cycles.empty()) add_end(nodes);
   }
 }
 
-// Returns whether a collective needs this thread, for itself or for another thread of its rank.
-bool WaitGraph::is_wanted(Node thread) const {
+// Returns whether a collective waits for this thread, directly or through another thread of the
+// rank.
+bool WaitGraph::is_awaited(Node thread) const {
   return std::any_of(waiting_[thread].begin(), waiting_[thread].end(),
                      [&](Node from) { return from >= first_instance_ || !waiting_[from].empty(); });
 }
 
-std::vector<std::vector<WaitGraph::Node>> WaitGraph::hard_circles(
+std::vector<std::vector<WaitGraph::Node>> WaitGraph::hard_cycles(
     const std::vector<Node>& nodes) const {
   std::map<Node, Node> place;
   for (const Node node : nodes) place.try_emplace(node, static_cast<Node>(place.size()));
@@ -317,10 +320,10 @@ std::vector<std::vector<WaitGraph::Node>> WaitGraph::hard_circles(
   const std::vector<uint32_t> component = components_of(edges);
   std::map<uint32_t, std::vector<Node>> parts;
   for (const auto& [node, local] : place) parts[component[local]].push_back(node);
-  std::vector<std::vector<Node>> circles;
+  std::vector<std::vector<Node>> cycles;
   for (auto& [number, part] : parts)
-    if (part.size() > 1) circles.push_back(std::move(part));
-  return circles;
+    if (part.size() > 1) cycles.push_back(std::move(part));
+  return cycles;
 }
 
 void WaitGraph::add_end(const std::vector<Node>& nodes) {

@@ -12,19 +12,19 @@
 //
 // A group's channel ("fsdp#1": 1) is one thread of its rank. A channel that is in no collective
 // executes requests of the rank's main thread, so waiting for the channel means waiting for the
-// main thread. A main thread that is in no collective may wait for one of its rank's channels that
-// is in one. Pages do not show this: the edge is soft, and only stacks show more.
+// main thread. A main thread that is in no collective may wait for a channel of its rank that is in
+// a collective. Pages do not show whether it does, so the edge is soft; only stacks show more.
 //
 // A message (send, recv) waits for its other end. The sequence numbers of both ends may differ;
-// their names agree except for a last word that identifies the end. If the other end has not
-// entered the message, it is the neighbour in the group that the message comes from or goes to.
+// their names agree except for a last word that identifies the end. If no rank has entered the
+// other end, the message waits for the neighbour in the group that it comes from or goes to.
 //
-// Members that no page shows have never joined. Which ranks they are follows from the other groups
-// with the same name if group ids are the lowest ranks, because all groups of one name have the
-// same layout (common/mesh.h). Otherwise every rank that shows no group of the name is a possible
-// member (the pool).
+// Members that no page shows have never joined the group. All groups of one name have the same
+// layout (common/mesh.h), so the other groups of the name show which ranks are missing, if each
+// group's id is its lowest rank. Otherwise every rank whose page shows no group of the name may be
+// a missing member: these ranks form the pool.
 //
-// Linear in pages and groups. Refers to the evidence from which it was built.
+// The time is linear in pages and groups. The graph refers to the evidence from which it was built.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,8 @@ namespace muster::coordinator {
 
 // The input about one rank.
 struct RankView {
-  const RankEvidence* evidence = nullptr;  // null: nothing is known
-  // The rank cannot continue: it is dead, stopped, held by a debugger, or nothing is known of it.
+  const RankEvidence* evidence = nullptr;  // null: there is no evidence
+  // The rank cannot continue, because it is dead, stopped, held by a debugger, or without evidence.
   bool halted = false;
 };
 
@@ -67,18 +67,18 @@ class WaitGraph {
     uint32_t size = 0;
     std::vector<Member> members;   // members that show the group, by rank
     std::vector<int32_t> missing;  // members that have never joined
-    // The index of the pool: ranks of which some have never joined.
+    // The index of the group's pool. Some of the ranks in the pool have never joined the group.
     size_t pool = kNoPool;
     std::vector<size_t> instances;  // instances of this group, by number
   };
-  // A collective or a message that at least one rank is in.
+  // A collective or a message that at least one rank has entered and not completed.
   struct Instance {
     size_t group = 0;
     uint64_t seq = 0;     // 0: a message
-    std::string message;  // of a message: its name without the end
-    // Members that have entered and not completed it.
+    std::string message;  // the name of a message without its end
+    // Members that have entered this instance and not completed it.
     std::vector<Member> inside;
-    std::vector<int32_t> peers;  // of a message: the ranks that it waits for
+    std::vector<int32_t> peers;  // the ranks that a message waits for
     // The message waits for a member of the group's pool.
     bool waits_for_pool = false;
   };
@@ -89,7 +89,7 @@ class WaitGraph {
   const std::vector<Group>& groups() const { return groups_; }
   const std::vector<Instance>& instances() const { return instances_; }
 
-  // Returns the ranks of which some are missing in the group. Requires that the group has a pool.
+  // Returns the ranks in the group's pool. Requires that the group has a pool.
   const std::vector<int32_t>& pool_of(const Group& group) const { return pools_[group.pool]; }
 
   // Returns the ranks that a collective or a message waits for, ascending.
@@ -99,16 +99,17 @@ class WaitGraph {
   struct End {
     std::vector<int32_t> ranks;     // ascending
     std::vector<size_t> instances;  // indices in instances(), ascending
-    // The ranks whose main threads are in no collective, while another thread of theirs is.
+    // The ranks whose main thread is in no collective while another of their threads is in one.
     std::vector<int32_t> soft;
   };
-  // Sorted by their lowest rank or instance.
+  // Returns the ends of all wait chains, sorted by their lowest rank or instance.
   const std::vector<End>& ends() const { return ends_; }
 
   // Returns the ranks that wait for `rank`, directly or not, without `rank` itself.
   RankSet waiting_for(int32_t rank) const;
-  // Returns the instances that wait for `rank` because it is absent, or halted inside; only the
-  // first one of each group. Those with the most ranks inside come first.
+  // Returns the instances that wait for `rank`, because it has not entered them or is halted
+  // inside: for each group only the first instance. Instances with the most ranks inside come
+  // first.
   std::vector<size_t> waiting_in(int32_t rank) const;
 
  private:
@@ -121,8 +122,8 @@ class WaitGraph {
   void connect_threads();
   void connect_collectives(const Group& group);
   void find_ends();
-  bool is_wanted(Node thread) const;
-  std::vector<std::vector<Node>> hard_circles(const std::vector<Node>& nodes) const;
+  bool is_awaited(Node thread) const;
+  std::vector<std::vector<Node>> hard_cycles(const std::vector<Node>& nodes) const;
   void add_end(const std::vector<Node>& nodes);
 
   int32_t rank_count() const { return static_cast<int32_t>(ranks_.size()); }
@@ -141,12 +142,12 @@ class WaitGraph {
   std::vector<bool> soft_;                               // by rank
   std::vector<std::vector<int32_t>> pools_;              // ranks that show no group of a name
   Node first_instance_ = 0, first_pool_ = 0;
-  // By node: the nodes that it waits for, and the nodes that wait for it.
+  // By node: the nodes that this node waits for, and the nodes that wait for this node.
   std::vector<std::vector<Node>> edges_, waiting_;
   std::vector<End> ends_;
 };
 
-// "activations 3 send" → "activations 3".
+// Returns the name of a message without its end: "activations 3" for "activations 3 send".
 std::string_view without_end(std::string_view message);
 
 }  // namespace muster::coordinator

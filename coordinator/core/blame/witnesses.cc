@@ -14,8 +14,8 @@ size_t others(const std::set<uint32_t>& groups, uint32_t own) {
   return groups.size() - groups.count(own);
 }
 
-// Returns whether at least two other groups show something, all the same, and `own` shows something
-// else.
+// Returns whether at least two other groups show one common value, and group `own` shows another
+// value.
 template <class T>
 bool others_agree_against(const std::map<T, std::set<uint32_t>>& shown, const T& own,
                           uint32_t own_group) {
@@ -88,7 +88,8 @@ Testimony Witnesses::by_number(int32_t rank) const {
       testimony = Testimony::kPartly;
       continue;
     }
-    // Only this rank calls it in this group, and several ranks do in exactly one other group.
+    // Only this rank makes the call in this group, and several ranks make the call in exactly one
+    // other group.
     const auto& groups = groups_.at(call);
     const bool is_elsewhere = groups.size() == 2 && groups.at(group.name) == 1 &&
                               (groups.begin()->second > 1 || groups.rbegin()->second > 1);

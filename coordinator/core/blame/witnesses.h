@@ -1,15 +1,15 @@
 // Compares the calls of a rank with those of other ranks that run the same program. This shows
-// which rank of a mismatch skipped a collective or entered an extra one. Two things are compared,
-// both on the computation's own channel:
+// which rank of a mismatch skipped a collective or entered an extra one. Two properties are
+// compared, both on the computation's channel:
 //
 //   place   how many collectives of each group a rank has entered, compared with ranks inside the
-//           same collective: these are at the same point of the program
+//           same collective, which are at the same point of the program
 //   number  the newest call of a group and its sequence number, compared with groups of the same
-//           name: these count the same calls
+//           name, which count the same calls
 //
-// Pipeline stages run different programs; a rank is compared only with ranks that it could agree
-// with, and one that agrees is enough. A call without a name equals all others of its kind, and
-// shows nothing. Pure; refers to its arguments.
+// Pipeline stages run different programs, so a rank is compared only with ranks that could agree
+// with it, and one agreeing rank is enough. A call without a name equals every other call of its
+// kind, so it shows nothing. Pure; refers to its arguments.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@
 
 namespace muster::coordinator {
 
-// From the best to the worst.
+// The support for one rank by other ranks, from the strongest to a contradiction.
 enum class Testimony {
-  kAgrees,       // another rank is at the same place, having made the same calls
+  kAgrees,       // another rank is at the same place and has made the same calls
   kPartly,       // no rank is at the same place, but others have the same numbers
-  kNone,         // there is no rank to compare it with
-  kContradicts,  // others agree with each other and not with this rank
+  kNone,         // there is no rank to compare with
+  kContradicts,  // other ranks agree with each other and not with this rank
 };
 
 class Witnesses {
  public:
   Witnesses(const std::vector<RankView>& views, const WaitGraph& graph);
 
-  // Returns the testimony about `rank`. `instance`: index in the graph of the instance that the
-  // rank is in; instances().size(): none.
+  // Returns the testimony about `rank`. `instance`: the index of the instance that the rank is in,
+  // or WaitGraph::instances().size() if the rank is in none.
   Testimony on(int32_t rank, size_t instance);
 
  private:
@@ -55,8 +55,8 @@ class Witnesses {
   const WaitGraph& graph_;
   // The ranks inside an instance, counted by place; filled on demand.
   std::map<size_t, std::map<Place, int>> places_;
-  // numbers_: for calls that have names, the ids of the groups that show a call, by sequence
-  // number. calls_: the same by number first. CallKey::Call distinguishes calls by kind and name.
+  // The ids of the groups that show a named call: in numbers_ by call and then by sequence number,
+  // in calls_ by sequence number and then by call. A Call is the kind and the name.
   std::map<CallKey, std::map<uint64_t, std::set<uint32_t>>> numbers_;
   std::map<std::tuple<std::string_view, int64_t, uint64_t>, std::map<Call, std::set<uint32_t>>>
       calls_;

@@ -15,7 +15,7 @@ bool is_within(int64_t unix_ns, int64_t now_unix_ns, Duration time) {
   return now_unix_ns - unix_ns < time.count();
 }
 
-// 10 min, 20 min, 40 min, … a day.
+// Returns the time of the exclusion number `times`: 10 min, 20 min, 40 min, …, at most a day.
 Duration exclusion_time(int32_t times) {
   return doubled(kExclusionFirst, times - 1, kExclusionMax);
 }
@@ -59,7 +59,7 @@ std::optional<Instant> NodeBook::next_change() const {
   return changes_.empty() ? std::nullopt : std::optional(changes_.begin()->first);
 }
 
-// Returns the end of the newest exclusion, or now if that is still ahead.
+// Returns the end of the newest exclusion, or the present time if the exclusion has not ended.
 int64_t NodeBook::left_out_until(const NodeRecord& node) const {
   return std::max(node.since_unix_ns, std::min(node.until_unix_ns, unix_ns_));
 }
@@ -78,7 +78,7 @@ void NodeBook::unplan(const WorkerName& name) {
   change_of_.erase(known);
 }
 
-// Updates the schedule. Called after each change of the record.
+// Schedules the next change of the record. Called after each change of it.
 void NodeBook::plan(const NodeRecord& node) {
   // If the wall clock jumps, the change must not be due again immediately.
   constexpr Duration kSoonest = std::chrono::seconds(1);
@@ -164,7 +164,7 @@ bool NodeBook::exclude(const WorkerName& name, Suspicion suspicion, std::string 
   return true;
 }
 
-void NodeBook::demand_check(const WorkerName& name) {
+void NodeBook::require_check(const WorkerName& name) {
   NodeRecord& node = record(name);
   node.check_due = true;
   plan(node);
@@ -200,7 +200,7 @@ void NodeBook::admit(const WorkerName& name) {
   if (records_.contains(name)) forget(WorkerName(name));  // `name` may refer into the record itself
 }
 
-// Forgets the oldest records beyond the limit.
+// Deletes the oldest records beyond kNodeRecordsMax.
 void NodeBook::forget_old() {
   while (records_.size() > kNodeRecordsMax) {
     const auto oldest =

@@ -6,9 +6,10 @@
 //     │                                   └─────────failed─────────┼───┘
 //     └─────────────────lost without ranks─────────────────────────┘
 //
-// Exclusion times double with each exclusion within a day. Records survive the coordinator: their
-// times are stored on the wall clock, the only clock that also does, and are converted to deadlines
-// of the core's clock at the first step. Pure; called on one thread at a time.
+// Exclusion times double with each exclusion within a day. Records persist over coordinator
+// restarts. Their times are stored on the wall clock, the only clock that continues over a restart,
+// and are converted to deadlines of the core's clock at the first step. Pure; called on one thread
+// at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,23 +27,25 @@
 
 namespace muster::coordinator {
 
-// Long enough that an unstable node is not used again and again, short enough that a node that was
-// only restarted is back soon.
+// Bounds of the exclusion time: long enough that an unstable node is not used again and again,
+// short enough that a node that was only restarted returns soon.
 constexpr Duration kExclusionFirst = std::chrono::minutes(10);
 constexpr Duration kExclusionMax = std::chrono::hours(24);
-// Exclusions within this time double. After it, the record of a node is forgotten.
+// An exclusion within this time after the previous one lasts twice as long. Afterwards the node's
+// record is deleted.
 constexpr Duration kExclusionMemory = std::chrono::hours(24);
+// Two faults within this time exclude a node.
 constexpr Duration kFaultsWindow = std::chrono::hours(1);
-// How long the result of a check is displayed.
+// The time for which the result of a check is displayed.
 constexpr Duration kCheckRemembered = std::chrono::hours(1);
-// How long a passed check is valid.
+// The time for which a passed check is valid.
 constexpr Duration kCheckValid = std::chrono::minutes(10);
-// The coordinator's time limit for a check. The worker kills the check earlier, so a worker that
-// has not answered by then hangs itself.
+// The coordinator's time limit for a check. The worker kills a slow check earlier, so a worker that
+// does not answer within this time hangs itself.
 constexpr Duration kCheckDeadline = std::chrono::seconds(10);
 // The interval after which a failed check is repeated when a job has no other node.
 constexpr Duration kCheckAgain = std::chrono::seconds(30);
-// More than the workers of any fleet; names beyond this are a mistake.
+// Above the number of workers of any fleet. More records result from a mistake in names.
 constexpr size_t kNodeRecordsMax = 20'000;
 
 class NodeBook {
@@ -54,34 +57,36 @@ class NodeBook {
   void set_time(Instant now, int64_t unix_ns);
 
   const std::map<WorkerName, NodeRecord>& records() const { return records_; }
-  // The nodes that are excluded or await a check.
+  // Returns the nodes that are excluded or await a check.
   const std::set<WorkerName>& unsound() const { return unsound_; }
   // Returns the next time at which set_time() changes something.
   std::optional<Instant> next_change() const;
   const NodeRecord* find(const WorkerName& name) const;
-  // Ranks may be placed on the node.
+  // Returns whether ranks may be placed on the node.
   bool is_sound(const WorkerName& name) const;
-  // The node's exclusion is not over.
+  // Returns whether the node is excluded now.
   bool is_excluded(const WorkerName& name) const;
-  // The node's exclusion, if any, is over, and the node has not passed a check since.
+  // Returns whether the node is not excluded and has to pass a check before it gets ranks.
   bool awaits_check(const WorkerName& name) const;
 
-  // Excludes the node. `time`: set by a user, who may omit it; for other suspicions it is computed.
-  // A user's exclusion overrides every suspicion. Returns whether the record changed.
+  // Excludes the node. `time`: the time that a user has set; nullopt: the node is excluded until it
+  // is admitted (for a user), or for a computed time (for other suspicions). A user's exclusion
+  // overrides every suspicion. Returns whether the record changed.
   bool exclude(const WorkerName& name, Suspicion suspicion, std::string reason,
                std::optional<Duration> time = std::nullopt);
-  void demand_check(const WorkerName& name);
-  // Counts a fault against the node. Returns whether it is the second within kFaultsWindow;
-  // `reason` then describes it. `own`: the job whose program may have caused the fault; 0: no
-  // program can have. Repeated crashes of one program are no evidence against a node unless another
-  // job had a fault there, too.
+  // Requires that the node passes a check before it gets ranks.
+  void require_check(const WorkerName& name);
+  // Counts a fault against the node. Returns whether the fault is the second one within
+  // kFaultsWindow, and then sets `reason` to its description. `own`: the job whose program may have
+  // caused the fault; 0: no program can have caused it. Repeated crashes of one program are no
+  // evidence against a node unless another job had a fault there, too.
   bool count_fault(const WorkerName& name, JobId own, std::string_view fault, std::string& reason);
   // Records the result of a check. A failed check excludes the node.
   void note_check(const WorkerName& name, NodeCheckResult result);
-  // Forgets everything against the node.
+  // Ends the exclusion of the node and deletes its suspicion record.
   void admit(const WorkerName& name);
 
-  // The changes since the last call, and the forgotten records.
+  // The records to store and the records to delete since the last call.
   struct Changes {
     std::vector<NodeRecord> stored;
     std::vector<WorkerName> forgotten;
@@ -103,7 +108,7 @@ class NodeBook {
   // record.
   std::set<std::pair<Instant, WorkerName>> changes_;
   std::map<WorkerName, Instant> change_of_;
-  // Whether stored times were converted to this process's clock.
+  // Whether the stored times are converted to this process's clock.
   bool planned_ = false;
   std::set<WorkerName> changed_;
   std::vector<WorkerName> forgotten_;
@@ -111,7 +116,7 @@ class NodeBook {
   int64_t unix_ns_ = 0;
 };
 
-// Text for reasons: "node1 (worker lost: it was started anew)".
+// Describes an exclusion for a job's reason: "node1 (worker lost: it was started anew)".
 std::string exclusion_text(const NodeRecord& record);
 
 }  // namespace muster::coordinator

@@ -20,10 +20,10 @@ std::optional<NodeSuspicion> suspicion_after(NodeBook& nodes, const Job& job) {
     return NodeSuspicion{cause == Cause::kGpuFault ? Suspicion::kGpuFault : Suspicion::kNotStarted,
                          fault.message};
   }
-  // The fault followed the job to another node, so it is not the node's.
+  // The fault also occurred on another node, so this node is not the cause.
   if (repeats_of(job) >= kSameFaultMax) return std::nullopt;
   std::string reason;
-  // A crash may be the program's own fault on any node; a hang may be caused by the node.
+  // A program may crash by itself on any node, while a hang may be caused by the node.
   const JobId own = cause == Cause::kHang ? JobId(0) : job.id;
   const bool often = nodes.count_fault(fault.worker, own, fault.message, reason);
   if (repeats_of(job) > 1) {
@@ -51,8 +51,8 @@ ActionList NodeChecks::suspect(NodeBook& nodes, Fleet& fleet, const WorkerName& 
   Worker* worker = fleet.find(name);
   if (worker == nullptr) return actions;
   worker->check.passed.reset();
-  // Checks the node immediately: the result is there before the job's ranks have ended, if the job
-  // has no other node.
+  // Checks the node immediately, so that the result arrives before the job's ranks have ended: the
+  // job may have no other node.
   if (!worker->given_up && rule.requires_check) append(actions, request(*worker, now));
   return actions;
 }

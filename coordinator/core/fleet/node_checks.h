@@ -1,8 +1,8 @@
 // Node checks, and the consequences of faults for nodes: when a check is requested, its result, and
-// the faults that exclude a node. Changes the node book and the checks of workers. Pure; called on
-// one thread at a time.
+// the faults that exclude a node. Changes the NodeBook and the check state of workers. Pure; called
+// on one thread at a time.
 //
-//   suspected, and the rule wants a check ──▶ requested ──answered, or kCheckDeadline──▶ concluded
+//   suspected, and the rule needs a check ──▶ requested ──answered, or kCheckDeadline──▶ concluded
 //   exclusion over, or worker lost ─────────────▲
 //   a job has no other node ────────────────────┘
 #pragma once
@@ -19,24 +19,26 @@
 
 namespace muster::coordinator {
 
+// A suspicion against a node, with its reason.
 struct NodeSuspicion {
   Suspicion suspicion{};
-  // A clause.
+  // The reason of the suspicion, as a clause.
   std::string reason;
 };
 // Counts the job's newest fault against its node. Returns the resulting suspicion, if any. Returns
-// none for a lost worker: its loss is recorded separately, because its job may have ended already.
+// nullopt for a lost worker, whose loss is recorded separately because the job may have ended
+// already.
 std::optional<NodeSuspicion> suspicion_after(NodeBook& nodes, const Job& job);
 
 class NodeChecks {
  public:
   // Requests a check of the worker's node, unless one is pending or the worker cannot answer.
   ActionList request(Worker& worker, Instant now);
-  // Excludes the node and requests the check that the exclusion wants. Returns nothing if the
-  // node's record does not change.
+  // Excludes the node and requests the check that the exclusion requires. Returns an empty list if
+  // the node's record does not change.
   ActionList suspect(NodeBook& nodes, Fleet& fleet, const WorkerName& name, NodeSuspicion suspicion,
                      Instant now);
-  // Ends the checks that were not answered in time, as failed, and requests those that are due.
+  // Ends the checks that were not answered in time as failed, and requests the checks that are due.
   ActionList run_due(NodeBook& nodes, Fleet& fleet, Instant now);
 
  private:

@@ -8,8 +8,8 @@ namespace muster::coordinator {
 
 AttemptProgress::AttemptProgress(const CoreOptions& options, const Job& job, Instant now)
     : hang(options.hang, job.placement.size(), now,
-           job.spec.is_program() ? HangDetector::Speech::kPerhapsLater
-                                 : HangDetector::Speech::kFromTheStart,
+           job.spec.is_program() ? HangDetector::PhaseReports::kLaterOrNever
+                                 : HangDetector::PhaseReports::kFromTheStart,
            std::chrono::seconds(job.spec.hang_after_seconds)),
       stragglers(job.placement.size()),
       steps(job.placement.size()) {}

@@ -1,5 +1,5 @@
-// The progress that the ranks of one attempt report: whether the job may hang, which ranks slow it
-// down, and how far it has come. Volatile. Pure; called on one thread at a time.
+// The progress that the ranks of one attempt report: whether the job may hang, which ranks slow the
+// job down, and how many steps are completed. Volatile. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,23 +21,24 @@
 namespace muster::coordinator {
 
 struct AttemptProgress {
-  // For a new attempt, or for one that was started before this coordinator.
+  // Begins with a new attempt, or with an attempt that started before this coordinator did.
   AttemptProgress(const CoreOptions& options, const Job& job, Instant now);
 
   // Records a progress page from a heartbeat.
   void observe(const RankProgress& progress, Instant now);
-  // Records the pages in a dump, which may be newer than heartbeats that are in flight.
+  // Records the pages in a dump, which may be newer than the last heartbeats.
   void correct(const StackReportReceived& report, size_t ranks, Instant now);
-  // The rank has ended.
+  // Removes a rank that has ended.
   void forget(Rank rank);
-  // Opens and closes incidents of slow ranks when enough steps were made since the last evaluation.
-  // A slow rank is only recorded, because a restart costs more than slow steps.
+  // Opens and closes incidents of slow ranks, if enough steps were completed since the last
+  // evaluation. A slow rank is only recorded, because a restart costs more than slow steps.
   void record_stragglers(IncidentBook& incidents, const Job& job, const StepTime& time);
   // Closes the incidents of slow ranks when the attempt has ended.
   void close_stragglers(IncidentBook& incidents, int64_t unix_ns);
   // Returns the largest `count_max` straggler scores by rank; empty before the first sample.
   std::vector<std::pair<Rank, double>> straggler_scores(const Job& job, size_t count_max) const;
-  // Returns the last progress of any rank, by its pages or output; `now` if ranks show none.
+  // Returns the time of the last progress of any rank, by its pages or output; `now` if no rank
+  // shows progress.
   Instant last_progress(const Job& job, Instant now) const;
 
   HangDetector hang;

@@ -9,7 +9,8 @@
 namespace muster::coordinator {
 namespace {
 
-// Only the newest lines are stored: on a failing node they show the cause.
+// The bound of stored kernel messages. The newest are stored, because on a failing node they show
+// the cause.
 constexpr size_t kKernelMessagesPerDump = 200;
 
 // Returns the call paths of the main threads by rank, without the innermost call, which changes in
@@ -207,7 +208,7 @@ WorkerName Dump::worker_with(const StackModule& module) const {
   return found == modules_.end() ? WorkerName() : found->second;
 }
 
-StackDump Dump::to_people() const {
+StackDump Dump::to_stack_dump() const {
   return {job_, attempt_, newest_stacks(), newest_ranks(), silent()};
 }
 

@@ -1,8 +1,8 @@
-// One dump of an attempt: stacks and evidence of its ranks, as workers send them. Also determines
-// what moved between the samples. Pure.
+// One dump of an attempt: one or more samples of the stacks and the evidence of its ranks,
+// collected from the workers' reports. Functions below compare the samples. Pure.
 //
-// Reports come from many workers, and may be late, duplicate or missing. Unrequested parts are
-// ignored. Called on one thread at a time.
+// Reports arrive from many workers, and may be late, duplicate or missing. Parts that were not
+// requested are ignored. Called on one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -35,28 +35,29 @@ class Dump {
 
   // Adds a report. Returns false if it was not requested or is a duplicate.
   bool add(const StackReportReceived& report);
-  // The workers that have not sent all samples.
+  // Returns the workers that have not sent all samples.
   const std::set<WorkerName>& waiting() const { return waiting_; }
-  // The workers that have sent no sample, in order.
+  // Returns the workers that have sent no sample, by name.
   std::vector<WorkerName> silent() const;
 
   size_t samples() const { return samples_.size(); }
-  // Merges the stacks of all workers on each call.
+  // Returns the stacks of all workers in one sample. Merges them on each call.
   StackTree stacks(size_t sample) const { return samples_[sample].stacks.total(); }
-  // By rank, from the workers that sent this sample.
+  // Returns the evidence in one sample, by rank, from the workers that sent the sample.
   std::vector<RankEvidence> ranks(size_t sample) const;
-  // The newest evidence of each requested rank, by rank. If the rank's worker is silent, the
-  // evidence states that.
+  // Returns the newest evidence of each requested rank, by rank. If the rank's worker is silent,
+  // its evidence contains only this problem.
   std::vector<RankEvidence> newest_ranks() const;
-  // The newest sample that any worker has sent.
+  // Returns the stacks of the newest sample that any worker has sent.
   StackTree newest_stacks() const;
-  // The kernel messages of all workers, as last read: "node3: Out of memory: Killed process 17".
+  // Returns the newest kernel messages of all workers: "node3: Out of memory: Killed process 17".
   std::vector<std::string> kernel_messages() const;
 
   // Returns a worker whose stacks contain the module; empty if there is none.
   WorkerName worker_with(const StackModule& module) const;
 
-  StackDump to_people() const;
+  // Returns the newest stacks and evidence, as `muster stacks` displays them.
+  StackDump to_stack_dump() const;
 
  private:
   struct Sample {
@@ -74,21 +75,21 @@ class Dump {
   std::map<StackModule, WorkerName> modules_;
 };
 
-// The conclusion from two samples about whether a job can continue.
+// The progress between the two samples of a dump, which shows whether the job can continue.
 enum class Motion {
-  kNone,  // it cannot continue: a rank is stopped or dead, or all ranks wait for each other
-  // Nothing moved, but it may: a rank waits for no other, or all members have entered a collective
-  // that is not complete.
+  kNone,  // the job cannot continue: a rank is stopped or dead, or all ranks wait for each other
+  // Nothing moved, but the job may continue: a rank waits for no other rank, or all members have
+  // entered a collective that is not complete.
   kUnsure,
-  // A rank's sample is missing, and its worker may still send it.
+  // A sample of a rank is missing, and the rank's worker may still send it.
   kUnseen,
-  // A rank that waits for no other has moved to another place in its code.
+  // A rank that waits for no other rank is at another place in its code.
   kStacks,
   kProgress,  // collectives, phases or steps progressed
 };
 
-// Returns what moved from the first to the last sample. Background threads do not count: writing a
-// checkpoint does not complete a step. `gone`: ranks whose evidence is not available.
+// Returns the progress from the first to the last sample. Background threads do not count: writing
+// a checkpoint does not complete a step. `gone`: ranks whose evidence is not available.
 Motion motion_in(const Dump& dump, const std::map<Rank, std::string>& gone);
 
 // Returns whether the group belongs to a background channel such as "data#6"

@@ -10,15 +10,16 @@
 namespace muster::coordinator {
 namespace {
 
-// Allowance for the transfer of an answer, in addition to the time to read.
+// The time allowed for the transfer of a report, in addition to the time to read the stacks.
 constexpr Duration kAnswerSlack = std::chrono::milliseconds(500);
 // The time to read two samples, in addition to the interval between them.
 constexpr Duration kReading = std::chrono::milliseconds(150);
 // The largest number of addresses of one module that are looked up while users wait.
 constexpr size_t kAddressesMax = 20'000;
 
-// Concurrent requests by users and scripts. Fewer than a worker reads at once
-// (worker/shell/stack_reader.cc), so that the dump of a suspicion finds a free reader.
+// The maximum number of concurrent requests by users and scripts. It is lower than the number of
+// concurrent reads of a worker (worker/shell/stack_reader.cc), so that the dump of a suspicion
+// finds a free reader.
 constexpr std::ptrdiff_t kRequestsMax = 3;
 
 bool is_requested(const auto& entry) { return entry.second.request.has_value(); }
@@ -96,7 +97,7 @@ absl::StatusOr<std::vector<SendToWorker>> DumpTable::request(
       std::ranges::count_if(dumps_, waited_for) + std::ranges::count_if(symbols_, waited_for);
   if (open >= kRequestsMax) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(open, " dumps are on their way; ask again when they are there"));
+        absl::StrCat(open, " dumps are in progress; try again when they have ended"));
   }
   // The first of several samples requests the program's dumps, and the program can answer until the
   // last one.
@@ -106,7 +107,7 @@ absl::StatusOr<std::vector<SendToWorker>> DumpTable::request(
       begin(job, event.rank, plan, event.token, fleet, *unreachable, options, now);
   if (!begun) {
     return absl::FailedPreconditionError(
-        absl::StrCat("no worker with a running rank of ", name, " is connected now; ask again"));
+        absl::StrCat("no worker with a running rank of ", name, " is connected now; try again"));
   }
   return std::move(begun->messages);
 }
@@ -118,7 +119,7 @@ ActionList DumpTable::answer_if_over(DumpId id, const Fleet& fleet,
   const OpenDump complete = take(id);
   OpenSymbols open;
   open.request = complete.request;
-  open.answer = complete.dump.to_people();
+  open.answer = complete.dump.to_stack_dump();
   StackDump answer = open.answer;
   const std::vector<SendToWorker> messages =
       await_symbols(complete.dump, std::move(open), fleet, options, now);
@@ -144,8 +145,8 @@ std::vector<SendToWorker> DumpTable::look_up(IncidentBook& incidents, IncidentId
 }
 
 // Requests the symbols of open.stacks() from one worker per module, since all workers have the same
-// code. The rank may have ended by then; its file is still there. Returns no messages and starts no
-// lookup if no worker can resolve them.
+// code. A rank may have ended by then, but the file with its code still exists. If no worker can
+// resolve the symbols, returns no messages and starts no lookup.
 std::vector<SendToWorker> DumpTable::await_symbols(const Dump& dump, OpenSymbols open,
                                                    const Fleet& fleet, const CoreOptions& options,
                                                    Instant now) {

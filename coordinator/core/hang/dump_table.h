@@ -1,6 +1,6 @@
 // Dumps of stacks that are in progress, for hang verdicts and for users, and the lookups of their
-// symbols. Symbols complete an incident or a user's answer: the verdict stays, but its source
-// positions become readable. Pure; called on one thread at a time.
+// symbols. Symbols complete an incident or the answer to a user: they add source positions and do
+// not change the verdict. Pure; called on one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +30,7 @@ struct DumpPlan {
   Duration deadline{};
 };
 
+// A dump in progress.
 struct OpenDump {
   Dump dump;
   Instant deadline;
@@ -58,43 +59,44 @@ class DumpTable {
     std::vector<SendToWorker> messages;
   };
   // Begins a dump of the ranks that are up, or of rank `only`, without the workers in
-  // `unreachable`. Returns nullopt if no worker can be asked.
+  // `unreachable`. Returns nullopt if no worker with such ranks can be reached.
   std::optional<Begun> begin(const Job& job, Rank only, const DumpPlan& plan,
                              std::optional<RequestToken> request, const Fleet& fleet,
                              const std::set<WorkerName>& unreachable, const CoreOptions& options,
                              Instant now);
-  // Null: there is no such dump.
+  // Returns the dump; null if there is no such dump.
   OpenDump* find(DumpId id);
-  // Requires that there is one.
+  // Removes the dump from the table and returns it. Requires that the table contains it.
   OpenDump take(DumpId id) { return std::move(dumps_.extract(id).mapped()); }
   void drop(DumpId id) { dumps_.erase(id); }
 
-  // Begins the dump that a user requests of `job`, and returns its messages. `unreachable`: the
-  // unreachable workers of the job's attempt. Requires that the job has an attempt if it is live.
-  // Errors: FailedPrecondition if the job has no stacks now; InvalidArgument for an unknown rank;
-  // ResourceExhausted if too many users wait for dumps.
+  // Begins the dump of `job` that a user has requested, and returns its messages. `unreachable`:
+  // the unreachable workers of the job's attempt. Requires that the job has an attempt if it is
+  // live. Errors: FailedPrecondition if the job has no stacks now; InvalidArgument for an unknown
+  // rank; ResourceExhausted if too many users wait for dumps.
   absl::StatusOr<std::vector<SendToWorker>> request(const StacksRequested& event, const Job& job,
                                                     const Fleet& fleet,
                                                     const std::set<WorkerName>* unreachable,
                                                     const CoreOptions& options, Instant now);
-  // The dumps that users wait for.
+  // Returns the dumps that users wait for.
   std::vector<DumpId> requested() const;
   // Ends a user's dump if it is over. Returns the messages that request its symbols, or the reply
-  // if no worker can resolve them. `unreachable`: as is_over()'s. Requires that a user waits for
-  // the dump.
+  // if no worker can resolve them. `unreachable`: see is_over(). Requires that a user waits for the
+  // dump.
   ActionList answer_if_over(DumpId id, const Fleet& fleet, const std::set<WorkerName>* unreachable,
                             const CoreOptions& options, Instant now);
 
   // Requests the symbols of the stacks in `input`, for `incident`, and returns the messages. The
-  // book retains the incident until they are there. A lookup replaces an earlier one for the same
-  // incident.
+  // incident book retains the incident until the symbols have arrived. A lookup replaces an earlier
+  // lookup for the same incident.
   std::vector<SendToWorker> look_up(IncidentBook& incidents, IncidentId incident, const Dump& dump,
                                     BlameInput input, const Fleet& fleet,
                                     const CoreOptions& options, Instant now);
-  // Adds the symbols. If these were the last ones of their lookup, completes the incident, or
-  // returns the answer for the user who waits.
+  // Adds symbols to their lookup. After the last symbols, completes the incident, or returns the
+  // answer for the user who waits.
   std::optional<ReplyStacks> add(const SymbolsReceived& event, IncidentBook& incidents);
-  // Ends the lookups past their deadline in the same way, with the symbols received so far.
+  // Ends the lookups that are past their deadline in the same way, with the symbols received so
+  // far.
   std::vector<ReplyStacks> end_late_lookups(IncidentBook& incidents, Instant now);
 
   // Excludes coordinator downtime: extends every deadline by `time`.
@@ -110,11 +112,11 @@ class DumpTable {
   DumpId last_{0};
 };
 
-// Returns the time that a dump of two samples takes. If a worker is silent, the dump starts that
-// much before the end of the allowed silence, so that it does not delay the verdict.
+// Returns the time that a dump of two samples takes. If a worker is silent, the dump starts this
+// long before the end of the permitted silence, so that the dump does not delay the verdict.
 Duration time_of_dump(const CoreOptions& options);
 
-// Returns whether every report has arrived or the missing ones will not arrive in time.
+// Returns whether every report has arrived, or the missing reports can no longer arrive in time.
 // `unreachable`: the unreachable workers of the dump's attempt; null if the attempt has ended.
 bool is_over(const OpenDump& open, const Fleet& fleet, const std::set<WorkerName>* unreachable,
              Instant now);

@@ -1,4 +1,5 @@
-// How long a job may show no progress, by the phase of its ranks: flags of the coordinator.
+// The time that a job may show no progress, by the phase of its ranks. The values are flags of the
+// coordinator.
 #pragma once
 
 #include <chrono>
@@ -11,15 +12,15 @@ namespace muster::coordinator {
 // minutes on one file system and hours on another.
 struct HangBudgets {
   Duration floor = std::chrono::seconds(1);  // a shorter standstill is never suspicious
-  // Between two signs of progress within a step, as a multiple of the longest recent step.
+  // The time between two signs of progress within a step, as a multiple of the longest recent step.
   double steps = 2;
-  double steps_completed = 3;  // between two completed steps, as the same multiple
+  double steps_completed = 3;  // the time between two completed steps, as the same multiple
   Duration first_steps = std::chrono::minutes(10);
-  // The additional time of an inconclusive hang: a rank that waits for no other may be in a long
-  // computation or wait for a slow disk. If the standstill before the suspicion was longer, that
-  // time is used instead.
+  // The additional time that a job gets if its stacks are inconclusive, because a rank that waits
+  // for no other rank may be in a long computation or wait for a slow disk. If the standstill
+  // before the suspicion was longer, the job gets the length of the standstill instead.
   Duration unsure = std::chrono::seconds(10);
-  // The same for user programs, which may not report every phase.
+  // As `unsure`, for user programs, which may not report every phase.
   Duration unsure_program = std::chrono::minutes(5);
   Duration init = std::chrono::minutes(2);
   Duration rendezvous = std::chrono::minutes(5);

@@ -19,7 +19,8 @@ constexpr size_t kStepsRemembered = 16;
 constexpr uint64_t kWarmUpSteps = 1;
 constexpr uint64_t kStepsKnown = 3;
 constexpr int32_t kPhaseMargin = 3;
-// A page may contain any value. A day is longer than any step, and far from overflowing the clock.
+// The bound of a step time, because a page may contain any value. A day is longer than any step and
+// does not overflow the clock.
 constexpr double kStepSecondsMax = 86'400;
 
 Duration duration_of(double seconds) {
@@ -30,21 +31,21 @@ double sane_seconds(double seconds) {
   return std::isfinite(seconds) ? std::clamp(seconds, 0.0, kStepSecondsMax) : 0;
 }
 
-// Later versions may have more phases: unknown ones get the budget of the longest.
+// Returns the phase, or for an unknown phase of a later version the phase with the longest budget.
 Phase known(Phase phase) {
   return static_cast<size_t>(phase) < kPhaseNames.size() ? phase : Phase::kCompile;
 }
 
 }  // namespace
 
-HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now, Speech speech,
-                           Duration silence_max)
+HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
+                           PhaseReports speech, Duration silence_max)
     : budgets_(budgets),
       silence_max_(silence_max),
       ranks_(ranks),
       progress_(now),
       foreground_(now) {
-  const bool silent = speech == Speech::kPerhapsLater;
+  const bool silent = speech == PhaseReports::kLaterOrNever;
   (silent ? silent_ : in_phase_[static_cast<size_t>(Phase::kInit)]) = static_cast<int32_t>(ranks);
   for (Rank& rank : ranks_) {
     rank.phase_start = now;
@@ -52,7 +53,8 @@ HangDetector::HangDetector(const HangBudgets& budgets, size_t ranks, Instant now
   }
 }
 
-// A rank stops being silent when it reports its first phase.
+// Returns whether the rank remains silent. A rank stops being silent when it reports its first
+// phase.
 bool HangDetector::stays_silent(Rank& rank, const Sample& sample) {
   if (!rank.silent) return false;
   if (sample.phase == Phase::kInit && sample.steps == 0) return true;
@@ -70,7 +72,7 @@ bool HangDetector::is_silent() const {
 
 void HangDetector::observe(size_t index, const Sample& sample, Instant now) {
   Rank& rank = ranks_[index];
-  // A page with fewer steps was overtaken by a newer one.
+  // A page with fewer steps is older than a page that arrived before.
   if (std::pair(sample.steps, sample.step) < std::pair(rank.steps, rank.step)) return;
   if (rank.ended) return;
   if (stays_silent(rank, sample)) return observe_silent(sample.last_progress, now);
@@ -126,9 +128,10 @@ void HangDetector::change_phase(Rank& rank, const Sample& sample) {
   rank.phase_start = sample.phase_start;
 }
 
-// Several steps may lie between two heartbeats: then their mean and the last one are known. A step
-// in which a rank evaluated or saved does not count, because the waiting ranks' times include that.
-// Among the times of another step, the fastest rank's counts.
+// Records the durations of steps. If several steps lie between two heartbeats, their mean and the
+// duration of the last step are known. A step in which a rank evaluated or saved does not count,
+// because the times of waiting ranks include this activity. For every other step the time of the
+// fastest rank counts.
 void HangDetector::learn_step(Rank& rank, const Sample& sample) {
   if (sample.steps <= rank.steps) return;
   double seconds = sane_seconds(sample.step_seconds);
@@ -190,8 +193,8 @@ void HangDetector::make_progress(Instant now) {
 
 bool HangDetector::double_patience() {
   if (is_silent()) return false;  // the job's owner has set the limit
-  // A rank that has not completed a step within the budget of first steps never will, whatever its
-  // stacks show.
+  // The allowance does not grow beyond the budget of first steps: a job that completes no step
+  // within this time is stuck, even if its stacks change.
   if (patience_ * allowance() >= std::max(budgets_.first_steps, 2 * allowance())) return false;
   patience_ *= 2;
   return true;

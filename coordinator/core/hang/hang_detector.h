@@ -7,20 +7,21 @@
 //
 //   DATA, STEP          the floor, or `steps` times the longest of its last steps; before steps are
 //                       known, the budget of first steps
-//   EVAL, CHECKPOINT_…  the phase's budget, or three times the longest that was seen
+//   EVAL, CHECKPOINT_…  the phase's budget, or three times its longest duration so far
 //   other phases        the phase's budget
 //
-// The rank with the largest allowance decides, because the others may wait for it. A background
-// thread (such as one that writes a checkpoint) can also show progress without any step being
-// completed. Therefore, while all ranks train, the time since the last completed step counts as
-// well.
+// The rank with the largest allowance decides, because the other ranks may wait for it. A
+// background thread (such as one that writes a checkpoint) can also show progress without any step
+// being completed. Therefore, while all ranks train, the time since the last completed step counts
+// as well.
 //
 // A user program may report nothing, or only collectives. A rank is silent until it reports its
 // first phase; a silent rank neither extends the allowance nor counts as standing still. If all
 // ranks are silent, the job is suspect only after the limit that its owner has set, if any.
 //
-// A suspicion is cheap, and samples of stacks decide its consequence. If they show that the job is
-// only slow, double_patience() doubles the allowance until steps are completed again.
+// A suspicion costs little, because samples of stacks decide its consequence. If the samples show
+// that the job is only slow, double_patience() doubles the allowance until steps are completed
+// again.
 //
 // Memory is O(ranks); observe() and due() take O(1). Called on one thread at a time. Instants use
 // the coordinator's clock.
@@ -51,48 +52,55 @@ class HangDetector {
     double seconds = 0;       // total time of `steps`
   };
 
-  // kFromTheStart: the built-in trainer. kPerhapsLater: user programs.
-  enum class Speech { kFromTheStart, kPerhapsLater };
-  // `silence_max`: the limit of silence after the first sign of life, while no rank has reported a
+  // The time from which ranks report their phases: from the start (the built-in trainer), or
+  // perhaps later or never (user programs).
+  enum class PhaseReports { kFromTheStart, kLaterOrNever };
+  // `silence_max`: the maximum silence after the first sign of life, while no rank has reported a
   // phase; zero: no limit. Before the first sign of life, the budget of first steps applies,
   // because interpreters and libraries load silently.
   HangDetector(const HangBudgets& budgets, size_t ranks, Instant now,
-               Speech speech = Speech::kFromTheStart, Duration silence_max = Duration::zero());
+               PhaseReports speech = PhaseReports::kFromTheStart,
+               Duration silence_max = Duration::zero());
 
+  // Records a rank's progress page from a heartbeat.
   void observe(size_t rank, const Sample& sample, Instant now);
   // Updates a rank from a dump, which may be newer or older than its heartbeats: another phase, a
   // further step. Dump timestamps do not count as progress.
   void correct(size_t rank, Phase phase, Duration phase_age, int64_t step, Instant now);
-  // The rank has ended: it no longer affects the allowance and is not waited for.
+  // Removes a rank that has ended: the rank no longer affects the allowance, and no rank waits for
+  // it.
   void forget(size_t rank);
   // Excludes coordinator downtime, in which nothing was received.
   void excuse(Duration time);
-  // Records progress that stacks and pages have shown before heartbeats do.
+  // Records progress at `now` that a dump has shown before a heartbeat does.
   void make_progress(Instant now);
-  // The job was found slow and not stuck: doubles the allowance. Returns false if it is at its
-  // maximum.
+  // Doubles the allowance, because the job was slow and not stuck. Returns false if the allowance
+  // has its maximum.
   bool double_patience();
 
-  // The time from which the job is suspect unless something moves before. kNever for a silent job
-  // without a limit of silence.
+  // Returns the time at which the job becomes suspect if it makes no progress before; kNever for a
+  // silent job without a limit.
   static constexpr Instant kNever = Instant::max();
   Instant due() const;
   // Returns whether some ranks have not ended and none of them has reported a phase.
   bool is_silent() const;
   Instant last_progress() const { return progress_; }
   int64_t newest_step() const { return seen_; }
-  // The time of the last step or change of phase. Background threads cannot cause either.
+  // Returns the time of the last completed step or change of phase. Background threads cannot cause
+  // either of them.
   Instant last_step_or_phase() const { return foreground_; }
-  // The longest time without progress before the job is suspect.
+  // Returns the longest time without progress before the job is suspect.
   Duration patience() const;
-  // The longest time without visible progress in a usual step; some programs report only completed
-  // steps. Zero before steps are known, and while a rank is in another phase.
+  // Returns the longest time without visible progress within a usual step, because some programs
+  // report only completed steps. Returns zero before steps are known, and while a rank is in
+  // another phase.
   Duration usual_silence() const;
-  // Returns whether more than one step was completed since `then`, which shows that no participant
-  // was lost since. False if a step is overdue. `news`: the time within which some rank reports a
-  // completed step.
+  // Returns whether more than one step was completed since `then`, which shows that no rank was
+  // lost after `then`. False if a step is overdue. `news`: the time within which some rank reports
+  // a completed step.
   bool completed_steps_since(Instant then, Duration news, Instant now) const;
-  // For users: "no rank has made progress for 2.1 s; its steps take 0.4 s".
+  // Describes the standstill for users: "no rank has made progress for 2.1 s; its steps take 0.4
+  // s".
   std::string reason(Instant now) const;
 
  private:

@@ -18,8 +18,8 @@ std::optional<LadderStep> Ladder::next(const LadderView& view, Instant confirmab
   close_if_resumed(context.incidents, state_, hang, context.time.unix_ns);
   const bool still = hang.due() <= now;
   if (job.state == JobState::kRunning) {
-    // A rank that has lost a peer leaves, and so will the others. The report of the lost peer
-    // itself is awaited.
+    // A rank that has lost a peer exits, and the other ranks will follow. The report of the lost
+    // peer is awaited.
     if (!still || view.peer_lost) return std::nullopt;
     return suspect(view, hang.reason(now), hang, context);
   }
@@ -84,7 +84,7 @@ bool Ladder::is_dump_over(const LadderView& view, Instant confirmable_at,
   const Instant now = context.time.now;
   const OpenDump& open = *context.dumps.find(*state_.dump);
   if (!is_over(open, context.fleet, &view.unreachable, now)) return false;
-  // Waits if the verdict about a silent worker only needs a somewhat longer silence.
+  // Waits if a somewhat longer silence is enough for the verdict on a silent worker.
   const bool is_soon =
       confirmable_at > now && confirmable_at - time_of_dump(context.options) <= now;
   return !is_soon || open.deadline <= now;
@@ -125,8 +125,9 @@ std::optional<LadderStep> Ladder::conclude(const LadderView& view, const Dump& d
   return std::nullopt;
 }
 
-// A worker that answers late once is busy, and this shows nothing about the job. An unreachable
-// worker has an incident of its own, and the lease bounds the wait for it.
+// Samples the job again after missing reports. A worker that sends one report late is busy, which
+// shows nothing about the job. An unreachable worker has an incident of its own, and the lease
+// bounds the wait for it.
 std::optional<LadderStep> Ladder::sample_once_more(const LadderView& view, const Dump& dump,
                                                    bool unseen, HangDetector& hang,
                                                    const LadderContext& context) {

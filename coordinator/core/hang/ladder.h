@@ -1,9 +1,9 @@
 // The path of a job that may hang, as a state machine: suspicion, a dump of its stacks, and the
 // verdict.
 //
-//   RUNNING  nothing moved for longer than the job has shown to need (hang/hang_detector.h)
+//   RUNNING  becomes SUSPECT if nothing moves for longer than usual (hang/hang_detector.h)
 //   SUSPECT  waits for the pages of every reachable worker, since newer pages may be in flight; or
-//            for the next dump, after an inconclusive one
+//            for the next dump, after an inconclusive dump
 //   DUMPING  takes two samples of all stacks, and derives a verdict (hang/suspicion.h)
 //
 // The ladder never stops a job that moves. Each decision is a step that the caller takes: a state,
@@ -42,7 +42,7 @@ struct LadderView {
   bool peer_lost = false;
 };
 
-// The step's surroundings. Refers to its arguments.
+// The state of other subjects that a step reads and changes. Refers to its arguments.
 struct LadderContext {
   const Fleet& fleet;
   DumpTable& dumps;
@@ -54,7 +54,7 @@ struct LadderContext {
 // A decision, which the caller carries out: the messages are sent, and the job enters the state.
 struct LadderStep {
   JobState state{};
-  // Empty: the job's reason stays.
+  // The new reason of the job. Empty: the reason does not change.
   std::string reason;
   std::vector<SendToWorker> messages = {};
 };
@@ -69,9 +69,9 @@ struct StuckJob {
 
 class Ladder {
  public:
-  // Returns the next step of a running job; nullopt: it stays in its state for now. In DUMPING, the
-  // caller asks is_dump_over() and then conclude(). `confirmable_at`: the time from which stacks
-  // may confirm the loss of every unreachable worker.
+  // Returns the next step of a running job; nullopt if the job stays in its state for now. In
+  // DUMPING, the caller calls is_dump_over() and then conclude() instead. `confirmable_at`: the
+  // time from which stacks may confirm the loss of every unreachable worker.
   std::optional<LadderStep> next(const LadderView& view, Instant confirmable_at,
                                  const HangDetector& hang, const LadderContext& context);
   // Returns the step to SUSPECT. Requires RUNNING.
@@ -79,31 +79,34 @@ class Ladder {
                      const LadderContext& context);
   // Returns the step back to RUNNING. Requires a running job.
   LadderStep resume(const Job& job, std::string_view reason, DumpTable& dumps);
-  // The same after all unreachable workers have become reachable; nullopt if the job is not
-  // SUSPECT, or waits for the next dump.
+  // Returns the step back to RUNNING after all unreachable workers have become reachable; nullopt
+  // if the job is not SUSPECT, or waits for the next dump.
   std::optional<LadderStep> resume_reachable(const Job& job, std::string_view reason,
                                              DumpTable& dumps);
-  // Ends the suspicion without a reason, also when the job is stopped, and drops the pending dump.
-  // Returns the step that leaves SUSPECT and DUMPING.
+  // Ends the suspicion and drops the pending dump, for example when the job is stopped. Returns a
+  // step without a reason: to RUNNING if the job is running, and otherwise to the state that it
+  // has.
   LadderStep leave(const Job& job, DumpTable& dumps);
 
-  // Returns whether the samples of the pending dump have arrived or will not arrive in time.
+  // Returns whether the samples of the pending dump have arrived, or can no longer arrive in time.
   // Requires DUMPING.
   bool is_dump_over(const LadderView& view, Instant confirmable_at,
                     const LadderContext& context) const;
   // Removes the pending dump from the table. Requires DUMPING.
   Dump take_dump(DumpTable& dumps);
-  // Returns the step that follows from the dump; nullopt: the job is stuck.
+  // Returns the step that follows from the dump; nullopt if the job is stuck.
   std::optional<LadderStep> conclude(const LadderView& view, const Dump& dump,
                                      Instant confirmable_at, HangDetector& hang,
                                      const LadderContext& context);
-  // Stores the verdict on a stuck job in `incident`, or in a new one. If workers are unreachable,
-  // it concerns their ranks, and `fault` does not apply. Requires that conclude() returned nullopt.
+  // Stores the verdict on a stuck job in `incident`, or in a new incident. If workers are
+  // unreachable, the verdict concerns their ranks, and StuckJob::fault does not apply. Requires
+  // that conclude() returned nullopt.
   StuckJob judge_stuck(const LadderView& view, const Dump& dump, const HangDetector& hang,
                        std::optional<IncidentId>& incident, const LadderContext& context);
 
   // Records that the worker's pages have arrived. Returns whether they were awaited.
   bool receive_pages(const WorkerName& worker) { return state_.pages_awaited.erase(worker) > 0; }
+  // Closes the incident of an open inconclusive hang, if there is one.
   void close_inconclusive(IncidentBook& incidents, std::string_view action, std::string text,
                           int64_t unix_ns);
   // Ends the retention of the inconclusive hang's incident. Requires that the attempt has ended.

@@ -27,7 +27,7 @@ constexpr int32_t kSamplesToEnd = 2;
 constexpr Duration kTimeToReport = std::chrono::seconds(4);
 constexpr size_t kSlowShare = 4;  // at most one in this many ranks
 
-// The lower or the upper middle one of an even number of values.
+// Selects the lower or the upper of the two middle values of an even number of values.
 enum class Middle { kLower, kUpper };
 
 double median_of(std::vector<double> values, Middle which = Middle::kLower) {
@@ -104,7 +104,7 @@ std::vector<Stragglers::Change> Stragglers::evaluate(Instant now) {
   }
   next_sample_ += kStepsBetweenLooks;
   ready_ = 0;
-  // If two ranks differ, the faster one counts as typical: it is the one that waits.
+  // If two ranks differ, the faster rank counts as typical, because it is the rank that waits.
   const auto median_by = [&](double Times::*field, Middle which = Middle::kLower) {
     std::vector<double> values;
     for (const Times& times : all) values.push_back(times.*field);

@@ -2,20 +2,20 @@
 // step. Pure.
 //
 // All ranks of a job take the same time for a step, because they wait for each other. They differ
-// in their own work:
+// in the time for their own work:
 //
 //     own = step - waiting for peers - waiting for data
 //
 // Each term is the median over the heartbeats of the last steps, so that one bad step does not
 // count. A rank is slow if its own time is kSlowRatio times the median rank's and far outside the
-// spread of the others (0.6745 |x - median| / MAD; Iglewicz and Hoaglin 1993), while the others
-// wait and it does not. A loader is slow if a rank waits for data for a large part of the step and
-// the others do not. Either condition must persist before it is reported, and must be absent for
-// some time before its end is reported.
+// spread of the others (0.6745 |x - median| / MAD; Iglewicz and Hoaglin 1993), while the other
+// ranks wait for peers and the slow rank does not. A rank's data loader is slow if the rank waits
+// for data for a large part of the step and the other ranks do not. Each condition must persist
+// before it is reported, and must be absent for some time before its end is reported.
 //
 // If many ranks are slow, none is reported: the work is distributed unevenly, and no rank is to
-// blame. Memory is O(ranks). The slowest rank's steps determine when samples are due. Called on one
-// thread at a time.
+// blame. Memory is O(ranks). The steps of the slowest rank determine when samples are due. Called
+// on one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -40,24 +40,25 @@ class Stragglers {
   };
   struct Change {
     size_t rank = 0;
-    // kNone: the rank is not slow any more.
+    // The rank's present state; kNone: it is no longer slow.
     SlowKind kind = SlowKind::kNone;
-    // Per step: the rank's own time, or its wait for data.
+    // The rank's own time, or its wait for data, per step.
     double seconds = 0;
-    double median = 0;  // the same of the median rank
+    double median = 0;  // as `seconds`, of the median rank
   };
 
   explicit Stragglers(size_t ranks) : ranks_(ranks), left_(ranks) {}
 
+  // Records a rank's progress page.
   void observe(size_t rank, const Sample& sample);
-  // The rank has ended.
+  // Removes a rank that has ended.
   void forget(size_t rank);
-  // Whether all ranks have made enough steps since the last sample.
+  // Returns whether all ranks have completed enough steps since the last sample.
   bool sample_is_due() const { return left_ > 1 && ready_ == left_; }
   // Returns the ranks that became slow or stopped being slow. `now` may be on any clock.
   std::vector<Change> evaluate(Instant now);
-  // The rank's own time per step at the last sample, as a multiple of the median rank's; 0: no
-  // sample yet.
+  // Returns the rank's own time per step at the last sample, as a multiple of the median rank's
+  // time; 0 before the first sample.
   double score(size_t rank) const { return ranks_[rank].score; }
 
  private:

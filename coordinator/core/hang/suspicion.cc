@@ -10,7 +10,8 @@
 namespace muster::coordinator {
 namespace {
 
-// Heartbeats may be delayed: the steps and phases in a dump are newer.
+// Returns whether heartbeats or the dump show progress since the suspicion began. Heartbeats may be
+// delayed, so the steps and phases in a dump may be newer.
 bool shows_progress(const Dump& dump, const HangSuspicion& suspicion, const HangDetector& hang) {
   if (hang.last_step_or_phase() > suspicion.progress_then) return true;
   const std::vector<RankEvidence> ranks = dump.newest_ranks();

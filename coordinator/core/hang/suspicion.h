@@ -2,16 +2,17 @@
 //
 // Verdicts on the two samples of a dump:
 //
-//   progress                   RUNNING, with a larger allowance
-//   a rank in a phase that     RUNNING
-//   may last
-//   a rank that waits for no   RUNNING: the job is slow, and is sampled again after twice the time
-//   peer has moved elsewhere
-//   inconclusive               SUSPECT: an incident records the evidence, and the job runs while it
-//                              is sampled again, for the allowance that it had, and for
-//                              HangBudgets::unsure at least
-//   stuck; or inconclusive     the evidence is stored before anything is stopped
-//   for that time; or silent
+//   progress                     RUNNING, with a larger allowance
+//   a rank is in a phase that    RUNNING
+//   may take longer
+//   a rank that waits for no     RUNNING: the job is slow, and is sampled again after twice the
+//   other rank is at another     time
+//   place in its code
+//   inconclusive                 SUSPECT: an incident records the evidence, and the job continues
+//                                to run. It is sampled again for its allowance, and for
+//                                HangBudgets::unsure at least
+//   stuck; inconclusive for      the evidence is stored, and then the attempt is stopped
+//   all of that time; or silent
 //   beyond its owner's limit
 #pragma once
 
@@ -34,27 +35,30 @@
 
 namespace muster::coordinator {
 
-// The evidence does not show whether the attempt hangs: an incident records that, and the job runs.
-// All inconclusive dumps of an attempt share one incident.
+// A hang whose evidence does not show whether the attempt is stuck: an incident records the
+// evidence, and the job continues to run. All inconclusive dumps of an attempt share one incident.
 struct InconclusiveHang {
   IncidentId incident;
   bool open = false;
-  // The time of the last step or phase when the inconclusive hang began.
+  // The time of the last step or change of phase when the inconclusive hang began.
   Instant progress{};
   // The time of the first inconclusive dump.
   Instant began{};
-  // The time at which the job counts as stuck. Unset: it has moved since.
+  // The time at which the job counts as stuck. Unset: the job has moved since the first
+  // inconclusive dump.
   std::optional<Instant> until;
   // The reason why the job is not stopped.
   std::string reason;
 };
 
 struct HangSuspicion {
-  // When the newest suspicion began.
+  // The time at which the newest suspicion began.
   Instant suspected{};
-  // When the stacks of the first verdict were available. Persists after the suspicion ends.
+  // The time at which the stacks of the first verdict were available. Persists after the suspicion
+  // ends.
   Instant evidence{};
-  // The last step or phase, and the newest known step, when the suspicion began.
+  // The time of the last step or change of phase, and the newest known step, when the suspicion
+  // began.
   Instant progress_then{};
   int64_t step_then = -1;
   // Workers from which no pages have arrived since the suspicion began.
@@ -68,13 +72,14 @@ struct HangSuspicion {
   std::optional<InconclusiveHang> inconclusive;
 
   void begin(const HangDetector& hang, Instant now);
-  // Ends the suspicion, also when the job is stopped.
+  // Ends the suspicion, because the job moves again or is stopped.
   void end();
   // Excludes coordinator downtime: extends every deadline by `time`.
   void excuse(Duration time);
 };
 
-// kUnseen: a sample of some rank is missing, and its worker may still answer.
+// The conclusion from a dump. kUnseen: a sample of some rank is missing, and its worker may still
+// send it.
 enum class Verdict { kProgress, kExcused, kPeerLost, kSlow, kUnseen, kInconclusive, kStuck };
 // Returns the verdict on the dump. `peer_lost`: a rank has reported the loss of a peer.
 // `confirmed`: the loss of every unreachable worker may be confirmed. Changes the allowance of
@@ -87,33 +92,34 @@ Verdict verdict_of(const Dump& dump, const std::map<Rank, std::string>& gone,
 // `unreachable`.
 std::map<Rank, std::string> ranks_gone(const Job& job, const std::set<WorkerName>& unreachable);
 
-// Writes the blame for the dump to `incident`, or to a new one. Returns the blame. The caller
+// Writes the blame for the dump to `incident`, or to a new incident. Returns the blame. The caller
 // requests the symbols for the incident.
 Blame record_verdict(IncidentBook& incidents, const Job& job, const Dump& dump,
                      const BlameInput& input, IncidentKind kind, HangSuspicion& suspicion,
                      const HangDetector& hang, std::optional<IncidentId>& incident,
                      const StepTime& time);
 
-// Returns for how long, at least, an inconclusive hang is sampled again.
+// Returns the minimum time for which an inconclusive hang is sampled again.
 Duration inconclusive_time(const Job& job, const HangDetector& hang, const CoreOptions& options);
 // Opens the attempt's inconclusive hang in its incident, which already contains the blame. The job
 // is sampled again for `time`.
 InconclusiveHang open_inconclusive(IncidentBook& incidents, IncidentId incident,
                                    const Blame& blamed, const HangDetector& hang, Duration time,
                                    Instant now);
-// Handles an open inconclusive hang whose time is over. Returns false if the job counts as stuck.
-// If the job has moved meanwhile, even briefly, it gets the same time again, as any job that moves
-// does.
+// Renews an open inconclusive hang whose time is over. A job that has moved meanwhile, even
+// briefly, gets the same time again. Returns false if the job has not moved, and therefore counts
+// as stuck.
 bool renew_inconclusive(InconclusiveHang& inconclusive, HangDetector& hang, Instant now);
 // Closes the incident of an open inconclusive hang, if there is one.
 void close_inconclusive(IncidentBook& incidents, HangSuspicion& suspicion, std::string_view action,
                         std::string text, int64_t unix_ns);
-// The same, if steps or phases have progressed.
+// Closes the incident of an open inconclusive hang if the job has completed a step or changed its
+// phase since.
 void close_if_resumed(IncidentBook& incidents, HangSuspicion& suspicion, const HangDetector& hang,
                       int64_t unix_ns);
 
-// Describes why the suspect implicates its node: it is blocked in the kernel or stopped. Empty: it
-// does not.
+// Describes why the suspect implicates its node: its process is blocked in the kernel or stopped.
+// Empty if the suspect does not implicate the node.
 std::string stuck_node_text(const Suspect& suspect, const Dump& dump);
 
 }  // namespace muster::coordinator

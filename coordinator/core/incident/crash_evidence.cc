@@ -32,7 +32,8 @@ RankEvidence last_evidence(const Job& job, Rank rank, Instant now) {
   return evidence;
 }
 
-// An unreadable page, which may never have existed, does not overwrite evidence from heartbeats.
+// Adds the evidence that the rank left behind. An unreadable page, which may never have existed,
+// does not replace the evidence from heartbeats.
 void take_end(RankEvidence& known, const RankEvidence& left) {
   RankEvidence taken = left;
   if (!left.page_problem.empty()) {
@@ -69,7 +70,7 @@ std::vector<Rank> ranks_to_tell(const Job& job, const Fault& fault) {
 
 }  // namespace
 
-void CrashEvidence::keep(Rank rank, const WorkerName& worker, const EndEvidence& left) {
+void CrashEvidence::add(Rank rank, const WorkerName& worker, const EndEvidence& left) {
   if (ended.size() < kIncidentRanksMax || ended.contains(rank))
     ended.insert_or_assign(rank, left.rank);
   for (const std::string& message : left.kernel_messages) {

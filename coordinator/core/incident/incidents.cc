@@ -96,7 +96,7 @@ IncidentBook::Changes IncidentBook::take_changes() {
     forget_if_over(id);
   }
   while (stored_.size() > kIncidentsKeptMax) {
-    // Open incidents are retained, however old they are.
+    // Open incidents of any age are retained.
     const auto over = std::find_if(stored_.begin(), stored_.end(), [&](IncidentId id) {
       const auto known = incidents_.find(id);
       return known == incidents_.end() || !known->second.open;
@@ -173,7 +173,7 @@ void close_open_incidents(IncidentBook& incidents, JobId job, const std::string&
   }
 }
 
-std::vector<RankEvidence> kept_evidence(const BlameInput& input, const Blame& blame) {
+std::vector<RankEvidence> evidence_to_store(const BlameInput& input, const Blame& blame) {
   std::vector<int32_t> wanted;
   for (const Suspect& suspect : blame.suspects) wanted.push_back(suspect.rank.value());
   for (const StackTree::Class& place : input.later.stacks.classes())
@@ -195,7 +195,7 @@ void take_blame(Incident& incident, const BlameInput& input, const Blame& blame)
   incident.sentence = blame.sentence;
   incident.suspects = blame.suspects;
   incident.stacks = input.later.stacks;
-  incident.ranks = kept_evidence(input, blame);
+  incident.ranks = evidence_to_store(input, blame);
 }
 
 }  // namespace muster::coordinator

@@ -1,6 +1,6 @@
-// The coordinator's book of incidents: assigns numbers, retains the incidents that may still
-// change, and bounds how many are stored. Also converts faults to incidents. Pure; called on one
-// thread at a time.
+// The coordinator's incidents. The book assigns numbers, retains the incidents that may still
+// change, and bounds the number of stored incidents. Further functions convert faults to incidents.
+// Pure; called on one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,32 +22,33 @@ namespace muster::coordinator {
 class IncidentBook {
  public:
   IncidentBook() = default;
-  // Restores the book. `stored`: the numbers of all stored incidents, ascending. `open`: those that
-  // are open.
+  // Restores the book. `stored`: the numbers of all stored incidents, ascending. `open`: the stored
+  // incidents that are not finished.
   IncidentBook(const std::vector<IncidentId>& stored, std::vector<Incident> open);
 
   // Assigns the next number to `incident` and marks it to be stored. Returns the number.
   IncidentId open(Incident incident);
-  // Returns the incident for a change and marks it to be stored. Null: it is closed, and nothing is
-  // awaited.
+  // Returns the incident for a change and marks it to be stored. Returns null if the book no longer
+  // retains the incident: it is closed, and nothing is awaited for it.
   Incident* change(IncidentId id);
   const Incident* find(IncidentId id) const;
-  // Appends a moment. Ignores unknown numbers.
+  // Appends a moment to the incident. Ignores incidents that the book does not retain.
   void note(IncidentId id, int64_t unix_ns, std::string text);
   void close(IncidentId id);
   // Returns the open incidents of the job, oldest first.
   std::vector<IncidentId> open_of(JobId job) const;
 
-  // Retains an incident for changes after it is closed, for example while its symbols are awaited
-  // or because it may be opened again. Each await() requires one settle().
+  // Retains an incident for changes after it is closed, for example until its symbols have arrived
+  // or because it may be opened again. Requires one settle() for each await().
   void await(IncidentId id) { awaited_.insert(id); }
   void settle(IncidentId id);
 
-  // The incidents to store, by number, and the records that were dropped for them.
+  // The incidents to store, by number, and the records that were dropped in favour of newer ones.
   struct Changes {
     std::vector<Incident> stored;
     std::vector<IncidentId> forgotten;
   };
+  // Returns the changes since the last call.
   Changes take_changes();
 
  private:
@@ -65,7 +66,7 @@ class IncidentBook {
 IncidentKind kind_of_exit(const RankExit& exit);
 
 // Returns the incident for `fault`, without evidence (crash_evidence.h). `last_progress_unix_ns`: 0
-// if it is not known.
+// if the time is not known.
 Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind,
                            int64_t last_progress_unix_ns);
 
@@ -73,19 +74,19 @@ Incident incident_of_fault(const Job& job, const Fault& fault, IncidentKind kind
 // allowed".
 std::string action_text(const RestartDecision& decision, const Fault& fault);
 
-// Completes the evidence of a crash in its incident. Called once per attempt and not for each rank
-// that ends, because a record may be large.
+// Completes the evidence of a crash in its incident. Called once for each attempt and not for each
+// rank that ends, because a record may be large.
 void complete_crash(IncidentBook& incidents, const CrashEvidence& crash);
 
 // Notes `text` in the job's open incidents and closes them.
 void close_open_incidents(IncidentBook& incidents, JobId job, const std::string& text,
                           int64_t unix_ns);
 
-// Selects the evidence to store in an incident: that of the suspects, and of one rank per stack
-// class.
-std::vector<RankEvidence> kept_evidence(const BlameInput& input, const Blame& blame);
+// Returns the evidence to store in an incident: the evidence of the suspects, and of one rank per
+// stack class.
+std::vector<RankEvidence> evidence_to_store(const BlameInput& input, const Blame& blame);
 
-// Copies sentence, suspects, stacks and evidence to the incident.
+// Copies the sentence, suspects, stacks and evidence of a blame to the incident.
 void take_blame(Incident& incident, const BlameInput& input, const Blame& blame);
 
 }  // namespace muster::coordinator

@@ -16,15 +16,15 @@
 
 namespace muster::coordinator {
 
-// Returns the current recovery of the job. Null: the job is not recovering, or newer incidents
-// displaced the record.
+// Returns the current recovery of the job. Returns null if the job is not recovering, or newer
+// incidents displaced the record.
 Recovery* recovery_of(IncidentBook& incidents, const Job& job);
 
-// Marks the moment of the transition in the job's recovery.
+// Records the time of the transition in the job's recovery.
 void mark_transition(IncidentBook& incidents, const Job& job, JobTransition transition,
                      int64_t unix_ns);
 
-// The milestones up to the decision, on the wall clock.
+// The milestones of a recovery up to the decision, on the wall clock.
 struct FaultMoments {
   int64_t progress_unix_ns = 0;
   int64_t detected_unix_ns = 0;
@@ -36,13 +36,14 @@ struct FaultMoments {
 void begin_recovery(IncidentBook& incidents, Job& job, IncidentId id, const FaultMoments& moments,
                     int64_t best_step);
 
-// Updates the recovery by a progress page from a heartbeat. Returns whether the job has caught up.
+// Updates the recovery with a progress page from a heartbeat. Returns whether the job has caught
+// up.
 bool follow_recovery(IncidentBook& incidents, const Job& job, const AttemptWatch& steps,
                      const RankProgress& progress, AttemptWatch::News news, int64_t unix_ns);
 
 // Ends the recovery. `interrupted_by`: the incident of another fault; 0: none. `shows_no_steps`:
-// the program reports no steps, so it counts as recovered when it is running. Returns whether there
-// was a recovery.
+// the program reports no steps, so the job counts as recovered when its ranks run. Returns whether
+// there was a recovery.
 bool end_recovery(IncidentBook& incidents, Job& job, IncidentId interrupted_by,
                   bool shows_no_steps);
 

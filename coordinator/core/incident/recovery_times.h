@@ -10,22 +10,22 @@
 
 namespace muster::coordinator {
 
-// The progress of an attempt according to its ranks' pages. Volatile, because pages repeat it. O(1)
-// per page.
+// The progress of an attempt according to its ranks' pages. Volatile, because later pages contain
+// the same information. O(1) per page.
 class AttemptWatch {
  public:
   explicit AttemptWatch(size_t ranks) : loaded_(ranks) {}
 
   struct News {
-    bool loaded = false;      // this page: the last rank has begun to train
-    bool first_step = false;  // this page: the first step is completed
+    bool loaded = false;      // with this page, the last rank has begun to train
+    bool first_step = false;  // with this page, the first step is completed
   };
+  // Records a page. Returns the milestones that the attempt reaches with this page.
   News observe(size_t rank, Phase phase, int64_t step, uint64_t steps_made);
 
   int64_t newest_step() const { return newest_; }  // -1: none is known
-  int64_t base_step() const {
-    return base_;
-  }  // the step from which the attempt resumed; -1: not known
+  // Returns the step from which the attempt resumed; -1: not known.
+  int64_t base_step() const { return base_; }
   bool made_a_step() const { return made_a_step_; }
 
  private:
@@ -36,11 +36,12 @@ class AttemptWatch {
   int64_t newest_ = -1;
 };
 
-// Sets a milestone. Ignored if the milestone is already set. Never earlier than the milestone
-// before it, because the wall clock may have been set back meanwhile.
+// Sets a milestone, unless it is already set. The value is at least that of the previous milestone,
+// because the wall clock may have been set back meanwhile.
 void mark(Recovery& recovery, RecoveryMoment moment, int64_t unix_ns);
 
-// Clears the milestones of the next attempt, because a preempted attempt has not recovered the job.
+// Clears the milestones that belong to the next attempt, because an attempt that was preempted has
+// not recovered the job.
 void begin_attempt(Recovery& recovery, int64_t unix_ns);
 
 }  // namespace muster::coordinator

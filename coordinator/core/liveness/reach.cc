@@ -11,14 +11,15 @@
 namespace muster::coordinator {
 namespace {
 
-// Returns whether the job has not moved since the last message of the worker. While other ranks
-// move, or there are none, a late node is not missing yet. The same holds while no step of the job
-// is due that would bring news.
+// Returns whether the job has made no progress since the last message of the worker. While other
+// ranks progress, or soon after the last message of the job's only worker, a late worker is not
+// missing yet. The same holds until the job's next sign of progress is due.
 bool is_missed(const ReachView& view, const Worker& worker, const Fleet& fleet, Instant now) {
   constexpr int32_t kAlone = 3;
   const Duration patience = fleet.silence_max();
   const Instant progress = view.hang.last_progress();
-  // Ranks that moved after the worker's last message must also have stood still for some time.
+  // If ranks progressed after the worker's last message, they must also have made no progress for
+  // some time since.
   if (progress > worker.last_message + patience / 2 && progress + patience / 2 > now) return false;
   const Duration news = view.hang.usual_silence() + fleet.heartbeat_interval();
   if (!worker.disconnected_at && progress + news > now) return false;

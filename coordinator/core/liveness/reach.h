@@ -6,12 +6,12 @@
 //
 //   unreachable_after    if the job makes no progress either, it becomes SUSPECT, and its reason
 //                        names the worker
-//   unreachable_confirm  an incident is opened; most silences end earlier. A worker that is often
-//                        late gets twice its longest pause
-//   then                 its ranks are lost when a second witness confirms it: peers that report
-//                        them lost, stacks of the others that show them waiting, or the lease. If
-//                        no other node is free for them, the stacks have to show it for longer. For
-//                        an attempt that ends anyway, the ends of the other ranks are that witness
+//   unreachable_confirm  an incident is opened; most silences end earlier. For a worker that is
+//                        often late, this stage begins after twice its longest pause
+//   afterwards           the worker's ranks are lost when a second witness confirms the loss: peers
+//                        that report it, stacks that show that the other ranks wait, or the lease.
+//                        If no other node is free, the stacks have to show this for longer. If the
+//                        attempt ends anyway, the ends of the other ranks are the second witness
 //
 // Pure functions and values. Instants use the coordinator's clock.
 #pragma once
@@ -34,10 +34,10 @@
 
 namespace muster::coordinator {
 
-// The state of the unreachable workers of one attempt. Volatile.
+// The unreachable workers of one attempt. Volatile.
 struct Reach {
   std::optional<Instant> next_check;
-  // Persists after a suspicion ends.
+  // The unreachable workers. Persists after a suspicion ends.
   std::set<WorkerName> unreachable;
   // The incident that records all silences of the attempt.
   std::optional<IncidentId> silence;
@@ -57,6 +57,7 @@ struct ReachView {
   bool peer_lost = false;
 };
 
+// The result of check_reach(), which the caller applies.
 struct ReachChanges {
   std::optional<Instant> next_check;
   // Workers that became unreachable.
@@ -66,12 +67,13 @@ struct ReachChanges {
   // Workers that are reachable again, each with the evidence: a clause.
   std::vector<std::pair<WorkerName, std::string_view>> back;
 };
-// Finds changes of reachability. `loss_after`: silence after which stacks may confirm a loss.
+// Returns the changes of reachability since the last check. `loss_after`: the silence after which
+// stacks may confirm a loss.
 ReachChanges check_reach(const ReachView& view, const Reach& reach, const Fleet& fleet,
                          const CoreOptions& options, Duration loss_after, Instant now);
 
-// Returns the time from which stacks of the other ranks may confirm the loss of every unreachable
-// worker. The start of the clock if there is none.
+// Returns the time from which the stacks of other ranks may confirm the loss of every unreachable
+// worker. Returns the start of the clock if all workers are reachable.
 Instant confirmable_at(const Reach& reach, const Fleet& fleet, Duration loss_after);
 
 // Returns the unreachable workers that no longer explain the lack of progress, each with the
@@ -80,43 +82,43 @@ std::vector<std::pair<WorkerName, std::string_view>> no_longer_unreachable(const
                                                                            const Reach& reach,
                                                                            const Fleet& fleet,
                                                                            Instant now);
-// Returns the silent workers whose ranks are lost because peers report a loss. Empty if no rank has
-// reported one.
+// Returns the silent workers whose ranks are lost because peers report a loss. Returns no worker if
+// no rank has reported a loss.
 std::vector<WorkerName> confirmed_by_peers(const ReachView& view, const Fleet& fleet,
                                            const CoreOptions& options, Instant now);
-// Returns whether ranks on a worker other than `other` are unreachable.
+// Returns whether a worker of the job other than `other` is disconnected or unreachable.
 bool misses_a_worker(const ReachView& view, const WorkerName& other, const Fleet& fleet,
                      Instant now);
 
-// Returns the unreachable workers if an ending attempt waits only for their ranks: without the
-// other ranks, these make no steps and save nothing. Empty: the attempt also waits for reachable
-// workers, or all other workers are silent too, and the lease decides.
+// Returns the unreachable workers if an ending attempt waits only for their ranks, which without
+// the other ranks complete no step and save nothing. Returns no worker if the attempt also waits
+// for a reachable worker, or if all its workers are silent: then the lease decides.
 std::vector<WorkerName> awaited_out_of_reach(const ReachView& view, const Fleet& fleet,
                                              Instant now);
-// Returns when the ranks on `away` are lost; nullopt: the lease decides. Not before `killed_at`,
-// because a rank may use its grace to save.
+// Returns the time at which the ranks on `away` count as lost; nullopt if the lease decides. The
+// time is not before `killed_at`, because a rank may use its grace to save.
 std::optional<Instant> lost_at(const std::vector<WorkerName>& away,
                                const std::optional<Instant>& killed_at, const Fleet& fleet,
                                Duration loss_after);
 
-// Marks the worker as unreachable, for the incident or, until there is one, in `reach`. Returns the
-// text for the job's reason, which shows the silence immediately: most silences end before they
-// become an incident.
+// Marks the worker as unreachable. Records the silence in the incident or, until there is an
+// incident, in `reach`. Returns the text for the job's reason, which shows the silence immediately,
+// because most silences end before they become an incident.
 std::string mark_unreachable(IncidentBook& incidents, Reach& reach,
                              const std::optional<IncidentId>& incident, const Worker& worker,
                              const StepTime& time);
-// Marks the worker as reachable, with the evidence `how`: a clause. If all workers are reachable
-// now, the attempt's `incident` is closed and reset. Returns the text for the job's reason.
+// Marks the worker as reachable. `how`: a clause with the evidence. If all workers are reachable
+// now, closes and resets the attempt's `incident`. Returns the text for the job's reason.
 std::string mark_reachable(IncidentBook& incidents, Reach& reach,
                            std::optional<IncidentId>& incident, const WorkerName& name,
                            std::string_view how, int64_t unix_ns);
 
-// "worker node2 (host) cannot be reached: nothing was heard of it for 1.2 s".
+// Returns "worker node2 (host) cannot be reached: nothing was heard of it for 1.2 s".
 std::string silence_text(const Worker& worker, Instant now);
 // Opens or continues the attempt's incident of silences, adds the earlier moments, and sets
 // `incident`. Does nothing if the attempt already has an `incident`. All silences of an attempt
-// share one incident, because a busy fleet has many, and each further incident displaces an older
-// one.
+// share one incident, because a busy fleet has many, and each new incident may displace an older
+// one from the storage.
 void record_silence(IncidentBook& incidents, Reach& reach, std::optional<IncidentId>& incident,
                     const ReachView& view, const Worker& worker, const StepTime& time);
 

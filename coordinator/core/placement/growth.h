@@ -15,16 +15,16 @@ class Growth {
  public:
   explicit Growth(Instant started = {}) : started_(started) {}
 
-  // Returns whether the job leaves its present nodes now for `nodes` nodes, which are available in
-  // this placement pass. A larger size has to be available for some time, longer after each time
-  // the job has grown.
+  // Returns whether the job ends its attempt now, to restart on `nodes` nodes, which are available
+  // in this placement pass. The larger size has to be available for some time, which doubles each
+  // time the job grows.
   bool is_due(const Job& job, int32_t nodes, const CoreOptions& options, Instant now);
   // Excludes coordinator downtime: extends the waiting periods by `time`.
   void excuse(Duration time);
 
  private:
   Instant started_;
-  // The time since which `nodes_` nodes in all have been available.
+  // The time since which `nodes_` nodes, including the present ones, have been available.
   std::optional<Instant> larger_since_;
   int32_t nodes_ = 0;
 };

@@ -35,7 +35,7 @@ NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, con
       if (rank.local_rank == 0) uses[rank.worker] += use_of(job.spec, fleet.find(rank.worker));
     }
   }
-  // Both are sorted by name, so each position is after the one before.
+  // Both maps are sorted by name, so each position follows the previous one.
   auto at = uses.begin();
   for (const auto& [name, worker] : fleet.all()) {
     at = uses.try_emplace(at, name);
@@ -69,7 +69,7 @@ bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name) {
   return record != nullptr && record->excluded && record->suspicion == Suspicion::kPerson;
 }
 
-bool may_be_taken(const NodeBook& nodes, const Worker& worker, Instant now) {
+bool may_be_last_resort(const NodeBook& nodes, const Worker& worker, Instant now) {
   const NodeRecord* node = nodes.find(worker.name);
   if (node == nullptr || !node->excluded || !rule_of(node->suspicion).is_soft) return false;
   const std::optional<Instant>& passed = worker.check.passed;
@@ -84,9 +84,9 @@ int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes
   }));
 }
 
-bool has_place_elsewhere(const Job& job, size_t missing, const RanksByWorker& ranks,
-                         const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
-                         const NodeBook& nodes, const StepTime& time) {
+bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,
+                           const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                           const NodeBook& nodes, const StepTime& time) {
   if (job.spec.restarts_max == 0) return false;
   NodeUses uses = uses_of_ranks(jobs, live, fleet);
   for (const auto& [name, held] : uses_held(jobs, fleet)) uses[name] += held;

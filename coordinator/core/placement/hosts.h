@@ -1,5 +1,5 @@
-// Converts workers to hosts for ranks: the resources in use, and the nodes available to a job. Pure
-// functions of the jobs, the fleet and the suspicion records of nodes.
+// Converts workers to hosts for ranks: computes the resources in use, and the nodes available to a
+// job. Pure functions of the jobs, the fleet and the suspicion records of nodes.
 #pragma once
 
 #include <cstddef>
@@ -17,37 +17,40 @@
 
 namespace muster::coordinator {
 
-// Returns the resources used by all of the job's ranks on one node. No GPUs if the worker is not
-// known (null).
+// Returns the slots and GPUs that the job's ranks use together on one node. Without GPUs if
+// `worker` is null: the worker is not known.
 NodeUse use_of(const JobSpec& spec, const Worker* worker);
-// Returns the worker as a host of which `use` is taken.
+// Returns the worker as a host, with `use` subtracted from its free slots and GPUs.
 Host host_of(const Worker& worker, const NodeUse& use);
 
-// Returns the use by ranks, including orphans. `live`: the jobs that have ranks, by number.
+// Returns the slots and GPUs that ranks use, by worker. Orphans (ranks of no current attempt)
+// count. `live`: the jobs that have ranks, by number.
 NodeUses uses_of_ranks(const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet);
-// Returns the use by reservations for jobs.
+// Returns the slots and GPUs that are reserved for jobs, by worker.
 NodeUses uses_held(const JobTable& jobs, const Fleet& fleet);
 
-// Returns the placement request of the job, with its former nodes.
+// Returns the job's placement request, with its former nodes and the nodes to avoid.
 PlacementRequest request_of(const Job& job, int64_t unix_ns);
 
+// Returns whether a user has excluded the node.
 bool is_excluded_by_hand(const NodeBook& nodes, const WorkerName& name);
-// Returns whether a job that has no other node may use the excluded node: the exclusion is soft
-// and, if it requires a check, a recent one has passed. Requires that the worker is known.
-bool may_be_taken(const NodeBook& nodes, const Worker& worker, Instant now);
+// Returns whether a job that has no other node may use the excluded node: the exclusion is soft,
+// and the node has recently passed a check if the exclusion requires one. Requires that the worker
+// is known.
+bool may_be_last_resort(const NodeBook& nodes, const Worker& worker, Instant now);
 
-// Returns the number of nodes on which the job could run now, or after other jobs have ended.
+// Returns the number of nodes on which the job could run now or after other jobs have ended.
 int32_t nodes_possible(const Job& job, const Fleet& fleet, const NodeBook& nodes, int64_t unix_ns);
 
-// Returns whether another node is free for each of `missing` nodes of the job. `ranks`: where its
-// ranks are.
-bool has_place_elsewhere(const Job& job, size_t missing, const RanksByWorker& ranks,
-                         const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
-                         const NodeBook& nodes, const StepTime& time);
+// Returns whether a free node can replace each of `missing` nodes of the job. `ranks`: the job's
+// present ranks. False if the job has no restarts.
+bool has_replacement_nodes(const Job& job, size_t missing, const RanksByWorker& ranks,
+                           const JobTable& jobs, const std::vector<JobId>& live, const Fleet& fleet,
+                           const NodeBook& nodes, const StepTime& time);
 
-// Returns a port for the program's rank 0 on `home`: not the port of the attempt before, which may
-// still be in use, nor that of another job on this node. 0: the worker offers no ports, or all are
-// taken.
+// Returns a port on `home` for rank 0 of the program. Skips the port of the previous attempt, which
+// may still be in use, and the ports of other jobs on the node. Returns 0 if the worker offers no
+// ports or all are in use.
 int32_t free_program_port(const Job& job, const JobTable& jobs, const std::vector<JobId>& live,
                           const Worker& home);
 

@@ -29,10 +29,10 @@ std::vector<const Host*> in_order_of_choice(const PlacementRequest& request,
   return choices;
 }
 
-// Returns for each node of the job its former host. Null: that host is not available, or is to be
-// avoided and others are available.
-std::vector<const Host*> seats_kept(const PlacementRequest& request, int32_t nodes,
-                                    const std::vector<Host>& hosts) {
+// Returns the former host for each node of the job; null if this host is not available, or if it is
+// to be avoided and enough other hosts are available.
+std::vector<const Host*> former_hosts(const PlacementRequest& request, int32_t nodes,
+                                      const std::vector<Host>& hosts) {
   std::map<WorkerName, const Host*> there;
   for (const Host& host : hosts)
     if (request.has_room(host)) there.emplace(host.name, &host);
@@ -74,7 +74,7 @@ Placement place(const PlacementRequest& request, int32_t nodes, const std::vecto
     placement.fit = large_enough >= nodes ? Fit::kLater : Fit::kNever;
     return placement;
   }
-  std::vector<const Host*> seats = seats_kept(request, nodes, hosts);
+  std::vector<const Host*> seats = former_hosts(request, nodes, hosts);
   std::set<WorkerName> seated;
   for (const Host* seat : seats)
     if (seat != nullptr) seated.insert(seat->name);

@@ -4,12 +4,12 @@
 // All ranks are placed or none (gang placement). Ranks are contiguous on each host, as in
 // common/mesh.h: rank = node_index * ranks_per_node + local_rank.
 //
-// A node that had ranks of the job, and is available again, gets the same ranks: the data in its
-// memory (page cache, local checkpoints) belongs to them. A replacement node gets the ranks of the
-// lost node. Replacements are chosen in this order: nodes that had other ranks of the job, nodes
-// reserved for it, unreserved nodes, nodes reserved for a job behind it in the queue. Equal nodes
-// are ordered by comes_before(): nodes under one switch are adjacent, and neighbours in a rack
-// usually have consecutive numbers.
+// A former node of the job that is available again gets the same ranks, because its memory holds
+// their data (page cache, local checkpoints). A replacement node gets the ranks of the lost node.
+// Replacements are chosen in this order: nodes that had other ranks of the job, nodes reserved for
+// the job, unreserved nodes, nodes reserved for a job that is later in the queue. Equal nodes are
+// ordered by comes_before(): nodes under one switch are adjacent, and neighbours in a rack usually
+// have consecutive numbers.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 
 namespace muster::coordinator {
 
+// A worker as a host for ranks: its resources, and the part that is free.
 struct Host {
   WorkerName name;
   Incarnation incarnation;
@@ -34,7 +35,7 @@ struct Host {
   int32_t gpus_free = 0;
 };
 
-// The part of a worker that is not free.
+// The slots and GPUs of a worker that are not free.
 struct NodeUse {
   int32_t slots = 0;
   int32_t gpus = 0;
@@ -52,21 +53,24 @@ struct NodeUse {
 };
 using NodeUses = std::map<WorkerName, NodeUse>;
 
-// Orders hosts by switches, and under one switch by name, both in natural order.
+// Returns whether `a` is ordered before `b`: by switches, and under one switch by name, both in
+// natural order.
 bool comes_before(const Host& a, const Host& b);
 
-// The requirements of one job, with its former nodes.
+// The requirements of one job for its nodes, with its former nodes.
 struct PlacementRequest {
   int32_t ranks_per_node = 1;
   std::vector<WorkerName> previous;  // former nodes by their ranks
   std::vector<WorkerName> held;      // reserved for the job
   // Nodes to avoid: never reserved for the job, and chosen last.
   std::set<WorkerName> avoid{};
-  int32_t gpus_per_rank = 0;  // exclusively assigned: a number, or kGpusOfSlot
+  int32_t gpus_per_rank = 0;  // exclusive GPUs of each rank: a number, or kGpusOfSlot
 
+  // Returns the number of GPUs that the job's ranks on the host need.
   int32_t gpus_of(const Host& host) const {
     return ranks_per_node * gpus_of_rank(gpus_per_rank, host.gpus, host.slots);
   }
+  // Returns whether the host has room for the job's ranks now.
   bool has_room(const Host& host) const {
     const int32_t gpus = gpus_of(host);
     return host.slots_free >= ranks_per_node && (gpus == 0 || host.gpus_free >= gpus);
@@ -92,7 +96,7 @@ struct Placement {
 // in the order of comes_before().
 Placement place(const PlacementRequest& request, int32_t nodes, const std::vector<Host>& hosts);
 
-// Returns the number of nodes on which there is room now.
+// Returns the number of hosts that have room for the job's ranks now.
 int32_t nodes_free(const PlacementRequest& request, const std::vector<Host>& hosts);
 
 // Returns at most `count` workers to reserve for a job that runs on request.previous, in the order

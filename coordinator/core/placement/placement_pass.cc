@@ -25,7 +25,8 @@ int32_t fewest_nodes(const Job& job) {
   return job.attempt == Attempt(0) ? job.spec.nodes : smallest_size(job.spec);
 }
 
-// Returns the largest size for which there is room; if there is none, the size to wait for.
+// Returns the largest size of the job for which there is room; if there is room for none, the size
+// to wait for.
 int32_t size_to_start(const Job& job, const PlacementRequest& request,
                       const std::vector<Host>& hosts) {
   return std::max(fewest_nodes(job), largest_size(job.spec, nodes_free(request, hosts)));
@@ -120,12 +121,13 @@ PlacementPass::Decision PlacementPass::place(const Job& job, const JobQueue::Ent
                    fitting_text(job.spec, request, hosts_), passed_over_text(leaving_, "leaving"),
                    passed_over_text(outdated_, "of another version and only ends what it runs"),
                    remark, blocked_ ? "" : without_gpus_text(job.spec),
-                   held_text(decision.held.size(), awaited, options_.keep_nodes));
+                   held_text(decision.held.size(), awaited, options_.reservation_time));
   return decision;
 }
 
-// States no numbers of workers: with them the job's reason would change whenever a worker comes or
-// goes.
+// Returns the causes for which workers have no GPUs, as an addition to the job's reason. Does not
+// contain the number of workers, because the job's reason would then change whenever a worker
+// connects or leaves.
 std::string PlacementPass::without_gpus_text(const JobSpec& spec) const {
   constexpr size_t kReasonsMax = 2;  // a reason is one line
   if (spec.gpus_per_rank <= 0) return "";
@@ -133,7 +135,8 @@ std::string PlacementPass::without_gpus_text(const JobSpec& spec) const {
   for (const Host& host : hosts_)
     if (const std::string& why = fleet_.at(host.name).no_gpus_because; !why.empty())
       workers_of[why].push_back(host.name.value());
-  // A cause on few workers can be repaired; many such workers may be a pool without GPUs.
+  // Lists the causes with the fewest workers, because such a cause can be repaired; many workers
+  // without GPUs may be a separate pool.
   std::vector<std::string_view> reasons;
   for (const auto& [why, names] : workers_of) reasons.push_back(why);
   std::ranges::stable_sort(reasons, {}, [&](auto why) { return workers_of.at(why).size(); });
@@ -161,9 +164,10 @@ bool PlacementPass::waits_for_all_nodes(const Job& job, const JobQueue::Entry& e
                              [this](const WorkerName& name) { return fleet_.is_away(name); });
 }
 
-// Returns one of the job's former nodes that may be back within minutes. Empty: there is none, the
-// wait was long enough, or most of the job's nodes are away, so that waiting costs the jobs behind
-// it more than it saves. A node that a user has excluded is not waited for.
+// Returns a former node of the job that may return within minutes. Returns an empty name if there
+// is no such node, if the job has waited long enough, or if most of its nodes are away, because the
+// wait would then cost later jobs more than it saves. The job does not wait for a node that a user
+// has excluded.
 WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry& entry) const {
   if (time_.now >= entry.reserve_until) return WorkerName();
   std::vector<WorkerName> away;
@@ -174,8 +178,8 @@ WorkerName PlacementPass::node_to_wait_for(const Job& job, const JobQueue::Entry
   return away.empty() || most ? WorkerName() : away.front();
 }
 
-// Tries full size first, on excluded nodes if necessary: a node that has passed its check is a
-// smaller loss than fewer nodes. `remark` describes those nodes.
+// Tries the full size first, on excluded nodes if necessary, because an excluded node that has
+// passed its check costs less than a smaller size. `remark` describes these nodes.
 Placement PlacementPass::place_among(const Job& job, bool whole, const std::vector<Host>& hosts,
                                      const std::vector<Host>& excluded, std::string& remark) {
   const PlacementRequest request = request_of(job, time_.unix_ns);
@@ -191,8 +195,8 @@ Placement PlacementPass::place_among(const Job& job, bool whole, const std::vect
   return at_size(size_to_start(job, request, hosts));
 }
 
-// Tries first without the nodes to avoid, on which the attempt would fail as before. Excluded nodes
-// or fewer nodes are preferred to them.
+// Tries first without the nodes that the job avoids, on which the attempt would fail as before.
+// Excluded nodes or a smaller size are preferred to avoided nodes.
 Placement PlacementPass::find_place(const Job& job, bool whole, std::string& remark) {
   const std::set<WorkerName> avoided = nodes_to_avoid(job, time_.unix_ns);
   if (avoided.empty()) return place_among(job, whole, hosts_, excluded_, remark);
@@ -212,8 +216,9 @@ Placement PlacementPass::find_place(const Job& job, bool whole, std::string& rem
   return place_among(job, whole, hosts_, excluded_, remark);
 }
 
-// The job has no place without excluded nodes: uses as few of them as possible, and requests checks
-// of those that still have to pass one. `remark` names them.
+// Places a job that has no placement without excluded nodes. Uses as few excluded nodes as
+// possible, and requests checks of the nodes that still have to pass one. `remark` names these
+// nodes.
 Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
                                               const std::vector<Host>& hosts,
                                               const std::vector<Host>& excluded,
@@ -231,7 +236,7 @@ Placement PlacementPass::place_as_last_resort(const Job& job, int32_t nodes,
     }
     const NodeRecord& node = *nodes_.find(host.name);
     const bool is_hard = node.excluded && !rule_of(node.suspicion).is_soft;
-    if (placement.fit == Fit::kNever && may_be_taken(nodes_, worker, time_.now)) {
+    if (placement.fit == Fit::kNever && may_be_last_resort(nodes_, worker, time_.now)) {
       insert_in_order(all, host);
       placement = coordinator::place(request, nodes, all);
       continue;
@@ -291,19 +296,20 @@ std::vector<WorkerName> PlacementPass::hold_own_nodes(const Job& job) {
   return free;
 }
 
-// An attempt that ends so that its job can grow is placed anew, and may use the same nodes.
-bool PlacementPass::keeps_its_nodes(const Job& job) const {
+// Returns whether all present nodes of the job could take its ranks again. A job whose attempt is
+// ended so that it can grow is placed anew, and must not lose its own nodes.
+bool PlacementPass::can_reuse_its_nodes(const Job& job) const {
   return std::ranges::all_of(nodes_of(job.placement), [this](const WorkerName& name) {
     const Worker* worker = fleet_.find(name);
     return worker != nullptr && fleet_.takes_ranks(*worker) && worker->stuck.empty() &&
-           (nodes_.is_sound(name) || may_be_taken(nodes_, *worker, time_.now));
+           (nodes_.is_sound(name) || may_be_last_resort(nodes_, *worker, time_.now));
   });
 }
 
 PlacementPass::More PlacementPass::hold_more_nodes(const Job& job) {
   const int32_t now = nodes_now(job);
   if (job.cancel_requested) return {{}, now};
-  const bool may_grow = now < job.spec.nodes && !blocked_ && keeps_its_nodes(job);
+  const bool may_grow = now < job.spec.nodes && !blocked_ && can_reuse_its_nodes(job);
   const PlacementRequest request = request_of(job, time_.unix_ns);
   More more;
   more.held = choose_held(request, (may_grow ? job.spec.nodes - now : 0) + job.spec.spares, hosts_);

@@ -1,15 +1,15 @@
-// One placement pass over the queue: places waiting jobs, reserves workers, and explains why the
-// other jobs wait.
+// One placement pass over the queue: places waiting jobs, reserves workers for jobs, and explains
+// why the remaining jobs wait.
 //
 // One order decides which job gets a worker: the queue's order (priority, then age), which includes
-// running jobs. A worker that is reserved for one job can be used by any job ahead of it; jobs
-// behind it wait. Therefore spares are useful on a busy fleet and delay no job of a higher
-// priority. Each pass computes the reservations anew and retains the same workers if they are still
-// available.
+// running jobs. A worker that is reserved for one job can be used by any job that is earlier in the
+// order, and by no later job. Therefore spares are useful on a busy fleet and delay no job of a
+// higher priority. Each pass computes the reservations anew and retains the same workers if they
+// are still available.
 //
 // The caller calls the pass for each job in that order, and executes each decision before the next
-// call. A pass exists within one step, and refers to its arguments. Pure; called on one thread at a
-// time.
+// call. A pass exists only within one step of the core, and refers to its arguments. Pure; called
+// on one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -43,21 +43,23 @@ class PlacementPass {
                 const std::vector<JobId>& live, const Fleet& fleet, const NodeBook& nodes);
 
   struct Decision {
-    // Nodes to check, because they may be used as a last resort. The caller requests these checks
-    // first.
+    // Nodes to check, because the job may use them as a last resort. The caller requests these
+    // checks before it starts ranks.
     std::vector<WorkerName> checks;
-    // By rank. Empty: the job waits.
+    // The placement, by rank. Empty: the job waits.
     std::vector<RankPlacement> ranks;
-    // If there are ranks: an addition to the job's reason. Otherwise: the reason.
+    // An addition to the job's reason if `ranks` is not empty; otherwise the reason why the job
+    // waits.
     std::string text;
     // The workers to reserve if there are no ranks.
     std::vector<WorkerName> held;
   };
-  // Places a waiting job. Requires that the job is QUEUED and does not back off.
+  // Places a waiting job. Requires that the job is QUEUED and is not backing off.
   Decision place(const Job& job, const JobQueue::Entry& entry);
   // Returns the free workers among the nodes of a job between two attempts, to be reserved for it.
   std::vector<WorkerName> hold_own_nodes(const Job& job);
 
+  // The reservations for a job that has an attempt.
   struct More {
     std::vector<WorkerName> held;
     // The number of nodes to which the job could grow with these workers; at least its present
@@ -65,8 +67,8 @@ class PlacementPass {
     int32_t nodes = 0;
   };
   // Returns the workers to reserve for a job that has an attempt: first nodes onto which it may
-  // grow, then spares. While a job ahead of it waits, the job does not grow, because it would have
-  // to queue behind that job. Requires may_hold_workers().
+  // grow, then spares. While an earlier job in the order waits, this job does not grow, because
+  // after its end it would have to wait behind that job. Requires may_hold_workers().
   More hold_more_nodes(const Job& job);
 
  private:
@@ -79,7 +81,7 @@ class PlacementPass {
                         const std::vector<Host>& excluded, std::string& remark);
   Placement place_as_last_resort(const Job& job, int32_t nodes, const std::vector<Host>& hosts,
                                  const std::vector<Host>& excluded, std::string& remark);
-  bool keeps_its_nodes(const Job& job) const;
+  bool can_reuse_its_nodes(const Job& job) const;
   void reserve(const PlacementRequest& request, const std::vector<WorkerName>& names);
   void take(const JobSpec& spec, const std::vector<RankPlacement>& ranks);
   std::string without_gpus_text(const JobSpec& spec) const;
@@ -88,13 +90,15 @@ class PlacementPass {
   StepTime time_;
   const Fleet& fleet_;
   const NodeBook& nodes_;
-  // In the order of comes_before(), without the resources that this pass has assigned.
+  // The hosts that may get ranks, and the excluded ones, in the order of comes_before(). The
+  // resources that this pass has assigned are subtracted.
   std::vector<Host> hosts_;
   std::vector<Host> excluded_;
   std::vector<std::string> leaving_;
-  // Connected workers of another version: they finish what they run, and get no new ranks.
+  // Connected workers of another version. Their ranks run to the end, and no new ranks are placed
+  // on them.
   std::vector<std::string> outdated_;
-  // A job waits for others to end, so the jobs behind it are not placed.
+  // A job waits for other jobs to end, so later jobs in the order are not placed.
   bool blocked_ = false;
   // The checks that the current decision requests, in order.
   std::vector<WorkerName> checks_;

@@ -1,4 +1,4 @@
-// Bounds of the input from clients and workers. The plain fields of a job have theirs in
+// Bounds of the input from clients and workers. The bounds of a job's plain fields are in
 // common/job_spec.h.
 #pragma once
 

@@ -19,8 +19,8 @@ void JobQueue::add(JobId job, int32_t priority, Instant not_before, Instant full
 
 void JobQueue::add_former(const Job& job, Instant not_before, Instant back,
                           const CoreOptions& options) {
-  add(job.id, job.spec.priority, not_before, back + options.whole_wait,
-      hold_until(job, back, options.keep_nodes));
+  add(job.id, job.spec.priority, not_before, back + options.full_size_wait,
+      hold_until(job, back, options.reservation_time));
 }
 
 void JobQueue::restore(const Job& job, const CoreOptions& options, Instant now) {
@@ -28,7 +28,7 @@ void JobQueue::restore(const Job& job, const CoreOptions& options, Instant now) 
   if (job.not_before_unix_ns > 0) backed_off_.push_back(job.id);
 }
 
-// No back-off exceeds the maximum, whatever the clocks show.
+// A back-off never exceeds the maximum, even if the clocks are wrong.
 void JobQueue::resume_backoffs(const JobTable& jobs, const CoreOptions& options,
                                const StepTime& time) {
   if (time.unix_ns == 0) return;

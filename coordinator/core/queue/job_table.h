@@ -1,7 +1,7 @@
-// All jobs of the coordinator, by number; the output folders and request ids that they own; and the
-// jobs that changed in the current step.
+// All jobs of the coordinator by number, with the output folders and request ids that they own, and
+// the jobs that changed in the current step.
 //
-// Callers change a job's fields through at() or find(), and mark what has to be stored or
+// Callers change a job's fields through at() or find(), and then mark the job to be stored or
 // published. Pure; called on one thread at a time.
 #pragma once
 
@@ -33,15 +33,16 @@ class JobTable {
   // Requires that the job is known.
   Job& at(JobId id) { return jobs_.at(id); }
   const Job& at(JobId id) const { return jobs_.at(id); }
-  // Null: there is no such job.
+  // Return the job; null if there is no such job.
   Job* find(JobId id);
   const Job* find(JobId id) const;
-  // Returns the job. Errors: NotFound; FailedPrecondition if the job has ended.
+  // Returns the job. Errors: NotFound if there is no such job; FailedPrecondition if the job has
+  // ended.
   absl::StatusOr<Job*> unfinished(JobId id);
-  // Returns the job if `attempt` is its current attempt and has ranks; else null.
+  // Returns the job if `attempt` is its current attempt and has ranks; otherwise null.
   Job* live(JobId id, Attempt attempt);
-  // Returns the live job that placed the rank on this incarnation of `worker`; null if there is
-  // none or the rank has ended.
+  // Returns the live job that has placed the rank on this incarnation of `worker`; null if there is
+  // no such job or the rank has ended.
   Job* owner_of(const RankId& id, const Worker& worker);
   // Returns the jobs that had an attempt and have not ended.
   std::vector<JobId> launched() const;
@@ -53,9 +54,11 @@ class JobTable {
   // Returns FailedPrecondition if an unfinished job writes to the same folder: two jobs would
   // overwrite and delete each other's checkpoints.
   absl::Status check_output_is_free(const JobSpec& spec) const;
-  // Requires that the job is in a terminal state.
+  // Releases the job's output folder and adds it to the ended jobs. Requires that the job is in a
+  // terminal state.
   void end(const Job& job);
-  // Removes the jobs that ended first, until at most `count_max` ended ones are left.
+  // Removes the jobs that ended first, until at most `count_max` ended jobs are left. Returns the
+  // removed jobs.
   std::vector<JobId> forget_oldest(size_t count_max);
 
   // Marks the job's durable record to be written.
@@ -79,7 +82,7 @@ class JobTable {
   std::map<JobId, Job> jobs_;
   std::map<std::string, JobId> request_ids_;
   JobId last_id_{0};
-  // Ended jobs as (end time, job): the one that ended first is first.
+  // Ended jobs as (end time, job), in the order of their ends.
   std::set<std::pair<int64_t, JobId>> finished_;
   // The output folders of unfinished jobs. State from an earlier version may contain two jobs with
   // the same folder.

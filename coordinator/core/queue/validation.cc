@@ -244,7 +244,7 @@ absl::Status check_exclusion(const NodeExcludeRequested& event, const InputLimit
   status.Update(check_line("reason", event.reason, limits.detail_bytes_max));
   if (status.ok() && event.reason.empty()) {
     status = absl::InvalidArgumentError(
-        "reason is empty: say why the node is left out, for whoever finds it later");
+        "reason is empty: give the reason why the node is excluded, for later readers");
   }
   if (event.time) {
     status.Update(check_range(

@@ -1,6 +1,6 @@
 // Validates outside input before the core acts on it. Every string and number has a bound; an error
-// names the field, its value and the allowed range. Clients' shells check earlier and with more
-// detail; these checks protect the core from clients that do not.
+// names the field, its value and the allowed range. Muster's own clients check earlier and in more
+// detail; these checks protect the core from other clients.
 #pragma once
 
 #include <cstddef>

@@ -12,11 +12,11 @@
 
 namespace muster::coordinator {
 
-// How time since the first start is classified. All classes except the first are losses.
+// The classes of a job's time since its first start. All classes except the first are losses.
 enum class TimeClass {
   kProductive,  // steps that no attempt has completed before
-  kStarting,    // from the start order until every rank is up
-  // From then until the first step begins: libraries, rendezvous, compilation, restore.
+  kStarting,    // from the order to start until every rank is up
+  // From then until the first step begins: loading libraries, rendezvous, compilation, restore.
   kLoading,
   kSaving,  // training is blocked by a checkpoint
   kEvaluating,
@@ -31,8 +31,9 @@ constexpr std::array<std::string_view, 9> kTimeClassNames = {
     "recomputing", "standing still", "stopping", "waiting"};
 constexpr size_t kTimeClasses = kTimeClassNames.size();
 
-// The cause of a loss: none (the first start, checkpoints, evaluations), a preemption, or a fault.
-// A cause applies until the job completes steps beyond its earlier ones.
+// The cause of lost time: none (the first start, checkpoints, evaluations), a preemption, or the
+// kind of a fault. A cause applies until the job completes a step that no attempt had completed
+// before.
 enum class LossCause : size_t { kNone, kPreempted, kFirstIncident };
 constexpr size_t kLossCauses =
     static_cast<size_t>(LossCause::kFirstIncident) + kIncidentKindNames.size();
@@ -58,7 +59,7 @@ struct LossTable {
     return time[static_cast<size_t>(what)][static_cast<size_t>(cause)];
   }
   Duration productive() const { return at(TimeClass::kProductive, LossCause::kNone); }
-  // The sum of all classes: the wall time since the first start.
+  // Returns the sum of all classes, which is the wall time since the first start.
   Duration wall() const {
     Duration sum{};
     for (const auto& row : time)
@@ -82,19 +83,19 @@ struct Account {
   Mode mode = Mode::kQueued;
   Activity activity = Activity::kLoading;
   LossCause cause = LossCause::kNone;
-  LossTable settled;         // time whose class is final
-  Duration pending{};        // work on steps that are not completed yet
-  Duration queued{};         // before the first start
-  bool speaks = false;       // some attempt has reported a phase or a step
-  bool mute = false;         // the current attempt was silent for kSilentForGood
-  int64_t best_step = -1;    // highest step completed by any attempt
-  int64_t step = -1;         // highest step completed by this attempt
-  double stall_seconds = 0;  // checkpoint stalls of this attempt in `settled`
-  // The number of steps in the newest complete checkpoint; below 1: none is known.
+  LossTable settled;          // time whose class is final
+  Duration pending{};         // work on steps that are not completed yet
+  Duration queued{};          // before the first start
+  bool has_reported = false;  // an attempt has reported a phase or a step
+  bool was_silent = false;    // the current attempt was silent for kSilentForGood
+  int64_t best_step = -1;     // highest step completed by any attempt
+  int64_t step = -1;          // highest step completed by this attempt
+  double stall_seconds = 0;   // checkpoint stalls of this attempt in `settled`
+  // The number of steps in the newest complete checkpoint; below 1: no checkpoint is known.
   int64_t checkpoint_step = -1;
-  int64_t checkpoint_unix_ns = 0;  // when it was first reported
+  int64_t checkpoint_unix_ns = 0;  // time of the first report of that checkpoint
   int64_t saves = -1;              // checkpoints saved by this attempt; -1: not reported
-  int64_t unix_ns = 0;             // when the account was taken
+  int64_t unix_ns = 0;             // time at which the account was written
 
   friend bool operator==(const Account&, const Account&) = default;
 };

@@ -9,8 +9,8 @@
 
 namespace muster::coordinator {
 
-// Stored by name (kCauseRules): a new cause may be added at any position; existing names never
-// change.
+// Causes are stored by name (kCauseRules): a new cause may be added at any position, and existing
+// names never change.
 enum class Cause {
   kRankDied,
   kWorkerLost,
@@ -37,35 +37,38 @@ enum class NodeBlame {
 struct CauseRule {
   std::string_view name;
   bool retries = true;
-  // The budget of restarts without durable progress in between, as a multiple of the job's
+  // The budget of restarts without durable progress between them, as a multiple of the job's
   // restarts_max.
   int32_t budget_times = 1;
-  // A fixed budget, for causes to which restarts_max does not apply. 0: budget_times applies.
+  // A fixed budget of restarts, for causes to which restarts_max does not apply. 0: budget_times
+  // applies.
   int32_t budget_fixed = 0;
-  // The cause depends on other users of the machine: the same fault at the same step is no evidence
-  // against the job.
+  // The cause depends on other users of the machine, so the same fault at the same step is no
+  // evidence against the job.
   bool passes = false;
   NodeBlame node = NodeBlame::kNothing;
   // A clause that explains why the cause is not retried.
   std::string_view why_not{};
 };
 
-// A large fleet loses nodes and GPUs whatever a job does: a job may lose more of them between two
-// checkpoints than it may crash.
+// A large fleet loses nodes and GPUs independently of its jobs. Therefore a job may lose nodes and
+// GPUs more often between two checkpoints than it may crash.
 constexpr int32_t kLostWorkersTimes = 10;
-// A node with a missing device ends every rank that is started on it. The job moves to another
+// A node with a missing device ends every rank that is started there. The job then moves to another
 // node, as after the loss of a node.
 constexpr int32_t kUnfitNodesTimes = kLostWorkersTimes;
-// People and clean-up jobs empty a full disk; restarts do not. With back-offs from 10 s, doubling
-// up to 5 min, and ten times the usual budget, restarts_max=3 covers more than two hours.
+// Only people and clean-up jobs free space on a full disk, so the job has to wait. With back-offs
+// from 10 s, doubling up to 5 min, and ten times the usual budget, restarts_max=3 covers more than
+// two hours.
 constexpr int32_t kFullDisksTimes = 10;
 constexpr Duration kMendedDelay = std::chrono::seconds(10);
 constexpr Duration kMendedDelayMax = std::chrono::minutes(5);
-// A job that is preempted this often between two checkpoints makes no progress, and a person has to
-// investigate.
+// The maximum number of preemptions between two checkpoints. A job that is preempted more often
+// makes no progress, and a person has to investigate.
 constexpr int32_t kPreemptionsMax = 100;
-// The system that preempts a rank may be about to preempt its worker, too: a job that is placed
-// again immediately could land there. A worker that has announced its shutdown gets no job.
+// The back-off after a preemption. The system that preempts a rank may preempt the rank's worker
+// next, and a job that is placed again immediately could be placed on this worker. Within this time
+// the worker announces its shutdown, and then gets no job.
 constexpr Duration kPreemptedDelay = std::chrono::seconds(6);
 
 constexpr std::array<CauseRule, kCauses> kCauseRules = {{

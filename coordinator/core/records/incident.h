@@ -1,5 +1,5 @@
-// An incident of a job: the fault, the suspects and the action taken. The record that `muster
-// incident show` prints. Values without behaviour; durable.
+// An incident of a job: the fault, the suspects and the action taken. `muster incident show` prints
+// the record. Values without behaviour; durable.
 #pragma once
 
 #include <array>
@@ -15,7 +15,8 @@
 
 namespace muster::coordinator {
 
-// An incident's number, given by the coordinator: 1, 2, 3, … never reused within one state store.
+// An incident's number, assigned by the coordinator: 1, 2, 3, … Never reused within one state
+// store.
 using IncidentId = StrongId<struct IncidentIdTag, uint64_t>;
 // Identifies one dump of an attempt's stacks within this coordinator's lifetime.
 using DumpId = StrongId<struct DumpIdTag, uint64_t>;
@@ -23,10 +24,10 @@ using DumpId = StrongId<struct DumpIdTag, uint64_t>;
 enum class IncidentKind {
   kRankDied,     // a signal, or an exit code that no other kind explains
   kWorkerLost,   // a node is dead or cannot be reached
-  kHang,         // alive and not progressing
-  kSlowRank,     // slows other ranks down, and continues
+  kHang,         // ranks are alive and make no progress
+  kSlowRank,     // a rank slows the other ranks down, and continues
   kNotFinite,    // NaN or Inf
-  kOutOfMemory,  // killed by the kernel for memory, or a failed allocation
+  kOutOfMemory,  // the kernel killed a rank for memory, or an allocation failed
   kDiskFull,
   kNotStarted,  // ranks were not up in time
   kGpuFault,    // a rank's GPU was lost, or reported an error
@@ -39,12 +40,13 @@ constexpr std::array<std::string_view, 9> kIncidentKindNames = {
 struct Suspect {
   Rank rank{-1};  // -1: no single rank
   WorkerName worker;
-  // The axis along which the others wait for it: "fsdp+context". Empty: no collective is involved.
+  // The axis along which the other ranks wait for the suspect: "fsdp+context". Empty: no collective
+  // is involved.
   std::string axis;
   std::string collective;  // "layer 3 mlp all-gather"
   // The source position: "train.cc:210 in muster::trainer::run()". Empty until symbols are known.
   std::string source;
-  // One clause: "never entered all-reduce 41, which 7 others wait in".
+  // A clause whose subject is the suspect: "never entered all-reduce 41, which 7 others wait in".
   std::string why;
   double confidence = 0;  // 0 to 1; the sum over all suspects is at most 1
 
@@ -66,13 +68,13 @@ struct IncidentMoment {
   friend bool operator==(const IncidentMoment&, const IncidentMoment&) = default;
 };
 
-// The milestones of a recovery, from a fault until the job is as far as before.
+// The milestones of a recovery, from a fault until the job has completed as many steps as before.
 enum class RecoveryMoment {
   kProgress,  // the last progress before the fault
-  kDetected,  // suspected, or reported
-  // Evidence is in the incident: stacks, or the files that a dead rank left behind.
+  kDetected,  // the fault was suspected or reported
+  // The incident contains evidence: stacks, or the last page and output of a dead rank.
   kEvidence,
-  kDecided,    // whether the job is restarted
+  kDecided,    // the decision whether the job is restarted
   kStopped,    // the last rank has ended
   kStarted,    // the order to start the next attempt is sent
   kUp,         // every rank is up
@@ -87,9 +89,9 @@ constexpr size_t kRecoveryMoments = kRecoveryMomentNames.size();
 
 // The recovery of a job from a fault. coordinator/core/incident/recovery_times.h fills it in.
 struct Recovery {
-  // By milestone; never decreasing; 0: not reached, or not known.
+  // The wall-clock time of each milestone, never decreasing; 0: not reached, or not known.
   std::array<int64_t, kRecoveryMoments> unix_ns{};
-  bool over = false;           // complete: nothing is added any more
+  bool over = false;           // the recovery is complete and does not change any more
   int32_t attempts = 0;        // attempts started for this recovery
   int64_t best_step = -1;      // steps completed when the fault happened; -1: not known
   int64_t restored_step = -1;  // step from which the next attempt resumed; -1: not known
@@ -116,26 +118,26 @@ struct Incident {
   Attempt attempt;
   std::string job_name;
   IncidentKind kind = IncidentKind::kHang;
-  bool open = true;      // e.g. while a slow rank stays slow
+  bool open = true;      // the incident is not over, for example while a slow rank stays slow
   std::string sentence;  // names rank, node, axis, collective and source line
-  // The likeliest suspect first, then the runners-up.
+  // The suspects, likeliest first.
   std::vector<Suspect> suspects;
   // Evidence of the suspects and of one rank per stack class.
   std::vector<RankEvidence> ranks;
-  // The stacks of the newest sample, with symbols once they are known.
+  // The stacks of the newest sample, with their symbols once these are known.
   StackTree stacks;
   std::vector<std::string> kernel_messages;
   // The coordinator's action: "restart 1 of 3", "none: training goes on".
   std::string action;
   // Last progress, suspicion, dump, verdict, action: oldest first.
   std::vector<IncidentMoment> moments;
-  // Set if the incident has ended an attempt.
+  // The job's recovery. Set if the incident has ended an attempt.
   std::optional<Recovery> recovery;
 
   friend bool operator==(const Incident&, const Incident&) = default;
 };
 
-// The incident may still change, so a restarted coordinator needs it.
+// Returns whether the incident may still change, so that a restarted coordinator needs it.
 inline bool is_unfinished(const Incident& incident) {
   return incident.open || (incident.recovery && !incident.recovery->over);
 }

@@ -77,15 +77,15 @@ struct RankPlacement {
   Rank rank;
   WorkerName worker;
   int32_t local_rank = 0;
-  // The incarnation of the worker that received the rank. When the worker registers with another
+  // The incarnation of the worker when it received the rank. If the worker registers with another
   // incarnation, the rank is gone.
   Incarnation incarnation{};
 
   friend bool operator==(const RankPlacement&, const RankPlacement&) = default;
 };
 
-// How one rank of the current attempt ended, as its worker reported it. Durable, because the worker
-// forgets a report once it is acknowledged.
+// The end of one rank of the current attempt, as its worker reported it. Durable, because the
+// worker deletes a report once it is acknowledged.
 struct RankExit {
   Rank rank;
   int32_t exit_code = 0;  // -1 when killed by a signal
@@ -109,17 +109,17 @@ struct Fault {
   int64_t last_step = -1;
   std::string message;
   int64_t unix_ns = 0;
-  bool of_program = false;  // as RankExit's
+  bool of_program = false;  // see RankExit::of_program
   IncidentKind kind = IncidentKind::kRankDied;
-  // Progress of the whole job up to this fault. checkpoint_step: steps in its newest complete
-  // checkpoint on shared storage. resumed_from: steps in the furthest checkpoint that an attempt
-  // has resumed from, on any storage. Both: below 1 if none is known. job_step: steps completed by
-  // any rank.
+  // The progress of the whole job up to this fault. checkpoint_step: the steps in the newest
+  // complete checkpoint on shared storage. resumed_from: the steps in the furthest checkpoint, on
+  // any storage, from which an attempt has resumed. Both are below 1 if no such checkpoint is
+  // known. job_step: the highest step that any rank has completed.
   int64_t checkpoint_step = -1;
   int64_t resumed_from = -1;
   int64_t job_step = -1;
-  // Productive time of the whole job up to this fault. For a program that reports nothing: all its
-  // running time.
+  // The productive time of the whole job up to this fault. For a program that reports no steps, all
+  // its running time.
   Duration productive{};
   bool node_unfit = false;  // result of is_of_unfit_node()
 
@@ -127,7 +127,7 @@ struct Fault {
 };
 
 // The restarts after faults of one cause since the job last made durable progress, and the job's
-// progress at the newest of them.
+// progress at the newest of these restarts.
 struct RestartsUsed {
   int32_t count = 0;
   // The larger of the fault's checkpoint_step and resumed_from.
@@ -166,25 +166,26 @@ struct Job {
   std::string reason;
   Attempt attempt{0};
   bool cancel_requested = false;
-  std::vector<RankPlacement> placement;  // of the current attempt, by rank
+  std::vector<RankPlacement> placement;  // the current attempt's placement, by rank
   std::vector<Fault> faults;             // oldest first, at most kFaultsKeptMax
   int64_t submitted_unix_ns = 0;
   int64_t started_unix_ns = 0;
   int64_t finished_unix_ns = 0;
   int32_t exit_code = 0;
-  // The store of the worker with rank 0 of the current attempt.
+  // The address of the current attempt's rendezvous store, which the worker with rank 0 serves.
   std::string rendezvous_address;
-  // The port on the node of rank 0, for the current attempt of a program.
+  // The port on the node of rank 0 that the current attempt of a program uses; 0: none.
   int32_t program_port = 0;
-  std::vector<RankExit> exits;  // of the current attempt, in the order of reports
+  std::vector<RankExit> exits;  // the current attempt's exits, in the order of their reports
   int32_t restarts = 0;         // launches after faults; preemptions do not count
   std::map<Cause, RestartsUsed> restarts_used;
-  IncidentNote incident;  // the newest one
-  // The incident from which the job is recovering; 0: the job is as far as it ever was.
+  IncidentNote incident;  // the job's newest incident
+  // The incident from which the job is recovering; 0: the job is not recovering.
   IncidentId recovering{0};
-  // The account when the job was last stored. Core::account_of() returns the current one.
+  // The account at the time when the job was last stored. Core::account_of() returns the current
+  // account.
   Account account;
-  // The grace of the stop order to the ranks of the current attempt.
+  // The grace in the order to stop the current attempt's ranks.
   Duration stop_grace{};
   // The nodes of the newest attempt that has ended, in the order of their ranks.
   std::vector<WorkerName> previous_nodes;
@@ -194,7 +195,7 @@ struct Job {
   int64_t not_before_unix_ns = 0;
   int32_t resizes = 0;  // attempts that were ended so that the job could grow
 
-  // Volatile, not persisted.
+  // The following fields are volatile and not stored.
   std::vector<RankState> ranks;  // by rank
   // Workers reserved for this job; see placement/placement_pass.h.
   std::vector<WorkerName> held;
@@ -212,12 +213,13 @@ constexpr bool is_live(JobState state) {
   return state == JobState::kStarting || is_running(state) || state == JobState::kRestarting;
 }
 
-// Returns whether `rank` runs now, so that its figures are current.
+// Returns whether `rank` runs now, so that its reported values are current.
 inline bool is_up(const Job& job, const RankState& rank) {
   return is_live(job.state) && rank.life == RankState::Life::kUp;
 }
 
-// Returns the throughput of all ranks that are up, each over its last step.
+// Returns the sum of the ranks' throughputs in tokens per second, each over the rank's last step.
+// Counts only ranks that are up.
 inline double tokens_per_second(const Job& job) {
   double sum = 0;
   for (const RankState& rank : job.ranks) {
@@ -233,7 +235,8 @@ inline Job durable(Job job) {
   return job;
 }
 
-// Enough to recognise a pattern, and bounded for a job that fails for weeks.
+// The number of retained faults: enough to recognise a pattern, and bounded for a job that fails
+// for weeks.
 constexpr size_t kFaultsKeptMax = 32;
 
 }  // namespace muster::coordinator

@@ -11,7 +11,7 @@
 
 namespace muster::coordinator {
 
-// A reason is one line.
+// The maximum number of names in a list, because a reason is one line.
 constexpr size_t kNamedMax = 3;
 
 // Returns the first names and the number of the others: "node1, node2, node3 and 5 more".

@@ -13,14 +13,15 @@
 
 namespace muster::coordinator {
 
-// Why a node is excluded.
+// The reason why a node is excluded.
 enum class Suspicion {
   kPerson,      // excluded by a user
   kWorkerLost,  // the worker was lost while it had ranks
-  // A hanging rank is stopped or in D state there, or a process cannot be killed.
+  // A hanging rank on the node is stopped or in D state, or a process there cannot be killed.
   kStuck,
   kNotStarted,  // ranks were not up in time
-  // Two faults within kFaultsWindow that one program cannot have caused alone, or one that repeats.
+  // Two faults within kFaultsWindow that one program cannot have caused alone, or a fault that
+  // repeats.
   kFaults,
   kCheckFailed,  // a check failed or was not answered
   kGpuFault,     // a GPU error ended a rank
@@ -31,8 +32,9 @@ struct SuspicionRule {
   std::string_view name;
   // A job that has no other node may use the excluded node.
   bool is_soft = true;
-  // That use requires that the node has passed a check since. Not required for single ranks that
-  // died: a check does not detect the cause, and such ranks are restarted immediately.
+  // A job may use the excluded node only after the node has passed a check. False for faults of
+  // single ranks, because a check does not detect their cause and these ranks are restarted
+  // immediately.
   bool requires_check = true;
 };
 constexpr std::array<SuspicionRule, kSuspicions> kSuspicionRules = {{
@@ -52,7 +54,7 @@ constexpr const SuspicionRule& rule_of(Suspicion suspicion) {
 struct NodeCheckState {
   uint64_t id = 0;  // 0: no check is pending
   Instant deadline{};
-  std::optional<Instant> passed;  // since the suspicion
+  std::optional<Instant> passed;  // time of a passed check since the suspicion
   std::optional<Instant> failed;
 };
 
@@ -74,7 +76,7 @@ struct NodeRecord {
   std::string reason;  // a clause
   int64_t since_unix_ns = 0;
   int64_t until_unix_ns = 0;  // 0: until the node is admitted
-  // The number of exclusions, each within a day of the one before.
+  // The number of exclusions in a row, each within a day after the previous one.
   int32_t times = 0;
   bool check_due = false;     // placement requires a passed check first
   int64_t fault_unix_ns = 0;  // time of the newest fault that counts

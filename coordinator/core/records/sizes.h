@@ -13,8 +13,9 @@
 
 namespace muster::coordinator {
 
-// Returns the largest size of at most `nodes_max` nodes; 0: there is none.
+// Returns the job's largest size of at most `nodes_max` nodes; 0 if there is none.
 int32_t largest_size(const JobSpec& spec, int64_t nodes_max);
+// Returns the job's smallest size.
 int32_t smallest_size(const JobSpec& spec);
 
 // Returns the spec that workers receive for an attempt on `nodes` nodes: the job as if it had been

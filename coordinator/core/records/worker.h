@@ -33,32 +33,34 @@ struct Worker {
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;
-  // A clause. Set if the node has no GPUs and the worker has determined the cause.
+  // A clause that explains why the node has no GPUs, if the worker has determined the cause.
   std::string no_gpus_because;
   int32_t slots = 0;
   bool connected = false;
-  // It is shutting down: no rank is placed on it.
+  // The worker is shutting down, so no rank is placed on it.
   bool leaving = false;
-  // When the newest message of the worker arrived.
+  // The time at which the worker's newest message arrived.
   Instant last_message{};
 
   // Ranks that belong to no current attempt. They were ordered to stop, and occupy slots until they
   // end.
   std::set<RankId> orphans;
-  // When the stop order was sent; set only if the worker was connected at some time since.
+  // The time at which the orphans were ordered to stop. Set only if the worker was connected at
+  // some time since.
   std::optional<Instant> orphans_since;
-  // The orphans that SIGKILL does not end. No rank is placed here before they end.
+  // The orphans that SIGKILL does not end. No rank is placed on the worker before they end.
   std::set<RankId> stuck;
-  // Ranks placed here that the last registration did not list, until they are reported or judged
-  // lost.
+  // Ranks placed on the worker that its last registration did not list, until the worker reports
+  // their ends or they count as lost.
   std::set<RankId> missing;
   // Heartbeats since the last registration; counts to kHeartbeatsBeforeVerdict.
   int32_t heartbeats = 0;
 
   Instant last_heartbeat{};
-  // The longest recent time between two heartbeats. A loaded node is usually late more than once.
+  // The longest recent time between two heartbeats. Remembered, because a loaded node is usually
+  // late more than once.
   Duration longest_pause{};
-  // When its stream broke.
+  // The time at which the worker's stream broke.
   std::optional<Instant> disconnected_at;
   // The worker's ranks were declared lost. No rank is placed on it before its next message.
   bool given_up = false;

@@ -19,9 +19,9 @@ bool is_in_one_way(const Fault& a, const Fault& b) {
   return a.worker == b.worker && plain_cause_of(a) == plain_cause_of(b);
 }
 
-// Returns whether the rank ended on this node in the same way before, and no attempt has trained
-// since.
-bool is_back_at_once(const Job& job, const Fault& fault) {
+// Returns whether the rank ended in the same way on this node before, within kAvoidedFor, and no
+// attempt has completed a step since.
+bool failed_here_before(const Job& job, const Fault& fault) {
   for (size_t i = job.faults.size(); i > 0; --i) {
     const Fault& before = job.faults[i - 1];
     if (is_in_one_way(before, fault)) return fault.unix_ns - before.unix_ns < kAvoidedFor.count();
@@ -39,7 +39,7 @@ int32_t unfit_nodes_in_a_row(const Job& job) {
 }
 
 // Returns whether faults[index] is a reason for the job to avoid its node.
-bool speaks_of_node(std::span<const Fault> faults, size_t index) {
+bool counts_against_node(std::span<const Fault> faults, size_t index) {
   const Fault& fault = faults[index];
   if (fault.worker.value().empty() || is_preempted(fault)) return false;
   if (fault.node_unfit) return true;
@@ -49,14 +49,14 @@ bool speaks_of_node(std::span<const Fault> faults, size_t index) {
 }
 
 struct Avoidance {
-  int32_t times = 0;  // how many times the avoidance began
+  int32_t times = 0;  // number of times that the avoidance began
   int64_t until_unix_ns = 0;
 };
 
 std::map<WorkerName, Avoidance> avoidances_of(std::span<const Fault> faults) {
   std::map<WorkerName, Avoidance> avoided;
   for (size_t i = 0; i < faults.size(); ++i) {
-    if (!speaks_of_node(faults, i)) continue;
+    if (!counts_against_node(faults, i)) continue;
     const Fault& fault = faults[i];
     Avoidance& node = avoided[fault.worker];
     if (fault.node_unfit && fault.unix_ns >= node.until_unix_ns) ++node.times;
@@ -73,12 +73,12 @@ bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there) {
   const Cause cause = plain_cause_of(fault);
   if (cause != Cause::kRankDied && cause != Cause::kHang && cause != Cause::kOutOfMemory)
     return false;
-  // On fewer nodes each rank may need more memory.
+  // On fewer nodes each rank may need more memory, so the nodes are not the cause.
   if (cause == Cause::kOutOfMemory && nodes_now(job) < std::ssize(job.trained_on)) return false;
   if (unfit_nodes_in_a_row(job) >= std::min(kUnfitNodesMax, nodes_there)) return false;
   const auto trained = std::ranges::find(job.trained_on, fault.worker);
   const bool is_new = !job.trained_on.empty() && trained == job.trained_on.end();
-  return is_new || is_back_at_once(job, fault);
+  return is_new || failed_here_before(job, fault);
 }
 
 void note_training(Job& job) {
@@ -88,9 +88,9 @@ void note_training(Job& job) {
     if (fit.contains(fault.worker)) fault.node_unfit = false;
 }
 
-void keep_fault(Job& job, Fault fault) {
+void add_fault(Job& job, Fault fault) {
   if (job.faults.size() >= kFaultsKeptMax) {
-    // Each fault of the newer half counts.
+    // The faults of the newer half are always retained.
     const auto half = job.faults.begin() + kFaultsKeptMax / 2;
     const auto oldest =
         std::find_if(job.faults.begin(), half, [](const Fault& f) { return !f.node_unfit; });

@@ -1,6 +1,6 @@
 // The nodes that one job avoids because of its own faults there, although the nodes are not
-// excluded: a missing device or mount ends every rank that is started on its node. Pure functions
-// of the job's record.
+// excluded for other jobs. Example: a missing device or mount ends every rank of the job on a node.
+// Pure functions of the job's record.
 #pragma once
 
 #include <chrono>
@@ -13,32 +13,36 @@
 
 namespace muster::coordinator {
 
-// As long as faults count against a node (kFaultsWindow), because a missing device or mount is not
-// restored sooner. Doubles each time, up to the time that a repair takes.
+// The time for which a job avoids a node: as long as faults count against a node (kFaultsWindow),
+// because a missing device or mount is seldom restored sooner. The time doubles after each further
+// fault, up to kAvoidedMax, the usual time of a repair.
 constexpr Duration kAvoidedFor = std::chrono::hours(1);
 constexpr Duration kAvoidedMax = std::chrono::hours(24);
-// Idle nodes with a missing device accumulate among the spares. More than this many in a row cannot
-// be a coincidence.
+// The maximum number of unfit nodes in a row, because idle nodes with a missing device accumulate
+// among the spares. If a job fails on more nodes in a row, the nodes are not the cause.
 constexpr int32_t kUnfitNodesMax = 4;
 
-// Returns whether `fault` shows that its node does not fit the job. Requires a fault that is not in
-// the job's record yet and ends an attempt without a completed step. The job must have trained
-// before, either on other nodes, or the rank had just ended in the same way on this node. After
-// kUnfitNodesMax nodes in a row, or all `nodes_there` nodes of the fleet, the job itself cannot
-// start.
+// Returns whether `fault` shows that its node is unfit for the job. Requires that the fault is not
+// in the job's record yet. A node is unfit if the attempt ended there without a completed step
+// although the job has trained before, and either the job trained on other nodes, or the rank
+// recently ended in the same way on this node. After kUnfitNodesMax unfit nodes in a row, or as
+// many as the fleet's `nodes_there` nodes, the job itself is the cause and the function returns
+// false.
 bool is_of_unfit_node(const Job& job, const Fault& fault, int32_t nodes_there);
-// Records that the current attempt has completed steps on its nodes, so these fit.
+// Records that the current attempt has completed a step on its nodes, so these nodes are fit for
+// the job.
 void note_training(Job& job);
-// Adds `fault` as the newest of the job's faults, and drops old ones beyond the limit.
-void keep_fault(Job& job, Fault fault);
-// Returns the nodes that do not fit the job, and those on which it failed twice in a row in the
-// same way without getting further: the node may be the cause, although it is not excluded. A node
-// is avoided for kAvoidedFor, and an unfit node for longer if it fails again afterwards.
+// Adds `fault` as the newest of the job's faults, and drops an old one beyond kFaultsKeptMax.
+void add_fault(Job& job, Fault fault);
+// Returns the unfit nodes, and the nodes on which the job failed twice in a row in the same way
+// without a further step, because such a node may be the cause although it is not excluded. A node
+// is avoided for kAvoidedFor, and an unfit node that fails again afterwards for longer.
 std::set<WorkerName> nodes_to_avoid(const Job& job, int64_t unix_ns);
-// The newest fault was on an unfit node that the job avoided already, and had to use for lack of
-// others.
+// Returns whether the newest fault occurred on an unfit node that the job already avoided, and had
+// to use because no other node was free.
 bool was_avoided(const Job& job);
-// Describes the consequence of the newest fault for its node; empty for none.
+// Describes for how long the job avoids the node of its newest fault; empty if the node is not
+// unfit.
 std::string avoidance_text(const Job& job);
 
 }  // namespace muster::coordinator

@@ -44,14 +44,14 @@ int64_t durable_step(const Fault& fault) {
   return std::max(fault.checkpoint_step, fault.resumed_from);
 }
 
-// A program that ran for this long did not fail because of a mistake at its start.
+// Returns whether the program ran for long enough that a mistake at its start is not the cause.
 bool has_run(const Fault& fault) {
   return has_trained(fault) || fault.productive >= std::chrono::minutes(1);
 }
 
-// Returns whether durable progress has been made since, so that these restarts do not count any
-// more.
-bool is_forgiven(const RestartsUsed& used, const Job& job) {
+// Returns whether the job has made durable progress since these restarts, so that they no longer
+// count.
+bool is_settled_by_progress(const RestartsUsed& used, const Job& job) {
   const Fault& fault = job.faults.back();
   if (durable_step(fault) >= 1) return durable_step(fault) > used.checkpoint_step;
   if (job.spec.is_program() && fault.job_step < 0)
@@ -61,7 +61,7 @@ bool is_forgiven(const RestartsUsed& used, const Job& job) {
 
 std::map<Cause, RestartsUsed> restarts_that_count(const Job& job) {
   std::map<Cause, RestartsUsed> used = job.restarts_used;
-  std::erase_if(used, [&](const auto& entry) { return is_forgiven(entry.second, job); });
+  std::erase_if(used, [&](const auto& entry) { return is_settled_by_progress(entry.second, job); });
   return used;
 }
 
@@ -111,9 +111,9 @@ std::string progress_text(int64_t last_step) {
 
 }  // namespace
 
-Instant hold_until(const Job& job, Instant ready, Duration keep_nodes) {
+Instant hold_until(const Job& job, Instant ready, Duration reservation_time) {
   const bool holds = !job.faults.empty() && !is_preempted(job.faults.back());
-  return holds ? ready + keep_nodes : Instant{};
+  return holds ? ready + reservation_time : Instant{};
 }
 
 Duration backoff_before_restart(int32_t restart) {
@@ -123,7 +123,7 @@ Duration backoff_before_restart(int32_t restart) {
 bool has_trained(const Fault& fault) { return fault.job_step >= 1 || durable_step(fault) >= 1; }
 
 Cause plain_cause_of(const Fault& fault) {
-  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // whatever its exit code is
+  if (fault.kind == IncidentKind::kGpuFault) return Cause::kGpuFault;  // with any exit code
   if (was_no_program(fault) && !has_run(fault)) return Cause::kNotExecutable;
   if (ended_as(fault, ExitCode::kBadInput) && !has_trained(fault)) return Cause::kBadInput;
   if (ended_as(fault, ExitCode::kNotFinite)) return Cause::kNotFinite;
@@ -218,8 +218,8 @@ RestartDecision decide_restart(const Job& job) {
   }
   decision.restart = true;
   decision.delay = backoff_before_restart(used_by_faults(used) + 1);
-  // Only waiting helps: the disk is full, or the job had to use a node that it avoids because there
-  // was no other.
+  // A restart can succeed only after some time: the disk is full, or the job had to use an avoided
+  // node because no other node was free.
   if (cause == Cause::kDiskFull || was_avoided(job))
     decision.delay = std::max(decision.delay, doubled(kMendedDelay, restart - 1, kMendedDelayMax));
   decision.reason = absl::StrFormat(
@@ -238,8 +238,9 @@ void count_restart(Job& job, const RestartDecision& decision) {
   job.restarts_used = restarts_that_count(job);
   if (decision.counts) ++job.restarts;
   const Fault& fault = job.faults.back();
-  // When the nodes of a pool are replaced one by one, each may be preempted before the job is up on
-  // the others: the job cannot make progress, and the preemptions do not count.
+  // When the nodes of a pool are replaced one by one, each node may be preempted before the job is
+  // up on the other nodes. The job cannot make progress meanwhile, so these preemptions do not
+  // count.
   if (is_preempted(fault) && fault.rank.value() < 0 && fault.last_step < 0) return;
   RestartsUsed& used = job.restarts_used[cause_of(fault)];
   used = {used.count + 1, durable_step(fault), fault.job_step, fault.productive};
@@ -287,7 +288,8 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
     const auto index = static_cast<size_t>(rank.value());
     if (index < job.placement.size()) fault.worker = job.placement[index].worker;
   };
-  // Reports arrive in order: a rank that finished before the first victim left the others alone.
+  // Reports arrive in order: a rank that finished before the first victim reported was missing for
+  // the other ranks.
   const auto leaver = std::find_if(job.exits.begin(), job.exits.end(), is_success);
   if (leaver != job.exits.end()) {
     blame(leaver->rank);
@@ -303,12 +305,12 @@ Fault fault_without_culprit(const Job& job, int64_t unix_ns) {
   if (victim == job.exits.end()) return fault;
   if (silent.size() == 1) blame(Rank(silent.ranges()[0].first));
   if (!silent.empty())
-    absl::StrAppend(&fault.message, "; ", ranks_text(silent),
-                    silent.size() == 1 ? " alone has" : " have", " not said so");
+    absl::StrAppend(&fault.message, silent.size() == 1 ? "; only " : "; ", ranks_text(silent),
+                    silent.size() == 1 ? " has" : " have", " not reported a loss");
   // The victim's detail may be the only information, for example that NCCL's communicator could not
   // be created.
   if (!victim->detail.empty())
-    absl::StrAppend(&fault.message, "; rank ", victim->rank.value(), " said: ", victim->detail);
+    absl::StrAppend(&fault.message, "; rank ", victim->rank.value(), " reported: ", victim->detail);
   return fault;
 }
 

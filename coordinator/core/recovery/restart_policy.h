@@ -1,14 +1,14 @@
-// Decides whether a job is restarted after a fault, and how the end of a rank is described to
-// users. Pure functions of the job's record; cause.h contains the table.
+// Decides whether a job is restarted after a fault, and describes the end of a rank to users. Pure
+// functions of the job's record; records/cause.h contains the table of causes.
 //
-// restarts_max is a budget per cause, and durable progress restores it: at each fault, the count of
-// a cause is reset if its newest restart used an older checkpoint than the job has now. A job that
-// saves no checkpoints must get kStepsOfProgress steps further than ever before; a program that
-// reports no steps either must run for kSilentProgress in all.
+// restarts_max is a budget per cause, and durable progress restores the budget: at each fault, the
+// count of a cause is reset if the job has a newer checkpoint than at the cause's newest restart.
+// For a job that saves no checkpoints, progress is kStepsOfProgress steps beyond its highest step;
+// for a program that reports no steps either, kSilentProgress of running time in all.
 //
 // A fault that repeats (same cause, code, signal and rank after the same number of steps, in
-// consecutive attempts) is moved to another node once. The third time ends the job, even if budget
-// is left.
+// consecutive attempts) is moved to another node once. The third such fault ends the job, even if
+// its budget is not used up.
 #pragma once
 
 #include <cstdint>
@@ -25,45 +25,47 @@ namespace muster::coordinator {
 constexpr Duration kBackoffFirst = std::chrono::milliseconds(500);
 constexpr Duration kBackoffMax = std::chrono::seconds(30);
 
-// Without checkpoints no step is durable: a job that gets this many steps further than ever before
-// is not in a crash loop.
+// A job without checkpoints has no durable step, but a job that completes this many steps beyond
+// its highest step is not in a crash loop.
 constexpr int64_t kStepsOfProgress = 1'000;
-// A program that reports neither steps nor checkpoints shows only that it runs. One that ran for
-// this long is in no crash loop. A job of weeks that dies twice a day must not end on its second
-// day; a program that always dies after some hours ends within a few days.
+// A program that reports neither steps nor checkpoints shows only that it runs, and after this
+// running time it is not in a crash loop. A job of several weeks that dies twice a day must not be
+// ended on its second day; a program that always dies after some hours is ended within a few days.
 constexpr Duration kSilentProgress = std::chrono::hours(6);
-// The number of equal faults in a row that ends the job: the node may cause the first repeat; the
-// program causes the second.
+// The number of equal faults in a row that ends the job: the node may cause the second fault, but
+// not the third one on another node.
 constexpr int32_t kSameFaultMax = 3;
 
 struct RestartDecision {
   bool restart = false;
-  bool counts = true;  // towards the job's restarts
+  bool counts = true;  // whether the restart counts towards restarts_max
   Duration delay{};
   std::string reason;  // one sentence, including the cause
 };
 
-// Judges the newest fault of `job`. Requires that there is one.
+// Returns the decision after the newest fault of `job`. Requires that the job has a fault.
 RestartDecision decide_restart(const Job& job);
 
 // Records the decision to restart after the newest fault.
 void count_restart(Job& job, const RestartDecision& decision);
 
-// Returns until when a job that is ready at `ready` reserves its remaining nodes. A preempted job
-// reserves none, because its missing node will not return.
-Instant hold_until(const Job& job, Instant ready, Duration keep_nodes);
+// Returns the time until which a job that is ready at `ready` reserves its remaining nodes. A
+// preempted job reserves no nodes, because its missing node will not return.
+Instant hold_until(const Job& job, Instant ready, Duration reservation_time);
 
+// Returns the back-off before the `restart`-th restart, from 1.
 Duration backoff_before_restart(int32_t restart);
 
+// Returns the cause of the fault; kUnfitNode if the fault's node is unfit for the job.
 Cause cause_of(const Fault& fault);
-// The cause independent of the node: never kUnfitNode.
+// Returns the cause of the fault itself, which is never kUnfitNode.
 Cause plain_cause_of(const Fault& fault);
-// Returns whether the job has trained before: then a missing file or device is missing only on this
-// node, or temporarily.
+// Returns whether the job had trained before the fault: then a file or device that is missing now
+// is missing only on this node, or temporarily.
 bool has_trained(const Fault& fault);
-// Returns the budget of restarts after `cause` without durable progress in between.
+// Returns the budget of restarts after `cause` without durable progress between them.
 int64_t restarts_allowed(const JobSpec& spec, Cause cause);
-// Returns how many times in a row the newest fault has occurred; 1: for the first time.
+// Returns the number of times in a row that the newest fault has occurred; 1: for the first time.
 int32_t repeats_of(const Job& job);
 // Returns how much `fault` counts against its node.
 NodeBlame blame_of_node(const Fault& fault);
@@ -74,23 +76,27 @@ template <class End>
 constexpr bool ended_as(const End& end, ExitCode code) {
   return !end.of_program && end.signal == 0 && end.exit_code == to_int(code);
 }
-// The rank left because another rank was gone. It is never to blame.
+// Returns whether the rank ended because it had lost another rank. Such a rank is never to blame.
 constexpr bool is_victim(const RankExit& exit) {
   return ended_as(exit, ExitCode::kPeerLost) && exit.cause != ExitCause::kGpuFault;
 }
 constexpr int32_t kSigabrt = 6;
-// The same for user programs, which have no exit code for it: a program that fails, or aborts as
-// NCCL's watchdog does, while a peer's worker is away has most likely lost that peer.
+// Returns whether the exit of a user program may be that of a victim. Programs have no exit code
+// for a lost peer: a program that fails, or aborts as NCCL's watchdog does, while a peer's worker
+// is away has most likely lost that peer.
 constexpr bool may_be_victim(const RankExit& exit) {
   return exit.of_program && exit.cause == ExitCause::kUnknown &&
          (exit.signal == kSigabrt || (exit.signal == 0 && exit.exit_code != 0));
 }
-// The rank ended its job successfully. User programs that save at SIGTERM often exit with 0
-// although the job is not complete; the built-in trainer exits with 0 only when it has finished.
+// Returns whether the rank has finished the job's work. User programs that save at SIGTERM often
+// exit with 0 although the job is not complete; the built-in trainer exits with 0 only when it has
+// finished.
 constexpr bool is_success(const RankExit& exit) {
   return exit.signal == 0 && exit.exit_code == to_int(ExitCode::kOk) &&
          !(exit.of_program && exit.stop_ordered);
 }
+// Return whether a rank of the built-in trainer saved a checkpoint and exited because it was
+// preempted.
 constexpr bool is_preempted(const RankExit& exit) { return ended_as(exit, ExitCode::kPreempted); }
 inline bool is_preempted(const Fault& fault) { return ended_as(fault, ExitCode::kPreempted); }
 
@@ -98,12 +104,13 @@ inline bool is_preempted(const Fault& fault) { return ended_as(fault, ExitCode::
 // signal as in shells.
 int32_t exit_code_of(const Fault& fault);
 
-// "rank 2 on node7 was killed by signal 9 (SIGKILL) after 17 steps: <detail>"
+// Returns the fault for a rank's exit, with the message "rank 2 on node7 was killed by signal 9
+// (SIGKILL) after 17 steps: <detail>".
 Fault fault_of(const RankExit& exit, const WorkerName& worker, int64_t unix_ns);
 
 // Returns the fault of an attempt in which ranks have lost a peer although no rank has died. A rank
-// that finished too early is to blame, or the only rank that has not reported a loss; otherwise the
-// message lists the ranks that have not.
+// that finished too early is to blame, or the only rank that has not reported a loss; otherwise no
+// rank is to blame, and the message lists the ranks that have not reported a loss.
 Fault fault_without_culprit(const Job& job, int64_t unix_ns);
 
 }  // namespace muster::coordinator

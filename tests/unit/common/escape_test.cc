@@ -15,15 +15,16 @@ TEST(EscapeControls, EscapesWhatATerminalInterprets) {
                             "31m \x9B"
                             "31m"),
             R"(\x9b31m \x9b31m)")
-      << "as UTF-8 and as one byte";
+      << "C1 controls, as UTF-8 and as single bytes";
 }
 
 TEST(EscapeControls, LeavesTextAlone) {
   const std::string text = "one\ttwo\nnaïve \xC2\xA0 世界 \xF0\x9F\x8C\x8D č“ˇ";
-  EXPECT_EQ(escape_controls(text), text) << "continuation bytes from 80 to 9f are no controls";
+  EXPECT_EQ(escape_controls(text), text) << "continuation bytes from 80 to 9f are not controls";
   EXPECT_EQ(escape_controls("\xFF\xC3"), "\xFF\xC3");
   EXPECT_EQ(escape_controls("\xE4\xB8"), "\xE4\xB8");
-  EXPECT_EQ(escape_controls("\xE4\x80"), "\xE4\\x80") << "of a character that is cut off";
+  EXPECT_EQ(escape_controls("\xE4\x80"), "\xE4\\x80")
+      << "a continuation byte of an incomplete character";
   EXPECT_EQ(escape_controls(""), "");
   EXPECT_EQ(escape_controls("one\ttwo\n", Layout::kOneLine), R"(one\x09two\x0a)");
 }
@@ -50,14 +51,14 @@ TEST(Printable, IsOneLineOfValidUtf8) {
   EXPECT_EQ(printable("\xFF\xE4\xB8", 100), R"(\xff\xe4\xb8)");
   EXPECT_EQ(printable("\xC0\x80 \xE0\x9F\xBF \xED\xA0\x80 \xF0\x8F\xBF\xBF \xF4\x90\x80\x80", 100),
             R"(\xc0\x80 \xe0\x9f\xbf \xed\xa0\x80 \xf0\x8f\xbf\xbf \xf4\x90\x80\x80)")
-      << "longer than needed, a surrogate, beyond the last code";
+      << "overlong form, surrogate, beyond the last code point";
 }
 
 TEST(Printable, IsCutBetweenCharacters) {
   EXPECT_EQ(printable("123456", 6), "123456");
   EXPECT_EQ(printable("1234567", 6), "123…");
-  EXPECT_EQ(printable("1世界界", 9), "1世…") << "a whole character less";
-  EXPECT_EQ(printable("12\n4567", 7), "12…") << "and no half of what is written for a control";
+  EXPECT_EQ(printable("1世界界", 9), "1世…") << "cut before the complete character";
+  EXPECT_EQ(printable("12\n4567", 7), "12…") << "an escape is not cut";
   EXPECT_EQ(printable("12\n4567", 9), "12\\x0a…");
   EXPECT_EQ(printable("1234", 3), "…");
 }

@@ -14,7 +14,7 @@ TEST(FreeSpace, IsTheFileSystems) {
   const auto free = free_space_bytes(folder.path());
   ASSERT_TRUE(free.has_value());
   EXPECT_LE(*free, std::filesystem::space(folder.path()).capacity);
-  EXPECT_EQ(free_space_bytes("/proc/self"), 0U) << "nothing is ever written there";
+  EXPECT_EQ(free_space_bytes("/proc/self"), 0U) << "procfs has no free space";
 }
 
 TEST(FreeSpace, OfNothingIsUnknown) {

@@ -88,7 +88,7 @@ TEST_F(RankEvidenceTest, AgesAndFigures) {
   EXPECT_EQ(found.data_wait_seconds, 0.1);
   EXPECT_EQ(found.collective_wait_seconds, 0.2);
   EXPECT_TRUE(found.groups.empty());
-  EXPECT_EQ(evidence(0).progress_age, Duration{}) << "of the future: written since `now` was taken";
+  EXPECT_EQ(evidence(0).progress_age, Duration{}) << "the page was written after `now`";
 }
 
 TEST_F(RankEvidenceTest, TheOutstandingCollectiveIsNamed) {
@@ -121,7 +121,7 @@ TEST_F(RankEvidenceTest, TheOutstandingCollectiveIsNamed) {
   EXPECT_FALSE(idle.waits());
   EXPECT_EQ(idle.name, "tensor\\x1b[1m");
   EXPECT_EQ(idle.collective, "mlp");
-  EXPECT_EQ(idle.age, milliseconds(98)) << "of the newest one";
+  EXPECT_EQ(idle.age, milliseconds(98)) << "the age of the newest collective";
 }
 
 // A rank that enqueues ahead of its device waits in its first outstanding collective.
@@ -159,7 +159,7 @@ TEST_F(RankEvidenceTest, TheRingForgets) {
     writer->begin_collective(busy, CollectiveKind::kAllGather, "x", 8, 1, at(i));
   const RankEvidence found = evidence(100);
   EXPECT_TRUE(found.groups[0].waits());
-  EXPECT_EQ(found.groups[0].kind, CollectiveKind::kAllReduce) << "the group remembers";
+  EXPECT_EQ(found.groups[0].kind, CollectiveKind::kAllReduce) << "the group still has the kind";
   EXPECT_EQ(found.groups[0].collective, "");
   EXPECT_EQ(found.groups[0].age, Duration{});
 }

@@ -39,8 +39,8 @@ TEST(RunChild, IsBounded) {
   options.deadline = monotonic_now() + std::chrono::milliseconds(300);
   EXPECT_EQ(code_of({"sh", "-c", "exec >&- 2>&-; exec sleep 1000"}),
             absl::StatusCode::kDeadlineExceeded)
-      << "it has said all, and does not end";
-  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no child is left behind";
+      << "the child has closed its output and does not end";
+  EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "no child remains";
 }
 
 TEST(RunChild, ASeparateChildInheritsLittleOfTheEnvironment) {

@@ -51,7 +51,7 @@ TEST(StepTimes, SinceIsEmptyForNoLaterState) {
   StepTimes other;
   other.add(0.001);
   other.add(0.001);
-  EXPECT_FALSE(other.since(earlier)) << "more steps, but not the same ones";
+  EXPECT_FALSE(other.since(earlier)) << "more steps, but not of the same counts";
   StepTimes nonsense = earlier;
   for (const double seconds :
        {-1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {

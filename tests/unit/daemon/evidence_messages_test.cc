@@ -193,7 +193,7 @@ TEST(EvidenceMessages, NonFiniteAndHugeNumbersAreSanitised) {
   EXPECT_EQ(read.groups.at(0).kind, CollectiveKind::kNone);
   EXPECT_EQ(read.wait_channel, "a\\x1b[31m\\xff");
   ASSERT_THAT(read.last_lines, SizeIs(kEvidenceLinesMax));
-  EXPECT_THAT(read.last_lines.back(), HasSubstr("99x")) << "the newest are what counts";
+  EXPECT_THAT(read.last_lines.back(), HasSubstr("99x")) << "the newest lines are retained";
   EXPECT_LE(read.last_lines.back().size(), kEvidenceLineBytesMax);
 }
 
@@ -216,7 +216,7 @@ TEST(EvidenceMessages, AnOversizedTreeKeepsStacksOfManyRanks) {
   const std::vector<uint32_t> common = {tree.classes("main")[0].frames};
   for (const size_t bytes_max : {whole.ByteSizeLong() / 2, size_t{500}, size_t{0}}) {
     const v1::StackTree proto = message_of(tree, bytes_max);
-    EXPECT_LE(proto.ByteSizeLong(), bytes_max + 12) << "but for the number of what was dropped";
+    EXPECT_LE(proto.ByteSizeLong(), bytes_max + 12) << "plus the number of dropped stacks";
     const auto cut = stack_tree_from_proto(proto);
     ASSERT_TRUE(cut.ok()) << cut.status();
     EXPECT_GT(cut->dropped(), 0);
@@ -230,7 +230,7 @@ TEST(EvidenceMessages, AnOversizedTreeKeepsStacksOfManyRanks) {
     for (const int32_t r : {0, 149}) EXPECT_TRUE(classes[0].ranks.contains(r));
     RankSet all;
     for (const StackTree::Class& c : classes) all.add(c.ranks);
-    EXPECT_EQ(all.text(), "0-199") << "cut off, and still there";
+    EXPECT_EQ(all.text(), "0-199") << "cut, and still present";
     EXPECT_LT(cut->classes("").size(), tree.classes("").size());
   }
 }
@@ -266,10 +266,10 @@ TEST(EvidenceMessages, EvidenceThatIsTooMuchLosesOutputFirst) {
   const auto less = cut_to(all_bytes);
   ASSERT_THAT(less, SizeIs(1'000));
   EXPECT_THAT(less[0].last_lines, SizeIs(0));
-  EXPECT_THAT(less[0].groups, SizeIs(1)) << "the one in which it waits";
+  EXPECT_THAT(less[0].groups, SizeIs(1)) << "the group in which the rank waits";
   const auto least = cut_to(2'000);
   ASSERT_THAT(least, SizeIs(1));
-  EXPECT_EQ(least[0].rank, 999) << "of which there is trouble to tell";
+  EXPECT_EQ(least[0].rank, 999) << "the only rank with a problem";
 }
 
 }  // namespace

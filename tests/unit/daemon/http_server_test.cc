@@ -119,7 +119,7 @@ TEST_F(HttpServerTest, GarbageGetsAnErrorOrAClosedConnection) {
   EXPECT_THAT(exchange("\x16\x03\x01 not http\r\n\r\n"), StartsWith("HTTP/1.1 400"));
   EXPECT_THAT(exchange("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), StartsWith("HTTP/1.1 400"));
   EXPECT_THAT(exchange("GET /metrics HTTP/1.1\r\n\r\n"), HasSubstr("up 1"))
-      << "and the server lives on";
+      << "the server continues to respond";
 }
 
 TEST_F(HttpServerTest, ASlowClientDelaysNoOtherAndIsDisconnected) {
@@ -127,7 +127,7 @@ TEST_F(HttpServerTest, ASlowClientDelaysNoOtherAndIsDisconnected) {
   slow.send("GET /metr");
   const std::string response = exchange("GET /metrics HTTP/1.1\r\n\r\n");
   EXPECT_THAT(response, HasSubstr("up 1"));
-  EXPECT_EQ(slow.receive(), "") << "closed after its budget";
+  EXPECT_EQ(slow.receive(), "") << "closed after the time limit";
 }
 
 TEST_F(HttpServerTest, ALateAnswerDelaysNoOtherPage) {

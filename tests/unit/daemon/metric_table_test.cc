@@ -18,7 +18,7 @@ TEST(MetricTableTest, NamesFollowPrometheusConventions) {
   std::set<std::string_view> names;
   for (const Metric& metric : kMetrics) {
     SCOPED_TRACE(metric.name);
-    EXPECT_TRUE(names.insert(metric.name).second) << "twice";
+    EXPECT_TRUE(names.insert(metric.name).second) << "listed twice";
     EXPECT_TRUE(metric.name.starts_with("muster_"));
     EXPECT_EQ(metric.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_"),
               std::string_view::npos);
@@ -40,9 +40,9 @@ TEST(MetricTableTest, LabelsAreSortedAndNeverThoseOfPrometheus) {
         absl::StrSplit(av(metric.labels), ' ', absl::SkipEmpty());
     for (const std::string& label : labels) {
       EXPECT_LT(last, label);
-      EXPECT_NE(label, "job") << "the target's";
-      EXPECT_NE(label, "instance") << "the target's";
-      EXPECT_NE(label, "le") << "the histogram's";
+      EXPECT_NE(label, "job") << "a label of the scrape target";
+      EXPECT_NE(label, "instance") << "a label of the scrape target";
+      EXPECT_NE(label, "le") << "a label of histograms";
       last = label;
     }
   }

@@ -83,7 +83,7 @@ TEST_F(ProcessTest, DiesWithItsParent) {
   waitpid(middle, &status, 0);
   EXPECT_EQ(WEXITSTATUS(status), 0);
   char byte = 0;
-  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "ends when the last holder is gone";
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "the pipe ends when its last holder has ended";
   close(ends[0]);
 }
 

@@ -71,7 +71,7 @@ HWY_INLINE void store_rows(bool add, int64_t rows, int64_t h, const float* from,
   }
 }
 
-// Per-row values of a tile of queries that turn its scores into gradients.
+// Per-row values of a tile of queries that convert its scores to gradients.
 struct ScoreRows {
   const float* lse;
   const float* big_d;

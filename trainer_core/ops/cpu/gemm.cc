@@ -20,7 +20,7 @@ constexpr int64_t kRows = 96;
 // Columns of b's block: with kSlots 2 MiB, in the L3 cache.
 constexpr int64_t kColumns = 1024;
 
-// Panels of b lie in two buffers by turns, so that threads meet once per block: a slow one may
+// Panels of b use two buffers alternately, so that threads meet once per block: a slow one may
 // still read the block before while others pack the next.
 constexpr int64_t kBufferElements = kColumns * kSlots;
 

@@ -131,7 +131,7 @@ TEST(K8sWhy, AFailedPodHasItsExitCode) {
   EXPECT_THAT(troubles().at(0),
               HasSubstr("worker ended with exit code 128 (StartError): no such file"));
   end = {{"exitCode", 75}, {"reason", "Error"}};
-  EXPECT_THAT(troubles(), IsEmpty()) << "it was told to leave";
+  EXPECT_THAT(troubles(), IsEmpty()) << "the pod was evicted";
 }
 
 TEST(K8sWhy, AClaimWithoutAVolumeIsNamed) {

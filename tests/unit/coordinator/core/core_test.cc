@@ -157,7 +157,7 @@ TEST(Core, GivesEachSubmissionItsReplyInTheSameStep) {
   EXPECT_EQ(core.jobs().at(JobId(1)).submitted_unix_ns, 5);
 }
 
-// A store may contain this: a cancelled job in RESTARTING without recorded faults.
+// A store may contain a cancelled job in RESTARTING without recorded faults.
 TEST(Core, TakesUpARestartWithoutAFault) {
   Job job;
   job.id = JobId(1);
@@ -173,7 +173,7 @@ TEST(Core, TakesUpARestartWithoutAFault) {
 }
 
 // A coordinator without workers waits only for the queue's own deadlines: long gaps between its
-// Ticks are no stalls, and must not postpone these deadlines.
+// Ticks are not stalls, and must not postpone these deadlines.
 TEST(Core, IdleTimeDoesNotPostponeTheDeadlinesOfTheQueue) {
   Job job;
   job.id = JobId(1);
@@ -193,7 +193,7 @@ TEST(Core, IdleTimeDoesNotPostponeTheDeadlinesOfTheQueue) {
     core.step(Tick{1}, now, actions);
   }
   EXPECT_FALSE(core.next_deadline());
-  EXPECT_EQ(now, start + options().worker_lease + options().keep_nodes);
+  EXPECT_EQ(now, start + options().worker_lease + options().reservation_time);
 }
 
 // While the core waits for a worker, a Tick is due within a heartbeat interval: a longer gap is a

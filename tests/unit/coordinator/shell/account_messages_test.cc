@@ -22,7 +22,7 @@ TEST(AccountRecord, MayHoldWordsOfALaterVersion) {
   const json later = json::parse(R"({"mode": "dancing", "cause": "moonquake", "settled":
       [{"what": "sleeping", "cause": "moonquake", "ns": 5}]})");
   const Account account = account_from_json(later);
-  EXPECT_EQ(account.settled.wall(), Duration(5)) << "its time is not forgotten";
+  EXPECT_EQ(account.settled.wall(), Duration(5)) << "the time is retained";
   EXPECT_EQ(account.cause, LossCause::kNone);
 }
 
@@ -33,7 +33,7 @@ TEST(Goodput, HasAllTimeInOneMessage) {
   EXPECT_EQ(goodput.wall_ns(), 24'000'000'000);
   EXPECT_EQ(goodput.productive_ns(), 17'000'000'000);
   ASSERT_EQ(goodput.losses_size(), 2);
-  EXPECT_EQ(goodput.losses(0).what(), "stopping") << "the largest first";
+  EXPECT_EQ(goodput.losses(0).what(), "stopping") << "the largest loss first";
   EXPECT_EQ(goodput.losses(0).cause(), "hang");
   EXPECT_EQ(goodput.losses(1).cause(), "preempted");
 }

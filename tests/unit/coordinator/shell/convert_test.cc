@@ -32,7 +32,7 @@ TEST(HeartbeatFromProto, NonFiniteAndHugeNumbersAreSanitised) {
   EXPECT_EQ(event.ranks[0].step_seconds, 0);
   EXPECT_EQ(event.ranks[0].tflops_per_device, 0);
   EXPECT_EQ(event.ranks[0].device_peak_tflops, 312);
-  EXPECT_TRUE(std::isnan(event.ranks[0].loss)) << "that is news for people";
+  EXPECT_TRUE(std::isnan(event.ranks[0].loss)) << "users must see a NaN loss";
 }
 
 TEST(LeavingFromProto, GraceIsClamped) {

@@ -101,7 +101,8 @@ TEST_F(ShellTest, AWorkerThatLeavesHasItsJobsAskedAndGetsNoOther) {
 TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
   registration_budget_ = std::chrono::milliseconds(200);
   restart();
-  // On a busy machine a registration may come too late, as any silent stream.
+  // On a busy machine a registration may arrive too late; its stream is then ended like a silent
+  // one.
   std::optional<FakeWorker> registered;
   bool is_in = false;
   for (int tries = 0; tries < 100 && !is_in; ++tries) {
@@ -110,7 +111,8 @@ TEST_F(ShellTest, EndsStreamsThatDoNotRegister) {
     is_in = registered->next().has_registered();
   }
   ASSERT_TRUE(is_in);
-  // It connects later, so that its end is also after the other's budget.
+  // The silent worker connects later, so that its end is also after the registration budget of the
+  // other worker.
   FakeWorker silent(*fleet_);
   const grpc::Status status = silent.end();
   EXPECT_EQ(status.error_code(), grpc::DEADLINE_EXCEEDED);
@@ -126,13 +128,13 @@ TEST_F(ShellTest, ANewIncarnationTakesOverOnceTheOldOneIsGone) {
     EXPECT_TRUE(first.next().has_registered());
   }
   for (int attempt = 0; attempt < 100;
-       ++attempt) {  // the broken stream is noticed soon, not at once
+       ++attempt) {  // the coordinator detects the broken stream with a short delay
     FakeWorker second(*fleet_);
     second.send(registration("node1", 2, 4));
     if (second.next().has_registered()) return;
     usleep(20'000);
   }
-  FAIL() << "the second was never let in";
+  FAIL() << "the second worker was never registered";
 }
 
 // A refused registration affects only its own stream.
@@ -154,7 +156,8 @@ TEST_F(ShellTest, AnImpostorDoesNotDisturbALiveWorker) {
 
   live.heartbeat(1, 1, 2, 4);
   live.log(1, 1, 0, 0, "still here\n");
-  EXPECT_EQ(live.next().log_ack().offset(), 11U) << "its stream is open, and brought nothing else";
+  EXPECT_EQ(live.next().log_ack().offset(), 11U)
+      << "the stream is open, and received no other message";
   live.exited(1, 1, 0, 0);
   EXPECT_TRUE(live.next().has_report_ack());
   v1::Job job;

@@ -1,4 +1,4 @@
-// An account with something in every field.
+// Returns an account with a value in every field.
 #pragma once
 
 #include "coordinator/core/records/account.h"
@@ -14,7 +14,7 @@ inline Account full_account() {
   account.settled.at(TimeClass::kWaiting, LossCause::kPreempted) = std::chrono::seconds(3);
   account.pending = std::chrono::seconds(4);
   account.queued = std::chrono::seconds(5);
-  account.speaks = account.mute = true;
+  account.has_reported = account.was_silent = true;
   account.best_step = 21;
   account.step = 22;
   account.stall_seconds = 23.5;

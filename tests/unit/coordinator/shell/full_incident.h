@@ -1,4 +1,4 @@
-// An incident with something in every field, as blame would make it: rank 1 of 4 never entered a
+// Returns an incident whose fields are all set as blame would set them: rank 1 of 4 never entered a
 // collective.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A job with something in every field that is stored.
+// Returns a job with a value in every stored field. The values agree with each other.
 #pragma once
 
 #include "coordinator/core/records/job.h"
@@ -13,7 +13,7 @@ inline Job full_job() {
   set_plain_fields(job.spec);
   job.spec.name = "llama";
   job.spec.priority = -3;
-  // As the placement below.
+  // The values of the placement below.
   job.spec.nodes = 1;
   job.spec.ranks_per_node = 2;
   job.spec.train_config_json = "{\"steps\": 5, \"name\": \"é\"}";

@@ -45,7 +45,7 @@ TEST(IncidentMessages, AnInvalidRecordIsRefused) {
   EXPECT_FALSE(incident_from_proto(record).ok());
 }
 
-// Clients accept the message, however much evidence was collected.
+// Clients accept the message for any amount of evidence.
 TEST(IncidentMessages, AnIncidentFitsIntoAMessage) {
   Incident incident = full_incident(7);
   StackSample sample;

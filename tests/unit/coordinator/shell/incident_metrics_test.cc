@@ -23,7 +23,7 @@ TEST_F(MetricsTest, TheNewestIncidentOfAKindHasItsNumberAndItsSuspect) {
   metrics_.count_incident(core_, incident, 2'000'000'000);
   const std::string page = metrics_.render(core_, now_, 1);
   EXPECT_THAT(page, HasSubstr(metric + "12" + of_a_hang + "\"\",worker=\"\"} 2\n"));
-  EXPECT_THAT(page, Not(HasSubstr(metric + "11\""))) << "one per kind";
+  EXPECT_THAT(page, Not(HasSubstr(metric + "11\""))) << "one incident per kind";
 }
 
 size_t incidents_on(const std::string& page) {
@@ -84,7 +84,7 @@ TEST_F(MetricsTest, IncidentsOfAnEarlierRunAreShownButNotCounted) {
   metrics_.restore_incident(core_, open);
   metrics_.restore_incident(core_, full_incident(14, JobId(99)));
   const std::string now = page();
-  EXPECT_EQ(incidents_on(now), 2U) << "the newest of each kind, of jobs that are known";
+  EXPECT_EQ(incidents_on(now), 2U) << "the newest incident of each kind, of known jobs";
   EXPECT_THAT(now, HasSubstr(prefix + "12\",job_id=\"1\",kind=\"hang\",name=\"llama\",rank=\"1\","
                                       "worker=\"node0\"} 4\n"));
   EXPECT_THAT(now, HasSubstr(prefix + "13\",job_id=\"1\",kind=\"slow_rank\",name=\"llama\","
@@ -92,7 +92,7 @@ TEST_F(MetricsTest, IncidentsOfAnEarlierRunAreShownButNotCounted) {
   EXPECT_THAT(now, HasSubstr("muster_fleet_incidents_total{kind=\"hang\"} 0\n"));
 }
 
-// Alerts report it for that long, also if it was the job's last.
+// Alerts report an incident for this time, even if its job has ended.
 TEST_F(MetricsTest, AnIncidentIsShownForTenMinutesAfterItsJobEnds) {
   constexpr int64_t kMinute = 60'000'000'000;
   for (const int32_t rank : {0, 1}) step(heartbeat(rank, 2));

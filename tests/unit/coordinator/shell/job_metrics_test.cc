@@ -61,7 +61,8 @@ TEST_F(MetricsTest, NoSpeedIsShownBetweenAttempts) {
         EXPECT_THAT(now, Not(HasSubstr(family))) << when;
       }
     }
-    EXPECT_THAT(now, HasSubstr("muster_job_loss" + of_job_ + "2.5\n")) << "the last one, " << when;
+    EXPECT_THAT(now, HasSubstr("muster_job_loss" + of_job_ + "2.5\n"))
+        << "the last series, " << when;
   };
   for (const int32_t rank : {0, 1}) beat(rank, 10, 1);
   expect_speed(true, "training");
@@ -104,7 +105,7 @@ TEST_F(MetricsTest, IncidentsAreCountedByKind) {
                               "\"llama\"} 2\n"));
   EXPECT_THAT(page, HasSubstr("muster_job_detection_seconds_sum{job_id=\"1\",name=\"llama\"} 5\n"));
   EXPECT_THAT(page, HasSubstr("muster_job_suspect{job_id=\"1\",name=\"llama\"} 0\n"));
-  EXPECT_THAT(page, Not(HasSubstr("\"99\""))) << "of a job that is not there any more";
+  EXPECT_THAT(page, Not(HasSubstr("\"99\""))) << "an incident of a job that no longer exists";
 }
 
 TEST_F(MetricsTest, ACheckpointHasTheTimeOfItsFirstReport) {
@@ -220,7 +221,7 @@ TEST(JobMetrics, ARunningJobReplacesAWaitingOne) {
   std::string page = metrics.render(core, now, 1);
   EXPECT_THAT(page, HasSubstr(runs));
   EXPECT_THAT(page, Not(HasSubstr(waits)));
-  EXPECT_THAT(page, HasSubstr("muster_jobs_without_series 0\n")) << "nothing happens to it";
+  EXPECT_THAT(page, HasSubstr("muster_jobs_without_series 0\n")) << "a queued job does not count";
   submit("late");
   ASSERT_TRUE(is_live(core.jobs().at(JobId(3)).state)) << core.jobs().at(JobId(3)).reason;
   page = metrics.render(core, now, 1);
@@ -249,11 +250,11 @@ TEST_F(MetricsTest, TimeIsCountedOnceSettled) {
   now_ += std::chrono::seconds(7);
   EXPECT_THAT(page(),
               HasSubstr("muster_job_productive_seconds_total{job_id=\"1\",name=\"llama\"} 1\n"))
-      << "until a step is completed nobody knows";
+      << "the time is settled when a step is completed";
 }
 
-// A job's account is stored every few minutes, so a restarted coordinator knows less than was shown
-// until the job reports the rest.
+// A job's account is stored every few minutes, so a restarted coordinator has less than the
+// counters showed, until the job reports the rest.
 TEST_F(MetricsTest, CountersNeverDecreaseAfterARestart) {
   for (const int32_t rank : {0, 1}) step(heartbeat(rank, 4));
   ASSERT_EQ(core_.jobs().at(JobId(1)).state, JobState::kRunning);
@@ -287,7 +288,7 @@ TEST_F(MetricsTest, TheFirstLossOfACauseStartsAtZero) {
   const std::string first = page();
   EXPECT_THAT(first, HasSubstr(lost + "starting\",job_id=\"1\",name=\"llama\"} 0\n"));
   EXPECT_THAT(first, Not(HasSubstr("muster_job_accounted_seconds_total" + of_job_ + "0\n")));
-  EXPECT_EQ(page(), first) << "another scraper sees it, too";
+  EXPECT_EQ(page(), first) << "another scraper gets the same page";
   now_ += std::chrono::minutes(1);
   EXPECT_THAT(page(), HasSubstr(lost + "starting\",job_id=\"1\",name=\"llama\"} 4\n"));
   // Losses before the job had series are no increase.

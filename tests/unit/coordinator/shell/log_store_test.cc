@@ -119,7 +119,8 @@ TEST_F(LogStoreTest, WaitsForSpaceAndLogsItOnce) {
   std::filesystem::create_symlink("/dev/full", path);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 2, "cd"), 2U);
-    EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 4, "ef"), 2U) << "sent behind it";
+    EXPECT_EQ(*store_.append(kWriter, kJob, kFirst, kRank, 4, "ef"), 2U)
+        << "the data after a missing part";
   }
   std::filesystem::rename(path + ".away", path);
   spdlog::set_default_logger(logger);
@@ -215,7 +216,7 @@ TEST_F(LogStoreTest, RemovesLeftoversOfAnEarlierRun) {
   LogStore(folder_.path(), kBytesMax).remove_all_but({kJob});
   EXPECT_EQ(all(), "kept");
   EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/2"));
-  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/notes")) << "not a job's";
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/notes")) << "not a folder of a job";
 }
 
 TEST_F(LogStoreTest, RefusesLaunchesItDoesNotKnow) {

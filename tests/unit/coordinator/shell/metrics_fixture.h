@@ -1,4 +1,4 @@
-// Shared by the tests of metrics.
+// The fixture of the metrics tests.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace muster::coordinator {
 using testing::HasSubstr;
 using testing::Not;
 
-// A core with one worker that runs job 1 with two ranks, and the metrics.
+// A core with one worker, which runs job 1 with two ranks, and the core's metrics.
 class MetricsTest : public testing::Test {
  protected:
   MetricsTest() {
@@ -59,7 +59,7 @@ class MetricsTest : public testing::Test {
 
   std::string page() { return metrics_.render(core_, now_, 1); }
 
-  // Both ranks are killed, and the job restarts.
+  // Kills both ranks, and lets the job restart.
   void restart() {
     for (uint64_t rank = 0; rank < 2; ++rank) {
       step(RankExited{worker_, life_, 1 + rank, JobId(1), Attempt(1),

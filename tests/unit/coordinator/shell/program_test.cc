@@ -21,7 +21,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Real processes on a loaded machine may be slow; only a defect makes anything here take this long.
+// The time limit of each wait. Real processes on a loaded machine may be slow, but only a defect
+// takes this long.
 constexpr Duration kPatience = std::chrono::seconds(30);
 
 template <class F>

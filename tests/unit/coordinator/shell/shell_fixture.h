@@ -1,5 +1,5 @@
-// A complete coordinator in this process, on free loopback ports and a temporary folder, and a
-// manual worker's stream.
+// A complete coordinator in the test's process, on free loopback ports and with a temporary folder,
+// and the stream of a worker that the test controls.
 #pragma once
 
 #include <arpa/inet.h>
@@ -87,7 +87,7 @@ inline v1::WorkerMessage registration(const std::string& name, uint64_t incarnat
   return message;
 }
 
-// A worker's stream: returns the coordinator's messages one at a time.
+// The stream of a worker. Returns the coordinator's messages one at a time.
 class FakeWorker {
  public:
   explicit FakeWorker(v1::Fleet::Stub& stub) {

@@ -204,7 +204,7 @@ TEST_F(ShellTest, RunsAJobFromSubmissionToItsEnd) {
   ASSERT_TRUE(muster_->ListJobs(&list_context, v1::ListJobsRequest(), &list).ok());
   EXPECT_EQ(list.jobs(0).ranks_size(), 1);
   EXPECT_EQ(list.jobs(0).spec().steps(), 50);
-  EXPECT_DOUBLE_EQ(list.jobs(0).tokens_per_second(), 2000) << "of both ranks";
+  EXPECT_DOUBLE_EQ(list.jobs(0).tokens_per_second(), 2000) << "the output of both ranks";
 
   worker.exited(id, 1, 0, 0);
   EXPECT_EQ(worker.next().report_ack().report_id(), 1U);
@@ -334,7 +334,7 @@ TEST_F(ShellTest, KeepsItsPortsAndItsStateToItself) {
   EXPECT_THAT(std::string(status.message()),
               HasSubstr(absl::StrCat("--listen=", address_, ": port ", server_->grpc_port(),
                                      " is in use")));
-  EXPECT_FALSE(std::filesystem::exists(options.state_dir)) << "the ports come first";
+  EXPECT_FALSE(std::filesystem::exists(options.state_dir)) << "the ports are opened first";
   options.listen = "127.0.0.1:0";
   options.http = absl::StrCat("127.0.0.1:", server_->http_port());
   status = Server::start(options).status();

@@ -99,7 +99,7 @@ TEST_F(StorageTest, KeepsIncidents) {
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(state->incidents, (std::vector<IncidentId>{IncidentId(3), IncidentId(5)}));
   ASSERT_EQ(state->open_incidents.size(), 1U);
-  EXPECT_EQ(state->open_incidents[0], open) << "whole, so that storing it again loses nothing";
+  EXPECT_EQ(state->open_incidents[0], open) << "complete, so that storing it again loses nothing";
 
   const auto listed = (*storage)->incidents(JobId(0), 10);
   ASSERT_TRUE(listed.ok());
@@ -274,7 +274,7 @@ TEST_F(StorageTest, UnreadableIncidentsDoNotPreventTheStart) {
   const auto state = (*storage)->load();
   spdlog::set_default_logger(logger);
   ASSERT_TRUE(state.ok()) << state.status();
-  EXPECT_EQ(state->incidents.size(), 5U) << "their numbers are given";
+  EXPECT_EQ(state->incidents.size(), 5U) << "their numbers stay assigned";
   ASSERT_EQ(state->open_incidents.size(), 2U);
   EXPECT_EQ(state->open_incidents[0], batch.incidents.at(IncidentId(1)));
   EXPECT_EQ(state->open_incidents[1], batch.incidents.at(IncidentId(5)));

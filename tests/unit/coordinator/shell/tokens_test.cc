@@ -72,7 +72,7 @@ TEST_F(TokensTest, AreReadAnewAfterASecondAndKeptThroughAMistake) {
   write_file(folder_.file("admin"), kTwo);
   write_file(folder_.file("worker"), "");
   EXPECT_EQ((*tokens)->role_of(kOne, now + std::chrono::seconds(4)), std::nullopt)
-      << "an empty file revokes all of its role";
+      << "an empty file revokes all tokens of its role";
   EXPECT_EQ((*tokens)->role_of(kTwo, now + std::chrono::seconds(4)), Role::kAdmin);
 }
 
@@ -86,7 +86,7 @@ TEST_F(TokensTest, AMistakeInOneFileDoesNotKeepAnothersTokens) {
   write_file(folder_.file("submitter"), kTwo);
   EXPECT_EQ((*tokens)->role_of("three-0123456789abcdef", now), std::nullopt) << "revoked";
   EXPECT_EQ((*tokens)->role_of(kTwo, now), Role::kSubmitter);
-  EXPECT_EQ((*tokens)->role_of(kOne, now), Role::kWorker) << "nobody is locked out";
+  EXPECT_EQ((*tokens)->role_of(kOne, now), Role::kWorker) << "the previous tokens stay valid";
 
   write_file(folder_.file("strange"), "x");
   std::filesystem::remove(folder_.file("submitter"));
@@ -124,8 +124,8 @@ TEST(CallGuard, RolesContainEachOtherButForTheWorkers) {
   EXPECT_FALSE(may(Role::kViewer, Role::kSubmitter));
   EXPECT_FALSE(may(Role::kSubmitter, Role::kAdmin));
   EXPECT_TRUE(may(Role::kWorker, Role::kWorker));
-  EXPECT_FALSE(may(Role::kAdmin, Role::kWorker)) << "a person's token is not left on nodes";
-  EXPECT_FALSE(may(Role::kWorker, Role::kViewer)) << "a rank may find its worker's token";
+  EXPECT_FALSE(may(Role::kAdmin, Role::kWorker)) << "a worker must not use a person's token";
+  EXPECT_FALSE(may(Role::kWorker, Role::kViewer)) << "a rank may read its worker's token";
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_F(TrustTest, CallsWithoutAKnownTokenAreRejected) {
   EXPECT_THAT(status.error_message(), HasSubstr("--token-file"));
   status = list(with("other-0123456789abcdef"));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  EXPECT_THAT(status.error_message(), HasSubstr("does not know this token"));
+  EXPECT_THAT(status.error_message(), HasSubstr("has no such token"));
 }
 
 TEST_F(TrustTest, PlainTextAndStrangersCertificatesEndInNoConnection) {

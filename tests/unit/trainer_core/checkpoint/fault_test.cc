@@ -119,8 +119,8 @@ class Faults : public testing::TestWithParam<Scenario> {
         });
   }
 
-  // A new process restores one of both and saves on; nothing of the old one is left then. Says
-  // which it was.
+  // Lets a new process restore one of both checkpoints and save again, after which nothing of the
+  // old one is left. Returns whether it restored the new one.
   bool next_process_finds_the_new_one() {
     CheckpointStore store(directory_, 1, kFileBytes);
     const auto opened = store.open(kNextOwner);
@@ -209,8 +209,8 @@ TEST_P(Faults, EverythingIsSyncedBeforeItIsPublished) {
   const TracedEnd end = run(kGoOn);
   const std::string temporary =
       directory_ + "/.tmp-" + std::to_string(GetParam().new_step) + "-7-1-100";
-  std::set<std::string>
-      unsynced;  // files with content and folders with names that a power loss would take
+  // Files with contents, and folders with names, that a power loss would remove.
+  std::set<std::string> unsynced;
   bool is_published = false, is_lasting = false;
   int synced_files = 0;
   for (const FileCall& call : end.calls) {

@@ -16,7 +16,7 @@ namespace muster::trainer {
 // At most one exists at a time in a process: NCCL's functions have no context argument.
 class FakeNccl {
  public:
-  // Tells a device's stream (DeviceQueue::handle) what to do.
+  // Enqueues work on a device's stream (DeviceQueue::handle).
   using Enqueue = std::function<void(void* stream, std::function<void()> work)>;
   FakeNccl(const DeviceMemory& memory, Enqueue enqueue);
   ~FakeNccl();

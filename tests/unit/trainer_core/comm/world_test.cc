@@ -105,8 +105,8 @@ TEST_F(World, ReductionByLevelsOverHosts) {
       auto transport = connect_world(with);
       ASSERT_TRUE(transport.ok()) << transport.status();
       ProcessGroups groups(std::move(*transport), *mesh, nullptr);
-      constexpr size_t kCount =
-          5'000'003;  // several blocks of the network's rounds, each of many of shared memory's
+      // Several blocks of the network's rounds, each of which has many blocks of shared memory.
+      constexpr size_t kCount = 5'000'003;
       std::vector<float> data(kCount), expected(kCount);
       for (size_t i = 0; i < kCount; ++i) {
         data[i] = element(rank, i);

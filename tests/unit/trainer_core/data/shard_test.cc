@@ -194,8 +194,8 @@ TEST(Shard, DamagedTokensAreFoundByTheChecksumAndTheIdCheck) {
 
 // Each block is the first to be read.
 TEST(Shard, ADamagedBlockIsDetectedAtItsFirstRead) {
-  constexpr size_t kTokens =
-      100'000;  // of 2 bytes: tokens up to block 3, where the ends of documents are, too
+  // Tokens of 2 bytes: they extend into block 3, which also contains the ends of documents.
+  constexpr size_t kTokens = 100'000;
   TempFolder folder;
   const auto tokens = ramp(kTokens, 300);
   make_shard(folder.file("a.mtok"), 300, tokens);

@@ -203,9 +203,9 @@ TEST_P(CachedAttention, InPieces) {
     }
   };
   // A prompt, then single tokens, then the rest.
-  for (int64_t first = 0, turn = 0; first < whole.seq_len; ++turn) {
+  for (int64_t first = 0, call = 0; first < whole.seq_len; ++call) {
     AttentionShape piece = whole;
-    const int64_t wanted = turn == 0 ? 5 : turn < 4 ? 1 : 60;
+    const int64_t wanted = call == 0 ? 5 : call < 4 ? 1 : 60;
     piece.seq_len = std::min(wanted, whole.seq_len - first);
     Values qkv({piece.rows(), piece.qkv_width()}), out({piece.rows(), piece.out_width()}, nan);
     rows_of(qkv_, first, piece.seq_len, piece.qkv_width(), false, qkv);

@@ -123,9 +123,9 @@ TEST(Routing, GivesRowsUpToCapacity) {
     std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int32_t>>> queues;
     for (int64_t t = 0; t < shape.tokens; ++t) {
       for (int64_t j = 0; j < k; ++j) {
-        const int64_t turn = shape.style == RouterStyle::kPax ? j * n + t % n : t * k + j;
+        const int64_t position = shape.style == RouterStyle::kPax ? j * n + t % n : t * k + j;
         const auto i = static_cast<size_t>(t * k + j);
-        queues[{t / n, values.experts[i]}].emplace_back(turn, values.slots[i]);
+        queues[{t / n, values.experts[i]}].emplace_back(position, values.slots[i]);
       }
     }
     std::set<int32_t> taken;

@@ -159,8 +159,8 @@ TEST(PipelineTraining, EveryOptimizerAndDelayedScaling) {
   }
   config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};
   config.optimizer.type = OptimizerType::kAdamW;
-  config.optimizer.learning_rate =
-      1e-9;  // a difference in the last bit may round to another number of the grid
+  // Small, because a difference in the last bit may round to another number of the grid.
+  config.optimizer.learning_rate = 1e-9;
   expect_same("delayed scaling");
 }
 

@@ -22,8 +22,8 @@ TrainConfig sharded_config(const ModelConfig& model, int32_t data, int32_t fsdp)
   config.model.num_layers = 3;
   config.steps = 20;
   config.optimizer.learning_rate = 3e-3;
-  config.optimizer.eps =
-      1e-5;  // some gradients, as those of keys' biases, are nothing but what rounding leaves
+  // Some gradients, such as those of the keys' biases, consist only of rounding errors.
+  config.optimizer.eps = 1e-5;
   config.optimizer.schedule_steps = 20;
   config.optimizer.warmup_steps = 2;
   config.mesh.ici[kData] = data;
@@ -223,8 +223,8 @@ TEST(ShardedTraining, EveryOptimizer) {
 TEST(ShardedTraining, DelayedScaling) {
   TrainConfig config = sharded_config(sharded_llama(), 1, 1);
   config.model.quantization = {.type = QuantizationType::kFp8Delayed, .amax_history_length = 4};
-  config.optimizer.learning_rate =
-      1e-9;  // a difference in the last bit may round to another number of the grid
+  // Small, because a difference in the last bit may round to another number of the grid.
+  config.optimizer.learning_rate = 1e-9;
   config.steps = 4;
   const MeshRun alone = MeshTrainer::run(config);
   config.mesh.ici[kFsdp] = 4;

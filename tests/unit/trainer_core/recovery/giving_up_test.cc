@@ -71,7 +71,7 @@ TEST_F(GivingUp, NoRankGivesUpDuringASave) {
     with.async_checkpointing = true;
     with.checkpoint_period = peer_comes ? 1000 : kCompleted;
     Ranks ranks(with);
-    Moment there, saves, goes_on, shared, over;
+    Moment there, saves, resumes, shared, over;
     std::atomic<int64_t> completed{0};
     ranks.on_step[1] = [&](const StepRecord& record) { completed = record.step + 1; };
     ranks.hooks[1].before = [&](std::string_view channel) {
@@ -87,7 +87,7 @@ TEST_F(GivingUp, NoRankGivesUpDuringASave) {
       if (!is_on_channel(channel, kCheckpointChannel) || completed < kCompleted)
         return absl::OkStatus();
       saves.happen();
-      goes_on.wait();
+      resumes.wait();
       return absl::OkStatus();
     };
     std::thread first([&] { ranks.run(0); }), second([&] { ranks.run(1); });
@@ -102,7 +102,7 @@ TEST_F(GivingUp, NoRankGivesUpDuringASave) {
     shared.wait();
     saves.wait();
     EXPECT_FALSE(ranks.signals[0].give_up(note_end)) << peer_comes;
-    goes_on.happen();
+    resumes.happen();
     while (!peer_comes && !ranks.signals[0].give_up(note_end)) std::this_thread::yield();
     for (std::thread& thread : leaving) thread.join();
     over.happen();

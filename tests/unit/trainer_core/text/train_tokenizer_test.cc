@@ -78,8 +78,8 @@ TEST_F(TrainTokenizer, DecodeRefusesForeignIds) {
   ASSERT_TRUE(tokenizer.ok());
   EXPECT_FALSE((*tokenizer)->decode(std::vector<int32_t>{-1}).ok());
   EXPECT_FALSE((*tokenizer)->decode(std::vector<int32_t>{kVocab}).ok());
-  const std::string odd =
-      "naïve 世界 \xF0\x9F\x8C\x8D";  // no such characters in the text: bytes carry them
+  // The text has no such characters, so they are encoded as bytes.
+  const std::string odd = "naïve 世界 \xF0\x9F\x8C\x8D";
   EXPECT_EQ(*(*tokenizer)->decode(*(*tokenizer)->encode(odd)), odd);
 }
 

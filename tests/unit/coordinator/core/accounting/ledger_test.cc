@@ -20,9 +20,9 @@ class LedgerTest : public testing::Test {
 
   // Observes rank 0's page at `second`: `step` steps completed, of which this attempt has made
   // `made`.
-  void look(double second, Phase phase, double phase_start, int64_t step, uint64_t made,
-            double stall = 0) {
-    ledger_.observe({.speaks_for_job = true,
+  void observe(double second, Phase phase, double phase_start, int64_t step, uint64_t made,
+               double stall = 0) {
+    ledger_.observe({.is_rank_0 = true,
                      .phase = phase,
                      .phase_start = at(phase_start),
                      .last_progress = at(second),
@@ -41,9 +41,9 @@ class LedgerTest : public testing::Test {
   void train_100_steps() {
     ledger_.started(at(10));
     ledger_.running(false, at(11));
-    look(12, Phase::kLoad, 11, -1, 0);
-    look(16, Phase::kStep, 15, 2, 2);
-    look(114, Phase::kStep, 113, 100, 100);
+    observe(12, Phase::kLoad, 11, -1, 0);
+    observe(16, Phase::kStep, 15, 2, 2);
+    observe(114, Phase::kStep, 113, 100, 100);
   }
 
   // Returns the newest checkpoint: its number of steps, and when it was reported.
@@ -66,17 +66,18 @@ TEST_F(LedgerTest, ACheckpointIsNewWhenItIsSavedAndNotWhenItIsRestored) {
   EXPECT_EQ(newest(), Newest(100, 10));
   ledger_ = Ledger(ledger_.account(at(2), 0), at(2));
   ledger_.observe_checkpoint(true, 100, 1, 20);
-  EXPECT_EQ(newest(), Newest(100, 10)) << "another life of the coordinator hears of the same";
+  EXPECT_EQ(newest(), Newest(100, 10))
+      << "the same checkpoint, reported to a restarted coordinator";
   ledger_.started(at(3));
   ledger_.observe_checkpoint(true, -1, 0, 29);
   ledger_.observe_checkpoint(false, 50, 0, 30);
   ledger_.observe_checkpoint(true, 50, 0, 30);
-  EXPECT_EQ(newest(), Newest(50, 10)) << "it went back to an older one";
+  EXPECT_EQ(newest(), Newest(50, 10)) << "the job resumed from an older checkpoint";
   ledger_.observe_checkpoint(true, 60, 1, 40);
-  EXPECT_EQ(newest(), Newest(60, 40)) << "and saves again, if fewer steps than it once had";
+  EXPECT_EQ(newest(), Newest(60, 40)) << "a new checkpoint with fewer steps than an earlier one";
   ledger_.observe_checkpoint(false, 70, 0, 50);
   ledger_.observe_checkpoint(true, 60, 1, 51);
-  EXPECT_EQ(newest(), Newest(70, 50)) << "rank 0 learns of it last";
+  EXPECT_EQ(newest(), Newest(70, 50)) << "rank 0 reports the checkpoint last";
   ledger_.observe_checkpoint(true, 70, 2, 52);
   ledger_.observe_checkpoint(true, 65, 2, 53);
   EXPECT_EQ(newest(), Newest(70, 52));
@@ -107,8 +108,8 @@ TEST_F(LedgerTest, AHangIsLostUntilNewStepsAreMade) {
   ledger_.gone(at(119));
   ledger_.started(at(121));
   ledger_.running(false, at(122));
-  look(124.5, Phase::kStep, 124, 90, 0);    // the step of the checkpoint
-  look(136, Phase::kStep, 135.5, 102, 12);  // ten steps repeated, and two new ones
+  observe(124.5, Phase::kStep, 124, 90, 0);    // the step of the checkpoint
+  observe(136, Phase::kStep, 135.5, 102, 12);  // ten steps repeated, and two new ones
   EXPECT_DOUBLE_EQ(lost(TimeClass::kStandingStill, kHang, 136), 3.5);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kStopping, kHang, 136), 1);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kWaiting, kHang, 136), 2);
@@ -116,24 +117,24 @@ TEST_F(LedgerTest, AHangIsLostUntilNewStepsAreMade) {
   EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kHang, 136), 2);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kRecomputing, kHang, 136), 0.5 + 10);
   EXPECT_DOUBLE_EQ(to_seconds(table(136).productive()), 102);
-  look(137, Phase::kCheckpointSave, 136, 102, 12);
+  observe(137, Phase::kCheckpointSave, 136, 102, 12);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 138), 2);  // no longer caused by the fault
 }
 
 TEST_F(LedgerTest, StallsThatNoHeartbeatHasSeenCountOnce) {
   train_100_steps();
-  look(124, Phase::kStep, 123, 107, 107, 3);
+  observe(124, Phase::kStep, 123, 107, 107, 3);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 124), 3);
   EXPECT_DOUBLE_EQ(to_seconds(table(124).productive()), 107);
-  look(126, Phase::kCheckpointSave, 125, 108, 108, 3);
-  look(128, Phase::kStep, 127, 109, 109, 5);  // the two seconds that a page has shown
+  observe(126, Phase::kCheckpointSave, 125, 108, 108, 3);
+  observe(128, Phase::kStep, 127, 109, 109, 5);  // the two seconds that a page has shown
   EXPECT_DOUBLE_EQ(lost(TimeClass::kSaving, kNone, 128), 5);
 }
 
 TEST_F(LedgerTest, EvaluationIsNoProgress) {
   train_100_steps();
-  look(118, Phase::kEval, 114, 100, 100);
-  look(120, Phase::kStep, 119, 101, 101);
+  observe(118, Phase::kEval, 114, 100, 100);
+  observe(120, Phase::kStep, 119, 101, 101);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kEvaluating, kNone, 120), 5);
 }
 
@@ -144,7 +145,7 @@ TEST_F(LedgerTest, AFaultWhileItLoadsIsALossOfTheFaultBefore) {
   ledger_.gone(at(115));
   ledger_.started(at(115));
   ledger_.running(false, at(116));
-  look(120, Phase::kLoad, 116, -1, 0);
+  observe(120, Phase::kLoad, 116, -1, 0);
   ledger_.fault(IncidentKind::kOutOfMemory, at(116), at(121));
   ledger_.gone(at(122));
   EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kDied, 122), 5);
@@ -155,7 +156,7 @@ TEST_F(LedgerTest, AFaultWhileItLoadsIsALossOfTheFaultBefore) {
 TEST_F(LedgerTest, WhoIsPreemptedCompletesItsStep) {
   train_100_steps();
   ledger_.stopping(LossCause::kPreempted, at(114.5));
-  look(115, Phase::kStep, 114.9, 101, 101);
+  observe(115, Phase::kStep, 114.9, 101, 101);
   ledger_.gone(at(118));
   EXPECT_DOUBLE_EQ(to_seconds(table(118).productive()), 101);
   EXPECT_DOUBLE_EQ(lost(TimeClass::kStopping, LossCause::kPreempted, 118), 3);
@@ -164,7 +165,7 @@ TEST_F(LedgerTest, WhoIsPreemptedCompletesItsStep) {
 TEST_F(LedgerTest, AProgramThatTellsNothingIsProductiveWhileItRuns) {
   ledger_.started(at(0));
   ledger_.running(true, at(1));
-  look(1000, Phase::kInit, 1, -1, 0);
+  observe(1000, Phase::kInit, 1, -1, 0);
   EXPECT_DOUBLE_EQ(to_seconds(ledger_.account(at(1000), 0).settled.productive()), 999);
   ledger_.fault(IncidentKind::kRankDied, at(1001), at(1001));
   ledger_.gone(at(1002));
@@ -174,8 +175,8 @@ TEST_F(LedgerTest, AProgramThatTellsNothingIsProductiveWhileItRuns) {
 TEST_F(LedgerTest, AProgramThatSpeaksLateHasLoadedUntilThen) {
   ledger_.started(at(0));
   ledger_.running(true, at(1));
-  look(100, Phase::kInit, 1, -1, 0);
-  look(110, Phase::kInit, 1, 5, 5);  // steps of five seconds, without a phase
+  observe(100, Phase::kInit, 1, -1, 0);
+  observe(110, Phase::kInit, 1, 5, 5);  // steps of five seconds, without a phase
   EXPECT_DOUBLE_EQ(lost(TimeClass::kLoading, kNone, 110), 104);
   EXPECT_DOUBLE_EQ(to_seconds(table(110).productive()), 5);
 }
@@ -187,7 +188,7 @@ TEST_F(LedgerTest, ARestartedCoordinatorHearsWhatWasMadeMeanwhile) {
   // Restores on another machine with another monotonic clock, two minutes later.
   ledger_ = Ledger(stored, at(5));
   ledger_.bridge(at(5), kStored + 120'000'000'000);
-  look(6, Phase::kStep, 5.5, 220, 220);
+  observe(6, Phase::kStep, 5.5, 220, 220);
   EXPECT_DOUBLE_EQ(to_seconds(table(6).productive()), 220 + 7);
   EXPECT_DOUBLE_EQ(to_seconds(table(6).wall()), 4 + 6 + 100 + 121);
 }
@@ -234,7 +235,7 @@ TEST(Ledger, ClassesAddUpToTheWallTime) {
     bool started = false;
     uint64_t made = 0;
     int64_t base = 0, unix_ns = 1'700'000'000'000'000'000;
-    for (int turn = 0; turn < 200; ++turn) {
+    for (int iteration = 0; iteration < 200; ++iteration) {
       const Duration passed(static_cast<int64_t>(below(20'000'000'000)));
       now += passed;
       unix_ns += passed.count();
@@ -274,7 +275,7 @@ TEST(Ledger, ClassesAddUpToTheWallTime) {
         }
         default:
           made += below(4);
-          ledger.observe({.speaks_for_job = below(3) == 0,
+          ledger.observe({.is_rank_0 = below(3) == 0,
                           .phase = static_cast<Phase>(below(kPhaseNames.size())),
                           .phase_start = some_time_ago(),
                           .last_progress = some_time_ago(),
@@ -285,7 +286,7 @@ TEST(Ledger, ClassesAddUpToTheWallTime) {
                          now);
       }
       const LossTable table = table_of(ledger.account(now, unix_ns));
-      ASSERT_EQ(table.wall(), wall) << "seed " << seed << ", turn " << turn;
+      ASSERT_EQ(table.wall(), wall) << "seed " << seed << ", iteration " << iteration;
       for (const auto& row : table.time)
         for (const Duration part : row) ASSERT_GE(part, Duration::zero()) << "seed " << seed;
     }

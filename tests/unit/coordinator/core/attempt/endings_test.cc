@@ -86,7 +86,7 @@ TEST(Ending, TheFirstExitThatExplainsTheOthersIsTheCulprit) {
   const CoreOptions options;
   Job job = job_of(3);
   end(job, exit_of(0, ExitCode::kPeerLost));
-  EXPECT_EQ(ending_of_exits(job, options, 5).fault.rank, Rank(-1)) << "a victim is none";
+  EXPECT_EQ(ending_of_exits(job, options, 5).fault.rank, Rank(-1)) << "a victim is not the culprit";
   end(job, exit_of(2, ExitCode::kDiskFull));
   end(job, exit_of(1, ExitCode::kFailure));
   const Ending ending = ending_of_exits(job, options, 5);
@@ -145,7 +145,7 @@ TEST(ExitMeaning, TellsVictimsFromCulprits) {
   program.of_program = true;
   EXPECT_EQ(meaning(program), ExitMeaning::kCulprit);
   fleet.at(WorkerName("n1")).disconnected_at = kTime.now;
-  EXPECT_EQ(meaning(program), ExitMeaning::kVictim) << "a peer's worker is out of reach";
+  EXPECT_EQ(meaning(program), ExitMeaning::kVictim) << "a peer's worker is unreachable";
 
   job.state = JobState::kRestarting;
   EXPECT_EQ(meaning(exit_of(0, ExitCode::kFailure)), ExitMeaning::kNone);
@@ -167,7 +167,7 @@ TEST(Faults, CarryTheProgressOfAllAttempts) {
   EXPECT_EQ(fault.job_step, 47);
   EXPECT_EQ(fault_of_preemption(job, WorkerName("n0"), "is leaving", 5).last_step, 45);
   EXPECT_EQ(fault_of_missing_rank(Rank(1), WorkerName("n1"), 5).message,
-            "rank 1 is gone from n1, which did not say how it ended");
+            "rank 1 is gone from n1, which did not report how it ended");
 }
 
 }  // namespace

@@ -78,8 +78,8 @@ TEST(BlameSentence, NamesRankNodeCollectiveGroupAndWhoWaits) {
   EXPECT_LT(blame.suspects[1].confidence, 0.05);
 }
 
-// Ranks with devices enqueue collectives ahead of their execution. The page shows the one that the
-// device executes.
+// Ranks with devices enqueue collectives ahead of their execution. The page shows the collective
+// that the device executes.
 TEST(BlameSentence, NamesWhatDevicesStandIn) {
   World world(8);
   GroupEvidence shown = group("tensor nccl", 8, 0, 41, 40, "layer 3 mlp in all-gather");

@@ -27,7 +27,7 @@ void expect_sound(const Blame& blame, size_t ranks) {
   std::set<Rank> named;
   for (size_t i = 0; i < blame.suspects.size(); ++i) {
     const Suspect& suspect = blame.suspects[i];
-    EXPECT_TRUE(named.insert(suspect.rank).second) << "twice: " << suspect.rank;
+    EXPECT_TRUE(named.insert(suspect.rank).second) << "listed twice: " << suspect.rank;
     EXPECT_FALSE(suspect.why.empty());
     EXPECT_GT(suspect.confidence, 0);
     if (i > 0) {

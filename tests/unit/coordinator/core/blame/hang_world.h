@@ -1,5 +1,5 @@
-// Simulated ranks on a mesh that run the collectives of the trainer's step until they cannot
-// continue, because one of them was broken. Input for the tests of blame. Groups and channels are
+// Simulated ranks on a mesh, for the tests of blame. The ranks run the collectives of the trainer's
+// step until they cannot continue, because one or more of them are broken. Groups and channels are
 // those of trainer_core/comm/process_groups and trainer_core/parallel.
 #pragma once
 
@@ -16,14 +16,14 @@
 namespace muster::coordinator {
 
 enum class Break {
-  kStopped,      // SIGSTOP, wherever it is
-  kDebugger,     // the same, held by a debugger
-  kZombie,       // its process has ended and is not reaped
-  kGone,         // its worker does not answer
+  kStopped,      // SIGSTOP at any place
+  kDebugger,     // stopped at any place, and held by a debugger
+  kZombie,       // the process has ended and is not reaped
+  kGone,         // the rank's worker does not answer
   kLoader,       // sleeps in the data loader
   kFsync,        // hangs in fsync while it saves
-  kLock,         // its main thread waits for a lock between two collectives
-  kBusy,         // the same, in an infinite computation
+  kLock,         // the main thread waits for a lock between two collectives
+  kBusy,         // the main thread computes forever between two collectives
   kSkips,        // skips a collective
   kOtherCall,    // enters another collective of the same group
   kOtherGroup,   // enters a collective of another group
@@ -46,8 +46,8 @@ class HangWorld {
  public:
   HangWorld(const Mesh& mesh, uint64_t seed);
 
-  // Breaks ranks at random places of their second step, and runs until no rank can continue.
-  // Returns false if a rank has no such place.
+  // Breaks the given ranks at random places of their second step, and runs until no rank can
+  // continue. Returns false if a rank's step has no place for its kind of break.
   bool run(const std::vector<BrokenRank>& broken);
   // Returns whether the rank reached the place where it breaks.
   bool is_broken(int32_t rank) const;
@@ -74,9 +74,9 @@ class HangWorld {
     std::string name;
     uint32_t id = 0;
     size_t size = 0;
-    std::vector<std::vector<Call>> entered;  // by number
-    std::map<std::string, int> messages;     // the ends that have arrived, by name
-    bool never_completes = false;            // the newest collective
+    std::vector<std::vector<Call>> entered;  // calls by sequence number
+    std::map<std::string, int> messages;     // number of ends that have arrived, by message name
+    bool never_completes = false;            // whether the newest collective never completes
   };
   struct Worker {  // one thread of a rank
     std::vector<Call> queue;

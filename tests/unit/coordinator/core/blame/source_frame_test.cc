@@ -84,7 +84,7 @@ TEST(SourceFrame, WithoutNamesModulesDecide) {
   EXPECT_EQ(source({{"/opt/job/train", {}}, {"/lib/libc.so.6", {}}}), "train+0x1");
   EXPECT_EQ(source({{"/lib/libc.so.6", {}}, {"/lib/ld-linux-x86-64.so.2", {}}}),
             "ld-linux-x86-64.so.2+0x2")
-      << "the innermost when nothing is the program's";
+      << "the innermost frame if no frame belongs to the program";
   EXPECT_EQ(source({}), "");
 }
 

@@ -42,7 +42,7 @@ TEST_F(NodeBookTest, TimeAndThenACheck) {
   pass(minutes(9));
   EXPECT_TRUE(book.is_excluded(kNode));
   book.note_check(kNode, {true, 0.1, "good", ""});
-  EXPECT_FALSE(book.is_sound(kNode)) << "before its time";
+  EXPECT_FALSE(book.is_sound(kNode)) << "before the end of the exclusion";
   pass(minutes(2));
   EXPECT_FALSE(book.is_excluded(kNode));
   EXPECT_TRUE(book.awaits_check(kNode));
@@ -65,13 +65,13 @@ TEST_F(NodeBookTest, EachExclusionWithinADayIsTwiceAsLongUpToADay) {
   EXPECT_EQ(expected, kExclusionMax);
   book.note_check(kNode, {true, 0.1, "good", ""});
   pass(hours(23));
-  ASSERT_NE(book.find(kNode), nullptr) << "a day from its end";
+  ASSERT_NE(book.find(kNode), nullptr) << "a day after its end";
   const int32_t times = book.find(kNode)->times;
   book.exclude(kNode, Suspicion::kNotStarted, "late");
   EXPECT_EQ(book.find(kNode)->times, times + 1);
   pass(hours(24 + 25));
   book.exclude(kNode, Suspicion::kNotStarted, "late");
-  EXPECT_EQ(book.find(kNode)->times, 1) << "after a quiet day it is as good as new";
+  EXPECT_EQ(book.find(kNode)->times, 1) << "after a day without faults the record is deleted";
 }
 
 TEST_F(NodeBookTest, AnotherReasonMakesItNoLonger) {
@@ -80,7 +80,7 @@ TEST_F(NodeBookTest, AnotherReasonMakesItNoLonger) {
   EXPECT_TRUE(book.exclude(kNode, Suspicion::kCheckFailed, "core 3"));
   EXPECT_EQ(book.find(kNode)->reason, "core 3");
   EXPECT_FALSE(book.exclude(kNode, Suspicion::kFaults, "two more"))
-      << "what wants no check does not do away with one that is wanted";
+      << "a suspicion without a check does not replace one that requires a check";
   EXPECT_EQ(book.find(kNode)->suspicion, Suspicion::kCheckFailed);
   pass(minutes(5));
   EXPECT_FALSE(book.is_excluded(kNode));
@@ -90,7 +90,7 @@ TEST_F(NodeBookTest, APersonsWordStandsAboveSuspicions) {
   book.exclude(kNode, Suspicion::kPerson, "fan");
   EXPECT_FALSE(book.exclude(kNode, Suspicion::kWorkerLost, "gone"));
   pass(hours(1000));
-  EXPECT_TRUE(book.is_excluded(kNode)) << "until it is admitted";
+  EXPECT_TRUE(book.is_excluded(kNode)) << "until the node is admitted";
   EXPECT_EQ(exclusion_text(*book.find(kNode)), "node1 (excluded by hand: fan)");
   book.admit(kNode);
   EXPECT_TRUE(book.is_sound(kNode));
@@ -100,7 +100,7 @@ TEST_F(NodeBookTest, APersonsWordStandsAboveSuspicions) {
 TEST_F(NodeBookTest, TwoFaultsWithinAnHourCount) {
   std::string reason;
   EXPECT_FALSE(book.count_fault(kNode, JobId(1), "rank 1 died", reason));
-  EXPECT_TRUE(book.is_sound(kNode)) << "one is nothing";
+  EXPECT_TRUE(book.is_sound(kNode)) << "one fault does not exclude the node";
   pass(minutes(61));
   EXPECT_FALSE(book.count_fault(kNode, JobId(2), "rank 2 died", reason));
   pass(minutes(59));
@@ -114,7 +114,8 @@ TEST_F(NodeBookTest, FaultsOfOneProgramCountOnlyWithAnothers) {
   std::string reason;
   for (int i = 0; i < 3; ++i)
     EXPECT_FALSE(book.count_fault(kNode, JobId(7), "rank 1 died", reason));
-  EXPECT_TRUE(book.count_fault(kNode, JobId(0), "rank 1 hung", reason)) << "a hang counts as ever";
+  EXPECT_TRUE(book.count_fault(kNode, JobId(0), "rank 1 hung", reason))
+      << "a hang counts in any case";
   EXPECT_TRUE(book.count_fault(kNode, JobId(7), "rank 1 died", reason));
   EXPECT_TRUE(book.count_fault(kNode, JobId(8), "rank 0 died", reason));
 }
@@ -122,7 +123,7 @@ TEST_F(NodeBookTest, FaultsOfOneProgramCountOnlyWithAnothers) {
 TEST_F(NodeBookTest, WhatCountsForNothingAnyMoreIsForgotten) {
   std::string reason;
   book.count_fault(WorkerName("faulty"), JobId(1), "rank 1 died", reason);
-  book.demand_check(WorkerName("awaited"));
+  book.require_check(WorkerName("awaited"));
   book.exclude(WorkerName("lost"), Suspicion::kWorkerLost, "gone");
   book.exclude(kNode, Suspicion::kPerson, "fan");
   book.take_changes();
@@ -148,7 +149,7 @@ TEST_F(NodeBookTest, WhatCountsForNothingAnyMoreIsForgotten) {
 }
 
 TEST_F(NodeBookTest, AFailedCheckExcludes) {
-  book.demand_check(kNode);
+  book.require_check(kNode);
   EXPECT_TRUE(book.awaits_check(kNode));
   book.note_check(kNode, {false, 0.2, "core 17 computed a matrix product wrongly", ""});
   EXPECT_TRUE(book.is_excluded(kNode));
@@ -175,7 +176,7 @@ TEST_F(NodeBookTest, ChangesAreToldOnce) {
   EXPECT_EQ(changes.stored[0].worker, kNode);
   EXPECT_TRUE(book.take_changes().stored.empty());
   pass(minutes(11));
-  EXPECT_EQ(book.take_changes().stored.size(), 1U) << "its time is over";
+  EXPECT_EQ(book.take_changes().stored.size(), 1U) << "the exclusion is over";
   book.admit(kNode);
   changes = book.take_changes();
   EXPECT_TRUE(changes.stored.empty());
@@ -184,7 +185,7 @@ TEST_F(NodeBookTest, ChangesAreToldOnce) {
 
 TEST_F(NodeBookTest, IsBounded) {
   for (size_t i = 0; i < kNodeRecordsMax + 50; ++i) {
-    book.demand_check(WorkerName("node" + std::to_string(i)));
+    book.require_check(WorkerName("node" + std::to_string(i)));
     if (i % 100 == 0) book.take_changes();
   }
   EXPECT_LE(book.records().size(), kNodeRecordsMax);

@@ -17,7 +17,9 @@ class NodeChecksTest : public testing::Test {
     fleet.add(event, now);
   }
   Worker& worker() { return fleet.at(node); }
-  static const NodeDecision& told(const Action& action) { return std::get<NodeDecision>(action); }
+  static const NodeDecision& decision_of(const Action& action) {
+    return std::get<NodeDecision>(action);
+  }
   static uint64_t check_in(const Action& action) {
     return std::get<SendCheckNode>(std::get<SendToWorker>(action).payload).check;
   }
@@ -53,9 +55,9 @@ TEST_F(NodeChecksTest, ASuspectedNodeIsExcludedAndChecked) {
   const ActionList actions =
       checks.suspect(nodes, fleet, node, {Suspicion::kStuck, "rank 1 hung there"}, now);
   ASSERT_EQ(actions.size(), 2U);
-  EXPECT_EQ(told(actions[0]).text, "is left out: stuck process: rank 1 hung there");
+  EXPECT_EQ(decision_of(actions[0]).text, "is left out: stuck process: rank 1 hung there");
   EXPECT_EQ(check_in(actions[1]), 1U);
-  EXPECT_FALSE(worker().check.passed) << "an earlier result does not count any more";
+  EXPECT_FALSE(worker().check.passed) << "an earlier result no longer counts";
   EXPECT_TRUE(nodes.is_excluded(node));
 }
 
@@ -73,28 +75,28 @@ TEST_F(NodeChecksTest, AFailedCheckExcludesAndAPassedOneIsRemembered) {
   (void)checks.request(worker(), now);
   ActionList actions = conclude_check(nodes, worker(), {true, 0.5, "8 GPUs work", ""}, now);
   ASSERT_EQ(actions.size(), 1U);
-  EXPECT_EQ(told(actions[0]).what, NodeDecision::What::kCheckPassed);
-  EXPECT_EQ(told(actions[0]).text, "has passed its check in 0.50 s: 8 GPUs work");
+  EXPECT_EQ(decision_of(actions[0]).what, NodeDecision::What::kCheckPassed);
+  EXPECT_EQ(decision_of(actions[0]).text, "has passed its check in 0.50 s: 8 GPUs work");
   EXPECT_EQ(worker().check.passed, now);
   EXPECT_EQ(worker().check.id, 0U);
 
   actions = conclude_check(nodes, worker(), {false, 1, "GPU 3 is lost", ""}, now);
   ASSERT_EQ(actions.size(), 2U);
-  EXPECT_EQ(told(actions[0]).what, NodeDecision::What::kCheckFailed);
-  EXPECT_EQ(told(actions[1]).what, NodeDecision::What::kExcluded);
+  EXPECT_EQ(decision_of(actions[0]).what, NodeDecision::What::kCheckFailed);
+  EXPECT_EQ(decision_of(actions[1]).what, NodeDecision::What::kExcluded);
   EXPECT_FALSE(worker().check.passed);
   EXPECT_EQ(worker().check.failed, now);
 }
 
 TEST_F(NodeChecksTest, ACheckWithoutAnAnswerHasFailed) {
-  nodes.demand_check(node);
+  nodes.require_check(node);
   ActionList actions = checks.run_due(nodes, fleet, now);
   ASSERT_EQ(actions.size(), 1U);
   EXPECT_EQ(check_in(actions[0]), 1U);
   EXPECT_TRUE(checks.run_due(nodes, fleet, now + kCheckDeadline - seconds(1)).empty());
   actions = checks.run_due(nodes, fleet, now + kCheckDeadline);
   ASSERT_EQ(actions.size(), 2U);
-  EXPECT_EQ(told(actions[0]).text,
+  EXPECT_EQ(decision_of(actions[0]).text,
             "has failed its check in 10.00 s: it did not answer within 10 s");
   EXPECT_TRUE(nodes.is_excluded(node));
 }

@@ -64,7 +64,7 @@ TEST_F(DumpTableTest, RequestsThatCannotBeAnsweredAreRefused) {
   EXPECT_EQ(request(Rank(-2)).status().code(), absl::StatusCode::kInvalidArgument);
   unreachable.insert(WorkerName("a"));
   EXPECT_EQ(request().status().message(),
-            "no worker with a running rank of job 1 is connected now; ask again");
+            "no worker with a running rank of job 1 is connected now; try again");
   job.state = JobState::kQueued;
   EXPECT_EQ(request().status().message(), "job 1 is not running (QUEUED): it has no stacks");
 }
@@ -103,7 +103,7 @@ TEST_F(DumpTableTest, AnAnswerWaitsForItsSymbolsUntilTheirDeadline) {
   const std::optional<ReplyStacks> reply = dumps.add(symbols, incidents);
   ASSERT_TRUE(reply);
   EXPECT_EQ(reply->token, RequestToken(1));
-  EXPECT_FALSE(dumps.add(symbols, incidents)) << "twice";
+  EXPECT_FALSE(dumps.add(symbols, incidents)) << "a duplicate";
 
   ASSERT_TRUE(request().ok());
   report(DumpId(3), true);
@@ -131,7 +131,7 @@ TEST_F(DumpTableTest, AnIncidentIsRetainedUntilItsSymbolsAreThere) {
   now += options.symbols_wait;
   EXPECT_TRUE(dumps.end_late_lookups(incidents, now).empty()) << "no user waits";
   EXPECT_EQ(incidents.take_changes().stored.size(), 1U);
-  EXPECT_EQ(incidents.find(id), nullptr) << "nothing is awaited any more";
+  EXPECT_EQ(incidents.find(id), nullptr) << "the book no longer retains the incident";
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ TEST(Dump, WaitsForEverySampleOfEveryWorkerThatWasAsked) {
   Dump dump = two_workers();
   EXPECT_EQ(dump.silent().size(), 2U);
   EXPECT_TRUE(dump.add(report("a", 0, {{0, 41, "x"}, {1, 41, "x"}})));
-  EXPECT_FALSE(dump.add(report("a", 0, {{0, 41, "y"}}))) << "twice";
-  EXPECT_FALSE(dump.add(report("c", 0, {{0, 41, "x"}}))) << "was not asked";
+  EXPECT_FALSE(dump.add(report("a", 0, {{0, 41, "y"}}))) << "a duplicate";
+  EXPECT_FALSE(dump.add(report("c", 0, {{0, 41, "x"}}))) << "no report was requested from worker c";
   EXPECT_FALSE(dump.add(report("a", 2, {})));
   EXPECT_FALSE(dump.add(report("a", -1, {})));
   StackReportReceived other = report("b", 0, {});
@@ -86,7 +86,7 @@ TEST(Dump, WaitsForEverySampleOfEveryWorkerThatWasAsked) {
 TEST(Dump, ListsRanksOfSilentWorkersAsSuch) {
   Dump dump = two_workers(1);
   EXPECT_TRUE(dump.add(report("a", 0, {{0, 41, "x"}, {1, 41, "x"}})));
-  const StackDump people = dump.to_people();
+  const StackDump people = dump.to_stack_dump();
   ASSERT_EQ(people.ranks.size(), 3U);
   EXPECT_EQ(people.ranks[2].rank, 2);
   EXPECT_EQ(people.ranks[2].stack_problem, "worker b did not answer");
@@ -111,7 +111,7 @@ TEST(Motion, OnlyRanksThatWaitForNobodyMove) {
             Motion::kStacks);
   EXPECT_EQ(motion_of({{0, 0, "lock"}, {1, 41, "poll"}}, {{0, 0, "lock"}, {1, 41, "sleep"}}),
             Motion::kUnsure)
-      << "who waits may look around meanwhile, and who waits for nobody may go on";
+      << "a waiting rank may change its stack, and a rank that waits for no other may continue";
 }
 
 TEST(Motion, ALoopDoesNotGetAnywhere) {
@@ -119,8 +119,8 @@ TEST(Motion, ALoopDoesNotGetAnywhere) {
             Motion::kUnsure);
 }
 
-// Two ranks of one group. The first stands in "read", in one process state per sample; the second
-// waits in collective 41.
+// Two ranks of one group. The first rank is in "read", with one process state per sample; the
+// second rank waits in collective 41.
 Motion motion_in_state(const char* states, const std::string& problem = "") {
   Dump dump(JobId(1), Attempt(1), 2, {{WorkerName("a"), {Rank(0), Rank(1)}}});
   for (int32_t sample = 0; sample < 2; ++sample) {
@@ -140,7 +140,7 @@ TEST(Motion, WhoWaitsForNobodyMayGoOnUnlessItIsStopped) {
     EXPECT_EQ(motion_in_state(states), Motion::kNone) << states;
   EXPECT_EQ(motion_in_state("TT", "not permitted"), Motion::kNone);
   EXPECT_EQ(motion_in_state("SS", "not permitted"), Motion::kUnsure);
-  EXPECT_EQ(motion_in_state("tt", ""), Motion::kUnsure) << "somebody looks at it with a debugger";
+  EXPECT_EQ(motion_in_state("tt", ""), Motion::kUnsure) << "a person debugs the rank";
 }
 
 // Collective `seq` of a group of all ranks.
@@ -173,7 +173,7 @@ TEST(Motion, OfAWorkerThatIsLateNothingIsKnown) {
   EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen);
   EXPECT_EQ(motion_in(dump, {{Rank(2), "exited with code 1"}}), Motion::kNone);
   EXPECT_TRUE(dump.add(report("b", 0, {{2, 0, "x"}})));
-  EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen) << "one look is none";
+  EXPECT_EQ(motion_in(dump, {}), Motion::kUnseen) << "one sample is not enough";
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ class SilentHangDetector : public ::testing::Test {
   }
 
   Instant now = Instant(seconds(1000));
-  HangDetector detector{HangBudgets{}, 2, now, HangDetector::Speech::kPerhapsLater};
+  HangDetector detector{HangBudgets{}, 2, now, HangDetector::PhaseReports::kLaterOrNever};
 };
 
 TEST_F(SilentHangDetector, WhoSaysNothingIsNeverSuspicious) {
@@ -106,7 +106,8 @@ TEST_F(SilentHangDetector, FromItsFirstPhaseOnItIsWatched) {
   now += minutes(60);
   detector.observe(0, page(Phase::kLoad), now);
   EXPECT_FALSE(detector.is_silent());
-  EXPECT_EQ(detector.due(), now + HangBudgets{}.load) << "of the phase, not of the time before";
+  EXPECT_EQ(detector.due(), now + HangBudgets{}.load)
+      << "the budget of the phase begins with the phase";
   uint64_t steps = 0;
   for (; steps < 10; ++steps) {
     now += milliseconds(500);
@@ -114,9 +115,9 @@ TEST_F(SilentHangDetector, FromItsFirstPhaseOnItIsWatched) {
     detector.observe(1, page(Phase::kInit), now);  // only rank 0 reports
   }
   now += seconds(3);
-  EXPECT_LE(detector.due(), now) << "its own steps say what is long";
+  EXPECT_LE(detector.due(), now) << "the allowance follows from its own steps";
   detector.forget(0);
-  EXPECT_EQ(detector.due(), HangDetector::kNever) << "nobody is left who tells anything";
+  EXPECT_EQ(detector.due(), HangDetector::kNever) << "no reporting rank is left";
 }
 
 TEST_F(SilentHangDetector, StepsWithoutAPhaseCountToo) {
@@ -130,9 +131,10 @@ TEST_F(HangDetectorTest, TheFirstStepsHaveABudgetAndTheOthersAreLearnedFrom) {
   silent_step(seconds(3));
   EXPECT_EQ(detector.due(), now + minutes(10)) << "two steps are not enough";
   silent_step(seconds(3));
-  EXPECT_EQ(detector.due(), now + seconds(6)) << "the first one does not count";
+  EXPECT_EQ(detector.due(), now + seconds(6)) << "the first step does not count";
   for (int i = 0; i < 16; ++i) silent_step(milliseconds(100));
-  EXPECT_EQ(detector.due(), now + seconds(1)) << "the floor, and long ones are forgotten";
+  EXPECT_EQ(detector.due(), now + seconds(1))
+      << "the floor, because long steps are no longer among the last ones";
 }
 
 TEST_F(HangDetectorTest, StepsMayGrowByAnyDegreeBelowTwo) {
@@ -166,9 +168,9 @@ TEST_F(HangDetectorTest, ARankWithALargerBudgetExcusesThoseThatWaitForIt) {
   enter(0, Phase::kStep);
   EXPECT_EQ(detector.due(), now + seconds(1));
   enter(0, Phase::kCheckpointSave);
-  EXPECT_EQ(detector.due(), now + minutes(15)) << "three times the longest that was seen";
+  EXPECT_EQ(detector.due(), now + minutes(15)) << "three times the longest save so far";
   detector.forget(0);
-  EXPECT_EQ(detector.due(), now + seconds(1)) << "who has ended excuses nobody";
+  EXPECT_EQ(detector.due(), now + seconds(1)) << "a rank that has ended gives no allowance";
 }
 
 TEST_F(HangDetectorTest, EachPhaseHasABudget) {
@@ -212,7 +214,8 @@ TEST_F(HangDetectorTest, WhoIsForgivenGetsTwiceTheTimeUntilStepsAreCompleted) {
   while (detector.double_patience()) {
   }
   EXPECT_GE(detector.due(), last + minutes(10));
-  EXPECT_LE(detector.due(), last + minutes(40)) << "a loop moves for ever";
+  EXPECT_LE(detector.due(), last + minutes(40))
+      << "the allowance is bounded, because a loop moves forever";
   for (int i = 0; i < 12; ++i) silent_step(seconds(1));
   EXPECT_EQ(detector.due(), now + seconds(2));
 }
@@ -240,7 +243,7 @@ TEST_F(HangDetectorTest, ADumpThatWasLongOnItsWayCorrectsNothing) {
   detector.correct(0, Phase::kCheckpointSave, seconds(20), 5, now);
   EXPECT_LE(detector.due(), now + seconds(2));
   detector.correct(0, Phase::kCheckpointSave, milliseconds(100), 5, now);
-  EXPECT_GE(detector.due(), now + seconds(59)) << "three times the longest";
+  EXPECT_GE(detector.due(), now + seconds(59)) << "three times the longest so far";
 }
 
 TEST_F(HangDetectorTest, APageThatWasOvertakenOnItsWaySaysNothing) {
@@ -275,7 +278,7 @@ TEST_F(HangDetectorTest, KnowsHowLongAProgramIsUsuallySilent) {
   for (int i = 0; i < 16; ++i) step(seconds(3));
   EXPECT_EQ(detector.usual_silence(), milliseconds(250));
   silent_step(seconds(5));
-  EXPECT_EQ(detector.usual_silence(), milliseconds(250)) << "once is not usual";
+  EXPECT_EQ(detector.usual_silence(), milliseconds(250)) << "one silent step is not usual";
   enter(0, Phase::kEval);
   EXPECT_EQ(detector.usual_silence(), Duration::zero());
 }

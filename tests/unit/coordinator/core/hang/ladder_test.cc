@@ -127,12 +127,12 @@ TEST_F(LadderTest, AJobThatStandsStillWaitsForPagesAndIsThenDumped) {
   step = next();
   ASSERT_TRUE(step);
   EXPECT_EQ(step->state, JobState::kDumping);
-  EXPECT_EQ(step->messages.size(), 2U) << "one for each worker";
+  EXPECT_EQ(step->messages.size(), 2U) << "one message for each worker";
   job.state = step->state;
   EXPECT_FALSE(next());
   EXPECT_FALSE(ladder.is_dump_over(view(), {}, context()));
   pass(seconds(60));
-  EXPECT_TRUE(ladder.is_dump_over(view(), {}, context())) << "its deadline has passed";
+  EXPECT_TRUE(ladder.is_dump_over(view(), {}, context())) << "the dump's deadline has passed";
 }
 
 TEST_F(LadderTest, ADisconnectedWorkersPagesAreNotAwaited) {
@@ -220,7 +220,8 @@ TEST_F(LadderTest, ARankThatWaitsForNoOtherIsInconclusiveAndThenStuck) {
 
   job.state = step->state;
   pass(seconds(60));
-  EXPECT_FALSE(ladder.conclude(view(), dump, {}, hang, context())) << "its time is over";
+  EXPECT_FALSE(ladder.conclude(view(), dump, {}, hang, context()))
+      << "the time of the inconclusive hang is over";
   std::optional<IncidentId> incident;
   const StuckJob stuck = ladder.judge_stuck(view(), dump, hang, incident, context());
   EXPECT_EQ(incident, recorded);

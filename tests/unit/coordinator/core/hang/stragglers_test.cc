@@ -56,7 +56,7 @@ class StragglersOf : public ::testing::TestWithParam<size_t> {};
 TEST_P(StragglersOf, ASlowRankIsNamedWithinTwentyStepsAndUntilItIsFast) {
   SampledJob job(GetParam());
   for (int i = 0; i < 60; ++i) job.step();
-  EXPECT_TRUE(job.changes.empty()) << "nobody was slow";
+  EXPECT_TRUE(job.changes.empty()) << "no rank was slow";
   const size_t slow = GetParam() / 2;
   job.own[slow] *= 1.5;
   for (int i = 0; i < 40; ++i) job.step();

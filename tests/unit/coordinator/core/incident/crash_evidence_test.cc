@@ -100,16 +100,16 @@ TEST_F(CrashTest, TheIncidentHasWhatTheRankLeftAndWhatTheOthersDid) {
   EXPECT_THAT(incident.kernel_messages, ElementsAre("n0: [5.0] python[101]: segfault"));
   ASSERT_THAT(incident.ranks, SizeIs(4));
   const RankEvidence& dead = incident.ranks[0];
-  EXPECT_EQ(dead.rank, 1) << "who is blamed comes first";
+  EXPECT_EQ(dead.rank, 1) << "the blamed rank comes first";
   EXPECT_THAT(dead.last_lines, ElementsAre("the line before", "the last line"));
   ASSERT_THAT(dead.groups, SizeIs(1));
   EXPECT_EQ(dead.groups[0].collective, "grad all-reduce");
   const RankEvidence& alive = incident.ranks[1];
-  EXPECT_EQ(alive.rank, 0) << "then who has the fewest steps";
+  EXPECT_EQ(alive.rank, 0) << "then the rank with the fewest steps";
   EXPECT_EQ(alive.phase, Phase::kStep);
   EXPECT_EQ(alive.step, 41);
   EXPECT_EQ(alive.progress_age, std::chrono::milliseconds(300));
-  EXPECT_THAT(alive.groups, SizeIs(0)) << "only its page has them";
+  EXPECT_THAT(alive.groups, SizeIs(0)) << "only the page contains groups";
 }
 
 TEST_F(CrashTest, WhatTheOthersLeaveIsAddedOnceWhenAllAreGone) {
@@ -133,7 +133,7 @@ TEST(CrashEvidence, IsBounded) {
   EndEvidence left;
   for (int i = 0; i < 1'000; ++i) {
     left.kernel_messages = {"the same", std::to_string(i)};
-    crash.keep(Rank(i), WorkerName("n"), left);
+    crash.add(Rank(i), WorkerName("n"), left);
   }
   EXPECT_THAT(crash.ended, SizeIs(kIncidentRanksMax));
   EXPECT_THAT(crash.kernel_messages, SizeIs(kKernelMessagesMax));
@@ -160,7 +160,7 @@ TEST(CrashEvidence, AMissingPageDoesNotUnsayWhatWasHeard) {
   EndEvidence left;
   left.rank.page_problem = "no such file";
   left.rank.last_lines = {"killed"};
-  crash.keep(Rank(0), WorkerName("n"), left);
+  crash.add(Rank(0), WorkerName("n"), left);
   Incident incident;
   take_crash_evidence(incident, job, Fault{}, crash, Instant{});
   ASSERT_THAT(incident.ranks, SizeIs(1));

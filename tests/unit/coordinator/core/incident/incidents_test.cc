@@ -68,7 +68,7 @@ TEST(IncidentBook, WhatIsAwaitedTwiceIsOpenedAgain) {
   EXPECT_EQ(book.open_of(JobId(1)), std::vector<IncidentId>{id});
   book.settle(id);
   (void)stored(book);
-  EXPECT_NE(book.find(id), nullptr) << "it is open";
+  EXPECT_NE(book.find(id), nullptr) << "the incident is open";
   book.close(id);
   (void)stored(book);
   EXPECT_EQ(book.find(id), nullptr);

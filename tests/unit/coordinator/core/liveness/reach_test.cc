@@ -57,7 +57,7 @@ TEST_F(ReachTest, TheIncidentIsClosedWhenTheLastWorkerIsBack) {
   incidents.await(*incident);
   for (const char* name : {"a", "b"})
     (void)mark_unreachable(incidents, reach, incident, fleet.at(WorkerName(name)), time);
-  EXPECT_TRUE(reach.moments.empty()) << "they are in the incident";
+  EXPECT_TRUE(reach.moments.empty()) << "the silences are in the incident";
   const IncidentId id = *incident;
   EXPECT_EQ(incidents.find(id)->moments.size(), 2U);
   (void)mark_reachable(incidents, reach, incident, WorkerName("a"), "is heard of again", 5);

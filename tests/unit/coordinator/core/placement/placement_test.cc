@@ -62,7 +62,7 @@ TEST(Place, GpusAreCountedBesideSlots) {
   EXPECT_EQ(nodes_of(placed(2, 1).ranks), names({"free"}));
   EXPECT_EQ(nodes_of(placed(1, 1).ranks), names({"busy"}));
   EXPECT_EQ(placed(2, 1, 2).fit, Fit::kLater);
-  EXPECT_EQ(placed(2, 3).fit, Fit::kNever) << "nobody has six";
+  EXPECT_EQ(placed(2, 3).fit, Fit::kNever) << "no host has six GPUs";
   EXPECT_EQ(nodes_of(placed(4, 0).ranks), names({"cpu"}));
   // The share of a slot: no GPU on a node without GPUs.
   EXPECT_EQ(nodes_of(placed(4, kGpusOfSlot, 2).ranks), names({"cpu", "free"}));
@@ -138,7 +138,8 @@ TEST(Place, KeepsWhatItCanAndNeverGivesOnePlaceTwice) {
       ASSERT_TRUE(room_on(seats[i]));
       ASSERT_EQ(std::ranges::count(seats, seats[i]), 1);
       const bool was_there = i < request.previous.size() && room_on(request.previous[i]);
-      ASSERT_TRUE(!was_there || seats[i] == request.previous[i]) << "it could have stayed";
+      ASSERT_TRUE(!was_there || seats[i] == request.previous[i])
+          << "the ranks could have stayed on the node";
     }
     const Names held = choose_held({request.ranks_per_node, seats, request.held}, 3, hosts);
     ASSERT_LE(held.size(), 3U);

@@ -29,7 +29,7 @@ TEST(JobQueue, KnowsWhenTheNextBackoffEnds) {
   queue.add(JobId(3), 0, instant_from_ns(55), instant_from_ns(70));
   EXPECT_EQ(queue.next_ready_after(instant_from_ns(50)), instant_from_ns(55));
   EXPECT_EQ(queue.next_ready_after(instant_from_ns(55)), instant_from_ns(70))
-      << "for all its nodes";
+      << "the end of the wait for all nodes";
   queue.excuse(Duration(7));
   EXPECT_EQ(queue.next_ready_after(instant_from_ns(60)), instant_from_ns(77));
 }

@@ -37,34 +37,40 @@ Job job_that_trained() {
 
 TEST(Avoidance, WhereAJobThatHasTrainedCannotStartTheNodeIsUnfit) {
   Job job = job_that_trained();
-  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes)) << "the same there";
-  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n0"), kManyNodes)) << "the first one there";
+  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes))
+      << "the same fault on this node";
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n0"), kManyNodes))
+      << "the first fault on this node";
   EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n2"), kManyNodes)) << "a new node";
   Fault fault = at_start_of(job, "n2");
   fault.last_step = 12;
-  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "it has trained there, too";
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "the job has trained on this node";
   fault.last_step = -1;
   fault.kind = IncidentKind::kHang;
   EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes));
   for (const auto kind : {IncidentKind::kWorkerLost, IncidentKind::kDiskFull}) {
     fault.kind = kind;
-    EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "has a name of its own";
+    EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "this cause has its own name";
   }
   fault.kind = IncidentKind::kOutOfMemory;
-  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "on fewer nodes it needs more";
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes))
+      << "on fewer nodes each rank needs more memory";
   job.placement = {{Rank(0), WorkerName("n0"), 0, {}}, {Rank(1), WorkerName("n2"), 0, {}}};
   EXPECT_TRUE(is_of_unfit_node(job, fault, kManyNodes));
   fault = at_start_of(job, "n2");
   fault.job_step = fault.checkpoint_step = -1;
-  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes)) << "it may be unable to start anywhere";
+  EXPECT_FALSE(is_of_unfit_node(job, fault, kManyNodes))
+      << "the job may be unable to start on any node";
   job.trained_on.clear();
-  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n2"), kManyNodes)) << "nobody knows where";
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n2"), kManyNodes))
+      << "the fault has no node";
 }
 
 TEST(Avoidance, ANodeIsUnfitAgainOnlyIfNothingWasTrainedInBetween) {
   Job job = job_that_trained();
   job.faults.push_back(at_start_of(job, "n0"));
-  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes)) << "n0's took no step";
+  EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes))
+      << "the fault on n0 was without a step";
   job.faults.back().last_step = 11;
   EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n1"), kManyNodes));
 }
@@ -80,11 +86,13 @@ TEST(Avoidance, AJobThatCanStartNowhereIsNotItsNodesFault) {
   EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n6"), kManyNodes));
   job.faults.resize(3);
   EXPECT_TRUE(is_of_unfit_node(job, at_start_of(job, "n6"), kManyNodes));
-  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n6"), 2)) << "these were all";
-  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kCounts) << "a signal";
+  EXPECT_FALSE(is_of_unfit_node(job, at_start_of(job, "n6"), 2)) << "no other node is left";
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kCounts)
+      << "a signal counts against the node";
   job.faults.back().signal = 0;
   job.faults.back().exit_code = 1;
-  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kNothing) << "it gave up by itself";
+  EXPECT_EQ(blame_of_node(job.faults.back()), NodeBlame::kNothing)
+      << "an exit by itself does not count";
 }
 
 TEST(Avoidance, AnUnfitNodeIsAvoidedEachTimeForLonger) {
@@ -96,7 +104,7 @@ TEST(Avoidance, AnUnfitNodeIsAvoidedEachTimeForLonger) {
   const std::set<WorkerName> avoided{unfit.worker};
   EXPECT_EQ(nodes_to_avoid(job, kHour - 1), avoided);
   EXPECT_EQ(nodes_to_avoid(job, kHour), std::set<WorkerName>());
-  EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "it goes elsewhere";
+  EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "the job moves to another node";
   EXPECT_NE(decide_restart(job).reason.find("away from n2 for 1 h if others are free"),
             std::string::npos)
       << decide_restart(job).reason;
@@ -105,12 +113,13 @@ TEST(Avoidance, AnUnfitNodeIsAvoidedEachTimeForLonger) {
   job.restarts_used.clear();
   unfit.unix_ns = kHour / 2;
   job.faults.push_back(unfit);
-  EXPECT_EQ(decide_restart(job).delay, kMendedDelay) << "there was no other";
-  EXPECT_EQ(nodes_to_avoid(job, 3 * kHour / 2 - 1), avoided) << "the same time, from there on";
+  EXPECT_EQ(decide_restart(job).delay, kMendedDelay) << "no other node was free";
+  EXPECT_EQ(nodes_to_avoid(job, 3 * kHour / 2 - 1), avoided)
+      << "the same time from the newest fault on";
   EXPECT_EQ(nodes_to_avoid(job, 3 * kHour / 2), std::set<WorkerName>());
   unfit.unix_ns = 2 * kHour;
   job.faults.push_back(unfit);
-  EXPECT_EQ(nodes_to_avoid(job, 4 * kHour - 1), avoided) << "anew, and twice as long";
+  EXPECT_EQ(nodes_to_avoid(job, 4 * kHour - 1), avoided) << "avoided again, for twice the time";
   EXPECT_EQ(nodes_to_avoid(job, 4 * kHour), std::set<WorkerName>());
   for (int again = 0; again < 10; ++again) {
     unfit.unix_ns += 2 * Duration(kAvoidedMax).count();
@@ -145,19 +154,19 @@ TEST(Avoidance, WhatIsKnownOfNodesIsForgottenLast) {
   Job job = job_that_trained();
   Fault unfit = at_start_of(job, "n2");
   unfit.node_unfit = true;
-  keep_fault(job, unfit);
-  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) keep_fault(job, job.faults.back());
+  add_fault(job, unfit);
+  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) add_fault(job, job.faults.back());
   EXPECT_EQ(job.faults.size(), kFaultsKeptMax);
   job = job_that_trained();
-  keep_fault(job, unfit);
+  add_fault(job, unfit);
   const Fault other = at_start_of(job, "n0");
-  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) keep_fault(job, other);
+  for (size_t i = 0; i < 3 * kFaultsKeptMax; ++i) add_fault(job, other);
   EXPECT_EQ(job.faults.size(), kFaultsKeptMax);
   EXPECT_EQ(job.faults.front(), unfit);
-  for (size_t i = 0; i < kFaultsKeptMax; ++i) keep_fault(job, unfit);
-  keep_fault(job, other);
-  keep_fault(job, unfit);
-  EXPECT_EQ(job.faults[kFaultsKeptMax - 2], other) << "what is new is kept";
+  for (size_t i = 0; i < kFaultsKeptMax; ++i) add_fault(job, unfit);
+  add_fault(job, other);
+  add_fault(job, unfit);
+  EXPECT_EQ(job.faults[kFaultsKeptMax - 2], other) << "the newest faults are retained";
 }
 
 }  // namespace

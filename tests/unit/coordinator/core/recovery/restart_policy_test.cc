@@ -49,7 +49,7 @@ TEST(RestartPolicy, AProgramsCodesAreFaultsLikeAnyOther) {
   for (const int32_t code : {126, 127}) {
     Job job = job_with_fault(1, 0, 0, 9);
     job.faults[0].exit_code = code;
-    EXPECT_TRUE(decide_restart(job).restart) << "of our trainer it means nothing";
+    EXPECT_TRUE(decide_restart(job).restart) << "the code has no meaning for the built-in trainer";
     job.faults[0].of_program = true;
     EXPECT_FALSE(decide_restart(job).restart) << code;
   }
@@ -59,13 +59,13 @@ TEST(RestartPolicy, PreemptionCostsNoRestartButIsBounded) {
   Job job = job_with_fault(75, 0, 0, 0);
   EXPECT_TRUE(decide_restart(job).restart);
   EXPECT_FALSE(decide_restart(job).counts);
-  EXPECT_EQ(decide_restart(job).delay, kPreemptedDelay) << "perhaps its worker is about to leave";
+  EXPECT_EQ(decide_restart(job).delay, kPreemptedDelay) << "its worker may be about to shut down";
   job.faults.back().rank = Rank(-1);
-  EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "the worker has said so";
+  EXPECT_EQ(decide_restart(job).delay, Duration::zero()) << "the worker has reported its shutdown";
   job.restarts_used[Cause::kPreempted].count = kPreemptionsMax;
   EXPECT_FALSE(decide_restart(job).restart);
   job.faults.back().checkpoint_step = 5;
-  EXPECT_TRUE(decide_restart(job).restart) << "it has got somewhere in between";
+  EXPECT_TRUE(decide_restart(job).restart) << "a newer checkpoint resets the count";
 }
 
 // Returns a job whose newest fault records this progress of the job.
@@ -82,7 +82,8 @@ TEST(RestartPolicy, EachCauseHasABudgetAndLostWorkersALargerOne) {
   Job job = job_after(IncidentKind::kHang, 10, 12);
   job.restarts_used[Cause::kRankDied] = {2, 10, 12};
   EXPECT_TRUE(decide_restart(job).restart);
-  EXPECT_EQ(decide_restart(job).delay, backoff_before_restart(3)) << "the pauses are the job's";
+  EXPECT_EQ(decide_restart(job).delay, backoff_before_restart(3))
+      << "the back-off counts the restarts of all causes";
   job.restarts_used[Cause::kHang] = {2, 10, 12};
   EXPECT_FALSE(decide_restart(job).restart);
   EXPECT_NE(decide_restart(job).reason.find("all 2 restarts for \"hang\" are used up"),
@@ -103,7 +104,7 @@ TEST(RestartPolicy, AGpuFaultIsNobodysButItsNodes) {
   EXPECT_TRUE(is_victim(exit));
   exit.cause = ExitCause::kGpuFault;
   exit.detail = "GPU 1 is lost (Xid 79: fallen off the bus)";
-  EXPECT_FALSE(is_victim(exit)) << "it lost its GPU first";
+  EXPECT_FALSE(is_victim(exit)) << "the rank lost its GPU first";
   exit.exit_code = -1;
   exit.signal = 9;
   EXPECT_NE(fault_of(exit, WorkerName("n1"), 0).message.find(": GPU 1 is lost"), std::string::npos);
@@ -122,7 +123,7 @@ TEST(RestartPolicy, AFullDiskIsWaitedFor) {
   Job job = job_after(IncidentKind::kDiskFull, 10, 12);
   job.faults.assign(5, job.faults.back());
   for (Fault& fault : job.faults) fault.last_step = 12;
-  EXPECT_TRUE(decide_restart(job).restart) << "the same again is not the job's fault";
+  EXPECT_TRUE(decide_restart(job).restart) << "a repeated full disk does not count against the job";
   EXPECT_EQ(decide_restart(job).delay, kMendedDelay);
   job.restarts_used[Cause::kDiskFull] = {2, 10, 12};
   EXPECT_EQ(decide_restart(job).delay, 4 * kMendedDelay);
@@ -145,7 +146,7 @@ TEST(RestartPolicy, DurableProgressGivesTheBudgetBack) {
   EXPECT_FALSE(decide_restart(job).restart) << "steps after a checkpoint are lost again";
   job = job_after(IncidentKind::kRankDied, -1, 12 + kStepsOfProgress);
   job.restarts_used = {{Cause::kRankDied, {2, -1, 12}}};
-  EXPECT_TRUE(decide_restart(job).restart) << "it saves none";
+  EXPECT_TRUE(decide_restart(job).restart) << "the job saves no checkpoints";
   job.faults.back().job_step -= 1;
   EXPECT_FALSE(decide_restart(job).restart);
 }
@@ -193,7 +194,7 @@ TEST(RestartPolicy, WhatAFaultSaysOfItsNode) {
   };
   EXPECT_EQ(blame(-1, 9, -1), NodeBlame::kCounts);
   EXPECT_EQ(blame(1, 0, 7), NodeBlame::kCounts);
-  EXPECT_EQ(blame(1, 0, -1), NodeBlame::kNothing) << "a script with a mistake fails anywhere";
+  EXPECT_EQ(blame(1, 0, -1), NodeBlame::kNothing) << "a script with a mistake fails on every node";
   EXPECT_EQ(blame(2, 0, 7), NodeBlame::kNothing);
   EXPECT_EQ(blame(3, 0, 7), NodeBlame::kNothing);
   EXPECT_EQ(blame(75, 0, 7), NodeBlame::kNothing);
@@ -248,17 +249,20 @@ TEST(RestartPolicy, WhoLeavesTooEarlyIsToBlameAndWhoIsSilentIsTold) {
             "rank 0 lost a peer");
   const Fault silent = fault_without_culprit(job_of_victims({first, second}), 7);
   EXPECT_EQ(silent.rank, Rank(2));
-  EXPECT_EQ(silent.message,
-            "rank 0 lost a peer, but no rank was reported dead; rank 2 alone has not said so");
+  EXPECT_EQ(
+      silent.message,
+      "rank 0 lost a peer, but no rank was reported dead; only rank 2 has not reported a loss");
   const Fault two = fault_without_culprit(job_of_victims({first}), 7);
   EXPECT_LT(two.rank.value(), 0);
-  EXPECT_EQ(two.message,
-            "rank 0 lost a peer, but no rank was reported dead; ranks 1-2 have not said so");
+  EXPECT_EQ(
+      two.message,
+      "rank 0 lost a peer, but no rank was reported dead; ranks 1-2 have not reported a loss");
   EXPECT_EQ(two.exit_code, 76);
-  const RankExit knows{Rank(0), 76, 0, 5, "these ranks have no NCCL communicator: 1"};
-  EXPECT_EQ(fault_without_culprit(job_of_victims({knows, second}), 7).message,
-            "rank 0 lost a peer, but no rank was reported dead; rank 2 alone has not said so; rank "
-            "0 said: these ranks have no NCCL communicator: 1");
+  const RankExit detailed{Rank(0), 76, 0, 5, "these ranks have no NCCL communicator: 1"};
+  EXPECT_EQ(
+      fault_without_culprit(job_of_victims({detailed, second}), 7).message,
+      "rank 0 lost a peer, but no rank was reported dead; only rank 2 has not reported a loss; "
+      "rank 0 reported: these ranks have no NCCL communicator: 1");
 }
 
 }  // namespace
