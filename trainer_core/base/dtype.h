@@ -1,4 +1,4 @@
-// Element types of tensors, shards and checkpoints.
+// Element types of tensors and checkpoints. The values are stored in files and never change.
 #pragma once
 
 #include <cstddef>

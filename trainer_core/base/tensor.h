@@ -1,4 +1,5 @@
-// A view of elements in an arena: pointer, dtype and shape. Owns nothing and copies like a pointer.
+// A view of elements in an arena: a pointer, an element type and a shape. It does not own the
+// elements.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kF32;
   int rank = 0;
-  std::array<int64_t, kTensorRankMax> shape{};  // row-major; only the first `rank` count
+  std::array<int64_t, kTensorRankMax> shape{};  // row-major; only the first `rank` entries are used
 
   static Tensor of(DType dtype, void* data, std::initializer_list<int64_t> dims) {
     MUSTER_CHECK(dims.size() <= kTensorRankMax) << "a tensor of " << dims.size() << " dimensions";
