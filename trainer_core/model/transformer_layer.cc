@@ -174,7 +174,7 @@ void Transformer::offload(size_t layer) {
 
 void Transformer::fetch(size_t layer, bool attentions) {
   for (const OffloadedTensor& tensor : buffers_of(layer).offloaded) {
-    if (tensor.is_attentions != attentions) continue;
+    if (tensor.belongs_to_attention != attentions) continue;
     ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}),
               Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}));
   }

@@ -28,7 +28,7 @@ struct OffloadedTensor {
   DType dtype = DType::kF32;
   // True: a tensor of attention; false: of the MLP. The latter are fetched separately, because the
   // exchange of attention also uses the MLP's buffers.
-  bool is_attentions = true;
+  bool belongs_to_attention = true;
 };
 
 // The tensors of a layer while it runs. Those that the layer keeps on the device (LayerPlacements)
@@ -305,6 +305,6 @@ struct TransformerPlan {
 // The flat fp32 block of a plan, for the values of rows().
 std::span<float> loading_params(const TransformerPlan& plan, Arena& arena);
 // Converts the loaded values to the form that the Transformer reads. Called once.
-void settle_params(const TransformerPlan& plan, Arena& arena);
+void round_loaded_params(const TransformerPlan& plan, Arena& arena);
 
 }  // namespace muster::trainer

@@ -162,7 +162,7 @@ void MeshExchange::combine_backward(ExchangeLabel label, const ExpertTraffic& tr
 }
 
 SlicedLogits MeshExchange::sliced(const HeadRows& rows) const {
-  const int64_t sums = vocabulary_sums(rows.targets.elements(), plan_.part().tensor.ranks);
+  const int64_t sums = vocab_loss_sums(rows.targets.elements(), plan_.part().tensor.ranks);
   return {.slice = {plan_.vocabulary().first, plan_.model.vocab_size},
           .logits = rows.logits,
           .targets = rows.targets,

@@ -28,7 +28,7 @@ struct SlicedLogits {
 };
 
 // The number of elements of SlicedLogits::sums.
-constexpr int64_t vocabulary_sums(int64_t rows, int ranks) { return ranks * rows * kLogitSums; }
+constexpr int64_t vocab_loss_sums(int64_t rows, int ranks) { return ranks * rows * kLogitSums; }
 
 // Ops::cross_entropy and Ops::cross_entropy_backward over the group whose ranks together have all
 // ids. Return the group's errors.

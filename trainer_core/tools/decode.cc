@@ -37,7 +37,7 @@ class Decoder {
     if (auto status = restore_parameters(checkpoint, plan_.rows(), loading_params(plan_, arena_));
         !status.ok())
       return status;
-    settle_params(plan_, arena_);
+    round_loaded_params(plan_, arena_);
     return absl::OkStatus();
   }
 

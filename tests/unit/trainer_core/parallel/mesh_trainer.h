@@ -31,9 +31,9 @@ struct MeshRun {
   std::vector<StepRecord> steps;  // rank 0's
   // All parameters of the table, from the ranks with coordinate 0 along data.
   std::vector<float> params;
-  absl::Status status;         // the first error of any rank
-  SentByGroup sent;            // by rank 0, in all steps
-  uint64_t messages_sent = 0;  // bytes of all ranks' sends
+  absl::Status status;      // the first error of any rank
+  SentByGroup sent;         // by rank 0, in all steps
+  uint64_t sent_bytes = 0;  // bytes of all ranks' sends
 
   std::vector<double> losses() const {
     std::vector<double> losses;
@@ -141,7 +141,7 @@ class MeshTrainer {
           all.status.Update(own.status);
           for (const auto& [group, kinds] : own.sent) {
             if (kinds.contains(CollectiveKind::kSend))
-              all.messages_sent += kinds.at(CollectiveKind::kSend);
+              all.sent_bytes += kinds.at(CollectiveKind::kSend);
           }
           if (groups.rank() != 0) return;
           all.steps = std::move(own.steps);

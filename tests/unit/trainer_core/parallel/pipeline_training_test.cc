@@ -203,7 +203,7 @@ TEST(PipelineTraining, SentBytesMatchTheFormulas) {
       const uint64_t stream = uint64_t{kSequences} * kStageLength *
                               static_cast<uint64_t>(config.model.emb_dim) *
                               dtype_bytes(config.activation_type());
-      EXPECT_EQ(run.messages_sent, static_cast<uint64_t>(config.steps) * 2 * (runs - 1) * stream);
+      EXPECT_EQ(run.sent_bytes, static_cast<uint64_t>(config.steps) * 2 * (runs - 1) * stream);
       // Rank 0 has the first stage, whose first chunk's gradients end there.
       const auto chunks = static_cast<uint64_t>(shape.chunks);
       const auto tensor = static_cast<uint64_t>(mesh_of(config.mesh).degree(MeshAxis::kTensor));
