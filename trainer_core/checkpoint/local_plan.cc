@@ -17,15 +17,15 @@ LocalNodes::LocalNodes(const std::vector<std::string>& places) {
   }
 }
 
-size_t LocalNodes::place_of(int rank) const {
+size_t LocalNodes::index_on_node(int rank) const {
   const std::vector<int>& ranks = ranks_of(node_of(rank));
   return static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
 }
 
-std::optional<int> LocalNodes::keeper_of(int rank) const {
+std::optional<int> LocalNodes::copy_holder_of(int rank) const {
   if (count() < 2) return std::nullopt;
   const std::vector<int>& next = ranks_of((node_of(rank) + 1) % count());
-  return next[place_of(rank) % next.size()];
+  return next[index_on_node(rank) % next.size()];
 }
 
 std::vector<std::vector<FileTransfer>> in_rounds(const std::vector<FileTransfer>& transfers) {

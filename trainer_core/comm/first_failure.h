@@ -1,5 +1,6 @@
-// Holds the first failure among a rank's groups that use NCCL: the other groups end with it
-// wherever they wait for a device. Internal to nccl_group.cc and its parts. Thread-safe.
+// The first failure of any group of a rank that uses NCCL. The other groups poll it while they wait
+// for a device, and then fail with the same status. Internal to nccl_group.cc and
+// nccl_communicator.cc. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -11,12 +12,13 @@ namespace muster::trainer {
 
 class FirstFailure {
  public:
+  // Returns whether there was a failure.
   bool is_there() const { return is_there_; }
   absl::Status status() const {
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  // Stores `failure` unless there is one already; returns the stored status.
+  // Stores `failure` unless a failure is stored already. Returns the stored status.
   absl::Status keep(const absl::Status& failure) {
     const std::lock_guard lock(mutex_);
     if (status_.ok()) status_ = failure;

@@ -13,8 +13,8 @@ constexpr int kNotOnThisHost = -1;
 
 class HybridChannel : public Channel {
  public:
-  // A null `near` means that this rank is alone on its host. `hosts` is indexed by member;
-  // `shm_indices` is a member's index in the near channel, kNotOnThisHost for others.
+  // A null `shm` means that no other member is on this host. `hosts` and `shm_indices` are indexed
+  // by member; `shm_indices` has the index of a member in the `shm` channel, or kNotOnThisHost.
   HybridChannel(Transport& transport, std::unique_ptr<Channel> shm,
                 std::unique_ptr<Channel> network, std::vector<int> hosts,
                 std::vector<int> shm_indices)
@@ -24,8 +24,8 @@ class HybridChannel : public Channel {
         hosts_(std::move(hosts)),
         shm_indices_(std::move(shm_indices)) {}
 
-  // If a group spans hosts, some hosts may have only one of its members: its round size must match
-  // the others', too.
+  // If a group spans hosts, a host may have only one member, which then uses the network only. Its
+  // rounds must have the same size as those of members that also use shared memory.
   size_t round_bytes_max(std::span<const int> members) const override {
     std::set<int> hosts;
     for (const int member : members) hosts.insert(hosts_[static_cast<size_t>(member)]);
@@ -51,7 +51,7 @@ class HybridChannel : public Channel {
     return ended(std::move(status));
   }
 
-  // Parts from far ranks wait in scratch until the near ones have arrived.
+  // Parts from other hosts are stored in scratch_ until those of this host have arrived.
   absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                 size_t bytes, Combine combine) override {
     if (!broken_.ok()) return broken_;
@@ -98,7 +98,8 @@ class HybridChannel : public Channel {
     }
   }
 
-  // A failure on one way ends the other, too: peers wait there. Unless channels are isolated.
+  // Ends both ways after a failure of one, because peers wait on the other. Isolated channels are
+  // the exception.
   absl::Status ended(absl::Status status) {
     if (!status.ok() && !transport_.isolated()) transport_.fail(std::string(status.message()));
     broken_ = status;

@@ -30,8 +30,8 @@ class ParameterBlocks {
  public:
   virtual ~ParameterBlocks() = default;
 
-  // Starts to gather a block that the pass will acquire soon. The blocks that were acquired earlier
-  // in the same slot must be released first; the gather waits for their release.
+  // Starts to gather a block that the pass will acquire soon. Requires that no block in the same
+  // slot is acquired.
   virtual void prefetch(size_t block) = 0;
   // Starts to gather the first block of the next pass, unless the slot is in use; then the next
   // pass gathers the block itself.

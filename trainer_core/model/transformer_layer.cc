@@ -172,9 +172,9 @@ void Transformer::offload(size_t layer) {
   }
 }
 
-void Transformer::fetch(size_t layer, bool attentions) {
+void Transformer::fetch(size_t layer, bool of_attention) {
   for (const OffloadedTensor& tensor : buffers_of(layer).offloaded) {
-    if (tensor.belongs_to_attention != attentions) continue;
+    if (tensor.belongs_to_attention != of_attention) continue;
     ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}),
               Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}));
   }
@@ -187,11 +187,11 @@ void Transformer::recompute_layer(size_t layer) {
   const OpRange range(ops_, "recompute");
   const LayerPlacements& placements = plan_.placements;
   const bool again = placements.rest == Placement::kRemat;
-  fetch(layer, /*attentions=*/true);
+  fetch(layer, /*of_attention=*/true);
   if (again) make_normed1(layer);
   if (placements.qkv == Placement::kRemat) make_qkv(layer);
   if (placements.context == Placement::kRemat) make_context(layer);
-  fetch(layer, /*attentions=*/false);
+  fetch(layer, /*of_attention=*/false);
   if (!plan_.model.parallel_block) {  // a parallel block's backward pass reads neither of these
     if (placements.middle == Placement::kRemat) {
       make_middle(layer);

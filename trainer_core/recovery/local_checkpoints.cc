@@ -89,7 +89,7 @@ absl::Status LocalCheckpoints::open(std::vector<std::string>& notes) {
   nodes_.emplace(json::parse(shared->body).get<std::vector<std::string>>());
   std::vector<FileTransfer> copies;
   for (int rank = 0; rank < peers_.size(); ++rank) {
-    const auto keeper = nodes_->keeper_of(rank);
+    const auto keeper = nodes_->copy_holder_of(rank);
     if (keeper && writes_checkpoints(mesh_, rank)) copies.push_back({rank, *keeper, 0});
   }
   copy_rounds_ = in_rounds(copies);

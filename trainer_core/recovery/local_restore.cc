@@ -99,7 +99,7 @@ absl::StatusOr<std::vector<LocalCandidate>> LocalCheckpoints::find(
 // Verifies this rank's share of its node's files.
 void LocalCheckpoints::verify_share(Trial& trial) const {
   const std::vector<int>& ranks = nodes_->ranks_of(nodes_->node_of(peers_.rank()));
-  for (size_t i = nodes_->place_of(peers_.rank()); i < trial.names.size(); i += ranks.size()) {
+  for (size_t i = nodes_->index_on_node(peers_.rank()); i < trial.names.size(); i += ranks.size()) {
     const absl::Status status = store_.verify(trial.save, trial.manifest.files[i]);
     if (status.ok()) {
       trial.mine.has.insert(i);
