@@ -131,7 +131,7 @@ CommonRuns::Run CommonRuns::at(int64_t run) const {
   return position;
 }
 
-int64_t CommonRuns::first_behind(int64_t element) const {
+int64_t CommonRuns::first_after(int64_t element) const {
   int64_t low = 0, high = count_;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;

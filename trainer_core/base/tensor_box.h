@@ -77,7 +77,7 @@ class CommonRuns {
   Run at(int64_t run) const;
   // Returns the index of the first run that ends after `element`, an index into the first box's
   // elements; count() if there is none.
-  int64_t first_behind(int64_t element) const;
+  int64_t first_after(int64_t element) const;
 
  private:
   struct Dimension {

@@ -1,6 +1,7 @@
 // Saves checkpoints while training continues. A save has two halves:
 //
-//   begin() ── copies state to the staging block ──▶ wait_staged() ── writes, syncs, publishes ──▶ take()
+//   begin() ── copies the state to the staging block ──▶ wait_staged() ── writes, syncs and
+//   publishes the checkpoint ──▶ take()
 //
 // Forward and backward passes change neither parameters nor optimizer state, so the copy runs
 // concurrently with them, and only the next update waits for it. One save is in flight at a time;

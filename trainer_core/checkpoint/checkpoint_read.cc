@@ -65,8 +65,7 @@ ByteRange bytes_of_run(const Copy& copy, int64_t run) {
 // The first run with bytes at `byte` or behind it.
 int64_t first_run(const Copy& copy, uint64_t byte) {
   if (byte <= copy.stored->at) return 0;
-  return copy.runs.first_behind(
-      static_cast<int64_t>((byte - copy.stored->at) / copy.stored_size()));
+  return copy.runs.first_after(static_cast<int64_t>((byte - copy.stored->at) / copy.stored_size()));
 }
 
 // Returns the blocks that contain requested data.

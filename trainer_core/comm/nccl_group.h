@@ -16,9 +16,9 @@
 // If the group follows no computation (ProcessGroup::follow), the calling thread monitors the
 // collective. If it follows one, the device waits instead of the calling thread:
 //
-//   computation  … mark ────────────────▶ waits for done …    the monitor thread publishes, at mark,
-//   own queue         ▶ waits ▶ collective ▶ done             that the collective has started and,
-//                                                             at done, its end and duration
+//   computation  … mark ────────────────▶ waits for done …    the monitor thread publishes the
+//   own queue         ▶ waits ▶ collective ▶ done             start at `mark`, and the end with
+//                                                             its duration at `done`
 //
 // The monitor needs its own thread, because the caller may block inside CUDA until this collective
 // is done, and the communicator must be destroyed if a peer is gone. The page shows a collective as

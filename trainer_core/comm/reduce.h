@@ -23,8 +23,8 @@ struct Slice {
   size_t offset;
   size_t count;
 };
-// Returns the part of `count` elements that rank `rank` of `size` reduces. Parts are in rank order and
-// differ by at most one element.
+// Returns the part of `count` elements that rank `rank` of `size` reduces. Parts are in rank order
+// and differ by at most one element.
 constexpr Slice slice_of(size_t count, int rank, int size) {
   const auto r = static_cast<size_t>(rank);
   const auto n = static_cast<size_t>(size);

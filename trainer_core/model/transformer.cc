@@ -278,7 +278,7 @@ void Transformer::embed() {
   drop_own(DropoutSite::kInput, 0, stream);
 }
 
-size_t Transformer::block_behind(size_t layer) const {
+size_t Transformer::block_after(size_t layer) const {
   return plan_.is_last(layer) ? plan_.end_block() : plan_.layer_block(layer + 1);
 }
 
@@ -295,9 +295,9 @@ LossSum Transformer::forward_layers() {
     const OpRange layer(ops_, "layer", static_cast<int64_t>(i));
     const bool last = plan_.is_last(i), continues = i + 1 != run_.end || last;
     if (continues)
-      blocks_.prefetch(block_behind(i));
+      blocks_.prefetch(block_after(i));
     else
-      expect(block_behind_pass_);
+      expect(block_after_pass_);
     replayed(Piece::kLayer, i, Accumulate::kNo, [&] {
       make_qkv(i);
       make_context(i);
@@ -313,7 +313,7 @@ LossSum Transformer::forward_layers() {
       if (!last) offload(i);
     });
     if (!continues) break;
-    blocks_.acquire(block_behind(i));
+    blocks_.acquire(block_after(i));
     if (broken()) return {};
     const LayerBuffers& next = buffers_of(last ? i : i + 1);
     ops_.add_norm(norm_, stream(buffers_of(i).middle), stream(plan_.delta),

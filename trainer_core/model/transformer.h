@@ -121,7 +121,7 @@ class Transformer {
   void expect(std::optional<size_t> block);
   // Announces the first block of the pass after the next one. It is gathered during the last layer
   // of the next pass.
-  void expect_behind(std::optional<size_t> block) { block_behind_pass_ = block; }
+  void expect_after_next(std::optional<size_t> block) { block_after_pass_ = block; }
 
   // Computes the logits of every position of `tokens` (B, S) and writes them to `out` (B, S, V).
   // Requires a plan without packed sequences.
@@ -227,7 +227,7 @@ class Transformer {
   // dropout.
   void enter(const LayerRun& run, const std::optional<DropoutSource>& dropout);
   const LayerBuffers& buffers_of(size_t layer) const { return plan_.buffers_of(run_, layer); }
-  size_t block_behind(size_t layer) const;
+  size_t block_after(size_t layer) const;
   LossSum forward_layers();  // the blocks of the end and the head remain acquired
   LossSum backward_layers_and_ends(Accumulate wanted);
   void release_end();
@@ -346,7 +346,7 @@ class Transformer {
   int64_t width_;     // d
   int64_t parameters_;
   LayerRun run_;  // the run of the current pass
-  std::optional<size_t> block_behind_pass_;
+  std::optional<size_t> block_after_pass_;
   std::optional<DropoutSource> dropout_;  // set during a pass with gradients
   int64_t cached_ = 0;                    // positions in the cache
   // The counts of each entry of plan_.layers, for the micro-batch in its slot. Empty if this rank

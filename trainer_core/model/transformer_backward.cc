@@ -125,7 +125,7 @@ void Transformer::backward_layers(Accumulate wanted) {
     if (i > run_.first)
       blocks_.prefetch(plan_.layer_block(i - 1));
     else
-      expect(block_behind_pass_);
+      expect(block_after_pass_);
     const Accumulate accumulate = blocks_.begin_gradient(block, wanted);
     if (broken()) return;
     replayed(Piece::kLayerBackward, i, accumulate, [&] {

@@ -2,7 +2,7 @@
 // has the experts [x E/X, (x + 1) E/X). The rows of tokens are sent to the ranks of their experts
 // and back (Lepikhin et al., "GShard", 2021; without a capacity: Gale et al., "MegaBlocks", 2023).
 //
-//   route ▶ dispatch ▶ (R, d) rows by expert ── to_experts ──▶ (R', d) rows by own expert, then rank
+//   route ▶ dispatch ▶ (R, d) rows by expert ── to_experts ──▶ (R', d) rows by own expert, rank
 //   combine ◀ (R, d) ◀────────────────────────── to_tokens ◀── expert_matmul …
 //
 // The backward pass is the reverse: gradients of outputs go to_experts, gradients of inputs go

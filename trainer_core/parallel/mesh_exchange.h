@@ -23,7 +23,7 @@
 // experts of other ranks, and r' rows of other ranks' tokens come to its own experts. A row has d
 // elements of the activation type. A rank sends:
 //   forward     4 (X - 1) E / X bytes of counts, r d elements to the experts, r' d back
-//   backward    2 r d elements to the experts (gradients, and the experts' inputs again), r' d back;
+//   backward    2 r d elements to the experts (gradients, and their inputs again), r' d back;
 //               4 r bytes of gates to the experts, 4 r' bytes of their gradients back
 //   recomputed  r d elements to the experts again
 // If tokens are spread evenly over experts, r and r' are (X - 1) / X k times the rank's tokens.

@@ -1,5 +1,5 @@
-// The outputs for the metrics of a run's steps and evaluations: `metrics_file`, event files for
-// TensorBoard, both or neither.
+// Writes the metrics of the steps and evaluations of a run to the outputs that its config enables:
+// `metrics_file`, event files for TensorBoard, both or none.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,10 @@
 
 namespace muster::trainer {
 
-// Not thread-safe: called on one thread only.
+// The enabled outputs. Called on one thread only.
 class MetricsLog {
  public:
-  // Opens the outputs that the config enables. The error names the file.
+  // Opens the outputs. An error has the path.
   absl::Status open(const TrainConfig& config);
 
   void write(const StepRecord& record);

@@ -1,4 +1,4 @@
-// A device's queue for tests without a device: a thread that executes the queued work in order.
+// A device queue for tests without a device: a thread that executes the enqueued work in order.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class ThreadQueue final : public DeviceQueue {
   // marks.
   explicit ThreadQueue(const std::atomic<bool>& goes_on, Clock now = monotonic_now)
       : goes_on_(goes_on), now_(std::move(now)), thread_([this] { run(); }) {}
-  // Drops work that has not begun.
+  // Discards work that has not begun.
   ~ThreadQueue() override {
     stopping_ = true;
     changed_.notify_all();
