@@ -51,8 +51,8 @@ constexpr size_t kWritebackBytesMax = 32 * kBlockBytes;
 class BlockWriter {
  public:
   // Creates the file. Returns AlreadyExists if it exists, since another process may be writing it.
-  // All errors of the class have the path. `meter`, which may be null and must outlive the writer,
-  // counts the written blocks.
+  // All errors of the class contain the path. `meter`, which may be null and must outlive the
+  // writer, counts the written blocks.
   static absl::StatusOr<std::unique_ptr<BlockWriter>> create(const std::string& path,
                                                              SaveMeter* meter = nullptr);
   // Closes the file. After an error a partial file remains, which the owner of the folder removes.

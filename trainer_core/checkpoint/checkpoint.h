@@ -101,9 +101,9 @@ class CheckpointStore {
   absl::Status prepare() const;
 
   // Writes a checkpoint, then removes old ones (see `keep`). On an error removes the temporary
-  // folder and leaves earlier checkpoints unchanged; if the disk is full, the error has the missing
-  // bytes. If an old checkpoint cannot be removed, adds a line to `notes` and returns OK. With
-  // peers, all of them must call it, each with its own data, and get the same status.
+  // folder and leaves earlier checkpoints unchanged; if the disk is full, the error contains the
+  // missing bytes. If an old checkpoint cannot be removed, adds a line to `notes` and returns OK.
+  // With peers, all of them must call it, each with its own data, and get the same status.
   absl::Status save(const CheckpointInfo& info, const CheckpointLayout& layout,
                     const CheckpointBlocks& blocks, std::vector<std::string>& notes,
                     CheckpointPeers* peers = nullptr) const;

@@ -33,8 +33,8 @@ struct HuggingFaceExport {
 // Returns the export of a model. `max_position` is the longest sequence in tokens; 0: unknown.
 // `token_ids` has fields of kTokenIdFields; missing ones are exported as null. Parses the exported
 // config again to verify that it gives the same model. Returns InvalidArgument if no known
-// architecture supports the model; the error has the key, its value, and its value in the nearest
-// architecture.
+// architecture supports the model; the error contains the key, its value, and its value in the
+// nearest architecture.
 absl::StatusOr<HuggingFaceExport> export_to_hugging_face(const ModelConfig& model,
                                                          int32_t max_position,
                                                          const nlohmann::json& token_ids);

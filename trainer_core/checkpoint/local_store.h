@@ -24,7 +24,7 @@
 namespace muster::trainer {
 
 // The folder of a node, which several processes use. Each process writes files with names of its
-// own, and only one process removes files. Errors have the path.
+// own, and only one process removes files. Errors contain the path.
 class LocalStore {
  public:
   explicit LocalStore(std::string folder) : folder_(std::move(folder)) {}

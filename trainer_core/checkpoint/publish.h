@@ -28,8 +28,8 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
 // cannot be read unchanged.
 void restore_asides(const std::string& directory);
 
-// Returns the names in a directory, sorted. Returns NotFound if it does not exist; errors have the
-// directory.
+// Returns the names in a directory, sorted. Returns NotFound if it does not exist; errors contain
+// the directory.
 absl::StatusOr<std::vector<std::string>> list_directory(const std::string& directory);
 
 // Makes a directory and its parents if needed, and syncs every new name.

@@ -51,7 +51,7 @@ struct WrittenSafetensors {
 };
 
 // Writes and syncs a file. Truncates an existing file. Returns ResourceExhausted if the disk is
-// full; errors have the path. After an error a partial file remains, which the caller removes.
+// full; errors contain the path. After an error a partial file remains, which the caller removes.
 // `meter`, which may be null, counts the bytes.
 absl::StatusOr<WrittenSafetensors> write_safetensors(const std::string& path,
                                                      const std::vector<TensorToWrite>& tensors,

@@ -20,8 +20,8 @@ namespace muster::trainer {
 class SafetensorsStream {
  public:
   // Creates the file and writes its header. The tensors must follow in the order of `tensors`.
-  // Returns ResourceExhausted if the disk is full; errors have the path. After an error a partial
-  // file remains, which the caller removes.
+  // Returns ResourceExhausted if the disk is full; errors contain the path. After an error a
+  // partial file remains, which the caller removes.
   static absl::StatusOr<std::unique_ptr<SafetensorsStream>> create(
       const std::string& path, const std::vector<TensorHeader>& tensors);
 

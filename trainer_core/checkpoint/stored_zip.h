@@ -30,7 +30,7 @@ class StoredZip {
 
   // Opens an archive, and verifies that every entry lies within the file. Returns the system's
   // error if the file cannot be opened, InvalidArgument if it is not a zip archive or has
-  // compressed or encrypted entries, and DataLoss if it is damaged. Errors have the path and the
+  // compressed or encrypted entries, and DataLoss if it is damaged. Errors contain the path and the
   // byte.
   static absl::StatusOr<std::unique_ptr<StoredZip>> open(const std::string& path);
 

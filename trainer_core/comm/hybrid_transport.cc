@@ -147,7 +147,8 @@ class HybridTransport : public Transport {
   }
 
   void isolate_channels() override {
-    Transport::isolate_channels();  // first: what fails meanwhile must not end all
+    // Called first, so that a failure meanwhile does not end all channels.
+    Transport::isolate_channels();
     if (shm_ != nullptr) shm_->isolate_channels();
     network_->isolate_channels();
   }

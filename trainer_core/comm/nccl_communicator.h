@@ -32,9 +32,9 @@ class NcclEnd {
   // Returns whether connect() has succeeded.
   bool is_connected() const { return connected_; }
   // Creates the communicator together with all ranks of `group`, which exchanges the first
-  // messages. An error has the ranks that differ or that could not create a communicator. Returns
-  // Unavailable or DeadlineExceeded if this rank has lost peers, and FailedPrecondition if its own
-  // library, environment or network is the cause.
+  // messages. An error contains the ranks that differ or that could not create a communicator.
+  // Returns Unavailable or DeadlineExceeded if this rank has lost peers, and FailedPrecondition if
+  // its own library, environment or network is the cause.
   absl::Status connect(ProcessGroup& group);
   // Enqueues `call` and returns once NCCL has accepted it. Returns the errors of await().
   absl::Status launch(Call call);

@@ -44,9 +44,9 @@ using Combine = absl::FunctionRef<void(std::span<const std::byte* const> parts)>
 // time; different channels are independent. The transport must outlive its channels.
 //
 // Rounds return Unavailable if a peer of the round is gone or abort() was called, and
-// DeadlineExceeded if a peer sends nothing in time; both have world ranks. Afterwards every channel
-// of the transport is unusable and peers fail at once; after isolate_channels(), only this channel
-// is unusable.
+// DeadlineExceeded if a peer sends nothing in time; both messages contain world ranks. Afterwards
+// every channel of the transport is unusable and peers fail at once; after isolate_channels(), only
+// this channel is unusable.
 class Channel {
  public:
   virtual ~Channel() = default;

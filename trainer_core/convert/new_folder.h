@@ -9,7 +9,7 @@
 
 namespace muster::trainer {
 
-// A folder under construction. It has a temporary name beside its final path, and is locked while
+// A folder under construction. It has a temporary name next to its final path, and is locked while
 // it is filled. A temporary folder without a lock was left by a process that has ended; the next
 // process that creates the same final path removes it. Not thread-safe.
 class NewFolder {

@@ -102,7 +102,7 @@ class ShardWriter {
   uint64_t token_count() const { return header_.token_count; }
   uint64_t document_count() const { return header_.document_count; }
   // Completes the shard and returns its header. Returns ResourceExhausted if the disk is full;
-  // every error has the path.
+  // every error contains the path.
   absl::StatusOr<ShardHeader> finish();
 
  private:

@@ -16,7 +16,7 @@ namespace muster::trainer {
 class TextFile {
  public:
   // Maps the file. Returns NotFound, or InvalidArgument for a folder or an empty file; the message
-  // has the path.
+  // contains the path.
   static absl::StatusOr<std::unique_ptr<TextFile>> open(const std::string& path);
   ~TextFile();
   TextFile(const TextFile&) = delete;

@@ -32,7 +32,7 @@ class Tokenizer {
 
   // Loads a tokenizer file, whose kind is detected by its content. If `path` is a folder, loads the
   // tokenizer.json or tokenizer.model in it. Returns NotFound, or InvalidArgument if the file is of
-  // no supported kind; both have the path.
+  // no supported kind; both messages contain the path.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path);
   virtual ~Tokenizer() = default;
 

@@ -26,7 +26,7 @@ class StepReport {
         figures_(config, context.groups.mesh().ranks()),
         profile_(config.profile, context.backend.get(), context.groups.rank(), context.out) {}
 
-  // Opens the outputs that the config enables. An error has the path.
+  // Opens the outputs that the config enables. An error contains the path.
   absl::Status open();
   MetricsLog& metrics() { return metrics_; }
 

@@ -1,6 +1,6 @@
 // The training loop of a rank. Its phases are:
 //
-//   start: check that all ranks have the same config → plan and memory → parameters (from a seed, or
+//   start: check that all ranks have the same config → plan and memory → parameters (from a seed or
 //          the newest checkpoint) → check that all ranks have the same parameters
 //   step:  batch → forward and backward, with gradients reduced in parallel → one all-reduce of
 //          loss, weight, votes and squares → clipping → optimizer → step line → [evaluation] →

@@ -15,7 +15,7 @@
 namespace muster::trainer {
 namespace {
 
-// "layer 3 mlp in".
+// Returns the name on the progress page: "layer 3 mlp in".
 std::string name_of(ExchangeLabel label) {
   const auto of_layer = [&](std::string_view part) {
     return absl::StrCat("layer ", label.layer, " ", av(part));

@@ -15,7 +15,7 @@
 // following together:
 //
 //   claim()
-//     ─▶ hold: the loop must not begin further commits. A commit in progress counts as made, because
+//     ─▶ hold: the loop must not begin further commits. A commit in progress counts as made, since
 //        it waits only for the same commit on other ranks.
 //     ─▶ gather: the ranks exchange the numbers of their commits; the highest is the target.
 //     ─▶ reach: a rank below the target lets its loop make the commit. This cannot block, because a
@@ -123,7 +123,7 @@ class Leaving {
 // Brings the ranks that save together to the same commit. Called by the claiming thread of each of
 // these ranks; `peers` is null for a rank that saves alone. Returns whether any of the ranks
 // requests a save (wants_save), which is the same on all ranks. An error means that no rank may
-// save; it has the failed rank. No commit is in progress when the call returns.
+// save, and contains the failed rank. No commit is in progress when the call returns.
 absl::StatusOr<bool> leave_together(CheckpointPeers* peers, Leaving& leaving, bool wants_save);
 
 // The message that a rank prints when it gives up.

@@ -35,7 +35,7 @@ std::string tfrecord_frame(std::string_view data);
 // An open event file. Called on one thread only.
 class EventFile {
  public:
-  // Creates a file, and the folder if needed. An error has the path.
+  // Creates a file, and the folder if needed. An error contains the path.
   static absl::StatusOr<std::unique_ptr<EventFile>> open(const std::string& folder,
                                                          int64_t unix_ns);
 

@@ -15,7 +15,7 @@ namespace muster::trainer {
 // An open metrics file. Called on one thread only.
 class MetricsFile {
  public:
-  // Opens the file, and creates its folder if needed. An error has the path.
+  // Opens the file, and creates its folder if needed. An error contains the path.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> open(const std::string& path,
                                                            std::string run_name);
 

@@ -16,7 +16,7 @@ namespace muster::trainer {
 // The enabled outputs. Called on one thread only.
 class MetricsLog {
  public:
-  // Opens the outputs. An error has the path.
+  // Opens the outputs. An error contains the path.
   absl::Status open(const TrainConfig& config);
 
   void write(const StepRecord& record);

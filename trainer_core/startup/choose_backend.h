@@ -22,10 +22,10 @@ struct ChosenBackend {
   std::string reason;
 };
 
-// Chooses and opens the backend. If hardware=gpu and there is no GPU, the error has the key, the
-// reason and what to do. `given` states that a worker has assigned a GPU to this rank; a missing
-// GPU is then a fault of the node, so the error is not InvalidArgument. A build without GPU support
-// always returns InvalidArgument for hardware=gpu.
+// Chooses and opens the backend. If hardware=gpu and there is no GPU, the error contains the key,
+// the reason and what to do. `given` states that a worker has assigned a GPU to this rank; a
+// missing GPU is then a fault of the node, so the error is not InvalidArgument. A build without GPU
+// support always returns InvalidArgument for hardware=gpu.
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
                                              const GpuOptions& options, bool given = false);
 

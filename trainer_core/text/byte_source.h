@@ -16,8 +16,8 @@ namespace muster::trainer {
 // default limit.
 class ByteSource {
  public:
-  // Opens a file. Returns NotFound, or InvalidArgument if `path` is not a regular file; both have
-  // the path.
+  // Opens a file. Returns NotFound, or InvalidArgument if `path` is not a regular file; both
+  // messages contain the path.
   static absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path);
   virtual ~ByteSource() = default;
 

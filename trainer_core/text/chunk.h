@@ -80,8 +80,8 @@ struct Chunk {
 class ChunkReader {
  public:
   // Opens a file at `from`. Requires that `from` is the beginning of this file or the end of one of
-  // its chunks. Returns the system's error, or InvalidArgument for text in UTF-16; both have the
-  // path.
+  // its chunks. Returns the system's error, or InvalidArgument for text in UTF-16; both messages
+  // contain the path.
   static absl::StatusOr<std::unique_ptr<ChunkReader>> open(const InputFile& file,
                                                            const ReadOptions& options,
                                                            const Position& from);

@@ -52,7 +52,7 @@ std::optional<InputFormat> format_of(std::string_view path);
 // (choose_split). A folder with a dataset_info.json or a features.json was written by TensorFlow
 // Datasets (TFDS): only its data files are listed, all others are metadata. Returns NotFound, or
 // InvalidArgument for a folder without any readable file or with several data sets of TFDS; both
-// have the path.
+// messages contain the path.
 absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
                                             std::optional<InputFormat> forced,
                                             const std::string& split = "");

@@ -12,7 +12,7 @@ namespace muster::trainer {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\v\f";
-// How far before a cut a blank is searched: a longer word is split.
+// The maximum distance between a cut and the blank before it. A longer word is split.
 constexpr size_t kCutSearchBytes = 4096;
 
 bool is_blank(std::string_view line) {

@@ -12,7 +12,7 @@
 
 namespace muster::trainer {
 
-// The name of a cache's folder beside the text. It begins with a dot, so that find_input_files()
+// The name of a cache's folder next to the text. It begins with a dot, so that find_input_files()
 // does not list it as a part of the corpus.
 constexpr char kTokenCacheFolder[] = ".muster-tokens";
 
