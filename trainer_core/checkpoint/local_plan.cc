@@ -30,7 +30,8 @@ std::optional<int> LocalNodes::copy_holder_of(int rank) const {
 
 std::vector<std::vector<FileTransfer>> in_rounds(const std::vector<FileTransfer>& transfers) {
   std::vector<std::vector<FileTransfer>> rounds;
-  std::map<int, std::set<size_t>> sends, receives;  // by rank, the rounds in which it does
+  // The rounds in which each rank sends, or receives.
+  std::map<int, std::set<size_t>> sends, receives;
   for (const FileTransfer& transfer : transfers) {
     size_t round = 0;
     while (sends[transfer.from].contains(round) || receives[transfer.to].contains(round)) ++round;

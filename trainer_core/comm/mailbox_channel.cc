@@ -270,7 +270,7 @@ void MailboxChannel::give_up(const std::string& reason) {
   if (!transport_.isolated()) transport_.fail(reason);
 }
 
-// Returns the error for a revoked message, after its sender has stored why it leaves.
+// Returns the error for a message that `by` has revoked, because it is gone or about to leave.
 absl::Status MailboxChannel::revoked(const Peer& by) const {
   const std::string gone = transport_.gone(by.mailbox);
   if (!gone.empty()) return absl::UnavailableError(gone);

@@ -45,7 +45,7 @@
 namespace muster::trainer {
 
 // The part of the model that calls an exchange. The worker's progress page shows it: "layer 3 mlp
-// up all-gather".
+// in all-gather".
 enum class ExchangeSite : uint8_t {
   kEmbedding,
   kQkv,

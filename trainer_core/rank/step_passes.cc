@@ -82,7 +82,7 @@ absl::StatusOr<Batch> StepPasses::begin(std::span<const PipelinePass> passes, co
   return held_[slot].batch();
 }
 
-// Sends the pass's result to the stage that needs it.
+// Sends the result of a pass to the stage that needs it.
 void StepPasses::leave(const PipelinePass& pass) {
   StageMessages& messages = *rank_model_.messages();
   if (rank_model_.broken() || !messages.feeds(pass)) return;

@@ -6,8 +6,8 @@
 // have a copy that another rank needs.
 //
 //   save:     all begin ──▶ writers write files on their own node ──▶ each sends its files to a
-//             rank on the next node (LocalNodes::copy_holder_of), which stores copies ──▶ if all ranks
-//             have succeeded, the earlier save is removed
+//             rank on the next node (LocalNodes::copy_holder_of), which stores copies ──▶ the
+//             earlier save is removed if all ranks have succeeded
 //   restore:  gather the records of all nodes ──▶ choose the newest complete save ──▶ each node
 //             verifies its files ──▶ nodes send each other missing or damaged files ──▶ all read
 //             their boxes ──▶ if a rank has failed, all try the next older save

@@ -1,4 +1,5 @@
-// Restores local checkpoints: chooses one, and exchanges files between nodes before it is read.
+// Restores local checkpoints: chooses a save, and exchanges files between nodes before the save is
+// read.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,11 +17,11 @@ namespace muster::trainer {
 
 using nlohmann::json;
 
-// One save that is tried, as seen by this rank.
+// The attempt to restore a save, on this rank.
 struct LocalCheckpoints::Trial {
   std::string save;
   Manifest manifest;
-  std::vector<std::string> names;  // of its files
+  std::vector<std::string> names;  // names of the save's files
   NodeFiles mine;                  // the files that this rank has verified, and those that it needs
   json damaged = json::object();   // file name → reason
 };
@@ -96,7 +97,7 @@ absl::StatusOr<std::vector<LocalCandidate>> LocalCheckpoints::find(
   return candidates;
 }
 
-// Verifies this rank's share of its node's files.
+// Verifies this rank's share of the files on its node.
 void LocalCheckpoints::verify_share(Trial& trial) const {
   const std::vector<int>& ranks = nodes_->ranks_of(nodes_->node_of(peers_.rank()));
   for (size_t i = nodes_->index_on_node(peers_.rank()); i < trial.names.size(); i += ranks.size()) {
@@ -109,8 +110,8 @@ void LocalCheckpoints::verify_share(Trial& trial) const {
   }
 }
 
-// Rank 0 gathers the files of all nodes and plans the transfers. Errors: the group's, or DataLoss
-// if a file has no intact copy.
+// Returns the transfers, which rank 0 plans from the files of all nodes. Returns the errors of the
+// group, and DataLoss if no node has an intact copy of a file.
 absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& trial,
                                                                  std::vector<std::string>& notes) {
   const json mine = {
@@ -171,7 +172,8 @@ absl::Status LocalCheckpoints::fetch(const Trial& trial,
   return agree(local);
 }
 
-// Tries to restore one save; succeeds or fails on all ranks alike. Returns the sources as text.
+// Tries to restore a save. It succeeds either on all ranks or on none. Returns a text about the
+// sources of the files.
 absl::StatusOr<std::string> LocalCheckpoints::try_one(Trial& trial, const CheckpointLayout& layout,
                                                       const CheckpointBlocks& blocks,
                                                       std::vector<std::string>& notes) {
