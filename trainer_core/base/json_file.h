@@ -26,9 +26,9 @@ absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t by
 std::string show_json(const nlohmann::json& value);
 
 // Returns the value as an integer of type T. Throws std::out_of_range with the value or its type if
-// it is not an integer that fits: nlohmann's own get<T>() would convert fractions, and the
-// conversion of a too large one is undefined behaviour. Callers catch it together with the
-// exceptions of the JSON library.
+// it is not an integer that fits: get<T>() of the JSON library would convert a fraction, and the
+// conversion of a fraction that is too large is undefined behaviour. Callers catch
+// std::out_of_range together with the exceptions of the JSON library.
 template <std::integral T>
 T whole_number(const nlohmann::json& value) {
   const bool fits = value.is_number_unsigned()

@@ -18,7 +18,7 @@ namespace muster::trainer {
 class MappedFile {
  public:
   // Maps the file. Returns the system's error, or InvalidArgument if `path` is not a regular file;
-  // both messages have the path. An empty file gives empty bytes().
+  // both messages contain the path. An empty file gives empty bytes().
   static absl::StatusOr<std::unique_ptr<MappedFile>> open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

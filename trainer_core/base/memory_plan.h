@@ -105,6 +105,7 @@ class MemoryPlan {
   size_t device_bytes() const { return std::min(device_bytes_, total_bytes_); }
 
   const std::vector<PlannedBuffer>& buffers() const { return buffers_; }
+  // Returns the buffer. Requires id.exists().
   const PlannedBuffer& at(BufferId id) const;
   size_t total_bytes() const { return total_bytes_; }
   // Returns the bytes of the category's buffers. Bytes at which several of them overlap count once.

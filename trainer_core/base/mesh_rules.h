@@ -48,8 +48,8 @@ MeshDemands mesh_demands(const ModelConfig& model, int32_t seq_len, int32_t sequ
 // valid. Requires degrees of at least 1.
 std::vector<std::string> mesh_conflicts(const MeshDemands& demands, const MeshShape& shape);
 
-// The maximum number of candidates that nearest_meshes() checks. It takes less than a second, even
-// if `works` resolves a complete job for each candidate.
+// The maximum number of candidates that nearest_meshes() checks, so that it takes less than a
+// second even if `works` resolves a complete job for each candidate.
 constexpr int kNearMeshesTried = 2000;
 // Returns the meshes of `nodes` nodes with `ranks_per_node` ranks each for which `works` returns
 // true and that differ least from `shape`, nearest first and at most `count`. The degrees of

@@ -133,6 +133,7 @@ struct ModelConfig {
   double embedding_init_std = 0;  // the same for token embeddings; 0: as init_std
   QuantizationConfig quantization{};
 
+  // Return whether the model has a table of positions, or rotates queries and keys.
   bool learns_positions() const { return position_type == PositionType::kLearned; }
   bool has_rope() const {
     return position_type == PositionType::kRope || position_type == PositionType::kRopeInterleaved;

@@ -19,6 +19,7 @@
 
 namespace muster::trainer {
 
+// The types of quantization, in the order of kQuantizationNames.
 enum class QuantizationType : uint8_t { kNone, kInt8, kFp8Delayed, kFp8Current };
 constexpr ValueNames<4> kQuantizationNames = {"", "int8", "fp8", "te_fp8_currentscaling"};
 

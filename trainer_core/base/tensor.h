@@ -40,6 +40,7 @@ struct Tensor {
     return of(DType::kBf16, data, dims);
   }
 
+  // Return the elements. Require that the tensor has this element type.
   int32_t* i32() const {
     MUSTER_CHECK(dtype == DType::kI32) << "not an int32 tensor";
     return static_cast<int32_t*>(data);

@@ -74,6 +74,7 @@ class CommonRuns {
 
   int64_t count() const { return count_; }    // number of runs
   int64_t length() const { return length_; }  // elements of a run
+  // Returns the positions of a run. Requires run < count().
   Run at(int64_t run) const;
   // Returns the index of the first run that ends after `element`, an index into the first box's
   // elements; count() if there is none.

@@ -73,6 +73,7 @@ struct OptimizerConfig {
 
 enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
 constexpr ValueNames<3> kNotFinitePolicyNames = {"abort", "skip", "rollback"};
+// The training data: MaxText's synthetic data, or token shards.
 enum class DatasetType { kSynthetic, kShards };
 // The hardware of ranks. kAuto: a GPU if the machine has one that this build supports, otherwise
 // the CPU; the trainer decides (choose_backend.h).
@@ -145,7 +146,7 @@ struct TrainConfig {
   DatasetType dataset_type = DatasetType::kSynthetic;
   std::string dataset_path;  // absolute folders of shards, in the syntax of data_paths.h
   bool packing = true;       // documents share sequences; false: one per sequence (data/samples.h)
-  int64_t num_epoch = -1;    // training ends after so many epochs; -1: only `steps` ends it
+  int64_t num_epoch = -1;    // maximum number of epochs; -1: only `steps` ends the training
   bool enable_data_shuffling = true;
   bool reuse_example_batch = false;  // every step trains on the batch of the first
   EvalConfig eval;
@@ -182,6 +183,7 @@ struct TrainConfig {
   // the parameters, which takes time.
   bool writes_metrics() const { return !metrics_file.empty() || !tensorboard_dir.empty(); }
 
+  // Returns the placements of a layer's tensors under remat_policy.
   LayerPlacements layer_placements() const {
     return trainer::layer_placements(remat_policy, custom_remat);
   }
@@ -194,6 +196,7 @@ struct TrainConfig {
   // Returns whether a sequence may hold several documents, which do not attend to each other.
   bool packed() const { return dataset_type == DatasetType::kShards && packing; }
 
+  // Returns the element type of activations.
   DType activation_type() const {
     return dtype == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
   }
@@ -206,6 +209,7 @@ struct TrainConfig {
 // in 64 bits. Returns InvalidArgument with the keys as a user types them.
 absl::Status validate(const TrainConfig& config);
 
+// Encode a config, or only its model's fields, as JSON.
 nlohmann::json to_json(const TrainConfig& config);
 nlohmann::json to_json(const ModelConfig& model);  // only the model's fields
 // Parses and validates a config. Returns InvalidArgument with the field that is missing, unknown,

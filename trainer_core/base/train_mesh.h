@@ -31,6 +31,7 @@ struct BatchSlice {
   int32_t index = 0;
   int32_t count = 1;
 };
+// Returns the slice that `rank` computes.
 BatchSlice batch_slice(const Mesh& mesh, int32_t rank);
 // Returns the number of ranks that compute one slice together.
 int32_t ranks_of_slice(const Mesh& mesh);

@@ -49,8 +49,8 @@ absl::StatusOr<std::vector<PeerMessage>> gather_messages(CheckpointPeers& peers,
                                                          const PeerMessage& mine);
 
 // Returns one of the errors in the messages of all ranks, with the number of its rank unless this
-// is the leader. Errors other than DataLoss have priority; among equal ones, that of the lowest
-// rank.
+// is the leader. Errors other than DataLoss have priority; among errors of equal priority, that of
+// the lowest rank.
 absl::Status first_error(const CheckpointPeers& peers, const std::vector<PeerMessage>& messages);
 
 }  // namespace muster::trainer

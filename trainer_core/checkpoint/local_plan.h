@@ -21,6 +21,7 @@ class LocalNodes {
   explicit LocalNodes(const std::vector<std::string>& places);
 
   size_t count() const { return ranks_.size(); }
+  // Return the node of a rank, and the ranks of a node.
   size_t node_of(int rank) const { return nodes_[static_cast<size_t>(rank)]; }
   const std::vector<int>& ranks_of(size_t node) const { return ranks_[node]; }
   int first_of(size_t node) const { return ranks_[node].front(); }

@@ -30,6 +30,7 @@ class LocalStore {
   explicit LocalStore(std::string folder) : folder_(std::move(folder)) {}
 
   const std::string& folder() const { return folder_; }
+  // Returns the folder of a save.
   std::string folder_of(const std::string& save) const { return folder_ + "/" + save; }
 
   // Makes the folder if needed. Returns PermissionDenied if its name belongs to a folder of another

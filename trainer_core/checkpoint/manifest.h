@@ -42,6 +42,7 @@ constexpr size_t kManifestBytesMax = size_t{256} << 20;
 // The name of the optimizer in a checkpoint that has only parameters.
 constexpr char kNoOptimizer[] = "none";
 
+// The parts of a checkpoint: the parameters and the optimizer's state.
 enum class CheckpointPart { kModel, kOptimizer };
 constexpr std::string_view kCheckpointPartNames[] = {"model", "optimizer"};
 

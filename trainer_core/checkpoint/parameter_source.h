@@ -18,6 +18,7 @@
 
 namespace muster::trainer {
 
+// The formats of stored parameters.
 enum class ParameterFormat { kMuster, kHuggingFace, kMeta };
 
 // The description of stored parameters.

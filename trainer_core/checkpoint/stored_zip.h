@@ -35,6 +35,7 @@ class StoredZip {
   static absl::StatusOr<std::unique_ptr<StoredZip>> open(const std::string& path);
 
   const std::map<std::string, Entry>& entries() const { return entries_; }
+  // Returns the bytes of an entry, which are valid as long as this object.
   std::span<const char> bytes(const Entry& entry) const {
     return file_->bytes().subspan(entry.offset, entry.bytes);
   }

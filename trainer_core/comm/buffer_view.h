@@ -51,6 +51,7 @@ struct BufferView {
   // NOLINTEND(google-explicit-constructor)
 
   size_t bytes() const { return count * dtype_bytes(dtype); }
+  // Returns a view of `how_many` elements from element `offset` on.
   BufferView part(size_t offset, size_t how_many) const {
     return {data + offset * dtype_bytes(dtype), how_many, dtype};
   }
@@ -78,6 +79,7 @@ struct ConstBufferView {
   // NOLINTEND(google-explicit-constructor)
 
   size_t bytes() const { return count * dtype_bytes(dtype); }
+  // Returns a view of `how_many` elements from element `offset` on.
   ConstBufferView part(size_t offset, size_t how_many) const {
     return {data + offset * dtype_bytes(dtype), how_many, dtype};
   }

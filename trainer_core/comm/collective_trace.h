@@ -40,7 +40,7 @@ class CollectiveTrace {
 
   const std::string& group() const { return group_; }
 
-  // Publishes the begin of the collective, runs `body`, which returns an absl::Status, and
+  // Publishes the start of the collective, runs `body`, which returns an absl::Status, and
   // publishes its end. A failed collective remains open on the page, to show where the rank has
   // stopped.
   template <class Body>
@@ -60,6 +60,7 @@ class CollectiveTrace {
   uint64_t enqueue(const Collective& collective) {
     return begin(collective, monotonic_now(), Starts::kLater);
   }
+  // See enqueue().
   void start(uint64_t seq);
   void complete(uint64_t seq, Duration took);
   // Returns `status` with the group, the collective and its sequence number added to the message.

@@ -80,6 +80,7 @@ class CommStream {
   // Returns the first failure so far; OK if there is none.
   absl::Status status() const;
 
+  // Returns the times since the start of the stream.
   CommTimes times() const;
 
  private:

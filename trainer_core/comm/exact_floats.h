@@ -41,6 +41,7 @@ inline double join_double(std::span<const float> parts) {
 // values use the first two. So a sum of encodings over ranks is valid, too. NaN and infinity are
 // preserved.
 constexpr double kWideLarge = 0x1p96, kWideScale = 0x1p-180;
+// Returns the encoding of `value`.
 inline std::array<float, 4> split_wide(double value) {
   const bool is_small = value < kWideLarge;
   const auto parts = split_double(is_small ? value : value * kWideScale);

@@ -47,7 +47,7 @@ class GlooChannel : public Channel {
   std::vector<uint64_t> sent_;      // number of messages sent to each member
   std::vector<uint64_t> received_;  // number of messages received from each member
   std::vector<std::byte> scratch_;  // the peers' data that is being combined
-  std::vector<std::byte> inbox_;    // received parts that are too small for Gloo's minimum
+  std::vector<std::byte> inbox_;    // memory into which small parts are received
   absl::Status broken_;             // the first failure of an isolated channel
   std::mutex mutex_;                // guards the two lists, which abort() also reads
   Buffers sends_;

@@ -43,7 +43,7 @@ struct alignas(64) Part {
   // The number of the message among those from this sender to this receiver, from 1.
   std::atomic<uint64_t> number;
   std::atomic<PartState> state;
-  uint64_t where;  // offset of the data from the begin of the sender's mailbox
+  uint64_t where;  // offset of the data from the start of the sender's mailbox
   uint64_t bytes;
 };
 
@@ -83,6 +83,8 @@ class MailboxView {
   MailboxView(std::byte* memory, const MailboxLayout& layout)
       : memory_(memory), ranks_(static_cast<size_t>(layout.ranks)), layout_(layout) {}
 
+  // Return the first area, the area of channel `c`, and the part for `rank` in a slot of the
+  // channel.
   Mailbox& mailbox() const { return *reinterpret_cast<Mailbox*>(memory_); }
   ChannelMailbox& channel(int c) const {
     return *reinterpret_cast<ChannelMailbox*>(memory_ + channel_offset(c));
@@ -92,11 +94,12 @@ class MailboxView {
     return *reinterpret_cast<Part*>(memory_ + channel_offset(c) + sizeof(ChannelMailbox) +
                                     index * sizeof(Part));
   }
-  // Returns the offset of a staging buffer from the begin of the mailbox.
+  // Returns the offset of a staging buffer from the start of the mailbox.
   size_t staging_offset(int c, int slot) const {
     const size_t index = static_cast<size_t>(c) * kSlots + static_cast<size_t>(slot);
     return round_up(channel_offset(kChannelsMax), kPage) + index * layout_.staging_bytes;
   }
+  // Returns the size of a mailbox.
   size_t bytes() const { return staging_offset(kChannelsMax, 0); }
   std::byte* memory() const { return memory_; }
 

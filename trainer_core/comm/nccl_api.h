@@ -13,6 +13,7 @@
 
 namespace muster::trainer {
 
+// ncclUniqueId: identifies a communicator that is being created.
 struct NcclUniqueId {
   std::array<char, 128> bytes{};
 };

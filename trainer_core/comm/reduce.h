@@ -9,6 +9,7 @@
 
 namespace muster::trainer {
 
+// The elementwise reductions of collectives.
 enum class Reduction { kSum, kMax };
 
 // Combines the ranks' versions of a buffer: stores in out[i] the sum versions[0][i] +

@@ -19,6 +19,7 @@ class BpeMerges {
  public:
   BpeMerges() { byte_ids_.fill(-1); }
 
+  // Set and return the token of a byte; -1: none.
   void set_byte(uint8_t byte, int32_t id) { byte_ids_[byte] = id; }
   int32_t byte_id(uint8_t byte) const { return byte_ids_[byte]; }
   // Adds the merge of tokens `left` and `right` into `merged`; lower ranks merge first.

@@ -4,7 +4,7 @@
 //   packed      Documents are concatenated and cut every S tokens: sequence i has the tokens
 //               [i S, (i + 1) S) as inputs and the tokens [i S + 1, (i + 1) S + 1) as targets. All
 //               tokens are used except those after the last complete sequence. There is no padding,
-//               and no pass over the corpus is needed to find the begin of a sequence. A document
+//               and no pass over the corpus is needed to find a sequence. A document
 //               that is cut continues in the next sequence as if it began there; a document longer
 //               than S fills several sequences.
 //   documents   Each sequence has one document: its first S + 1 tokens, or the complete document

@@ -32,8 +32,9 @@ WordIndependence word_independence(std::string_view model);
 
 // Divides `text` at blanks and calls take(word) for each part. The blank at a division is in no
 // part, because the model adds a blank in front of each part; if several blanks are adjacent, the
-// part after the division begins with the rest of them. Blanks at the begin and the end of the text
-// remain, and so do blanks after a U+2581, because some models strip a U+2581 at the end of a text.
+// part after the division begins with the rest of them. Blanks at the beginning and the end of the
+// text remain, and so do blanks after a U+2581, because some models strip a U+2581 at the end of a
+// text.
 template <class Take>
 void for_each_word(WordIndependence independence, std::string_view text, const Take& take) {
   const auto is_plain = [](char c) { return c > ' ' && c <= '~'; };

@@ -49,8 +49,8 @@ constexpr size_t kShardHeaderBytes = 64;
 // The bytes that are read to verify a sequence of some KiB. A disk or network needs little more
 // time for them than for a page.
 constexpr size_t kShardBlockBytes = size_t{64} << 10;
-// The largest vocabulary that a shard may have. No tokenizer in use has so many tokens, and ids fit
-// in an int32.
+// The largest vocabulary that a shard may have. It is larger than that of any tokenizer in use, and
+// ids fit in an int32.
 constexpr uint32_t kVocabSizeMax = 1U << 24;
 
 // The values of a shard's header.
@@ -64,7 +64,8 @@ struct ShardHeader {
   uint32_t documents_crc32 = 0;
   uint32_t block_bytes = 0;  // 0: version 2
 
-  // Return the begin and the end of the list of document ends, in bytes from the file's start.
+  // Return the offsets of the first byte and the end of the list of document ends, in bytes from
+  // the file's start.
   uint64_t documents_offset() const;
   uint64_t documents_end() const { return documents_offset() + document_count * sizeof(uint64_t); }
   // Returns the number of blocks with checksums.
@@ -78,6 +79,7 @@ struct ShardHeader {
 // Returns 2 if every id below `vocab_size` fits in 16 bits, otherwise 4.
 uint32_t token_bytes_for(uint32_t vocab_size);
 
+// Encodes a header, with its checksum.
 std::array<char, kShardHeaderBytes> encode_shard_header(const ShardHeader& header);
 // Decodes and checks a header. `file_bytes` is the size of the whole file. Returns DataLoss with
 // the wrong field, its value and the expected value.

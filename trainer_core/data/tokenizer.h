@@ -25,8 +25,8 @@ class Tokenizer {
   class Encoder {
    public:
     virtual ~Encoder() = default;
-    // Appends the ids of `text` to `ids`, without a begin- or end-of-sequence token. Requires that
-    // `text` is well-formed UTF-8.
+    // Appends the ids of `text` to `ids`, without a beginning- or end-of-sequence token. Requires
+    // that `text` is well-formed UTF-8.
     virtual absl::Status append(std::string_view text, std::vector<int32_t>& ids) = 0;
   };
 

@@ -19,7 +19,7 @@ class Evaluation {
   // Takes the sequences of data.eval. `config` and `context` must outlive this object.
   Evaluation(const TrainConfig& config, const TrainContext& context, TrainingData& data);
 
-  // Returns whether an evaluation is due after so many completed steps.
+  // Returns whether an evaluation is due after `completed_steps` steps.
   bool is_due(int64_t completed_steps) const;
   // Evaluates the model: runs forward passes over this rank's part of the evaluation data, from its
   // beginning, and reduces the loss over all ranks. `step` is the last completed step. Overwrites

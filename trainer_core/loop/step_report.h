@@ -36,6 +36,7 @@ class StepReport {
   // Prints that the training is already complete.
   void nothing_to_do(int64_t completed);
 
+  // Begins a step, which may start the recording of the profiler.
   void begin_step() { profile_.begin_step(); }
   // Excludes the time until now from the next step. `stall` is the part of this time in which
   // training waited for a checkpoint; the next step reports it.

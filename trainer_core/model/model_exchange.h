@@ -57,6 +57,7 @@ enum class ExchangeSite : uint8_t {
   kTargetWeights,
   kHead
 };
+// Identifies an exchange for the progress page.
 struct ExchangeLabel {
   ExchangeSite site = ExchangeSite::kEmbedding;
   size_t layer = 0;  // index of the layer, for sites within layers

@@ -36,6 +36,7 @@ struct TensorSplit {
   size_t dim = 0;     // the dimension that is split
   int64_t units = 0;  // divides the dimension; 0: every rank has the whole parameter
 
+  // Return a split of no dimension, of the rows or of the columns of a matrix.
   static TensorSplit none() { return {}; }
   static TensorSplit rows(int64_t units) { return {0, units}; }
   static TensorSplit columns(int64_t units) { return {1, units}; }

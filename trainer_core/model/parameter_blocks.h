@@ -39,6 +39,7 @@ class ParameterBlocks {
   // Blocks until the weights of the block are in its slot, where they remain until release().
   // Requires that the block is not acquired yet.
   virtual void acquire(size_t block) = 0;
+  // Ends the use of a block that acquire() has made available.
   virtual void release(size_t block) = 0;
 
   // Blocks until the gradient slot of the block is free. `wanted` is kYes if the gradient must be
@@ -49,6 +50,7 @@ class ParameterBlocks {
   // Hands over a complete part of the gradient.
   virtual void gradient_done(size_t block) = 0;
 
+  // Returns whether a gather or a reduction has failed.
   virtual bool broken() const = 0;
 };
 

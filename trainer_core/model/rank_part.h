@@ -46,6 +46,7 @@ struct PipelinePart {
   // their backward pass at the same time (parallel/pipeline_schedule.h).
   int32_t slots = 1;
 
+  // Return whether the stage has the first layers, the last layers, or all layers.
   bool begins_model() const { return stage.index == 0; }
   bool ends_model() const { return stage.index + 1 == stage.ranks; }
   bool has_all_layers() const { return stage.ranks == 1; }
@@ -66,8 +67,8 @@ struct RankPart {
   PipelinePart pipeline;
   // The number of micro-batches of a step, over all slices of the batch.
   int32_t micro_batches = 1;
-  // The approximate bytes of logits that are computed at a time. On a CPU, so many remain in the
-  // last-level cache between GEMMs.
+  // The approximate bytes of logits that are computed at a time. On a CPU, this amount remains in
+  // the last-level cache between GEMMs.
   int64_t logits_bytes = int64_t{16} << 20;
 
   // Returns the part of `rank` with its coordinates. The caller sets micro_batches, logits_bytes,

@@ -284,8 +284,8 @@ size_t Transformer::block_after(size_t layer) const {
 }
 
 // Runs the layers of the run, from the residual stream at its entrance to the stream after the last
-// layer and, at the end of the model, final_normed. Each sublayer's norm is fused with the residual
-// addition before it, so layer i computes the normed input of layer i + 1.
+// layer and, at the end of the model, final_normed. Each norm is fused with the residual addition
+// before it, so layer i computes the normed input of layer i + 1.
 LossSum Transformer::forward_layers() {
   const OpRange range(ops_, "forward");
   if (plan_.begins_model(run_)) embed();

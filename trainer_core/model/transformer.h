@@ -198,6 +198,8 @@ class Transformer {
     BufferId values;
     BufferId scale;
   };
+  // Quantized GEMMs (transformer_quantized.cc): the forms of project() and project_backward(), and
+  // their parts.
   bool is_quantized(const Dense& dense) const;
   Tensor scaling_slot(float* block, const DenseSite& site, DenseOperand operand) const;
   RoundingNoise rounding_noise(const DenseSite& site, bool for_kernel) const;
@@ -217,16 +219,19 @@ class Transformer {
             Share columns = {}, int64_t width = 0);
   void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // rows (T', d)
   void drop_activation(size_t layer, const Tensor& x);
+  // Returns the gradient of what attention or the MLP adds to the residual stream.
   Tensor added_gradient(DropoutSite site, size_t layer);
   // Returns the buffer into which the backward pass of the MLP writes the gradient of normed2.
   Tensor normed2_gradient(size_t layer) const;
 
+  // Copy the batch, or its starts, to the memory of the backend.
   void upload(const Batch& batch);
   void upload_starts(std::span<const int32_t> starts);
   // Sets the run that the following calls compute, and the batch's dropout source; nullopt: no
   // dropout.
   void enter(const LayerRun& run, const std::optional<DropoutSource>& dropout);
   const LayerBuffers& buffers_of(size_t layer) const { return plan_.buffers_of(run_, layer); }
+  // Returns the parameter block that a forward pass reads after that of `layer`.
   size_t block_after(size_t layer) const;
   LossSum forward_layers();  // the blocks of the end and the head remain acquired
   LossSum backward_layers_and_ends(Accumulate wanted);
@@ -313,10 +318,12 @@ class Transformer {
   void finish_gradient(size_t block);
   template <class Chunk>
   LossSum sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk);
+  // The parts of the backward pass; each computes the gradients of its parameters and of its input.
   void backward_layers(Accumulate wanted);
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);
 
+  // Pass values to the observer, if there is one.
   void show(const char* name, const Tensor& x) const;
   void show(size_t layer, const char* name, const Tensor& x) const;
   void show_attention(size_t layer) const;
@@ -325,6 +332,7 @@ class Transformer {
 
   VocabularySlice vocabulary_slice() const;  // this rank's vocabulary ids
   TokenRows own_token_rows() const;          // this rank's rows of the residual stream
+  // Returns the starts of this rank's positions; no data if the plan is not packed.
   Tensor own_starts() const;
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);

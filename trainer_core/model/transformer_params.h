@@ -44,8 +44,10 @@ struct Transformer::Weights {
   Tensor head;             // (V, d); the embedding if tied
 };
 
+// Returns whether the model has this tensor.
 inline bool exists(const Tensor& tensor) { return tensor.data != nullptr; }
 
+// Returns a view of a buffer of int32.
 inline Tensor view_i32(const Arena& arena, BufferId id, int64_t elements) {
   return Tensor::i32(static_cast<int32_t*>(arena.buffer(id)), {elements});
 }

@@ -1,5 +1,5 @@
 // The buffers of a step of a transformer on one rank, planned before anything is allocated: the
-// tensors that layers save for the backward pass, the buffers that layers share, and those of
+// tensors that layers save for the backward pass, the buffers that layers share, and the buffers of
 // exchanges. Pure arithmetic. transformer.h defines the dimensions.
 #pragma once
 
@@ -102,8 +102,8 @@ struct QuantizedBuffers {
   // (out, in) of the largest kernel: the rounded kernel or, in fp32, the kernel's gradient as the
   // GEMM has computed it.
   BufferId kernel;
-  BufferId left_scale;   // of the left operand
-  BufferId right_scale;  // of the right operand
+  BufferId left_scale;   // scale of the left operand
+  BufferId right_scale;  // scale of the right operand
   // (scaling_scales()) training with delayed scaling: the largest magnitudes of this step so far
   BufferId amax;
 };
@@ -283,6 +283,8 @@ struct TransformerPlan {
   }
   int64_t own_rows() const { return token_count() / part().tensor.ranks; }    // T'
   int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // in [0, T)
+  // Return this rank's share of the columns of the MLP, of the columns of an expert, and of the
+  // experts.
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
   DenseShape dense_shape(DenseProduct product) const;  // this rank's share
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
@@ -296,11 +298,15 @@ struct TransformerPlan {
   int64_t own_expert_rows_max() const {  // R'
     return received_rows_max(routing_shape(), part().expert.ranks);
   }
+  // Returns this rank's share of the vocabulary ids.
   Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
   int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
   int64_t first_routed() const { return token_count() * part().among_sharers(); }      // < T*
+  // Returns whether several ranks share a KV head, so that StackedBuffers are used.
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
+  // Returns the number of positions that the tables of RoPE have.
   int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
+  // Returns the shape of attention with this rank's heads and positions.
   AttentionShape attention_shape() const;
   // Returns the shape with the heads and positions that the rank has during attention. It equals
   // attention_shape() unless ranks exchange positions for heads.

@@ -10,6 +10,7 @@
 
 namespace muster::trainer {
 
+// Make the optimizers; see Optimizer::make().
 std::unique_ptr<Optimizer> make_adamw(const OptimizerConfig& config, ShardLayout layout);
 std::unique_ptr<Optimizer> make_adam_pax(const OptimizerConfig& config, ShardLayout layout);
 std::unique_ptr<Optimizer> make_sgd(ShardLayout layout);

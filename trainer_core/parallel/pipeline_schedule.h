@@ -39,6 +39,7 @@ struct PipelineShape {
   int32_t virtual_stages() const { return stages * chunks; }
 };
 
+// The kinds of passes.
 enum class PassKind : uint8_t { kForward, kBackward };
 
 // A forward or backward pass of a micro-batch through a chunk of this stage.

@@ -74,6 +74,7 @@ class StageMessages {
   };
 
   Buffers& buffers(PassKind kind) { return kind == PassKind::kForward ? forward_ : backward_; }
+  // Return whether the pass is through the first, or the last, virtual stage.
   bool is_first(const PipelinePass& pass) const;
   bool is_last(const PipelinePass& pass) const;
   // Returns the stage that is `steps` after this one in the ring.

@@ -39,8 +39,8 @@ struct TrainContext {
   // The local checkpoints of this rank's node.
   LocalStorage local = {};
   // The step of the newest checkpoint that an earlier attempt of the job has reported; 0: none is
-  // known. If no checkpoint has so many steps now, checkpoints were lost, and the training must not
-  // start.
+  // known. If this step is known but no checkpoint exists now, checkpoints were lost, and the
+  // training must not start.
   uint64_t known_checkpoint_step = 0;
   // The backend, with whose memory `groups` was constructed; null: the CPU's.
   std::shared_ptr<Backend> backend = nullptr;

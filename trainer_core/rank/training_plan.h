@@ -52,7 +52,7 @@ constexpr size_t kGpuAttentionBytes = size_t{512} << 20;
 //   - bf16 copies of the largest fp32 matrix and of a chunk of logits, which bf16 GEMMs need;
 //   - sums that are copied to the host;
 //   - the workspace of cuDNN's backward pass of attention. If all heads and sequences together need
-//     more than kGpuAttentionBytes, the pass is divided into parts that need at most so much; the
+//     more than kGpuAttentionBytes, the pass is divided into parts that need at most that; the
 //     smallest possible part may need more. If even that part exceeds the limit of the scratch
 //     memory, the built-in kernels compute the pass.
 size_t gpu_scratch_bytes(const TrainConfig& config);

@@ -66,8 +66,8 @@ class Leaving {
   // Ends the commit. Called by the loop only.
   void end_commit();
 
-  // Claims the leaving for a thread. Returns whether the leaving belongs to `by`: it belongs to the
-  // first caller permanently.
+  // Claims the right to save and end the process for a thread. Returns whether `by` has this right,
+  // which the first caller gets permanently.
   bool claim(By by);
   // Ends the loop because of `why` if the signal thread has claimed: blocks until left() in tests,
   // otherwise until the process ends. Called by the loop only.

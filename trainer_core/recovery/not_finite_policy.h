@@ -23,15 +23,16 @@
 namespace muster::trainer {
 
 // The maximum number of skipped batches in a row. Batches that cause such values are rare, so after
-// so many in a row the parameters are the cause, and other batches do not help.
+// this number in a row the parameters are the cause, and other batches do not help.
 constexpr int kSkipsInARowMax = 8;
 // The maximum number of rollbacks to one checkpoint. If training fails after each of them, the
 // checkpoint or the config is the cause.
 constexpr int kRollbacksMax = 4;
 
+// What a rank does after a step that is not finite.
 enum class NotFiniteAction { kAbort, kSkip, kRollback };
 
-// What to do after a step that is not finite.
+// An action and its reason.
 struct NotFiniteDecision {
   NotFiniteAction action;
   std::string reason;  // text after the colon of not_finite_line()
@@ -42,7 +43,9 @@ class NotFiniteGuard {
  public:
   explicit NotFiniteGuard(NotFinitePolicy policy) : policy_(policy) {}
 
+  // Returns the decision about a step that is not finite, and counts it.
   NotFiniteDecision on_not_finite();
+  // Report a completed step, and a new checkpoint.
   void on_step() { skips_in_a_row_ = 0; }
   void on_checkpoint() { rollbacks_ = 0; }
 

@@ -16,6 +16,7 @@ struct StepTflops {
   double attention = 0;
   double attention_causal = 0;  // half of `attention`, as MaxText does since July 2025
 
+  // Return the sum, with both ways to count attention.
   double total() const { return learnable + attention; }
   double total_causal() const { return learnable + attention_causal; }
 };

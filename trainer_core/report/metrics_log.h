@@ -19,6 +19,7 @@ class MetricsLog {
   // Opens the outputs. An error contains the path.
   absl::Status open(const TrainConfig& config);
 
+  // Write a record to all enabled outputs.
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
 

@@ -80,6 +80,7 @@ struct EvalRecord {
 // Sums the time for which the steps of a run have waited for data.
 class DataWait {
  public:
+  // Adds a step.
   void add(const StepRecord& record);
   int64_t steps() const { return steps_; }
   // Returns the line "data wait: 0.004 of 31.416 seconds in 100 steps (0.013%), at most 0.003 in

@@ -13,7 +13,7 @@
 
 namespace muster::trainer {
 
-// A use of such memory.
+// A use of such memory and its size.
 struct DeviceReserve {
   std::string_view name;
   size_t bytes = 0;
@@ -54,9 +54,9 @@ size_t nccl_bytes(const TrainConfig& config);
 // rounded up.
 constexpr size_t kGraphKernelBytes = size_t{16} << 10;
 // Returns the memory of the CUDA graphs (Transformer::replay) of all layers and the head, for each
-// slot of a pipeline; 0 without CUDA graphs. It is an upper bound on the number of kernels, from
-// graphs captured on the emulated device, plus one kernel per graph for the graph itself. It was
-// not measured on hardware.
+// slot of a pipeline; 0 without CUDA graphs. It is computed from an upper bound on the number of
+// kernels, which comes from graphs captured on the emulated device; each graph itself counts as one
+// more kernel. It was not measured on hardware.
 size_t graph_bytes(const TrainConfig& config);
 
 // Returns "beside the plan on the GPU: 1344.0 MiB (scratch 576.0, CUDA context 512.0, kernels' code

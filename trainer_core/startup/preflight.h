@@ -11,7 +11,7 @@
 
 namespace muster::trainer {
 
-// Data sets of up to so many bytes are read completely and compared with their checksums, which
+// The maximum bytes of a data set that is read completely and compared with its checksums, which
 // takes seconds.
 constexpr uint64_t kPreflightPayloadBytesMax = uint64_t{1} << 30;
 

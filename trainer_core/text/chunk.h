@@ -17,9 +17,10 @@
 
 namespace muster::trainer {
 
-// A chunk ends with the first document with which it has at least so many bytes. The size is large
-// enough to amortise the hand-over between threads, and small enough for frequent progress and for
-// shards of about the requested size.
+// The minimum bytes of a chunk, except of the last one of a file: a chunk ends with the first
+// document with which it reaches this size. The size is large enough to amortise the hand-over
+// between threads, and small enough for frequent progress and for shards of about the requested
+// size.
 constexpr size_t kChunkBytes = 256 << 10;
 // Maximum bytes of a document and of a record, several times those of the longest book. The bound
 // exists because tokenizers need tens of bytes of memory per byte of text. A longer plain text is
@@ -69,8 +70,9 @@ struct Chunk {
   Position end;                // position of the first record after the chunk
   uint64_t file_position = 0;  // bytes of the file on disk that were consumed
 
-  // The JSON parser uses wide loads, which read up to so many bytes beyond a record.
+  // The bytes beyond a record that the wide loads of the JSON parser may read.
   static constexpr size_t kPaddingBytes = 64;
+  // Returns the bytes of a record.
   std::string_view text(const Record& record) const {
     return std::string_view(bytes).substr(record.begin, record.size);
   }

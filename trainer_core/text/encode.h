@@ -42,6 +42,7 @@ struct DocumentCounts {
   std::vector<std::string> repaired_examples;
   std::vector<std::string> skipped_examples;
 
+  // Adds counts, and examples up to kExamplesMax per kind.
   void add(const DocumentCounts& more);
 };
 

@@ -15,6 +15,7 @@
 
 namespace muster::trainer {
 
+// The formats of input files.
 enum class InputFormat { kText, kJsonLines, kTfRecord, kParquet };
 constexpr ValueNames<4> kInputFormatNames = {"text", "jsonl", "tfrecord", "parquet"};
 

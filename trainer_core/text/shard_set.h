@@ -28,7 +28,7 @@ class ShardSet {
  public:
   struct Options {
     std::string folder;
-    uint64_t shard_tokens = 0;  // a shard ends with the first chunk that reaches so many
+    uint64_t shard_tokens = 0;  // a shard ends with the chunk that reaches this number
     bool restart = false;       // discard the shards of an interrupted run
   };
 

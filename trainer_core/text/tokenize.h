@@ -28,7 +28,7 @@ struct TokenizeOptions {
   std::string output_directory;  // created if needed; an earlier data set in it is replaced
   EncodeOptions encode;
   int32_t threads = 0;  // 0: all cores
-  // A shard ends with the first chunk that reaches so many.
+  // Tokens per shard: a shard ends with the chunk that reaches this number.
   uint64_t shard_tokens = 64ULL << 20;
   bool restart = false;                     // discard the shards of an interrupted run
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel

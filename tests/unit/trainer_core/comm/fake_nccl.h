@@ -33,8 +33,9 @@ class FakeNccl {
   std::atomic<NcclResult> init_error = 2;  // its error: ncclSystemError
   std::atomic<int> pending_init = -1;      // rank whose communicator is never ready
   std::atomic<bool> remote_error = false;  // communicators have an asynchronous error
-  std::atomic<int> remote_error_of = 0;    // communicators of so many ranks have one; 0: none
-  std::atomic<int> communicators = 0;      // communicators that exist now
+  // The same, only for communicators of this number of ranks; 0: none.
+  std::atomic<int> remote_error_of = 0;
+  std::atomic<int> communicators = 0;  // communicators that exist now
   std::atomic<int> aborted = 0;
   std::atomic<int> calls = 0;
   std::atomic<int> max_ctas = 0;  // max_ctas of the newest communicator
