@@ -39,8 +39,7 @@ class Trainer : public RunningStep {
 
   ExitCode run() {
     const ExitCode code = loop();
-    // The loop has claimed the leaving, so the signal thread does nothing from here on.
-    checkpoints_.finish();
+    checkpoints_.finish();  // the signal thread does nothing from here on
     if (code == ExitCode::kOk) checkpoints_.remove_local();
     return code;
   }
@@ -48,8 +47,7 @@ class Trainer : public RunningStep {
   void leave(EndProcess end_process) override {
     if (!leaving_.claim(By::kSignalThread)) return;
     if (leaving_.started()) {
-      // Passes may fail because they wait for peers that never respond. The save does not need
-      // these channels.
+      // The save does not need the channels on which passes may wait for peers forever.
       context_.groups.isolate_channels();
       const absl::Status together = join_writers(/*wants_save=*/true).status();
       const std::lock_guard lock(mutex_);
@@ -68,8 +66,7 @@ class Trainer : public RunningStep {
     if (!lock.owns_lock() || checkpoints_.is_saving() || !leaving_.give_up()) return false;
     print_error("asked to leave", kPeersStayedAway);
     end_process(ExitCode::kPreempted);
-    // In tests, peers get the same errors as from a process that has ended.
-    context_.groups.abort();
+    context_.groups.abort();  // in tests, peers see the end of this rank
     return true;
   }
 
@@ -147,8 +144,7 @@ class Trainer : public RunningStep {
     return absl::OkStatus();
   }
 
-  // Returns whether all steps are completed, the data has ended, or the target loss is reached. The
-  // result changes on the loop's thread only.
+  // Returns whether all steps, all data or the target loss is reached. Set by the loop only.
   bool at_end() const {
     return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
   }
@@ -185,8 +181,7 @@ class Trainer : public RunningStep {
     return after_step(step, stop);
   }
 
-  // Completes a step. Called within a commit. After an error there is no valid state to save, so
-  // the commit does not end.
+  // Completes a step within a commit. After an error no state is valid: the commit does not end.
   absl::Status complete(StepRecord& record, double weight) {
     checkpoints_.before_update();
     if (auto status = update(record, weight); !status.ok()) return status;
@@ -257,8 +252,7 @@ class Trainer : public RunningStep {
 
   // A step that is not finite
 
-  // Handles a step that is not finite. All ranks make the same decision from the same reduced
-  // values.
+  // Handles a step that is not finite. All ranks decide from the same reduced values.
   ExitCode skip_step(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {
     const auto culprit = blame_not_finite(
@@ -301,8 +295,7 @@ class Trainer : public RunningStep {
     return save_and_stop(absl::OkStatus());
   }
 
-  // Ends the training after a data fault, on all ranks at the same point. Saves before any rank
-  // exits, because the first exit ends all ranks.
+  // Ends all ranks after a data fault. Saves before any rank exits: the first exit ends all ranks.
   ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
     leaving_.expect_no_commit();
     if (!leaving_.claim(By::kLoop)) return await_other_exit(why);

@@ -28,7 +28,7 @@ bool writes_checkpoints(const Mesh& mesh, int rank) {
 Staging staging_of(const TrainConfig& config, int rank) {
   const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
                              writes_checkpoints(mesh_of(config.mesh), rank);
-  // With a device, restored or loaded parameters also go through the staging buffers.
+  // Restored or loaded parameters also go to a device through the staging buffers.
   const bool apart = config.hardware == Hardware::kGpu &&
                      (config.enable_checkpointing || !config.load_parameters_path.empty());
   return in_background || apart ? Staging::kYes : Staging::kNo;

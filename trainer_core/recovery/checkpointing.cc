@@ -42,8 +42,8 @@ absl::Status Checkpointing::open(const nlohmann::json& data) {
 void Checkpointing::attach(RankModel& rank_model) {
   rank_model_ = &rank_model;
   if (!config_.enable_checkpointing || !config_.async_checkpointing) return;
-  // With local checkpoints, ranks that are not writers continue, because they store copies of other
-  // ranks.
+  // Ranks that are not writers continue if there are local checkpoints, because they store copies
+  // of other ranks.
   if (!writes() && !local_.has_value()) return;
   saver_ = std::make_unique<BackgroundSaver>(
       store_, rank_model.plan().checkpoint_layout(),

@@ -29,7 +29,7 @@ constexpr int kSkipsInARowMax = 8;
 // checkpoint or the config is the cause.
 constexpr int kRollbacksMax = 4;
 
-// What a rank does after a step that is not finite.
+// The action of a rank after a step that is not finite.
 enum class NotFiniteAction { kAbort, kSkip, kRollback };
 
 // An action and its reason.

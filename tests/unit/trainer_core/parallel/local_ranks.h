@@ -14,7 +14,7 @@
 
 namespace muster::trainer {
 
-// What a rank uses.
+// The objects that a rank uses.
 struct LocalRank {
   Ops& ops;
   ProcessGroup& group;  // group of all ranks
