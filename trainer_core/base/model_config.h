@@ -31,8 +31,8 @@ enum class PositionType : uint8_t { kRope, kRopeInterleaved, kLearned, kRelative
 // compete for each expert's capacity. kMaxText (Mixtral, Jiang et al., 2024): each sequence is a
 // group, choices are accepted in token order, and all choices count in the load-balancing loss.
 // kPax (GShard, GLaM): a group is one of num_groups equal parts of a step's batch or, with
-// num_groups = 0, a rank's micro-batch; all tokens' first choices are accepted before any second
-// choice, and only first choices count in the load-balancing loss.
+// num_groups = 0, a rank's micro-batch. The first choices of all tokens are accepted before any
+// second choice, and only first choices count in the load-balancing loss.
 enum class RouterStyle : uint8_t { kMaxText, kPax };
 
 // The scaling of RoPE's long wavelengths in Llama 3.1. A factor of 1 disables it.

@@ -8,9 +8,9 @@
 
 namespace muster::trainer {
 
-// A mapping from distances to buckets. Each bucket of the first half has one distance. Buckets of
-// the second half are spaced logarithmically up to `max_distance`, and the last bucket also has all
-// larger distances. Attention is causal, so keys after the query have no bucket.
+// A mapping from distances to buckets. Each bucket of the first half has a single distance. Buckets
+// of the second half are spaced logarithmically up to `max_distance`, and the last bucket also has
+// all larger distances. Attention is causal, so keys after the query have no bucket.
 struct RelativeBuckets {
   int32_t count = 0;           // number of buckets, at least 2; 0: no relative positions
   int32_t max_distance = 128;  // tokens

@@ -1,6 +1,6 @@
 // Rematerialisation: which tensors of a layer's forward pass are saved for its backward pass, and
-// which are recomputed. A policy names one LayerPlacements. Losses and gradients are bit-identical
-// under all policies.
+// which are recomputed. Each policy selects one set of placements (LayerPlacements). Losses and
+// gradients are bit-identical under all policies.
 //
 // Policies have the names and the meaning of MaxText's `remat_policy`. MaxText names tensors that
 // differ from the buffers of our layers; this table maps them:

@@ -47,8 +47,8 @@ struct ShardedTensors {
 };
 
 // Splits the box into consecutive boxes of at most `elements_max` elements, along its first
-// dimension with an extent above 1. A box may be larger if one index of that dimension already has
-// more elements. Each result is dense in the same block.
+// dimension with an extent above 1. A resulting box is larger if a single index of that dimension
+// has more elements. Each result is dense in the same block.
 std::vector<TensorBox> split_box(const TensorBox& box, int64_t elements_max);
 
 // Returns boxes that together have the elements [first, first + count) of `box` in row-major order.

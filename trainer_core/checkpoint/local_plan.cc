@@ -48,7 +48,7 @@ absl::StatusOr<std::vector<FileTransfer>> plan_transfers(const LocalNodes& nodes
                                                          const std::vector<std::string>& names) {
   std::vector<FileTransfer> transfers;
   for (size_t node = 0; node < nodes.count(); ++node) {
-    for (const size_t file : files[node].wants) {
+    for (const size_t file : files[node].needs) {
       if (files[node].has.contains(file)) continue;
       std::vector<size_t> sources;
       for (size_t other = 0; other < nodes.count(); ++other) {

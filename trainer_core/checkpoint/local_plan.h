@@ -55,7 +55,7 @@ std::vector<std::vector<FileTransfer>> in_rounds(const std::vector<FileTransfer>
 // files.
 struct NodeFiles {
   std::set<size_t> has;
-  std::set<size_t> wants;
+  std::set<size_t> needs;
 };
 
 // Plans transfers between nodes, so that each node gets the files that its ranks need; the ranks of

@@ -81,12 +81,12 @@ absl::StatusOr<std::string> LocalStore::write(LocalPart part, const CheckpointLa
   part.files = files_json(*files);
   part.info.optimizer = layout.optimizer;
   std::string text = local_part_text(part);
-  const absl::Status kept = keep(part, text);
+  const absl::Status kept = store_record(part, text);
   if (!kept.ok()) return kept;
   return text;
 }
 
-absl::Status LocalStore::keep(const LocalPart& part, const std::string& text) const {
+absl::Status LocalStore::store_record(const LocalPart& part, const std::string& text) const {
   return write_file_atomically(absl::StrCat(folder_of(part.save), "/", part_name(part.writer)),
                                text);
 }

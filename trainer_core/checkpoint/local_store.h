@@ -48,7 +48,7 @@ class LocalStore {
                                     const CheckpointBlocks& blocks, int64_t file_bytes) const;
   // Writes the record of another node's writer after copies of that writer's files were stored in
   // the folder. `text` is the text of `part`.
-  absl::Status keep(const LocalPart& part, const std::string& text) const;
+  absl::Status store_record(const LocalPart& part, const std::string& text) const;
 
   // Returns the texts of all records in the folder. Does not check them.
   std::vector<std::string> parts() const;

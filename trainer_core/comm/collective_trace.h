@@ -54,9 +54,9 @@ class CollectiveTrace {
   }
 
   // enqueue(), start() and complete() are the asynchronous form of run(), for collectives that
-  // complete after the call returns, in the order of the calls. enqueue() returns the sequence
-  // number of the collective; start() publishes that the transfer has begun, complete() that it has
-  // ended after `took`.
+  // complete after the call has returned, in the order of the calls. enqueue() returns the sequence
+  // number of the collective. start() publishes that the transfer has begun. complete() publishes
+  // that it has ended and has taken `took`.
   uint64_t enqueue(const Collective& collective) {
     return begin(collective, monotonic_now(), Starts::kLater);
   }

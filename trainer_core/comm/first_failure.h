@@ -13,21 +13,21 @@ namespace muster::trainer {
 class FirstFailure {
  public:
   // Returns whether there was a failure.
-  bool is_there() const { return is_there_; }
+  bool exists() const { return exists_; }
   absl::Status status() const {
     const std::lock_guard lock(mutex_);
     return status_;
   }
   // Stores `failure` unless a failure is stored already. Returns the stored status.
-  absl::Status keep(const absl::Status& failure) {
+  absl::Status store_first(const absl::Status& failure) {
     const std::lock_guard lock(mutex_);
     if (status_.ok()) status_ = failure;
-    is_there_ = true;
+    exists_ = true;
     return status_;
   }
 
  private:
-  std::atomic<bool> is_there_{false};
+  std::atomic<bool> exists_{false};
   mutable std::mutex mutex_;
   absl::Status status_;
 };

@@ -217,10 +217,10 @@ absl::Status MailboxChannel::wait_for(std::span<const int> members,
     relax();
   }
   const ChannelMailbox& own = transport_.view(transport_.own_).channel(index_);
-  for (bool look = false;; look = true) {
+  for (bool probe = false;; probe = true) {
     const uint32_t seen = own.bell.load();
     const bool sleepy = announce(members, ready);
-    const absl::Status status = check_peers(members, ready, look);
+    const absl::Status status = check_peers(members, ready, probe);
     if (all_ready()) return absl::OkStatus();  // even if a peer has failed since
     if (!status.ok()) return status;
     const Duration rest = deadline_ - monotonic_now();
@@ -230,13 +230,13 @@ absl::Status MailboxChannel::wait_for(std::span<const int> members,
 }
 
 absl::Status MailboxChannel::check_peers(std::span<const int> members,
-                                         absl::FunctionRef<bool(Peer&)> ready, bool look) {
+                                         absl::FunctionRef<bool(Peer&)> ready, bool probe) {
   if (transport_.state(transport_.own_) != MailboxState::kHere)
     return absl::UnavailableError(transport_.gone(transport_.own_));
   for (const int member : members) {
     Peer& other = peer(member);
     const MailboxState state = transport_.state(other.mailbox);
-    const std::string gone = transport_.gone(other.mailbox, look);
+    const std::string gone = transport_.gone(other.mailbox, probe);
     if (gone.empty() || (state != MailboxState::kFailed && ready(other))) continue;
     return absl::UnavailableError(gone);
   }

@@ -60,10 +60,10 @@ class MailboxChannel : public Channel {
                         std::string_view what);
   // Sets the bits of the peers that are not ready. Returns false if all of them are ready.
   bool announce(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready);
-  // Returns Unavailable if a peer has failed, or has left before it was ready. `look` also checks
+  // Returns Unavailable if a peer has failed, or has left before it was ready. `probe` also checks
   // for peers that were killed, which needs a system call.
   absl::Status check_peers(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready,
-                           bool look);
+                           bool probe);
   absl::Status late(std::string_view what, std::span<const int> silent);
   void ring(Peer& peer);
   void revoke();

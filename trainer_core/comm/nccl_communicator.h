@@ -60,7 +60,7 @@ class NcclEnd {
   // Returns the asynchronous state of the communicator (ncclCommGetAsyncError); kGone if it was
   // destroyed.
   NcclResult ask() const;
-  bool is_aborted() const { return aborted_ || options_.failure->is_there(); }
+  bool is_aborted() const { return aborted_ || options_.failure->exists(); }
   // Polls the state of NCCL until `done` returns true for it. Returns success, NCCL's error,
   // kNcclInProgress after the timeout, or a value of our own after abort() or without a
   // communicator.

@@ -160,7 +160,7 @@ class NcclGroup final : public ProcessGroup {
 
   // Returns `status`, or the first failure if any group of the rank has failed.
   absl::Status record_failure(const absl::Status& status) const {
-    return status.ok() ? status : failure_->keep(status);
+    return status.ok() ? status : failure_->store_first(status);
   }
 
   NcclResult send(ConstBufferView data, size_t to, NcclCommunicator end, void* stream) const {

@@ -1,6 +1,6 @@
 // Chooses the data set (source) of each sample, so that the mixture follows the weights from the
-// first sample on: among the first n samples, the number of source k differs from w_k * n by less
-// than 1, for every n and k. This is the chairman assignment problem (Tijdeman, Discrete
+// first sample on. Among the first n samples, the number of samples of source k differs from w_k *
+// n by less than 1, for every n and k. This is the chairman assignment problem (Tijdeman, Discrete
 // Mathematics 32, 1980). Weights are integer multiples of a part, and the schedule repeats after as
 // many samples as there are parts. One period is computed and stored, so that the source of any
 // sample is found in constant time.

@@ -9,10 +9,11 @@
 namespace muster::trainer {
 
 // Checks a serialized ModelProto (sentencepiece_model.proto) for three defects that the library
-// accepts: a piece with a NUL, which ends the library's trie of symbols early and makes it throw; a
-// piece that is not UTF-8; and a damaged table of the normalizer (`precompiled_charsmap`), whose
-// offsets the library follows without a bounds check. The library itself checks the message and the
-// kinds of pieces. Returns InvalidArgument with the wrong part.
+// accepts. The first is a piece with a NUL, which ends the library's trie of symbols early and
+// makes it throw. The second is a piece that is not UTF-8. The third is a damaged table of the
+// normalizer (`precompiled_charsmap`), whose offsets the library follows without a bounds check.
+// The library itself checks the message and the kinds of pieces. Returns InvalidArgument with the
+// wrong part.
 absl::Status check_sentencepiece(std::string_view model);
 
 // Checks a precompiled_charsmap. It consists of a u32 with the trie's size in bytes, the trie, and

@@ -25,9 +25,9 @@ enum class WordIndependence {
 };
 
 // Returns the independence of a model. `model` is a serialized ModelProto
-// (sentencepiece_model.proto) that the library has parsed. Returns kNone for all models but
-// byte-pair ones: a unigram model adds up scores along the sentence and rounds each sum, so that a
-// word alone can get other tokens in a near tie.
+// (sentencepiece_model.proto) that the library has parsed. Returns kNone for all models except
+// byte-pair models. A unigram model adds up scores along the sentence and rounds each sum, so a
+// word alone can get other tokens if two divisions have almost equal scores.
 WordIndependence word_independence(std::string_view model);
 
 // Divides `text` at blanks and calls take(word) for each part. The blank at a division is in no

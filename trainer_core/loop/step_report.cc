@@ -9,7 +9,7 @@ absl::Status StepReport::open() { return leader() ? metrics_.open(config_) : abs
 void StepReport::begin(const RankModel& rank_model) {
   peak_.emplace(peaks_path(), peak_key(rank_model.backend(), rank_model.plan().model.dtype));
   figures_.set_peaks({.data_sheet = data_sheet_peak(rank_model.backend().description(), config_)});
-  set_measured_peak(peak_->kept());
+  set_measured_peak(peak_->stored());
   if (!leader()) return;
   context_.out << memory_line(rank_model.plan().memory()) << '\n'
                << parameters_line(parameter_count(rank_model.table())) << '\n'

@@ -16,9 +16,9 @@
 // Slots are shared as follows. The weights of layers alternate between two slots, so that one is
 // filled while the other is used. The embedding and the last block (final norm and head) share a
 // slot. If the embedding is tied, the last block has its own slot, because the head reads the
-// embedding at the same time. The gradients of all blocks alternate between two slots, with one
-// exception: if a tied embedding is used by both ends of a pipeline, each end sums its part in a
-// slot of its own, and both scatter the sum together after all passes of the step.
+// embedding at the same time. The gradients of all blocks alternate between two slots. The
+// exception is a tied embedding that both ends of a pipeline use: each end sums its part in a
+// separate slot, and both ends scatter the sum together after all passes of the step.
 #pragma once
 
 #include <algorithm>

@@ -2,9 +2,9 @@
 // parallel/mesh_exchange.h implements them on a mesh. On a single rank nothing is exchanged
 // (NoExchange).
 //
-// Tensor parallelism, with the rows of the residual stream split as well (Korthikanti et al.,
-// "Reducing activation recomputation in large transformer models", 2022): each rank has some of the
-// heads, MLP columns and vocabulary ids, and T' of the T rows of the residual stream, its own rows.
+// Tensor parallelism: each rank has some of the heads, MLP columns and vocabulary ids. Each rank
+// also stores only T' of the T rows of the residual stream, its own rows (Korthikanti et al.,
+// "Reducing activation recomputation in large transformer models", 2022).
 //
 //   forward    own rows (T', d) ── all_rows ──▶ (T, d) ▶ GEMM by columns … GEMM by rows
 //              ▶ partial (T, d) ── sum_rows ──▶ own rows (T', d)

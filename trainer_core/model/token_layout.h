@@ -12,9 +12,9 @@
 namespace muster::trainer {
 
 // Returns the positions of a rank of context parallelism. A sequence is divided into 2C chunks for
-// C ranks, and rank c has the chunks c and 2C - 1 - c, so that causal attention takes the same time
-// on all ranks (Llama 3, 2024, section 3.3.2; context parallelism in Megatron Core). Requires that
-// 2C divides seq_len.
+// C ranks, and rank c has the chunks c and 2C - 1 - c. So causal attention takes the same time on
+// all ranks (Llama 3, 2024, section 3.3.2; context parallelism in Megatron Core). Requires that 2C
+// divides seq_len.
 Positions context_positions(int64_t seq_len, AxisCoordinate context);
 
 // Returns the positions of a rank along the sequence axis, which divides the positions of a context

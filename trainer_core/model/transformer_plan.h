@@ -157,10 +157,10 @@ struct DenseShape {
 // Offloaded buffers follow all others. With a GPU, the bytes [0, device_bytes) are on the device
 // and the rest is page-locked host memory (Arena). With the CPU backend, both are host memory:
 // offloading makes the same copies, but saves no memory. Copies run in the order of the other
-// operations. (A separate stream would allow more overlap: a copy to the host could start once its
-// tensor is written, and a copy back could run during the backward pass of the layer above, once
-// that layer no longer uses the shared buffer: qkv and context after its attention_backward,
-// gate_up and middle after its MLP.)
+// operations. (A separate stream would allow more overlap. A copy to the host could start once its
+// tensor is written. A copy back could run during the backward pass of the next layer, once that
+// layer no longer uses the shared buffer: that of qkv and context after its attention_backward,
+// that of gate_up and middle after its MLP.)
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B

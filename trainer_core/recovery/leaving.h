@@ -9,8 +9,8 @@
 //   after commit n                     during commit n + 1                after commit n + 1
 //   ── passes, sums of the step ──│── update (sums of Adafactor, norm) ──│── evaluation, saves ──▶
 //
-// On each rank, one thread saves and ends the process: the thread of the training loop if the ranks
-// have voted to stop or the run is over, or the signal thread if a step takes too long
+// On each rank, one thread saves and ends the process. It is the thread of the training loop if the
+// ranks have voted to stop or the run is over. It is the signal thread if a step takes too long
 // (stop_signals.h). This thread claims the leaving. The claiming threads of all ranks then do the
 // following together:
 //
@@ -28,9 +28,9 @@
 //
 // If only one rank was requested to stop, or if a peer hangs, "gather" does not complete. The
 // waiting rank then gives up (kPeersWait, stop_signals.h), and its exit makes the others end. Once
-// all ranks have sent the numbers of their commits, no rank gives up any more: the ranks then wait
-// only for work in progress, a commit or a save, and the sender of the signal kills a rank that
-// takes too long. A rank that has nothing to save does not take part in this. It completes the
+// all ranks have sent the numbers of their commits, no rank gives up any more. The ranks then wait
+// only for a commit or a save that is in progress; if a rank takes too long, the sender of the
+// signal kills it. A rank that has nothing to save does not take part in this. It completes the
 // commit that the others may be making, because they need its sums, and exits.
 #pragma once
 

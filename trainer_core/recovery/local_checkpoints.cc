@@ -143,7 +143,7 @@ absl::Status LocalCheckpoints::copy(const std::string& save, const std::string& 
     }
     if (copied.ok() && receives) {
       const auto part = parse_local_part(*text);
-      copied = part.ok() ? store_.keep(*part, *text) : part.status();
+      copied = part.ok() ? store_.store_record(*part, *text) : part.status();
     }
     local.Update(with_room(copied, free, bytes_of(*theirs)));
   }

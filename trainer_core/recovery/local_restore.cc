@@ -37,7 +37,7 @@ std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& 
     return held;
   };
   const Held params = by_tensor(layout.params), state = by_tensor(layout.state);
-  const auto wants = [](const Held& held, const StoredBox& stored) {
+  const auto needs = [](const Held& held, const StoredBox& stored) {
     const auto [begin, end] = held.equal_range(stored.box.tensor);
     return std::any_of(begin, end, [&](const auto& h) { return overlap(*h.second, stored.box); });
   };
@@ -45,7 +45,7 @@ std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& 
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     const StoredFile& file = manifest.files[i];
     const Held& held = file.part == CheckpointPart::kModel ? params : state;
-    if (std::ranges::any_of(file.boxes, [&](const StoredBox& box) { return wants(held, box); }))
+    if (std::ranges::any_of(file.boxes, [&](const StoredBox& box) { return needs(held, box); }))
       wanted.insert(i);
   }
   return wanted;
@@ -115,7 +115,7 @@ void LocalCheckpoints::verify_share(Trial& trial) const {
 absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& trial,
                                                                  std::vector<std::string>& notes) {
   const json mine = {
-      {"has", trial.mine.has}, {"wants", trial.mine.wants}, {"damaged", trial.damaged}};
+      {"has", trial.mine.has}, {"wants", trial.mine.needs}, {"damaged", trial.damaged}};
   const auto all = gather_messages(peers_, {absl::OkStatus(), mine.dump()});
   if (!all.ok()) return all.status();
   PeerMessage verdict;
@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& tr
       const size_t node = nodes_->node_of(static_cast<int>(rank));
       const json report = json::parse((*all)[rank].body);
       files[node].has.merge(report.at("has").get<std::set<size_t>>());
-      files[node].wants.merge(report.at("wants").get<std::set<size_t>>());
+      files[node].needs.merge(report.at("wants").get<std::set<size_t>>());
       for (const auto& [file, why] : report.at("damaged").items())
         absl::StrAppend(&damage, damage.empty() ? "" : "; ", "on rank ", nodes_->first_of(node),
                         "'s node ", why.get<std::string>());
@@ -179,7 +179,7 @@ absl::StatusOr<std::string> LocalCheckpoints::try_one(Trial& trial, const Checkp
                                                       std::vector<std::string>& notes) {
   const bool reads = writes_checkpoints(mesh_, peers_.rank());
   for (const StoredFile& file : trial.manifest.files) trial.names.push_back(file.name);
-  if (reads) trial.mine.wants = needed_files(trial.manifest, layout);
+  if (reads) trial.mine.needs = needed_files(trial.manifest, layout);
   verify_share(trial);
   const auto transfers = plan(trial, notes);
   if (!transfers.ok()) return transfers.status();

@@ -36,7 +36,7 @@ std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRo
 // Returns the device bytes of the plan of each of `ranks`, which are ranks in the config's mesh, if
 // they fit together. Otherwise returns ResourceExhausted with a table of the plan and the
 // additional memory, one line per category. The last line of the message can be understood alone,
-// because it may be the only one that is shown: "out of memory: …; what would fit: …". It has the
+// because it may be the only line that is shown: "out of memory: …; what would fit: …". It has the
 // changes of the config that suffice: a smaller batch, another remat policy, more FSDP, or a GPU
 // for each rank; all of them together if none suffices alone. Only computes plans; an error needs
 // some dozens of them.

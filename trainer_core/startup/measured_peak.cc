@@ -99,13 +99,13 @@ void MeasuredPeak::store(double tflops) const {
   (void)write_file_atomically(path_, peaks.dump(2) + "\n");
 }
 
-double MeasuredPeak::kept() {
+double MeasuredPeak::stored() {
   if (tflops_ == 0) tflops_ = load();
   return tflops_;
 }
 
 double MeasuredPeak::get(const std::function<double()>& measure) {
-  if (kept() > 0) return tflops_;
+  if (stored() > 0) return tflops_;
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code ignored;
   if (!path_.empty()) std::filesystem::create_directories(folder, ignored);
@@ -123,7 +123,7 @@ double MeasuredPeak::get(const std::function<double()>& measure) {
   const auto unlock = absl::MakeCleanup([&] {
     if (lock >= 0) close(lock);
   });
-  if (kept() > 0) return tflops_;  // another process has measured meanwhile
+  if (stored() > 0) return tflops_;  // another process has measured meanwhile
   tflops_ = undisturbed(measure);
   if (tflops_ > 0) store(tflops_);
   return tflops_;

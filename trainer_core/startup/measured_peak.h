@@ -26,7 +26,7 @@ class MeasuredPeak {
   MeasuredPeak(std::string path, std::string key) : path_(std::move(path)), key_(std::move(key)) {}
 
   // Returns the stored peak in TFLOP/s; 0 if there is none.
-  double kept();
+  double stored();
   // Returns the stored peak in TFLOP/s; if there is none, measures and stores it. `measure` returns
   // the peak of one round, and rounds that other load has disturbed are repeated. Only one process
   // of the machine measures at a time. Returns 0 if `measure` has no result.

@@ -12,8 +12,8 @@
 
 namespace muster::trainer {
 
-// A window on a stream. Not thread-safe. It buffers the bytes that were peeked but not yet used,
-// and up to one read buffer beyond them.
+// A window on a stream. Not thread-safe. It stores the bytes that were peeked but not used yet, and
+// the bytes that were read in addition.
 class ByteWindow {
  public:
   // Requires that `offset` is the offset of the source's next byte in the decompressed file.

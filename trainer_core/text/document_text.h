@@ -46,10 +46,10 @@ class DocumentTexts {
 };
 
 // Returns the value of the bytes feature `name` of a serialized tf.train.Example. Returns an error
-// with the problem and the byte if there is no such feature, or if it has not exactly one value.
-// Reads protobuf's wire format (https://protobuf.dev/programming-guides/encoding) directly, because
-// libsentencepiece and Arrow contain protobuf libraries of their own, and a third copy in the
-// process would conflict.
+// with the problem and the byte if there is no such feature, or if it does not have exactly one
+// value. Reads protobuf's wire format (https://protobuf.dev/programming-guides/encoding) directly,
+// because libsentencepiece and Arrow contain protobuf libraries of their own, and a third copy in
+// the process would conflict.
 absl::StatusOr<std::string_view> bytes_feature(std::string_view example, std::string_view name);
 
 }  // namespace muster::trainer

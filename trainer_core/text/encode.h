@@ -64,8 +64,8 @@ class ChunkEncoder {
                const EncodeOptions& options);
 
   // Encodes a chunk. The status of the result is an error, with the file and the position, for a
-  // bad document that must stop the run, and for the first chunk of a plain text file that is not
-  // text (it has NUL bytes, or more than 1 % of its bytes are not UTF-8).
+  // bad document that must stop the run. It is also an error for the first chunk of a plain text
+  // file that is not text: it has NUL bytes, or more than 1 % of its bytes are not UTF-8.
   EncodedChunk encode(const Chunk& chunk);
 
  private:

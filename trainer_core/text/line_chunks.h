@@ -26,14 +26,14 @@ class LineChunks : public ChunkReader {
   enum class Kind { kLines, kJsonLines, kParagraphs, kFiles };
 
   struct Line {
-    std::string_view text;  // valid until the next call of look()
+    std::string_view text;  // valid until the next call of peek_line()
     size_t bytes = 0;       // including the line ending
     bool is_cut = false;
   };
 
   // Stores the next line without consuming it. Returns false at the end of the file.
-  absl::StatusOr<bool> look(Line& line);
-  // Consumes the line that look() has stored.
+  absl::StatusOr<bool> peek_line(Line& line);
+  // Consumes the line that peek_line() has stored.
   void take(const Line& line);
   absl::Status skip_rest_of_line();
   // Adds the line to the chunk as a record of its own (add_record) or as a part of the last record

@@ -5,8 +5,8 @@
 //    · u32 masked CRC-32C of the data
 //
 // This reader verifies the checksum of the length, because a wrong length makes all later records
-// unreadable. record_data() verifies the checksum of the data: that concerns one record only, and
-// can run on many threads.
+// unreadable. record_data() verifies the checksum of the data, because a wrong one concerns a
+// single record, and the check can run on many threads.
 #pragma once
 
 #include "trainer_core/text/byte_window.h"

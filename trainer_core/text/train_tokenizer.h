@@ -47,9 +47,9 @@ struct TrainTokenizerReport {
 
 // Trains a byte-pair model and writes it atomically. Like Llama's models, it has the ids 0 unk, 1
 // bos and 2 eos, and byte fallback, so that it can encode any text. The same input gives the same
-// model. Returns InvalidArgument for an empty or binary file, for a vocabulary that is larger than
-// the text supports (the message contains the largest possible size), and for one that is too small
-// for the text's characters (the message contains the smallest possible size).
+// model. Returns InvalidArgument for an empty or binary file. Returns InvalidArgument for a
+// vocabulary that is larger than the text supports or too small for the text's characters; the
+// message contains the largest or smallest possible size.
 absl::StatusOr<TrainTokenizerReport> train_tokenizer(
     const TrainTokenizerOptions& options, const TrainTokenizerProgressFn& progress = nullptr);
 

@@ -19,7 +19,7 @@ namespace muster::trainer {
 class LockedMemory final : public DeviceMemory {
  public:
   // Whether the device executes work.
-  std::atomic<bool> goes_on{true};
+  std::atomic<bool> runs{true};
   // The clock of the device's queues.
   ThreadQueue::Clock now = monotonic_now;
 
@@ -52,7 +52,7 @@ class LockedMemory final : public DeviceMemory {
     copy(to, from, to, bytes);
   }
   std::unique_ptr<DeviceQueue> open_queue() const override {
-    return std::make_unique<ThreadQueue>(goes_on, now);
+    return std::make_unique<ThreadQueue>(runs, now);
   }
   std::string identity() const override { return "locked memory"; }
 

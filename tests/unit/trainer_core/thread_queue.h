@@ -18,10 +18,10 @@ namespace muster::trainer {
 class ThreadQueue final : public DeviceQueue {
  public:
   using Clock = std::function<Instant()>;
-  // While `goes_on` is false no work begins. `goes_on` outlives the queue. `now` is the clock of
+  // While `runs` is false no work begins. `runs` outlives the queue. `now` is the clock of
   // marks.
-  explicit ThreadQueue(const std::atomic<bool>& goes_on, Clock now = monotonic_now)
-      : goes_on_(goes_on), now_(std::move(now)), thread_([this] { run(); }) {}
+  explicit ThreadQueue(const std::atomic<bool>& runs, Clock now = monotonic_now)
+      : runs_(runs), now_(std::move(now)), thread_([this] { run(); }) {}
   // Discards work that has not begun.
   ~ThreadQueue() override {
     stopping_ = true;
@@ -69,7 +69,7 @@ class ThreadQueue final : public DeviceQueue {
   void run() {
     while (!stopping_) {
       std::unique_lock lock(mutex_);
-      if (queue_.empty() || !goes_on_) {
+      if (queue_.empty() || !runs_) {
         changed_.wait_for(lock, std::chrono::milliseconds(1));
         continue;
       }
@@ -80,7 +80,7 @@ class ThreadQueue final : public DeviceQueue {
     }
   }
 
-  const std::atomic<bool>& goes_on_;
+  const std::atomic<bool>& runs_;
   const Clock now_;
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;

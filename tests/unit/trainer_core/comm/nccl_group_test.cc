@@ -238,7 +238,7 @@ TEST_F(NcclGroups, AbortEndsACollectiveThatWaits) {
     Vector data(memory_, input_of(group.rank(), 10));
     EXPECT_TRUE(succeeds(group.all_reduce(data.all(), "first")));
     EXPECT_TRUE(succeeds(group.barrier("all have it")));
-    memory_.goes_on = false;
+    memory_.runs = false;
     std::thread aborter([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       group.abort();
@@ -251,7 +251,7 @@ TEST_F(NcclGroups, AbortEndsACollectiveThatWaits) {
 }
 
 TEST_F(NcclGroups, ACollectiveTakesABoundedTime) {
-  memory_.goes_on = false;
+  memory_.runs = false;
   const auto all = statuses([&](int) {
     return NcclOptions{.api = nccl_.api(), .timeout = std::chrono::milliseconds(30)};
   });

@@ -73,7 +73,7 @@ class NcclInOrder : public testing::Test {
         const auto group =
             nccl_group(staged_group(make_world_group(world.join(rank), "world", nullptr), memory_),
                        {.api = nccl_.api(), .timeout = timeout}, memory_, page.get(), 0);
-        const auto computation = std::make_shared<ThreadQueue>(memory_.goes_on, memory_.now);
+        const auto computation = std::make_shared<ThreadQueue>(memory_.runs, memory_.now);
         if (follows) group->follow(computation);
         body({*group, *computation, path});
       });
@@ -262,7 +262,7 @@ class GroupsOfARank : public NcclInOrder {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kRanks; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto computation = std::make_shared<ThreadQueue>(memory_.goes_on);
+        const auto computation = std::make_shared<ThreadQueue>(memory_.runs);
         Vector x(memory_, 10);  // outlives what is outstanding
         ProcessGroups groups(world.join(rank), mesh, nullptr, memory_);
         groups.use_nccl({.api = nccl_.api(), .timeout = std::chrono::minutes(1)});
