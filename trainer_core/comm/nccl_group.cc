@@ -190,7 +190,7 @@ class NcclGroup final : public ProcessGroup {
   template <class Call>
   absl::Status run(CollectiveKind kind, std::string_view name, ConstBufferView data, uint64_t sent,
                    const Call& call) {
-    if (failure_->is_there()) return failure_->status();
+    if (failure_->exists()) return failure_->status();
     const Collective collective{kind, name, data.bytes(), data.dtype};
     if (computation_ != nullptr) return run_in_order(collective, sent, call);
     return record_failure(trace_.run(collective, [&] {
