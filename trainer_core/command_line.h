@@ -1,4 +1,4 @@
-// The command line of muster-trainer: `COMMAND --name value …`.
+// Parses the command line of muster-trainer: `COMMAND --name value …`.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,25 @@
 
 namespace muster::trainer {
 
-// The options of a command.
+// The names of the options of a command.
 struct CommandOptions {
   std::set<std::string> values;    // --name VALUE or --name=VALUE
   std::set<std::string> switches;  // --name
 };
 
+// A parsed command line.
 class CommandLine {
  public:
-  // Returns InvalidArgument for an unknown option (names the nearest one), a missing value, or an
-  // option that is given twice.
+  // Parses the arguments after the command. Returns InvalidArgument for an unknown option (with the
+  // most similar name), a missing value, or an option that is given twice.
   static absl::StatusOr<CommandLine> parse(std::span<const std::string_view> arguments,
                                            const CommandOptions& options);
 
   bool has(const std::string& name) const { return given_.contains(name); }
+  // Returns the value of an option, or `otherwise` if it is not given.
   std::string text(const std::string& name, const std::string& otherwise = "") const;
-  // InvalidArgument names the option and its value.
+  // Return the value of an option, or `otherwise` if it is not given. Return InvalidArgument with
+  // the option and its value if the value is not a number in [min, max].
   absl::StatusOr<int64_t> integer(const std::string& name, int64_t otherwise, int64_t min,
                                   int64_t max) const;
   absl::StatusOr<double> number(const std::string& name, double otherwise, double min,

@@ -226,7 +226,7 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   if (!config.ok()) return report(who, config.status());
   if (line->has("tokenizer")) {
     config->tokenizer_path = line->text("tokenizer");
-    config->tokenizer_type.clear();  // that of the run's own
+    config->tokenizer_type.clear();  // the type is that of the training's tokenizer
   }
   const auto options = decode_options(*line, *config);
   if (!options.ok()) return report(who, options.status());
@@ -235,12 +235,12 @@ ExitCode decode_command(std::span<const std::string_view> arguments) {
   if (line->has("json")) {
     const nlohmann::json out = {
         {"prompt", options->prompt}, {"text", *text}, {"checkpoint", options->checkpoint}};
-    // The model's bytes need not be UTF-8.
+    // Text of the model need not be UTF-8.
     return print_result(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   }
   const std::string output = absl::StrCat("Input `", options->prompt, "` -> `", *text, "`");
-  // Programs get the raw bytes. The text of a model or a prompt must not send control sequences to
-  // a terminal.
+  // Other programs get the raw bytes. A terminal gets escaped text, because the text of a model or
+  // a prompt must not send control sequences to it.
   return print_result((isatty(STDOUT_FILENO) == 1 ? escape_controls(output) : output) + "\n");
 }
 

@@ -1,5 +1,5 @@
-// The commands of muster-trainer. Each prints its errors on stderr and returns the process's exit
-// code.
+// The commands of muster-trainer. Each prints its errors to standard error and returns the exit
+// code of the process.
 #pragma once
 
 #include <functional>
@@ -17,17 +17,20 @@ namespace muster::trainer {
 // Called after each step, on the training thread.
 using StepHook = std::function<void(ProcessGroups&, ProgressWriter&, const StepRecord&)>;
 
-// `hook` may be empty.
+// Runs a rank of a training. `hook` may be empty.
 ExitCode train_command(std::span<const std::string_view> arguments, StopSignals& signals,
                        const StepHook& hook = nullptr);
+// Checks a config (startup/preflight.h).
 ExitCode check_command(std::span<const std::string_view> arguments);
-// Exit code 1: the node is not fit for ranks.
+// Checks this machine (startup/node_check.h). Returns exit code 1 if it cannot run ranks.
 ExitCode check_node_command(std::span<const std::string_view> arguments);
 // Prints measure_cpu_speed() as JSON.
 ExitCode cpu_speed_command();
+// Generates text (tools/decode.h).
 ExitCode decode_command(std::span<const std::string_view> arguments);
+// Writes the results of one step (tools/debug_step.h).
 ExitCode debug_step_command(std::span<const std::string_view> arguments);
-// Prints a command's result on standard output.
+// Prints the result of a command to standard output. Returns the exit code of the command.
 ExitCode print_result(std::string_view text);
 
 }  // namespace muster::trainer

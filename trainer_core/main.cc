@@ -82,8 +82,8 @@ ExitCode run(const std::vector<std::string_view>& arguments) {
 
 int main(int argc, char** argv) {
   muster::hold_standard_descriptors();
-  std::signal(SIGPIPE, SIG_IGN);  // a lost peer is an error of its connection
-  std::signal(SIGXFSZ, SIG_IGN);  // the file size limit is an error of write()
+  std::signal(SIGPIPE, SIG_IGN);  // the loss of a peer is reported as an error of its connection
+  std::signal(SIGXFSZ, SIG_IGN);  // the file size limit is reported as an error of write()
   muster::trainer::end_at_uncaught_exceptions("muster-trainer");
   return muster::to_int(run(std::vector<std::string_view>(argv + 1, argv + argc)));
 }

@@ -16,7 +16,7 @@ const char* program_name = "";
 
 iovec piece_of(const char* text) { return {const_cast<char*>(text), std::strlen(text)}; }
 
-// Allocates nothing: there may be no memory left for a string.
+// Ends the process. Allocates nothing, because there may be no memory left.
 [[noreturn]] void end_now(const char* what) {
   const std::array pieces = {piece_of(program_name), piece_of(": "), piece_of(what),
                              piece_of("\n")};

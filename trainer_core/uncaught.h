@@ -1,12 +1,14 @@
-// Ends a rank on an uncaught exception, which means a lack of memory or a fault of the program.
+// Ends a rank at an uncaught exception, which means that memory is exhausted or that the program
+// has a bug.
 #pragma once
 
 namespace muster::trainer {
 
-// From now on an uncaught exception on any thread ends the process at once with kFailure and a line
-// on standard error: "muster-trainer: std::bad_alloc". The stack is not unwound: destructors would
-// wait for threads that wait for peers, which wait for this rank, so its death would be detected
-// seconds later. `program` outlives the process. Called once, at the process's start.
+// Makes an uncaught exception on any thread end the process at once with kFailure and a line on
+// standard error: "muster-trainer: std::bad_alloc". The stack is not unwound, because destructors
+// would wait for threads that wait for peers, which in turn wait for this rank; peers would then
+// detect its end seconds later. `program` must live until the process ends. Called once, at the
+// start of the process.
 void end_at_uncaught_exceptions(const char* program);
 
 }  // namespace muster::trainer

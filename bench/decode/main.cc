@@ -42,7 +42,7 @@ class Generation {
     const auto source = open_hugging_face(folder);
     if (!source.ok()) return source.status();
     const absl::Status status = load_parameters(**source, loading_params(plan_, arena_));
-    if (status.ok()) settle_params(plan_, arena_);
+    if (status.ok()) round_loaded_params(plan_, arena_);
     return status;
   }
 

@@ -1,4 +1,4 @@
-// The activations of MLPs and experts: an enumerator and a row of kActivationRows for each.
+// The activations of MLPs and experts: each has an enumerator and a row of kActivationRows.
 // Settings, JSON files, Hugging Face configs, messages and tests iterate over the rows. The
 // formulas are in ops/activation_formulas.inc. docs/howto/add-an-activation.md lists the steps.
 #pragma once
@@ -13,24 +13,29 @@
 
 namespace muster::trainer {
 
-// kGelu is the tanh approximation, which all supported families use (Hendrycks and Gimpel, 2016).
+// kGelu is the tanh approximation of GELU (Hendrycks and Gimpel, 2016), which all supported model
+// families use.
 enum class Activation : uint8_t { kSilu, kGelu, kRelu };
 
+// The names of an activation in each format.
 struct ActivationRow {
   Activation activation;
-  std::string_view name;   // in MaxText's lists and in our JSON files
-  std::string_view gated;  // the name of an MLP with a gate, which ['…', 'linear'] selects
-  std::string_view plain;  // the name of an MLP without one; empty: jobs may not select it
-  // Values of Hugging Face's `hidden_act`; the first one is exported. Empty: none.
+  std::string_view name;  // name in MaxText's lists and in Muster's JSON files
+  // Name of the gated MLP, which mlp_activations=['<name>', 'linear'] selects.
+  std::string_view gated;
+  std::string_view plain;  // name of the MLP without a gate; empty: jobs may not select it
+  // Values of `hidden_act` in Hugging Face's configs; exports write the first one. Unused places
+  // are empty.
   std::array<std::string_view, 2> hugging_face;
 };
 
-// In the enum's order.
+// One row for each activation, in the order of the enum.
 constexpr ActivationRow kActivationRows[] = {
     {Activation::kSilu, "silu", "SwiGLU", "", {"silu"}},
     {Activation::kGelu, "gelu", "GeGLU", "GELU", {"gelu_new", "gelu_pytorch_tanh"}},
     {Activation::kRelu, "relu", "ReGLU", "ReLU", {"relu"}}};
 
+// The names of the activations, in the order of the enum.
 constexpr auto kActivationNames = [] {
   ValueNames<std::size(kActivationRows)> names;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -40,6 +45,7 @@ constexpr auto kActivationNames = [] {
   return names;
 }();
 
+// Returns the row of an activation.
 constexpr const ActivationRow& row_of(Activation activation) {
   return kActivationRows[static_cast<size_t>(activation)];
 }

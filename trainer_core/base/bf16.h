@@ -1,4 +1,5 @@
-// bfloat16: the upper half of an fp32 number. Storage only; arithmetic is done in fp32.
+// A bfloat16 value: the upper 16 bits of an fp32 value. It is only stored; arithmetic is done in
+// fp32.
 #pragma once
 
 #include <bit>
@@ -10,8 +11,8 @@ namespace muster::trainer {
 struct Bf16 {
   uint16_t bits = 0;
 
-  // Rounds to nearest, ties to even. NaN stays NaN; values beyond the largest finite number become
-  // infinite.
+  // Rounds to nearest, ties to even. NaN stays NaN; magnitudes that round beyond the largest finite
+  // value become infinite.
   static constexpr Bf16 round(float value) {
     const auto word = std::bit_cast<uint32_t>(value);
     constexpr uint32_t kInfinity = 0x7f800000, kMagnitude = 0x7fffffff, kQuiet = 0x400000;
@@ -24,7 +25,7 @@ struct Bf16 {
 
 static_assert(sizeof(Bf16) == 2);
 
-// Lets templates convert either type.
+// Conversions between fp32 and an element type that is float or Bf16, for templates over both.
 constexpr float to_float(float value) { return value; }
 constexpr float to_float(Bf16 value) { return value.value(); }
 template <class T>

@@ -1,4 +1,4 @@
-// Element types of tensors, shards and checkpoints.
+// Element types of tensors and checkpoints. The values are stored in files and never change.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@ namespace muster::trainer {
 
 enum class DType : uint32_t { kF32 = 1, kI32 = 2, kBf16 = 3 };
 
+// Returns the bytes of an element.
 constexpr size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:

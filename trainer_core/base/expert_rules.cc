@@ -13,8 +13,8 @@
 namespace muster::trainer {
 namespace {
 
-// Numbers of groups that `tokens` of each of `parts` micro-batches allow: the nearest to `wanted`
-// on both sides.
+// Returns the numbers of groups that `parts` micro-batches of `tokens` tokens allow and that are
+// nearest to `requested`: one below and one above.
 std::string nearest_groups(int64_t requested, int64_t parts, int64_t tokens) {
   std::optional<int64_t> below, above;
   const auto offer = [&](int64_t each) {

@@ -1,4 +1,5 @@
-// FNV-1a, 64 bits (Fowler, Noll and Vo): names a file's contents where no adversary is expected.
+// Returns the 64-bit FNV-1a hash (Fowler, Noll and Vo). It identifies a file's contents if no
+// attacker chooses them.
 #pragma once
 
 #include <cstdint>

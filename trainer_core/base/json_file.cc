@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kShownBytesMax = 100;
 
 absl::StatusOr<std::string> read_regular_file(const std::string& path, size_t bytes_max) {
-  // A pipe must not keep the open waiting.
+  // Opening a pipe must not block.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
   absl::Cleanup close_file = [fd] { close(fd); };

@@ -1,4 +1,4 @@
-// Reads JSON from a file of unknown origin.
+// Reading of JSON files that may be damaged or hostile.
 #pragma once
 
 #include <concepts>
@@ -13,20 +13,22 @@
 
 namespace muster::trainer {
 
-// Maximum nesting of objects and lists: configs and token lists are far below it, and code that
-// walks a value recurses.
+// Maximum nesting of objects and lists. It bounds the stack of code that walks a value recursively;
+// configs and token lists need far less.
 constexpr int kJsonDepthMax = 16;
 
-// Returns the error of the open, or InvalidArgument naming the file: not a regular file, larger
-// than `bytes_max`, not JSON, or nested deeper than kJsonDepthMax.
+// Reads a file as JSON. Returns the system's error if it cannot be opened, and InvalidArgument with
+// the path if it is not a regular file, is larger than `bytes_max`, is not JSON, or is nested
+// deeper than kJsonDepthMax.
 absl::StatusOr<nlohmann::json> read_json_file(const std::string& path, size_t bytes_max);
 
 // Formats a value for an error message: as JSON, truncated if long.
 std::string show_json(const nlohmann::json& value);
 
-// Returns an integer that fits T. Otherwise throws std::out_of_range with the value or its type:
-// the library would convert a fraction, which is undefined in C++ if it is too large. For readers
-// that also catch the library's exceptions.
+// Returns the value as an integer of type T. Throws std::out_of_range with the value or its type if
+// it is not an integer that fits: get<T>() of the JSON library would convert a fraction, and the
+// conversion of a fraction that is too large is undefined behaviour. Callers catch
+// std::out_of_range together with the exceptions of the JSON library.
 template <std::integral T>
 T whole_number(const nlohmann::json& value) {
   const bool fits = value.is_number_unsigned()

@@ -16,7 +16,7 @@
 namespace muster::trainer {
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
-  // A pipe must not keep the open waiting.
+  // Opening a pipe must not block.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return errno_status(errno, absl::StrCat("cannot open ", path));
   absl::Cleanup close_file = [fd] { close(fd); };

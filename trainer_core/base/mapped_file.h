@@ -1,4 +1,4 @@
-// A foreign file, mapped read-only: pages that are not accessed are not read.
+// A file from outside, mapped read-only: only the pages that are accessed are read.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 
 namespace muster::trainer {
 
-// Immutable and thread-safe. If the file shrinks while it is mapped, accessing the missing bytes
-// ends the process, except in read().
+// Immutable and thread-safe. If the file shrinks while it is mapped, an access to the missing bytes
+// ends the process, except inside read().
 class MappedFile {
  public:
-  // Returns the system's error, or InvalidArgument if `path` is not a regular file; both name it.
-  // An empty file has no bytes.
+  // Maps the file. Returns the system's error, or InvalidArgument if `path` is not a regular file;
+  // both messages contain the path. An empty file gives empty bytes().
   static absl::StatusOr<std::unique_ptr<MappedFile>> open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::span<const char> bytes() const { return bytes_; }
-  // Runs `body`, which reads the bytes under the restrictions of read_mapped(). Returns DataLoss if
-  // the file was truncated meanwhile.
+  // Runs `body`, which reads bytes() under the restrictions of read_mapped(). Returns DataLoss if
+  // the file was truncated and `body` read a missing part.
   template <class Body>
   absl::Status read(Body&& body) const {
     return read_mapped(bytes_.data(), bytes_.size(), body) ? absl::OkStatus() : cut_off();

@@ -14,7 +14,7 @@ struct Guard {
   sigjmp_buf way_out;
 };
 
-// The current read of the thread.
+// The read in progress on this thread; null: none.
 thread_local Guard* guard = nullptr;
 struct sigaction previous_action;
 
@@ -22,14 +22,15 @@ void on_bus_error(int /*signal*/, siginfo_t* info, void* /*context*/) {
   const auto* address = static_cast<const char*>(info->si_addr);
   if (guard != nullptr && address >= guard->begin && address < guard->end)
     siglongjmp(guard->way_out, 1);
-  // Another cause: the instruction runs again under the previous handler.
+  // The signal has another cause: the instruction is repeated under the previous handler.
   sigaction(SIGBUS, &previous_action, nullptr);
 }
 
 void install_handler() {
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
-  // The way out leaves the handler without returning: the signal must not stay blocked.
+  // siglongjmp() leaves the handler without a return, so the signal must not be blocked in the
+  // handler.
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigaction(SIGBUS, &action, &previous_action);
 }

@@ -1,7 +1,7 @@
-// The static memory plan: every buffer of a training step, laid out from the config before anything
-// is allocated. A run allocates exactly the plan's bytes once, and the preflight compares the same
-// bytes with the machine's memory, so prediction and allocation share one code path. Buffers that
-// are never in use at the same time may overlap (overlay).
+// The static memory plan: it lays out every buffer of a training step from the config, before
+// anything is allocated. A run allocates exactly the plan's bytes, once. The preflight compares the
+// same bytes with the machine's memory, so prediction and allocation share one code path. Buffers
+// that are never in use at the same time may overlap (MemoryPlan::overlay).
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,11 @@
 
 namespace muster::trainer {
 
-// kActivations: saved by layers from forward to backward. kWorkspace: shared by layers. kOffloaded:
-// saved by layers in host memory. kCheckpoint: the copy from which a checkpoint is written, also in
-// host memory. kGathered: full parameters of which the rank stores a part. kGradients: stored
-// gradients, and full ones before they are scattered.
+// The purpose of a buffer. kActivations: values that a layer's forward pass saves for its backward
+// pass. kOffloaded: the same, but saved in host memory. kWorkspace: scratch memory that all layers
+// share. kCheckpoint: the copy in host memory from which a checkpoint is written. kGathered:
+// complete parameters, gathered from ranks that each store a part. kGradients: the stored
+// gradients, and complete gradients before they are scattered to the ranks.
 enum class MemoryCategory {
   kParameters,
   kGradients,
@@ -33,17 +34,19 @@ enum class MemoryCategory {
   kCheckpoint,
   kGathered
 };
+// The categories' names in reports, in the order of the enum.
 constexpr std::array<std::string_view, 9> kMemoryCategoryNames = {
     "parameters", "gradients", "optimizer",  "activations", "kv_cache",
     "workspace",  "offloaded", "checkpoint", "gathered"};
 
-// The alignment of every buffer: a cache line, and the widest vector.
+// The alignment of every buffer, in bytes: a cache line, which is also the widest SIMD vector.
 constexpr size_t kBufferAlignment = 64;
 // Returns `bytes` rounded up to a multiple of kBufferAlignment.
 constexpr size_t aligned_bytes(size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
+// A buffer of the plan: its name, purpose and position.
 struct PlannedBuffer {
   std::string name;
   MemoryCategory category;
@@ -51,7 +54,8 @@ struct PlannedBuffer {
   size_t bytes;
 };
 
-// Identifies a buffer of one plan. The default identifies none, whose memory must not be requested.
+// Identifies a buffer of one plan. A default BufferId identifies no buffer; its memory must not be
+// requested.
 class BufferId {
  public:
   constexpr BufferId() = default;
@@ -67,12 +71,15 @@ class BufferId {
   size_t index_ = std::numeric_limits<size_t>::max();
 };
 
+// A list of buffers and their positions. Not thread-safe while buffers are added.
 class MemoryPlan {
  public:
+  // Places a buffer after the previous one, aligned to kBufferAlignment.
   BufferId add(std::string name, MemoryCategory category, size_t bytes);
 
-  // Each function adds buffers. Buffers of different functions overlap, because they are never in
-  // use at the same time; buffers of one function lie side by side.
+  // Calls each function; each one adds buffers. Buffers of different functions overlap; those of
+  // one function lie side by side. Requires that buffers of different functions are never in use at
+  // the same time.
   template <class... Functions>
   void overlay(const Functions&... functions) {
     const size_t start = total_bytes_;
@@ -86,19 +93,22 @@ class MemoryPlan {
     total_bytes_ = end;
   }
 
-  // Places all later buffers in host memory, which on the CPU is the same memory as the others.
+  // Places all buffers that are added later in host memory. With the CPU backend, all buffers lie
+  // there.
   void begin_host() { device_bytes_ = total_bytes_; }
-  // Starts the host buffers that a device only reserves (DeviceMemory::reserve_host). Requires an
-  // earlier begin_host().
+  // Places all buffers that are added later in reserved host memory (DeviceMemory::reserve_host).
+  // Requires an earlier begin_host().
   void begin_reserved() { reserved_begin_ = total_bytes_; }
+  // Returns the offset of the first buffer after begin_reserved(); total_bytes() if there is none.
   size_t reserved_begin() const { return std::min(reserved_begin_, total_bytes_); }
-  // Returns the bytes of the buffers before begin_host().
+  // Returns the bytes of the buffers that were added before begin_host().
   size_t device_bytes() const { return std::min(device_bytes_, total_bytes_); }
 
   const std::vector<PlannedBuffer>& buffers() const { return buffers_; }
+  // Returns the buffer. Requires id.exists().
   const PlannedBuffer& at(BufferId id) const;
   size_t total_bytes() const { return total_bytes_; }
-  // Returns the bytes of the category's buffers; overlapping bytes count once.
+  // Returns the bytes of the category's buffers. Bytes at which several of them overlap count once.
   size_t category_bytes(MemoryCategory category) const;
 
  private:
@@ -108,17 +118,19 @@ class MemoryPlan {
   size_t reserved_begin_ = std::numeric_limits<size_t>::max();
 };
 
-// Owns a plan's memory: one zeroed allocation of a backend for its whole life, and a second one for
-// host buffers if the backend's memory is not the host's. Moving is not thread-safe; views of its
-// buffers may be used on any thread.
+// Owns the memory of a plan: one zeroed allocation for its whole life. If `memory` is a device's,
+// host buffers and reserved host buffers have an allocation each. Thread-safe; pointers to buffers
+// are valid as long as the arena.
 class Arena {
  public:
-  // `device`: the plan's device part, if the caller has allocated it from `memory` already.
+  // Allocates the plan's memory. `device` is the plan's device part if the caller has already
+  // allocated it from `memory`; null: the arena allocates it.
   explicit Arena(const MemoryPlan& plan, const DeviceMemory& memory = host_memory(),
                  std::shared_ptr<void> device = nullptr);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
+  // Returns the address of the buffer. Requires id.exists().
   void* buffer(BufferId id) const;
   float* f32(BufferId id) const { return static_cast<float*>(buffer(id)); }
   void* begin() const { return memory_.get(); }
@@ -127,11 +139,11 @@ class Arena {
  private:
   std::vector<size_t> offsets_;
   size_t bytes_;
-  size_t device_bytes_;    // from here on buffers lie in host_
-  size_t reserved_begin_;  // from here on buffers lie in reserved_
+  size_t device_bytes_;    // buffers at this offset or later lie in host_
+  size_t reserved_begin_;  // buffers at this offset or later lie in reserved_
   std::shared_ptr<void> memory_;
-  std::shared_ptr<void> host_;      // null: there are none
-  std::shared_ptr<void> reserved_;  // null: there are none
+  std::shared_ptr<void> host_;      // null: the plan has no host buffers, or memory_ has them
+  std::shared_ptr<void> reserved_;  // null: likewise
 };
 
 }  // namespace muster::trainer

@@ -16,8 +16,8 @@ namespace {
 
 using Degrees = std::array<int32_t, kMeshAxisCount>;
 
-// More divisions of a node's ranks or of the nodes than anybody has; a bound against degrees from
-// outside.
+// The maximum number of divisions of a level: more than real meshes have. It bounds the work for
+// degrees from outside.
 constexpr size_t kDivisionsMax = 50'000;
 
 constexpr char kLayers[] = "base_num_decoder_layers";
@@ -73,7 +73,7 @@ class Judge {
     const auto i = static_cast<size_t>(axis);
     return int64_t{shape_.ici[i]} * shape_.dcn[i];
   }
-  // "ici_tensor_parallelism=2 times dcn_tensor_parallelism=2 (4)", only what is not 1.
+  // Returns "ici_tensor_parallelism=2 times dcn_tensor_parallelism=2 (4)", without degrees of 1.
   std::string describe(MeshAxis axis) const {
     const auto i = static_cast<size_t>(axis);
     const std::string ici = mesh_key("ici", axis), dcn = mesh_key("dcn", axis);
@@ -107,7 +107,7 @@ class Judge {
     if (whole % degree(axis) != 0)
       conflict(axis, absl::StrCat(of, " is ", whole, ", which it must divide"));
   }
-  // Requires a unit for every tensor rank of a size that may be split unevenly.
+  // Adds a conflict unless every tensor rank gets a unit of a size that may be split unevenly.
   void has_units(int32_t units, const char* of) {
     if (units < degree(MeshAxis::kTensor))
       conflict(MeshAxis::kTensor, absl::StrCat(of, " is ", units, ", which must be no less"));
@@ -118,7 +118,7 @@ class Judge {
   std::vector<std::string> conflicts_;
 };
 
-// Lists every way to write `size` as a product of one level's degrees.
+// Appends every way to write `size` as a product of the degrees of a level.
 void divide(int32_t size, size_t axis, Degrees& degrees, std::vector<Degrees>& all) {
   if (all.size() == kDivisionsMax) return;
   if (axis == kMeshAxisCount) {
@@ -147,7 +147,8 @@ struct Division {
   Degrees degrees;
 };
 
-// The nearest first; of equals the one with the larger outer axes.
+// Returns the divisions of a level, nearest to `requested` first; of equally near ones, that with
+// larger outer axes first.
 std::vector<Division> divisions(int32_t size, const Degrees& requested) {
   std::vector<Degrees> all;
   Degrees degrees{};
@@ -184,8 +185,8 @@ std::vector<MeshShape> nearest_meshes(int32_t nodes, int32_t ranks_per_node, con
                                       const std::function<bool(const MeshShape&)>& works) {
   const std::vector<Division> inside = divisions(ranks_per_node, shape.ici);
   const std::vector<Division> between = divisions(nodes, shape.dcn);
-  // Pairs of both levels, ordered by the sum of their distances: removing a pair inserts its
-  // successors.
+  // Pairs of divisions of both levels, ordered by the sum of their distances. When a pair is
+  // removed, its successors are inserted.
   using Pair = std::tuple<double, size_t, size_t>;
   std::priority_queue<Pair, std::vector<Pair>, std::greater<>> pairs;
   const auto add = [&](size_t dcn, size_t ici) {

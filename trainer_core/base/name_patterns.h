@@ -1,5 +1,5 @@
-// Regular expressions that select parameters by name, as in MaxText's adamw_mask: one match
-// suffices, anywhere in the name (Python's re.search).
+// Regular expressions that select parameters by name, as in MaxText's adamw_mask. A parameter is
+// selected if any pattern matches any part of its name (Python's re.search).
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,20 @@
 
 namespace muster::trainer {
 
-// Bounds: a mask names kinds of parameters, not every name, and std::regex recurses once per
-// character.
+// The maximum number of patterns, and the maximum bytes of one. A mask needs few patterns, because
+// it lists kinds of parameters; std::regex recurses once per character, so long patterns could
+// exhaust the stack.
 constexpr size_t kNamePatternsMax = 64;
 constexpr size_t kNamePatternBytesMax = 256;
 
-// Immutable and thread-safe.
+// A set of compiled patterns. Immutable and thread-safe.
 class NamePatterns {
  public:
-  // InvalidArgument quotes the pattern that is not a regular expression (ECMAScript's) or is too
-  // long.
+  // Compiles ECMAScript's regular expressions. Returns InvalidArgument with the pattern that is not
+  // one or is too long.
   static absl::StatusOr<NamePatterns> compile(const std::vector<std::string>& patterns);
 
+  // Returns whether any pattern matches a part of `name`.
   bool match(const std::string& name) const;
 
  private:

@@ -1,5 +1,5 @@
-// Enums whose values have names in configs: beside each enum stands an array of the names in the
-// enum's order.
+// Names of enum values in configs. Each enum has an array of its values' names, in the order of the
+// enum.
 #pragma once
 
 #include <algorithm>

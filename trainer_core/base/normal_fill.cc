@@ -10,13 +10,13 @@
 namespace muster::trainer {
 
 void fill_normal(const NormalStream& values, int64_t first, std::span<float> out) {
-  constexpr size_t kChunk = 256;  // words made side by side: they stay in the first-level cache
+  constexpr size_t kChunk = 256;  // words computed at a time: they remain in the L1 cache
   constexpr size_t kWords = std::tuple_size_v<Philox::Block>;
   const Philox philox{.key = values.key, .stream = values.stream};
   const auto factor = static_cast<float>(values.std);
   std::array<uint32_t, kChunk> words{};
   std::array<float, kChunk> chunk{};
-  // Values of the first chunk in front of `first`.
+  // The number of values of the first chunk that precede `first`.
   size_t before = static_cast<size_t>(first) % kWords;
   auto position = static_cast<uint64_t>(first) / kWords;
   while (!out.empty()) {

@@ -1,4 +1,4 @@
-// Normal values of a Philox stream: what initial parameters are made of.
+// Normally distributed values of a Philox stream, from which parameters are initialised.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,13 @@
 
 namespace muster::trainer {
 
-// A stream of normal values with mean 0. Value i is `std` times normal_from_bits of the
-// stream's word i (common/philox.h, common/normal.h). Each operation is rounded once, so every
-// backend computes the same bits.
+// A stream of normally distributed values with mean 0. Value i is `std` * normal_from_bits(word i
+// of the Philox stream); see common/philox.h and common/normal.h. Each operation is rounded
+// separately, so every backend computes the same bits.
 struct NormalStream {
   uint64_t key = 0;
   uint64_t stream = 0;
-  double std = 1;
+  double std = 1;  // standard deviation
 };
 
 // Writes values first, first + 1, … of the stream. Requires first >= 0. Thread-safe.

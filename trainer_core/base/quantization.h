@@ -1,15 +1,16 @@
-// How the dense GEMMs of a layer (query-key-value, attention's output, the MLP's) round their
-// operands: MaxText's `quantization`. Embeddings, norms, attention scores, the head and the router
-// are not quantized.
+// How the dense GEMMs of a layer (the query, key and value projections, attention's output
+// projection, and those of the MLP) round their operands; selected by MaxText's key `quantization`.
+// Embeddings, norms, attention scores, the head and the router are not quantized.
 //
-//   int8  AQT's int8 training (google/aqt, config_v3): integers of [-127, 127], one scale per row
-//         or column of the contracted dimension, from its largest magnitude; in the forward GEMM
-//         and in those of the input's and the weight's gradient. Gradients round stochastically.
+//   int8  AQT's int8 training (google/aqt, config_v3): integers in [-127, 127]. Each row or column
+//         along the contracted dimension has its own scale, from its largest magnitude. Quantized
+//         are the forward GEMM and the GEMMs of the input's and the weight's gradient. Gradients
+//         round stochastically.
 //   fp8   E4M3 forward and E5M2 for gradients (Micikevicius et al., "FP8 formats for deep
-//         learning", 2022), one scale per tensor, from the largest magnitudes of earlier steps:
-//         "delayed scaling", as in Flax's Fp8DotGeneral and Transformer Engine. The state is in
-//         model/scaling_state.h.
-//   te_fp8_currentscaling  The same formats with a scale from the tensor itself.
+//         learning", 2022). Each tensor has one scale, from its largest magnitudes in earlier
+//         steps: "delayed scaling", as in Flax's Fp8DotGeneral and Transformer Engine.
+//         model/scaling_state.h describes the state.
+//   te_fp8_currentscaling  The formats of fp8, with a scale from the tensor's current values.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +19,22 @@
 
 namespace muster::trainer {
 
+// The types of quantization, in the order of kQuantizationNames.
 enum class QuantizationType : uint8_t { kNone, kInt8, kFp8Delayed, kFp8Current };
 constexpr ValueNames<4> kQuantizationNames = {"", "int8", "fp8", "te_fp8_currentscaling"};
 
-// A longer history adds no useful information, and its state would outgrow the weights of small
-// models.
+// The maximum of amax_history_length. A longer history adds no useful information, and its state
+// would outgrow the weights of small models.
 constexpr int32_t kAmaxHistoryMax = 1 << 16;
 
+// The quantization of a model and its options.
 struct QuantizationConfig {
   QuantizationType type = QuantizationType::kNone;
-  int32_t amax_history_length = 1024;  // kFp8Delayed only, in steps
-  // kInt8 only: the GEMM of a weight's gradient is quantized, too. Corresponds to MaxText's
+  int32_t amax_history_length = 1024;  // kFp8Delayed only: steps
+  // kInt8 only: quantizes the GEMMs of weight gradients, too. Corresponds to MaxText's
   // quantization_local_shard_count != 0.
   bool int8_weight_gradients = true;
-  // kInt8's gradients round stochastically, as in AQT; otherwise to nearest.
+  // kInt8 only: rounds gradients stochastically, as AQT does; if false, to nearest.
   bool stochastic_rounding = true;
 
   bool enabled() const { return type != QuantizationType::kNone; }

@@ -15,7 +15,7 @@ constexpr Placement kRemat = Placement::kRemat, kDevice = Placement::kDevice,
 
 using Field = Placement CustomRemat::*;
 
-// A buffer of several of MaxText's tensors: the name of them as one, and their own.
+// A buffer with several tensors of MaxText: the key of the buffer, and those of its parts.
 struct Fused {
   Field whole;
   std::span<const Field> parts;
@@ -37,7 +37,7 @@ std::string show(const CustomRemat& custom, Field field) {
   return absl::StrCat(av(name_of(field)), "=", av(name_of(kPlacementNames, custom.*field)));
 }
 
-// Returns the key that places the buffer.
+// Returns the key that determines the placement of the buffer.
 Field field_of(const CustomRemat& custom, const Fused& fused) {
   return custom.*fused.whole != kRemat ? fused.whole : fused.parts.front();
 }
@@ -85,7 +85,7 @@ LayerPlacements layer_placements(RematPolicy policy, const CustomRemat& custom) 
       return {.qkv = kDevice, .context = kDevice, .middle = kDevice, .gate_up = kDevice};
     case RematPolicy::kSaveDotWithContextExceptMlp:
       return {.qkv = kDevice, .context = kDevice, .middle = kDevice};
-    case RematPolicy::kSaveDotExceptMlpwi:  // mlpwo besides, which costs nothing
+    case RematPolicy::kSaveDotExceptMlpwi:  // also saves mlpwo, which needs no memory
     case RematPolicy::kSaveDotExceptMlp:
       return {.qkv = kDevice, .middle = kDevice};
     case RematPolicy::kSaveQkvProj:

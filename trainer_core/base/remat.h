@@ -1,21 +1,23 @@
 // Rematerialisation: which tensors of a layer's forward pass are saved for its backward pass, and
-// which are recomputed. A policy names one LayerPlacements. Losses and gradients are bit-identical
-// under all policies.
+// which are recomputed. Each policy selects one set of placements (LayerPlacements). Losses and
+// gradients are bit-identical under all policies.
 //
-// Names and meaning are MaxText's (`remat_policy`), mapped to the tensors of a layer:
+// Policies have the names and the meaning of MaxText's `remat_policy`. MaxText names tensors that
+// differ from the buffers of our layers; this table maps them:
 //
-//   MaxText's name            here
+//   MaxText's name            field of LayerPlacements
 //   decoder_layer_input       input: always saved, everything else is computed from it
-//   query_proj, key_proj,     qkv: one GEMM and one buffer, so they are saved together
+//   query_proj, key_proj,     qkv: one GEMM writes all three to one buffer
 //   value_proj; qkv_proj
-//   context                   context, and the softmax's denominators (lse), useless without it
-//   out_proj                  middle, which is input + out_proj: the same bytes, and one addition
-//                             less; in a parallel block nothing, because no gradient needs it
-//   mlpwi_0, mlpwi_1; mlpwi   gate_up: one GEMM and one buffer
-//   mlpwo                     nothing: the layer's output is the next one's input, and no gradient
-//                             needs mlpwo alone
+//   context                   context, with the softmax's denominators (lse)
+//   out_proj                  middle, which is input + out_proj: it has the same size and saves one
+//                             addition. In a parallel block: none, because no gradient needs it
+//   mlpwi_0, mlpwi_1; mlpwi   gate_up: one GEMM writes both to one buffer
+//   mlpwo                     none: no gradient needs it, and its sum with the residual stream is
+//                             the input of the next layer
 //
-// Norms and the activation's output cost little time and much memory: only `none` saves them.
+// Norms and the output of the activation take little time to recompute and much memory to save, so
+// only the policy `none` saves them.
 #pragma once
 
 #include <array>
@@ -55,13 +57,14 @@ constexpr ValueNames<12> kRematPolicyNames = {"none",
                                               "minimal_offloaded",
                                               "custom"};
 
-// The fate of a tensor between forward and backward: recomputed, saved in device memory, or saved
-// in host memory.
+// How the backward pass gets a tensor of the forward pass: recomputed (kRemat), saved in device
+// memory (kDevice), or saved in host memory (kOffload).
 enum class Placement : uint8_t { kRemat, kDevice, kOffload };
 constexpr ValueNames<3> kPlacementNames = {"remat", "device", "offload"};
 
-// The placement of each tensor of a layer. `lse` follows `context`; `rest` is the norms, their
-// statistics and the activation's output, which are never offloaded.
+// The placement of each tensor of a layer. The softmax's denominators (lse) have the placement of
+// `context`. `rest` is the norms, their statistics and the activation's output, which are never
+// offloaded.
 struct LayerPlacements {
   Placement input = Placement::kDevice;  // never kRemat
   Placement qkv = Placement::kRemat;
@@ -90,6 +93,7 @@ struct CustomRemat {
   friend bool operator==(const CustomRemat&, const CustomRemat&) = default;
 };
 
+// A key of CustomRemat and its field.
 struct CustomRematKey {
   std::string_view name;
   Placement CustomRemat::*field;
@@ -108,11 +112,11 @@ constexpr std::array<CustomRematKey, 11> kCustomRematKeys = {{
     {"out_proj", &CustomRemat::out_proj},
 }};
 
-// InvalidArgument names both keys if parts of one buffer have different placements. A buffer's own
-// name (qkv_proj, mlpwi) applies to all its parts that are `remat`.
+// Returns InvalidArgument with both keys if parts of one buffer have different placements. The key
+// of a complete buffer (qkv_proj, mlpwi) applies to those of its parts whose own key is `remat`.
 absl::Status validate(const CustomRemat& custom);
 
-// Maps a policy to its placements. `custom` is read, and must be valid, only with kCustom.
+// Returns the placements of a policy. `custom` is used with kCustom only, and must then be valid.
 LayerPlacements layer_placements(RematPolicy policy, const CustomRemat& custom = {});
 
 }  // namespace muster::trainer

@@ -9,13 +9,14 @@
 namespace muster::trainer {
 namespace {
 
-// 17.6 trillion; a model, its gradients and moments count their bytes in 64 bits.
+// The maximum number of parameters, 17.6 trillion: the bytes of a model, its gradients and moments
+// can be counted in 64 bits.
 constexpr int64_t kParametersMax = int64_t{1} << 44;
-// 4.5 PB: the maximum of a step's saved activations, in fp32 elements.
+// The maximum number of elements of a step's saved activations: 4.5 PB of fp32.
 constexpr int64_t kActivationsMax = int64_t{1} << 50;
 
-// Parameters of a layer, and saved activations per token of a layer, are sums of these. Requires
-// sizes in range.
+// Widths of a layer, whose sums give the parameters of a layer and its saved activations per token.
+// Requires sizes in range.
 struct Widths {
   explicit Widths(const ModelConfig& model)
       : stream(model.emb_dim),
@@ -32,12 +33,12 @@ struct Widths {
 absl::Status check_parameter_count(const ModelConfig& model) {
   const Widths width(model);
   const ExpertConfig& experts = model.experts;
-  // The larger of both kinds of layer, for all of them; the router, too.
+  // Uses the larger of both kinds of layers for all layers, and includes the router.
   const double mlp = std::max(width.dense, (width.expert + 1) * experts.count);
   const double embeddings =
       (model.logits_via_embedding ? 1.0 : 2.0) * model.vocab_size * width.stream +
       double{1} * model.trainable_position_size * width.stream;
-  // Counts gates and biases even if the model has none.
+  // Counts gates and biases, even if the model has none.
   const double parameters =
       embeddings + 2 * width.stream +
       model.num_layers * (width.stream * (6 + 2 * (width.query + width.kv) + 3 * mlp) +

@@ -1,5 +1,5 @@
-// Checks products of config sizes that are each in range. Computed in floating point, because 64
-// bits could overflow.
+// Checks of products of config sizes. Each size alone is in range, but a product can overflow 64
+// bits, so products are computed in floating point.
 #pragma once
 
 #include <absl/status/status.h>
@@ -8,10 +8,11 @@
 
 namespace muster::trainer {
 
-// Returns InvalidArgument with the sizes that give the model too many parameters. Requires each
-// size in range.
+// Returns InvalidArgument with the model's sizes if it has too many parameters. Requires that each
+// size is in range.
 absl::Status check_parameter_count(const ModelConfig& model);
-// The same for the activations of a step's tokens up to the loss.
+// Returns InvalidArgument with the sizes if the activations of a step, up to the loss, have too
+// many elements. Requires that each size is in range.
 absl::Status check_activation_count(const TrainConfig& config);
 
 }  // namespace muster::trainer

@@ -1,4 +1,5 @@
-// A view of elements in an arena: pointer, dtype and shape. Owns nothing and copies like a pointer.
+// A view of elements in an arena: a pointer, an element type and a shape. It does not own the
+// elements.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@ struct Tensor {
   void* data = nullptr;
   DType dtype = DType::kF32;
   int rank = 0;
-  std::array<int64_t, kTensorRankMax> shape{};  // row-major; only the first `rank` count
+  std::array<int64_t, kTensorRankMax> shape{};  // row-major; only the first `rank` entries are used
 
   static Tensor of(DType dtype, void* data, std::initializer_list<int64_t> dims) {
     MUSTER_CHECK(dims.size() <= kTensorRankMax) << "a tensor of " << dims.size() << " dimensions";
@@ -39,6 +40,7 @@ struct Tensor {
     return of(DType::kBf16, data, dims);
   }
 
+  // Return the elements. Require that the tensor has this element type.
   int32_t* i32() const {
     MUSTER_CHECK(dtype == DType::kI32) << "not an int32 tensor";
     return static_cast<int32_t*>(data);

@@ -50,7 +50,7 @@ std::vector<TensorBox> split_box(const TensorBox& box, int64_t elements_max) {
 
 namespace {
 
-// Dimensions before `dim` have one index.
+// Appends the boxes of a range of `box`, whose dimensions before `dim` have one index.
 void add_range(const TensorBox& box, size_t dim, int64_t first, int64_t count,
                std::vector<TensorBox>& boxes) {
   if (count == 0) return;
@@ -101,7 +101,7 @@ bool overlap(const TensorBox& a, const TensorBox& b) {
 CommonRuns::CommonRuns(const TensorBox& from, const TensorBox& to) {
   MUSTER_CHECK(from.shape == to.shape && overlap(from, to)) << from.tensor;
   int64_t from_stride = 1, to_stride = 1;
-  bool inside_run = true;  // the dimensions behind this one are whole in both boxes
+  bool inside_run = true;  // all later dimensions are complete in both boxes
   for (size_t d = from.shape.size(); d-- > 0;) {
     const int64_t begin = std::max(from.begin[d], to.begin[d]);
     const int64_t extent =
@@ -131,7 +131,7 @@ CommonRuns::Run CommonRuns::at(int64_t run) const {
   return position;
 }
 
-int64_t CommonRuns::first_behind(int64_t element) const {
+int64_t CommonRuns::first_after(int64_t element) const {
   int64_t low = 0, high = count_;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;

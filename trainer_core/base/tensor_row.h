@@ -1,6 +1,5 @@
-// One named tensor of a flat block: parameters and optimizer state are tables of such rows, packed
-// without gaps, except that bf16 tensors are padded to a multiple of fp32's size. Rows are fp32
-// unless they state another type.
+// A named tensor of a flat block. Parameters and optimizer state are lists of rows, packed without
+// gaps, except that bf16 tensors are padded to a multiple of 4 bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +13,7 @@ namespace muster::trainer {
 struct TensorRow {
   std::string name;
   std::vector<int64_t> shape;
-  int64_t offset = 0;  // in elements of its type from the block's start
+  int64_t offset = 0;  // from the block's start, in elements of `dtype`
   DType dtype = DType::kF32;
 
   int64_t elements() const {

@@ -9,7 +9,8 @@
 
 namespace muster::trainer {
 
-// Returns the elements of `tensor` from `first` on, with another shape.
+// Returns a view of shape `dims` of the elements of `tensor` from element `first` on. Requires that
+// `tensor` contains them.
 inline Tensor tensor_at(const Tensor& tensor, int64_t first, std::initializer_list<int64_t> dims) {
   auto* data = static_cast<std::byte*>(tensor.data);
   const Tensor part = Tensor::of(
@@ -19,7 +20,7 @@ inline Tensor tensor_at(const Tensor& tensor, int64_t first, std::initializer_li
   return part;
 }
 
-// Returns rows [first, first + count) of a matrix.
+// Returns a view of rows [first, first + count) of a matrix.
 inline Tensor rows_at(const Tensor& matrix, int64_t first, int64_t count) {
   return tensor_at(matrix, first * matrix.dim(1), {count, matrix.dim(1)});
 }

@@ -19,25 +19,25 @@
 namespace muster::trainer {
 namespace {
 
-// Far above any published model. Products of two sizes fit in 64 bits; those of more are counted in
-// floating point here.
+// The maximum of a size, far above any published model. Products of two sizes fit in 64 bits;
+// products of more sizes are computed in floating point (size_rules.h).
 constexpr int64_t kSizeMax = int64_t{1} << 24;
 constexpr int64_t kLayersMax = 4096;
 constexpr int64_t kBucketsMax = 4096;  // T5 has 32
-// Every matrix of an expert is a row of the table of parameters: several times the largest
-// published models' experts (256) and rows (some 60 thousand).
+// The maximum number of experts. Every matrix of an expert is a row of the parameter table. The
+// largest published models have 256 experts and some 60 thousand rows.
 constexpr int64_t kExpertsMax = 4096;
 constexpr double kExpertRowsMax = 1 << 20;
 constexpr int64_t kStepsMax = int64_t{1} << 48;
-// Smaller files would make a folder of thousands, larger ones fit no file system's limit.
+// Smaller files would give folders with thousands of files.
 constexpr int64_t kCheckpointFileBytesMin = int64_t{1} << 20;
 constexpr int64_t kCheckpointFileBytesMax = int64_t{1} << 40;
-// Steps of days; their sequences are counted in 32 bits.
+// More accumulation steps would take days; the sequences of a step are counted in 32 bits.
 constexpr int64_t kAccumulationMax = int64_t{1} << 20;
-// Tokens of one rank's micro-batch: positions are counted in 32 bits.
+// The maximum tokens of a rank's micro-batch, because positions are counted in 32 bits.
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 
-// Collects the first complaint, so that the checks below read as a table.
+// Stores the first error, so that the checks below can be written as a table.
 class Checker {
  public:
   void range(std::string_view key, int64_t value, int64_t min, int64_t max) {
@@ -45,7 +45,7 @@ class Checker {
       fail(absl::StrCat(av(key), " is ", value, ", but must be between ", min, " and ", max));
     }
   }
-  // NaN fails every comparison, so it is caught here, too.
+  // Also rejects NaN, which fails every comparison.
   void number(std::string_view key, double value, bool holds, std::string_view allowed) {
     if (!std::isfinite(value) || !holds) {
       fail(absl::StrCat(av(key), " is ", value, ", but must be ", av(allowed)));
@@ -308,7 +308,7 @@ int64_t ExpertConfig::capacity(int64_t group_tokens) const {
   } else {
     rows = std::ceil(static_cast<double>(group_tokens) * per_token / count) * capacity_factor;
   }
-  // An expert is not asked for more rows than there are tokens, and is never closed.
+  // An expert never accepts more rows than there are tokens, and is never closed.
   return static_cast<int64_t>(std::clamp(std::floor(rows), 1.0, static_cast<double>(group_tokens)));
 }
 
@@ -326,7 +326,8 @@ absl::Status validate(const TrainConfig& config) {
   check_model(config.model, check);
   check_experts(config.model, check);
   check_quantization(config.model, check);
-  // First: what the schedule takes over from it is not at fault.
+  // This check is the first, so that values of the schedule that are derived from `steps` are not
+  // reported instead.
   check.range("steps", config.steps, 1, kStepsMax);
   check_schedule(config.optimizer, check);
   check_optimizer(config.optimizer, check);

@@ -1,7 +1,7 @@
-// One job's resolved training config as the trainer reads it: plain values without defaults.
-// `jobspec` builds it from base.yml, the model's preset and the command line; it travels as JSON,
-// and the checkpoint keeps a copy. Fields have MaxText's meaning unless their comment states
-// otherwise.
+// The resolved training config of a job, as the trainer reads it: all defaults are applied.
+// `jobspec` builds it from base.yml, the model's preset and the command line. The trainer receives
+// it as JSON, and each checkpoint contains a copy. Fields have the meaning of MaxText's keys unless
+// their comment states otherwise.
 #pragma once
 
 #include <array>
@@ -21,69 +21,75 @@
 
 namespace muster::trainer {
 
-constexpr int32_t kThreadsMax = 1024;  // cores of the largest machines
+constexpr int32_t kThreadsMax = 1024;  // above the cores of the largest machines
 
-// Each choice has its values and their names in configs (opt_type, lr_schedule_type,
-// wsd_decay_style), in the same order.
+// Each enum below is followed by its values' names in configs, in the same order. The keys of the
+// first three are opt_type, lr_schedule_type and wsd_decay_style.
 enum class OptimizerType { kAdamW, kAdamPax, kSgd, kAdafactor };  // optim/optimizer.h
 constexpr ValueNames<4> kOptimizerNames = {"adamw", "adam_pax", "sgd", "adafactor"};
-// See optim/schedule.h for the formulas.
+// optim/schedule.h has the formulas.
 enum class ScheduleType { kCosine, kConstant, kWsd, kRampupCosine, kRampupExponential };
 constexpr ValueNames<5> kScheduleNames = {"cosine", "constant", "wsd", "linear_rampup_cosine_decay",
                                           "linear_rampup_exponential_decay"};
 enum class DecayStyle { kLinear, kCosine };
 constexpr ValueNames<2> kDecayStyleNames = {"linear", "cosine"};
 
-// `dtype`: the type of activations, their gradients and GEMM operands. `mu_dtype`: the type of
-// Adam's first moment. Parameters, their gradients, other state, logits and losses are always
-// float32.
+// The values of two keys. `dtype` is the type of activations, their gradients and GEMM operands.
+// `mu_dtype` is the type of Adam's first moment. Parameters, their gradients, other optimizer
+// state, logits and losses are always float32.
 enum class ComputeType { kFloat32, kBfloat16 };
 constexpr ValueNames<2> kComputeTypeNames = {"float32", "bfloat16"};
 
+// The optimizer, its schedule and their settings.
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::kAdamW;
   ScheduleType schedule = ScheduleType::kCosine;
-  double learning_rate = 3e-5;  // the schedule's highest
+  double learning_rate = 3e-5;  // the highest of the schedule
   double final_fraction = 0.1;  // a decay ends at learning_rate * final_fraction
   int64_t schedule_steps = 0;   // learning_rate_schedule_steps, -1 resolved to `steps`
-  int64_t warmup_steps = 0;     // from 0 to learning_rate
-  int64_t decay_start = 0;      // kWsd and Pax's schedules: the last step with learning_rate
-  int64_t decay_end = 0;        // same schedules: the first step after the decay
+  int64_t warmup_steps = 0;     // the first steps, in which the rate rises from 0 to learning_rate
+  // kWsd, kRampupCosine, kRampupExponential: last step with learning_rate.
+  int64_t decay_start = 0;
+  int64_t decay_end = 0;  // the same schedules: first step after the decay
   DecayStyle wsd_decay_style = DecayStyle::kLinear;
   double b1 = 0.9;
   double b2 = 0.95;
   double eps = 1e-8;
-  double eps_root = 0;
-  double weight_decay = 0.1;  // for the Adams
-  // If false, the schedule's factor multiplies the decay but the learning rate does not (AXLearn).
+  double eps_root = 0;        // added to the second moment before its square root
+  double weight_decay = 0.1;  // kAdamW and kAdamPax
+  // If true, the decay of a step is multiplied by its learning rate. If false, it is multiplied by
+  // the schedule's factor alone, as in AXLearn.
   bool decay_times_learning_rate = true;
-  std::vector<std::string> adamw_mask;  // kAdamW: patterns of parameters' names without decay
-  ComputeType mu_dtype = ComputeType::kFloat32;  // the Adams' first moment
-  // Rounds mu to bfloat16 stochastically, so that the mean is exact.
+  std::vector<std::string> adamw_mask;  // kAdamW: patterns of the names of parameters without decay
+  ComputeType mu_dtype = ComputeType::kFloat32;  // type of the first moment of Adam
+  // Rounds the first moment (mu) to bfloat16 stochastically, so that its expected value is exact.
   bool mu_stochastic_rounding = false;
-  double update_clip = 0;           // adam_clip_threshold of kAdamPax: RMS of an update; 0: off
-  double clipping_threshold = 1.0;  // global L2 norm; 0: no clipping
+  // adam_clip_threshold of kAdamPax: maximum RMS of an update; 0: off.
+  double update_clip = 0;
+  double clipping_threshold = 1.0;  // maximum global L2 norm of the gradients; 0: no clipping
 
   friend bool operator==(const OptimizerConfig&, const OptimizerConfig&) = default;
 };
 
 enum class NotFinitePolicy { kAbort, kSkip, kRollback };  // not_finite_policy.h
 constexpr ValueNames<3> kNotFinitePolicyNames = {"abort", "skip", "rollback"};
+// The training data: MaxText's synthetic data, or token shards.
 enum class DatasetType { kSynthetic, kShards };
-// kAuto: a GPU if the build can use one that exists, otherwise the CPU; the trainer resolves it
-// (choose_backend.h).
+// The hardware of ranks. kAuto: a GPU if the machine has one that this build supports, otherwise
+// the CPU; the trainer decides (choose_backend.h).
 enum class Hardware { kCpu, kGpu, kAuto };
 constexpr ValueNames<3> kHardwareNames = {"cpu", "gpu", "auto"};
 
 // The evaluations during training (MaxText's eval_… keys).
 struct EvalConfig {
-  int64_t interval = -1;              // steps between evaluations; below 1: none
-  int64_t start_step = 0;             // no evaluation before so many steps are completed
-  int64_t steps = -1;                 // batches of an evaluation; -1: all of the data
-  int32_t per_device_batch_size = 1;  // sequences of a rank and batch
-  double target_loss = 0;             // training ends when an evaluation's loss is not above it
-  std::string dataset_path;           // folder of shards, absolute; empty: what is held out
-  // Fraction of the training data, in complete documents, that is evaluated and never trained on.
+  int64_t interval = -1;              // steps between evaluations; below 1: no evaluations
+  int64_t start_step = 0;             // completed steps before the first evaluation
+  int64_t steps = -1;                 // batches per evaluation; -1: all evaluation data
+  int32_t per_device_batch_size = 1;  // sequences per rank and batch
+  double target_loss = 0;             // training ends once an evaluation's loss is at most this
+  std::string dataset_path;           // absolute folder of shards; empty: the held-out documents
+  // Fraction of the training data, in complete documents, that is held out for evaluation and never
+  // trained on.
   double holdout_fraction = 0;
 
   bool enabled() const { return interval >= 1; }
@@ -97,91 +103,100 @@ constexpr ValueNames<2> kProfilerNames = {"", "nsys"};
 // The steps that a profiler records (profile_window.h).
 struct ProfileConfig {
   Profiler profiler = Profiler::kNone;
-  int64_t skip_first_steps = 1;  // skip_first_n_steps_for_profiler, of those that a process makes
-  int64_t steps = 5;             // profiler_steps
-  bool all_ranks = false;        // upload_all_profiler_results; else rank 0
+  // skip_first_n_steps_for_profiler, counted from the process's first.
+  int64_t skip_first_steps = 1;
+  int64_t steps = 5;       // profiler_steps
+  bool all_ranks = false;  // upload_all_profiler_results; false: rank 0 only
 
   friend bool operator==(const ProfileConfig&, const ProfileConfig&) = default;
 };
 
+// All settings of a training job that reach the trainer.
 struct TrainConfig {
   std::string run_name;
   ModelConfig model;
   OptimizerConfig optimizer;
   Hardware hardware = Hardware::kCpu;
-  bool cuda_graphs = true;  // on a GPU layers are started as one (Transformer::replay)
+  bool cuda_graphs = true;  // on a GPU, a layer's kernels start as one graph (Transformer::replay)
   ComputeType dtype = ComputeType::kFloat32;
   RematPolicy remat_policy = RematPolicy::kFull;
-  CustomRemat custom_remat{};  // the placements of kCustom; else the defaults
+  CustomRemat custom_remat{};  // used with RematPolicy::kCustom only
   MeshShape mesh;              // fully resolved: no -1
-  int32_t zero_stage = 3;      // sharding among fsdp ranks: model/block_memory.h
+  int32_t zero_stage = 3;      // 0 to 3: what fsdp ranks shard, see model/block_memory.h
 
   int64_t steps = 0;
   int64_t log_period = 100;
-  // Sequences per accumulation step of the ranks that compute one slice of the batch together: the
-  // key's value, which may be a fraction, times all ranks, divided by the number of slices.
+  // Sequences per accumulation step of one slice of the global batch (train_mesh.h). Differs from
+  // the key of the same name, which is per rank and may be a fraction: it is the key's value times
+  // all ranks, divided by the number of slices.
   int32_t per_device_batch_size = 1;
   int32_t gradient_accumulation_steps = 1;
-  // Pipeline settings; 1 each without a pipeline. Layer runs per stage (num_pipeline_repeats), and
-  // micro-batches into which per_device_batch_size is split (num_pipeline_microbatches). All
-  // accumulation steps pass through the pipeline as one.
+  // Pipeline settings; both are 1 without a pipeline. pipeline_repeats is the number of layer runs
+  // per stage (num_pipeline_repeats). pipeline_microbatches is the number of micro-batches into
+  // which per_device_batch_size is split (num_pipeline_microbatches). The micro-batches of all
+  // accumulation steps of a step pass through the pipeline as one sequence.
   int32_t pipeline_repeats = 1;
   int32_t pipeline_microbatches = 1;
-  int32_t max_target_length = 0;  // S, tokens
+  int32_t max_target_length = 0;  // S: tokens per sequence
   uint64_t init_weights_seed = 0;
   uint64_t data_shuffle_seed = 0;
 
   NotFinitePolicy not_finite_policy = NotFinitePolicy::kAbort;
 
   DatasetType dataset_type = DatasetType::kSynthetic;
-  std::string dataset_path;  // folders of shards, absolute, as base/data_paths.h has them
-  bool packing = true;       // documents share a sequence; false: one each (data/samples.h)
-  int64_t num_epoch = -1;    // training ends after so many; -1: after `steps` alone
+  std::string dataset_path;  // absolute folders of shards, in the syntax of data_paths.h
+  bool packing = true;       // documents share sequences; false: one per sequence (data/samples.h)
+  int64_t num_epoch = -1;    // maximum number of epochs; -1: only `steps` ends the training
   bool enable_data_shuffling = true;
-  bool reuse_example_batch = false;  // the first step's batch at every step
+  bool reuse_example_batch = false;  // every step trains on the batch of the first
   EvalConfig eval;
-  std::string tokenizer_path;  // absolute; may be empty
+  std::string tokenizer_path;  // absolute path; empty: none
   // The required tokenizer format: sentencepiece, huggingface or tiktoken; empty: any of them.
   std::string tokenizer_type;
 
   bool enable_checkpointing = true;
-  std::string checkpoint_directory;  // absolute
-  bool async_checkpointing = true;   // written in the background
-  int64_t checkpoint_period = 10'000;
+  std::string checkpoint_directory;      // absolute
+  bool async_checkpointing = true;       // checkpoints are written in the background
+  int64_t checkpoint_period = 10'000;    // steps
   int64_t max_checkpoints_to_keep = -1;  // -1: all
   bool save_checkpoint_on_completion = true;
   int64_t checkpoint_file_bytes = int64_t{2} << 30;  // bytes of tensor data per checkpoint file
-  // Copies in the memory of the ranks' nodes (local_checkpoints.h), in addition to checkpoints.
+  // If true, the nodes' memory has copies of the state (local_checkpoints.h), in addition to
+  // checkpoints.
   bool enable_emergency_checkpoint = false;
   std::string local_checkpoint_directory;  // absolute; empty: the worker's folder, or /dev/shm
   int64_t local_checkpoint_period = 0;     // steps
-  // Allows resuming from a checkpoint of another data order (data_order.h).
+  // Allows a run to resume from a checkpoint that was written with another data order
+  // (data_order.h).
   bool resume_with_other_data = false;
-  // Absolute path of the initial parameters of a run without a checkpoint (ParameterSource::open);
-  // empty: initialise from init_weights_seed.
+  // Absolute path of initial parameters for a run that has no checkpoint yet
+  // (ParameterSource::open); empty: they are initialised from init_weights_seed.
   std::string load_parameters_path;
 
   ProfileConfig profile;
 
-  std::string metrics_file;     // JSON lines, absolute; empty: none
-  std::string tensorboard_dir;  // for event files, absolute; empty: none
+  std::string metrics_file;     // absolute path for JSON lines; empty: none
+  std::string tensorboard_dir;  // absolute path for event files; empty: none
   int32_t threads = 0;          // per rank; 0: see threads_per_rank()
 
-  // Returns whether metrics are written, which requires values that cost time: the norm of the
-  // parameters.
+  // Returns whether metrics are written to files. Only then does the trainer compute the norm of
+  // the parameters, which takes time.
   bool writes_metrics() const { return !metrics_file.empty() || !tensorboard_dir.empty(); }
 
+  // Returns the placements of a layer's tensors under remat_policy.
   LayerPlacements layer_placements() const {
     return trainer::layer_placements(remat_policy, custom_remat);
   }
 
-  // Micro-batches of a step, and the sequences of one; a pass processes one micro-batch.
+  // Micro-batches per step of a slice of the batch, and sequences per micro-batch. A forward and
+  // backward pass processes one micro-batch.
   int32_t micro_batches() const { return gradient_accumulation_steps * pipeline_microbatches; }
   int32_t micro_batch_sequences() const { return per_device_batch_size / pipeline_microbatches; }
 
   // Returns whether a sequence may hold several documents, which do not attend to each other.
   bool packed() const { return dataset_type == DatasetType::kShards && packing; }
 
+  // Returns the element type of activations.
   DType activation_type() const {
     return dtype == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
   }
@@ -189,15 +204,16 @@ struct TrainConfig {
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };
 
-// Checks everything that needs no files: positive sizes, heads that divide, an even head_dim, a
-// mesh that this trainer supports, and a step's plan that 64 bits can count. InvalidArgument names
-// the keys as a user types them.
+// Checks everything that needs no files: sizes are positive, head counts divide each other,
+// head_dim is even with RoPE, the trainer supports the mesh, and the bytes of a step can be counted
+// in 64 bits. Returns InvalidArgument with the keys as a user types them.
 absl::Status validate(const TrainConfig& config);
 
+// Encode a config, or only its model's fields, as JSON.
 nlohmann::json to_json(const TrainConfig& config);
-nlohmann::json to_json(const ModelConfig& model);  // only the keys that define the model
-// InvalidArgument names the field that is missing, unknown, or of the wrong type; the result is
-// validated.
+nlohmann::json to_json(const ModelConfig& model);  // only the model's fields
+// Parses and validates a config. Returns InvalidArgument with the field that is missing, unknown,
+// of the wrong type or invalid.
 absl::StatusOr<TrainConfig> train_config_from_json(const nlohmann::json& json);
 
 }  // namespace muster::trainer

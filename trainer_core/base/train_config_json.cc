@@ -80,7 +80,7 @@ struct EnumNames<Hardware> {
   static constexpr const auto& kNames = kHardwareNames;
 };
 
-// A dense model has none of them but the first.
+// A dense model has only the first of these keys.
 template <class Config, class Visitor>
 void visit_experts(Config& experts, Visitor& visit) {
   visit("num_experts", experts.count);
@@ -97,7 +97,7 @@ void visit_experts(Config& experts, Visitor& visit) {
   visit("num_groups", experts.num_groups);
 }
 
-// Follows the type, which a reader therefore already has.
+// The type is visited first, so a reader already has it.
 template <class Config, class Visitor>
 void visit_quantization(Config& quantization, Visitor& visit) {
   visit("quantization", quantization.type);
@@ -108,7 +108,7 @@ void visit_quantization(Config& quantization, Visitor& visit) {
   visit("stochastic_rounding", quantization.stochastic_rounding);
 }
 
-// The one list of keys: `visit(key, field)` for every field of the config.
+// The only list of keys: calls visit(key, field) for every field of the config.
 template <class Config, class Visitor>
 void visit_model(Config& model, Visitor& visit) {
   visit("model_name", model.name);
@@ -188,7 +188,7 @@ void visit_mesh(Config& mesh, Visitor& visit) {
   }
 }
 
-// Follows the policy, which a reader therefore already has.
+// The policy is visited first, so a reader already has it.
 template <class Config, class Visitor>
 void visit_remat(Config& config, Visitor& visit) {
   visit("remat_policy", config.remat_policy);
@@ -208,7 +208,7 @@ void visit_eval(Config& eval, Visitor& visit) {
   visit("eval_holdout_fraction", eval.holdout_fraction);
 }
 
-// A run that is not profiled has none of them.
+// The config of a run that is not profiled has none of these keys.
 template <class Config, class Visitor>
 void visit_profile(Config& profile, Visitor& visit) {
   visit.unless("profiler", profile.profiler, Profiler::kNone);
@@ -277,14 +277,15 @@ struct Writer {
       json[std::string(key)] = value;
     }
   }
-  // Absent is `usual`: configs in checkpoints from before there was such a key stay what they are.
+  // A missing key means `usual`, so that configs in checkpoints that are older than the key remain
+  // valid.
   template <class Value>
   void unless(std::string_view key, const Value& value, const Value& usual) {
     if (value != usual) (*this)(key, value);
   }
 };
 
-// Reads every field that the visitor names and remembers the first thing that is wrong.
+// Reads every field that it visits and stores the first error.
 struct Reader {
   const Json& json;
   std::vector<std::string> seen;

@@ -1,9 +1,9 @@
-// Units of sizes in messages.
+// Units of sizes for messages.
 #pragma once
 
 namespace muster::trainer {
 
-// Bytes per MiB; a double, because messages print fractions of it.
+// Bytes per MiB. It is a double, because messages print fractions of a MiB.
 constexpr double kMiB = 1 << 20;
 
 }  // namespace muster::trainer

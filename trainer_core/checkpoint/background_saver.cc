@@ -74,8 +74,9 @@ void BackgroundSaver::enter(State state) {
 
 void BackgroundSaver::run() {
   const SelfStackThread answers;
-  // The kernel gives pages when they are written first: now, and not while an update waits for the
-  // copy. A device's copy has its own, and is restored into meanwhile.
+  // Writes to all pages of the staging block once, because the kernel allocates a page at the first
+  // write: it does so now, and not while an update waits for the copy. Not for a device, whose
+  // staging block has its own allocation and may be restored into at this time.
   if (memory_.is_host()) {
     std::ranges::fill(staging_.params, 0.0F);
     std::ranges::fill(staging_.state, 0.0F);
@@ -105,7 +106,8 @@ bool BackgroundSaver::has_unpinned() const {
          pinned_bytes_ < staging_.params.size_bytes() + staging_.state.size_bytes();
 }
 
-// A save that begins waits for one piece at most, and copies the rest as it is.
+// Pins one piece, so that a save that begins meanwhile waits for at most one piece; it copies to
+// the rest unpinned.
 void BackgroundSaver::pin_piece() {
   constexpr size_t kPieceBytes = size_t{256} << 20;
   const size_t params = staging_.params.size_bytes();

@@ -1,12 +1,13 @@
 // Saves checkpoints while training continues. A save has two halves:
 //
-//   begin() ── copy the state to the staging block ──▶ wait_staged() ── write, sync, publish ──▶
-//     take()
+//   begin() ── copies the state to the staging block ──▶ wait_staged() ── writes, syncs and
+//   publishes the checkpoint ──▶ take()
 //
-// Forward and backward passes change nothing that a checkpoint holds, so the copy runs beside them,
-// and only the next update waits for it. One save is in flight at a time; the next one must wait
-// for it. The memory plan includes the staging block. A copy-on-write child process would need
-// extra memory only for changed pages, but an optimizer changes all of them.
+// Forward and backward passes change neither parameters nor optimizer state, so the copy runs
+// concurrently with them, and only the next update waits for it. One save is in flight at a time;
+// the next one waits for its end. The memory plan includes the staging block. A copy-on-write child
+// process would need additional memory only for changed pages, but an optimizer changes all pages,
+// so it would save nothing.
 #pragma once
 
 #include <condition_variable>
@@ -24,45 +25,47 @@
 
 namespace muster::trainer {
 
+// The result of a save.
 struct SaveOutcome {
   int64_t step = 0;
   absl::Status status;
-  std::vector<std::string> notes;  // of CheckpointStore::save
-  Duration written_in{};           // from the copy's end to the published folder
-  bool local = false;              // true: saved by SaveCopy and not by the store
+  std::vector<std::string> notes;  // the notes of CheckpointStore::save
+  Duration written_in{};           // time from the end of the copy to the published folder
+  bool local = false;              // true: SaveCopy has saved it; false: the store
 };
 
-// Saves a copy of the state elsewhere than in the store. Called on the saver's thread; errors and
-// notes as of CheckpointStore::save.
+// Saves a copy of the state in a place other than the store, such as the node's memory. Called on
+// the saver's thread. Errors and notes are as those of CheckpointStore::save.
 using SaveCopy = std::function<absl::Status(
     const CheckpointInfo& info, const CheckpointBlocks& copy, std::vector<std::string>& notes)>;
 
-// Used by one thread; a second, internal thread writes.
+// A saver and its thread. Called on one thread only, except is_saving().
 class BackgroundSaver {
  public:
-  // `store` and `staging`, which has room for the layout, must outlive the saver and are not used
-  // by others while a save is in flight. `on_end` is called on the saver's thread as soon as a save
-  // has ended, before its outcome is visible otherwise. `peers`, if any, are used only by the
-  // saver's thread while a save is in flight. `peers` and `memory`, which holds the sources, must
-  // outlive the saver, too.
+  // All references and pointers must outlive the saver. `staging` has room for the layout; it,
+  // `store` and `peers` (may be null) must not be used by others while a save is in flight.
+  // `on_end` is called on the saver's thread when a save has ended, before take() returns its
+  // outcome. `memory` is the memory of the blocks that begin() copies.
   BackgroundSaver(const CheckpointStore& store, CheckpointLayout layout,
                   const CheckpointBlocks& staging, std::function<void(const SaveOutcome&)> on_end,
                   CheckpointPeers* peers = nullptr, const DeviceMemory& memory = host_memory());
-  // Waits for the save in flight.
+  // Blocks until the save in flight has ended.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
   BackgroundSaver& operator=(const BackgroundSaver&) = delete;
 
-  // Begins a save, through `elsewhere` if given. `source` must not change before wait_staged()
-  // returns. Requires that the last save's outcome was taken.
+  // Begins a save, by `elsewhere` unless it is null. `source` must not change before wait_staged()
+  // returns. Requires that the outcome of the previous save was taken.
   void begin(CheckpointInfo info, const CheckpointBlocks& source, SaveCopy elsewhere = nullptr);
   // Blocks until the copy is complete; returns at once if none is running.
   void wait_staged();
-  // Returns whether a save is in flight. Any thread.
+  // Returns whether a save is in flight. Thread-safe.
   bool is_saving() const;
-  // Returns the outcome of an ended save, once.
+  // Returns the outcome of a save that has ended; nullopt if there is none or it was returned
+  // already.
   std::optional<SaveOutcome> take();
-  // Waits for the save in flight. Returns its outcome, or an earlier one that was not taken.
+  // Blocks until the save in flight has ended. Returns its outcome, or that of an earlier save if
+  // it was not taken; nullopt if there is none.
   std::optional<SaveOutcome> finish();
 
  private:
@@ -72,7 +75,8 @@ class BackgroundSaver {
   void run();
   void save();
   bool is_staging() const;
-  // On the saver's thread, between saves: pins a device's staging piece by piece.
+  // The saver's thread page-locks the staging block piece by piece between saves, if `memory` is a
+  // device's. Return whether a piece remains (has_unpinned), or lock the next piece (pin_piece).
   bool has_unpinned() const;
   void pin_piece();
   void enter(State state);
@@ -89,13 +93,14 @@ class BackgroundSaver {
   State state_ = State::kIdle;
   bool leaving_ = false;
 
-  // State of the save in flight; owned by the saver's thread from begin() until kEnded.
+  // The save in flight. Owned by the saver's thread from begin() until kEnded.
   CheckpointInfo info_;
   CheckpointBlocks source_;
   SaveCopy elsewhere_;
   SaveOutcome outcome_;
 
-  // Pinned bytes of the staging: its parameters, then its state. Used by the saver's thread only.
+  // The bytes of the staging block that are page-locked: parameters first, then state. Used by the
+  // saver's thread only.
   size_t pinned_bytes_ = 0;
 
   std::thread thread_;

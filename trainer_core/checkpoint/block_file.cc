@@ -13,7 +13,7 @@
 #include <absl/memory/memory.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#define XXH_INLINE_ALL  // its loops are then compiled for the whole of a block, with our flags
+#define XXH_INLINE_ALL  // compiles its loops with our flags
 #include <xxhash.h>
 
 #include "common/errno_status.h"
@@ -65,7 +65,7 @@ absl::Status BlockWriter::write_block() {
   digest_.blocks.push_back(checksum(block));
   if (auto status = write_all(fd_, {block.data(), block.size()}); !status.ok())
     return cannot_write(status);
-  // Advice: what it cannot do, the sync at the end does.
+  // This only starts the writeback early; the sync at the end ensures that the data is on disk.
   (void)sync_file_range(fd_, static_cast<off_t>(digest_.bytes), static_cast<off_t>(block.size()),
                         SYNC_FILE_RANGE_WRITE);
   if (digest_.bytes >= kWritebackBytesMax) {
@@ -73,8 +73,8 @@ absl::Status BlockWriter::write_block() {
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     const int waited = sync_file_range(fd_, static_cast<off_t>(digest_.bytes - kWritebackBytesMax),
                                        static_cast<off_t>(kBlockBytes), kWait);
-    // The wait reports an error of the disk once; the sync at the end does not report it again. A
-    // file system that cannot wait for a range is no error.
+    // The wait reports an error of the disk once, and the sync at the end does not report it again.
+    // It is not an error if the file system cannot wait for a range.
     if (waited != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
       return cannot_write(file_status(errno, "sync_file_range"));
   }
@@ -88,7 +88,7 @@ absl::StatusOr<FileDigest> BlockWriter::finish() {
     if (auto status = write_block(); !status.ok()) return status;
   }
   if (fsync(fd_) != 0) return cannot_write(file_status(errno, "fsync"));
-  // A network file system may report a full disk only now.
+  // A network file system may report a full disk only when the file is closed.
   if (close(std::exchange(fd_, -1)) != 0) return cannot_write(file_status(errno, "close"));
   return std::move(digest_);
 }
@@ -101,8 +101,7 @@ absl::StatusOr<std::unique_ptr<BlockReader>> BlockReader::open(const std::string
                                                                const FileDigest& digest) {
   const std::string path = absl::StrCat(folder, "/", name);
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  // A file that is not there is what a torn checkpoint looks like; another error of the disk may
-  // pass.
+  // A missing file is damage of the checkpoint; other errors of the disk may be temporary.
   if (fd < 0 && errno == ENOENT)
     return not_visible_yet(absl::DataLossError(absl::StrCat("it has no ", name)));
   if (fd < 0) return file_status(errno, absl::StrCat("cannot open ", path));

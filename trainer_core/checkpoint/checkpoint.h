@@ -1,29 +1,31 @@
-// Checkpoints of one job: <checkpoint_directory>/<step>/, where <step> is the number of steps
-// completed.
+// The checkpoints of a job. A checkpoint is the folder <checkpoint_directory>/<step>/, where <step>
+// is the number of completed steps. It contains:
 //
-//   model-<writer>-<number>.safetensors      parameters, by their names in the ParamSpec table;
-//                                            with delayed scaling its state (scaling_state.h)
-//   optimizer-<writer>-<number>.safetensors  the optimizer's state, by its own names (AdamW's:
-//                                            "m.<parameter>", "v.<parameter>")
+//   model-<writer>-<number>.safetensors      parameters, with their names in the ParamSpec table,
+//                                            and the state of delayed scaling (scaling_state.h)
+//   optimizer-<writer>-<number>.safetensors  the optimizer's state, with names such as
+//                                            "m.<parameter>" and "v.<parameter>" (AdamW)
 //   manifest.json                            the file of each box of each tensor, checksums, step,
-//                                            position in the data, the optimizer's name, the config
+//                                            position in the data, name of the optimizer, config
 //                                            (manifest.h)
 //
-// A checkpoint is written to ".tmp-<step>-<job>-<attempt>-<incarnation>", which no other process
-// writes to, synced, and renamed. A folder whose name is a number is therefore complete, or was
-// damaged later, which the checksums reveal. The format consists of boxes, not ranks
-// (base/tensor_box.h): files of several writers form one checkpoint, which can be restored to any
-// other sharding. <writer> is a rank's number.
+// A checkpoint is written to the folder ".tmp-<step>-<job>-<attempt>-<incarnation>", which no other
+// process uses, then synced and renamed. So a folder whose name is a number is complete, unless it
+// was damaged later, which the checksums reveal. <writer> is the number of a rank. Files contain
+// boxes of tensors (base/tensor_box.h) and do not depend on the sharding: the files of all writers
+// form one checkpoint, which can be restored with any other sharding.
 //
-// Ranks that share the storage of a model save and restore together (checkpoint_peers.h), in one
-// directory that all of them see. The leader is the process that OWNER names (owner.h). A save:
+// The ranks that share the storage of a model save and restore together (checkpoint_peers.h), in
+// one directory that all of them can access. The leader is the process that the file OWNER states
+// (owner.h). The steps of a save are:
 //
-//   leader: check ownership, make the folder ──▶ all: write and sync their files ──▶ leader: write
-//   the manifest of all files, read it back and compare it with the files; publish ──▶ all: get the
-//   result
+//   leader: checks ownership, makes the folder
+//   all:    write and sync their files
+//   leader: writes the manifest of all files, reads it back, compares it with the files, publishes
+//   all:    get the result
 //
-// Nothing is published before every rank's data is on the disk, and a rank that fails or dies
-// leaves earlier checkpoints intact.
+// A checkpoint is published only after the data of every rank is on the disk. A rank that fails
+// during a save never damages earlier checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -44,25 +46,25 @@
 
 namespace muster::trainer {
 
-// MaxText's checkpoint_storage_target_data_file_size_bytes.
+// The default bytes per file: that of MaxText's checkpoint_storage_target_data_file_size_bytes.
 constexpr int64_t kCheckpointFileBytes = int64_t{2} << 30;
 
-// The tensors in a config's checkpoints, and the parts that one rank has.
+// The tensors in the checkpoints of a config, and the parts of them that this rank has.
 struct CheckpointLayout {
-  ShardedTensors params;  // and behind them the scaling state
+  ShardedTensors params;  // parameters, then the scaling state
   std::string optimizer;  // opt_type
-  ShardedTensors state;
+  ShardedTensors state;   // the optimizer's
 
-  uint64_t bytes() const;  // of all data, on all ranks
+  uint64_t bytes() const;  // of the data of all ranks
 };
 
-// The flat blocks of one rank that contain its boxes.
+// The flat blocks of this rank that contain its boxes.
 struct CheckpointBlocks {
   std::span<float> params;
   std::span<float> state;
 };
 
-// Copies blocks in `memory` to equally large ones of the host.
+// Copies blocks in `memory` to host blocks of the same sizes.
 inline void copy_state(const DeviceMemory& memory, const CheckpointBlocks& from,
                        const CheckpointBlocks& to) {
   memory.download(from.params.data(), to.params.data(), from.params.size_bytes());
@@ -70,64 +72,67 @@ inline void copy_state(const DeviceMemory& memory, const CheckpointBlocks& from,
 }
 
 // Decides whether training may resume from a checkpoint, before its data is read. An error ends the
-// search.
+// search for a checkpoint.
 using CheckpointJudge = std::function<absl::Status(const CheckpointInfo&)>;
 
-// Formats "checkpoint of step 8 is not saved: …", with the code.
+// Returns a status with the code of `why` and the message "checkpoint of step 8 is not saved: …".
 absl::Status not_saved(int64_t step, const absl::Status& why);
 
+// The checkpoints in a directory. Called on one thread at a time.
 class CheckpointStore {
  public:
-  // The `keep` newest checkpoints remain; -1: all. A file holds `file_bytes` of data, or one row of
-  // one tensor if that is larger. Accesses no file.
+  // Accesses no file. A save removes all checkpoints except the `keep` newest ones; -1: removes
+  // none. A file has at most `file_bytes` of data, or one row of a tensor if a row is larger.
   CheckpointStore(std::string directory, int64_t keep, int64_t file_bytes = kCheckpointFileBytes)
       : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {}
 
-  // Opens the directory for the process that saves or leads: prepare(), takes the directory for
-  // `owner`, then remove_leftovers(). From then on save() returns Aborted if another process takes
-  // the directory. With peers all of them call it, before anything else: FailedPrecondition names a
-  // rank that does not see the leader's directory.
+  // Opens the directory for saves: calls prepare(), makes `owner` the owner of the directory, then
+  // calls remove_leftovers(). Later save() returns Aborted if another process has become the owner.
+  // With peers, all of them must call it before any other function, and only the leader does these
+  // steps. Returns FailedPrecondition with a rank that cannot access the leader's directory.
   absl::Status open(const CheckpointOwner& owner, CheckpointPeers* peers = nullptr);
 
-  // Removes the leftovers of a process that died during a save, and restores the checkpoint that it
+  // Removes the files of a process that ended during a save, and restores the checkpoint that it
   // was replacing.
   void remove_leftovers() const;
 
-  // Makes the directory and verifies that it is writable. PermissionDenied, ResourceExhausted, …
-  // name it.
+  // Makes the directory and verifies that it is writable. Returns PermissionDenied,
+  // ResourceExhausted or another error of the system, with the directory.
   absl::Status prepare() const;
 
-  // Writes a checkpoint, then removes those beyond `keep`. On an error the temporary folder is
-  // removed and earlier checkpoints are unchanged; a full disk's error states how much space is
-  // missing. An old checkpoint that cannot be removed adds a line to `notes`; the save still
-  // succeeds. With peers all of them call it, each with its data; the status is the same on all.
+  // Writes a checkpoint, then removes old ones (see `keep`). On an error removes the temporary
+  // folder and leaves earlier checkpoints unchanged; if the disk is full, the error contains the
+  // missing bytes. If an old checkpoint cannot be removed, adds a line to `notes` and returns OK.
+  // With peers, all of them must call it, each with its own data, and get the same status.
   absl::Status save(const CheckpointInfo& info, const CheckpointLayout& layout,
                     const CheckpointBlocks& blocks, std::vector<std::string>& notes,
                     CheckpointPeers* peers = nullptr) const;
 
-  // Returns the newest complete checkpoint; none if there is no numbered folder. Adds a line to
-  // `notes` for every newer one that is damaged, with the one used instead. FailedPrecondition
-  // names a folder that is unusable for another reason (another version, permissions, the disk), or
-  // explains how to proceed if all are damaged. Without `checksums` only manifests and file sizes
-  // are checked.
+  // Returns the newest complete checkpoint; nullopt if no folder's name is a number. Adds a line to
+  // `notes` for each newer checkpoint that is damaged, with the one that is used instead. Returns
+  // FailedPrecondition with the folder if a checkpoint is unusable for another reason (version,
+  // permissions, disk), and FailedPrecondition with instructions if all checkpoints are damaged.
+  // Without `checksums`, checks only manifests and file sizes.
   absl::StatusOr<std::optional<CheckpointInfo>> newest(std::vector<std::string>& notes,
                                                        bool checksums) const;
 
-  // The same, and restores it, reading each byte once; after an error the blocks are undefined.
-  // InvalidArgument as of check_tensors. With peers all of them call it, each with its layout, and
-  // agree on the newest checkpoint from which every one could read its part. Only the leader gets
-  // notes and calls `judge` (may be null), whose InvalidArgument all return.
+  // Finds the newest complete checkpoint in the same way and restores it; reads each byte once.
+  // After an error the contents of the blocks are undefined. Returns the errors of newest() and
+  // check_tensors(). With peers, all of them must call it, each with its own layout; they restore
+  // the newest checkpoint from which every rank can read its part. Only the leader adds notes and
+  // calls `judge` (may be null); if `judge` returns InvalidArgument, all ranks return it.
   absl::StatusOr<std::optional<CheckpointInfo>> restore_newest(
       const CheckpointLayout& layout, const CheckpointBlocks& blocks,
       std::vector<std::string>& notes, CheckpointPeers* peers = nullptr,
       const CheckpointJudge& judge = nullptr) const;
 
-  // Shows the progress of this rank's part of later saves, on the saving thread.
+  // Makes later saves report the progress of this rank's part to `show`, on the thread that saves.
   void show_progress(SaveMeter::Show show) {
     meter_ = std::make_unique<SaveMeter>(std::move(show));
   }
 
   const std::string& directory() const { return directory_; }
+  // Returns the folder of the checkpoint of a step.
   std::string folder(int64_t step) const;
 
  private:
@@ -151,7 +156,7 @@ class CheckpointStore {
   absl::StatusOr<std::optional<CheckpointInfo>> follow_restore(const CheckpointLayout& layout,
                                                                const CheckpointBlocks& blocks,
                                                                CheckpointPeers& peers) const;
-  // Removes checkpoints up to `newest`, the one that was just saved.
+  // Removes the checkpoints beyond `keep`, among those up to step `newest`, which was just saved.
   absl::Status remove_old(int64_t newest) const;
   absl::Status still_owner() const;
   std::string temporary_name(const std::string& what) const;
@@ -159,46 +164,49 @@ class CheckpointStore {
   std::string directory_;
   int64_t keep_;
   int64_t file_bytes_;
-  std::unique_ptr<DirectoryFence> fence_;  // none before open()
-  std::unique_ptr<SaveMeter> meter_;       // null: nobody waits for saves
+  std::unique_ptr<DirectoryFence> fence_;  // null before open()
+  std::unique_ptr<SaveMeter> meter_;       // null: progress is not reported
 };
 
-// Writes one writer's boxes of one part, in files of `file_bytes`, and syncs them. The boxes'
-// offsets refer to `block`; writers' boxes do not overlap. Writers of one checkpoint have different
-// numbers. `meter`, if any, counts the bytes.
+// Writes the boxes of one writer to files of at most `file_bytes` (see CheckpointStore) and syncs
+// them. `part` selects the parameters or the optimizer's state; `block` has the boxes at their
+// offsets. The writers of a checkpoint must have different numbers and disjoint boxes. `meter`,
+// which may be null, counts the bytes.
 absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, CheckpointPart part,
                                                     int writer, const std::vector<TensorBox>& boxes,
                                                     std::span<const float> block,
                                                     int64_t file_bytes, SaveMeter* meter = nullptr);
 
-// Reads the requested boxes of a part into `block` at their offsets, and of each file only the
-// blocks that hold them. Uses several threads. DataLoss names the file, its bytes and the tensor of
-// the first damage; after an error the boxes' memory is undefined. Requires boxes of tensors that
-// the manifest has with the same shapes. `bytes_read`, unless null, grows by the bytes read from
-// the disk.
+// Reads the requested boxes of a part into `block` at their offsets. Reads only those blocks of the
+// files that contain the boxes, on several threads. Requires that the manifest has all tensors of
+// the boxes, with the same shapes. Returns DataLoss with the file, the bytes and the tensor of the
+// first damage; after an error the memory of the boxes is undefined. Adds the bytes that were read
+// from the disk to `bytes_read` unless it is null.
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
                         const std::vector<TensorBox>& boxes, std::span<float> block,
                         uint64_t* bytes_read = nullptr);
 
-// Reads manifest.json and compares every file's size, and with `checksums` every block's. DataLoss
-// names the difference; another version is FailedPrecondition; disk errors are returned as they
-// are.
+// Reads manifest.json and compares the size of every file and, with `checksums`, the checksum of
+// every block. Returns DataLoss with the difference, FailedPrecondition for another version of the
+// format, and errors of the disk as they are.
 absl::StatusOr<CheckpointInfo> verify_checkpoint(const std::string& folder, bool checksums);
 
-// InvalidArgument names the first tensor of the layout that is missing or has another shape (both
-// shapes), the first tensor that the layout lacks, or both optimizers if the state belongs to
-// another one.
+// Checks that a checkpoint has exactly the tensors of the layout. Returns InvalidArgument with the
+// first tensor that the checkpoint lacks or that has another shape (with both shapes), with the
+// first tensor that the layout lacks, or with both optimizers if they differ.
 absl::Status check_tensors(const Manifest& manifest, const CheckpointLayout& layout);
 absl::Status check_tensors(const std::string& folder, const CheckpointLayout& layout);
 
-// Copies the rank's parts into the blocks. Requires check_tensors. DataLoss as of read_boxes.
+// Reads the boxes that this rank holds into the blocks. Requires that check_tensors() returns OK.
+// Returns the errors of read_boxes().
 absl::Status read_held(const Manifest& manifest, const CheckpointLayout& layout,
                        const CheckpointBlocks& blocks);
-// Calls check_tensors, then read_held.
+// Reads the manifest of `folder`, then calls check_tensors() and read_held().
 absl::Status restore_checkpoint(const std::string& folder, const CheckpointLayout& layout,
                                 const CheckpointBlocks& blocks);
 
-// Restores only the parameters, of any optimizer. InvalidArgument as of check_tensors.
+// Restores only the parameters, whatever the optimizer. Returns InvalidArgument as check_tensors()
+// does.
 absl::Status restore_parameters(const std::string& folder, const std::vector<TensorRow>& rows,
                                 std::span<float> params);
 

@@ -1,5 +1,5 @@
-// The ranks that write or read one checkpoint together, from the view of one of them. The interface
-// keeps process groups out of the checkpoint code; trainer_core/rank/group_peers.h implements it.
+// The ranks that write or read a checkpoint together, as one of them uses them. The interface
+// separates the checkpoint code from process groups; rank/group_peers.h implements it.
 #pragma once
 
 #include <string>
@@ -10,42 +10,47 @@
 
 namespace muster::trainer {
 
-// One thread at a time; all ranks call the same functions in the same order. An error is the
-// transport's and ends the operation: no rank publishes anything.
+// The other ranks, for one rank. Called by one thread at a time. All ranks must call the same
+// functions in the same order. Errors are those of the transport; the operation then ends, and no
+// rank publishes anything.
 class CheckpointPeers {
  public:
   virtual ~CheckpointPeers() = default;
 
-  virtual int rank() const = 0;  // 0 leads
+  virtual int rank() const = 0;  // rank 0 is the leader
   virtual int size() const = 0;
-  // Returns the number of a rank among all ranks of the job, for messages.
+  // Returns the number of `rank` among all ranks of the job, for messages.
   virtual int world_rank(int rank) const = 0;
 
-  // Returns every rank's text, in rank order, on the leader; an empty vector on the others.
+  // Returns the texts of all ranks in rank order on the leader, and an empty vector on all other
+  // ranks.
   virtual absl::StatusOr<std::vector<std::string>> gather(std::string_view mine) = 0;
-  // Returns the leader's text on all ranks.
+  // Returns the text of the leader on all ranks.
   virtual absl::StatusOr<std::string> share(std::string_view leaders) = 0;
 };
 
-// A status and additional text, encoded as a text.
+// A message between ranks: a status and additional text.
 struct PeerMessage {
   absl::Status status;
   std::string body = {};
 
+  // Encodes the message as a text for CheckpointPeers.
   std::string text() const;
-  // Returns Internal if the text is no message.
+  // Decodes a text. Returns a message with the status Internal if the text is not a message.
   static PeerMessage parse(std::string_view text);
 };
 
-// Returns the leader's message on all ranks, or the transport's error.
+// Returns the message of the leader on all ranks, or the error of the transport.
 absl::StatusOr<PeerMessage> share_message(CheckpointPeers& peers, const PeerMessage& leaders);
 
-// Returns the messages of all ranks on the leader; an empty vector on the others.
+// Returns the messages of all ranks in rank order on the leader, and an empty vector on all other
+// ranks.
 absl::StatusOr<std::vector<PeerMessage>> gather_messages(CheckpointPeers& peers,
                                                          const PeerMessage& mine);
 
-// Returns the decisive error among those of all ranks, with the rank's number unless it is the
-// leader: errors other than damage first, then the lowest rank.
+// Returns one of the errors in the messages of all ranks, with the number of its rank unless this
+// is the leader. Errors other than DataLoss have priority; among errors of equal priority, that of
+// the lowest rank.
 absl::Status first_error(const CheckpointPeers& peers, const std::vector<PeerMessage>& messages);
 
 }  // namespace muster::trainer

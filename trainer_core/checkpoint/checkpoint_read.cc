@@ -1,5 +1,5 @@
-// Reading boxes: files are read in blocks; each block is verified, and what is wanted of it copied,
-// while the next one is read.
+// Reads boxes: files are read in blocks. While the next block is read, the previous one is verified
+// and the requested data is copied from it.
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
@@ -20,10 +20,11 @@
 namespace muster::trainer {
 namespace {
 
-// Descriptors that a read holds at a time: far below what a process usually may.
+// The maximum number of files that are open at a time: far below the usual limit of a process.
 constexpr size_t kOpenFilesMax = 64;
 
-// Verifying takes less long than reading, but for the fastest disks.
+// The maximum number of threads that verify. Verification is faster than reading, except with the
+// fastest disks.
 constexpr size_t kVerifiersMax = 2;
 // Maximum of blocks that are read but not yet verified.
 constexpr size_t kBlocksAhead = 4;
@@ -32,8 +33,8 @@ constexpr size_t kBlocksAhead = 4;
 struct Copy {
   const StoredBox* stored;
   CommonRuns runs;
-  DType dtype;    // of the wanted one
-  std::byte* to;  // where it begins
+  DType dtype;    // type of the requested box
+  std::byte* to;  // begin of the requested box
 
   uint64_t stored_size() const { return dtype_bytes(stored->box.dtype); }
   std::byte* destination(int64_t element) const {
@@ -52,7 +53,7 @@ struct Task {
   size_t block;
 };
 
-// A run's bytes in the file.
+// The bytes of a run in the file.
 struct ByteRange {
   uint64_t begin, end;
 };
@@ -62,11 +63,10 @@ ByteRange bytes_of_run(const Copy& copy, int64_t run) {
   return {begin, begin + static_cast<uint64_t>(copy.runs.length()) * size};
 }
 
-// The first run with bytes at `byte` or behind it.
+// Returns the first run that has bytes at or after `byte`.
 int64_t first_run(const Copy& copy, uint64_t byte) {
   if (byte <= copy.stored->at) return 0;
-  return copy.runs.first_behind(
-      static_cast<int64_t>((byte - copy.stored->at) / copy.stored_size()));
+  return copy.runs.first_after(static_cast<int64_t>((byte - copy.stored->at) / copy.stored_size()));
 }
 
 // Returns the blocks that contain requested data.
@@ -85,7 +85,7 @@ std::set<size_t> requested_blocks(const OpenFile& file) {
   return blocks;
 }
 
-// Blocks begin at multiples of a number's size, and so do boxes: no number is in two blocks.
+// Blocks and boxes begin at multiples of the element size, so no element is in two blocks.
 static_assert(kBlockBytes % sizeof(float) == 0);
 
 // Converts elements if the checkpoint's mu_dtype differs from the current one.
@@ -117,8 +117,8 @@ void copy_block(const OpenFile& file, size_t index, std::span<const char> block)
   }
 }
 
-// Returns the destination of a complete block if it is one piece of one requested box; else null.
-// True of most blocks of large tensors.
+// Returns the destination of a block if all of it is a contiguous part of one requested box, as
+// most blocks of large tensors are; null otherwise.
 char* destination_of_block(const OpenFile& file, size_t index) {
   const uint64_t begin = index * kBlockBytes;
   const uint64_t end = std::min(begin + kBlockBytes, file.stored->digest.bytes);
@@ -147,9 +147,9 @@ absl::Status with_tensor(const absl::Status& status, const OpenFile& file, size_
   return status;
 }
 
-// Reads sequentially in the files' order, which suits a disk's read-ahead (several concurrent
-// readers took half as long again), while other threads verify and copy. The first failure in the
-// files' order ends it and is returned.
+// Reads files sequentially, in order, while other threads verify and copy. Sequential reads suit
+// the read-ahead of disks: several concurrent readers took 1.5 times as long. The first failure in
+// the order of the files ends the reading and is returned.
 class Reading {
  public:
   explicit Reading(std::vector<Task> tasks) : tasks_(std::move(tasks)) {}
@@ -173,7 +173,7 @@ class Reading {
   using Buffer = std::unique_ptr<char[]>;
   struct Block {
     size_t task;
-    Buffer buffer;  // none if the bytes are already at their destination
+    Buffer buffer;  // null if the bytes are already at their destination
     std::span<const char> bytes;
   };
 
@@ -192,7 +192,7 @@ class Reading {
     return true;
   }
 
-  // Waits until few enough blocks are read and not verified.
+  // Blocks until the number of blocks that are read but not verified is below the maximum.
   Buffer acquire_buffer(bool needs_buffer) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ahead_ < kBlocksAhead; });
@@ -204,7 +204,8 @@ class Reading {
     return buffer;
   }
 
-  // On a thread of its own: also what was read before a failure, which may have an earlier one.
+  // Verifies blocks, on a thread of its own. Also verifies the blocks that were read before a
+  // failure, because one of them may have an earlier failure.
   void verify() {
     std::unique_lock lock(mutex_);
     while (true) {
@@ -231,11 +232,11 @@ class Reading {
   }
 
   const std::vector<Task> tasks_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
-  std::deque<Block> blocks_;  // read and not verified
+  std::deque<Block> blocks_;  // read, but not verified yet
   std::vector<Buffer> free_;
-  size_t ahead_ = 0;  // blocks that are being read, or not verified yet
+  size_t ahead_ = 0;  // blocks that are being read or are not verified yet
   bool all_read_ = false;
   size_t failed_ = SIZE_MAX;
   absl::Status status_;

@@ -16,8 +16,8 @@
 namespace muster::trainer {
 namespace {
 
-// A file that is not there is what a torn checkpoint looks like; another error of the disk may
-// pass.
+// Returns the error of a file that cannot be read. A missing file is damage of the checkpoint;
+// other errors of the disk may be temporary.
 absl::Status cannot_read(int error, const std::string& name) {
   if (error == ENOENT)
     return not_visible_yet(absl::DataLossError(absl::StrCat("it has no ", name)));

@@ -1,4 +1,4 @@
-// Saving: what the leader does, and what the other ranks of a save do.
+// Saves checkpoints: the parts of the leader and of the other ranks of a save.
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// The first message of a save to all ranks: its step and the folder.
+// Returns the first message of a save to all ranks, with its step and the folder.
 PeerMessage opening(const absl::Status& status, int64_t step, const std::string& folder) {
   return {status, json{{"step", step}, {"folder", folder}}.dump()};
 }
@@ -40,7 +40,7 @@ uint64_t bytes_of(const std::vector<TensorBox>& boxes) {
   return bytes;
 }
 
-// Everyone's files, as a manifest has them.
+// Returns the files of the other ranks, as manifest entries.
 absl::StatusOr<std::vector<json>> files_of(const std::vector<PeerMessage>& others) {
   std::vector<json> files;
   for (const PeerMessage& message : others) {
@@ -72,7 +72,8 @@ absl::StatusOr<std::vector<StoredFile>> CheckpointStore::write_own(
   return files;
 }
 
-// Up to a folder that is whole and durable, but for its name.
+// Writes a checkpoint to a temporary folder, which is then complete and durable except for its
+// name.
 absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
                                                const CheckpointInfo& info,
                                                const CheckpointLayout& layout,
@@ -92,12 +93,13 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
   if (!files.ok()) return files.status();
   Manifest manifest{info, std::move(*files)};
   manifest.info.optimizer = layout.optimizer;
-  // The last file: the folder's sync that comes with it holds for the others' names, too.
+  // The manifest is the last file: the sync of the folder that follows it also covers the names of
+  // the other files.
   auto status = write_file_atomically(absl::StrCat(temporary, "/", kManifestFile),
                                       manifest_text(manifest, others),
                                       {.durability = Durability::kPowerLoss});
   if (!status.ok() || peers == nullptr) return status;
-  // Verifies that the ranks' files together form a complete checkpoint, visible here.
+  // Verifies that the files of all ranks are visible here and form a complete checkpoint.
   const absl::Status complete = when_visible([&] { return read_manifest(temporary).status(); });
   if (complete.ok()) return complete;
   return absl::Status(complete.code(), absl::StrCat(temporary, ": ", complete.message()));
@@ -120,7 +122,8 @@ absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const Checkp
   }
   if (status.ok()) {
     status = write_checkpoint(temporary, info, layout, blocks, peers);
-    // A new owner removes an old one's temporary folder: return that cause as the error.
+    // A new owner of the directory removes the temporary folders of the old owner; in this case
+    // returns the loss of the ownership as the cause.
     if (auto owner = still_owner(); !owner.ok()) status = owner;
     if (status.ok()) status = publish_folder(temporary, directory_, absl::StrCat(info.step));
   }

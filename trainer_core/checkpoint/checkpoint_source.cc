@@ -17,7 +17,7 @@ class CheckpointSource : public ParameterSource {
       : ParameterSource(std::move(description)), manifest_(std::move(manifest)) {}
 
   absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const override {
-    // One row, or neighbours that others store as one.
+    // A tensor is one parameter, or adjacent parameters that other formats store as one tensor.
     std::vector<TensorBox> boxes;
     for (const ParamSpec& row : rows()) {
       if (row.offset < tensor.offset || row.offset >= tensor.offset + tensor.elements()) continue;

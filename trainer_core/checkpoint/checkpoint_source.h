@@ -1,4 +1,4 @@
-// Reads parameters from a Muster checkpoint.
+// Reads the parameters of a checkpoint of Muster.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,13 @@
 
 namespace muster::trainer {
 
-// Returns the errors of find_checkpoint(), and those of restore_parameters() if the checkpoint
-// contradicts its own config.
+// Opens the checkpoint at `path`. Returns the errors of find_checkpoint(), and those of
+// restore_parameters() if the tensors of the checkpoint differ from its config.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_checkpoint(const std::string& path,
                                                                  Verify verify);
-// Opens the folder that another rank has opened, identified by its description().checksum.
-// FailedPrecondition if it is another checkpoint.
+// Opens the checkpoint in `folder` that another rank has already opened; `checksum` is
+// description().checksum on that rank. Returns FailedPrecondition if the folder has another
+// checkpoint.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_same_checkpoint(const std::string& folder,
                                                                       const std::string& checksum);
 

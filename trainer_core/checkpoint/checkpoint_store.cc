@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether this rank sees the directory that the leader has taken.
+// Returns an error if this rank does not access the directory that the leader owns.
 absl::Status compare_owner(const std::string& directory, const std::string& leaders) {
   const auto mine = owner_text(directory);
   if (!mine.ok()) return mine.status();
@@ -33,14 +33,14 @@ absl::Status compare_owner(const std::string& directory, const std::string& lead
       "storage of a model save and restore together, in a directory that all of them see"));
 }
 
-// Writes a file of a unique name, so that neither a preflight beside a running job nor the removal
-// of leftovers does harm.
+// Tests whether the directory is writable. The file has a unique name, so that neither a preflight
+// during a running job nor the removal of leftovers can interfere.
 absl::Status write_probe(const std::string& directory) {
   std::string probe = absl::StrCat(directory, "/", kTemporaryPrefix, "probe-XXXXXX");
   const int fd = mkostemp(probe.data(), O_CLOEXEC);
   if (fd < 0) return file_status(errno, absl::StrCat("cannot create ", probe));
   absl::Status status = write_all(fd, "probe");
-  // A network file system may report a full disk only now.
+  // A network file system may report a full disk only when the file is closed.
   if (close(fd) != 0 && status.ok()) status = file_status(errno, "close");
   unlink(probe.c_str());
   return status;
@@ -146,14 +146,15 @@ absl::Status CheckpointStore::remove_old(int64_t newest) const {
   const auto found = steps();
   if (!found.ok()) return found.status();
   for (const int64_t step : *found) {
-    // A checkpoint that this training has passed over is useless to it.
+    // This training has skipped all later checkpoints, so they do not count.
     if (step > newest) break;
     if (verify_checkpoint(folder(step), /*checksums=*/false).ok()) complete.push_back(step);
   }
   const auto keep = static_cast<size_t>(std::max<int64_t>(keep_, 1));
   for (size_t i = 0; i + keep < complete.size(); ++i) {
     if (auto status = still_owner(); !status.ok()) return status;
-    // Renamed first: a process that dies while it removes leaves no torn folder with a number.
+    // The folder is renamed before it is removed, so that a process that ends during the removal
+    // leaves no incomplete folder whose name is a number.
     const std::string doomed = temporary_name(absl::StrCat("removed-", complete[i]));
     std::error_code error;
     fs::remove_all(doomed, error);
@@ -167,7 +168,7 @@ absl::Status CheckpointStore::remove_old(int64_t newest) const {
   return absl::OkStatus();
 }
 
-// The newest checkpoint that `use` takes: a status of a manifest.
+// Returns the newest checkpoint for whose manifest `use` returns OK.
 template <class Use>
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
     const Use& use, std::vector<std::string>& notes) const {
@@ -185,12 +186,12 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
         notes.push_back(absl::StrCat(line, "; ", folder(*step), " takes its place"));
       return std::optional(std::move(manifest->info));
     }
-    // The checkpoint is of another model, which the error states; or peers are lost.
+    // The checkpoint belongs to another model, or peers are lost.
     if (absl::IsInvalidArgument(status) || absl::IsUnavailable(status) ||
         absl::IsDeadlineExceeded(status))
       return status;
-    // Only damage is passed over: to start from an older one for another reason would throw steps
-    // away in silence.
+    // Skips only damaged checkpoints. If it started from an older one for any other reason,
+    // completed steps would be lost without an error.
     if (!absl::IsDataLoss(status)) {
       return absl::FailedPreconditionError(
           absl::StrCat("cannot use checkpoint ", folder(*step), ": ", status.message()));
@@ -214,7 +215,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
       notes);
 }
 
-// One rank's attempt to restore a checkpoint, and the common result of all ranks.
+// Tries to restore a checkpoint on this rank. Returns the common result of all ranks.
 absl::Status CheckpointStore::try_restore(const Manifest& manifest, const CheckpointLayout& layout,
                                           const CheckpointBlocks& blocks,
                                           CheckpointPeers* peers) const {
@@ -243,7 +244,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
   if (peers == nullptr || absl::IsUnavailable(newest.status()) ||
       absl::IsDeadlineExceeded(newest.status()))
     return newest;
-  // The end: which one it is, or none, or why.
+  // The last message to the other ranks: the restored checkpoint, none, or the error.
   nlohmann::json found = nlohmann::json::object();
   if (newest.ok() && newest->has_value())
     found = {{"step", (*newest)->step}, {"samples", (*newest)->samples}};
@@ -252,7 +253,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
   return newest;
 }
 
-// Tries what the leader names until it names nothing more.
+// Tries each checkpoint that the leader proposes, until the leader sends the result.
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::follow_restore(
     const CheckpointLayout& layout, const CheckpointBlocks& blocks, CheckpointPeers& peers) const {
   while (true) {

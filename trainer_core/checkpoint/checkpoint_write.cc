@@ -1,4 +1,4 @@
-// Distributes a writer's boxes over files.
+// Distributes the boxes of a writer over files.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -14,12 +14,12 @@
 namespace muster::trainer {
 namespace {
 
-// Fills files in the boxes' order, each as full as possible and with elements of one type: no
-// element spans two blocks.
+// Assigns boxes to files in order. Each file is as full as possible and has elements of one type,
+// so that no element is in two blocks.
 std::vector<std::vector<TensorBox>> plan_files(const std::vector<TensorBox>& boxes,
                                                int64_t file_bytes) {
   std::vector<std::vector<TensorBox>> files;
-  int64_t elements = 0;  // of the last file
+  int64_t elements = 0;  // elements in the last file
   for (const TensorBox& whole : boxes) {
     const int64_t elements_max =
         std::max(file_bytes / static_cast<int64_t>(dtype_bytes(whole.dtype)), int64_t{1});
@@ -37,7 +37,8 @@ std::vector<std::vector<TensorBox>> plan_files(const std::vector<TensorBox>& box
   return files;
 }
 
-// Names are unique in a file: a tensor's second box has its beginning in its name.
+// Returns the name of a box in the file. Names must be unique in a file, so the name of a tensor's
+// second box contains its begin.
 std::string name_in_file(const std::vector<TensorToWrite>& tensors, const TensorBox& box) {
   const bool is_first = tensors.empty() || !(tensors.back().name == box.tensor ||
                                              tensors.back().name.starts_with(box.tensor + "["));

@@ -1,4 +1,4 @@
-// Resolves a user's path to a checkpoint.
+// Finds the checkpoint at a path that the user has stated.
 #pragma once
 
 #include <string>
@@ -7,15 +7,16 @@
 
 namespace muster::trainer {
 
-// Returns the step's folder: `path` itself if it holds a checkpoint; otherwise the newest complete
-// one in it, or in its subfolder "checkpoints", which a run's output folder has. kSizes suits
-// callers that compare checksums when they read. NotFound if there is none; DataLoss if it is
-// damaged.
+// The verification of a checkpoint: sizes of files only, or also checksums. kSizes is sufficient
+// for callers that compare checksums when they read.
 enum class Verify { kSizes, kChecksums };
+// Returns the folder of a checkpoint: `path` itself if it is one; otherwise the newest complete
+// checkpoint in `path` or, if `path` is the output folder of a run, in its subfolder "checkpoints".
+// Returns NotFound if there is none, and DataLoss if it is damaged.
 absl::StatusOr<std::string> find_checkpoint(const std::string& path,
                                             Verify verify = Verify::kChecksums);
 
-// Returns the output folder of the run that a checkpoint belongs to, from the same path.
+// Returns the output folder of the run to which the checkpoint at the same `path` belongs.
 std::string run_folder_of(const std::string& path);
 
 }  // namespace muster::trainer

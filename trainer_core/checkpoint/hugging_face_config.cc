@@ -1,4 +1,5 @@
-// config.json of each family. Defaults are transformers' own, for what a file may leave out.
+// Parses the config.json of each family. If a field is missing, the default is that of
+// transformers.
 #include <algorithm>
 #include <limits>
 #include <string_view>
@@ -17,10 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-// Published ones have some kilobytes.
+// The maximum size of a config.json. Published ones have some kilobytes.
 constexpr size_t kConfigBytesMax = 1 << 20;
 
-// rope_scaling, and since transformers 5 rope_parameters, in which rope_theta is, too.
+// Reads rope_scaling or, since transformers 5, rope_parameters, which also contains rope_theta.
 void read_rope_group(JsonFields& fields, std::string_view name, ModelConfig& model) {
   if (!fields.has(name)) return;
   JsonFields group = fields.group(name);
@@ -51,8 +52,8 @@ void read_rope(JsonFields& fields, ModelConfig& model) {
   read_rope_group(fields, "rope_parameters", model);
 }
 
-// A family's defaults where it has others than Llama's: as many key/value heads as query heads,
-// that share the width.
+// The defaults of a family that differ from those of Llama. Llama's are: as many KV heads as query
+// heads, and a head_dim of the width divided by the heads.
 struct Defaults {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
@@ -83,7 +84,7 @@ void read_llama_sizes(JsonFields& fields, Defaults defaults, ModelConfig& model)
   read_rope(fields, model);
 }
 
-// Reads a field such as `hidden_act`; an absent one leaves `activation` as it is.
+// Reads a field such as `hidden_act`; if it is absent, `activation` remains unchanged.
 void read_activation(JsonFields& fields, std::string_view name, Activation& activation) {
   std::vector<json> values;
   std::vector<Activation> activations;
@@ -139,8 +140,8 @@ void read_gemma(JsonFields& fields, ModelConfig& model) {
   model.activation = Activation::kGelu;
   read_llama_sizes(fields, {.kv_heads = 16, .head_dim = 256}, model);
   read_attention_bias(fields, model);
-  // The first published files have "gelu" but mean this; versions of transformers differ in how
-  // they compute it.
+  // The first published files of Gemma state "gelu" in hidden_act but mean gelu_pytorch_tanh.
+  // Versions of transformers differ in how they treat such a file, so it is rejected.
   fields.only("hidden_act", {"gelu_pytorch_tanh"});
   fields.only("hidden_activation", {"gelu_pytorch_tanh"});
 }

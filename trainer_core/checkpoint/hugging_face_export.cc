@@ -13,10 +13,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Llama 2's value, used if the maximum sequence length is unknown.
+// The value of max_position_embeddings if the maximum sequence length is unknown: that of Llama 2.
 constexpr int32_t kUsualMaxPosition = 4096;
 
-// Our own name, which they do not know, makes reading the config back an error that names it.
+// Returns the name for `hidden_act`. If Hugging Face has none, the name is ours, so that the check
+// of the exported config fails with an error about it.
 std::string_view name_of(Activation activation) {
   const ActivationRow& row = row_of(activation);
   return row.hugging_face.front().empty() ? row.name : row.hugging_face.front();
@@ -102,8 +103,8 @@ constexpr Architecture kMixtral = {"mixtral", "MixtralForCausalLM", mixtral};
 constexpr Architecture kGemma = {"gemma", "GemmaForCausalLM", gemma};
 constexpr Architecture kGpt2 = {"gpt2", "GPT2LMHeadModel", gpt2};
 
-// Returns the architecture with the features that others lack; reading the config back verifies the
-// rest.
+// Returns the architecture that has those features of the model that other architectures lack. The
+// check of the exported config verifies all other features.
 const Architecture& nearest_architecture(const ModelConfig& model) {
   if (model.norm_type == NormType::kLayer) return kGpt2;
   if (model.experts.count > 1) return kMixtral;
@@ -153,7 +154,7 @@ absl::StatusOr<HuggingFaceExport> export_to_hugging_face(const ModelConfig& mode
   const int32_t length = max_position > 0 ? max_position : kUsualMaxPosition;
   result.config.update(architecture.config(adapted, length));
   result.config["tie_word_embeddings"] = model.logits_via_embedding;
-  // Without a field their own default would hold, which is another model's.
+  // Missing fields would get transformers' defaults, which are those of another model.
   for (const char* name : kTokenIdFields)
     result.config[name] = token_ids.value(name, nlohmann::json());
 

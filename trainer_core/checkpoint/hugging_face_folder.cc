@@ -20,11 +20,12 @@
 namespace muster::trainer {
 namespace {
 
-// One line per tensor: that of a model with a hundred layers has a tenth of it.
+// The maximum size of the index, which has one line per tensor; the index of a model with a hundred
+// layers has a tenth of it.
 constexpr size_t kIndexBytesMax = 16 << 20;
 constexpr absl::string_view kGpt2Prefix = "transformer.";
 
-// The folder's files, and which of them has which tensor.
+// The files of the folder, and the file of each tensor.
 class Files {
  public:
   explicit Files(std::string path) : path_(std::move(path)) {}
@@ -78,7 +79,8 @@ class Files {
     const StoredTensor* stored;
   };
 
-  // A file name from outside: it may not lead out of the folder.
+  // Returns whether a file name from the index is a plain name, so that it cannot refer to files
+  // outside the folder.
   static bool is_plain(const std::string& name) {
     return !name.empty() && name.front() != '.' && !absl::StrContains(name, '/');
   }
@@ -116,7 +118,7 @@ class Files {
     return absl::OkStatus();
   }
 
-  // GPT-2's first published files have no "transformer." before a name.
+  // The first published files of GPT-2 have names without "transformer.".
   const Location* find(const std::string& name) const {
     auto found = locations_.find(name);
     if (found == locations_.end())
@@ -146,7 +148,7 @@ class HuggingFaceSource : public ParameterSource {
   Files files_;
 };
 
-// Returns the largest tensor's type: norms may be float32 beside bfloat16 matrices.
+// Returns the type of the largest tensor. Norms may be float32 although matrices are bfloat16.
 StoredType main_type(const Files& files, const std::vector<HuggingFaceTensor>& tensors) {
   const auto largest = std::max_element(tensors.begin(), tensors.end(),
                                         [](const HuggingFaceTensor& a, const HuggingFaceTensor& b) {

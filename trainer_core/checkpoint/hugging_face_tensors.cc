@@ -10,8 +10,8 @@
 namespace muster::trainer {
 namespace {
 
-// A parameter of ours, by the end of its name, and theirs. Neighbours that they store as one stand
-// behind `count`.
+// A parameter of ours, identified by the end of its name, and the tensor of GPT-2 that contains it.
+// `count` adjacent parameters of ours are stored as one tensor.
 struct Gpt2Name {
   const char* ours;
   const char* theirs;
@@ -43,7 +43,7 @@ bool is_gpt2(const ModelConfig& model) {
          model.mlp_bias && model.num_kv_heads == model.num_query_heads;
 }
 
-// "model.layers.7.mlp.up_proj.bias" is "mlp.up_proj.bias" of layer "7".
+// Finds the entry of a name: "model.layers.7.mlp.up_proj.bias" is "mlp.up_proj.bias" of layer 7.
 const Gpt2Name* find_gpt2(const std::string& name, std::string& theirs) {
   absl::string_view rest = name;
   if (!absl::ConsumePrefix(&rest, "model.layers.")) {
@@ -60,7 +60,7 @@ const Gpt2Name* find_gpt2(const std::string& name, std::string& theirs) {
     theirs = absl::StrCat("transformer.h.", rest.substr(0, dot), ".", row.theirs);
     return &row;
   }
-  return nullptr;  // stored behind a neighbour
+  return nullptr;  // a part of the tensor of an earlier parameter
 }
 
 std::vector<HuggingFaceTensor> gpt2_tensors(const std::vector<ParamSpec>& table) {
@@ -79,7 +79,7 @@ std::vector<HuggingFaceTensor> gpt2_tensors(const std::vector<ParamSpec>& table)
   return tensors;
 }
 
-// to (columns, rows) = from (rows, columns)
+// Transposes from (rows, columns) to (columns, rows).
 void transpose(const float* from, int64_t rows, int64_t columns, float* to) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) to[j * rows + i] = from[i * columns + j];

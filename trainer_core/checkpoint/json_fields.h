@@ -1,4 +1,4 @@
-// Typed access to JSON that describes a foreign model.
+// Typed access to JSON that describes a model of another program.
 #pragma once
 
 #include <initializer_list>
@@ -18,23 +18,26 @@
 
 namespace muster::trainer {
 
-// The smallest epsilon that may be added to a norm's mean of squares.
+// The smallest epsilon of a norm.
 constexpr double kEpsilonMin = std::numeric_limits<float>::denorm_min();
 
-// An object's fields by type. Keeps the first error: "hidden_size is \"wide\", but must be …".
-// Refers to the object.
+// Reads the fields of an object by type. Stores the first error, such as "hidden_size is \"wide\",
+// but must be …", in status(). Requires that the object outlives the reader.
 class JsonFields {
  public:
   explicit JsonFields(const nlohmann::json& config) : config_(config) {}
 
-  // Null counts as absent, except in is_null().
+  // Return whether a field exists and is not null (has), or exists and is null (is_null). All other
+  // functions treat null as an absent field.
   bool has(std::string_view name) const { return contains(name) && !at(name).is_null(); }
   bool is_null(std::string_view name) const { return contains(name) && at(name).is_null(); }
 
+  // Stores a positive integer. An absent field is an error.
   void size(std::string_view name, int32_t& out) {
     if (!has(name)) return fail(name, "missing");
     optional_size(name, out);
   }
+  // Stores a positive integer; an absent field leaves `out` unchanged.
   void optional_size(std::string_view name, int32_t& out) {
     if (!has(name)) return;
     const nlohmann::json& value = at(name);
@@ -43,10 +46,12 @@ class JsonFields {
     }
     out = value.get<int32_t>();
   }
+  // Stores a number of at least `least`. An absent field is an error.
   void number(std::string_view name, double least, double& out) {
     if (!has(name)) return fail(name, "missing");
     optional_number(name, least, out);
   }
+  // Stores a number of at least `least`; an absent field leaves `out` unchanged.
   void optional_number(std::string_view name, double least, double& out) {
     if (!has(name)) return;
     const nlohmann::json& value = at(name);
@@ -56,17 +61,19 @@ class JsonFields {
     }
     out = value.get<double>();
   }
+  // Stores a boolean; an absent field leaves `out` unchanged.
   void optional_flag(std::string_view name, bool& out) {
     if (!has(name)) return;
     if (!at(name).is_boolean())
       return fail(name, absl::StrCat(show_json(at(name)), ", but must be true or false"));
     out = at(name).get<bool>();
   }
-  // Rejects values that are not in `allowed`; an absent field passes.
+  // Records an error if the field exists and its value is not in `allowed`.
   void only(std::string_view name, std::initializer_list<nlohmann::json> allowed) {
     (void)index_of(name, allowed);
   }
-  // Returns which of `allowed` the field is; nullopt if it is absent, or none of them: an error.
+  // Returns the index of the field's value in `allowed`. Returns nullopt if the field is absent;
+  // records an error and returns nullopt if the value is not in `allowed`.
   std::optional<size_t> index_of(std::string_view name,
                                  const std::vector<nlohmann::json>& allowed) {
     if (!has(name)) return std::nullopt;
@@ -79,8 +86,8 @@ class JsonFields {
                             values.empty() ? "this family without it" : values));
     return std::nullopt;
   }
-  // Returns the fields of a nested object; records an error and returns an empty one if it is not
-  // an object.
+  // Returns a reader of a nested object. Records an error and returns a reader of an empty object
+  // if the field is not an object.
   JsonFields group(std::string_view name) {
     static const nlohmann::json nothing = nlohmann::json::object();
     if (at(name).is_object()) return JsonFields(at(name));
@@ -88,10 +95,12 @@ class JsonFields {
     return JsonFields(nothing);
   }
 
+  // Records the error "<name> is <what>".
   void fail(std::string_view name, std::string_view what) {
     if (status_.ok())
       status_ = absl::InvalidArgumentError(absl::StrCat(av(name), " is ", av(what)));
   }
+  // Records the error of `other`, the reader of the nested object `group`.
   void take(const JsonFields& other, std::string_view group) {
     if (status_.ok() && !other.status_.ok()) {
       status_ = absl::InvalidArgumentError(absl::StrCat(av(group), ": ", other.status_.message()));
@@ -107,7 +116,9 @@ class JsonFields {
   absl::Status status_;
 };
 
-// Reads head_dim; the default is the width divided by the heads.
+// Reads head_dim into `model`. If the field is absent, head_dim is emb_dim / num_query_heads;
+// `width_name` and `heads_name` are the names of these fields for the error if the division has a
+// remainder.
 inline void read_head_dim(JsonFields& fields, std::string_view width_name,
                           std::string_view heads_name, ModelConfig& model) {
   if (fields.has("head_dim")) return fields.size("head_dim", model.head_dim);

@@ -17,20 +17,21 @@ LocalNodes::LocalNodes(const std::vector<std::string>& places) {
   }
 }
 
-size_t LocalNodes::place_of(int rank) const {
+size_t LocalNodes::index_on_node(int rank) const {
   const std::vector<int>& ranks = ranks_of(node_of(rank));
   return static_cast<size_t>(std::ranges::find(ranks, rank) - ranks.begin());
 }
 
-std::optional<int> LocalNodes::keeper_of(int rank) const {
+std::optional<int> LocalNodes::copy_holder_of(int rank) const {
   if (count() < 2) return std::nullopt;
   const std::vector<int>& next = ranks_of((node_of(rank) + 1) % count());
-  return next[place_of(rank) % next.size()];
+  return next[index_on_node(rank) % next.size()];
 }
 
 std::vector<std::vector<FileTransfer>> in_rounds(const std::vector<FileTransfer>& transfers) {
   std::vector<std::vector<FileTransfer>> rounds;
-  std::map<int, std::set<size_t>> sends, receives;  // by rank, the rounds in which it does
+  // The rounds in which each rank sends, or receives.
+  std::map<int, std::set<size_t>> sends, receives;
   for (const FileTransfer& transfer : transfers) {
     size_t round = 0;
     while (sends[transfer.from].contains(round) || receives[transfer.to].contains(round)) ++round;
@@ -47,7 +48,7 @@ absl::StatusOr<std::vector<FileTransfer>> plan_transfers(const LocalNodes& nodes
                                                          const std::vector<std::string>& names) {
   std::vector<FileTransfer> transfers;
   for (size_t node = 0; node < nodes.count(); ++node) {
-    for (const size_t file : files[node].wants) {
+    for (const size_t file : files[node].needs) {
       if (files[node].has.contains(file)) continue;
       std::vector<size_t> sources;
       for (size_t other = 0; other < nodes.count(); ++other) {

@@ -1,4 +1,5 @@
-// Plans the file transfers of local checkpoints from what all ranks have reported. Pure arithmetic.
+// Plans the file transfers of local checkpoints, from data that all ranks have reported. Pure
+// arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -11,51 +12,55 @@
 
 namespace muster::trainer {
 
-// The ranks of a job by node: ranks that share one folder (LocalStore::identity) on one host.
+// The ranks of a job, by node. The ranks of a node share a folder on one host
+// (LocalStore::identity).
 class LocalNodes {
  public:
-  // `places`: one text per rank, equal for ranks of one node. Nodes are in the order of their first
-  // ranks.
+  // `places` has one text per rank; ranks with equal texts are on the same node. Nodes are numbered
+  // in the order of their lowest ranks.
   explicit LocalNodes(const std::vector<std::string>& places);
 
   size_t count() const { return ranks_.size(); }
+  // Return the node of a rank, and the ranks of a node.
   size_t node_of(int rank) const { return nodes_[static_cast<size_t>(rank)]; }
   const std::vector<int>& ranks_of(size_t node) const { return ranks_[node]; }
   int first_of(size_t node) const { return ranks_[node].front(); }
   // Returns the index of `rank` on its node, from 0.
-  size_t place_of(int rank) const;
+  size_t index_on_node(int rank) const;
 
-  // Returns the rank that stores the second copy of `rank`'s files: the one with the same index on
-  // the next node of the ring of nodes. None if there is one node.
-  std::optional<int> keeper_of(int rank) const;
+  // Returns the rank that stores the copy of the files of `rank`: the rank with the same index on
+  // the next node, where nodes form a ring. Returns nullopt if there is only one node.
+  std::optional<int> copy_holder_of(int rank) const;
 
  private:
-  std::vector<size_t> nodes_;            // by rank
-  std::vector<std::vector<int>> ranks_;  // by node, ascending
+  std::vector<size_t> nodes_;            // node of each rank
+  std::vector<std::vector<int>> ranks_;  // ranks of each node, ascending
 };
 
-// One file from one rank to another.
+// The transfer of a file from one rank to another.
 struct FileTransfer {
   int from = 0;
   int to = 0;
-  size_t file = 0;  // whatever the caller counts
+  size_t file = 0;  // index of the file, as the caller numbers files
 
   friend bool operator==(const FileTransfer&, const FileTransfer&) = default;
 };
 
-// Schedules transfers in rounds. In each round a rank sends at most one file and receives at most
-// one, concurrently. Each transfer gets the earliest possible round, in order, which keeps the
-// rounds few.
+// Divides transfers into rounds. In a round a rank sends at most one file and receives at most one,
+// concurrently. Transfers are assigned in order, each to the earliest possible round, so that there
+// are few rounds.
 std::vector<std::vector<FileTransfer>> in_rounds(const std::vector<FileTransfer>& transfers);
 
-// The undamaged files of a manifest on a node, and the files that its ranks need to read.
+// The files of a manifest that a node has undamaged, and those that its ranks need, as indices of
+// files.
 struct NodeFiles {
   std::set<size_t> has;
-  std::set<size_t> wants;
+  std::set<size_t> needs;
 };
 
-// Plans transfers between nodes so that each node gets the files that it needs; a node's ranks
-// take the transfers alternately. DataLoss names (by its index in `names`) a file that no node has.
+// Plans transfers between nodes, so that each node gets the files that its ranks need; the ranks of
+// a node take turns. Returns DataLoss with the name of a file (from `names`) that a node needs and
+// no node has.
 absl::StatusOr<std::vector<FileTransfer>> plan_transfers(const LocalNodes& nodes,
                                                          const std::vector<NodeFiles>& files,
                                                          const std::vector<std::string>& names);

@@ -40,8 +40,8 @@ absl::Status check_private(const std::string& folder) {
       folder, " is no folder of this user alone; local checkpoints are not put there"));
 }
 
-// Missing parents are a user's choice (local_checkpoint_directory); the folder itself is ours
-// alone.
+// Makes a folder that only this user can access. Missing parent folders, which the user has stated
+// (local_checkpoint_directory), are made with the usual permissions.
 absl::Status make_private(const std::string& folder) {
   std::error_code error;
   fs::create_directories(fs::path(folder).parent_path(), error);
@@ -81,12 +81,12 @@ absl::StatusOr<std::string> LocalStore::write(LocalPart part, const CheckpointLa
   part.files = files_json(*files);
   part.info.optimizer = layout.optimizer;
   std::string text = local_part_text(part);
-  const absl::Status kept = keep(part, text);
+  const absl::Status kept = store_record(part, text);
   if (!kept.ok()) return kept;
   return text;
 }
 
-absl::Status LocalStore::keep(const LocalPart& part, const std::string& text) const {
+absl::Status LocalStore::store_record(const LocalPart& part, const std::string& text) const {
   return write_file_atomically(absl::StrCat(folder_of(part.save), "/", part_name(part.writer)),
                                text);
 }
@@ -103,7 +103,7 @@ std::vector<std::string> LocalStore::parts() const {
       if (!name.starts_with(kPartPrefix) || !name.ends_with(".json")) continue;
       std::ifstream file(absl::StrCat(folder_of(save), "/", name), std::ios::binary);
       std::ostringstream text;
-      text << file.rdbuf();  // an iterator's errors would be exceptions
+      text << file.rdbuf();  // an iterator would report errors as exceptions
       texts.push_back(std::move(text).str());
     }
   }
@@ -126,8 +126,8 @@ absl::Status LocalStore::verify(const std::string& save, const StoredFile& file)
   return absl::OkStatus();
 }
 
-// A folder that is half removed has parts that do not count: files are verified before they are
-// used.
+// If the process ends during the removal, records may refer to missing files. This does no harm,
+// because files are verified before they are used.
 void LocalStore::remove(const std::string& save) const {
   std::error_code ignored;
   fs::remove_all(folder_of(save), ignored);

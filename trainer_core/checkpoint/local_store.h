@@ -1,13 +1,15 @@
-// A node's local checkpoints: a folder in memory-backed storage (tmpfs), private to the user and to
-// one job.
+// The local checkpoints of a node: a folder in memory-backed storage (tmpfs) that belongs to one
+// user and one job.
 //
-//   <folder>/120-9a3f5c0e71b2d684/            a save: its step and its time (local_part.h)
-//              model-00003-00000.safetensors  a writer's files, as in a checkpoint (checkpoint.h):
-//              optimizer-00003-00000.safetensors  of this node's writers, and another node's copies
-//              part-00003.json                written when the writer's files are complete; files
-//                                             without it do not count
+//   <folder>/120-9a3f5c0e71b2d684/   a save, named by its step and time (local_part.h), with the
+//                                    files of this node's writers and copies of another node's:
+//     model-00003-00000.safetensors, optimizer-00003-00000.safetensors
+//                                    the files of writer 3, as in a checkpoint (checkpoint.h)
+//     part-00003.json                the record of writer 3, written when the writer's files are
+//                                    complete; files without a record are ignored
 //
-// Nothing is synced: the memory is lost with the machine, but outlives every process.
+// Files are not synced: the memory survives the end of every process, but not a restart of the
+// machine.
 #pragma once
 
 #include <memory>
@@ -21,36 +23,40 @@
 
 namespace muster::trainer {
 
-// Several processes of a node use one folder: each writes files of distinct names, and one of them
-// removes. Errors name the path.
+// The folder of a node, which several processes use. Each process writes files with names of its
+// own, and only one process removes files. Errors contain the path.
 class LocalStore {
  public:
   explicit LocalStore(std::string folder) : folder_(std::move(folder)) {}
 
   const std::string& folder() const { return folder_; }
+  // Returns the folder of a save.
   std::string folder_of(const std::string& save) const { return folder_ + "/" + save; }
 
-  // Makes the folder. Returns PermissionDenied if another user's folder, a link or a file has its
-  // name.
+  // Makes the folder if needed. Returns PermissionDenied if its name belongs to a folder of another
+  // user, a link or a file.
   absl::Status open() const;
-  // Returns an identity that is equal for processes that see the same folder.
+  // Returns an identity of the folder. Two processes get equal identities if they access the same
+  // folder.
   absl::StatusOr<std::string> identity() const;
 
-  // Makes a save's folder in the folder that open() has made. Does not recreate that folder if it
-  // has been removed.
+  // Makes the folder of a save. Returns an error if the folder of open() was removed.
   absl::Status begin(const std::string& save) const;
-  // Writes a writer's files and part; returns the part's text. ResourceExhausted if there is no
-  // room. Requires begin().
+  // Writes the files and the record of a writer, and returns the record's text. Returns
+  // ResourceExhausted if there is no room. Requires an earlier begin() of the save.
   absl::StatusOr<std::string> write(LocalPart part, const CheckpointLayout& layout,
                                     const CheckpointBlocks& blocks, int64_t file_bytes) const;
-  // Stores the part of a copy whose files are already in the folder.
-  absl::Status keep(const LocalPart& part, const std::string& text) const;
+  // Writes the record of another node's writer after copies of that writer's files were stored in
+  // the folder. `text` is the text of `part`.
+  absl::Status store_record(const LocalPart& part, const std::string& text) const;
 
-  // Returns the texts of all existing parts, unchecked.
+  // Returns the texts of all records in the folder. Does not check them.
   std::vector<std::string> parts() const;
-  // Returns NotFound if the file does not exist; DataLoss describes a defect.
+  // Compares a file with its digest. Returns NotFound if it does not exist, and DataLoss with the
+  // defect.
   absl::Status verify(const std::string& save, const StoredFile& file) const;
 
+  // Remove a save, or all saves except one.
   void remove(const std::string& save) const;
   void remove_others(const std::string& save) const;
   // Removes the folder and its contents.
@@ -60,9 +66,11 @@ class LocalStore {
   std::string folder_;
 };
 
-// Stores a file that arrives in blocks. It gets its name when its digest matches the expected one.
+// Stores a file that another rank sends in blocks. The file gets its final name only if its digest
+// is the expected one.
 class ArrivingFile {
  public:
+  // Creates a temporary file in `folder`. `file` has the final name and the expected digest.
   static absl::StatusOr<std::unique_ptr<ArrivingFile>> create(const std::string& folder,
                                                               const StoredFile& file);
   ~ArrivingFile();
@@ -70,7 +78,8 @@ class ArrivingFile {
   ArrivingFile& operator=(const ArrivingFile&) = delete;
 
   absl::Status append(std::span<const char> bytes) { return writer_->append(bytes); }
-  // Returns DataLoss if another file has arrived. Called once, last.
+  // Compares the digest and renames the file. Returns DataLoss if the digest differs. Called once,
+  // as the last call.
   absl::Status finish();
 
  private:

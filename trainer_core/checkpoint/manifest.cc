@@ -21,10 +21,10 @@ using nlohmann::json;
 constexpr char kFormat[] = "muster-checkpoint";
 constexpr char kF32[] = "F32";
 constexpr char kBf16[] = "BF16";
-// A shard's part of a tensor is a few boxes: room for thousands of ranks. Hostile boxes that all
-// lie beside each other are compared each with each, which takes a second.
+// The maximum number of boxes of a tensor. A rank's part of a tensor is a few boxes, so it suffices
+// for thousands of ranks. In the worst case all pairs of boxes are compared, which takes a second.
 constexpr size_t kBoxesPerTensorMax = 16'384;
-// Far beyond any tensor, far from overflow.
+// The maximum number of elements of a tensor: more than any tensor has, but far from an overflow.
 constexpr int64_t kElementsMax = int64_t{1} << 48;
 
 const char* name_of(CheckpointPart part) {
@@ -56,7 +56,7 @@ json file_to_json(const StoredFile& file) {
           {"boxes", std::move(boxes)}};
 }
 
-// Reading. JSON's own exceptions become DataLoss at the end.
+// Reading. parse_manifest() converts the exceptions of the JSON library to DataLoss.
 // -------------------------------------------------------------------------------------------------
 
 class Damage : public std::exception {
@@ -89,7 +89,7 @@ std::vector<int64_t> sizes_of(const json& value, const std::string& what) {
   return sizes;
 }
 
-// Returns the product; none if it is zero or larger than any tensor.
+// Returns the product; nullopt if it is 0 or above kElementsMax.
 std::optional<int64_t> product(const std::vector<int64_t>& sizes) {
   int64_t elements = 1;
   for (const int64_t size : sizes) {
@@ -156,7 +156,7 @@ StoredBox read_box(const json& entry, const StoredFile& file, KnownTensors& tens
   return stored;
 }
 
-// A name that is a file of the folder itself.
+// Returns whether a name is that of a file directly in the folder.
 bool is_plain(std::string_view name) {
   return name.ends_with(".safetensors") && name.find('/') == std::string_view::npos &&
          name.find('\0') == std::string_view::npos;
@@ -185,8 +185,9 @@ StoredFile read_file(const json& entry, CheckpointPart part, KnownTensors& tenso
   return file;
 }
 
-// Along the first dimension, beside those that have not ended there: ranks' boxes follow each other
-// mostly.
+// Returns whether any two boxes overlap. Sweeps along the first dimension and compares each box
+// with those that have not ended yet; few have, because the boxes of ranks mostly follow each
+// other.
 bool any_overlap(std::vector<TensorBox> boxes) {
   if (boxes.size() < 2) return false;
   if (boxes.front().shape.empty()) return true;
@@ -225,7 +226,7 @@ CheckpointPart part_of(const json& entry) {
 }
 
 struct ListedFiles {
-  std::array<KnownTensors, 2> tensors;  // by CheckpointPart
+  std::array<KnownTensors, 2> tensors;  // indexed by CheckpointPart
   std::vector<StoredFile> files{};
 };
 
@@ -259,7 +260,7 @@ Manifest read_body(const json& j) {
   return manifest;
 }
 
-// A later version may have changed whatever else there is.
+// Checks the version first, because any other field may differ in a later version.
 absl::Status check_version(const json& manifest) {
   if (manifest.at("format") != kFormat)
     return absl::FailedPreconditionError("its manifest has another format");
@@ -273,7 +274,7 @@ absl::Status check_version(const json& manifest) {
 }
 
 json parse_bounded(std::string_view text) {
-  // files, file, boxes, box, begin: nothing lies deeper but the config, which is flat.
+  // The deepest nesting is that of files, file, boxes, box, begin; the config is flat.
   constexpr int kDepthMax = 16;
   bool too_deep = false;
   const auto bound = [&too_deep](int depth, json::parse_event_t, json&) {

@@ -1,4 +1,5 @@
-// manifest.json of a checkpoint: the description that a reader needs before it reads data.
+// The manifest of a checkpoint, manifest.json: the description of its files, which is read before
+// any data.
 //
 //   {"format": "muster-checkpoint", "version": 3, "step": 120, "samples": 960,
 //    "optimizer": "adamw", "config": {…}, "data": {…}, "block_bytes": 4194304,
@@ -10,10 +11,11 @@
 //                          "at": 1048}, …]}, …],
 //    "checksum": "99aa06d3014798d8"}
 //
-// A dtype is F32 or BF16. A file holds boxes of tensors, each dense and row-major from byte `at`
-// on; all boxes of a tensor together cover it, each element once. `xxh3` has a checksum for every
-// block_bytes of the file. `checksum` covers the rest of the manifest as compact JSON with sorted
-// keys. `data` (data_order.h) is missing in checkpoints from before it was introduced.
+// A dtype is F32 or BF16. A file contains boxes of tensors; each box is dense and row-major from
+// byte `at` of the file on. All boxes of a tensor together contain each element exactly once.
+// `xxh3` has a checksum for every block_bytes of the file. `checksum` is the checksum of the
+// manifest without this field, as compact JSON with sorted keys. `data` (data_order.h) is missing
+// in old checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -32,30 +34,36 @@ namespace muster::trainer {
 
 constexpr char kManifestFile[] = "manifest.json";
 constexpr int kCheckpointVersion = 3;
-// A box takes some 200 bytes and a block 20. This is room for a million boxes, which 1,000 ranks
-// have of a model of 80 layers and its moments, in addition to 10 TB of blocks.
+// The maximum size of a manifest. A box takes some 200 bytes and a block 20, so it suffices for the
+// million boxes of 1,000 ranks with a model of 80 layers and its moments, and for the blocks of 10
+// TB.
 constexpr size_t kManifestBytesMax = size_t{256} << 20;
 
-// The optimizer's name in a checkpoint of parameters only.
+// The name of the optimizer in a checkpoint that has only parameters.
 constexpr char kNoOptimizer[] = "none";
 
+// The parts of a checkpoint: the parameters and the optimizer's state.
 enum class CheckpointPart { kModel, kOptimizer };
 constexpr std::string_view kCheckpointPartNames[] = {"model", "optimizer"};
 
+// The values in a manifest that describe the state of the training.
 struct CheckpointInfo {
   std::string folder;
-  int64_t step = 0;
-  uint64_t samples = 0;  // of the data set, consumed before this step
-  nlohmann::json config;
-  nlohmann::json data = {};    // the data and its order so far (data_order.h); null: unknown
-  std::string optimizer = {};  // whose state is stored; save() takes it from the layout
+  int64_t step = 0;          // completed steps
+  uint64_t samples = 0;      // samples of the data that these steps have consumed
+  nlohmann::json config;     // the training config (train_config.h)
+  nlohmann::json data = {};  // the data order (data_order.h); null: unknown
+  // The optimizer whose state is stored; save() reads it from the layout.
+  std::string optimizer = {};
 };
 
+// A box and its position in a file.
 struct StoredBox {
-  TensorBox box;    // `offset` means nothing
-  uint64_t at = 0;  // bytes from the file's start, a multiple of a number's size
+  TensorBox box;    // `offset` is not used
+  uint64_t at = 0;  // bytes from the file's start, a multiple of the element size
 };
 
+// A file of a checkpoint.
 struct StoredFile {
   std::string name;
   CheckpointPart part = CheckpointPart::kModel;
@@ -63,41 +71,43 @@ struct StoredFile {
   std::vector<StoredBox> boxes;
 };
 
+// The contents of a manifest.
 struct Manifest {
   CheckpointInfo info;
   std::vector<StoredFile> files;
-  std::string checksum = {};  // as it was read: two checkpoints with one checksum are one
+  std::string checksum = {};  // the field `checksum`; equal for copies of a checkpoint
 
   struct Kind {
     DType dtype;
     std::vector<int64_t> shape;
   };
-  // Returns all tensors of a part by name.
+  // Returns the tensors of a part, by name.
   std::map<std::string, Kind> tensors(CheckpointPart part) const;
 };
 
-// `others` are files_json() of other writers' files.
+// Returns the text of a manifest. `others` are the results of files_json() for the files of other
+// writers.
 std::string manifest_text(const Manifest& manifest, const std::vector<nlohmann::json>& others = {});
-// Encodes the manifest's entries of files, for their writer.
+// Returns the manifest's entries of the files of one writer.
 nlohmann::json files_json(const std::vector<StoredFile>& files);
-// Inverse of files_json, for one writer, whose boxes need not cover tensors. DataLoss as of
-// parse_manifest.
+// Parses the result of files_json(). The boxes of one writer need not cover tensors. Returns
+// DataLoss as parse_manifest() does.
 absl::StatusOr<std::vector<StoredFile>> parse_files(const nlohmann::json& files);
 
-// Parses a manifest's text; `info.folder` stays empty. DataLoss describes the defect: no JSON,
-// another checksum, a box outside its tensor or its file, a tensor whose boxes leave a gap or
-// overlap. FailedPrecondition names another version.
+// Parses the text of a manifest; `info.folder` remains empty. Returns FailedPrecondition for
+// another version, and DataLoss with the defect: the text is not JSON, the checksum differs, a box
+// is outside its tensor or its file, or the boxes of a tensor have a gap or overlap.
 absl::StatusOr<Manifest> parse_manifest(std::string_view text);
 
-// Reads the folder's manifest and checks that every file exists with its size, without reading
-// files. DataLoss names the difference; another version is FailedPrecondition; disk errors are
-// returned as they are. kIgnore: does not check the files.
+// Whether to compare the existence and size of every file with the manifest.
 enum class FileSizes { kCompare, kIgnore };
+// Reads the manifest of a folder, but no other file. Returns DataLoss with the difference,
+// FailedPrecondition for another version, and errors of the disk as they are.
 absl::StatusOr<Manifest> read_manifest(const std::string& folder,
                                        FileSizes sizes = FileSizes::kCompare);
-// Reads the manifest that another rank has read, identified by its checksum. Does not check files:
-// the ranks that read a file compare its size. FailedPrecondition if the folder holds another
-// checkpoint.
+// Reads the manifest that another rank has read; `checksum` is its checksum on that rank. Does not
+// check files, because ranks compare sizes when they read them. Returns FailedPrecondition if the
+// folder has another checkpoint.
 absl::StatusOr<Manifest> read_same_manifest(const std::string& folder, const std::string& checksum);
 
 }  // namespace muster::trainer

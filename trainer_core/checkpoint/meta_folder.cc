@@ -24,18 +24,19 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kParamsBytesMax = 1 << 20;
-// Llama 3.1 405B has 16; consolidated.99.pth is the last that the names have.
+// The maximum number of files: the last possible name is consolidated.99.pth. Llama 3.1 405B has 16
+// files.
 constexpr int kFilesMax = 100;
-// Llama 3.1's published values, which params.json lacks.
+// The published values of Llama 3.1, which params.json lacks.
 constexpr RopeScaling kLlama31Scaling = {8, 1, 4, 8192};
 
-// How files share a tensor. kEither: the files of Llama 3 share rows of the embedding, earlier ones
-// columns.
+// How a tensor is split over files. kEither: by rows or columns; the embedding is split by rows in
+// Llama 3 and by columns before.
 enum class Cut : uint8_t { kNone, kRows, kColumns, kEither };
 
 struct MetaName {
-  const char* ours;    // behind "model.layers.N."
-  const char* theirs;  // behind "layers.N."
+  const char* ours;    // after "model.layers.N."
+  const char* theirs;  // after "layers.N."
   Cut cut;
 };
 constexpr MetaName kLayer[] = {{"input_layernorm.weight", "attention_norm.weight", Cut::kNone},
@@ -56,7 +57,7 @@ struct Found {
   Cut cut;
 };
 
-// Every tensor of a Llama has one.
+// Returns Meta's name of a tensor. Every tensor of a Llama has one.
 Found meta_name(const std::string& ours) {
   absl::string_view rest = ours;
   if (!absl::ConsumePrefix(&rest, "model.layers.")) {
@@ -74,7 +75,8 @@ Found meta_name(const std::string& ours) {
 // params.json
 // -------------------------------------------------------------------------------------------------
 
-// Two thirds of four times the width, times a factor, rounded up.
+// Computes mlp_dim: two thirds of four times the width, times ffn_dim_multiplier, rounded up to a
+// multiple of multiple_of.
 void read_mlp_dim(JsonFields& fields, ModelConfig& model) {
   int32_t multiple_of = 256;
   double multiplier = 1;
@@ -97,7 +99,7 @@ void read_meta_rope(JsonFields& fields, ParameterDescription& description) {
   fields.optional_number("rope_theta", 1, model.rope_max_timescale);
   bool scaled = false;
   fields.optional_flag("use_scaled_rope", scaled);
-  // The lengths of Llama 3.1, 3 and 2.
+  // The maximum sequence lengths of Llama 3.1, 3 and 2.
   description.max_position = scaled ? 131'072 : model.rope_max_timescale >= 500'000 ? 8192 : 4096;
   fields.optional_size("max_seq_len", description.max_position);
   if (!scaled) return;
@@ -127,7 +129,7 @@ absl::Status check_supported_params(const json& params) {
   return absl::OkStatus();
 }
 
-// `vocab_rows`: of the head, over all files.
+// Reads params.json. `vocab_rows` is the number of rows of the head over all files.
 absl::Status read_params(const json& params, int64_t vocab_rows,
                          ParameterDescription& description) {
   if (!params.is_object()) return absl::InvalidArgumentError("it is not a JSON object");
@@ -142,7 +144,7 @@ absl::Status read_params(const json& params, int64_t vocab_rows,
   fields.optional_size("n_kv_heads", model.num_kv_heads);
   if (fields.status().ok()) read_head_dim(fields, "dim", "n_heads", model);
   fields.optional_number("norm_eps", kEpsilonMin, model.norm_epsilon);
-  // Llama 2's files contain -1.
+  // The vocab_size in files of Llama 2 is -1.
   model.vocab_size = static_cast<int32_t>(std::min<int64_t>(vocab_rows, 1 << 30));
   if (fields.has("vocab_size") && params.at("vocab_size") != -1)
     fields.size("vocab_size", model.vocab_size);
@@ -170,7 +172,7 @@ absl::StatusOr<TorchFiles> open_files(const std::string& folder) {
   return files;
 }
 
-// One of our tensors in all files.
+// The parts of a tensor in all files.
 struct Shards {
   std::vector<const StoredTensor*> parts;
   bool by_columns = false;
@@ -202,7 +204,7 @@ class MetaSource : public ParameterSource {
     return absl::OkStatus();
   }
 
-  // InvalidArgument names the tensor that is missing, or is cut in another way.
+  // Returns InvalidArgument with a tensor that is missing or is split in another way.
   absl::Status check() const {
     for (const HuggingFaceTensor& tensor : tensors()) {
       if (auto shards = find(tensor); !shards.ok()) return shards.status();
@@ -215,7 +217,7 @@ class MetaSource : public ParameterSource {
     const Found found = meta_name(tensor.name);
     Shards shards;
     for (size_t i = 0; i < files_.size(); ++i) {
-      // Every file has the norms, and all have the same.
+      // Every file contains the complete norms.
       if (found.cut == Cut::kNone && i > 0) break;
       const auto part = files_[i]->tensors().find(found.name);
       if (part == files_[i]->tensors().end())
@@ -243,7 +245,8 @@ class MetaSource : public ParameterSource {
                         " asks for ", show_shape(tensor.shape), " in all of them together"));
   }
 
-  // Whether all parts have an equal share of that dimension, and the whole of the others.
+  // Returns whether all parts have an equal share of `dimension` and all indices of the other
+  // dimensions.
   static bool is_cut(const Shards& shards, std::vector<int64_t> shape, size_t dimension) {
     const auto count = static_cast<int64_t>(shards.parts.size());
     if (shape[dimension] % count != 0) return false;
@@ -252,7 +255,7 @@ class MetaSource : public ParameterSource {
                        [&](const StoredTensor* part) { return part->shape == shape; });
   }
 
-  // (rows, columns) from parts of (rows, columns / parts)
+  // Reads (rows, columns) from parts of (rows, columns / parts).
   absl::Status read_columns(const Shards& shards, std::span<float> out) const {
     const auto rows = static_cast<size_t>(shards.parts.front()->shape[0]);
     const auto width = static_cast<size_t>(shards.parts.front()->shape[1]);

@@ -1,6 +1,6 @@
-// Models in Meta's format for Llama: params.json and consolidated.00.pth, consolidated.01.pth, …,
-// one file per tensor-parallel rank of the training. A tensor is split along its rows or its
-// columns; norms are in every file.
+// Models in the format in which Meta publishes Llama: params.json and consolidated.00.pth,
+// consolidated.01.pth, …, with one file per tensor-parallel rank of Meta's training. A tensor is
+// split along its rows or its columns; norms are complete in every file.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,9 @@ namespace muster::trainer {
 constexpr char kMetaParamsFile[] = "params.json";
 constexpr char kMetaFirstFile[] = "consolidated.00.pth";
 
-// InvalidArgument names the file and the invalid field, tensor or byte, or the missing file; other
-// errors as of TorchFile. Rows of queries and keys are read as half-split pairs (rotary_rows.h).
+// Opens a folder. Rows of queries and keys are converted to half-split pairs (rotary_rows.h).
+// Returns InvalidArgument with the file and the invalid field, tensor or byte, or with the missing
+// file. Returns other errors as TorchFile does.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_meta(const std::string& folder);
 
 }  // namespace muster::trainer

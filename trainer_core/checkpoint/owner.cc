@@ -28,11 +28,12 @@ namespace {
 
 using nlohmann::json;
 
-// Room for three numbers and their names.
+// The maximum size of OWNER: far more than three numbers and their names.
 constexpr size_t kOwnerBytesMax = 4096;
-// Any user may read it.
+// The permissions of OWNER: any user may read it.
 constexpr mode_t kOwnerMode = 0644;
-// Each further try means that another process has opened the directory in these microseconds.
+// The maximum number of tries. A try fails only if another process opens the directory within the
+// same microseconds.
 constexpr int kTriesMax = 10;
 
 std::string text_of(const CheckpointOwner& owner) {
@@ -44,7 +45,7 @@ std::string text_of(const CheckpointOwner& owner) {
 struct PresentOwner {
   CheckpointOwner owner;
   bool readable = false;  // false: the file has other contents
-  bool alive = false;     // its process holds the lock
+  bool alive = false;     // its process is running and holds the lock
   dev_t device = 0;
   ino_t inode = 0;
 };
@@ -60,7 +61,7 @@ std::optional<CheckpointOwner> parse_owner(std::string_view text) {
   }
 }
 
-// Returns none if the directory has no owner.
+// Reads OWNER; nullopt if the directory has no owner.
 absl::StatusOr<std::optional<PresentOwner>> read_owner(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0 && errno == ENOENT) return std::nullopt;
@@ -78,7 +79,7 @@ absl::StatusOr<std::optional<PresentOwner>> read_owner(const std::string& path) 
     present.owner = *owner;
     present.readable = true;
   }
-  // On a file system without locks every owner counts as dead: the fence itself does not need
+  // On a file system without locks, no owner counts as running. The fence itself does not need
   // locks.
   present.alive = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   return std::optional(present);
@@ -140,8 +141,8 @@ DirectoryFence::~DirectoryFence() {
 absl::Status DirectoryFence::write() {
   const std::string path = absl::StrCat(directory_, "/", kOwnerFile);
   absl::StatusOr<int> fd = write_temporary(path);
-  // A process that starts at the same moment may mistake the temporary file, before it is locked,
-  // for a dead process's.
+  // A process that starts at the same moment may remove the temporary file before it is locked,
+  // because it seems to belong to a process that has ended.
   for (int tries = 1; absl::IsNotFound(fd.status()) && tries < kTriesMax; ++tries)
     fd = write_temporary(path);
   absl::Status status = fd.status();
@@ -155,8 +156,8 @@ absl::Status DirectoryFence::write() {
   return absl::OkStatus();
 }
 
-// Writes a new file over `path`, open and locked. Its first name is unique: process ids repeat in
-// other containers.
+// Writes a new OWNER file, which is open and locked. Its temporary name must be unique, because
+// other containers can have the same process ids.
 absl::StatusOr<int> DirectoryFence::write_temporary(const std::string& path) const {
   std::string temporary = absl::StrCat(directory_, "/", kTemporaryOwnerPrefix, owner_.job, "-",
                                        owner_.attempt, "-XXXXXX");
@@ -181,7 +182,8 @@ absl::Status DirectoryFence::check() {
   if (fstat(fd_, &mine) != 0)
     return file_status(errno, absl::StrCat("cannot examine OWNER of ", directory_));
   if (mine.st_dev == other.device && mine.st_ino == other.inode) return absl::OkStatus();
-  // Both opened the directory in the same moment, and the older attempt came last.
+  // Two attempts have opened the directory at the same moment, and the older attempt was the last
+  // to rename its file.
   if (other.readable && other.owner.job == owner_.job && other.owner.attempt < owner_.attempt)
     return write();
   return fenced(directory_, other, owner_);

@@ -1,15 +1,16 @@
-// Ownership of a checkpoint directory: <checkpoint_directory>/OWNER, {"job": 7, "attempt": 2,
-// "incarnation": 9…}.
+// The ownership of a checkpoint directory. The file <checkpoint_directory>/OWNER has the owner:
+// {"job": 7, "attempt": 2, "incarnation": 9…}.
 //
-// A worker that was cut off may leave ranks of an old attempt that continue to save beside the new
-// attempt. Rank 0 of every attempt therefore replaces OWNER when it opens the directory, and checks
-// before every change that its own file is still there. It holds a lock on the file while it lives.
-// Coordinators with a fresh state count jobs and attempts from 1 again, so a higher attempt of the
-// same job excludes a lower one only while it lives.
+// If the network to a worker fails, its ranks may continue to save while a new attempt runs on
+// other nodes. So rank 0 of every attempt replaces OWNER when it opens the directory, and verifies
+// before every change that OWNER is still its own file. It holds a lock on the file until it ends.
+// Normally a lower attempt of a job cannot become the owner after a higher one. But a coordinator
+// that has lost its state numbers jobs and attempts from 1 again, so this holds only while the
+// process of the higher attempt runs.
 //
-// The check and the following rename are two steps: a rank that is stopped exactly between them
-// publishes when it resumes. That checkpoint is complete, and of the same job and step as its
-// number states.
+// The check and the rename that follows it are two steps. A rank of an old attempt that is
+// suspended exactly between them publishes its checkpoint when it resumes. This checkpoint is
+// nevertheless complete, and it belongs to the same job and to the step in its name.
 #pragma once
 
 #include <cstdint>
@@ -21,39 +22,41 @@
 namespace muster::trainer {
 
 constexpr char kOwnerFile[] = "OWNER";
-// Prefix of files that a process which dies while writing leaves; remove_leftovers() removes them.
+// Prefix of files and folders that are being written. If a process ends during a write, they
+// remain, and CheckpointStore::remove_leftovers() removes them.
 constexpr char kTemporaryPrefix[] = ".tmp-";
-// Prefix of an OWNER that has not been renamed to its final name.
+// Prefix of a new OWNER file before it is renamed to OWNER.
 constexpr char kTemporaryOwnerPrefix[] = ".tmp-owner-";
 
-// Returns whether the process that wrote the OWNER at `path`, or is writing it, is known to live.
+// Returns whether the process that has written, or is writing, the OWNER file at `path` is running.
+// Returns false if this cannot be determined.
 bool owner_is_alive(const std::string& path);
 
-// All zero for a trainer that was started by hand.
+// The owner of a directory. All fields are 0 for a trainer that no worker has started.
 struct CheckpointOwner {
   uint64_t job = 0;
   uint32_t attempt = 0;
   uint64_t incarnation = 0;
 };
 
-// Returns the content of OWNER: the same text on two ranks means the same directory. Empty if the
-// directory has no owner.
+// Returns the content of OWNER; empty if the directory has no owner. Two ranks with equal texts
+// access the same directory.
 absl::StatusOr<std::string> owner_text(const std::string& directory);
 
-// One thread at a time.
+// The ownership of a directory by this process. Called by one thread at a time.
 class DirectoryFence {
  public:
-  // Makes `owner` the owner of the directory, which must exist. An owner without an incarnation
-  // gets the current time as its incarnation. Aborted if a living higher attempt of the same job
-  // owns it.
+  // Makes `owner` the owner of the directory, which must exist. If owner.incarnation is 0, the
+  // current time is used instead. Returns Aborted if a running process of a higher attempt of the
+  // same job is the owner.
   static absl::StatusOr<std::unique_ptr<DirectoryFence>> take(const std::string& directory,
                                                               const CheckpointOwner& owner);
   ~DirectoryFence();
   DirectoryFence(const DirectoryFence&) = delete;
   DirectoryFence& operator=(const DirectoryFence&) = delete;
 
-  // Returns Aborted, with one sentence, if another process took the directory. Takes it back from a
-  // lower attempt of the same job, and if OWNER was deleted.
+  // Returns Aborted, with a sentence, if another process has become the owner. Becomes the owner
+  // again if the other process belongs to a lower attempt of the same job, or if OWNER was deleted.
   absl::Status check();
 
   const CheckpointOwner& owner() const { return owner_; }

@@ -22,7 +22,7 @@ namespace {
 // Returns a canonical form of the fields on which a model's forward pass depends.
 ModelConfig essence(ModelConfig model) {
   model.name.clear();
-  model.quantization = {};  // the parameters are what it rounds
+  model.quantization = {};  // quantization rounds the parameters, but does not change them
   model.dropout_rate = model.input_dropout_rate = model.init_std = model.z_loss_multiplier = 0;
   model.embedding_init_std = 0;
   ExpertConfig& experts = model.experts;
@@ -33,7 +33,7 @@ ModelConfig essence(ModelConfig model) {
     experts.balance_weight = 0;
     experts.num_groups = 0;
     experts.router = RouterStyle::kMaxText;
-    // All layers have experts: none has another MLP.
+    // If all layers have experts, the fields of the MLP are not used.
     if (experts.layer_step == 1 && experts.first_layer == 0) {
       model.mlp_dim = experts.mlp_dim;
       model.activation = experts.activation;
@@ -47,14 +47,15 @@ ModelConfig essence(ModelConfig model) {
   }
   if (model.rope_scaling.factor == 1) model.rope_scaling = {};
   const double usual_scale = 1 / std::sqrt(static_cast<double>(model.head_dim));
-  constexpr double kRounding = 1e-6;  // of fp32
+  constexpr double kRounding = 1e-6;  // relative error of fp32
   if (std::abs(model.query_scale - usual_scale) < kRounding * usual_scale) model.query_scale = 0;
   return model;
 }
 
 using WantedBoxes = std::multimap<std::string_view, const TensorBox*>;
 
-// Returns the offset in the block of consecutive complete rows that are also consecutive there.
+// Returns the offset in the block at which consecutive, complete parameters are requested without
+// gaps; nullopt if they are not.
 std::optional<int64_t> offset_of(const WantedBoxes& requested, std::span<const ParamSpec> rows) {
   std::optional<int64_t> offset;
   for (const ParamSpec& row : rows) {
@@ -103,7 +104,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> ParameterSource::open(const std
     return absl::NotFoundError(
         absl::StrCat(path, ": there is no such folder; name the folder that the model lies in"));
   }
-  // First: a run's folder has a config.json, too.
+  // This is checked first, because the folder of a run also has a config.json.
   if (has(kManifestFile) || has("checkpoints")) return open_checkpoint(path, verify);
   if (has(kMetaParamsFile) && has(kMetaFirstFile)) return open_meta(path);
   if (has(kHuggingFaceConfigFile) && (has(kHuggingFaceSingleFile) || has(kHuggingFaceIndexFile)))
@@ -123,7 +124,7 @@ absl::Status ParameterSource::read_boxes(const std::vector<TensorBox>& boxes,
   std::vector<float> whole;
   auto row = rows_.begin();
   for (const HuggingFaceTensor& tensor : tensors_) {
-    // One row, or neighbours that others store as one.
+    // A tensor is one parameter, or adjacent parameters that other formats store as one tensor.
     const auto first = row;
     while (row != rows_.end() && row->offset < tensor.offset + tensor.elements()) ++row;
     const auto wants = [&](const ParamSpec& spec) { return requested.contains(spec.name); };

@@ -1,6 +1,6 @@
-// A model's parameters on a disk, in the format of Muster, Hugging Face's transformers, or Meta.
-// Conversion, initialisation and comparison read every format through this interface, one tensor at
-// a time.
+// The parameters of a model on disk, in the format of Muster, of Hugging Face's transformers, or of
+// Meta. Conversion, initialisation and comparison read all formats through this interface, one
+// tensor at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,29 +18,31 @@
 
 namespace muster::trainer {
 
+// The formats of stored parameters.
 enum class ParameterFormat { kMuster, kHuggingFace, kMeta };
 
+// The description of stored parameters.
 struct ParameterDescription {
   ParameterFormat format = ParameterFormat::kMuster;
   std::string folder;    // the folder that is read; kMuster: the folder of the step
-  std::string checksum;  // kMuster: of the manifest, which covers all data
+  std::string checksum;  // kMuster: that of the manifest, which covers all data
   ModelConfig model;
-  StoredType stored = StoredType::kF32;  // of most elements
-  int32_t max_position = 0;  // the longest sequence that it is meant for, tokens; 0: unknown
+  StoredType stored = StoredType::kF32;  // the type of most elements
+  int32_t max_position = 0;              // longest sequence of the model, tokens; 0: unknown
   nlohmann::json token_ids = nlohmann::json::object();  // kHuggingFace: kTokenIdFields
-  std::optional<TrainConfig> config;                    // kMuster: of the run that wrote them
-  std::vector<std::string> notes;  // for users: how ambiguous contents were interpreted
+  std::optional<TrainConfig> config;                    // kMuster: the config of the training
+  std::vector<std::string> notes;  // sentences for users about ambiguous contents
 };
 
-// Reads are independent. Thread-safe.
+// An opened set of parameters. Thread-safe; reads are independent of each other.
 class ParameterSource {
  public:
-  // `path` is a Muster checkpoint (one step, a folder of steps, or a run's folder, of which the
-  // newest complete one counts), a Hugging Face folder or a Meta folder. Checks that every tensor
-  // of the model exists with its shape and a supported type. Values are not checked. Checksums of
-  // a Muster checkpoint are verified: all of them here, or with kSizes when the data is read.
-  // NotFound, listing the formats, if the path holds none of them; otherwise the error of the
-  // format's reader.
+  // Opens a checkpoint of Muster, a Hugging Face folder or a Meta folder. For Muster, `path` is the
+  // folder of a step, or a folder whose newest complete checkpoint is opened (find_checkpoint).
+  // Checks that every tensor of the model exists and has the expected shape and a supported type;
+  // does not check values. `verify` determines when checksums of a Muster checkpoint are verified:
+  // kChecksums: now; kSizes: when data is read. Returns NotFound with the supported formats if
+  // `path` has none of them, and otherwise the error of the format's reader.
   static absl::StatusOr<std::unique_ptr<ParameterSource>> open(const std::string& path,
                                                                Verify verify = Verify::kChecksums);
   virtual ~ParameterSource() = default;
@@ -48,16 +50,18 @@ class ParameterSource {
   ParameterSource& operator=(const ParameterSource&) = delete;
 
   const ParameterDescription& description() const { return description_; }
-  // The tensors by Hugging Face's names; they cover the model's block.
+  // Returns the tensors, with the names of Hugging Face. Together they have all elements of the
+  // model.
   const std::vector<HuggingFaceTensor>& tensors() const { return tensors_; }
+  // Returns the number of elements of all tensors.
   int64_t parameters() const;
 
-  // Reads the tensor's elements in our layout. DataLoss for a file that was damaged, or changed
-  // since open().
+  // Reads the elements of a tensor in the layout of Muster. Returns DataLoss if the file is
+  // damaged, or was changed since open().
   virtual absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const = 0;
-  // Reads boxes of our parameters into `block` at their offsets: the rank's part of the model.
-  // Tensors without boxes are not read. A tensor that is needed in part is read into temporary
-  // memory unless the format supports partial reads.
+  // Reads boxes of Muster's parameters, such as a rank's shards, into `block` at their offsets.
+  // Does not read tensors without boxes. Reads a tensor completely into temporary memory if only a
+  // part is requested and the format does not support partial reads.
   virtual absl::Status read_boxes(const std::vector<TensorBox>& boxes,
                                   std::span<float> block) const;
 
@@ -72,16 +76,17 @@ class ParameterSource {
   std::vector<HuggingFaceTensor> tensors_;
 };
 
-// Reads every tensor into the model's block.
+// Reads all tensors into a flat block of the model.
 absl::Status load_parameters(const ParameterSource& source, std::span<float> block);
 
-// The first difference between two models in what a forward pass depends on, with MaxText's keys
-// and values. Fields that only affect training or initialisation (dropout, capacity, z-loss …) and
-// equivalent spellings do not count.
+// A key whose values differ between two models, with MaxText's names.
 struct ModelDifference {
   std::string key;
   std::string a, b;
 };
+// Returns the first difference between two models that changes the results of a forward pass.
+// Ignores fields that affect only training or initialisation (dropout, capacity, z-loss …), and
+// different spellings of the same model.
 std::optional<ModelDifference> first_difference(const ModelConfig& a, const ModelConfig& b);
 
 }  // namespace muster::trainer

@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// Maximum values of one pickle: a hundred times those of the largest published models.
+// The maximum number of values of a pickle: a hundred times that of the largest published models.
 constexpr size_t kValuesMax = 1 << 20;
 
 constexpr std::string_view kOrderedDict = kPickleFunctions[0];
@@ -48,7 +48,7 @@ class Machine {
   }
 
  private:
-  // Errors: the first one stays
+  // Errors; the first one is stored
   // -----------------------------------------------------------------------------------------------
 
   void fail(absl::StatusCode code, std::string_view what) {
@@ -71,7 +71,7 @@ class Machine {
     at_ += count;
     return bytes;
   }
-  // Little-endian, of up to 8 bytes.
+  // Reads a little-endian integer of up to 8 bytes.
   uint64_t take_unsigned(size_t count) {
     uint64_t value = 0;
     const std::string_view bytes = take(count);
@@ -121,13 +121,13 @@ class Machine {
     stack_.pop_back();
     return id;
   }
-  // The topmost `count` values.
+  // Removes the topmost `count` values and returns them.
   std::vector<PickleId> pop(size_t count) {
     std::vector<PickleId> items(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return items;
   }
-  // All above the topmost mark.
+  // Removes the topmost mark and returns the values above it.
   std::vector<PickleId> pop_marked() {
     if (marks_.empty()) {
       damaged("an instruction wants a mark that is not there");
@@ -196,7 +196,7 @@ class Machine {
     refuse(
         absl::StrCat("it calls ", av(function.text), " in a way that a file of weights does not"));
   }
-  // An attribute of the dictionary (`_metadata`), which is ignored.
+  // Ignores an attribute of the dictionary (`_metadata`).
   void build() {
     if (!has(2)) return;
     pop();
@@ -213,16 +213,17 @@ class Machine {
 
   const std::span<const char> program_;
   size_t at_ = 0;           // the next byte
-  size_t instruction_ = 0;  // where the present one begins
+  size_t instruction_ = 0;  // begin of the current instruction
   bool stopped_ = false;
   absl::Status status_;
   std::vector<PickleValue> values_;
   std::vector<PickleId> stack_;
-  std::vector<size_t> marks_;  // heights of the stack
+  std::vector<size_t> marks_;  // the stack's height at each mark
   std::unordered_map<uint64_t, PickleId> memo_;
 };
 
-// Handles None, booleans, numbers, texts. Returns false for another instruction.
+// Executes instructions for None, booleans, numbers and texts. Returns false for any other
+// instruction.
 bool Machine::execute_constant(unsigned char code) {
   const auto integer = [this](int64_t number) { push({.kind = Kind::kInteger, .number = number}); };
   switch (code) {
@@ -257,7 +258,8 @@ bool Machine::execute_constant(unsigned char code) {
   }
 }
 
-// Tuples, lists, dictionaries and what is put into them. False for another instruction.
+// Executes instructions for tuples, lists, dictionaries and their items. Returns false for any
+// other instruction.
 bool Machine::execute_collection(unsigned char code) {
   switch (code) {
     case '(':
@@ -302,7 +304,8 @@ bool Machine::execute_collection(unsigned char code) {
 void Machine::execute(unsigned char code) {
   if (execute_constant(code) || execute_collection(code)) return;
   switch (code) {
-    case 0x80:  // the protocol: all instructions of a later one are unknown here
+    // The protocol's version; instructions of later versions are rejected when they occur.
+    case 0x80:
       take(1);
       return;
     case 'q':

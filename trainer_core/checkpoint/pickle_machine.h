@@ -1,8 +1,9 @@
-// Interprets Python's pickles as far as data requires. A pickle is a program for a stack machine
-// (Python's pickletools.py lists its instructions), and two instructions call any Python function
-// that the file names. Nothing is called here: a function is a name in a fixed table, and its call
-// is a value that records the arguments. Any other name is an error, as is any instruction beyond
-// those of protocol 2 that build dictionaries, lists, tuples, numbers and texts.
+// Interprets the subset of Python's pickle format that files of tensors use. A pickle is a program
+// for a stack machine (Python's pickletools.py lists the instructions). In Python, two of the
+// instructions call any function whose name is in the file, so a pickle can run any code. This
+// interpreter calls nothing: a function is a name in a fixed table, and a call is a value that
+// records the arguments. It rejects every other name, and every instruction except those of
+// protocol 2 that build dictionaries, lists, tuples, numbers and texts.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,11 @@
 
 namespace muster::trainer {
 
-// Llama 3.1 405B's pickle has some 200 KB.
+// The maximum size of a pickle. That of Llama 3.1 405B has some 200 KB.
 constexpr size_t kPickleBytesMax = size_t{16} << 20;
 
-// "module name". Calling the first yields a dictionary, the second a tensor; the others name
-// storage types and are not called.
+// The allowed functions, as "module name". A call of the first gives a dictionary, and a call of
+// the second a tensor; the others are names of storage types and cannot be called.
 constexpr std::string_view kPickleFunctions[] = {
     "collections OrderedDict", "torch._utils _rebuild_tensor_v2",
     "torch FloatStorage",      "torch HalfStorage",
@@ -28,8 +29,9 @@ constexpr std::string_view kPickleFunctions[] = {
     "torch ShortStorage",      "torch CharStorage",
     "torch ByteStorage",       "torch BoolStorage"};
 
-using PickleId = uint32_t;  // of a value
+using PickleId = uint32_t;  // index of a value in Pickle::values
 
+// A value of the pickle. The comments state the fields that a kind uses.
 struct PickleValue {
   enum class Kind : uint8_t {
     kNothing,   // None, or a number with a fraction
@@ -40,29 +42,30 @@ struct PickleValue {
     kList,      // items
     kDict,      // items: key, value, key, value …
     kFunction,  // text: "module name", one of kPickleFunctions
-    kStorage,   // items: one, the tuple that names it
+    kStorage,   // items: one, the tuple that describes it
     kTensor,    // items: one, the tuple of arguments
   };
   Kind kind = Kind::kNothing;
   int64_t number = 0;
-  std::string_view text{};  // of the pickle
+  std::string_view text{};  // a part of the pickle's bytes
   std::vector<PickleId> items{};
 };
 
-// Values refer to each other by index, possibly in cycles, and their texts refer to the file.
+// The result of a pickle. Values refer to each other by index, possibly in cycles. Their texts
+// point into the bytes of the pickle.
 struct Pickle {
   std::vector<PickleValue> values;
   PickleId root = 0;
-  size_t end = 0;  // the byte of its last instruction
+  size_t end = 0;  // offset of the last instruction
 };
 
-// InvalidArgument names the byte of the pickle and its content: another function ("it calls posix
-// system"), another instruction, another use of a function. DataLoss for a truncated or
+// Interprets a pickle. Returns InvalidArgument with the byte and its content for any other function
+// ("it calls posix system"), instruction or use of a function. Returns DataLoss for a truncated or
 // inconsistent pickle. Allocates at most some hundred bytes per instruction, and at most a million
 // values.
 absl::StatusOr<Pickle> run_pickle(std::span<const char> pickle);
 
-// Shortens a name from the file for an error.
+// Shortens a name from the file for an error message.
 std::string shown_name(std::string_view text);
 
 }  // namespace muster::trainer

@@ -25,7 +25,7 @@ absl::Status cannot_rename(int error, const std::string& from, const std::string
   return file_status(error, absl::StrCat("cannot rename ", from, " to ", to));
 }
 
-// 0 or an errno.
+// Exchanges two names. Returns 0 or an errno.
 int exchange(const std::string& a, const std::string& b) {
   constexpr unsigned kExchangeFlag = 2;  // RENAME_EXCHANGE, which older headers lack
   const int64_t failed =
@@ -56,7 +56,7 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
                             const std::string& name, Replace how) {
   const std::string target = absl::StrCat(directory, "/", name);
   const std::string aside = absl::StrCat(directory, "/", kAsidePrefix, name);
-  std::string old;  // to remove once the new one is durable
+  std::string old;  // removed once the new folder is durable
   int error = how == Replace::kExchange ? exchange(temporary, target) : EINVAL;
   if (error == 0) old = temporary;
   std::error_code unknown;
@@ -79,7 +79,7 @@ absl::Status publish_folder(const std::string& temporary, const std::string& dir
 absl::StatusOr<std::vector<std::string>> list_directory(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  // Not a range-for, which throws if a disk fails in the middle.
+  // A range-based for would throw if the disk fails during the iteration.
   fs::directory_iterator entry(directory, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error))
     names.push_back(entry->path().filename().string());

@@ -1,5 +1,5 @@
-// Renames that keep a complete checkpoint under its number at every moment, and the syncs that make
-// them durable.
+// Replaces the folder of a checkpoint so that a complete checkpoint always has the final name, and
+// syncs the renames so that they are durable.
 #pragma once
 
 #include <string>
@@ -9,26 +9,30 @@
 
 namespace muster::trainer {
 
-// ".aside-<step>": the old checkpoint while the new one is moved in, on file systems that cannot
+// Prefix of the old checkpoint while it is replaced (".aside-<step>"), on file systems that cannot
 // exchange two names atomically.
 constexpr char kAsidePrefix[] = ".aside-";
 
+// How an existing folder is replaced: by an exchange of both names if the file system supports it,
+// or by a rename of the old folder (kAside).
 enum class Replace { kExchange, kAside };
 
-// Moves the folder `temporary` to <directory>/<name>, which may exist, and removes the old content.
-// After an error the old content is unchanged. kAside emulates a file system that cannot exchange
-// two names.
+// Renames the folder `temporary` to <directory>/<name>, and removes the folder that had this name.
+// After an error the old folder is unchanged. kAside is used by tests, to emulate file systems that
+// cannot exchange two names.
 absl::Status publish_folder(const std::string& temporary, const std::string& directory,
                             const std::string& name, Replace how = Replace::kExchange);
 
-// Restores every aside copy whose original name is free, and removes the others: a process died
-// between the two renames. Leaves a directory that cannot be read unchanged.
+// Completes replacements by kAside that a process has not finished: renames each aside folder to
+// its original name if no folder has that name, and removes it otherwise. Leaves a directory that
+// cannot be read unchanged.
 void restore_asides(const std::string& directory);
 
-// Returns the names in a directory, sorted. NotFound if it does not exist; errors name it.
+// Returns the names in a directory, sorted. Returns NotFound if it does not exist; errors contain
+// the directory.
 absl::StatusOr<std::vector<std::string>> list_directory(const std::string& directory);
 
-// Makes the directory and its parents, and syncs every new name.
+// Makes a directory and its parents if needed, and syncs every new name.
 absl::Status make_folders(const std::string& directory);
 
 }  // namespace muster::trainer

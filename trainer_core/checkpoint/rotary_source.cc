@@ -47,7 +47,8 @@ class RotarySource : public ParameterSource {
     return absl::OkStatus();
   }
 
-  // A part of a head has rows from all of it, so that queries and keys are read as a whole.
+  // Reads queries and keys completely: a part of a head in one layout has rows from the complete
+  // head in the other.
   absl::Status read_boxes(const std::vector<TensorBox>& boxes,
                           std::span<float> block) const override {
     std::vector<TensorBox> unchanged = boxes;

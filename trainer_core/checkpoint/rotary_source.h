@@ -1,5 +1,5 @@
-// Stored parameters of a model with one layout of RoPE's pairs (rotary_rows.h), read as those of
-// the same model with the other layout.
+// Reads parameters that were stored with one layout of RoPE's pairs (rotary_rows.h) as those of the
+// same model with the other layout.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace muster::trainer {
 
-// Returns a source whose queries and keys have the layout of `position_type`, with a line about it
-// in its notes. Returns `source` itself if it has that layout, or if one of the two models has no
-// RoPE. Reads of other tensors go to `source` unchanged.
+// Returns a source whose queries and keys have the layout of `position_type`, and whose notes have
+// a line about the conversion. Other tensors are read from `source` unchanged. Returns `source`
+// itself if it already has this layout, or if `source` or `position_type` has no RoPE.
 std::unique_ptr<ParameterSource> with_rotary_layout(std::unique_ptr<ParameterSource> source,
                                                     PositionType position_type);
 

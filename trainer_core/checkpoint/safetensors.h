@@ -4,8 +4,8 @@
 //   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__":
 //     {"k": "v"}}
 //
-// fp32, bf16 and fp16 are read and written (stored_tensor.h). A file may contain tensors of other
-// types, which are not read.
+// Tensors of fp32, bf16 and fp16 can be read and written (stored_tensor.h). A file may contain
+// tensors of other types, but these cannot be read.
 #pragma once
 
 #include <cstdint>
@@ -23,34 +23,36 @@
 
 namespace muster::trainer {
 
-// The library's own bound on the JSON header.
+// The maximum size of the JSON header, as in Hugging Face's library.
 constexpr uint64_t kSafetensorsHeaderBytesMax = 100'000'000;
 
-// A tensor of a file; tensors follow each other without gaps.
+// A tensor of a file. Tensors are stored without gaps, in the order of the headers.
 struct TensorHeader {
   std::string name;
   std::vector<int64_t> shape;
   StoredType stored = StoredType::kF32;
 };
 
-// Returns the bytes before the tensors' data. Requires no kOther.
+// Returns the bytes before the data of the tensors. Requires that no tensor is kOther.
 std::string safetensors_header(const std::vector<TensorHeader>& tensors);
 
+// A tensor and its data.
 struct TensorToWrite {
   std::string name;
   std::vector<int64_t> shape;
-  const void* data;  // elements of the shape, of that type
+  const void* data;  // elements of the type `stored`, row-major
   StoredType stored = StoredType::kF32;
 };
 
+// A written file.
 struct WrittenSafetensors {
   FileDigest digest;
-  uint64_t data_begin = 0;  // offset of the first tensor; the others follow without gaps
+  uint64_t data_begin = 0;  // offset of the first tensor's data
 };
 
-// Writes and syncs a file, truncating an existing one. ResourceExhausted if the disk is full;
-// errors name the path. Leaves partial data after an error: the caller owns the folder. `meter`, if
-// any, counts the bytes.
+// Writes and syncs a file. Truncates an existing file. Returns ResourceExhausted if the disk is
+// full; errors contain the path. After an error a partial file remains, which the caller removes.
+// `meter`, which may be null, counts the bytes.
 absl::StatusOr<WrittenSafetensors> write_safetensors(const std::string& path,
                                                      const std::vector<TensorToWrite>& tensors,
                                                      SaveMeter* meter = nullptr);
@@ -58,13 +60,13 @@ absl::StatusOr<WrittenSafetensors> write_safetensors(const std::string& path,
 // A file mapped read-only. Immutable and thread-safe.
 class SafetensorsFile {
  public:
-  // Returns NotFound, or DataLoss naming the file and the defect. Allocates no more than the
-  // header's size allows.
+  // Opens a file. Returns NotFound, or DataLoss with the path and the defect. Allocates memory in
+  // proportion to the size of the header only.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> open(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // Reads a tensor's elements as fp32. Requires out.size() == tensor.elements, and not kOther.
-  // DataLoss if the file was truncated meanwhile.
+  // Reads the elements of a tensor as fp32. Requires out.size() == tensor.elements and a type other
+  // than kOther. Returns DataLoss if the file was truncated since open().
   absl::Status read(const StoredTensor& tensor, std::span<float> out) const;
 
  private:

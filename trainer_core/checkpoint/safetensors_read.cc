@@ -16,15 +16,15 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
-// {"tensor": {"shape": [ … ]}}: nothing in a header lies deeper.
+// The maximum nesting of a header; the deepest is {"tensor": {"shape": [ … ]}}.
 constexpr int kHeaderDepthMax = 4;
 
 struct NamedType {
   std::string_view name;
   StoredType stored;
-  size_t bytes;  // of an element
+  size_t bytes;  // bytes of an element
 };
-// The format's types whose elements have complete bytes.
+// The types of the format whose elements have a whole number of bytes.
 constexpr NamedType kStoredTypes[] = {
     {"F32", StoredType::kF32, 4},      {"BF16", StoredType::kBf16, 2},
     {"F16", StoredType::kF16, 2},      {"F64", StoredType::kOther, 8},
@@ -42,8 +42,8 @@ const NamedType* find_type(std::string_view name) {
   return nullptr;
 }
 
-// Reads one tensor's entry; `data_bytes` is what the file holds behind the header. Throws json
-// exceptions for wrong types.
+// Parses the entry of a tensor. `data_bytes` is the number of bytes after the header. Throws the
+// exceptions of the JSON library for wrong types.
 absl::StatusOr<StoredTensor> parse_entry(const json& j, uint64_t data_bytes) {
   StoredTensor entry;
   entry.dtype = j.at("dtype").get<std::string>();
@@ -57,7 +57,7 @@ absl::StatusOr<StoredTensor> parse_entry(const json& j, uint64_t data_bytes) {
   for (const json& dim : shape) {
     if (!dim.is_number_unsigned()) return absl::DataLossError("shape is not a list of sizes");
     const auto size = dim.get<uint64_t>();
-    // Divides instead of multiplying: a hostile shape must not wrap around.
+    // Divides instead of multiplying, so that a hostile shape cannot overflow.
     if (size != 0 && entry.elements > data_bytes / size) {
       return absl::DataLossError("shape has more elements than the file has bytes");
     }

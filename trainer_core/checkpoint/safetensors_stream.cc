@@ -11,7 +11,8 @@
 namespace muster::trainer {
 namespace {
 
-// Numbers that are converted at once: they stay in the cache for the write.
+// The number of elements that are converted at a time: they are still in the cache when they are
+// written.
 constexpr size_t kPiece = size_t{1} << 16;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Writes a safetensors file (safetensors.h) tensor by tensor, so that its content is never in
-// memory as a whole.
+// Writes a safetensors file (safetensors.h) piece by piece, so that memory need not hold a complete
+// tensor.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,22 @@
 
 namespace muster::trainer {
 
-// One thread.
+// A file that is being written. Called on one thread only.
 class SafetensorsStream {
  public:
-  // Writes the header: the tensors that follow, in this order. Errors name the path;
-  // ResourceExhausted if the disk is full. The caller removes partial files after an error.
+  // Creates the file and writes its header. The tensors must follow in the order of `tensors`.
+  // Returns ResourceExhausted if the disk is full; errors contain the path. After an error a
+  // partial file remains, which the caller removes.
   static absl::StatusOr<std::unique_ptr<SafetensorsStream>> create(
       const std::string& path, const std::vector<TensorHeader>& tensors);
 
-  // Appends elements of the tensors in order, in pieces of any size, converted to `stored`.
-  // OutOfRange for a finite value that would become infinite.
+  // Converts elements to `stored` and appends them. The tensors are appended in order, in pieces of
+  // any size. Returns OutOfRange if a finite value would become infinite.
   absl::Status append(std::span<const float> numbers, StoredType stored);
-  // Syncs and returns the file's bytes. Called once, last.
+  // Syncs the file and returns its size in bytes. Called once, as the last call.
   absl::StatusOr<uint64_t> finish();
 
-  // Returns the number of elements that the type did not represent exactly.
+  // Returns the number of elements that their stored type does not represent exactly.
   uint64_t rounded() const { return rounded_; }
 
  private:

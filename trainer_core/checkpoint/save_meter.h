@@ -1,4 +1,5 @@
-// Counts the bytes that this rank has written of a save, for those who wait for it.
+// Reports the progress of this rank's part of a save, so that whoever waits for the save can see
+// it.
 #pragma once
 
 #include <algorithm>
@@ -8,25 +9,29 @@
 
 namespace muster::trainer {
 
-// Called on one thread at a time: saves do not overlap.
+// The progress of one save at a time. Called by one thread at a time.
 class SaveMeter {
  public:
-  // Shows the progress in MiB; 0 and 0: no save is in progress. The total of a save is at least 1,
-  // and the written part reaches it with the last byte only.
+  // Receives the size of this rank's part and the bytes written so far, in MiB; both are 0 if no
+  // save is in progress. The size is at least 1, and the written part equals it only after the last
+  // byte.
   using Show = std::function<void(uint32_t saving_mib, uint32_t written_mib)>;
   explicit SaveMeter(Show show) : show_(std::move(show)) {}
 
+  // Begins a save in which this rank writes `bytes` bytes.
   void begin(uint64_t bytes) {
     bytes_ = bytes;
     written_ = 0;
     show();
   }
+  // Adds bytes that were written.
   void add(uint64_t bytes) {
     written_ += bytes;
     show();
   }
-  // This rank has written all of its part; other ranks may still write.
+  // Reports that this rank has written its part completely; other ranks may still be writing.
   void complete() { add(bytes_); }
+  // Reports that no save is in progress.
   void end() { show_(0, 0); }
 
  private:

@@ -42,11 +42,12 @@ uint16_t to_f16(float value) {
   const uint32_t magnitude = word & 0x7FFFFFFFU;
   constexpr uint32_t kInfinity32 = 0x7F800000U, kInfinity16 = 0x7C00U;
   constexpr uint32_t kSmallestNormal = (kBiasDifference + 1) << 23;  // 2^-14
-  if (magnitude > kInfinity32) {                                     // NaN stays NaN
+  if (magnitude > kInfinity32) {                                     // infinity or NaN
     const uint32_t fraction = (magnitude >> kFractionDifference) & 0x3FFU;
     return static_cast<uint16_t>(sign | kInfinity16 | (fraction == 0 ? 1U : fraction));
   }
-  if (magnitude < kSmallestNormal) {  // counted in 2^-24; rounding may make the smallest normal one
+  // Subnormal: a multiple of 2^-24; rounding may give the smallest normal value.
+  if (magnitude < kSmallestNormal) {
     const float scaled = std::bit_cast<float>(magnitude) * 0x1p24F;
     return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyintf(scaled)));
   }

@@ -56,7 +56,7 @@ struct Directory {
   uint64_t entries = 0;
 };
 
-// The last thing in the file but for a comment.
+// Finds the end record, which is the last record of the file and is followed only by a comment.
 absl::StatusOr<uint64_t> find_end(const Bytes& file) {
   const uint64_t searched = std::min(file.size(), kEndBytes + kCommentBytesMax);
   for (uint64_t back = kEndBytes; back <= searched; ++back) {
@@ -86,7 +86,7 @@ absl::StatusOr<Directory> find_directory(const Bytes& file) {
 
 struct CentralEntry {
   std::string name;
-  uint64_t header = 0;  // of the local one
+  uint64_t header = 0;  // offset of the local header
   uint64_t bytes = 0;
   uint64_t next = 0;
 };
@@ -143,7 +143,8 @@ absl::StatusOr<CentralEntry> read_central(const Bytes& file, uint64_t at, uint64
   return entry;
 }
 
-// Locates the entry's bytes: names and extra fields of the local header have their own lengths.
+// Locates the bytes of an entry. The name and the extra fields of the local header have lengths of
+// their own.
 absl::StatusOr<StoredZip::Entry> locate(const Bytes& file, const CentralEntry& entry) {
   if (!file.has(entry.header, kLocalHeaderBytes) || !file.is(entry.header, kLocalHeader))
     return zip_damage(entry.header, absl::StrCat("there is no header of entry ", entry.name));

@@ -16,7 +16,7 @@ namespace {
 struct StorageType {
   std::string_view name;
   StoredType stored;
-  uint64_t bytes;  // of a number
+  uint64_t bytes;  // bytes of an element
 };
 constexpr StorageType kStorageTypes[] = {
     {"FloatStorage", StoredType::kF32, 4},     {"HalfStorage", StoredType::kF16, 2},
@@ -25,7 +25,8 @@ constexpr StorageType kStorageTypes[] = {
     {"ShortStorage", StoredType::kOther, 2},   {"CharStorage", StoredType::kOther, 1},
     {"ByteStorage", StoredType::kOther, 1},    {"BoolStorage", StoredType::kOther, 1}};
 
-// The pickle's entry, "archive/data.pkl": the folder's name is whatever the file was called.
+// Finds the entry of the pickle, such as "archive/data.pkl". The name of the folder is that of the
+// file when it was saved.
 const std::pair<const std::string, StoredZip::Entry>* find_pickle(const StoredZip& zip) {
   for (const auto& entry : zip.entries()) {
     if (absl::EndsWith(entry.first, "/data.pkl")) return &entry;
@@ -44,8 +45,8 @@ bool is_dense(const PickledTensor& tensor, uint64_t elements) {
   return true;
 }
 
-// Locates the tensor in a storage of `there` bytes that begins at byte `begin`. Messages follow
-// "tensor x ".
+// Locates a tensor in a storage of `there` bytes that begins at byte `begin`. Error messages
+// continue "tensor x ".
 absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin, uint64_t there) {
   const auto* const type =
       std::find_if(std::begin(kStorageTypes), std::end(kStorageTypes),
@@ -61,7 +62,7 @@ absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin
   StoredTensor tensor{type->stored, pickled.storage_type, pickled.shape, 1, 0};
   for (const int64_t size : pickled.shape) {
     const auto n = static_cast<uint64_t>(size);
-    // Divides instead of multiplying: a hostile shape must not wrap around.
+    // Divides instead of multiplying, so that a hostile shape cannot overflow.
     if (n != 0 && tensor.elements > numbers / n) {
       return absl::DataLossError(
           absl::StrCat("has the shape ", show_shape(pickled.shape), " in ", numbers, " numbers"));
@@ -82,7 +83,7 @@ absl::StatusOr<StoredTensor> locate(const PickledTensor& pickled, uint64_t begin
 
 bool is_legacy(const std::string& path) {
   const auto file = MappedFile::open(path);
-  // A pickle of protocol 2 begins so.
+  // A pickle of protocol 2 begins with the byte 0x80.
   return file.ok() && (*file)->bytes().size() >= 2 && (*file)->bytes()[0] == '\x80' &&
          (*file)->bytes()[1] == '\x02';
 }

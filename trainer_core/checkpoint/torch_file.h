@@ -1,6 +1,7 @@
-// A file of PyTorch's torch.save with a dictionary of tensors, Meta's format of models
-// (consolidated.00.pth): a zip archive (stored_zip.h) of <name>/data.pkl, which describes the
-// tensors, and <name>/data/<key>, their data. No code of the file is run (pickle_machine.h).
+// Reads a dictionary of tensors that PyTorch's torch.save has written, such as Meta's
+// consolidated.00.pth. The file is a zip archive (stored_zip.h) with <name>/data.pkl, which
+// describes the tensors, and <name>/data/<key>, which has their data. No code in the file is run
+// (pickle_machine.h).
 #pragma once
 
 #include <map>
@@ -15,17 +16,17 @@
 
 namespace muster::trainer {
 
-// Immutable and thread-safe. Memory-mapped: a tensor takes no memory before it is read.
+// A mapped file. Immutable and thread-safe. A tensor takes no memory before it is read.
 class TorchFile {
  public:
-  // Returns the error of the open; InvalidArgument or DataLoss names the file, the byte and the
-  // defect: a file from before PyTorch 1.6, code in the pickle, a compressed entry, a tensor beyond
-  // its storage or with gaps.
+  // Opens a file. Returns the system's error if it cannot be opened. Returns InvalidArgument or
+  // DataLoss, with the path, the byte and the defect, for a file from before PyTorch 1.6, code in
+  // the pickle, a compressed entry, and a tensor that is outside its storage or has gaps.
   static absl::StatusOr<std::unique_ptr<TorchFile>> open(const std::string& path);
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  // Reads `out.size()` elements from the tensor's element `first` on. Requires that they exist and
-  // the type is supported. DataLoss if the file was truncated meanwhile.
+  // Reads elements [first, first + out.size()) of a tensor. Requires that they exist and that the
+  // type is supported. Returns DataLoss if the file was truncated since open().
   absl::Status read(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
 
  private:

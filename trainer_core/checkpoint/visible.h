@@ -1,7 +1,7 @@
-// Reads files that another rank has written but this one may not see yet: a network file system
-// caches a folder's entries for some seconds (NFS: acdirmax, 60 s), including missing names. A
-// missing file is damage if a rank searches by itself; if another rank reports that it exists, the
-// rank waits for it.
+// Waits for files that another rank has written but that are not visible on this rank yet. A
+// network file system caches the entries of a folder, including missing names, for some time (NFS:
+// acdirmax, 60 s). So if another rank has reported that a file exists, this rank waits for it;
+// otherwise a missing file is damage.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -11,14 +11,14 @@
 
 namespace muster::trainer {
 
-// The longest time for which such a file system may use its cache.
+// The maximum time for which a file system may use such a cache.
 constexpr Duration kVisibleWithin = std::chrono::seconds(65);
 
-// Marks an error that waiting may cure.
+// Marks an error as one that may disappear with time, for when_visible().
 absl::Status not_visible_yet(absl::Status status);
 
-// Runs `read` again and again, for at most `within`, while the data is not visible. Returns the
-// last status, which states how long it has waited.
+// Calls `read` repeatedly, for at most `within`, until it returns a status that is not marked by
+// not_visible_yet(). Returns the last status; an error states the time that was waited.
 absl::Status when_visible(absl::FunctionRef<absl::Status()> read, Duration within = kVisibleWithin);
 
 }  // namespace muster::trainer

@@ -1,5 +1,5 @@
-// Views of a contiguous buffer: collectives read a ConstBufferView and write a BufferView. A view
-// owns nothing and is as cheap to copy as a pointer.
+// Views of a contiguous buffer. Collectives read a ConstBufferView and write a BufferView. A view
+// does not own the buffer.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 
 namespace muster::trainer {
 
+// The element types that collectives support.
 template <class T>
 concept Number = std::is_same_v<T, float> || std::is_same_v<T, Bf16> || std::is_same_v<T, int32_t>;
 
@@ -22,11 +23,12 @@ constexpr DType dtype_of() {
   return std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
 }
 
-// A range of fp32, bf16 or int32, by reference or as a view.
+// A contiguous range of such elements, for instance a vector or a span.
 template <class R>
 concept NumberRange =
     std::ranges::contiguous_range<R> && Number<std::ranges::range_value_t<std::remove_cvref_t<R>>>;
 
+// A view of `count` elements that may be written.
 struct BufferView {
   std::byte* data = nullptr;
   size_t count = 0;
@@ -49,11 +51,13 @@ struct BufferView {
   // NOLINTEND(google-explicit-constructor)
 
   size_t bytes() const { return count * dtype_bytes(dtype); }
+  // Returns a view of `how_many` elements from element `offset` on.
   BufferView part(size_t offset, size_t how_many) const {
     return {data + offset * dtype_bytes(dtype), how_many, dtype};
   }
 };
 
+// A view of `count` elements that may only be read.
 struct ConstBufferView {
   const std::byte* data = nullptr;
   size_t count = 0;
@@ -75,6 +79,7 @@ struct ConstBufferView {
   // NOLINTEND(google-explicit-constructor)
 
   size_t bytes() const { return count * dtype_bytes(dtype); }
+  // Returns a view of `how_many` elements from element `offset` on.
   ConstBufferView part(size_t offset, size_t how_many) const {
     return {data + offset * dtype_bytes(dtype), how_many, dtype};
   }

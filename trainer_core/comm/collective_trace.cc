@@ -20,7 +20,7 @@ uint64_t CollectiveTrace::begin(const Collective& collective, Instant now, Start
     page_->enqueue_collective(page_group_, collective.kind, collective.name, collective.bytes,
                               dtype, now);
   }
-  return count_;  // the page's number, too, where it shows the group
+  return count_;  // equal to the number on the page, if the page shows the group
 }
 
 void CollectiveTrace::start(uint64_t seq) {

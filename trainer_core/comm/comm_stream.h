@@ -1,10 +1,11 @@
-// Runs collectives concurrently with the computation: one background thread runs work in the order
-// in which it was enqueued.
+// Runs collectives concurrently with the computation: a background thread runs pieces of work in
+// the order in which they were enqueued.
 //
-//   enqueue(work) ──▶ [ queue ] ──▶ thread: work(), work(), …     wait(ticket) ──▶ its work is done
+//   enqueue(work) ──▶ [ queue ] ──▶ thread: work(), work(), …     wait(ticket) ──▶ work is done
 //
-// Ranks that enqueue in the same order run in the same order, so no two ranks deadlock. After the
-// first failure no further work runs, and every wait for later work returns that status.
+// All ranks must enqueue their collectives in the same order; they then run in the same order, so
+// ranks cannot deadlock. After the first failure no further work runs, and every wait for later
+// work returns the status of the failure.
 #pragma once
 
 #include <condition_variable>
@@ -23,19 +24,19 @@
 
 namespace muster::trainer {
 
-// Identifies enqueued work by its number. Waiting for a ticket waits for that work and all work
-// before it; the default ticket waits for nothing.
+// Identifies a piece of enqueued work. A wait for a ticket blocks until this work and all earlier
+// work is done; a wait for a default ticket returns at once.
 struct CommTicket {
-  uint64_t number = 0;
+  uint64_t number = 0;  // from 1, in the order of enqueue()
 };
 
-// Times since the stream started.
+// Durations since the stream was started.
 struct CommTimes {
-  Duration busy{};     // in collectives
-  Duration blocked{};  // waiting time: communication that the computation did not hide
+  Duration busy{};     // time in which work ran
+  Duration blocked{};  // time in which a caller waited for work
 
-  // Returns the fraction of communication time that overlapped the computation, 0 to 1; 1 without
-  // any communication.
+  // Returns the fraction of the communication time that overlapped with the computation, in [0, 1];
+  // 1 if there was no communication.
   double hidden() const;
   CommTimes& operator+=(const CommTimes& other) {
     busy += other.busy;
@@ -47,40 +48,43 @@ struct CommTimes {
   }
 };
 
-// Thread-safe.
+// A background thread and its queue. Thread-safe.
 class CommStream {
  public:
   using Work = std::function<absl::Status()>;
 
-  // The clock that times() uses. Must be thread-safe.
+  // Returns the time for times(). Must be thread-safe.
   using Clock = std::function<Instant()>;
 
-  // `abort` makes the current and all later work fail; it is usually the transport's. Null if no
-  // work waits for a peer.
+  // Starts the thread. `abort` must make the current and all later work fail, as
+  // ProcessGroup::abort() does; null: no work waits for a peer.
   static std::unique_ptr<CommStream> start(std::function<void()> abort = nullptr,
                                            size_t queued_max = kQueuedMax,
                                            Clock clock = monotonic_now);
-  // Drops work that has not begun and waits for the current one. If any is left, this rank exits in
-  // the middle of a collective: abort() is then called first, so that neither this rank nor a peer,
-  // which may hang, waits for the other.
+  // Discards work that has not begun, and blocks until the current work is done. If there is
+  // unfinished work, this rank leaves in the middle of a collective; the destructor then first
+  // calls `abort`, so that neither this rank nor its peers wait for each other.
   ~CommStream();
   CommStream(const CommStream&) = delete;
   CommStream& operator=(const CommStream&) = delete;
 
-  // Objects that `work` uses must live until the work has been waited for. Blocks while the queue
-  // is full. `ready`, which may be empty, blocks on the stream's thread until the computation has
-  // produced the inputs; that time counts neither as collective time nor as blocked by peers.
+  // Enqueues work. Objects that `work` uses must live until a wait for it has returned. Blocks
+  // while the queue is full. `ready`, which may be empty, is called before `work` on the stream's
+  // thread; it blocks until the computation has produced the inputs. Time in `ready` counts neither
+  // as busy nor as blocked.
   CommTicket enqueue(Work work, std::function<void()> ready = nullptr);
+  // Blocks until the work of `ticket` is done. Returns the first failure up to it.
   absl::Status wait(CommTicket ticket);
-  // Waits for all work enqueued so far.
+  // Blocks until all work that was enqueued so far is done. Returns the first failure.
   absl::Status wait_all();
-  // Returns the first failure so far.
+  // Returns the first failure so far; OK if there is none.
   absl::Status status() const;
 
+  // Returns the times since the start of the stream.
   CommTimes times() const;
 
  private:
-  // Far more than a step has layers; a queue that only grows is a bug.
+  // Far more pieces of work than a step has; a queue that reaches this size is a bug.
   static constexpr size_t kQueuedMax = 1024;
 
   CommStream(size_t queued_max, Clock clock) : queued_max_(queued_max), now_(std::move(clock)) {}
@@ -91,8 +95,8 @@ class CommStream {
   const size_t queued_max_;
   const Clock now_;
   mutable std::mutex mutex_;
-  std::condition_variable arrived_;   // work, or the end
-  std::condition_variable finished_;  // a work, or there is room
+  std::condition_variable arrived_;   // work was enqueued, or the stream ends
+  std::condition_variable finished_;  // work was finished, so the queue has room
   struct Queued {
     Work work;
     std::function<void()> ready;

@@ -1,5 +1,6 @@
-// Holds the first failure among a rank's groups that use NCCL: the other groups end with it
-// wherever they wait for a device. Internal to nccl_group.cc and its parts. Thread-safe.
+// The first failure of any group of a rank that uses NCCL. The other groups poll it while they wait
+// for a device, and then fail with the same status. Internal to nccl_group.cc and
+// nccl_communicator.cc. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -11,21 +12,22 @@ namespace muster::trainer {
 
 class FirstFailure {
  public:
-  bool is_there() const { return is_there_; }
+  // Returns whether there was a failure.
+  bool exists() const { return exists_; }
   absl::Status status() const {
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  // Stores `failure` unless there is one already; returns the stored status.
-  absl::Status keep(const absl::Status& failure) {
+  // Stores `failure` unless a failure is stored already. Returns the stored status.
+  absl::Status store_first(const absl::Status& failure) {
     const std::lock_guard lock(mutex_);
     if (status_.ok()) status_ = failure;
-    is_there_ = true;
+    exists_ = true;
     return status_;
   }
 
  private:
-  std::atomic<bool> is_there_{false};
+  std::atomic<bool> exists_{false};
   mutable std::mutex mutex_;
   absl::Status status_;
 };

@@ -1,4 +1,4 @@
-// Waits on a word of memory that threads or processes share. Internal to comm.
+// Waiting for a word in memory that threads or processes share. Internal to comm.
 #pragma once
 
 #include <linux/futex.h>
@@ -15,8 +15,8 @@
 
 namespace muster::trainer {
 
-// Sleeps while `word` equals `seen`, for at most `timeout`; may wake spuriously. The word may be
-// mapped by several processes.
+// Sleeps until a futex_wake() of `word`, for at most `timeout`; returns at once if `word` differs
+// from `seen`. May return spuriously. Several processes may map the word.
 inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen, Duration timeout) {
   constexpr int64_t kSecond = 1'000'000'000;
   const timespec relative{.tv_sec = timeout.count() / kSecond,
@@ -24,6 +24,7 @@ inline void futex_wait(const std::atomic<uint32_t>& word, uint32_t seen, Duratio
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &relative, nullptr, 0);
 }
 
+// Wakes all threads that sleep on `word`.
 inline void futex_wake(const std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }

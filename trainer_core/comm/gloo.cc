@@ -14,7 +14,8 @@
 namespace muster::trainer {
 namespace {
 
-// Newer Gloo takes the store as a shared pointer, older by reference.
+// Connects the context. Newer versions of Gloo take the store as a shared pointer, older ones by
+// reference.
 template <class Context>
 void connect_full_mesh(Context& context, const std::shared_ptr<GlooStore>& store,
                        std::shared_ptr<gloo::transport::Device>& device) {
@@ -25,7 +26,7 @@ void connect_full_mesh(Context& context, const std::shared_ptr<GlooStore>& store
   }
 }
 
-// Each rank sets this when it comes; Gloo's own keys differ between its versions.
+// Returns the key that a rank sets when it joins. Gloo's own keys differ between its versions.
 std::string arrival_key(int rank) { return absl::StrCat("here/", rank); }
 
 std::string ranks_that_did_not_come(GlooStore& store, int size) {

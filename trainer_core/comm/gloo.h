@@ -11,19 +11,21 @@
 
 namespace muster::trainer {
 
+// The options of a world over Gloo.
 struct GlooOptions {
-  int rank = 0;
-  int size = 1;
-  std::string rendezvous;                  // host:port of the store
-  std::string bind_address = "127.0.0.1";  // this host's address that the peers can reach
-  std::string scope;                       // "<job>/<attempt>/": no other launch uses these keys
-  // Time until every rank must have joined: as long as the slowest may take to start.
+  int rank = 0;                            // this rank in the world
+  int size = 1;                            // ranks of the world
+  std::string rendezvous;                  // host:port of the rendezvous store
+  std::string bind_address = "127.0.0.1";  // address of this host at which peers can reach it
+  // Prefix of the keys, "<job>/<attempt>/", unique to this launch.
+  std::string scope;
+  // Maximum time until all ranks have joined; it must cover the slowest start of a rank.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(120);
-  std::chrono::milliseconds timeout = kRoundTimeout;
+  std::chrono::milliseconds timeout = kRoundTimeout;  // of a round
 };
 
-// Joins the world and connects to each other rank. Errors: DeadlineExceeded names the missing
-// ranks; Unavailable if the store or a peer cannot be reached. Requires that SIGPIPE is ignored.
+// Joins the world and connects to every other rank. Returns DeadlineExceeded with the missing
+// ranks, or Unavailable if the store or a peer cannot be reached. Requires that SIGPIPE is ignored.
 absl::StatusOr<std::shared_ptr<Transport>> connect_gloo(const GlooOptions& options);
 
 }  // namespace muster::trainer

@@ -1,4 +1,4 @@
-// Gloo's rendezvous over our store. Internal to comm.
+// Gloo's rendezvous over the rendezvous store of the worker. Internal to comm.
 #pragma once
 
 #include <chrono>
@@ -13,8 +13,8 @@
 
 namespace muster::trainer {
 
-// Throws on errors, as Gloo's interface requires; gloo.cc catches the exceptions where it calls
-// Gloo. One thread.
+// Implements Gloo's store interface. Throws on errors, as this interface requires; gloo.cc catches
+// the exceptions. Called on one thread only.
 class GlooStore : public gloo::rendezvous::Store {
  public:
   GlooStore(std::unique_ptr<RendezvousClient> client, std::string prefix,
@@ -27,7 +27,8 @@ class GlooStore : public gloo::rendezvous::Store {
   void wait(const std::vector<std::string>& keys,
             const std::chrono::milliseconds& timeout) override;
 
-  // Returns whether `key` is set, without waiting; true if the store does not answer.
+  // Returns whether `key` is set, without waiting for it. Returns true if the store does not
+  // respond.
   bool has(const std::string& key);
 
  private:

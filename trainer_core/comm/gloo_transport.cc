@@ -18,8 +18,8 @@ using std::chrono::milliseconds;
 
 // The time for which a failed round probes each other peer for a closed connection.
 constexpr milliseconds kProbe{2};
-// How long a rank that leaves waits for the others to leave, too: they are in the same collective,
-// or about to fail.
+// The maximum time for which a rank that leaves waits for the other ranks, which are in the same
+// collective or about to fail.
 constexpr milliseconds kGoodbye{2000};
 // Bytes of one round, which bound a rank's copies of its peers' parts.
 constexpr size_t kRoundBytes = size_t{8} << 20;
@@ -56,7 +56,7 @@ void GlooTransport::send_goodbye() {
     out.push_back({peer, {&mine, 1}});
     in.push_back({peer, {&theirs[static_cast<size_t>(peer)], 1}});
   }
-  // A peer that is still working sends no goodbye; it has lost no data either.
+  // A peer that is still working sends no goodbye, but it has not lost data either.
   (void)open("goodbye", all)->exchange(out, in);
 }
 
@@ -78,7 +78,7 @@ void GlooTransport::fail(const std::string& reason) {
   try {
     context_->closeConnections();
   } catch (const std::exception&) {
-    // Closed is closed; the first failure is the one to report.
+    // A connection that is already closed is not an error; the first failure is reported.
   }
 }
 
@@ -109,8 +109,8 @@ absl::Status GlooChannel::exchange(std::span<const Outgoing> out, std::span<cons
   absl::Status status = post(out, memory);
   if (status.ok()) status = wait_all(out, memory);
   if (!status.ok() && transport_.isolated()) {
-    // The remaining peers' messages of this round need its buffers: Gloo reads nothing after them
-    // otherwise.
+    // The buffers of this round remain, because messages of the remaining peers still need them:
+    // otherwise Gloo reads no later message.
     broken_ = status;
     return status;
   }
@@ -158,7 +158,7 @@ absl::Status GlooChannel::exchange_combine(std::span<const Outgoing> out, std::s
   return status;
 }
 
-// Hands every part to Gloo, which refuses those of a connection that is lost already.
+// Passes every part to Gloo, which returns an error if its connection is lost already.
 absl::Status GlooChannel::post(std::span<const Outgoing> out, std::span<const Incoming> in) {
   gloo::Context& context = *transport_.context_;
   int member = -1;
@@ -177,8 +177,8 @@ absl::Status GlooChannel::post(std::span<const Outgoing> out, std::span<const In
       sends_.back()->send(rank_of(member), first_slot_ + sent_[static_cast<size_t>(member)]++);
     }
   } catch (const std::exception& e) {
-    // The lock is free again: failure() takes the transport's lock, and fail() takes it before the
-    // channels' locks.
+    // The channel's lock is released here, because failure() takes the lock of the transport, and
+    // fail() takes that lock before those of channels.
     return transport_.failed() ? transport_.failure() : lost(rank_of(member), e);
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-// Channels over a Gloo context. Internal to comm: gloo.h creates the context.
+// A transport over a Gloo context, which gloo.cc creates. Internal to comm.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,10 @@ namespace muster::trainer {
 
 class GlooTransport;
 
+// A channel over Gloo; Channel documents the methods.
 class GlooChannel : public Channel {
  public:
-  // `first_slot`: the first of the Gloo slots of this channel's messages.
+  // `first_slot` is the first of the Gloo slots that this channel's messages use.
   GlooChannel(GlooTransport& transport, uint64_t first_slot, std::span<const int> members);
   ~GlooChannel() override;
 
@@ -28,7 +29,7 @@ class GlooChannel : public Channel {
   absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override;
   absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                 size_t bytes, Combine combine) override;
-  // Ends the waits of the current round. Any thread.
+  // Ends the waits of the current round. Thread-safe.
   void abort();
 
  private:
@@ -43,16 +44,17 @@ class GlooChannel : public Channel {
   GlooTransport& transport_;
   uint64_t first_slot_;
   std::vector<int> members_;
-  std::vector<uint64_t> sent_;  // messages, by member
-  std::vector<uint64_t> received_;
-  std::vector<std::byte> scratch_;  // the peers' versions of what is combined
-  std::vector<std::byte> inbox_;    // small parts of a round
-  absl::Status broken_;             // an isolated channel's first failure
-  std::mutex mutex_;                // guards the two lists against abort()
+  std::vector<uint64_t> sent_;      // number of messages sent to each member
+  std::vector<uint64_t> received_;  // number of messages received from each member
+  std::vector<std::byte> scratch_;  // the peers' data that is being combined
+  std::vector<std::byte> inbox_;    // memory into which small parts are received
+  absl::Status broken_;             // the first failure of an isolated channel
+  std::mutex mutex_;                // guards the two lists, which abort() also reads
   Buffers sends_;
   Buffers receives_;
 };
 
+// A transport over Gloo; Transport documents the methods.
 class GlooTransport : public Transport {
  public:
   GlooTransport(std::shared_ptr<gloo::Context> context, std::chrono::milliseconds timeout)
@@ -62,8 +64,8 @@ class GlooTransport : public Transport {
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
   std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override;
-  // Closes every connection, so that peers notice a failure at once and not at their timeout. Gloo
-  // cannot transmit the reason.
+  // Closes every connection, so that peers notice the failure at once instead of after their
+  // timeout. Gloo cannot transmit the reason.
   void fail(const std::string& reason) override;
 
  private:
@@ -76,7 +78,7 @@ class GlooTransport : public Transport {
   std::shared_ptr<gloo::Context> context_;
   std::chrono::milliseconds timeout_;
   std::atomic<bool> failed_{false};
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the members below
   std::string reason_;
   std::set<GlooChannel*> channels_;
 };

@@ -9,7 +9,7 @@
 namespace muster::trainer {
 namespace {
 
-// Bytes as int32, which collectives move as they are.
+// Returns a buffer of int32 for so many bytes; collectives transfer int32 unchanged.
 std::vector<int32_t> numbers_for(size_t bytes) {
   return std::vector<int32_t>((bytes + sizeof(int32_t) - 1) / sizeof(int32_t));
 }
@@ -24,7 +24,8 @@ std::string text_of(const std::vector<int32_t>& numbers, int32_t bytes) {
   return {reinterpret_cast<const char*>(numbers.data()), static_cast<size_t>(bytes)};
 }
 
-// The longest is a list of a rank's files, some hundred bytes for each.
+// Returns the size of a text. The longest text is the list of a rank's files, with some hundred
+// bytes per file.
 int32_t size_of(std::string_view text) {
   MUSTER_CHECK(text.size() <= std::numeric_limits<int32_t>::max()) << text.size() << " bytes";
   return static_cast<int32_t>(text.size());

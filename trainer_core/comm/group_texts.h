@@ -11,10 +11,12 @@
 
 namespace muster::trainer {
 
-// Returns the root's text on all ranks; the text of other ranks is ignored. Errors are the group's.
+// Returns the text of rank `root` on all ranks; `text` is ignored on other ranks. Returns the
+// errors of the group.
 absl::StatusOr<std::string> broadcast_text(ProcessGroup& group, std::string_view text, int root,
                                            std::string_view name);
-// Returns every rank's text, in rank order, on the first rank; an empty vector on the others.
+// Returns the texts of all ranks in rank order on the first rank, and an empty vector on all other
+// ranks. Returns the errors of the group.
 absl::StatusOr<std::vector<std::string>> gather_texts(ProcessGroup& group, std::string_view mine,
                                                       std::string_view name);
 

@@ -22,7 +22,7 @@
 namespace muster::trainer {
 namespace {
 
-// More than the ranks of a host that connect at the same time.
+// The length of the queue of pending connections: more than the ranks of a host.
 constexpr int kBacklog = 1024;
 
 struct Address {
@@ -30,7 +30,8 @@ struct Address {
   socklen_t length = 0;
 };
 
-// An abstract name: a NUL comes first, and there is no file.
+// Returns the address of a name in Linux's abstract namespace, which begins with a NUL and has no
+// file.
 Address address_of(const std::string& name) {
   Address result;
   result.address.sun_family = AF_UNIX;
@@ -57,7 +58,7 @@ absl::Status has_closed() {
   return absl::UnavailableError("a process of this host closed its connection");
 }
 
-// A message with its room for one descriptor, as both ends of a socket lay it out.
+// A message with room for one descriptor, in the layout of sendmsg() and recvmsg().
 struct Packet {
   explicit Packet(int32_t number_to_send = 0) : number(number_to_send) {
     message.msg_iov = &data;
@@ -104,7 +105,8 @@ Descriptor HostListener::accept() const {
 absl::StatusOr<Descriptor> connect_to_listener(const std::string& name, Instant deadline) {
   auto fd = make_socket();
   if (!fd.ok()) return fd.status();
-  // How long a connect waits where too many wait already; 0 would be for ever.
+  // The maximum time for which connect() blocks if the listener's queue is full; 0 would be
+  // unlimited.
   const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - monotonic_now());
   if (left.count() <= 0) return absl::DeadlineExceededError("no time is left to connect");
   const timeval wait{.tv_sec = left.count() / 1'000'000, .tv_usec = left.count() % 1'000'000};

@@ -1,5 +1,4 @@
-// Unix sockets between the processes of one host, and descriptors passed through them. Internal to
-// comm.
+// Unix sockets through which processes of one host exchange file descriptors. Internal to comm.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +12,7 @@
 
 namespace muster::trainer {
 
-// An open descriptor, closed with the object.
+// An owned file descriptor, closed by the destructor.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -32,16 +31,18 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// Listens for connections from processes of the same host, network namespace and user. Has no file:
-// the kernel drops the name when the process ends, however that happens.
+// Listens for connections from processes of the same host, network namespace and user. Its name is
+// in Linux's abstract namespace: there is no file, and the kernel releases the name when the
+// process ends for any reason.
 class HostListener {
  public:
+  // Listens under a new name.
   static absl::StatusOr<HostListener> open();
 
   const std::string& name() const { return name_; }
-  const Descriptor& socket() const { return socket_; }  // readable once a client has connected
-  // Accepts a pending connection of this user; closes those of other users. Returns an invalid
-  // descriptor if none is pending. Never blocks.
+  const Descriptor& socket() const { return socket_; }  // becomes readable when a client connects
+  // Accepts a pending connection of the same user, and closes connections of other users. Returns
+  // an invalid descriptor if no connection is pending. Never blocks.
   Descriptor accept() const;
 
  private:
@@ -52,21 +53,23 @@ class HostListener {
   Descriptor socket_;
 };
 
-// Returns DeadlineExceeded if the listener does not accept in time.
+// Connects to the listener `name`. Returns DeadlineExceeded if it does not accept in time.
 absl::StatusOr<Descriptor> connect_to_listener(const std::string& name, Instant deadline);
 
-// A number and a descriptor, which arrives as the receiver's own. Neither call blocks: a connection
-// has room for its first message, which is complete when the socket is readable. Unavailable if the
-// other end sends anything else or has closed.
+// A message: a number and a file descriptor. The receiver owns a duplicate of the sender's
+// descriptor.
 struct HostMessage {
   int32_t number = 0;
   Descriptor descriptor;
 };
+// Send and receive the first message of a connection. Neither call blocks: a connection always has
+// room for one message, and the message is complete once the socket is readable. Return Unavailable
+// if the other end has sent anything else or is closed.
 absl::Status send_message(const Descriptor& socket, int32_t number, int descriptor);
 absl::StatusOr<HostMessage> receive_message(const Descriptor& socket);
 
-// Returns whether the other end is closed, which the kernel does for a killed process. Requires
-// that the other end sends nothing.
+// Returns whether the other end is closed. The kernel closes the sockets of a process that is
+// killed. Requires that the other end sends nothing.
 bool is_closed(const Descriptor& socket);
 
 }  // namespace muster::trainer

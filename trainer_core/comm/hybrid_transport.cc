@@ -9,166 +9,167 @@
 namespace muster::trainer {
 namespace {
 
-constexpr int kFar = -1;
+constexpr int kNotOnThisHost = -1;
 
 class HybridChannel : public Channel {
  public:
-  // A null `near` means that this rank is alone on its host. `hosts` is indexed by member;
-  // `near_index` is a member's index in the near channel, kFar for others.
-  HybridChannel(Transport& transport, std::unique_ptr<Channel> near, std::unique_ptr<Channel> far,
-                std::vector<int> hosts, std::vector<int> near_index)
+  // A null `shm` means that no other member is on this host. `hosts` and `shm_indices` are indexed
+  // by member; `shm_indices` has the index of a member in the `shm` channel, or kNotOnThisHost.
+  HybridChannel(Transport& transport, std::unique_ptr<Channel> shm,
+                std::unique_ptr<Channel> network, std::vector<int> hosts,
+                std::vector<int> shm_indices)
       : transport_(transport),
-        near_(std::move(near)),
-        far_(std::move(far)),
+        shm_(std::move(shm)),
+        network_(std::move(network)),
         hosts_(std::move(hosts)),
-        near_index_(std::move(near_index)) {}
+        shm_indices_(std::move(shm_indices)) {}
 
-  // If a group spans hosts, some hosts may have only one of its members: its round size must match
-  // the others', too.
+  // If a group spans hosts, a host may have only one member, which then uses the network only. Its
+  // rounds must have the same size as those of members that also use shared memory.
   size_t round_bytes_max(std::span<const int> members) const override {
     std::set<int> hosts;
     for (const int member : members) hosts.insert(hosts_[static_cast<size_t>(member)]);
-    if (hosts.size() == members.size()) return far_->round_bytes_max(members);
-    return std::min(kShmRoundBytes, far_->round_bytes_max(members));
+    if (hosts.size() == members.size()) return network_->round_bytes_max(members);
+    return std::min(kShmRoundBytes, network_->round_bytes_max(members));
   }
 
   absl::Status exchange(std::span<const Outgoing> out, std::span<const Incoming> in) override {
     if (!broken_.ok()) return broken_;
     split(out);
-    near_in_.clear();
-    far_in_.clear();
+    shm_in_.clear();
+    network_in_.clear();
     for (const Incoming& part : in) {
-      if (const int near = near_of(part.from); near >= 0) {
-        near_in_.push_back({near, part.bytes});
+      if (const int index = shm_index_of(part.from); index >= 0) {
+        shm_in_.push_back({index, part.bytes});
       } else {
-        far_in_.push_back(part);
+        network_in_.push_back(part);
       }
     }
-    absl::Status status = run_far();
-    if (status.ok() && !(near_out_.empty() && near_in_.empty()))
-      status = near_->exchange(near_out_, near_in_);
+    absl::Status status = exchange_network();
+    if (status.ok() && !(shm_out_.empty() && shm_in_.empty()))
+      status = shm_->exchange(shm_out_, shm_in_);
     return ended(std::move(status));
   }
 
-  // Parts from far ranks wait in scratch until the near ones have arrived.
+  // Parts from other hosts are stored in scratch_ until those of this host have arrived.
   absl::Status exchange_combine(std::span<const Outgoing> out, std::span<const int> from,
                                 size_t bytes, Combine combine) override {
     if (!broken_.ok()) return broken_;
     split(out);
-    far_in_.clear();
-    near_from_.clear();
+    network_in_.clear();
+    shm_from_.clear();
     scratch_.resize(std::max(scratch_.size(), bytes * from.size()));
     std::vector<const std::byte*> parts(from.size());
-    std::vector<size_t> near_places;
+    std::vector<size_t> shm_positions;
     for (size_t i = 0; i < from.size(); ++i) {
-      if (const int near = near_of(from[i]); near >= 0) {
-        near_from_.push_back(near);
-        near_places.push_back(i);
+      if (const int index = shm_index_of(from[i]); index >= 0) {
+        shm_from_.push_back(index);
+        shm_positions.push_back(i);
       } else {
-        far_in_.push_back({from[i], std::span(scratch_).subspan(i * bytes, bytes)});
-        parts[i] = far_in_.back().bytes.data();
+        network_in_.push_back({from[i], std::span(scratch_).subspan(i * bytes, bytes)});
+        parts[i] = network_in_.back().bytes.data();
       }
     }
-    absl::Status status = run_far();
-    const auto combine_all = [&](std::span<const std::byte* const> near) {
-      for (size_t i = 0; i < near.size(); ++i) parts[near_places[i]] = near[i];
+    absl::Status status = exchange_network();
+    const auto combine_all = [&](std::span<const std::byte* const> from_shm) {
+      for (size_t i = 0; i < from_shm.size(); ++i) parts[shm_positions[i]] = from_shm[i];
       combine(parts);
     };
-    if (status.ok() && near_out_.empty() && near_from_.empty()) {
+    if (status.ok() && shm_out_.empty() && shm_from_.empty()) {
       combine(parts);
     } else if (status.ok()) {
-      status = near_->exchange_combine(near_out_, near_from_, bytes, combine_all);
+      status = shm_->exchange_combine(shm_out_, shm_from_, bytes, combine_all);
     }
     return ended(std::move(status));
   }
 
  private:
-  int near_of(int member) const { return near_index_[static_cast<size_t>(member)]; }
+  int shm_index_of(int member) const { return shm_indices_[static_cast<size_t>(member)]; }
 
   void split(std::span<const Outgoing> out) {
-    near_out_.clear();
-    far_out_.clear();
+    shm_out_.clear();
+    network_out_.clear();
     for (const Outgoing& part : out) {
-      if (const int near = near_of(part.to); near >= 0) {
-        near_out_.push_back({near, part.bytes});
+      if (const int index = shm_index_of(part.to); index >= 0) {
+        shm_out_.push_back({index, part.bytes});
       } else {
-        far_out_.push_back(part);
+        network_out_.push_back(part);
       }
     }
   }
 
-  // A failure on one way ends the other, too: peers wait there. Unless channels are isolated.
+  // Ends both ways after a failure of one, because peers wait on the other. Isolated channels are
+  // the exception.
   absl::Status ended(absl::Status status) {
     if (!status.ok() && !transport_.isolated()) transport_.fail(std::string(status.message()));
     broken_ = status;
     return status;
   }
 
-  absl::Status run_far() {
-    if (far_out_.empty() && far_in_.empty()) return absl::OkStatus();
-    return far_->exchange(far_out_, far_in_);
+  absl::Status exchange_network() {
+    if (network_out_.empty() && network_in_.empty()) return absl::OkStatus();
+    return network_->exchange(network_out_, network_in_);
   }
 
   Transport& transport_;
   absl::Status broken_;  // the first failure
-  std::unique_ptr<Channel> near_;
-  std::unique_ptr<Channel> far_;
+  std::unique_ptr<Channel> shm_;
+  std::unique_ptr<Channel> network_;
   std::vector<int> hosts_;
-  std::vector<int> near_index_;
-  std::vector<Outgoing> near_out_, far_out_;
-  std::vector<Incoming> near_in_, far_in_;
-  std::vector<int> near_from_;
+  std::vector<int> shm_indices_;
+  std::vector<Outgoing> shm_out_, network_out_;
+  std::vector<Incoming> shm_in_, network_in_;
+  std::vector<int> shm_from_;
   std::vector<std::byte> scratch_;
 };
 
 class HybridTransport : public Transport {
  public:
-  HybridTransport(std::shared_ptr<Transport> near, std::shared_ptr<Transport> far,
+  HybridTransport(std::shared_ptr<Transport> shm, std::shared_ptr<Transport> network,
                   std::vector<int> hosts)
-      : near_(std::move(near)), far_(std::move(far)), hosts_(std::move(hosts)) {}
+      : shm_(std::move(shm)), network_(std::move(network)), hosts_(std::move(hosts)) {}
 
-  int rank() const override { return far_->rank(); }
-  int size() const override { return far_->size(); }
+  int rank() const override { return network_->rank(); }
+  int size() const override { return network_->size(); }
 
   std::unique_ptr<Channel> open(std::string_view name, std::span<const int> members) override {
-    std::vector<int> hosts, near_index, near_members;
+    std::vector<int> hosts, shm_indices, shm_members;
     for (const int member : members) {
-      const bool near = host_of(member) == host_of(rank());
+      const bool on_this_host = host_of(member) == host_of(rank());
       hosts.push_back(host_of(member));
-      near_index.push_back(near ? static_cast<int>(near_members.size()) : kFar);
-      if (near) near_members.push_back(member);
+      shm_indices.push_back(on_this_host ? static_cast<int>(shm_members.size()) : kNotOnThisHost);
+      if (on_this_host) shm_members.push_back(member);
     }
-    if (near_ != nullptr && near_members.size() == members.size())
-      return near_->open(name, members);
+    if (shm_ != nullptr && shm_members.size() == members.size()) return shm_->open(name, members);
     return std::make_unique<HybridChannel>(
-        *this,
-        near_ != nullptr && near_members.size() > 1 ? near_->open(name, near_members) : nullptr,
-        far_->open(name, members), std::move(hosts), std::move(near_index));
+        *this, shm_ != nullptr && shm_members.size() > 1 ? shm_->open(name, shm_members) : nullptr,
+        network_->open(name, members), std::move(hosts), std::move(shm_indices));
   }
 
   void isolate_channels() override {
-    Transport::isolate_channels();  // first: what fails meanwhile must not end all
-    if (near_ != nullptr) near_->isolate_channels();
-    far_->isolate_channels();
+    // Called first, so that a failure meanwhile does not end all channels.
+    Transport::isolate_channels();
+    if (shm_ != nullptr) shm_->isolate_channels();
+    network_->isolate_channels();
   }
   void fail(const std::string& reason) override {
-    if (near_ != nullptr) near_->fail(reason);
-    far_->fail(reason);
+    if (shm_ != nullptr) shm_->fail(reason);
+    network_->fail(reason);
   }
 
  private:
   int host_of(int rank) const { return hosts_[static_cast<size_t>(rank)]; }
 
-  std::shared_ptr<Transport> near_;
-  std::shared_ptr<Transport> far_;
+  std::shared_ptr<Transport> shm_;
+  std::shared_ptr<Transport> network_;
   std::vector<int> hosts_;
 };
 
 }  // namespace
 
-std::shared_ptr<Transport> make_hybrid(std::shared_ptr<Transport> near,
-                                       std::shared_ptr<Transport> far, std::vector<int> hosts) {
-  return std::make_shared<HybridTransport>(std::move(near), std::move(far), std::move(hosts));
+std::shared_ptr<Transport> make_hybrid(std::shared_ptr<Transport> shm,
+                                       std::shared_ptr<Transport> network, std::vector<int> hosts) {
+  return std::make_shared<HybridTransport>(std::move(shm), std::move(network), std::move(hosts));
 }
 
 }  // namespace muster::trainer

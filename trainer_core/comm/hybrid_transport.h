@@ -9,10 +9,12 @@
 
 namespace muster::trainer {
 
-// `near` reaches the ranks of this host and is null if there is only this one; `far` reaches all.
-// `hosts`, by world rank, is the same on every rank. A round uses `far` first and then `near` on
-// all ranks, so it cannot deadlock. Hierarchical reductions have no rounds that use both.
-std::shared_ptr<Transport> make_hybrid(std::shared_ptr<Transport> near,
-                                       std::shared_ptr<Transport> far, std::vector<int> hosts);
+// Returns a transport that uses `shm` between ranks of the same host and `network` between hosts.
+// `shm` connects the ranks of this host; null: this rank is alone on it. `network` connects all
+// ranks. `hosts` has the host of each world rank and is the same on every rank. Every rank does the
+// network's part of a round before that of shared memory, so a round cannot deadlock; hierarchical
+// reductions have no rounds that use both.
+std::shared_ptr<Transport> make_hybrid(std::shared_ptr<Transport> shm,
+                                       std::shared_ptr<Transport> network, std::vector<int> hosts);
 
 }  // namespace muster::trainer

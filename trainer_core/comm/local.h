@@ -1,5 +1,5 @@
-// The `local` transport: ranks are threads of one process. For tests and for programs that run
-// alone (a world of one).
+// The transport `local`: ranks are threads of one process. It is used by tests, and by programs
+// that consist of a single rank.
 #pragma once
 
 #include <chrono>
@@ -12,22 +12,24 @@
 
 namespace muster::trainer {
 
-// The state that the ranks of one world share. Any thread may join. Transports keep the state
-// alive, so this object may be destroyed before them.
+// A world of threads, and the memory that they share. Thread-safe. Transports share the ownership
+// of this memory, so the object may be destroyed before them.
 class LocalWorld {
  public:
+  // Makes a world of `size` ranks; `timeout` is that of a round.
   LocalWorld(int size, std::chrono::milliseconds timeout);
 
-  // Returns rank `rank`'s end; called once per rank. Destroying a transport leaves the world: ranks
-  // that wait for it get Unavailable.
+  // Returns the transport of rank `rank`. Called once per rank. A rank leaves the world when its
+  // transport is destroyed; ranks that wait for it then get Unavailable.
   std::shared_ptr<Transport> join(int rank) const;
-  // The same with one group of all ranks. `page` may be null and must outlive the group.
+  // Does the same, and returns a group of all ranks over the transport. `page` may be null and must
+  // outlive the group.
   std::unique_ptr<ProcessGroup> join(int rank, ProgressWriter* page, std::string name) const;
 
  private:
   int size_;
   std::chrono::milliseconds timeout_;
-  std::shared_ptr<std::byte> memory_;  // all mailboxes
+  std::shared_ptr<std::byte> memory_;  // the mailboxes of all ranks
 };
 
 }  // namespace muster::trainer

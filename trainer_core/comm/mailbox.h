@@ -1,23 +1,26 @@
-// The memory through which ranks that see each other's memory pass messages: threads of one process
-// (`local`), or processes of one host (`shm`). Internal to comm.
+// Mailboxes: shared memory through which ranks exchange messages. Ranks are threads of one process
+// (transport `local`) or processes of one host (transport `shm`). Internal to comm.
 //
-// Each rank has a mailbox that all ranks can read and write. A message stays in its sender's
-// mailbox, in the part for its receiver, until the receiver has taken it:
+// Each rank has a mailbox that all ranks can read and write. A message is stored in the mailbox of
+// its sender, in the part for its receiver, until the receiver has taken it. The states of a part
+// are:
 //
 //                    sender                         receiver
-//   kFree ──▶ where, bytes, number = n ──▶ kPosted ──▶ kReading ──▶ kTaken (as good as kFree)
+//   kFree ──▶ where, bytes, number = n ──▶ kPosted ──▶ kReading ──▶ kTaken (reusable, as kFree)
 //                                            └──▶ kRevoked: the sender gave up and may free it
 //
-// A mailbox (offsets follow from the number of ranks):
+// A mailbox consists of three areas, whose offsets follow from the number of ranks:
 //   Mailbox                       state, reason
-//   ChannelMailbox[kChannelsMax]  id, bell, awaited; each with kSlots slots of one Part per rank
+//   ChannelMailbox[kChannelsMax]  id, bell, awaited; each followed by kSlots slots, which have one
+//                                 Part per rank
 //   staging                       kChannelsMax x kSlots buffers of `staging_bytes`, from which
 //                                 processes send; threads send from any memory
 //
-// Sleeping: a rank sets a bit in `awaited` for each peer that it waits for and sleeps on its
-// channel's `bell`. A peer that posts or takes clears its bit, and the last one rings. A round thus
-// costs one wake-up instead of one per peer, which would dominate small rounds if ranks outnumber
-// cores. A rank that leaves rings all bells.
+// A rank that waits for peers sets the bit of each of them in `awaited` and sleeps on the futex
+// `bell` of its channel. A peer that posts or takes a message clears its own bit; the peer that
+// clears the last bit wakes the rank (rings the bell). So a round costs one wake-up instead of one
+// per peer, which would dominate the time of small rounds if there are more ranks than cores. A
+// rank that leaves rings all bells.
 #pragma once
 
 #include <array>
@@ -27,53 +30,61 @@
 
 namespace muster::trainer {
 
-// Channels of a rank: a mesh has some ten groups, each with a few channels.
+// The maximum number of channels of a rank. A mesh has some ten groups, each with a few channels.
 constexpr int kChannelsMax = 64;
-// Concurrent rounds of a channel: one is read while the next is written.
+// The number of rounds of a channel that can be in progress: one is read while the next is written.
 constexpr int kSlots = 2;
 
+// The state of a part, see the diagram above.
 enum class PartState : uint32_t { kFree, kPosted, kReading, kTaken, kRevoked };
 
+// A message, or room for one, from the mailbox's rank to one receiver.
 struct alignas(64) Part {
-  // number of the message among those from this sender to this receiver, from 1
+  // The number of the message among those from this sender to this receiver, from 1.
   std::atomic<uint64_t> number;
   std::atomic<PartState> state;
-  uint64_t where;  // from the beginning of the sender's mailbox
+  uint64_t where;  // offset of the data from the start of the sender's mailbox
   uint64_t bytes;
 };
 
+// The part of a mailbox for one channel.
 struct alignas(64) ChannelMailbox {
-  std::atomic<uint64_t> id;  // 0: not opened
-  // Bits of awaited mailboxes (mailbox_bit). Two mailboxes may share a bit and then wake a sleeper
-  // too early.
+  std::atomic<uint64_t> id;  // id of the channel; 0: not opened
+  // The bits of the mailboxes that the owner waits for (mailbox_bit). Two mailboxes can have the
+  // same bit, and may then wake the owner too early.
   std::atomic<uint64_t> awaited;
-  std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> bell;  // futex on which the owner sleeps
 };
+// Returns the bit of a mailbox in ChannelMailbox::awaited.
 constexpr uint64_t mailbox_bit(int mailbox) {
   return uint64_t{1} << (static_cast<unsigned>(mailbox) % 64);
 }
 
-// kLeft: ended normally; messages that it has sent remain valid. kFailed: every rank in a round
-// with it fails.
+// The state of a rank. kLeft: it has ended normally, and the messages that it has sent remain
+// valid. kFailed: every rank that is in a round with it fails.
 enum class MailboxState : uint32_t { kHere, kLeft, kFailed };
 
+// The first area of a mailbox.
 struct alignas(64) Mailbox {
   std::atomic<MailboxState> state;
   std::array<char, 252> reason;  // written before the state changes: "rank 3 is gone"
 };
 
-// The layout, which is the same for all mailboxes of a transport.
+// The sizes of a mailbox, which are the same for all mailboxes of a transport.
 struct MailboxLayout {
   int ranks = 1;
   size_t staging_bytes = 0;
 };
 
-// A view of one rank's mailbox. Owns nothing. All-zero memory is an empty mailbox.
+// A view of the mailbox of one rank. Does not own the memory. Zeroed memory is a valid, empty
+// mailbox.
 class MailboxView {
  public:
   MailboxView(std::byte* memory, const MailboxLayout& layout)
       : memory_(memory), ranks_(static_cast<size_t>(layout.ranks)), layout_(layout) {}
 
+  // Return the first area, the area of channel `c`, and the part for `rank` in a slot of the
+  // channel.
   Mailbox& mailbox() const { return *reinterpret_cast<Mailbox*>(memory_); }
   ChannelMailbox& channel(int c) const {
     return *reinterpret_cast<ChannelMailbox*>(memory_ + channel_offset(c));
@@ -83,11 +94,12 @@ class MailboxView {
     return *reinterpret_cast<Part*>(memory_ + channel_offset(c) + sizeof(ChannelMailbox) +
                                     index * sizeof(Part));
   }
-  // Returns the offset from the mailbox's beginning.
+  // Returns the offset of a staging buffer from the start of the mailbox.
   size_t staging_offset(int c, int slot) const {
     const size_t index = static_cast<size_t>(c) * kSlots + static_cast<size_t>(slot);
     return round_up(channel_offset(kChannelsMax), kPage) + index * layout_.staging_bytes;
   }
+  // Returns the size of a mailbox.
   size_t bytes() const { return staging_offset(kChannelsMax, 0); }
   std::byte* memory() const { return memory_; }
 

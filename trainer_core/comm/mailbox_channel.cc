@@ -16,12 +16,14 @@
 namespace muster::trainer {
 namespace {
 
-// How long a sleeper does not look whether its peer has died: a peer that leaves wakes it, one that
-// is killed cannot.
+// The interval at which a sleeping rank checks whether a peer was killed. A peer that leaves wakes
+// it; a peer that is killed cannot.
 constexpr Duration kPollInterval = std::chrono::milliseconds(20);
-// Looks before the first sleep, some 10 µs: a peer that computes the same is not far behind.
+// The number of polls before the first sleep, some 10 µs: a peer that does the same computation
+// usually arrives soon.
 constexpr int kSpins = 500;
-// A round of a direct transport: what is read next should still be in a cache.
+// The bytes of a round if peers read the sender's memory directly. The data that is read next
+// should still be in a cache.
 constexpr size_t kDirectRoundBytes = size_t{4} << 20;
 
 void relax() {
@@ -162,7 +164,8 @@ absl::Status MailboxChannel::claim(int member, Part& part, size_t bytes) {
   return absl::OkStatus();
 }
 
-// Threads have one address space: there the sum wraps to the sender's address.
+// Returns the address of a message. Threads share an address space, so part.where may point outside
+// the mailbox; the sum then wraps around to the sender's address.
 const std::byte* MailboxChannel::bytes_of(const Peer& from, const Part& part) const {
   const std::byte* const mailbox = transport_.view(from.mailbox).memory();
   // NOLINTNEXTLINE(performance-no-int-to-ptr): it is another object's address, which pointers
@@ -176,10 +179,10 @@ void MailboxChannel::taken(int member, Part& part) {
 }
 
 // All loads and stores of awaited, bell, number, state and id are sequentially consistent: either a
-// rank sees what it waits for, or the peer sees that it is awaited.
+// rank sees the message for which it waits, or the peer sees the rank's bit.
 void MailboxChannel::ring(Peer& peer) {
   if (peer.channel < 0) peer.channel = transport_.find_channel(peer.mailbox, id_);
-  if (peer.channel < 0) return;  // it will look before it sleeps
+  if (peer.channel < 0) return;  // the peer checks this message before it sleeps
   ChannelMailbox& channel = transport_.view(peer.mailbox).channel(peer.channel);
   const uint64_t own = mailbox_bit(transport_.own_);
   if ((channel.awaited.load() & own) == 0) return;
@@ -214,11 +217,11 @@ absl::Status MailboxChannel::wait_for(std::span<const int> members,
     relax();
   }
   const ChannelMailbox& own = transport_.view(transport_.own_).channel(index_);
-  for (bool look = false;; look = true) {
+  for (bool probe = false;; probe = true) {
     const uint32_t seen = own.bell.load();
     const bool sleepy = announce(members, ready);
-    const absl::Status status = check_peers(members, ready, look);
-    if (all_ready()) return absl::OkStatus();  // whatever has happened since
+    const absl::Status status = check_peers(members, ready, probe);
+    if (all_ready()) return absl::OkStatus();  // even if a peer has failed since
     if (!status.ok()) return status;
     const Duration rest = deadline_ - monotonic_now();
     if (rest <= Duration::zero()) return late(what, missing_);
@@ -227,13 +230,13 @@ absl::Status MailboxChannel::wait_for(std::span<const int> members,
 }
 
 absl::Status MailboxChannel::check_peers(std::span<const int> members,
-                                         absl::FunctionRef<bool(Peer&)> ready, bool look) {
+                                         absl::FunctionRef<bool(Peer&)> ready, bool probe) {
   if (transport_.state(transport_.own_) != MailboxState::kHere)
     return absl::UnavailableError(transport_.gone(transport_.own_));
   for (const int member : members) {
     Peer& other = peer(member);
     const MailboxState state = transport_.state(other.mailbox);
-    const std::string gone = transport_.gone(other.mailbox, look);
+    const std::string gone = transport_.gone(other.mailbox, probe);
     if (gone.empty() || (state != MailboxState::kFailed && ready(other))) continue;
     return absl::UnavailableError(gone);
   }
@@ -255,9 +258,9 @@ absl::Status MailboxChannel::end_round(absl::Status status) {
   for (int slot = 0; slot < kSlots && status.ok() && lent_; ++slot) status = await_consumed(slot);
   if (status.ok()) return status;
   give_up(std::string(status.message()));  // peers report the same cause
-  // Between processes an isolated rank's posted messages stay: a peer that is still in an earlier
-  // round takes them, as it could if this rank had ended. Peers that wait in vain notice when this
-  // rank ends.
+  // Between processes the posted messages of an isolated rank remain valid: a peer that is still in
+  // an earlier round can take them, as it could if this rank had ended. Peers that wait for further
+  // messages notice the end of this rank.
   if (transport_.options_.threads || !transport_.isolated()) revoke();
   if (transport_.isolated()) broken_ = status;
   return status;
@@ -267,7 +270,7 @@ void MailboxChannel::give_up(const std::string& reason) {
   if (!transport_.isolated()) transport_.fail(reason);
 }
 
-// Called if a rank has announced why it is gone, or is about to leave.
+// Returns the error for a message that `by` has revoked, because it is gone or about to leave.
 absl::Status MailboxChannel::revoked(const Peer& by) const {
   const std::string gone = transport_.gone(by.mailbox);
   if (!gone.empty()) return absl::UnavailableError(gone);
@@ -281,7 +284,8 @@ void MailboxChannel::revoke() {
       Part& part = own_part(slot, to);
       PartState posted = PartState::kPosted;
       part.state.compare_exchange_strong(posted, PartState::kRevoked);
-      // A reader waits for no one while it reads. Between processes the memory remains mapped.
+      // This loop ends soon, because a peer that reads does not wait. Between processes the memory
+      // remains mapped.
       while (transport_.options_.threads && part.state.load() == PartState::kReading)
         std::this_thread::yield();
     }

@@ -1,4 +1,4 @@
-// One rank's end of a channel over mailboxes (mailbox.h). Internal to comm.
+// The channel of a MailboxTransport. Internal to comm.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ namespace muster::trainer {
 
 class MailboxTransport;
 
+// One rank's end of a channel over mailboxes (mailbox.h); Channel documents the methods.
 class MailboxChannel : public Channel {
  public:
-  // `index` is the channel's index in this rank's own mailbox.
+  // `index` is the index of the channel in this rank's own mailbox.
   MailboxChannel(MailboxTransport& transport, int index, uint64_t id, std::span<const int> members);
 
   size_t round_bytes_max(std::span<const int> members) const override;
@@ -26,10 +27,10 @@ class MailboxChannel : public Channel {
 
  private:
   struct Peer {
-    int mailbox = 0;
-    int channel = -1;       // on its mailbox; -1: not opened yet when last looked for
-    uint64_t sent = 0;      // messages to it
-    uint64_t received = 0;  // and from it
+    int mailbox = 0;        // index of its mailbox
+    int channel = -1;       // index of the channel in its mailbox; -1: not opened when last checked
+    uint64_t sent = 0;      // number of messages to it
+    uint64_t received = 0;  // number of messages from it
   };
 
   Peer& peer(int member) { return peers_[static_cast<size_t>(member)]; }
@@ -37,45 +38,49 @@ class MailboxChannel : public Channel {
 
   absl::Status begin_round();
   absl::Status post(std::span<const Outgoing> out);
-  // Blocks until the receivers have taken everything that this rank has posted in a slot.
+  // Blocks until the receivers have taken all messages that this rank has posted in a slot.
   absl::Status await_consumed(int slot);
-  // Blocks until the next message of each of `members_` has arrived; stores their parts in parts_.
+  // Blocks until the next message from each of `members_` has arrived. Stores their parts in
+  // parts_.
   absl::Status await_posted();
-  // Keeps the sender's memory unchanged until taken().
+  // Marks a message as being read, so that its sender does not change the memory before taken().
+  // Returns an error if its size is not `bytes`, or if the sender has revoked it.
   absl::Status claim(int member, Part& part, size_t bytes);
+  // Marks a message as taken and wakes its sender if that waits.
   void taken(int member, Part& part);
-  // Ends a failed round: waits until no peer reads this rank's memory, then leaves the transport,
-  // or closes this channel alone if channels are isolated.
+  // Ends a failed round: blocks until no peer reads this rank's memory, then leaves the transport
+  // or, if channels are isolated, closes only this channel.
   absl::Status end_round(absl::Status status);
 
   Part* posted_by(Peer& from);
   const std::byte* bytes_of(const Peer& from, const Part& part) const;
-  // Blocks until `ready` holds for all of `members`. DeadlineExceeded reads "`what` rank 3 within
-  // …".
+  // Blocks until `ready` returns true for all of `members`. Returns DeadlineExceeded with the
+  // message "<what> rank 3 within …".
   absl::Status wait_for(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready,
                         std::string_view what);
-  // Sets the bits of the awaited peers. Returns false if nothing is left to wait for.
+  // Sets the bits of the peers that are not ready. Returns false if all of them are ready.
   bool announce(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready);
-  // Returns Unavailable if a peer has failed, or has left before it was ready.
+  // Returns Unavailable if a peer has failed, or has left before it was ready. `probe` also checks
+  // for peers that were killed, which needs a system call.
   absl::Status check_peers(std::span<const int> members, absl::FunctionRef<bool(Peer&)> ready,
-                           bool look);
+                           bool probe);
   absl::Status late(std::string_view what, std::span<const int> silent);
   void ring(Peer& peer);
   void revoke();
-  // Ends all channels, or only this one if channels are isolated.
+  // Fails all channels or, if channels are isolated, only this one.
   void give_up(const std::string& reason);
   absl::Status revoked(const Peer& by) const;
 
   MailboxTransport& transport_;
   int index_;
   uint64_t id_;
-  std::vector<Peer> peers_;  // by member
-  int slot_ = 0;             // that the next round posts in
+  std::vector<Peer> peers_;  // indexed by member
+  int slot_ = 0;             // the slot of the next round
   Instant deadline_;
-  absl::Status broken_;       // an isolated channel's first failure
-  bool lent_ = false;         // peers read memory of this rank's caller in this round
-  std::vector<int> all_;      // members
-  std::vector<int> members_;  // that the round receives from
+  absl::Status broken_;       // the first failure of an isolated channel
+  bool lent_ = false;         // in this round peers read memory of this rank's caller
+  std::vector<int> all_;      // all members
+  std::vector<int> members_;  // the members from which the round receives
   std::vector<int> missing_;
   std::vector<Part*> parts_;
   std::vector<const std::byte*> versions_;

@@ -16,7 +16,8 @@
 namespace muster::trainer {
 namespace {
 
-// Never 0, which marks an unused channel. open() detects two groups of one rank with the same hash.
+// Returns the id of a channel: a hash that is never 0, which marks an unused channel. open()
+// detects two groups of a rank with the same hash.
 uint64_t channel_id(std::string_view name, std::span<const int> members) {
   std::string identity(name);
   for (const int member : members) absl::StrAppend(&identity, "/", member);
@@ -27,8 +28,8 @@ uint64_t channel_id(std::string_view name, std::span<const int> members) {
 
 MailboxTransport::MailboxTransport(MailboxOptions options) : options_(std::move(options)) {
   own_ = index_of(options_.rank);
-  // If ranks outnumber cores, a spinning rank would keep the ranks that it waits for from
-  // running.
+  // If there are more ranks than cores, a rank that polls would prevent the ranks for which it
+  // waits from running.
   spins_ = options_.ranks.size() <= std::thread::hardware_concurrency();
 }
 
@@ -77,7 +78,7 @@ int MailboxTransport::find_channel(int index, uint64_t id) const {
   for (int c = 0; c < kChannelsMax; ++c) {
     const uint64_t found = view(index).channel(c).id.load();
     if (found == id) return c;
-    if (found == 0) break;  // they are taken in order
+    if (found == 0) break;  // channels are opened in order
   }
   return -1;
 }

@@ -15,22 +15,24 @@
 
 namespace muster::trainer {
 
+// The options of a MailboxTransport.
 struct MailboxOptions {
-  int rank = 0;            // in the world
-  std::vector<int> ranks;  // world ranks that have mailboxes here, ascending, this one among them
-  std::vector<MailboxView> mailboxes;  // theirs, in that order
+  int rank = 0;                        // this rank in the world
+  std::vector<int> ranks;              // world ranks with a mailbox, ascending, including this rank
+  std::vector<MailboxView> mailboxes;  // the mailboxes of `ranks`, in the same order
   MailboxLayout layout;
-  // Whether peers can read any memory of the sender. Otherwise outgoing data is copied into
-  // staging.
+  // Whether ranks are threads, which can read any memory of the sender. Otherwise outgoing data is
+  // copied to staging buffers.
   bool threads = false;
   int world_size = 1;
-  std::chrono::milliseconds timeout{};  // per round
-  // Returns whether the owner of mailbox `index` died without marking its mailbox. May be empty.
-  // Any thread.
+  std::chrono::milliseconds timeout{};  // maximum duration of a round
+  // Returns whether the owner of mailbox `index` has ended without marking its mailbox. May be
+  // empty. Must be thread-safe.
   std::function<bool(int index)> lost;
-  std::shared_ptr<void> memory;  // keeps the mailboxes alive
+  std::shared_ptr<void> memory;  // owns the memory of the mailboxes
 };
 
+// A transport over mailboxes; Transport documents the methods.
 class MailboxTransport : public Transport {
  public:
   explicit MailboxTransport(MailboxOptions options);
@@ -50,20 +52,20 @@ class MailboxTransport : public Transport {
   int world_rank(int index) const { return options_.ranks[static_cast<size_t>(index)]; }
   int index_of(int world_rank) const;
 
-  // Ends this rank's participation. The first reason counts; waiting peers receive it as their
-  // error.
+  // Marks this rank's mailbox as left or failed and wakes all peers. Peers that wait for this rank
+  // return `reason` as their error; only the first call has an effect.
   void leave(MailboxState state, const std::string& reason);
   MailboxState state(int index) const { return view(index).mailbox().state.load(); }
-  // Returns why nothing more will arrive from a mailbox; empty if something may. `look`: also calls
-  // options_.lost, which is a system call.
+  // Returns why no further message can arrive from a mailbox; empty if one can. `probe`: also calls
+  // options_.lost, which needs a system call.
   std::string gone(int index, bool probe = true) const;
-  // Returns -1 if the channel has not been opened yet.
+  // Returns the index of the channel `id` in a mailbox; -1 if its owner has not opened it yet.
   int find_channel(int index, uint64_t id) const;
 
   MailboxOptions options_;
   int own_;  // index of this rank's mailbox
   bool spins_;
-  std::mutex mutex_;  // guards what follows, and what leave() writes
+  std::mutex mutex_;  // guards channels_, and the memory that leave() writes
   int channels_ = 0;
 };
 

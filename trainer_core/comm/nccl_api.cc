@@ -16,7 +16,8 @@ NcclConfig NcclConfig::of(int version) {
   NcclConfig config;
   if (version >= static_cast<int>(config.version)) return config;
   config.version = 21'400;
-  config.size = offsetof(NcclConfig, min_ctas);  // what follows `blocking` is padding there
+  // In that version the fields after `blocking` are padding.
+  config.size = offsetof(NcclConfig, min_ctas);
   return config;
 }
 

@@ -1,6 +1,6 @@
-// The functions of NCCL that groups call. The library is opened at run time; tests substitute
-// another table. Constants and layouts match NCCL's header, which keeps them stable between
-// versions (nccl.h, ncclCommInitRankConfig and later).
+// The functions of NCCL that process groups call. The library is opened at run time; tests
+// substitute another table of functions. Constants and layouts match nccl.h, which does not change
+// them between versions.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 
 namespace muster::trainer {
 
+// ncclUniqueId: identifies a communicator that is being created.
 struct NcclUniqueId {
   std::array<char, 128> bytes{};
 };
@@ -22,7 +23,7 @@ using NcclResult = int;          // ncclResult_t
 constexpr NcclResult kNcclSuccess = 0;
 constexpr NcclResult kNcclInProgress = 7;
 
-// ncclConfig_t as of 2.17; later versions accept it.
+// ncclConfig_t of NCCL 2.17, which later versions accept, too.
 struct NcclConfig {
   static constexpr int kUndefined = std::numeric_limits<int>::min();
 
@@ -32,18 +33,19 @@ struct NcclConfig {
   int blocking = 0;
   int cga_cluster_size = kUndefined;
   int min_ctas = kUndefined;
-  int max_ctas = kUndefined;  // thread blocks of a kernel at most
+  int max_ctas = kUndefined;  // maximum number of thread blocks of a kernel
   const char* net_name = nullptr;
 
-  // Returns the configuration that library `version` accepts. Version 2.14, the first with
+  // Returns a configuration that the library's `version` accepts. Version 2.14, the first with
   // nonblocking communicators, supports only the first fields.
   static NcclConfig of(int version);
 };
 
-// ncclDataType_t and ncclRedOp_t.
+// Values of ncclDataType_t and ncclRedOp_t.
 constexpr int kNcclInt32 = 2, kNcclFloat32 = 7, kNcclBfloat16 = 9;
 constexpr int kNcclSum = 0;
 
+// The functions of a loaded library. Each has the parameters of the NCCL function of the same name.
 struct NcclApi {
   NcclResult (*version)(int* version) = nullptr;
   const char* (*error_text)(NcclResult result) = nullptr;
@@ -73,8 +75,8 @@ struct NcclApi {
 // Formats NCCL's version number: "2.28.9".
 std::string nccl_version_text(int version);
 
-// Opens the library `name` through the system's loader; it stays open. Errors: NotFound if it does
-// not exist, FailedPrecondition if it is older than 2.14.
+// Opens the library `name` through the system's loader. It remains open until the process ends.
+// Returns NotFound if it does not exist, and FailedPrecondition if it is older than 2.14.
 absl::StatusOr<std::shared_ptr<const NcclApi>> open_nccl(const char* name = "libnccl.so.2");
 
 }  // namespace muster::trainer

@@ -28,10 +28,11 @@ namespace {
 // then with a pause that frees the core.
 constexpr auto kEagerFor = std::chrono::microseconds(200);
 constexpr auto kPause = std::chrono::microseconds(50);
-// Time for operations that peers still need from a communicator that its rank leaves.
+// The maximum time to wait for operations that peers still need when a rank destroys its
+// communicator.
 constexpr auto kFinalizeTimeout = std::chrono::seconds(5);
 
-// Beside NCCL's own results, none of which is negative.
+// Additional results; those of NCCL are never negative.
 constexpr NcclResult kAborted = -1, kGone = -2;
 
 constexpr size_t kIdWords = sizeof(NcclUniqueId) / sizeof(int32_t);
@@ -60,13 +61,14 @@ std::string network_advice() {
                       ") and NCCL_IB_HCA choose it, NCCL_DEBUG=INFO shows where each rank waits");
 }
 
-// NCCL 2.26 and newer would impose a launch order that channels do not have (nccl_group.h).
+// Returns whether the environment makes NCCL 2.26 or newer impose a launch order, which channels do
+// not have (nccl_group.h).
 bool orders_launches() {
   const char* const order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   return order != nullptr && std::string_view(order) != "0";
 }
 
-// Accepts the result of calls that do not block.
+// Returns whether a call that does not block has succeeded.
 bool is_called(NcclResult found) { return found == kNcclSuccess; }
 
 }  // namespace
@@ -117,8 +119,8 @@ NcclResult NcclEnd::wait(NcclResult called, Duration timeout, Manner manner,
   }
 }
 
-// Compares versions and forbidden environment variables first: another NCCL version may misread the
-// id without an error.
+// Broadcasts the id of rank 0. First compares versions and forbidden environment variables of all
+// ranks, because another version of NCCL may misread the id without an error.
 absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
   const auto size = static_cast<size_t>(group.size());
   int32_t version = 0;
@@ -152,7 +154,8 @@ absl::StatusOr<NcclUniqueId> NcclEnd::share_id(ProcessGroup& group) {
   return id;
 }
 
-// Rank 0's own error; the others have lost it.
+// Returns the error if rank 0 gets no id: rank 0's own error on rank 0, the loss of rank 0 on the
+// others.
 absl::Status NcclEnd::no_id(const ProcessGroup& group, NcclResult found) const {
   const std::string what =
       absl::StrCat("rank 0 of group ", group.name(), " cannot begin NCCL (", text_of(found), ")");
@@ -172,10 +175,10 @@ NcclResult NcclEnd::init(const NcclUniqueId& id, int ranks, int rank) {
   return wait(called, options_.connect_timeout, Manner::kEager, is_called);
 }
 
-// Requires that ranks have compared versions: only then do result codes mean the same on all of
-// them.
+// Requires that the ranks have compared versions: only then do result codes have the same meaning
+// on all ranks.
 absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> found) const {
-  std::map<NcclResult, std::string> missing;  // ranks by what they found
+  std::map<NcclResult, std::string> missing;  // ranks by result
   for (size_t rank = 0; rank < found.size(); ++rank) {
     if (found[rank] == kNcclSuccess) continue;
     std::string& ranks = missing[found[rank]];
@@ -183,7 +186,7 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
   }
   if (missing.empty()) return absl::OkStatus();
   const NcclResult mine = found[static_cast<size_t>(group.rank())];
-  // Ranks that only waited come last: another rank's error is the cause.
+  // Ranks that only waited are listed last, because the error of another rank is the cause.
   const auto waited = missing.extract(kNcclInProgress);
   std::string text =
       absl::StrCat("of group ", group.name(), " these ranks have no NCCL communicator: ");
@@ -195,8 +198,8 @@ absl::Status NcclEnd::judge(const ProcessGroup& group, std::span<const int32_t> 
   }
   absl::StrAppend(&text, network_advice());
   if (missing.empty()) return absl::DeadlineExceededError(text);
-  // A rank that reports an error has not lost the others; they have lost it. The exception is this
-  // error code.
+  // A rank that reports an error has not lost a peer; its peers have lost this rank. The exception
+  // is this error code.
   constexpr NcclResult kRemoteError = 6;
   const bool own = mine > kNcclSuccess && mine != kNcclInProgress && mine != kRemoteError;
   return own ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
@@ -208,8 +211,8 @@ absl::Status NcclEnd::connect(ProcessGroup& group) {
   const auto id = share_id(group);
   if (!id.ok()) return id.status();
   const NcclResult mine = init(*id, group.size(), group.rank());
-  // All ranks learn which rank has no communicator before any of them waits for it in a collective.
-  // NCCL does not notify the others, which then wait for all.
+  // The ranks exchange their results before any rank waits in a collective for a rank without a
+  // communicator. NCCL itself does not notify the other ranks.
   std::vector<int32_t> all(static_cast<size_t>(group.size()));
   const absl::Status gathered =
       group.all_gather(std::vector<int32_t>{mine}, all, "nccl communicator");
@@ -231,7 +234,7 @@ absl::Status NcclEnd::launch(Call call) {
 }
 
 absl::Status NcclEnd::await(const DeviceMark& mark, Duration timeout, Manner manner) {
-  // A later call may be in progress meanwhile.
+  // Ignores NCCL's state, because a later call may be in progress.
   const auto done = [&](NcclResult) { return mark.is_done(); };
   return conclude(wait(kNcclInProgress, timeout, manner, done), timeout);
 }

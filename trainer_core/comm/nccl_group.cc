@@ -146,7 +146,7 @@ class NcclGroup final : public ProcessGroup {
 
  private:
   size_t ranks() const { return static_cast<size_t>(size()); }
-  // Returns the bytes that go to other ranks, of a buffer shared by all.
+  // Returns the bytes of a buffer, which has a slice for each rank, that go to other ranks.
   uint64_t others(size_t bytes) const { return bytes / ranks() * (ranks() - 1); }
   // Returns whether NCCL handles the buffers: device memory, in a group of more than one rank. An
   // empty buffer has no location: a rank with nothing to exchange takes the same path as the
@@ -158,10 +158,9 @@ class NcclGroup final : public ProcessGroup {
     return size() > 1 && is_device(input) && is_device(output);
   }
 
-  // The status of a call or of what it was for: once one of the rank's groups has failed, the first
-  // failure.
+  // Returns `status`, or the first failure if any group of the rank has failed.
   absl::Status record_failure(const absl::Status& status) const {
-    return status.ok() ? status : failure_->keep(status);
+    return status.ok() ? status : failure_->store_first(status);
   }
 
   NcclResult send(ConstBufferView data, size_t to, NcclCommunicator end, void* stream) const {
@@ -174,8 +173,8 @@ class NcclGroup final : public ProcessGroup {
     return api_->recv(data.data, data.count, type_of(data.dtype), static_cast<int>(from), end,
                       stream);
   }
-  // Calls that NCCL starts at once, because each may wait for the others. The first error, or the
-  // end's.
+  // Makes NCCL start the calls of `body` at the same time, because each may wait for the others.
+  // Returns the first error.
   template <class Body>
   NcclResult together(const Body& body) const {
     NcclResult first = api_->group_start();
@@ -191,7 +190,7 @@ class NcclGroup final : public ProcessGroup {
   template <class Call>
   absl::Status run(CollectiveKind kind, std::string_view name, ConstBufferView data, uint64_t sent,
                    const Call& call) {
-    if (failure_->is_there()) return failure_->status();
+    if (failure_->exists()) return failure_->status();
     const Collective collective{kind, name, data.bytes(), data.dtype};
     if (computation_ != nullptr) return run_in_order(collective, sent, call);
     return record_failure(trace_.run(collective, [&] {
@@ -209,14 +208,14 @@ class NcclGroup final : public ProcessGroup {
     return status;
   }
 
-  // Enqueues the call in the computation's order; returns immediately.
+  // Enqueues the call in the order of the computation. Does not block.
   template <class Call>
   absl::Status run_in_order(const Collective& collective, uint64_t sent, const Call& call) {
     if (outstanding_ == nullptr)
       outstanding_ = CommStream::start([this] { end_.abort(); }, kOutstandingMax);
     const uint64_t number = trace_.enqueue(collective);
     const auto ready = computation_->mark();
-    // Peers are met where the first one is called, whatever the device still does.
+    // The first collective connects the peers when it is called, before the device reaches it.
     if (!end_.is_connected()) trace_.start(number);
     const absl::Status called = launch(
         [&](NcclCommunicator end, void* stream) {
@@ -225,7 +224,7 @@ class NcclGroup final : public ProcessGroup {
         },
         sent);
     if (!called.ok()) {
-      // An earlier call may be the cause.
+      // An earlier call may be the cause of the error.
       const absl::Status first = outstanding_->wait_all();
       return first.ok() ? record_failure(trace_.explain(called, collective, number)) : first;
     }
@@ -239,11 +238,11 @@ class NcclGroup final : public ProcessGroup {
     return absl::OkStatus();
   }
 
-  // On the thread of what is outstanding.
+  // Monitors a collective on the thread of outstanding_.
   absl::Status watch_collective(uint64_t number, const DeviceMark& ready, const DeviceMark& done,
                                 const Collective& collective) {
     constexpr auto kPatient = NcclEnd::Manner::kPatient;
-    // The computation may take any time, so there is no timeout here.
+    // There is no timeout before the collective starts, because the computation may take any time.
     absl::Status status = end_.await(ready, Duration::max(), kPatient);
     if (status.ok()) {
       trace_.start(number);

@@ -14,7 +14,8 @@
 namespace muster::trainer {
 namespace {
 
-// Removes axes along which no members differ, so that one list of members has one name.
+// Returns the axes without those of degree 1, so that groups with the same members have the same
+// name.
 GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
   GroupAxes rest;
   for (int i = 0; i < kMeshAxisCount; ++i) {
@@ -34,11 +35,10 @@ GroupAxes without_trivial_axes(const GroupAxes& axes, const Mesh& mesh) {
 
 int nccl_blocks_max(int multiprocessors, const Mesh& mesh) {
   constexpr int kNcclsOwnMax = 64;  // MAXCHANNELS
-  int kernels = 2;                  // of the computation's channel and of the one beside it
+  int kernels = 2;                  // those of kComputeChannel and kOverlapChannel
   if (mesh.degree(MeshAxis::kContext) > 1) ++kernels;
   if (mesh.degree(MeshAxis::kPipeline) > 1) kernels += 2;
-  // Hopper starts blocks in clusters of four, which leave some multiprocessors of a GPC without
-  // one.
+  // Hopper starts blocks in clusters of four, so some multiprocessors of a GPC get no block.
   const int usable = multiprocessors - multiprocessors / 8;
   const auto room = static_cast<unsigned>(std::max(usable / kernels, 1));
   // Kernels that send and receive round up to a power of two.
@@ -89,7 +89,8 @@ void ProcessGroups::follow(const std::shared_ptr<DeviceQueue>& computation) {
 absl::Status ProcessGroups::finish() {
   std::vector<ProcessGroup*> groups;
   {
-    const std::lock_guard lock(mutex_);  // not while they are waited for: others may abort
+    // Released before the wait, because other threads may call abort().
+    const std::lock_guard lock(mutex_);
     for (const auto& [key, group] : groups_)
       if (key.second == kComputeChannel) groups.push_back(group.get());
   }

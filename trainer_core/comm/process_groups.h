@@ -1,4 +1,5 @@
-// All process groups of one rank, identified by the mesh axes along which their members differ.
+// The process groups of a rank. A group is identified by the mesh axes along which its members
+// differ.
 #pragma once
 
 #include <functional>
@@ -17,68 +18,68 @@
 
 namespace muster::trainer {
 
-// Channels of a rank. Groups of the same ranks on different channels are independent; each opens a
-// Channel of its own. One thread at a time uses a channel, and its collectives have one order. On a
-// mesh of one axis all groups have the same members, so two uses of one channel then share a group,
-// whichever axes they name.
-constexpr int kComputeChannel = 0;  // in the computation's own order
-constexpr int kOverlapChannel = 1;  // beside the computation (CommStream)
-constexpr int kRingChannel = 2;     // attention's ring
-constexpr int kStageChannel = 3;    // and the next two: messages between stages
-// saves and restores; from here on never NCCL
+// The channels of a rank. Groups with the same members on different channels are independent, so
+// different threads can use them at once. A channel is used by one thread at a time, and its
+// collectives have the same order on all ranks.
+constexpr int kComputeChannel = 0;  // in the order of the computation
+constexpr int kOverlapChannel = 1;  // concurrently with the computation (CommStream)
+constexpr int kRingChannel = 2;     // ring attention
+constexpr int kStageChannel = 3;    // messages between stages: this channel and the next two
+// Saves and restores of checkpoints. This channel and all later ones never use NCCL.
 constexpr int kCheckpointChannel = kFirstBackgroundChannel;
-constexpr int kLeaveChannel = 7;  // agreement on leaving
+constexpr int kLeaveChannel = 7;  // agreement of the ranks on leaving
 constexpr int kLocalChannel = 8;  // local checkpoints
 
-// Returns the maximum of thread blocks per NCCL kernel such that all kernels that a rank of `mesh`
-// runs at once fit on a device with that many multiprocessors, each of which one block may occupy.
-// Otherwise a kernel that waits for a peer could keep out the kernel that the peer waits for. There
-// is one kernel per channel, and one per direction for messages between stages. Returns 0 if NCCL
-// has no larger kernels.
+// Returns the maximum number of thread blocks per NCCL kernel with which all kernels that a rank of
+// `mesh` runs at once fit on a device, if one block occupies a multiprocessor. Without this bound,
+// a kernel that waits for a peer could prevent the start of the kernel for which the peer waits.
+// There is one kernel per channel, and one per direction for messages between stages. Returns 0 (no
+// bound) if even NCCL's largest kernels fit.
 int nccl_blocks_max(int multiprocessors, const Mesh& mesh);
 
-// Creates each group at its first use, without sending a message; groups live as long as this
-// object. Thread-safe; each group is used by one thread at a time.
+// The groups of one rank. A group is created at its first use, without sending a message, and lives
+// as long as this object. Thread-safe, but each group is used by one thread at a time.
 class ProcessGroups {
  public:
-  // `mesh` has as many ranks as the transport. `page` (may be null) and `memory` must outlive the
-  // groups. `memory` is the device memory of buffers that groups receive besides host buffers;
-  // device buffers are staged (staged_group.h).
+  // Requires that `mesh` has as many ranks as the transport. `page`, which may be null, and
+  // `memory` must outlive the groups. Collectives accept buffers in host memory and in `memory`;
+  // those in device memory are copied through the host (staged_group.h).
   ProcessGroups(std::shared_ptr<Transport> transport, const Mesh& mesh, ProgressWriter* page,
                 const DeviceMemory& memory = host_memory());
 
-  // Returns this rank's group along `axes`, "fsdp+context"; axes of one rank are left out. Groups
-  // of different channels have the same members but share nothing else, so different threads may
-  // use them at once. On channel 1 the name is "fsdp+context#1".
+  // Returns the group of the ranks that differ from this rank along `axes` only. Its name is
+  // "fsdp+context" or, on channel 1, "fsdp+context#1"; axes of degree 1 are omitted, so different
+  // `axes` can give the same group.
   ProcessGroup& of(const GroupAxes& axes, int channel = kComputeChannel);
   // Returns the group of all ranks.
   ProcessGroup& world();
-  // Returns a group of all ranks that does not depend on the mesh: used before all ranks are known
-  // to have the same mesh.
+  // Returns a group of all ranks that does not depend on the mesh. It is used before the ranks have
+  // checked that they have the same mesh.
   ProcessGroup& everyone();
 
-  // Makes groups that are created from now on use NCCL for device buffers. Called at the same point
-  // on all ranks.
+  // Makes all groups that are created later use NCCL for device buffers. All ranks must call it at
+  // the same point.
   void use_nccl(const NcclOptions& options);
-  // Makes all current and future groups of kComputeChannel follow `computation`
+  // Makes all existing and later groups of kComputeChannel follow `computation`
   // (ProcessGroup::follow).
   void follow(const std::shared_ptr<DeviceQueue>& computation);
-  // Blocks until the collectives of these groups are done. Returns the first error, which ends the
-  // NCCL groups of all channels.
+  // Blocks until the collectives of the groups of kComputeChannel are done. Returns the first
+  // error, after which the NCCL groups of all channels fail.
   absl::Status finish();
 
   const Mesh& mesh() const { return mesh_; }
   int rank() const { return transport_->rank(); }
 
-  // Visits each existing group in the order of axes and channels.
+  // Calls `visit` for each existing group, in the order of axes and channels.
   void for_each(const std::function<void(const ProcessGroup&)>& visit) const;
   // Returns the bytes that this rank has sent through all groups.
   SentBytes sent() const;
-  // Returns the time that the rank has spent in collectives of a channel's groups.
+  // Returns the time that this rank has spent in collectives of the groups of a channel.
   Duration busy(int channel) const;
 
+  // Makes all collectives fail (ProcessGroup::abort).
   void abort();
-  // See Transport::isolate_channels().
+  // Calls Transport::isolate_channels().
   void isolate_channels() { transport_->isolate_channels(); }
 
  private:

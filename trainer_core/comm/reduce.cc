@@ -5,8 +5,8 @@
 
 #include "trainer_core/base/check.h"
 
-// One copy of a function for each width of vectors; additions stay in their order, so that all give
-// the same bits.
+// Compiles a copy of a function for each vector width. The order of additions is the same in all
+// copies, so all give the same bits.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define MUSTER_VECTOR_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -16,7 +16,8 @@
 namespace muster::trainer {
 namespace {
 
-// Sums that are carried at a time: they stay in the first-level cache while all versions pass by.
+// The number of sums that are computed at a time: they remain in the L1 cache while all versions
+// are added.
 constexpr size_t kRun = 512;
 
 template <Reduction kReduction>
@@ -24,7 +25,7 @@ float combined(float a, float b) {
   if constexpr (kReduction == Reduction::kSum) {
     return a + b;
   } else {
-    return b > a || b != b ? b : a;  // a NaN in `a` stays: nothing is larger
+    return b > a || b != b ? b : a;  // if `a` is NaN, both comparisons are false for any number b
   }
 }
 

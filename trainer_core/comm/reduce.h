@@ -1,5 +1,5 @@
-// The reductions of every transport. Ranks are always added in rank order, so a sum depends only on
-// the group, and all transports agree bit for bit.
+// The reductions of all transports. Values are always added in rank order, so a sum depends only on
+// the group, and all transports give the same bits.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,23 @@
 
 namespace muster::trainer {
 
+// The elementwise reductions of collectives.
 enum class Reduction { kSum, kMax };
 
-// out[i] = versions[0][i] + versions[1][i] + …, or the largest of them (NaN where one is NaN), in
-// fp32 and rounded once. Each version has `out.count` numbers of type `in`. `out` may be one of the
-// versions.
+// Combines the ranks' versions of a buffer: stores in out[i] the sum versions[0][i] +
+// versions[1][i] + …, computed in fp32 and rounded once, or their maximum (NaN if any version is
+// NaN). Each version has `out.count` elements of type `in`. `out` may be the same memory as one of
+// the versions.
 void combine_versions(Reduction reduction, DType in, std::span<const std::byte* const> versions,
                       BufferView out);
 
-// The part of `count` elements that rank `rank` of `size` reduces: nearly equal, contiguous, in
-// rank order.
+// A contiguous part of a buffer, in elements.
 struct Slice {
   size_t offset;
   size_t count;
 };
+// Returns the part of `count` elements that rank `rank` of `size` reduces. Parts are in rank order
+// and differ by at most one element.
 constexpr Slice slice_of(size_t count, int rank, int size) {
   const auto r = static_cast<size_t>(rank);
   const auto n = static_cast<size_t>(size);

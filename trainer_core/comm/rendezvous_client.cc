@@ -26,7 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kRetryPause{20};
-// The margin that the network and the store may add to a GET's wait.
+// The time that the network and the store may add to the wait of a GET.
 constexpr milliseconds kAnswerMargin{5000};
 
 struct HostPort {
@@ -45,7 +45,7 @@ absl::StatusOr<HostPort> split_address(const std::string& address) {
   return HostPort{host, address.substr(colon + 1)};
 }
 
-// A connected socket, or -1 with errno.
+// Returns a connected socket, or -1 with errno.
 int try_connect(const addrinfo* candidates) {
   for (const addrinfo* a = candidates; a != nullptr; a = a->ai_next) {
     const int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);

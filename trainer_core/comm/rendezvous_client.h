@@ -1,4 +1,4 @@
-// A client of the worker's rendezvous store (common/rendezvous_wire.h).
+// A client of the rendezvous store of the worker (common/rendezvous_wire.h).
 #pragma once
 
 #include <chrono>
@@ -10,20 +10,21 @@
 
 namespace muster::trainer {
 
-// One connection, used by one thread at a time. Every call is bounded. After any error except
-// DeadlineExceeded the connection is unusable.
+// A connection to the store, used by one thread at a time. Every call takes a bounded time. After
+// any error except DeadlineExceeded the connection is unusable.
 class RendezvousClient {
  public:
-  // `address` is host:port. Retries until `timeout`, because the store may start a moment later.
-  // Unavailable names the address.
+  // Connects to `address`, host:port. Retries until `timeout`, because the store may start later
+  // than its clients. Returns Unavailable with the address.
   static absl::StatusOr<std::unique_ptr<RendezvousClient>> connect(
       const std::string& address, std::chrono::milliseconds timeout);
   ~RendezvousClient();
   RendezvousClient(const RendezvousClient&) = delete;
   RendezvousClient& operator=(const RendezvousClient&) = delete;
 
+  // Stores the value of a key.
   absl::Status set(std::string_view key, std::string_view value);
-  // Returns DeadlineExceeded if the key is not set in time.
+  // Returns the value of a key. Blocks until the key is set; returns DeadlineExceeded after `wait`.
   absl::StatusOr<std::string> get(std::string_view key, std::chrono::milliseconds wait);
 
  private:

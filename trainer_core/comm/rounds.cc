@@ -16,7 +16,7 @@ AnyBufferView piece(const AnyBufferView& numbers, size_t at, size_t block) {
 }  // namespace
 
 size_t Rounds::block(const Subgroup& subgroup, Sends sends, DType dtype) const {
-  constexpr size_t kLine = 64;  // pieces begin where cache lines do, if their data does
+  constexpr size_t kLine = 64;  // pieces begin at cache lines if the data does
   const size_t pieces =
       sends == Sends::kSame ? 1 : static_cast<size_t>(std::max(subgroup.size() - 1, 1));
   const size_t bytes = channel_.round_bytes_max(subgroup.members) / pieces / kLine * kLine;
@@ -24,7 +24,7 @@ size_t Rounds::block(const Subgroup& subgroup, Sends sends, DType dtype) const {
 }
 
 absl::Status Rounds::exchange(const Subgroup& subgroup, Sends sends, Out out, In in) {
-  // Begins with the next member, so that not everyone writes to the first.
+  // Begins with the next member, so that not all members write to the first one at the same time.
   const auto next = [&](int step) { return (subgroup.position + step) % subgroup.size(); };
   size_t longest = 0;
   for (int step = 1; step < subgroup.size(); ++step)

@@ -1,5 +1,5 @@
-// Building blocks of collectives: exchanges of any size among some members of a group, cut into
-// rounds of messages. Internal to comm.
+// The building blocks of collectives: exchanges of data of any size among some members of a group,
+// divided into rounds of messages. Internal to comm.
 #pragma once
 
 #include <cstddef>
@@ -15,55 +15,60 @@
 
 namespace muster::trainer {
 
-// Some members of a group in order, and this rank's position among them.
+// Some members of a group, in order, and the position of this rank among them.
 struct Subgroup {
-  std::vector<int> members;
-  int position = 0;
+  std::vector<int> members;  // indices of the group's members
+  int position = 0;          // index of this rank in `members`
 
   int size() const { return static_cast<int>(members.size()); }
   int member(int at) const { return members[static_cast<size_t>(at)]; }
 };
 
-// Returns the slice of the subgroup's member at a position.
+// Returns the slice of `data` for the subgroup's member at `position`.
 template <class AnyBufferView>
 AnyBufferView slice_of(const AnyBufferView& data, const Subgroup& subgroup, int position) {
   const Slice slice = slice_of(data.count, position, subgroup.size());
   return data.part(slice.offset, slice.count);
 }
 
-// One rank's end of a group's channel, with the trace that counts sent bytes. One thread.
+// One rank's end of the channel of a group, with the trace that counts sent bytes. Called on one
+// thread at a time.
 //
-// Data between two ranks is cut into pieces of a size that both compute, and piece i travels in
+// Data between two ranks is divided into pieces whose size both ranks compute; piece i is sent in
 // round i. Ranks may have different numbers of rounds: a rank stops when it has nothing left to
-// send or receive.
+// send or receive. A `position` is an index into the members of a subgroup.
 class Rounds {
  public:
   using Out = absl::FunctionRef<ConstBufferView(int position)>;
   using In = absl::FunctionRef<BufferView(int position)>;
 
-  // `nodes` holds the node of each member and may be empty. The references must outlive the rounds.
+  // `nodes` has the node of each member of the group; empty: all are on one node. All arguments
+  // must outlive this object.
   Rounds(Channel& channel, CollectiveTrace& trace, int rank, const std::vector<int>& nodes)
       : channel_(channel), trace_(trace), rank_(rank), nodes_(nodes) {}
 
-  // Whether a member sends the same memory to all others, or different memory to each.
+  // Whether a member sends the same memory to all other members, or different memory to each.
   enum class Sends { kSame, kDifferent };
 
-  // Sends `out(position)` to each other member of the subgroup and fills `in(position)` from it.
-  // Some may be empty.
+  // Sends `out(position)` to each other member of the subgroup, and receives `in(position)` from
+  // it. Any of these buffers may be empty.
   absl::Status exchange(const Subgroup& subgroup, Sends sends, Out out, In in);
-  // Combines, in the subgroup's order, what all members have for this rank into `out`.
-  // `part(position)` is this rank's contribution to each member. `out` may be this rank's own part.
+  // Combines, in the order of the subgroup, the contributions of all members to this rank and
+  // stores the result in `out`. `part(position)` is this rank's contribution to the result of each
+  // member. `out` may be the same memory as this rank's contribution to itself.
   absl::Status reduce(const Subgroup& subgroup, Out part, BufferView out, Reduction reduction);
-  // Exchanges one message in each direction; either may be empty.
+  // Sends `outgoing` to member `to` and receives `incoming` from member `from`. Either may be
+  // empty.
   absl::Status pass(ConstBufferView outgoing, int to, BufferView incoming, int from);
 
-  // The same for slices: combines each member's slice of `data` into `out`; sends this member's
-  // slice of `data` to all others.
+  // Apply reduce() and exchange() to slices of `data`, one per member. reduce_slices() combines all
+  // members' versions of this rank's slice into `out`; gather_slices() sends this rank's slice to
+  // all others and receives theirs.
   absl::Status reduce_slices(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                              Reduction reduction);
   absl::Status gather_slices(const Subgroup& subgroup, BufferView data);
 
-  // Returns the elements that one round transfers among the members of a subgroup.
+  // Returns the number of elements of the pieces into which data of a subgroup is divided.
   size_t block(const Subgroup& subgroup, Sends sends, DType dtype) const;
 
  private:

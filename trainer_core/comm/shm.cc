@@ -26,16 +26,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A peer must not shrink memory that is mapped here: a read beyond its end would be SIGBUS.
+// These seals prevent a peer from shrinking memory that is mapped here: a read beyond its end would
+// raise SIGBUS.
 constexpr unsigned kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 MailboxLayout layout_of(int ranks) { return {.ranks = ranks, .staging_bytes = kShmRoundBytes}; }
 
-// Holds the mailboxes of a host's ranks and the sockets that reveal their owners' deaths.
+// The mailboxes of a host's ranks, and the sockets that reveal the end of their owners.
 struct HostMemory {
   struct Peer {
     std::byte* mailbox = nullptr;
-    Descriptor connection;  // none to oneself
+    Descriptor connection;  // invalid for this rank itself
   };
 
   explicit HostMemory(size_t bytes) : mailbox_bytes(bytes) {}
@@ -52,7 +53,8 @@ struct HostMemory {
 };
 
 absl::StatusOr<Descriptor> make_memory(size_t bytes) {
-  rlimit files{};  // a memfd is one, and what goes beyond the limit is not an error but a signal
+  // A memfd counts as a file; beyond the file size limit the process gets a signal, not an error.
+  rlimit files{};
   if (getrlimit(RLIMIT_FSIZE, &files) != 0 || files.rlim_cur < bytes)
     return absl::ResourceExhaustedError(absl::StrCat(
         "files may have ", files.rlim_cur, " bytes (ulimit -f), and ", bytes, " are shared"));
@@ -78,9 +80,9 @@ absl::StatusOr<std::byte*> map_memory(const Descriptor& fd, size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// Connects to the peers. The higher rank of two connects and sends its rank and memory; the lower
-// one answers likewise. Nothing waits for a single connection: a client that sends nothing or an
-// invalid message cannot keep the ranks from connecting.
+// Connects to the peers. Of two ranks, the higher one connects and sends its rank and memory, and
+// the lower one replies with its own. The code never waits for a single connection, so a client
+// that sends nothing or an invalid message cannot prevent the ranks from connecting.
 class Meeting {
  public:
   Meeting(const ShmSeat& seat, const ShmOptions& options, HostMemory& memory)
@@ -101,10 +103,11 @@ class Meeting {
   // A connected client that has not identified itself.
   struct Caller {
     Descriptor socket;
-    std::optional<int> rank;  // the owner of the listener; none: it has connected to this rank's
+    // Owner of the listener; nullopt: the client has connected to this rank's listener.
+    std::optional<int> rank;
   };
-  // More callers than there are ranks are strangers; the longest silent one is turned away for the
-  // next.
+  // The maximum number of connections beyond the number of ranks. The oldest one that has sent
+  // nothing is closed for the next.
   static constexpr size_t kStrangersMax = 64;
 
   size_t index_of(int rank) const {

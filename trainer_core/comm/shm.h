@@ -1,8 +1,9 @@
-// The `shm` transport: ranks are processes of one host and exchange messages through shared memory.
+// The transport `shm`: ranks are processes of one host and exchange messages through shared memory.
 //
-// Each rank's mailbox (mailbox.h) is a memfd: anonymous memory that the kernel frees with the last
-// process that maps it, however that process ends. The ranks of a host connect by Unix sockets to
-// pass the memfds, and keep the sockets open: a closed end reveals that a peer was killed.
+// The mailbox of each rank (mailbox.h) is a memfd: anonymous memory that the kernel frees when the
+// last process that maps it ends, for any reason. The ranks of a host connect through Unix sockets
+// to exchange the memfds. The sockets remain open, because a closed end reveals that a peer was
+// killed.
 #pragma once
 
 #include <chrono>
@@ -19,20 +20,21 @@
 
 namespace muster::trainer {
 
-// Bytes of a round, and of a mailbox slot: the slots of all ranks of a host should fit in a cache
-// when they are read.
+// The maximum bytes of a round, and the bytes of a staging buffer. The buffers of all ranks of a
+// host should fit in a CPU cache when they are read.
 constexpr size_t kShmRoundBytes = size_t{1} << 20;
 
-// Processes with the same identity can share memory: same boot of the kernel, network namespace and
-// user. Empty if this process cannot determine it.
+// Returns the identity of this host, as seen by this process: it consists of the kernel's boot id,
+// the network namespace and the user. Processes with the same identity can share memory. Empty if
+// it cannot be determined.
 std::string host_identity();
 
-// Resources of a rank before the host's ranks connect: its mailbox's memory, and a socket that
-// serves it.
+// The resources that a rank creates before the ranks of the host connect: the memory of its
+// mailbox, and a socket from which peers get the memory.
 class ShmSeat {
  public:
-  // Creates the seat of one of `ranks` ranks. Returns the system's error if memory cannot be
-  // shared.
+  // Creates the resources for a host with `ranks` ranks. Returns the system's error if memory
+  // cannot be shared.
   static absl::StatusOr<ShmSeat> take(int ranks);
 
   const HostListener& listener() const { return listener_; }
@@ -46,19 +48,20 @@ class ShmSeat {
   Descriptor memory_;
 };
 
+// The options of connect_shm().
 struct ShmOptions {
-  int rank = 0;  // in the world
+  int rank = 0;  // this rank in the world
   int world_size = 1;
-  // Listener names by world rank: the ranks of this host, including this one.
+  // The name of each listener, by world rank: all ranks of this host, including this one.
   std::map<int, std::string> listeners;
-  Instant deadline;  // until all have met
-  std::chrono::milliseconds timeout = kRoundTimeout;
+  Instant deadline;                                   // until all ranks have connected
+  std::chrono::milliseconds timeout = kRoundTimeout;  // of a round
 };
 
-// Creates the transport among the ranks of options.listeners. All of them call this at the same
-// time, with seats for the same number of ranks. Errors: the system's if memory cannot be mapped,
-// Unavailable if a peer has given up, DeadlineExceeded naming the missing ranks. Connections from
-// other processes are rejected.
+// Creates the transport among the ranks of options.listeners. All of these ranks must call it at
+// the same time, with a `seat` for the same number of ranks. Returns the system's error if memory
+// cannot be mapped, Unavailable if a peer has given up, and DeadlineExceeded with the missing
+// ranks. Rejects connections from other processes.
 absl::StatusOr<std::shared_ptr<Transport>> connect_shm(const ShmSeat& seat,
                                                        const ShmOptions& options);
 

@@ -80,14 +80,14 @@ class StagedGroup final : public ProcessGroup {
  private:
   bool is_device(ConstBufferView numbers) const { return memory_.holds(numbers.data); }
 
-  // Waits for the work that writes the outgoing buffers and reads the old contents of incoming
-  // ones. Copies are complete when they return, so later work sees them.
+  // Blocks until the work is done that writes the outgoing buffers and reads the old contents of
+  // incoming buffers. Later work sees the results, because copies are complete when they return.
   void wait_for_computation() const {
     if (computation_ != nullptr) computation_->mark()->wait();
   }
 
-  // Returns the buffer from `offset` on, with room for as many elements. Growing discards its
-  // contents, so callers request the last part first.
+  // Returns the host buffer from `offset` on, with room for as many elements as `like`. Growth
+  // discards its contents, so callers request the last part first.
   BufferView room(size_t offset, ConstBufferView like) {
     const size_t bytes = offset + like.bytes();
     if (bytes > room_bytes_) {
@@ -122,8 +122,7 @@ class StagedGroup final : public ProcessGroup {
     fetch(data, host);
     return store(body(host), host, data);
   }
-  // The host's copy of the output lies behind that of the input, wherever the two of the device
-  // lie.
+  // The host copy of the output follows that of the input.
   template <class Body>
   absl::Status apart(ConstBufferView input, BufferView output, const Body& body) {
     if (!is_device(input) && !is_device(output)) return body(input, output);
@@ -135,7 +134,7 @@ class StagedGroup final : public ProcessGroup {
 
   std::unique_ptr<ProcessGroup> group_;
   const DeviceMemory& memory_;
-  std::shared_ptr<DeviceQueue> computation_;  // null: its callers wait
+  std::shared_ptr<DeviceQueue> computation_;  // null: callers wait for the computation
   std::shared_ptr<void> room_;
   size_t room_bytes_ = 0;
 };

@@ -1,6 +1,6 @@
-// Collectives over device memory through a group that reads and writes host memory: each one copies
-// through a buffer on the host. Used by ranks that share a GPU, which NCCL rejects, and by builds
-// without NCCL.
+// Collectives of device buffers through a group that supports only host buffers: each collective
+// copies its data through a host buffer. They are used by ranks that share a GPU, which NCCL does
+// not support, and by builds without NCCL.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace muster::trainer {
 
-// Wraps `group`; host buffers pass through unchanged. If the group follows no computation, the
-// caller must have waited for the work that writes the buffers; otherwise the call waits for it.
-// Keeps one host buffer, as large as the largest collective so far. `memory` must outlive the
-// result. Returns `group` itself if `memory` is the host's.
-// host's the group itself comes back.
+// Returns a group that accepts buffers in `memory` and host buffers; the latter are passed to
+// `group` unchanged. Returns `group` itself if `memory` is host memory. If the group follows a
+// computation (ProcessGroup::follow), a call blocks until the work that writes its buffers is done;
+// if it follows none, the caller must have waited for this work. The result owns one host buffer,
+// as large as the largest collective so far. `memory` must outlive the result.
 std::unique_ptr<ProcessGroup> staged_group(std::unique_ptr<ProcessGroup> group,
                                            const DeviceMemory& memory);
 

@@ -13,16 +13,16 @@
 namespace muster::trainer {
 namespace {
 
-// A group of several nodes with equally many members, at least two, on each.
+// The levels of a group that has equally many members, at least two, on each of several nodes.
 struct Levels {
-  std::vector<std::vector<int>> nodes;  // the members of each; empty: there is one level
-  Subgroup inside;                      // those on this rank's node
-  Subgroup across;  // the ranks with this rank's index on their nodes, in node order
+  std::vector<std::vector<int>> nodes;  // members on each node; empty: only one level
+  Subgroup inside;                      // members on this rank's node
+  Subgroup across;                      // members with the same index on their nodes, in node order
 };
 
 Levels levels_of(const std::vector<int>& nodes, int rank) {
   std::map<int, std::vector<int>> by_node;
-  std::vector<int> order;  // of nodes, as they come
+  std::vector<int> order;  // nodes in order of their first members
   for (int member = 0; member < static_cast<int>(nodes.size()); ++member) {
     std::vector<int>& on_node = by_node[nodes[static_cast<size_t>(member)]];
     if (on_node.empty()) order.push_back(nodes[static_cast<size_t>(member)]);
@@ -121,8 +121,8 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  // The root deals out slices, and everyone gathers them: the root sends twice the data and not n -
-  // 1 times (van de Geijn's algorithm, in Thakur et al. 2005).
+  // The root scatters slices, and all ranks gather them, so that the root sends the data twice
+  // instead of n - 1 times (van de Geijn's algorithm, in Thakur et al. 2005).
   absl::Status broadcast(BufferView data, int root, std::string_view name) override {
     const BufferView nothing(nullptr, 0, data.dtype);
     const auto slice = [&](int member) { return slice_of(data, all_, member); };
@@ -188,7 +188,8 @@ class TransportGroup : public ProcessGroup {
     return offsets;
   }
 
-  // Works in blocks, so that the first half's results are still in a cache for the second.
+  // Works in blocks, so that the results of the first half of the algorithm are still in a cache
+  // for the second half.
   absl::Status reduce_all(BufferView data, Reduction reduction, std::string_view name) {
     const size_t block = has_levels() ? rounds_.block(levels_.across, Sends::kSame, data.dtype) *
                                             levels_.inside.members.size()
@@ -204,8 +205,8 @@ class TransportGroup : public ProcessGroup {
     });
   }
 
-  // Leaves the combination of all `data` in `out` on every member of the subgroup; `out` may be
-  // `data`.
+  // Stores the combination of all members' `data` in `out` on every member of the subgroup. `out`
+  // may be the same memory as `data`.
   absl::Status reduce_flat(const Subgroup& subgroup, ConstBufferView data, BufferView out,
                            Reduction reduction) {
     const BufferView own = slice_of(out, subgroup, subgroup.position);
@@ -214,8 +215,8 @@ class TransportGroup : public ProcessGroup {
     return rounds_.gather_slices(subgroup, out);
   }
 
-  // Reduce-scatter inside the node, all-reduce across nodes, all-gather inside. Partial sums of
-  // bf16 stay fp32 until the last.
+  // Does a reduce-scatter within the node, an all-reduce across nodes and an all-gather within the
+  // node. Partial sums of bf16 are fp32 until the last addition.
   absl::Status reduce_by_levels(BufferView data, Reduction reduction) {
     const BufferView own = slice_of(data, levels_.inside, levels_.inside.position);
     BufferView partial = own;
@@ -230,7 +231,7 @@ class TransportGroup : public ProcessGroup {
     return rounds_.gather_slices(levels_.inside, data);
   }
 
-  // Each slice goes to another node once, and from there to that node's members.
+  // Sends each slice once to every other node, and from there to the members of that node.
   absl::Status gather_by_levels(BufferView data) {
     const auto slice = [&](int member) { return slice_of(data, all_, member); };
     absl::Status status = rounds_.exchange(
@@ -246,9 +247,9 @@ class TransportGroup : public ProcessGroup {
     return status;
   }
 
-  // The mirror image: a node's contributions to a slice are summed before they go to the node of
-  // the slice's owner. Works in blocks, because the partial sums, one slice per node, are memory
-  // outside the plan. They stay fp32 until the last addition.
+  // Does the reverse: sums a node's contributions to a slice before it sends them to the node of
+  // the slice's owner. Works in blocks, because the memory of the partial sums, one slice per node,
+  // is not part of the plan. They are fp32 until the last addition.
   absl::Status scatter_by_levels(ConstBufferView data, BufferView out) {
     const size_t block = rounds_.block(levels_.across, Sends::kDifferent, DType::kF32);
     const size_t nodes = levels_.nodes.size();

@@ -1,4 +1,4 @@
-// Process groups over a transport: implements the collectives of comm.h once, as rounds of
+// Process groups over any transport. They implement the collectives of comm.h as rounds of
 // messages.
 #pragma once
 
@@ -12,16 +12,17 @@
 
 namespace muster::trainer {
 
+// The definition of a group.
 struct GroupSpec {
   std::string name;
-  std::vector<int> members;  // world ranks in the group's order, this one among them
-  std::vector<int> nodes;    // each member's node; empty: all on one
+  std::vector<int> members;  // world ranks in the group's order, including this rank
+  std::vector<int> nodes;    // node of each member; empty: all are on one node
 };
 
-// Sends no message. `page` may be null and must outlive the group.
+// Makes a group. Sends no message. `page` may be null and must outlive the group.
 std::unique_ptr<ProcessGroup> make_group(std::shared_ptr<Transport> transport, GroupSpec spec,
                                          ProgressWriter* page);
-// Makes the group of all ranks.
+// Makes a group of all ranks.
 std::unique_ptr<ProcessGroup> make_world_group(std::shared_ptr<Transport> transport,
                                                std::string name, ProgressWriter* page);
 

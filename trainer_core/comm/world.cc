@@ -18,10 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Timeout for ranks of one host to pass their memory: all of them have joined by then.
+// The maximum time in which the ranks of a host exchange their memory, after all of them have
+// joined.
 constexpr milliseconds kHandshakeTimeout{10'000};
 
-// Rounded up, and never 0, which is no bound to some.
+// Returns the time until `deadline`, rounded up. It is never 0, which some functions treat as no
+// limit.
 milliseconds time_until(Instant deadline) {
   return std::max(std::chrono::ceil<milliseconds>(deadline - monotonic_now()), milliseconds(1));
 }
@@ -35,8 +37,8 @@ class Roll {
     return Roll(options, std::move(*client), deadline);
   }
 
-  // Publishes `mine` under `topic` and returns all ranks' texts, by rank. DeadlineExceeded names
-  // the ranks that published nothing.
+  // Publishes `mine` under `topic` and returns the texts of all ranks in rank order. Returns
+  // DeadlineExceeded with the ranks that have published nothing.
   absl::StatusOr<std::vector<std::string>> call(const char* topic, const std::string& mine) {
     if (auto status = client_->set(key(topic, options_.rank), mine); !status.ok()) return status;
     std::vector<std::string> said;
@@ -70,7 +72,8 @@ class Roll {
   Instant deadline_;
 };
 
-// A number for each rank, the same for ranks of one host. A rank with no host has one of its own.
+// Returns a number for each rank, which is the same for the ranks of a host. A rank with an empty
+// host has a number of its own.
 std::vector<int> number_hosts(const std::vector<std::string>& hosts) {
   std::map<std::string, int> numbers;
   std::vector<int> result;
@@ -122,7 +125,7 @@ absl::StatusOr<Sharing> share_memory(const WorldOptions& options, Roll& roll, In
   const bool shares = neighbours.size() > 1;
   absl::StatusOr<ShmSeat> seat = absl::UnavailableError("no other rank is on this host");
   if (shares) seat = ShmSeat::take(static_cast<int>(neighbours.size()));
-  // A rank that cannot share memory reports it before others wait for it.
+  // A rank that cannot share memory reports this before other ranks wait for it.
   const auto names = roll.call("listener", seat.ok() ? seat->listener().name() : "");
   if (!names.ok()) return names.status();
   Sharing sharing;
@@ -137,7 +140,7 @@ absl::StatusOr<Sharing> share_memory(const WorldOptions& options, Roll& roll, In
                    << " shares no memory with its host's others, which takes them to TCP: "
                    << status.message() << std::endl;
   }
-  // All ranks of a host must take the same way.
+  // All ranks of a host must use the same transport.
   const auto votes = roll.call("shares", status.ok() ? "yes" : "no");
   if (!votes.ok()) return votes.status();
   std::set<std::string> apart;

@@ -1,5 +1,5 @@
-// Connects the processes of a job into a world: they meet at the rendezvous store, and processes of
-// one host share memory.
+// Connects the processes of a job to a world. They find each other through the rendezvous store;
+// processes of one host communicate through shared memory.
 #pragma once
 
 #include <memory>
@@ -14,17 +14,18 @@
 
 namespace muster::trainer {
 
+// The options of connect_world().
 struct WorldOptions {
-  GlooOptions gloo;  // this rank and how to reach the others; used between hosts
-  // Ranks with the same `host` share memory. "": no rank shares memory, so Gloo also connects ranks
-  // of one host.
+  GlooOptions gloo;  // this rank, and the network for connections between hosts
+  // The identity of the host; ranks with the same value share memory. Empty: this rank shares no
+  // memory, so it uses Gloo also within the host.
   std::string host = host_identity();
-  std::ostream* notes = nullptr;  // gets a line where memory cannot be shared, if there is one
+  std::ostream* notes = nullptr;  // receives a line if memory cannot be shared; null: none
 };
 
-// Returns one connected transport to all ranks: `shm` if all are on one host, Gloo if each has its
-// own host, both otherwise. Gloo serves all if the ranks of a host cannot share memory. Errors as
-// connect_gloo's.
+// Returns a transport that connects all ranks: `shm` if all ranks are on one host, `gloo` if each
+// rank has its own host, otherwise both (hybrid_transport.h). Ranks that cannot share memory use
+// Gloo also within their host. Returns the errors of connect_gloo().
 absl::StatusOr<std::shared_ptr<Transport>> connect_world(const WorldOptions& options);
 
 }  // namespace muster::trainer

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Room for a tokenizer and JSON files, and for the file system's own needs.
+// The bytes that are needed in addition to the weights: for a tokenizer, JSON files and the file
+// system itself.
 constexpr uint64_t kRoomBesideWeights = 16 << 20;
 
 ConvertTarget target_of(const ConvertOptions& options, ParameterFormat from) {
@@ -36,8 +37,8 @@ absl::Status check_options(const ConvertOptions& options, ConvertTarget target) 
       "a Hugging Face folder (--to hf)"));
 }
 
-// Returns the config of the checkpoint: the source's config, or the defaults with the source's
-// model. Paths are those that are valid once the folder is in its final place.
+// Returns the config of the checkpoint: that of the source, or the defaults with the source's
+// model. Its paths are valid once the folder has its final name.
 TrainConfig config_of(const ParameterDescription& source, const std::string& to,
                       const std::string& tokenizer) {
   TrainConfig config = source.config.value_or(TrainConfig());
@@ -50,7 +51,7 @@ TrainConfig config_of(const ParameterDescription& source, const std::string& to,
     const int32_t known = std::max(source.max_position, source.model.trainable_position_size);
     config.max_target_length = std::max(known, 1);
   }
-  config.model.quantization = {};  // its state is not part of the parameters
+  config.model.quantization = {};  // the source does not have its scaling state
   config.checkpoint_directory = (place / "checkpoints").string();
   if (!tokenizer.empty()) {
     config.tokenizer_path = (place / tokenizer).string();
@@ -69,8 +70,9 @@ BeforeTensor with_stop(const ConvertOptions& options, const ConvertProgress& pro
   };
 }
 
-// Returns the copied file that a run reads; "" if there is none. SentencePiece's comes first: the
-// tokenizer.json beside it uses byte fallback, which runs do not support.
+// Returns the copied file that a run of Muster can read; "" if there is none. A SentencePiece model
+// is preferred, because a tokenizer.json in the same folder uses byte fallback, which Muster does
+// not support.
 std::string tokenizer_file(const TokenizerFiles& files) {
   const auto has = [&](const char* name) {
     return std::find(files.names.begin(), files.names.end(), name) != files.names.end();

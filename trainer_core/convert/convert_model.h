@@ -1,5 +1,6 @@
-// `muster convert`: converts a model from one program's files to another's, tensor by tensor, so
-// that memory holds one tensor at a time however large the model is.
+// The command `muster convert`: converts the parameters of a model from the file format of one
+// program to that of another. It converts one tensor after the other, so that memory holds one
+// tensor, however large the model is.
 #pragma once
 
 #include <atomic>
@@ -15,21 +16,26 @@
 
 namespace muster::trainer {
 
+// The file format to write.
 enum class ConvertTarget { kMuster, kHuggingFace };
 
+// The options of a conversion.
 struct ConvertOptions {
-  std::string from;  // as for ParameterSource::open()
-  std::string to;    // must not exist, or be an empty folder
-  // nullopt: Hugging Face's format for a checkpoint of Muster, Muster's for anything else.
+  std::string from;  // a path for ParameterSource::open()
+  std::string to;    // a path that does not exist, or an empty folder
+  // nullopt: Hugging Face's format if the source is a checkpoint of Muster, otherwise Muster's
+  // format.
   std::optional<ConvertTarget> target;
-  // For kHuggingFace. nullopt: the type of most of the source's elements.
+  // kHuggingFace only: the element type to write; nullopt: the type that most elements of the
+  // source have.
   std::optional<StoredType> stored;
-  // For kHuggingFace: bytes of elements per file; a larger tensor has its own file.
+  // kHuggingFace only: maximum bytes of elements per file; a larger tensor has a file of its own.
   int64_t shard_bytes = 5'000'000'000;
-  std::string tokenizer;  // a SentencePiece model; empty: the tokenizer beside the source
+  std::string tokenizer;  // path of a SentencePiece model; empty: the source's tokenizer
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel
 };
 
+// The result of a conversion.
 struct ConvertReport {
   ParameterFormat from = ParameterFormat::kMuster;
   ConvertTarget target = ConvertTarget::kMuster;
@@ -37,20 +43,21 @@ struct ConvertReport {
   std::string to;
   int64_t parameters = 0;
   StoredType stored = StoredType::kF32;
-  uint64_t files = 0;    // of weights
-  uint64_t bytes = 0;    // of weights
+  uint64_t files = 0;    // number of files with weights
+  uint64_t bytes = 0;    // size of these files
   uint64_t rounded = 0;  // elements that the stored type does not represent exactly
   bool has_tokenizer = false;
-  std::vector<std::string> notes;
+  std::vector<std::string> notes;  // sentences for the user
 };
 
-// Receives the elements written and their total, on the thread that called convert().
+// Receives the number of elements written and their total, on the thread that called convert().
 using ConvertProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-// Converts a model. kMuster writes the layout of a run of `muster run`: to/checkpoints/0, with
-// parameters and no optimizer state, for load_parameters_path and `muster decode`. kHuggingFace
-// writes a folder for transformers. `to` appears only once everything in it is on the disk. Errors
-// are those of ParameterSource::open, export_to_hugging_face and NewFolder; Cancelled after `stop`.
+// Converts a model. kMuster writes the folder layout of `muster run`: to/checkpoints/0 with
+// parameters, but without optimizer state, for load_parameters_path and `muster decode`.
+// kHuggingFace writes a folder for the library `transformers`. `to` appears only once all its files
+// are on disk. Returns the errors of ParameterSource::open, export_to_hugging_face and NewFolder,
+// and Cancelled after `stop` was set.
 absl::StatusOr<ConvertReport> convert(const ConvertOptions& options,
                                       const ConvertProgress& progress);
 

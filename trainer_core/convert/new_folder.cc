@@ -47,8 +47,8 @@ absl::Status check_room(const std::string& folder, const std::string& path, uint
 constexpr std::string_view kPattern = "XXXXXX";
 std::string prefix_of(const std::string& name) { return absl::StrCat(kTemporaryPrefix, name, "-"); }
 
-// Removes temporary folders of processes that died before they published `place`. Live processes
-// hold locks on theirs.
+// Removes temporary folders of processes that ended before they published `place`. Running
+// processes hold locks on their folders.
 void remove_leftovers(const fs::path& place) {
   const auto names = list_directory(place.parent_path().string());
   if (!names.ok()) return;
@@ -71,7 +71,8 @@ struct Temporary {
 
 absl::StatusOr<Temporary> make_temporary(const fs::path& place) {
   const fs::path parent = place.parent_path();
-  // Until the folder is locked, another process may remove it as a leftover; hardly twice in a row.
+  // Another process may remove the folder before it is locked; this will hardly happen several
+  // times in a row.
   for (int attempt = 0; attempt < 10; ++attempt) {
     std::string path =
         (parent / absl::StrCat(prefix_of(place.filename().string()), av(kPattern))).string();
@@ -127,7 +128,7 @@ NewFolder::~NewFolder() {
 
 absl::Status NewFolder::publish() {
   if (auto status = sync_path(temporary_); !status.ok()) return status;
-  // Replaces an empty folder, and nothing else.
+  // The rename replaces an empty folder, but nothing else.
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR) return exists(path_);

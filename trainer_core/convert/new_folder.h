@@ -1,4 +1,4 @@
-// A folder that appears completely or not at all.
+// A new folder that appears with all its files, or not at all.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace muster::trainer {
 
-// The folder is filled under a temporary name beside its final path, and is locked meanwhile. A
-// folder with such a name and no lock belongs to a dead process; the next process for the same path
-// removes it. Not thread-safe.
+// A folder under construction. It has a temporary name next to its final path, and is locked while
+// it is filled. A temporary folder without a lock was left by a process that has ended; the next
+// process that creates the same final path removes it. Not thread-safe.
 class NewFolder {
  public:
-  // Errors: AlreadyExists if `path` exists and is not an empty folder; ResourceExhausted if the
-  // disk has no room for `bytes`; otherwise the reason why the folder cannot be created.
+  // Creates the temporary folder. Returns AlreadyExists if `path` exists and is not an empty
+  // folder, ResourceExhausted if the disk has no room for `bytes`, and otherwise the reason why the
+  // folder cannot be created.
   static absl::StatusOr<std::unique_ptr<NewFolder>> create(const std::string& path, uint64_t bytes);
   // Removes the folder if it was not published.
   ~NewFolder();
@@ -25,8 +26,9 @@ class NewFolder {
   // Returns the path at which to write the file `name`.
   std::string file(const std::string& name) const { return temporary_ + "/" + name; }
   const std::string& temporary() const { return temporary_; }
-  // Syncs the names of its files and renames the folder to its final path. AlreadyExists if
-  // something was created there in the meantime.
+  // Syncs the list of the folder's files and renames the folder to its final path. Requires that
+  // the files themselves are synced. Returns AlreadyExists if another process has created the final
+  // path since.
   absl::Status publish();
 
  private:
@@ -35,7 +37,7 @@ class NewFolder {
 
   std::string path_;
   std::string temporary_;
-  int lock_;  // owned descriptor of the folder
+  int lock_;  // owned file descriptor of the folder, which holds the lock
 };
 
 }  // namespace muster::trainer

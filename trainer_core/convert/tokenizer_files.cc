@@ -26,7 +26,7 @@ constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
 constexpr char kGenerationConfigFile[] = "generation_config.json";
 constexpr size_t kGenerationConfigBytesMax = 1 << 20;
 
-// The files that transformers saves beside the weights of a language model, and reads again.
+// The files that transformers saves together with the weights of a language model.
 constexpr const char* kKnownFiles[] = {kSentencePieceFile,   kHuggingFaceTokenizerFile,
                                        kTokenizerConfigFile, "special_tokens_map.json",
                                        "added_tokens.json",  "vocab.json",
@@ -48,9 +48,9 @@ std::string piece_or_empty(const SentencePieceModel& model, int32_t id) {
   return id < 0 ? "" : model.piece(id);
 }
 
-// Describes the model for transformers' LlamaTokenizer, which is SentencePiece with a token in
-// front. For a run of Muster decode.h defines what precedes a prompt; Meta's documents begin after
-// a token of their own.
+// Writes a tokenizer_config.json for transformers' LlamaTokenizer, which is SentencePiece with an
+// optional token before each text. For models of Muster, decode.h defines the token before a
+// prompt; documents of Meta begin with a bos token.
 void describe(const SentencePieceModel& model, const ParameterDescription& source,
               TokenizerFiles& files) {
   const bool ours = source.format == ParameterFormat::kMuster;
@@ -105,7 +105,7 @@ bool has(const TokenizerFiles& files, const std::string& name) {
   return std::find(files.names.begin(), files.names.end(), name) != files.names.end();
 }
 
-// Takes Hugging Face's own file, with the files of its folder that belong to it.
+// Selects a file of Hugging Face's format, and the files of its folder that belong to it.
 bool take_hugging_face(const std::string& path, TokenizerFiles& files) {
   const fs::path file(path);
   if (file.filename() != kHuggingFaceTokenizerFile) return false;
@@ -123,7 +123,7 @@ void read_generation_config(TokenizerFiles& files) {
   files.token_ids.update(token_ids_of(*config));
 }
 
-// Describes a SentencePiece model without transformers' files beside it.
+// Describes a SentencePiece model without transformers' files in its folder.
 void describe_lone_model(const ParameterDescription& source, TokenizerFiles& files) {
   if (!has(files, kSentencePieceFile) || has(files, kTokenizerConfigFile) ||
       has(files, kHuggingFaceTokenizerFile))

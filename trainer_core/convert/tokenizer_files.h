@@ -1,5 +1,5 @@
-// The tokenizer files beside a model's weights, with which other programs encode text: found,
-// copied, and, if there is only a SentencePiece model, described for transformers.
+// Copies the tokenizer files of a model, with which other programs encode text. If there is only a
+// SentencePiece model, also writes a tokenizer_config.json for the library `transformers`.
 #pragma once
 
 #include <string>
@@ -15,19 +15,22 @@ namespace muster::trainer {
 constexpr char kSentencePieceFile[] = "tokenizer.model";
 constexpr char kHuggingFaceTokenizerFile[] = "tokenizer.json";
 
+// The files to write.
 struct TokenizerFiles {
-  std::string folder;              // source of the copies
+  std::string folder;              // the folder from which `names` are copied
   std::vector<std::string> names;  // files in `folder`
-  // The path of a SentencePiece model to copy as tokenizer.model; may be empty.
+  // The path of a SentencePiece model to copy as tokenizer.model; empty: none.
   std::string sentence_piece;
-  nlohmann::json token_ids = nlohmann::json::object();  // the known ones of kTokenIdFields
-  nlohmann::json tokenizer_config;  // to write as tokenizer_config.json; null: none
+  // The fields of kTokenIdFields that are known.
+  nlohmann::json token_ids = nlohmann::json::object();
+  nlohmann::json tokenizer_config;  // contents of tokenizer_config.json; null: do not write it
   std::vector<std::string> notes;
 };
 
-// Finds the files of a source: `given` unless empty, otherwise those in its folder, otherwise those
-// that its run's config names. InvalidArgument if `given` is not a SentencePiece model, or has more
-// pieces than the model has tokens.
+// Finds the tokenizer files for a source of parameters: `given` (the path of a SentencePiece model)
+// if it is not empty, otherwise the files in the folder of the source, otherwise the tokenizer_path
+// of its training config. Returns InvalidArgument if `given` is not a SentencePiece model, or has
+// more pieces than the model has tokens.
 absl::StatusOr<TokenizerFiles> find_tokenizer_files(const ParameterDescription& source,
                                                     const std::string& given);
 

@@ -84,7 +84,8 @@ absl::StatusOr<WrittenWeights> write_checkpoint(const ParameterSource& source,
       gatherer.take_files()};
   WrittenWeights written{.files = manifest.files.size(), .bytes = 0, .rounded = 0};
   for (const StoredFile& file : manifest.files) written.bytes += file.digest.bytes;
-  // Written last: the folder's sync that comes with it covers the other files' names, too.
+  // The manifest is written last: the sync of the folder that follows it also covers the names of
+  // the other files.
   const absl::Status status =
       write_file_atomically(absl::StrCat(folder, "/", kManifestFile), manifest_text(manifest),
                             {.durability = Durability::kPowerLoss});

@@ -1,4 +1,5 @@
-// Writes a model's parameters as a checkpoint without optimizer state, from which a run can begin.
+// Writes the parameters of a model as a checkpoint without optimizer state, from which a training
+// can start.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 
 namespace muster::trainer {
 
-// Writes <directory>/0, which stores `config`. Errors are those of the source and of the disk.
+// Writes the checkpoint <directory>/0, which also contains `config`. Calls `before` before each
+// tensor. Returns the errors of the source, of the disk and of `before`.
 absl::StatusOr<WrittenWeights> write_checkpoint(const ParameterSource& source,
                                                 const TrainConfig& config,
                                                 const std::string& directory,

@@ -116,7 +116,7 @@ absl::StatusOr<WrittenWeights> write_hugging_face(const ParameterSource& source,
       return status;
   }
   ordered_json config = exported.config;
-  // The older of the key's two names, which every version reads.
+  // torch_dtype is the older of the key's two names, which every version of transformers reads.
   config["torch_dtype"] = std::string(type_name(stored));
   if (auto status = write_json(absl::StrCat(folder, "/", kHuggingFaceConfigFile), config);
       !status.ok())

@@ -11,12 +11,12 @@ namespace muster::trainer {
 namespace {
 
 constexpr uint64_t kSyntheticStream = uint64_t{2} << 48;
-// Data sets of one size have equal permutations. This step between their seeds keeps them from
-// being read in the same order: multiples of the golden ratio spread neighbouring numbers over all
-// bits.
+// The difference between the seeds of adjacent data sets. With equal seeds, data sets of the same
+// size would be read in the same order. Multiples of the golden ratio spread adjacent numbers over
+// all bits.
 constexpr uint64_t kSourceSeedStep = 0x9E3779B97F4A7C15;
 
-// Returns the index of the rank's first sample, counted from the step's first sample.
+// Returns the index of the rank's first sample, relative to the first sample of the step.
 uint64_t first_of_rank(const BatchGeometry& geometry) {
   return static_cast<uint64_t>(geometry.rank) * static_cast<uint64_t>(geometry.per_device);
 }
@@ -48,7 +48,7 @@ class SyntheticSource : public BatchSource {
   BatchGeometry geometry_;
 };
 
-// Iterates over a batch's sequences; `read_sample` reads each of them.
+// Iterates over the sequences of a batch; `read_sample` reads each sequence.
 class SampleSource : public BatchSource {
  public:
   explicit SampleSource(const BatchGeometry& geometry) : geometry_(geometry) {}
@@ -58,7 +58,7 @@ class SampleSource : public BatchSource {
     const uint64_t begin = first + first_of_rank(geometry_) + static_cast<uint64_t>(skipped);
     for (size_t k = 0; k < out.tokens.size() / length; ++k) {
       const SequenceSpans sequence = out.sequence(k, length);
-      // The last micro-batch may be larger than the rest of the rank's share.
+      // The last micro-batch may be larger than the remainder of the rank's share.
       const bool is_own =
           static_cast<size_t>(skipped) + k < static_cast<size_t>(geometry_.per_device);
       if (!is_own) {

@@ -9,8 +9,8 @@
 namespace muster::trainer {
 namespace {
 
-// Returns integers in the ratio of the weights; exact for decimal fractions whose sum has few
-// parts.
+// Returns integers in the ratio of the weights. They are exact if the weights are decimal fractions
+// with few digits.
 std::vector<uint64_t> parts_of(std::span<const double> weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<uint64_t> parts(weights.size());
@@ -40,7 +40,8 @@ Blend::Blend(std::span<const double> weights) : parts_(parts_of(weights)) {
   const auto period = std::accumulate(parts_.begin(), parts_.end(), uint64_t{0});
   period_.resize(period);
   // Tijdeman's rule: among the sources that would not exceed their share with one more sample,
-  // choose the one whose next sample is due first. The unit is 1 / (margin * period) of a sample.
+  // choose the source whose next sample is due first. The unit is 1 / (margin * period) of a
+  // sample.
   const auto margin = static_cast<double>(std::max<size_t>(2 * parts_.size() - 2, 1));
   const auto total = static_cast<double>(period);
   std::vector<uint64_t> given(parts_.size());

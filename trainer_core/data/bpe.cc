@@ -48,13 +48,13 @@ void BpeMerges::append(std::string_view word, std::vector<int32_t>& ids) const {
 
 void BpeMerges::merge_short(std::vector<int32_t>& ids, size_t begin) const {
   std::array<Merge, kShortWordBytes> pairs;  // the merge of token i with the next one
-  const auto look = [&](size_t i) {
+  const auto update_pair = [&](size_t i) {
     const Merge* merge =
         begin + i + 1 < ids.size() ? find(ids[begin + i], ids[begin + i + 1]) : nullptr;
     pairs[i] = merge == nullptr ? Merge{kNoRank, 0} : *merge;
   };
   size_t count = ids.size() - begin;
-  for (size_t i = 0; i < count; ++i) look(i);
+  for (size_t i = 0; i < count; ++i) update_pair(i);
   while (count > 1) {
     const auto* const best =
         std::min_element(pairs.begin(), pairs.begin() + count,
@@ -65,8 +65,8 @@ void BpeMerges::merge_short(std::vector<int32_t>& ids, size_t begin) const {
     ids.erase(ids.begin() + static_cast<ptrdiff_t>(begin + at + 1));
     std::move(pairs.begin() + at + 2, pairs.begin() + count, pairs.begin() + at + 1);
     --count;
-    look(at);
-    if (at > 0) look(at - 1);
+    update_pair(at);
+    if (at > 0) update_pair(at - 1);
   }
 }
 
@@ -89,7 +89,7 @@ void BpeMerges::merge_long(std::string_view word, std::vector<int32_t>& ids) con
   const auto size = static_cast<uint32_t>(word.size());
   std::vector<Symbol> symbols(size);
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto look = [&](uint32_t at) {
+  const auto add_candidate = [&](uint32_t at) {
     const uint32_t next = symbols[at].next;
     if (next == size) return;
     if (const Merge* merge = find(symbols[at].id, symbols[next].id); merge != nullptr)
@@ -97,7 +97,7 @@ void BpeMerges::merge_long(std::string_view word, std::vector<int32_t>& ids) con
   };
   for (uint32_t i = 0; i < size; ++i)
     symbols[i] = {byte_ids_[static_cast<uint8_t>(word[i])], i + 1, i - 1};
-  for (uint32_t i = 0; i < size; ++i) look(i);
+  for (uint32_t i = 0; i < size; ++i) add_candidate(i);
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();
@@ -108,8 +108,8 @@ void BpeMerges::merge_long(std::string_view word, std::vector<int32_t>& ids) con
     symbols[left.next].id = -1;
     left.next = symbols[left.next].next;
     if (left.next != size) symbols[left.next].before = best.at;
-    look(best.at);
-    if (best.at > 0) look(left.before);
+    add_candidate(best.at);
+    if (best.at > 0) add_candidate(left.before);
   }
   for (uint32_t i = 0; i != size; i = symbols[i].next) ids.push_back(symbols[i].id);
 }

@@ -1,6 +1,6 @@
-// Byte-level BPE as a Tokenizer. Added tokens are found first; the text between them is split into
-// words by one or more patterns in sequence, and each word's bytes are merged. The parts are read
-// from files by hugging_face_tokenizer.h and tiktoken.h.
+// A byte-level BPE tokenizer. It first finds added tokens, then splits the text between them into
+// words by one or more patterns in sequence, and merges the bytes of each word.
+// hugging_face_tokenizer.h and tiktoken.h read its parts from files.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,21 @@
 
 namespace muster::trainer {
 
+// The parts of a byte-level BPE tokenizer.
 struct ByteBpeParts {
   std::string_view type;            // Tokenizer::type()
-  std::vector<std::string> tokens;  // bytes by id; empty for an unused id
-  std::vector<bool> is_special;     // by id: tokens without text
-  BpeMerges merges;                 // has an id for each byte
-  // Each pattern splits the pieces of the previous one.
+  std::vector<std::string> tokens;  // the bytes of each id; empty: the id is not used
+  std::vector<bool> is_special;     // for each id: the token has no text
+  BpeMerges merges;                 // requires an id for each byte
+  // The first pattern splits the text, each later one the pieces of the previous one.
   std::vector<std::shared_ptr<const SplitPattern>> patterns;
-  AddedTokens raw;                // found first
-  AddedTokens normalized;         // found next, in the text between the raw ones
-  bool add_prefix_space = false;  // adds a space before each piece that has none
-  int32_t eos_id = -1;
+  AddedTokens raw;                // added tokens that are matched in the original text
+  AddedTokens normalized;         // added tokens that are matched in the text between the raw ones
+  bool add_prefix_space = false;  // puts a space before each piece that does not begin with one
+  int32_t eos_id = -1;            // -1: none
 };
 
+// Returns the tokenizer that has these parts.
 std::unique_ptr<Tokenizer> make_byte_bpe_tokenizer(ByteBpeParts parts);
 
 }  // namespace muster::trainer

@@ -14,7 +14,7 @@ constexpr bool is_printable(int byte) {
 
 constexpr size_t kShifted = 256 - (0x7E - 0x21 + 1) - (0xAC - 0xA1 + 1) - (0xFF - 0xAE + 1);
 
-// Returns the byte that U+0100 + i stands for.
+// Returns the table of the bytes that U+0100 + i represent.
 constexpr std::array<uint8_t, kShifted> make_shifted() {
   std::array<uint8_t, kShifted> bytes{};
   size_t next = 0;

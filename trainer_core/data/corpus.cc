@@ -11,7 +11,7 @@
 namespace muster::trainer {
 namespace {
 
-// Philox's stream for the positions of held-out documents.
+// The Philox stream for the positions of held-out documents.
 constexpr uint64_t kSplitStream = uint64_t{3} << 48;
 
 uint64_t draw(const Philox& philox, uint64_t index) {
@@ -35,8 +35,8 @@ absl::StatusOr<uint64_t> document_from(const TokenDataset& dataset, uint64_t tok
   return range->begin == token ? *number : *number + 1;
 }
 
-// The error for document ends that decrease. Opening a data set checks only headers, so the ends
-// are checked when they are read.
+// Returns the error for document ends that decrease. The open of a data set checks only headers, so
+// the ends are checked when they are read.
 absl::Status out_of_order(const TokenDataset& dataset, uint64_t document) {
   return absl::DataLossError(absl::StrCat(dataset.folder(), ": document ", document,
                                           " lies before documents in front of it; tokenise again"));
@@ -130,7 +130,7 @@ absl::StatusOr<CorpusSplit> split_corpus(const std::shared_ptr<const TokenDatase
   std::vector<DocumentRun> train, eval;
   const Philox philox{.key = seed, .stream = kSplitStream};
   const uint64_t tokens = dataset->tokens();
-  uint64_t next = 0;  // the first document that is in neither part yet
+  uint64_t next = 0;  // first document that is not assigned to a part yet
   for (uint64_t stretch = 0; stretch < kSplitStretches && fraction > 0; ++stretch) {
     const uint64_t begin = tokens / kSplitStretches * stretch;
     const uint64_t length =

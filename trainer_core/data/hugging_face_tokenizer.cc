@@ -21,7 +21,8 @@ namespace {
 using nlohmann::json;
 using Ids = absl::flat_hash_map<std::string, int32_t>;
 
-// Ids may have gaps, as in cl100k, but one id of 16 million must not allocate that many entries.
+// The maximum gap between ids. Small gaps occur, as in cl100k, but a single id of 16 million must
+// not allocate so many entries.
 constexpr int64_t kIdGapMax = 1 << 16;
 constexpr size_t kConfigBytesMax = 1 << 20;
 // Names of the end-of-text token if no tokenizer_config.json gives one: Llama 3, GPT-2, Llama 2,
@@ -29,7 +30,8 @@ constexpr size_t kConfigBytesMax = 1 << 20;
 constexpr std::array<std::string_view, 4> kEosNames = {"<|end_of_text|>", "<|endoftext|>", "</s>",
                                                        "<eos>"};
 
-// Caught by load_hugging_face(), like the library's own exceptions.
+// An error in the file. load_hugging_face() catches it, together with the exceptions of the JSON
+// library.
 class Refused : public std::exception {
  public:
   explicit Refused(std::string why) : why_(std::move(why)) {}

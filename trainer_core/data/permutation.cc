@@ -10,10 +10,10 @@ namespace muster::trainer {
 namespace {
 
 constexpr uint64_t kFeistelRounds = 6;
-// A Feistel network over a small domain cannot produce all orders, nor with equal frequency: small
-// domains are therefore drawn from a larger network.
+// A Feistel network over a small domain cannot produce all orders, and not with equal frequency. So
+// small domains use a larger network.
 constexpr uint32_t kHalfBitsMin = 4;
-// Epoch e's shuffle uses Philox's stream kShuffleStream + e.
+// The permutation of epoch e uses the Philox stream kShuffleStream + e.
 constexpr uint64_t kShuffleStream = uint64_t{1} << 48;
 
 }  // namespace
@@ -27,8 +27,8 @@ Permutation::Permutation(uint64_t n, uint64_t seed, uint64_t epoch)
 uint64_t Permutation::operator()(uint64_t i) const {
   const Philox philox{.key = seed_, .stream = kShuffleStream + epoch_};
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
-  // The network's domain is less than four times n unless n is small: under four iterations on
-  // average.
+  // Unless n is small, the network's domain is smaller than 4 n, so the average is below four
+  // iterations.
   do {
     uint64_t left = i >> half_bits_;
     uint64_t right = i & mask;

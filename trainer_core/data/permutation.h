@@ -1,14 +1,14 @@
-// The order of samples: a seeded bijection of 0 … n-1 without tables. A corpus of any size is
-// shuffled as a whole, and any position of the order is computed in constant time. A Feistel
-// network keyed by Philox over the next even power of two is applied repeatedly until the result is
-// below n (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+// The order of samples: a bijection of 0 … n-1 that is computed from a seed, without a table. It
+// shuffles a corpus of any size as a whole, and any position is computed in constant time. A
+// Feistel network, keyed by Philox, permutes a domain of 4^b >= n values; it is applied repeatedly
+// until the result is below n (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 #pragma once
 
 #include <cstdint>
 
 namespace muster::trainer {
 
-// An immutable value; thread-safe.
+// The order of one epoch. Immutable and thread-safe.
 class Permutation {
  public:
   Permutation(uint64_t n, uint64_t seed, uint64_t epoch);

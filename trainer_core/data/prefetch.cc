@@ -10,7 +10,8 @@
 namespace muster::trainer {
 namespace {
 
-// One batch ahead hides a read behind one micro-batch; two hide a slow read behind two.
+// The number of batches that are read ahead. With two, a slow read can take as long as two
+// micro-batches.
 constexpr size_t kBatchesAhead = 2;
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Reads protobuf's wire format in place, for foreign messages (tf.train.Example, a SentencePiece
-// model) of which few fields are needed and whose definitions a process cannot link twice.
+// Reads protobuf's wire format in place. It serves messages of other projects (tf.train.Example,
+// SentencePiece's ModelProto) of which few fields are needed: their generated code may already be
+// linked in through a library, and a process cannot link the same definitions twice.
 #pragma once
 
 #include <cstddef>
@@ -8,21 +9,23 @@
 
 namespace muster::trainer {
 
+// One field of a message.
 struct ProtobufField {
   uint64_t number = 0;
-  std::string_view bytes;  // of strings, messages and fixed-size numbers
-  bool has_bytes = false;  // a string or a message
-  uint64_t value = 0;      // of a varint
+  std::string_view bytes;  // value of a string, a message or a fixed-size number
+  bool has_bytes = false;  // the field is a string or a message
+  uint64_t value = 0;      // value of a varint
 };
 
 // Iterates over the fields of one message.
 class ProtobufFields {
  public:
-  // `message` is a part of `whole`; offset() counts from the start of `whole`.
+  // Iterates over `message`, a part of `whole`; offset() is relative to the start of `whole`.
   ProtobufFields(std::string_view message, std::string_view whole)
       : left_(message), whole_(whole) {}
 
-  // Returns false at the end, and if the bytes are not a message: then is_broken().
+  // Stores the next field. Returns false at the end of the message, and if the bytes are not a
+  // valid message; in the second case is_broken() returns true.
   bool next(ProtobufField& field);
   bool is_broken() const { return is_broken_; }
   size_t offset() const { return static_cast<size_t>(left_.data() - whole_.data()); }

@@ -71,7 +71,7 @@ absl::Status check_charsmap(std::string_view charsmap) {
   const size_t count = units.size() / kUnitBytes;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t unit = unit_at(units, i);
-    // The root is never used as a value.
+    // The root (unit 0) is never the value of a leaf.
     const bool is_value = i > 0 && (unit & (uint32_t{1} << 31)) != 0;
     if (is_value) continue;
     const size_t offset = size_t{unit >> 10} << ((unit & (1U << 9)) >> 6);

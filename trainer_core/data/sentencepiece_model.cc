@@ -21,7 +21,8 @@ class ProcessorModel : public SentencePieceModel {
     try {
       return processor_.LoadFromSerializedProto({bytes.data(), bytes.size()}).ok() &&
              processor_.GetPieceSize() > 0;
-    } catch (const std::exception&) {  // its tries throw on input that it does not validate
+      // The library's tries throw on input that it does not validate.
+    } catch (const std::exception&) {
       return false;
     }
   }
@@ -85,8 +86,8 @@ class LogLines : public std::streambuf {
   }
 
  private:
-  // Passes on lines before a fatal error, such as "file.cc(12) [size > 0] …", LOG(ERROR),
-  // LOG(FATAL): the library then ends the process.
+  // Passes complete lines to `log`. The last ones, such as "file.cc(12) [size > 0] …", LOG(ERROR)
+  // or LOG(FATAL), can precede the end of the process by the library.
   void handle() {
     take_(line_);
     const bool is_routine = line_.find("LOG(INFO)") != std::string::npos ||

@@ -1,4 +1,4 @@
-// A SentencePiece model as a Tokenizer.
+// Loads a tokenizer from a SentencePiece model.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace muster::trainer {
 
-// InvalidArgument if `bytes` are not a model.
+// Returns InvalidArgument if `bytes` are not a model.
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_sentencepiece(std::string_view bytes);
 
 }  // namespace muster::trainer

@@ -10,8 +10,8 @@ namespace muster::trainer {
 namespace {
 
 constexpr uint64_t kBpe = 2;  // TrainerSpec.ModelType
-// NormalizerSpec.name of the library's own rules: they replace no sequence with a blank beside
-// ASCII.
+// The values of NormalizerSpec.name for the library's own rules. These rules replace no sequence in
+// which a blank is adjacent to an ASCII character.
 constexpr std::array<std::string_view, 4> kKnownRules = {"nmt_nfkc", "nfkc", "nmt_nfkc_cf",
                                                          "nfkc_cf"};
 
@@ -67,7 +67,7 @@ ModelFacts facts_of(std::string_view model) {
 
 WordIndependence word_independence(std::string_view model) {
   const ModelFacts facts = facts_of(model);
-  // Without a piece for the blank it would be unknown, and the library joins adjacent unknown
+  // If no piece is the blank, a blank is an unknown symbol, and the library joins adjacent unknown
   // symbols.
   const bool independent = facts.is_bpe && !facts.blank_is_suffix && facts.blank_in_front &&
                            facts.blanks_are_escaped && facts.has_blank_piece && !facts.pieces_cross;

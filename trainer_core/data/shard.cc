@@ -36,7 +36,7 @@ absl::Status wrong(size_t offset, const std::string& field, uint64_t value,
       absl::StrCat("at offset ", offset, ": ", field, " is ", value, "; ", right));
 }
 
-// Rounds up the bytes of the tokens, so that each document's end lies at a multiple of its size.
+// Rounds up the bytes of the tokens, so that the list of document ends is aligned to 8 bytes.
 uint64_t padded(uint64_t bytes) { return (bytes + kEndBytes - 1) / kEndBytes * kEndBytes; }
 
 absl::Status check_fields(const ShardHeader& header, uint64_t file_bytes) {

@@ -11,20 +11,22 @@
 //   20  u32    vocab_size                56  u32  block_bytes = 65536
 //   24  u64    tokenizer_fingerprint     60  u32  header_crc32 (over bytes 0 … 59)
 //
-//   64  u16 or u32 [token_count]  token ids, each below vocab_size zeros up to a multiple of 8 u64
-//       [document_count]      for each document, the shard's token count up to its end; the last
-//                                 is token_count
-//       u64 [blocks]              XXH3 (64 bits) of each block_bytes of the file up to here; for
-//                                 the first block, of the bytes after the header
-//                                     end of file
+//   64  u16 or u32 [token_count]  token ids, each below vocab_size
+//       zeros                     up to a multiple of 8 bytes
+//       u64 [document_count]      end of each document: the number of the shard's tokens up to it;
+//                                 the last one is token_count
+//       u64 [blocks]              XXH3 (64 bits) of each block: block_bytes of the file before this
+//                                 list; the checksum of the first block omits the header
+//       end of file
 //
-// Version 2 is also read; it has no block_bytes (0) and no checksums of blocks.
+// Version 2 is also read: its block_bytes is 0, and it has no checksums of blocks.
 //
-// Tokens have two bytes if the vocabulary fits. A document lies in one shard, with its
-// end-of-sequence token if there is one: document boundaries do not depend on ids, which a text can
-// contain, too. Nothing is trusted before the checksums and the file's size agree with the header,
-// and nothing is allocated from a header's figures. A corpus is too large to verify before training
-// starts, so each block is compared with its checksum when a part of it is first read.
+// Tokens have two bytes if the vocabulary fits. A document lies in one shard, together with its
+// end-of-sequence token if there is one. The list of ends marks document boundaries; token ids do
+// not, because a text can contain any id. Readers trust no value before the header's checksum and
+// the file's size agree with the header, and allocate no memory by a header's values. A corpus is
+// too large to verify before training starts, so each block is compared with its checksum when a
+// part of it is first read.
 #pragma once
 
 #include <array>
@@ -44,13 +46,14 @@ constexpr std::array<char, 8> kShardMagic = {'M', 'U', 'S', 'T', 'T', 'O', 'K', 
 constexpr uint32_t kShardVersion = 3;
 constexpr uint32_t kShardVersionWithoutBlocks = 2;
 constexpr size_t kShardHeaderBytes = 64;
-// The read that verifies a sequence of some KiB: it takes a disk or network little longer than a
-// page.
+// The bytes that are read to verify a sequence of some KiB. A disk or network needs little more
+// time for them than for a page.
 constexpr size_t kShardBlockBytes = size_t{64} << 10;
-// The largest vocabulary that a shard may claim: beyond any tokenizer in use, and small enough for
-// ids to fit in an int32.
+// The largest vocabulary that a shard may have. It is larger than that of any tokenizer in use, and
+// ids fit in an int32.
 constexpr uint32_t kVocabSizeMax = 1U << 24;
 
+// The values of a shard's header.
 struct ShardHeader {
   uint32_t token_bytes = 0;
   uint32_t vocab_size = 0;
@@ -61,9 +64,11 @@ struct ShardHeader {
   uint32_t documents_crc32 = 0;
   uint32_t block_bytes = 0;  // 0: version 2
 
-  // The offsets at which the ends of documents begin, and at which they are over.
+  // Return the offsets of the first byte and the end of the list of document ends, in bytes from
+  // the file's start.
   uint64_t documents_offset() const;
   uint64_t documents_end() const { return documents_offset() + document_count * sizeof(uint64_t); }
+  // Returns the number of blocks with checksums.
   uint64_t blocks() const {
     return block_bytes == 0 ? 0 : (documents_end() + block_bytes - 1) / block_bytes;
   }
@@ -74,15 +79,18 @@ struct ShardHeader {
 // Returns 2 if every id below `vocab_size` fits in 16 bits, otherwise 4.
 uint32_t token_bytes_for(uint32_t vocab_size);
 
+// Encodes a header, with its checksum.
 std::array<char, kShardHeaderBytes> encode_shard_header(const ShardHeader& header);
-// DataLoss names the wrong field, its value and the right one. `file_bytes` is the size of the
-// whole file.
+// Decodes and checks a header. `file_bytes` is the size of the whole file. Returns DataLoss with
+// the wrong field, its value and the expected value.
 absl::StatusOr<ShardHeader> decode_shard_header(std::span<const char> bytes, uint64_t file_bytes);
 
 // Writes one shard as a stream. Not thread-safe. The file has a temporary name until finish() has
-// written its header, synced it and renamed it; destroying an unfinished writer removes it.
+// written the header, synced the file and renamed it. The destructor removes the file if finish()
+// was not called.
 class ShardWriter {
  public:
+  // Creates the temporary file.
   static absl::StatusOr<std::unique_ptr<ShardWriter>> create(const std::string& path,
                                                              uint32_t vocab_size,
                                                              uint64_t tokenizer_fingerprint);
@@ -90,55 +98,57 @@ class ShardWriter {
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
 
-  // Appends documents: their tokens (each below vocab_size), and each document's number of tokens,
-  // in order and never 0.
+  // Appends documents. `tokens` has the tokens of all of them, each below vocab_size; `documents`
+  // has the number of tokens of each document, at least 1.
   absl::Status append(std::span<const int32_t> tokens, std::span<const uint32_t> documents);
   uint64_t token_count() const { return header_.token_count; }
   uint64_t document_count() const { return header_.document_count; }
-  // ResourceExhausted if the disk is full; every message names the file.
+  // Completes the shard and returns its header. Returns ResourceExhausted if the disk is full;
+  // every error contains the path.
   absl::StatusOr<ShardHeader> finish();
 
  private:
   class BlockSums;
 
   ShardWriter(std::string path, std::FILE* file, ShardHeader header);
-  // Writes after the bytes so far, and updates the checksums.
+  // Appends bytes to the file and updates the checksums.
   absl::Status write(const void* data, size_t bytes);
 
   std::string path_;
   std::string temporary_path_;
   std::FILE* file_;  // owned; null once finished
   ShardHeader header_;
-  std::string packed_;  // the last append's bytes; a member to reuse its memory
+  std::string packed_;  // the bytes of an append(); a member, so that its memory is reused
   std::vector<uint64_t> document_ends_;
   std::unique_ptr<BlockSums> sums_;
 };
 
-// A shard mapped read-only. Thread-safe. A file that is truncated or written to while it is open is
-// an error of the calls below (mapped_read.h); if it is replaced or removed, the open shard does
-// not change. Read errors are DataLoss and name the file and the offset: a block whose checksum
-// differs, or, without checksums of blocks, values that no shard can hold.
+// A shard mapped read-only. Thread-safe. If the file is truncated or overwritten while it is open,
+// the calls below return an error (mapped_read.h); if it is replaced or removed, the open shard
+// does not change. Reads return DataLoss with the path and the offset if the checksum of a block
+// differs or, in version 2, if a value is out of range.
 class ShardReader {
  public:
-  // Reads only the header. Errors: NotFound, or DataLoss that names the file, the offset and the
-  // problem.
+  // Maps the file and reads only its header. Returns NotFound, or DataLoss with the path, the
+  // offset and the problem.
   static absl::StatusOr<std::unique_ptr<ShardReader>> open(const std::string& path);
   ~ShardReader();
   ShardReader(const ShardReader&) = delete;
   ShardReader& operator=(const ShardReader&) = delete;
 
   const ShardHeader& header() const { return header_; }
-  // Reads the whole payload, compares its checksums, and checks that documents are in order and end
-  // at the last token.
+  // Reads the complete file, compares its checksums, and checks that document ends ascend and that
+  // the last one is token_count.
   absl::Status verify_payload() const;
-  // Copies tokens [position, position + out.size()), ids below vocab_size. Requires: they exist.
+  // Copies tokens [position, position + out.size()); each is below vocab_size. Requires that they
+  // exist.
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
-  // Copies the ends of documents [first, first + out.size()). Requires: they exist. Document d has
-  // the tokens from the end of d - 1 (0 for the first) up to its own end. Each end is greater than
-  // the one before, and within the shard.
+  // Copies the ends of documents [first, first + out.size()). Requires that they exist. Document d
+  // has the tokens from the end of document d - 1 (0 for the first) up to its own end. Each end is
+  // greater than the one before and at most token_count.
   absl::Status document_ends(uint64_t first, std::span<uint64_t> out) const;
-  // Returns DataLoss if the file was written to since it was opened: reads since then may have
-  // returned neither the old nor the new contents.
+  // Returns DataLoss if the file was written to since it was opened. Reads may then have returned a
+  // mixture of the old and the new contents.
   absl::Status check_unchanged() const;
 
  private:
@@ -151,13 +161,14 @@ class ShardReader {
 
   ShardReader(std::string path, const char* data, size_t bytes, const Identity& identity,
               const ShardHeader& header);
-  // Verifies the blocks of bytes [begin, end) of the file, which are tokens or ends of documents.
+  // Verifies the blocks that contain bytes [begin, end) of the file, which are tokens or document
+  // ends.
   absl::Status verify_blocks(uint64_t begin, uint64_t end) const;
   absl::Status verify_block(uint64_t block) const;
   absl::Status cut_off() const;
 
   std::string path_;
-  const char* data_;  // owned mapping
+  const char* data_;  // the mapping, owned
   size_t bytes_;
   Identity identity_;
   ShardHeader header_;

@@ -37,8 +37,8 @@ uint64_t mappings() {
       std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
 }
 
-// mmap() reports a process's limit of mappings by the same error as a lack of memory;
-// distinguishes the two.
+// Returns the error of a failed mmap(). The limit of mappings per process gives the same errno as a
+// lack of memory; the message distinguishes them.
 absl::Status cannot_map(int error, const std::string& path) {
   constexpr uint64_t kNear = 64;  // the heap may have released some mappings since
   const absl::Status status = errno_status(error, absl::StrCat("cannot map ", path));

@@ -30,10 +30,10 @@ constexpr size_t kPatternBytesMax = 64 << 10;
 // Unicode's White_Space (PropList.txt). PCRE2's \s additionally has U+180E.
 constexpr std::string_view kWhiteSpace =
     R"(\t-\r\x{20}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-// The stack of compiled code: \s+ over megabytes of blanks needs none, nested groups do.
+// The stack of the compiled code. Nested groups need it; \s+ over megabytes of blanks does not.
 constexpr size_t kStackBytes = 32 << 10;
 constexpr size_t kStackBytesMax = 16 << 20;
-// The steps of one match; a word of the patterns above takes tens.
+// The maximum steps of a match. A word of the patterns above takes tens of steps.
 constexpr uint32_t kMatchLimit = 100'000'000;
 
 std::string message_of(int code) {
@@ -44,8 +44,8 @@ std::string message_of(int code) {
 
 constexpr size_t kEscapeDigits = 4;
 
-// Spells out \s and \S, and writes \u4e00 as PCRE2 does. \S within a class cannot be spelled out:
-// such a pattern uses PCRE2's.
+// Replaces \s and \S by the characters of White_Space, and writes \u4e00 in the syntax of PCRE2. \S
+// within a class cannot be replaced, so it keeps the meaning of PCRE2.
 std::string spell_out(std::string_view pattern) {
   std::string out;
   bool in_class = false;
@@ -109,7 +109,7 @@ class PcreMatcher : public SplitPattern::Matcher {
   absl::Status split(std::string_view text,
                      const std::function<void(std::string_view)>& take) override {
     const size_t* const found = pcre2_get_ovector_pointer(data_.get());
-    size_t done = 0;  // the length of the text that was taken
+    size_t done = 0;  // bytes of the text that were taken
     size_t at = 0;
     while (at < text.size()) {
       const int code = match(text, at);

@@ -13,8 +13,8 @@ namespace muster::trainer {
 // GPT-2's pattern (Radford et al., "Language models are unsupervised multitask learners", 2019):
 // contractions, letters, numbers, other characters with an optional blank before them, blanks.
 extern const std::string_view kGpt2Pattern;
-// The patterns of tiktoken's encodings, and of Llama 3, which is cl100k's with other rules for
-// blanks.
+// The patterns of tiktoken's encodings r50k and cl100k, and of Llama 3, which is that of cl100k
+// with other rules for blanks.
 extern const std::string_view kR50kPattern;
 extern const std::string_view kCl100kPattern;
 extern const std::string_view kLlama3Pattern;
@@ -22,20 +22,20 @@ extern const std::string_view kLlama3Pattern;
 // A compiled pattern. Immutable and thread-safe.
 class SplitPattern {
  public:
-  // The matching state of one thread.
+  // The matching state of one thread. Not thread-safe.
   class Matcher {
    public:
     virtual ~Matcher() = default;
-    // Calls take(piece) for each match in `text` and for the text between matches; together they
-    // are the text. Requires: `text` is well-formed UTF-8. ResourceExhausted if the pattern takes
-    // too long on it, or too much memory.
+    // Calls take(piece) for each match in `text` and for each part between matches, in order, so
+    // that the pieces together are the text. Requires that `text` is well-formed UTF-8. Returns
+    // ResourceExhausted if the pattern needs too much time or memory.
     virtual absl::Status split(std::string_view text,
                                const std::function<void(std::string_view)>& take) = 0;
   };
 
-  // Compiles Perl's syntax, as in Oniguruma (Hugging Face's tokenizers) and Rust's regex
-  // (tiktoken). In those, \s and \S mean Unicode's White_Space; in PCRE2 they do not, so they are
-  // spelled out here. InvalidArgument names the problem and its offset.
+  // Compiles a pattern in Perl's syntax. In Oniguruma (Hugging Face's tokenizers) and Rust's regex
+  // (tiktoken), \s and \S mean Unicode's White_Space; in PCRE2 they do not, so compile() replaces
+  // them by the characters of White_Space. Returns InvalidArgument with the problem and its offset.
   static absl::StatusOr<std::shared_ptr<const SplitPattern>> compile(std::string_view pattern);
   virtual ~SplitPattern() = default;
 

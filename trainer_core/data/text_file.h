@@ -12,10 +12,11 @@
 
 namespace muster::trainer {
 
-// Immutable and thread-safe. The view lives as long as the object.
+// A mapped file. Immutable and thread-safe. text() is valid as long as the object.
 class TextFile {
  public:
-  // NotFound, or InvalidArgument for a folder or an empty file; the message names the path.
+  // Maps the file. Returns NotFound, or InvalidArgument for a folder or an empty file; the message
+  // contains the path.
   static absl::StatusOr<std::unique_ptr<TextFile>> open(const std::string& path);
   ~TextFile();
   TextFile(const TextFile&) = delete;
@@ -26,18 +27,18 @@ class TextFile {
  private:
   TextFile(const char* data, size_t bytes) : data_(data), bytes_(bytes) {}
 
-  const char* data_;  // owned mapping
+  const char* data_;  // the mapping, owned
   size_t bytes_;
 };
 
-// Distinguishes text from other files by its bytes. Stray invalid bytes pass: real corpora have
-// them.
+// Distinguishes text from other files by their bytes. A few invalid bytes are accepted, because
+// real corpora have them.
 class TextCheck {
  public:
   // Adds a piece of the file that begins at `offset`.
   void add(std::string_view piece, uint64_t offset);
-  // Returns InvalidArgument for a NUL byte (with its offset), more than 1 % of bytes that are not
-  // UTF-8, or blanks only.
+  // Returns InvalidArgument if the pieces have a NUL byte (with its offset), more than 1 % of bytes
+  // that are not UTF-8, or only blanks.
   absl::Status status(const std::string& path) const;
 
  private:

@@ -17,7 +17,7 @@ namespace {
 
 using Ranks = absl::flat_hash_map<std::string, int32_t>;
 
-// The longest token that is read; cl100k's longest is 128 blanks.
+// The maximum bytes of a token. The longest token of cl100k is 128 blanks.
 constexpr size_t kTokenBytesMax = 4096;
 
 struct Rank {
@@ -79,8 +79,8 @@ Encoding encoding_named(std::string_view file) {
   return {"llama3", kLlama3Pattern, llama3_specials(), "<|end_of_text|>"};
 }
 
-// Every way to split a token into two is a merge with the token's rank: tiktoken merges by looking
-// up the concatenated bytes of two adjacent tokens.
+// Adds every division of a token into two tokens as a merge with the token's rank, because tiktoken
+// merges two adjacent tokens if their concatenated bytes are a token.
 void add_merges(const Ranks& ranks, ByteBpeParts& parts) {
   for (const auto& [bytes, rank] : ranks) {
     if (bytes.size() == 1) parts.merges.set_byte(static_cast<uint8_t>(bytes[0]), rank);
@@ -106,7 +106,7 @@ absl::StatusOr<Ranks> read_ranks(std::string_view bytes, ByteBpeParts& parts) {
       return absl::InvalidArgumentError(
           absl::StrCat("line ", number, " is not a token in base64 and its rank"));
     }
-    // Ids are ranks: they must be dense, which bounds the memory that a file can request.
+    // Ids are ranks and must be consecutive, which bounds the memory that a file can request.
     if (parsed->rank != static_cast<int64_t>(ranks.size())) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, " has rank ", parsed->rank,
                                                      "; ", ranks.size(), " is next"));

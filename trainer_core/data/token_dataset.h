@@ -1,5 +1,5 @@
-// A folder of token shards as one concatenation of documents: their positions and their tokens.
-// Documents and tokens are numbered from 0 over all shards.
+// A folder of token shards, read as one sequence of documents. Documents and tokens are numbered
+// from 0 over all shards.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,12 @@
 
 namespace muster::trainer {
 
-// Immutable and thread-safe after open(), which reads only the shards' headers.
+// A data set. Immutable and thread-safe after open(), which reads only the headers of the shards.
 class TokenDataset {
  public:
-  // DataLoss for a shard that is damaged or disagrees with the index (named, with the offset);
-  // InvalidArgument if its vocabulary is larger than the model's `vocab_size`.
+  // Opens a folder. Returns DataLoss, with the path and the offset, for a shard that is damaged or
+  // disagrees with the index. Returns InvalidArgument if the vocabulary of the data set is larger
+  // than `vocab_size`, the model's.
   static absl::StatusOr<std::unique_ptr<TokenDataset>> open(const std::string& folder,
                                                             int32_t vocab_size);
 
@@ -28,21 +29,23 @@ class TokenDataset {
   uint64_t tokens() const { return first_tokens_.back(); }
   uint64_t documents() const { return first_documents_.back(); }
 
-  // Reads tokens [position, position + out.size()). Requires: they exist. Errors are
-  // ShardReader::read's.
+  // Reads tokens [position, position + out.size()). Requires that they exist. Returns the errors of
+  // ShardReader::read().
   absl::Status read(uint64_t position, std::span<int32_t> out) const;
-  // Returns the document of token `position` by a binary search in one shard. Requires: it exists.
+  // Returns the number of the document that has token `position`, by a binary search in one shard.
+  // Requires position < tokens().
   absl::StatusOr<uint64_t> document_at(uint64_t position) const;
-  // The tokens [begin, end) of a document.
+  // The positions [begin, end) of a document's tokens.
   struct TokenRange {
     uint64_t begin = 0;
     uint64_t end = 0;
   };
-  // Requires: document `number` exists.
+  // Returns the tokens of document `number`. Requires number < documents().
   absl::StatusOr<TokenRange> document(uint64_t number) const;
-  // Returns a line of checksums that is equal for the same tokens and documents in the same shards.
+  // Returns a line of checksums. Two data sets with the same tokens and documents in the same
+  // shards have equal lines.
   std::string checksums() const;
-  // Compares every payload's checksum. Reads the whole data set.
+  // Verifies every shard (ShardReader::verify_payload), which reads the complete data set.
   absl::Status verify_payloads() const;
 
  private:
@@ -51,8 +54,8 @@ class TokenDataset {
   std::string folder_;
   TokenIndex index_;
   std::vector<std::unique_ptr<ShardReader>> shards_;
-  std::vector<uint64_t> first_tokens_;     // of each shard; then the total
-  std::vector<uint64_t> first_documents_;  // likewise
+  std::vector<uint64_t> first_tokens_;     // position of each shard's first token; then the total
+  std::vector<uint64_t> first_documents_;  // the same for documents
 };
 
 }  // namespace muster::trainer

@@ -19,9 +19,10 @@ using nlohmann::json;
 
 constexpr char kFormat[] = "muster-tokens";
 constexpr int kFormatVersion = 1;
-// kShardsMax lines of a hundred bytes.
+// The maximum size of the index: kShardsMax entries of a hundred bytes.
 constexpr size_t kIndexBytesMax = 16 << 20;
-// No disk holds more, and kShardsMax times this number fits in 64 bits.
+// The maximum number of tokens of a shard. No disk has room for more, and the product with
+// kShardsMax fits in 64 bits.
 constexpr uint64_t kTokensMax = uint64_t{1} << 46;
 
 bool plain_file_name(const std::string& name) {
@@ -29,7 +30,8 @@ bool plain_file_name(const std::string& name) {
          name != "..";
 }
 
-// Throws; read_token_index() catches it like the library's own exceptions.
+// Returns a number. Throws if it is invalid; read_token_index() catches the exception together with
+// those of the JSON library.
 uint64_t count_at(const json& j, const char* key, uint64_t max) {
   const json& value = j.at(key);
   if (!value.is_number_unsigned() || value.get<uint64_t>() > max)

@@ -1,6 +1,6 @@
-// Converts text to token ids and back, with the common files: SentencePiece models (Llama 2, Gemma,
-// MaxText, Pax), Hugging Face's tokenizer.json with byte-level BPE (GPT-2, Llama 3) and tiktoken's
-// rank files (Llama 3's original, cl100k).
+// Converts text to token ids and back. Three kinds of tokenizer files are supported: SentencePiece
+// models (Llama 2, Gemma, MaxText, Pax), Hugging Face's tokenizer.json with byte-level BPE (GPT-2,
+// Llama 3), and tiktoken's rank files (Meta's original Llama 3, cl100k).
 #pragma once
 
 #include <cstdint>
@@ -14,47 +14,48 @@
 
 namespace muster::trainer {
 
-// The largest file that is loaded; the biggest in use (256k pieces) has 4 MiB as a model, 17 MiB as
-// JSON.
+// The maximum size of a tokenizer file. The largest tokenizers in use (256k pieces) have 4 MiB as a
+// SentencePiece model and 17 MiB as JSON.
 constexpr uint64_t kTokenizerBytesMax = 256ULL << 20;
 
-// Immutable and thread-safe.
+// A loaded tokenizer. Immutable and thread-safe.
 class Tokenizer {
  public:
-  // The encoding state of one thread; may cache words.
+  // The encoding state of one thread, such as a cache of words. Not thread-safe.
   class Encoder {
    public:
     virtual ~Encoder() = default;
-    // Appends the ids of `text` without adding tokens before or after it. Requires: well-formed
-    // UTF-8.
+    // Appends the ids of `text` to `ids`, without a beginning- or end-of-sequence token. Requires
+    // that `text` is well-formed UTF-8.
     virtual absl::Status append(std::string_view text, std::vector<int32_t>& ids) = 0;
   };
 
-  // Detects the kind of file by its content; a folder stands for the tokenizer.json or
-  // tokenizer.model in it. Errors, which name the file: NotFound, or InvalidArgument if it is none
-  // of the kinds.
+  // Loads a tokenizer file, whose kind is detected by its content. If `path` is a folder, loads the
+  // tokenizer.json or tokenizer.model in it. Returns NotFound, or InvalidArgument if the file is of
+  // no supported kind; both messages contain the path.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> load(const std::string& path);
   virtual ~Tokenizer() = default;
 
-  // MaxText's tokenizer_type: sentencepiece, huggingface or tiktoken.
+  // Returns the value of MaxText's tokenizer_type: sentencepiece, huggingface or tiktoken.
   virtual std::string_view type() const = 0;
   virtual int32_t vocab_size() const = 0;
-  virtual int32_t eos_id() const = 0;  // -1: the file has none
-  // FNV-1a of the file: identifies the tokenizer that shards were made with.
+  virtual int32_t eos_id() const = 0;  // end-of-sequence id; -1: the file has none
+  // Returns the FNV-1a hash of the file. Shards store it to identify the tokenizer that made them.
   uint64_t fingerprint() const { return fingerprint_; }
 
-  // The encoder must not outlive the tokenizer.
+  // Returns a new encoder, which must not outlive the tokenizer.
   virtual std::unique_ptr<Encoder> encoder() const = 0;
-  // Encodes any bytes: those that are not UTF-8 become U+FFFD.
+  // Encodes any bytes. Bytes that are not UTF-8 are encoded as U+FFFD.
   absl::StatusOr<std::vector<int32_t>> encode(std::string_view text) const;
-  // InvalidArgument for an id outside the vocabulary. Control tokens have no text.
+  // Returns the text of `ids`. Control tokens have no text. Returns InvalidArgument if an id is
+  // outside the vocabulary.
   absl::StatusOr<std::string> decode(std::span<const int32_t> ids) const;
 
  protected:
   Tokenizer() = default;
 
  private:
-  // Requires: ids are within the vocabulary.
+  // Implements decode(). Requires that all ids are in the vocabulary.
   virtual absl::StatusOr<std::string> text_of(std::span<const int32_t> ids) const = 0;
 
   uint64_t fingerprint_ = 0;

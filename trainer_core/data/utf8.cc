@@ -18,8 +18,8 @@ bool eight_ascii_bytes(const char* bytes) {
 bool continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
 // The length of a character whose first byte is `first`, and the bounds of its second byte, which
-// exclude overlong forms, surrogates and values above U+10FFFF (Unicode Standard, table 3-7). 0
-// bytes: no character begins with it.
+// exclude overlong forms, surrogates and values above U+10FFFF (Unicode Standard, table 3-7). If
+// `bytes` is 0, no character begins with `first`.
 struct Lead {
   size_t bytes = 0;
   uint8_t second_min = 0x80;

@@ -1,4 +1,4 @@
-// Caches the tokens of recent words: texts repeat words.
+// Caches the tokens of recent words, because texts repeat words.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,15 @@
 
 namespace muster::trainer {
 
-// Has a fixed size: a word's hash selects its entry, and a new word replaces the old one. Not
-// thread-safe.
+// A cache of fixed size. The hash of a word selects its entry, and a new word replaces the old word
+// of the entry. Not thread-safe.
 class WordCache {
  public:
   WordCache() : entries_(kEntries) {}
 
-  // Appends the word's tokens. `encode(word, ids)` appends the tokens of an uncached word, or
-  // fails. Requires: its result depends only on the word.
+  // Appends the tokens of `word` to `ids`. Calls `encode(word, ids)`, which appends the tokens or
+  // returns an error, if the word is not in the cache. Requires that the result of `encode` depends
+  // only on the word.
   template <class Encode>
   absl::Status append(std::string_view word, std::vector<int32_t>& ids, const Encode& encode) {
     if (word.size() > kWordBytesMax) return encode(word, ids);
@@ -42,7 +43,8 @@ class WordCache {
   }
 
  private:
-  // 2 MiB: covers most repetition of a corpus, and fits about a core's own cache.
+  // 2 MiB of entries: enough for most repeated words of a corpus, and about the size of a core's L2
+  // cache.
   static constexpr size_t kEntries = size_t{1} << 15;
   static constexpr size_t kWordBytesMax = 24;
   static constexpr size_t kIdsMax = 9;
@@ -55,8 +57,8 @@ class WordCache {
   };
   static_assert(sizeof(Entry) == 64);
 
-  // Multiplies and folds eight bytes at a time (as wyhash does). Only the spread over the cache
-  // depends on it.
+  // Returns a hash that multiplies and folds eight bytes at a time, as wyhash does. It only decides
+  // how words spread over the entries.
   static uint64_t hash(std::string_view word) {
     constexpr uint64_t kOdd = 0x9E3779B97F4A7C15ULL;
     uint64_t hash = word.size();

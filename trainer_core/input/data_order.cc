@@ -15,7 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr char kDatasets[] = "dataset_path";
-// The order of comparison: keys that explain a difference in later keys come first.
+// The keys in the order of comparison: a key that explains differences of other keys is before
+// them.
 constexpr const char* kKeys[] = {"dataset_type",          kDatasets,
                                  "max_target_length",     "packing",
                                  "enable_data_shuffling", "eval_holdout_fraction",
@@ -27,7 +28,7 @@ json at(const json& object, const char* key) {
   return found == object.end() ? json() : *found;
 }
 
-// Strings without quotes, so that a path reads as one.
+// Formats a value for a message; strings have no quotes.
 std::string show(const json& value) {
   if (value.is_null()) return "unset";
   if (value.is_string()) return value.get<std::string>();

@@ -1,8 +1,9 @@
-// The data order: everything that decides which tokens a training reads, and in which order. These
-// are the keys that the order of samples depends on, and the identity of the shards. A checkpoint
-// stores the data order beside its position in the data, because the position means nothing in
-// another order. A run that resumes compares the stored order with its own. Settings that only
-// decide where training ends, or how samples are divided among ranks and steps, are not part of it.
+// The data order: everything that determines which tokens a training reads, and in which order. It
+// consists of the keys on which the order of samples depends, and of the identities of the shards.
+// A checkpoint stores the data order together with its position in the data, because the position
+// has no meaning in another order. A run that resumes compares the stored order with its own.
+// Settings that only determine when training ends, or how samples are divided among ranks and
+// steps, are not part of the order.
 //
 //   {"dataset_type": "shards", "max_target_length": 2048, "packing": true,
 //    "enable_data_shuffling": true, "eval_holdout_fraction": 0.0, "data_shuffle_seed": 0,
@@ -10,8 +11,8 @@
 //    "dataset_path": [{"folder": "/corpus", "share": 1.0, "tokens": 81920, "documents": 120,
 //                      "checksum": "2d06800538d394c2"}]}
 //
-// data_shuffle_seed is present only if something is drawn with it. Synthetic data has no order:
-// only its dataset_type is stored.
+// data_shuffle_seed is present only if random numbers are drawn from it. Synthetic data has no
+// order, so only its dataset_type is stored.
 #pragma once
 
 #include <memory>
@@ -28,18 +29,19 @@
 
 namespace muster::trainer {
 
-// Returns the data order as JSON. Requires: `shares` is the parsed dataset_path, and `datasets` are
-// the opened data sets of `shares`, in the same order.
+// Returns the data order as JSON. Requires that `shares` is the parsed dataset_path, and that
+// `datasets` are the data sets of `shares`, in the same order.
 nlohmann::json data_order(const TrainConfig& config, const std::vector<DataShare>& shares,
                           const std::vector<std::shared_ptr<const TokenDataset>>& datasets);
 
-// Returns the first difference between two orders: "data_shuffle_seed was 0 and is 1"; empty if
-// they are equal. A moved folder is not a difference. `then` may be any JSON.
+// Returns the first difference between two orders, such as "data_shuffle_seed was 0 and is 1";
+// empty if they are equal. Another path of the same data is not a difference. `then` may be any
+// JSON.
 std::string data_order_difference(const nlohmann::json& then, const nlohmann::json& now);
 
 // Decides whether a run with the data order `now` may resume from a checkpoint. Returns a sentence
-// for the run's log, usually empty. Error: InvalidArgument that names the difference, unless
-// config.resume_with_other_data is set.
+// for the log of the run, usually empty. Returns InvalidArgument with the difference if the orders
+// differ and config.resume_with_other_data is false.
 absl::StatusOr<std::string> judge_data_order(const TrainConfig& config,
                                              const CheckpointInfo& checkpoint,
                                              const nlohmann::json& now);

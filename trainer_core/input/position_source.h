@@ -1,4 +1,4 @@
-// Batches for a rank that computes only some positions of its sequences.
+// A source of batches for a rank that computes only some positions of its sequences.
 #pragma once
 
 #include <memory>
@@ -8,16 +8,17 @@
 
 namespace muster::trainer {
 
-// The positions of a sequence of S tokens that a rank reads.
+// The positions of a sequence that a rank reads.
 struct SequenceParts {
-  Positions tokens;  // of tokens, targets and weights
-  // Positions of starts, in packed sequences: attention needs the starts of more positions.
+  Positions tokens;  // positions of tokens, targets and weights
+  // Positions of starts, for packed sequences. Attention needs the starts of more positions than
+  // the rank has tokens.
   Positions starts;
 };
 
-// Returns a source that reads whole sequences of length `seq_len` from `sequences`, one after
-// another, and copies out these parts. Requires: the spans passed to fill() hold as many elements
-// per sequence as `parts` has positions.
+// Returns a source that reads complete sequences of `seq_len` tokens from `sequences`, one after
+// the other, and copies the positions `parts` from them. Requires that the spans of fill() have as
+// many elements per sequence as `parts` has positions.
 std::unique_ptr<BatchSource> positions_of(std::unique_ptr<BatchSource> sequences, int32_t seq_len,
                                           const SequenceParts& parts);
 

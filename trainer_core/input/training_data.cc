@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<Samples>> make_samples(const TrainConfig& config,
                      : absl::StrCat(what, " has no document"));
 }
 
-// Adds the sequences of one data set, of both the training and the evaluation side.
+// Adds the sequences of a data set, for training and for evaluation.
 absl::Status add_dataset(const TrainConfig& config, const DataShare& share, TrainingData& data) {
   auto opened = TokenDataset::open(share.folder, config.model.vocab_size);
   if (!opened.ok()) return opened.status();

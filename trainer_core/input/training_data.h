@@ -1,5 +1,5 @@
-// The sequences to train on and to evaluate, opened and checked according to a config's data keys.
-// Ranks and the preflight open them in the same way.
+// Opens and checks the data that a config states: the sequences to train on and to evaluate. Ranks
+// and the preflight use the same function.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,24 @@
 
 namespace muster::trainer {
 
+// The opened data of a training.
 struct TrainingData {
   std::vector<WeightedSamples> train;          // empty: synthetic data
   std::vector<std::unique_ptr<Samples>> eval;  // empty: no evaluation
-  // All data sets that are read.
+  // All data sets from which sequences are read.
   std::vector<std::shared_ptr<const TokenDataset>> datasets;
-  // A hash of the shards' checksums: equal on ranks that read the same tokens.
+  // A hash of the checksums of all shards. Ranks that read the same tokens have equal fingerprints.
   uint64_t fingerprint = 0;
   nlohmann::json order;  // the data order of the training (data_order.h)
 
-  // The number of sequences in one epoch, and of all sequences that can be evaluated.
+  // Return the number of sequences in an epoch, and the number of sequences that can be evaluated.
   uint64_t train_sequences() const;
   uint64_t eval_sequences() const;
 };
 
-// Errors: those of TokenDataset::open(), and InvalidArgument if there is no sequence to train on or
-// to evaluate, less than one batch in num_epoch epochs, or too few sequences for eval_steps.
+// Opens the data of a config. Returns the errors of TokenDataset::open(). Returns InvalidArgument
+// if there is no sequence to train on or to evaluate, if num_epoch epochs have less than one batch,
+// or if there are too few sequences for eval_steps.
 absl::StatusOr<TrainingData> open_training_data(const TrainConfig& config);
 
 }  // namespace muster::trainer

@@ -1,4 +1,4 @@
-// Evaluates the loss on held-out data every eval_interval steps.
+// Evaluates the loss on evaluation data every eval_interval steps.
 #pragma once
 
 #include <cstdint>
@@ -13,24 +13,26 @@
 
 namespace muster::trainer {
 
-// Called on the training loop's thread only. Config and context outlive it.
+// The evaluations of a rank. Called on the thread of the training loop only.
 class Evaluation {
  public:
-  // Moves out of data.eval.
+  // Takes the sequences of data.eval. `config` and `context` must outlive this object.
   Evaluation(const TrainConfig& config, const TrainContext& context, TrainingData& data);
 
+  // Returns whether an evaluation is due after `completed_steps` steps.
   bool is_due(int64_t completed_steps) const;
-  // Runs every rank's forward passes over its part of the data, from the beginning, and one
-  // all-reduce. Overwrites the model's activations; parameters and gradients do not change. Errors
-  // are the group's, and data_verdict().
+  // Evaluates the model: runs forward passes over this rank's part of the evaluation data, from its
+  // beginning, and reduces the loss over all ranks. `step` is the last completed step. Overwrites
+  // the activations; parameters and gradients do not change. Returns the errors of the groups, and
+  // data_verdict() if it is an error.
   absl::StatusOr<EvalRecord> run(RankModel& rank_model, int64_t step);
-  // Whether all ranks could read the data in the newest run (data_fault.h).
+  // Returns an error if a rank could not read its data in the last run() (data_fault.h).
   const absl::Status& data_verdict() const { return data_verdict_; }
-  // Whether the loss reaches target_eval_loss; false if there was no target to predict.
+  // Returns whether the loss is at most target_eval_loss; false if no target was evaluated.
   bool reaches_target(const EvalRecord& record) const {
     return record.total_weights > 0 && record.loss <= config_.eval.target_loss;
   }
-  // Writes the line, the progress page and the metrics.
+  // Writes the result to the log, the progress page and the metrics.
   void publish(const EvalRecord& record, MetricsLog& metrics) const;
 
  private:

@@ -56,13 +56,14 @@ absl::StatusOr<StepTail> GradientStep::reduce(const LossSum& local, bool saving)
   std::array<float, kStepTailElements> tail{};
   mine.write(tail);
   if (auto status = world.all_reduce(tail, "step"); !status.ok()) return status;
-  // All ranks continue with the same scales. If a magnitude is NaN, so are the gradients, and the
-  // step is not applied.
+  // The maximum makes all ranks continue with the same scales. If a magnitude is NaN, so are
+  // gradients, and the step is not applied.
   if (const auto amaxes = rank_model_.model().amaxes(); !amaxes.empty()) {
     if (auto status = world.all_reduce_max(amaxes, "amaxes"); !status.ok()) return status;
   }
   const StepTail reduced = StepTail::read(tail);
-  // A rank that has all gradients keeps its own sum of squares, which is exact to the last bit.
+  // A rank that has all gradients uses its own sum of squares, which is not rounded by the encoding
+  // of StepTail.
   if (rank_model_.shares_parameters()) squares_ = reduced.squares;
   return reduced;
 }

@@ -1,5 +1,5 @@
-// A step up to its update: the gradients of its micro-batches, reduced over the ranks, and the
-// step's figures.
+// The part of a step before the update: computes the gradients of its micro-batches, reduces them
+// over the ranks, and computes the figures of the step.
 #pragma once
 
 #include <cstdint>
@@ -18,39 +18,41 @@
 
 namespace muster::trainer {
 
-// Called on the training loop's thread only. All references outlive it.
+// Computes the steps of a rank, one after the other. Called on the thread of the training loop
+// only. All references must outlive this object.
 class GradientStep {
  public:
   GradientStep(const TrainConfig& config, const TrainContext& context, RankModel& rank_model,
                StepData& data);
 
-  // Runs the passes of the step whose first sample is `position`. Group errors are returned by
-  // reduce().
+  // Runs the passes of the step whose first sample is `position`, and returns this rank's part of
+  // the losses. reduce() returns the errors of the groups.
   LossSum compute(uint64_t position);
-  // Leaves the step's gradients in the model's gradient block and reduces the step's figures: one
-  // small collective, and a second one for the scales of quantized GEMMs. Errors are the groups'.
+  // Completes the gradients in the model's gradient block and reduces the values of the step over
+  // all ranks, in one small collective and, with delayed scaling, a second one for magnitudes.
+  // `saving` states that this rank is saving in the background. Returns the errors of the groups.
   absl::StatusOr<StepTail> reduce(const LossSum& local, bool saving);
-  // Whether all ranks could read the step's data (data_fault.h). If not, the other reduced values
-  // are undefined.
+  // Returns an error if a rank could not read the data of the step (data_fault.h); the other
+  // reduced values are then undefined.
   absl::Status data_verdict(const StepTail& reduced) const { return data_fault_.verdict(reduced); }
-  // Returns the record of the reduced sums. The caller adds times and the figures of the update.
+  // Returns the record of the step. The caller adds the times and the figures of the update.
   StepRecord record(int64_t step, const StepTail& reduced) const;
-  // How long the computation has waited for peers since the step began: in its passes, its
-  // reductions and its update.
+  // Returns the time for which the computation has waited for peers since the step began: in its
+  // passes, its reductions and its update.
   double collective_wait_seconds() const;
-  // Returns the norm of all parameters after the update. A collective if ranks share parameters;
-  // its errors are the group's.
+  // Returns the norm of all parameters after the update. If ranks share parameters, this is a
+  // collective: all ranks must call it, and it returns the errors of the group.
   absl::StatusOr<double> parameter_norm();
 
-  // The divisor of mean losses and gradients. A batch of one-token documents has no targets: its
-  // sums are 0, and so are its means.
+  // Returns the divisor of mean losses and gradients: the total weight of targets. It is 1 if there
+  // are no targets, as in a batch of documents of one token; sums and means are then 0.
   static double divisor(const StepTail& reduced) { return reduced.weight > 0 ? reduced.weight : 1; }
 
  private:
-  // The communication of passes since construction: overlapped and waited for.
+  // Returns the times of the communication of passes since construction.
   CommTimes comm_times() const;
-  // Returns `sum` on one of the ranks that hold the same shards, 0 on the others, so that a
-  // reduction counts it once.
+  // Returns `sum` on one of the ranks with the same shards and 0 on the others, so that a reduction
+  // counts it once.
   double count_once(double sum) const;
 
   const TrainConfig& config_;
@@ -59,13 +61,13 @@ class GradientStep {
   StepData& data_;
   StepPasses passes_;
   StepTflops tflops_;
-  // These belong to the step that was computed last:
+  // The members below are those of the current step.
   DataFault data_fault_;
   Duration data_wait_{};
-  CommTimes comm_before_;     // when its passes began
-  CommTimes comm_;            // of its passes
-  Duration waited_before_{};  // for other stages, when its passes began
-  double squares_ = 0;        // of all gradients
+  CommTimes comm_before_;     // times of communication when its passes began
+  CommTimes comm_;            // times of communication during its passes
+  Duration waited_before_{};  // time waited for other stages when its passes began
+  double squares_ = 0;        // sum of the squares of all gradients
 };
 
 }  // namespace muster::trainer

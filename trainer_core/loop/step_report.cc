@@ -9,7 +9,7 @@ absl::Status StepReport::open() { return leader() ? metrics_.open(config_) : abs
 void StepReport::begin(const RankModel& rank_model) {
   peak_.emplace(peaks_path(), peak_key(rank_model.backend(), rank_model.plan().model.dtype));
   figures_.set_peaks({.data_sheet = data_sheet_peak(rank_model.backend().description(), config_)});
-  set_measured_peak(peak_->kept());
+  set_measured_peak(peak_->stored());
   if (!leader()) return;
   context_.out << memory_line(rank_model.plan().memory()) << '\n'
                << parameters_line(parameter_count(rank_model.table())) << '\n'
@@ -46,7 +46,7 @@ void StepReport::finish(StepRecord& record, Duration stall) {
   record.seconds = to_seconds(now - last_step_end_ - stall);
   data_wait_.add(record);
   figures_.add(record.step, record.seconds, record.tokens_per_device);
-  // A throughput above the measured peak disproves it.
+  // If the throughput is above the measured peak, the peak was measured too low.
   const double causal = record.tflops_causal_per_device / record.seconds;
   if (const double known = figures_.peaks().measured_tflops; known > 0 && causal > known)
     set_measured_peak(peak_->raise(causal));
@@ -61,8 +61,8 @@ void StepReport::publish(const StepRecord& record) {
     if (context_.backend != nullptr)
       for (const std::string& note : context_.backend->ops().take_notes())
         context_.out << note << std::endl;
-    // MaxText's users take the last line of any step, so there is one for each: `log_period` is no
-    // period of these lines.
+    // Users of MaxText read the line of the last step, so every step prints a line; `log_period`
+    // does not apply to these lines.
     context_.out << step_line(record) << std::endl;
     if (const std::string line = figures_.estimate_line(); !line.empty())
       context_.out << line << std::endl;

@@ -1,5 +1,5 @@
-// Reports the steps of a training and their times: rank 0's lines and metrics file, and each rank's
-// progress page. Also selects the steps that a profiler records.
+// Reports the steps of a training and their times: rank 0 prints lines and writes metrics, and each
+// rank writes its progress page. Also starts and stops the recording of a profiler.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@
 
 namespace muster::trainer {
 
-// Called on the training loop's thread only. All references outlive it.
+// The reports of a rank. Called on the thread of the training loop only. All references must
+// outlive this object.
 class StepReport {
  public:
   StepReport(const TrainConfig& config, const TrainContext& context)
@@ -25,29 +26,32 @@ class StepReport {
         figures_(config, context.groups.mesh().ranks()),
         profile_(config.profile, context.backend.get(), context.groups.rank(), context.out) {}
 
-  // Opens the outputs that the config enables. The error names the file.
+  // Opens the outputs that the config enables. An error contains the path.
   absl::Status open();
   MetricsLog& metrics() { return metrics_; }
 
-  // Prints the memory and the figures of the training before it begins. Uses the peak of the device
-  // that earlier runs have measured.
+  // Prints the memory and the figures of the training. Uses the peak throughput of the device if an
+  // earlier run has measured it. Called before the first step.
   void begin(const RankModel& rank_model);
-  // Prints that there is no step to do.
+  // Prints that the training is already complete.
   void nothing_to_do(int64_t completed);
 
+  // Begins a step, which may start the recording of the profiler.
   void begin_step() { profile_.begin_step(); }
-  // Excludes the time until now from the next step. `stall` is the part in which the training
-  // waited for a checkpoint; the next step reports it.
+  // Excludes the time until now from the next step. `stall` is the part of this time in which
+  // training waited for a checkpoint; the next step reports it.
   void restart_clock(Duration stall = {});
-  // Completes the step's times. `stall`: the part of the step in which it waited for a checkpoint.
+  // Sets the times of a step. `stall` is the part of the step in which it waited for a checkpoint.
   void finish(StepRecord& record, Duration stall);
+  // Writes a step to the log, the progress page and the metrics.
   void publish(const StepRecord& record);
-  // Prints the end of the training after `completed` steps.
+  // Prints the end of the training after `completed` steps. `data_ends` states that the data has
+  // ended before the last step of the config.
   void end(int64_t completed, bool data_ends);
-  // Measures the device's peak throughput, unless an earlier run has. Called between steps, on all
-  // ranks. The time does not count.
+  // Measures the peak throughput of the device unless an earlier run has measured it. Called
+  // between steps, on all ranks. The time is excluded from the next step.
   void measure_peak(RankModel& rank_model);
-  // Prints that the training stopped on request.
+  // Prints that the training was stopped by a request.
   void stop(int64_t completed);
 
  private:
@@ -59,11 +63,11 @@ class StepReport {
   const TrainContext& context_;
   MetricsLog metrics_;
   RunFigures figures_;
-  std::optional<MeasuredPeak> peak_;  // since begin()
+  std::optional<MeasuredPeak> peak_;  // set by begin()
   ProfileWindow profile_;
   Instant last_step_end_ = monotonic_now();
   Duration stall_between_steps_{};
-  DataWait data_wait_;  // of all steps of this process
+  DataWait data_wait_;  // sums over all steps of this process
 };
 
 }  // namespace muster::trainer

@@ -39,7 +39,7 @@ class Trainer : public RunningStep {
 
   ExitCode run() {
     const ExitCode code = loop();
-    checkpoints_.finish();  // the loop has left: the signal thread does nothing from here on
+    checkpoints_.finish();  // the signal thread does nothing from here on
     if (code == ExitCode::kOk) checkpoints_.remove_local();
     return code;
   }
@@ -47,11 +47,11 @@ class Trainer : public RunningStep {
   void leave(EndProcess end_process) override {
     if (!leaving_.claim(By::kSignalThread)) return;
     if (leaving_.started()) {
-      // Passes may wait for peers that never come, and fail; a save needs none of them.
+      // The save does not need the channels on which passes may wait for peers forever.
       context_.groups.isolate_channels();
       const absl::Status together = join_writers(/*wants_save=*/true).status();
       const std::lock_guard lock(mutex_);
-      // Under the lock, so that the loop prints nothing more.
+      // Called under the lock, so that the loop prints nothing more.
       if (!leaving_.has_given_up()) end_process(save_and_stop(together));
     } else {
       end_process(ExitCode::kPreempted);
@@ -61,12 +61,12 @@ class Trainer : public RunningStep {
 
   bool give_up(EndProcess end_process) override {
     if (!leaving_.started()) return false;
-    // A save that the loop waits for holds the mutex; a background save does not.
+    // The loop holds the mutex while it waits for a save, but not during a background save.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || checkpoints_.is_saving() || !leaving_.give_up()) return false;
     print_error("asked to leave", kPeersStayedAway);
     end_process(ExitCode::kPreempted);
-    context_.groups.abort();  // for tests: peers see what they see of a process that has ended
+    context_.groups.abort();  // in tests, peers see the end of this rank
     return true;
   }
 
@@ -144,7 +144,7 @@ class Trainer : public RunningStep {
     return absl::OkStatus();
   }
 
-  // All steps, all data, or the target loss is reached. Changes on the loop's thread only.
+  // Returns whether all steps, all data or the target loss is reached. Set by the loop only.
   bool at_end() const {
     return completed_ >= config_.steps || data_->ends_at(position_) || target_reached_;
   }
@@ -181,7 +181,7 @@ class Trainer : public RunningStep {
     return after_step(step, stop);
   }
 
-  // Within a commit. After an error no state is worth saving: the commit does not end.
+  // Completes a step within a commit. After an error no state is valid: the commit does not end.
   absl::Status complete(StepRecord& record, double weight) {
     checkpoints_.before_update();
     if (auto status = update(record, weight); !status.ok()) return status;
@@ -206,7 +206,7 @@ class Trainer : public RunningStep {
     return norm.status();
   }
 
-  // The time until now belongs to no step. Called within a commit, or under the lock.
+  // Excludes the time until now from the steps. Called within a commit or under the lock.
   void restart_clock() { report_.restart_clock(checkpoints_.take_stall()); }
 
   ExitCode after_step(int64_t step, bool stop) {
@@ -217,7 +217,7 @@ class Trainer : public RunningStep {
                                                 : leave_without_data(where, status);
     }
     const bool last = at_end();
-    // Users wait for the first step's time: the peak is measured after it.
+    // The peak is measured after the first step, because users wait for the line of this step.
     if (!last && !stop && !std::exchange(peak_measured_, true)) report_.measure_peak(*rank_model_);
     if (stop && !last) return stop_on_vote();
     const absl::Status status = save_if_due(last, stop);
@@ -252,7 +252,7 @@ class Trainer : public RunningStep {
 
   // A step that is not finite
 
-  // All ranks reach the same decision here from the same reduced values.
+  // Handles a step that is not finite. All ranks decide from the same reduced values.
   ExitCode skip_step(const StepRecord& record, const StepTail& reduced, bool own_loss_is_bad,
                      bool stop) {
     const auto culprit = blame_not_finite(
@@ -284,7 +284,8 @@ class Trainer : public RunningStep {
     return stop && !at_end() ? stop_on_vote() : ExitCode::kOk;
   }
 
-  // A step or rollback failed. After a stop request lost peers are no fault if it saves alone.
+  // Ends the training after a step or rollback has failed. If a stop was requested and this rank
+  // saves alone, the loss of peers is not an error.
   ExitCode leave_broken(const std::string& where, const absl::Status& status) {
     if (!leaving_.claim(By::kLoop)) return await_other_exit(status);
     const ExitCode code = exit_code_of_step(status);
@@ -294,7 +295,7 @@ class Trainer : public RunningStep {
     return save_and_stop(absl::OkStatus());
   }
 
-  // On all ranks at the same point. Saves before any rank exits: the first exit ends them all.
+  // Ends all ranks after a data fault. Saves before any rank exits: the first exit ends all ranks.
   ExitCode leave_without_data(const std::string& where, const absl::Status& why) {
     leaving_.expect_no_commit();
     if (!leaving_.claim(By::kLoop)) return await_other_exit(why);
@@ -327,16 +328,17 @@ class Trainer : public RunningStep {
     return save_and_stop(together);
   }
 
-  // For the thread that has claimed the leaving, either one
+  // Called by the thread that has claimed the leaving
 
-  // Returns whether to save the state. Afterwards no commit is in progress.
+  // Returns whether to save the state. No commit is in progress when the call returns.
   absl::StatusOr<bool> join_writers(bool wants_save) {
     if (writes_) return leave_together(writers_ ? &*writers_ : nullptr, leaving_, wants_save);
     leaving_.wait_for_expected_commit();
     return wants_save;
   }
 
-  // `together`: whether the writers have met; if not, an existing save suffices. Under the lock.
+  // Saves the state after the last completed step. `together` states whether the writers have met;
+  // if not, only an existing save can be used. Called under the lock.
   absl::Status save_completed(const absl::Status& together) {
     const bool possible = together.ok() || checkpoints_.has_saved(completed_);
     return possible ? save(/*continues=*/false) : not_saved(completed_, together);
@@ -351,7 +353,7 @@ class Trainer : public RunningStep {
     return ExitCode::kPreempted;
   }
 
-  // The state after the last completed step.
+  // Saves the state after the last completed step.
   absl::Status save(bool continues) {
     enter(Phase::kCheckpointSave);
     if (checkpoints_.checkpoint_is_due(completed_)) guard_.on_checkpoint();
@@ -369,17 +371,17 @@ class Trainer : public RunningStep {
   StepReport report_;
   int64_t skipped_ = 0;  // batches that this process has skipped
   bool peak_measured_ = false;
-  bool target_reached_ = false;  // by an evaluation
+  bool target_reached_ = false;  // an evaluation has reached target_eval_loss
 
-  // The members below and the state of a checkpoint change within commits only, not in passes.
+  // The members below, and the state that checkpoints save, change only within commits.
   Leaving leaving_;
-  const bool writes_;                  // saves, alone or with others
-  std::optional<GroupPeers> writers_;  // set if several ranks save: they leave together
+  const bool writes_;                  // this rank saves, alone or with other ranks
+  std::optional<GroupPeers> writers_;  // set if several ranks save, which must leave together
   NotFiniteGuard guard_;
   int64_t completed_ = 0;          // steps applied to the parameters
   uint64_t position_ = 0;          // samples consumed by those steps and by skipped batches
   uint64_t restored_samples_ = 0;  // position_ of the state that restore() loaded
-  // Held while checkpoints are collected or saved, or rank 0 prints, outside of commits.
+  // Held while checkpoints are collected or saved, or while rank 0 prints, outside of commits.
   std::mutex mutex_;
 };
 

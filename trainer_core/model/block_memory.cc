@@ -52,8 +52,9 @@ class Slots {
   }
 
  private:
-  // A gradient that only this rank stores waits for the scatter of its block's others in the slot,
-  // so that all of them accumulate alike.
+  // Returns whether the gradient of a bucket is in the slot. This includes buckets that only this
+  // rank stores if other buckets of the block are scattered, so that all gradients of a block
+  // accumulate in the same way.
   bool has_slot(const ParamBucket& bucket) const {
     return what_ == What::kWeights ? bucket.group_size > 1 : layout_.gathers(bucket.block);
   }
@@ -61,7 +62,7 @@ class Slots {
     const DType dtype = what_ == What::kWeights ? bucket.gathered : DType::kF32;
     return static_cast<size_t>(padded_elements(bucket)) * dtype_bytes(dtype);
   }
-  // The slot ends with its last bucket: alignment after it is not needed.
+  // Returns the bytes of a block in its slot. The last bucket needs no alignment after it.
   size_t block_bytes(size_t block) const {
     size_t end = 0, begin = 0;
     for (const ParamBucket& bucket : layout_.buckets()) {
@@ -85,14 +86,15 @@ std::vector<size_t> blocks_of(const ShardLayout& layout, BlockKind kind) {
   return found;
 }
 
-// Returns every second one of `blocks`, from `first` on.
+// Returns every second element of `blocks`, from index `first` on.
 std::vector<size_t> every_second(const std::vector<size_t>& blocks, size_t first) {
   std::vector<size_t> found;
   for (size_t i = first; i < blocks.size(); i += 2) found.push_back(blocks[i]);
   return found;
 }
 
-// The order of use: embedding, layers, end; a tied embedding is used again with the end.
+// Returns the slots of weights. Blocks are used in the order embedding, layers, end; a tied
+// embedding is used again together with the end.
 Slots weight_slots(const Sharding& sharding, bool tied) {
   const ShardLayout& layout = sharding.layout;
   Slots slots(layout, What::kWeights);
@@ -114,7 +116,8 @@ Slots weight_slots(const Sharding& sharding, bool tied) {
   return slots;
 }
 
-// The order of use: end, layers from the last one, embedding; a tied embedding also comes first.
+// Returns the slots of gradients. Blocks are used in the order end, layers from the last to the
+// first, embedding; a tied embedding is also used first.
 Slots gradient_slots(const Sharding& sharding, bool tied) {
   const ShardLayout& layout = sharding.layout;
   Slots slots(layout, What::kGradients);
@@ -129,7 +132,7 @@ Slots gradient_slots(const Sharding& sharding, bool tied) {
     slots.add(std::exchange(blocks, {}));
   blocks.insert(blocks.end(), layers.begin(), layers.end());
   if (tied) {
-    slots.add(end);  // a norm's gradient, which needs no alternation
+    slots.add(end);  // only a norm's gradient, which need not alternate between slots
   } else {
     blocks.insert(blocks.end(), end.begin(), end.end());
   }

@@ -1,23 +1,24 @@
-// The places in a rank's memory at which each block's parameters are read and its gradients
-// written. Parameters that the rank stores alone are used in place, in the flat blocks of its
-// parameters and gradients. Those that it shares with other ranks (a bucket of more than one rank)
-// are gathered into slots, whole and in the bucket's type, and their gradient is completed in a
-// slot before it is reduce-scattered:
+// The memory locations of the parameters and gradients of each block (embedding, layer or end of
+// the model) during a pass. Parameters that the rank stores alone are used in place, in the flat
+// blocks of its parameters and gradients. Parameters whose storage several ranks share (a bucket
+// with a group of more than one rank) are gathered, completely and in the bucket's type, into a
+// buffer called a slot. Their gradients are summed up in another slot and then reduce-scattered.
+// The key zero_stage determines which blocks share a slot:
 //
 //   zero_stage   weights                         gradients
 //   3            slots shared by blocks          slots shared by blocks
-//   2            a slot per block, for a step    slots shared by blocks
-//   1            a slot per block, for a step    a slot per block, for a step
+//   2            one slot per block and step     slots shared by blocks
+//   1            one slot per block and step     one slot per block and step
 //
-// The stages are ZeRO's (Rajbhandari et al., 2020): the optimizer state is sharded permanently,
-// then gradients, then parameters, too.
+// The stages are those of ZeRO (Rajbhandari et al., 2020): stage 1 shards the optimizer state
+// permanently, stage 2 also the gradients, stage 3 also the parameters.
 //
-// Weights of layers alternate between two slots, so that one is filled while the other is used. The
-// embedding and the last block (final norm and head) share a slot. If the embedding is tied, the
-// last block has its own slot, because the head reads the embedding at the same time. Gradients of
-// all blocks alternate between two slots. The exception is a tied embedding on both ends of a
-// pipeline: each end sums its part in a slot of its own, and both scatter it together after all
-// passes.
+// Slots are shared as follows. The weights of layers alternate between two slots, so that one is
+// filled while the other is used. The embedding and the last block (final norm and head) share a
+// slot. If the embedding is tied, the last block has its own slot, because the head reads the
+// embedding at the same time. The gradients of all blocks alternate between two slots. The
+// exception is a tied embedding that both ends of a pipeline use: each end sums its part in a
+// separate slot, and both ends scatter the sum together after all passes of the step.
 #pragma once
 
 #include <algorithm>
@@ -30,40 +31,44 @@
 
 namespace muster::trainer {
 
+// A position in a buffer of the plan.
 struct BufferLocation {
   BufferId buffer;
   int64_t offset = 0;  // bytes
 };
 
+// The locations of a bucket.
 struct BucketMemory {
   BufferLocation weights;
   BufferLocation gradients;  // fp32
 };
 
+// The locations of all buckets, and the slots of all blocks.
 struct BlockMemory {
   std::vector<BucketMemory> buckets;  // in the order of ShardLayout::buckets()
-  // Slot per block: blocks with the same slot share memory. Undefined for a block that is not
-  // gathered.
+  // The slot of each block. Blocks with the same slot share memory. Unspecified for blocks that are
+  // not gathered.
   std::vector<size_t> weight_slot;
   std::vector<size_t> gradient_slot;
 };
 
-// The parameters that ranks share and the way they share them, and the part that this rank
-// computes.
+// The parameters that this rank stores or shares with other ranks, and the part of the model that
+// it computes.
 struct Sharding {
   ShardLayout layout = ShardLayout::whole({});
   int32_t zero_stage = 3;
   RankPart part{};
 
-  // Whether any bucket is gathered.
+  // Returns whether any bucket is gathered from several ranks.
   bool shares() const {
     return std::ranges::any_of(layout.buckets(),
                                [](const ParamBucket& bucket) { return bucket.group_size > 1; });
   }
 };
 
-// Adds the slots to `plan`. `params` and `grads` are the flat blocks of what the rank stores;
-// `tied`: the head uses the embedding. Without `training` there are no gradients.
+// Adds the slots to `plan` and returns all locations. `params` and `grads` are the flat blocks of
+// the parameters and gradients that the rank stores. `tied` states that the head uses the
+// embedding's matrix. Without `training` there are no slots for gradients.
 BlockMemory plan_blocks(const Sharding& sharding, bool tied, bool training, BufferId params,
                         BufferId grads, MemoryPlan& plan);
 

@@ -51,7 +51,7 @@ class Planner {
     plan_.loading_block = add_work("params.loading", parameter_count(plan_.params));
   }
 
-  // Adds the tensors that layers keep on the device.
+  // Adds the tensors that layers save on the device.
   void kept() {
     plan_.layers.resize(plan_.run_length() * static_cast<size_t>(plan_.pipeline().slots));
     if (!plan_.training) return;
@@ -65,8 +65,8 @@ class Planner {
     }
   }
 
-  // Adds the buffers that layers share. The last layer's tensors stay there from forward to
-  // backward, during the head's work.
+  // Adds the buffers that layers share. They contain the tensors of the last layer from its forward
+  // pass to its backward pass, while the head is computed.
   void shared() {
     using Buffers = LayerBuffers;
     const bool parallel = model_.parallel_block;
@@ -92,7 +92,7 @@ class Planner {
             plan_.d_qkv = add_activation("d_qkv", shape_.qkv_width());
             plan_attention_exchange(plan_);
           });
-      // The gradient of the stream begins where the head's work ends.
+      // The gradient of the residual stream is not needed before the head is done.
       plan_.memory.overlay(
           [&] {
             if (plan_.pipeline().ends_model()) plan_.final_normed = add_stream("final_normed");
@@ -100,12 +100,12 @@ class Planner {
           [&] { plan_.d_stream = add_stream("d_stream"); });
     } else {
       share({&Buffers::middle});
-      // Nothing reads the stream later: it is updated in place.
+      // Nothing reads the residual stream later, so it is updated in place.
       for (LayerBuffers& layer : plan_.layers) layer.input = layer.middle;
       plan_.output = plan_.layers.back().middle;
       const auto share_norm1 = [&] { share({&Buffers::stats1, &Buffers::normed1}); };
       if (parallel) share_norm1();
-      // Attention, the MLP and the head use the memory one after another.
+      // Attention, the MLP and the head use the memory one after the other.
       plan_.memory.overlay(
           [&] {
             if (!parallel) share_norm1();
@@ -285,7 +285,7 @@ class Planner {
     return tensors;
   }
 
-  // Returns the largest of each tensor over the layers that use index `i` one after another.
+  // Returns, for each tensor, the largest one of the layers that use index `i`.
   std::vector<LayerTensor> tensors_at(size_t i) const {
     std::vector<LayerTensor> all;
     for (const size_t layer : layers_at(plan_, i)) {
@@ -302,8 +302,8 @@ class Planner {
     return all;
   }
 
-  // Adds, for each named tensor, one buffer for all layers that do not keep it on the device, as
-  // large as the largest.
+  // Adds a buffer for each of the tensors, which all layers share that do not save the tensor on
+  // the device. It is as large as the largest of these tensors.
   void share(std::initializer_list<BufferId LayerBuffers::*> ids) {
     for (BufferId LayerBuffers::*id : ids) {
       const char* name = nullptr;
@@ -325,7 +325,7 @@ class Planner {
       for (LayerBuffers* layer : sharers) layer->*id = buffer;
     }
   }
-  // As share(), for the routers' results.
+  // Does the same for the results of routers.
   void share_routing() {
     if (model_.experts.count <= 1) return;
     for (const LayerTensor& tensor : routing_tensors(plan_)) share({tensor.id});

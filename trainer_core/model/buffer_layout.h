@@ -1,4 +1,4 @@
-// Lays out the buffers of a step. Pure arithmetic.
+// The layout of a step's buffers. Pure arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace muster::trainer {
 
-// Adds every buffer of the step to `plan`. Requires: its model, batch, types and sharding are set.
-// `threads` is the CPU backend's; `optimizer_state` is in fp32 elements.
+// Adds every buffer of a step to `plan`. Requires that the model, batch, types and sharding of
+// `plan` are set. `threads` is the number of threads of the CPU backend; `optimizer_state` is a
+// number of fp32 elements.
 void lay_out(TransformerPlan& plan, int32_t threads, int64_t optimizer_state);
 
 }  // namespace muster::trainer

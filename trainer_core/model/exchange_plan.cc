@@ -15,7 +15,7 @@ class ExchangePlanner {
   explicit ExchangePlanner(TransformerPlan& plan)
       : plan_(plan), part_(plan.part()), shape_(plan.attention_shape()) {}
 
-  // Exchanges of heads take place before and after the ring, so their buffers overlap with its.
+  // Exchanges of heads happen before and after ring attention, so the buffers of both overlap.
   void attention() {
     plan_.memory.overlay(
         [&] {

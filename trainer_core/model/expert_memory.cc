@@ -43,7 +43,7 @@ RoutingShape TransformerPlan::routing_shape() const {
 std::vector<LayerTensor> routing_tensors(const TransformerPlan& plan) {
   using Buffers = LayerBuffers;
   const RoutingShape shape = plan.routing_shape();
-  // The routing is kept together with the experts' results, and is too small to copy to the host.
+  // The routing is saved if the experts' results are, and is too small to be offloaded.
   const Placement placement =
       plan.placements.gate_up == Placement::kRemat ? Placement::kRemat : Placement::kDevice;
   const auto tensor = [&](const char* name, BufferId LayerBuffers::*id, int64_t elements) {

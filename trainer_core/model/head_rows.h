@@ -1,13 +1,15 @@
-// The number of rows for which the head computes logits at a time.
+// The chunks of rows for which the head computes logits: the logits of all rows at once would need
+// too much memory.
 #pragma once
 
 #include <cstdint>
 
 namespace muster::trainer {
 
-// Returns the rows per chunk for `tokens` rows of `batch` sequences with `ids` logits each, so that
-// a chunk has about `logits_bytes` of fp32 logits. At least `batch`, which Transformer::extend()
-// gathers.
+// Returns the number of rows per chunk, so that a chunk has about `logits_bytes` bytes of fp32
+// logits. There are `tokens` rows with `ids` logits each. The result is at least `batch`, the
+// number of sequences, because Transformer::extend() computes the logits of one row per sequence at
+// once.
 int64_t head_rows(int64_t ids, int64_t tokens, int64_t batch, int64_t logits_bytes);
 
 }  // namespace muster::trainer

@@ -13,7 +13,7 @@
 namespace muster::trainer {
 namespace {
 
-// The Philox stream of a parameter: its name's FNV-1a hash (Fowler, Noll, Vo), so that adding a
+// Returns the Philox stream of a parameter: the FNV-1a hash of its name, so that an additional
 // layer does not change the values of the others.
 uint64_t stream_of(std::string_view name) { return fnv1a(name); }
 
@@ -36,8 +36,8 @@ class TableBuilder {
         matrix(name, config_.vocab_size, config_.emb_dim, TensorSplit::rows(config_.vocab_size));
     if (config_.embedding_init_std > 0) spec.init_std = config_.embedding_init_std;
   }
-  // Chooses the std of the queries so that initial scores have the scale of 1 / sqrt(h), whatever
-  // query_scale multiplies them by.
+  // Adds the query projection. Its standard deviation compensates for query_scale, so that initial
+  // scores are as large as with 1 / sqrt(h).
   void queries(const std::string& name) {
     const int64_t heads = config_.num_query_heads, h = config_.head_dim, d = config_.emb_dim;
     const double scale =
@@ -49,7 +49,8 @@ class TableBuilder {
   void positions(const std::string& name) {
     random(name, config_.trainable_position_size, config_.emb_dim, TensorSplit::none(), 1.0);
   }
-  // praxis's rule, independent of the model's init_std: (H, buckets) with std 1 / sqrt(H buckets).
+  // Adds a relative bias (H, buckets). Its standard deviation is that of praxis, 1 / sqrt(H *
+  // buckets), whatever the model's init_std is.
   void relative_bias(const std::string& name) {
     const int64_t heads = config_.num_query_heads, buckets = config_.relative_buckets.count;
     ParamSpec& spec = add(name, {heads, buckets}, TensorSplit::rows(heads));

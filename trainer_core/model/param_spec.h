@@ -1,5 +1,6 @@
-// The ParamSpec table: one row per parameter, in memory order. Allocation, initialization,
-// checkpoints and the optimizer are driven by it, and so are independent of the model.
+// The table of a model's parameters: one ParamSpec per parameter, in memory order. Allocation,
+// initialization, checkpoints and the optimizer iterate over the table, so their code does not
+// depend on the model.
 #pragma once
 
 #include <cstdint>
@@ -14,75 +15,87 @@
 
 namespace muster::trainer {
 
+// The distribution of initial values.
 enum class InitKind { kZeros, kOnes, kNormal };
 
-// The unit of gathering if ranks share the storage of parameters, in the table's order: the
-// embedding (with learned positions), each layer, the end (final norm, and the head unless tied).
+// The kinds of blocks. A block is the unit in which parameters are gathered if ranks share their
+// storage. In the table's order: the embedding (with learned positions), each layer, and the end
+// (the final norm and, unless it is tied, the head).
 enum class BlockKind : uint8_t { kEmbedding, kLayer, kEnd };
+// A block of the model.
 struct ParamBlock {
   BlockKind kind = BlockKind::kEmbedding;
-  int32_t layer = 0;  // for kLayer
+  int32_t layer = 0;  // index of the layer, for kLayer
 
   friend bool operator==(const ParamBlock&, const ParamBlock&) = default;
 };
 
-// The split of a parameter by tensor parallelism: one dimension, at unit boundaries, such as 32
-// heads of 128 rows, or 11,008 columns.
+// The split of a parameter by tensor parallelism: along one dimension, at the boundaries of units.
+// A unit is for instance one of 32 heads with 128 rows each, or one of 11,008 columns.
 struct TensorSplit {
-  size_t dim = 0;
+  size_t dim = 0;     // the dimension that is split
   int64_t units = 0;  // divides the dimension; 0: every rank has the whole parameter
 
+  // Return a split of no dimension, of the rows or of the columns of a matrix.
   static TensorSplit none() { return {}; }
   static TensorSplit rows(int64_t units) { return {0, units}; }
   static TensorSplit columns(int64_t units) { return {1, units}; }
 };
 
-// Name and shape are Hugging Face's: "model.layers.0.self_attn.q_proj.weight", (out, in) for a
-// projection.
+// A parameter of the model. It has Hugging Face's name, such as
+// "model.layers.0.self_attn.q_proj.weight", and Hugging Face's shape: (out, in) for a projection.
 struct ParamSpec : TensorRow {
   ParamBlock block;
   TensorSplit split;
-  int32_t expert = -1;  // index of the expert that owns it; -1: none
+  int32_t expert = -1;  // index of the expert to which it belongs; -1: none
   InitKind init = InitKind::kNormal;
-  double init_std = 0;  // for kNormal
-  // A GEMM's operand or the token table: decoding in bf16 stores these rounded, the others in fp32.
+  double init_std = 0;  // standard deviation, for kNormal
+  // Whether the parameter is an operand of a GEMM or the token table. Decoding in bf16 stores such
+  // parameters in bf16 and all others in fp32.
   bool is_matrix = false;
 
+  // Returns the type of the parameter when decoding in bf16.
   DType rounded_type() const { return is_matrix ? DType::kBf16 : DType::kF32; }
 };
 
 // Returns the table of a model: embedding, learned positions, layers, final norm, head. A layer
-// has: first norm, q, k, v, their biases, o, its bias, relative biases, second norm (unless blocks
-// are parallel), gate, up, their biases, down, its bias. Rows that the config does not have are
-// absent, as is a tied head. A norm's bias follows its gain. q, k and v are adjacent in memory, as
-// are gate and up, and their biases, so that each set is one matrix of stacked rows. Names are
-// Hugging Face's for Llama, extended where Llama has no such parameter: "….bias",
-// "model.embed_positions.weight", "….self_attn.relative_attention_bias.weight" (H, buckets), which
-// is T5's transposed.
+// has: first norm, q, k, v, their biases, o, its bias, relative biases, second norm (unless the
+// block is parallel), gate, up, their biases, down, its bias. The bias of a norm follows its gain.
+// Parameters that the config does not use are absent; so is the head if it is tied. The matrices q,
+// k and v are adjacent in memory, and so are their biases, the matrices gate and up, and their
+// biases: each of these sets is used as one stacked matrix. Names are those of Hugging Face's
+// Llama. Parameters that Llama lacks are named "….bias", "model.embed_positions.weight" and
+// "….self_attn.relative_attention_bias.weight" (H, buckets); the last is the transpose of T5's.
 std::vector<ParamSpec> model_params(const ModelConfig& config);
 
-// Returns the sum of the table's elements: 6,738,415,616 for llama2-7b.
+// Returns the number of elements of all parameters: 6,738,415,616 for llama2-7b.
 int64_t parameter_count(const std::vector<ParamSpec>& table);
 
-// The layout of a block with bf16 matrices: rows in the table's order, without gaps except before
-// fp32 rows, which are aligned.
+// The layout of a flat block in which matrices are bf16, for decoding. Parameters lie in the
+// table's order. There are no gaps, except before fp32 parameters, which are aligned.
 struct RoundedParams {
-  std::vector<int64_t> offsets;  // by row, in bytes
-  int64_t bytes = 0;             // total
+  std::vector<int64_t> offsets;  // byte offset of each parameter
+  int64_t bytes = 0;             // total size
 };
+// Returns the layout for the parameters of `table`.
 RoundedParams rounded_params(const std::vector<ParamSpec>& table);
-// Converts a flat fp32 block in place: rounded rows never begin after the fp32 ones.
+// Converts a flat fp32 block to this layout in place. This is possible because no parameter begins
+// later in this layout than in the fp32 block.
 void round_in_place(const std::vector<ParamSpec>& table, float* block);
 
-// Initial values: value i of parameter p depends only on (seed, p's name, i), so that a rank draws
-// only what it stores. The rule is MaxText's: matrices are normal with std 1/sqrt(fan_in) or
-// init_std (embeddings: embedding_init_std), learned positions have std 1 or init_std, norms
-// multiply by one, biases are zero. praxis's rules for GLaM: relative biases have std 1 / sqrt(H
-// buckets); if query_scale replaces 1 / sqrt(h), the std of the queries compensates for it.
-// init_part() writes the elements of `box` densely; init_params() writes the whole block.
-// Returns the stream of a kNormal parameter: value i is the tensor's element i.
+// The functions below compute initial values. Value i of a parameter depends only on the seed, the
+// parameter's name and i, so a rank can compute exactly the elements that it stores. The rules are
+// MaxText's: matrices are normally distributed with the standard deviation (std) init_std or, by
+// default, 1 / sqrt(fan_in); embeddings have embedding_init_std; learned positions have init_std
+// or, by default, 1. Norms multiply by one, and biases are zero. Two rules for GLaM are those of
+// praxis: relative biases have the std 1 / sqrt(H * buckets), and if query_scale replaces 1 /
+// sqrt(h), the std of the query projection compensates for the difference.
+
+// Returns the stream of a kNormal parameter. Value i of the stream is element i of the tensor.
 NormalStream initial_values(const ParamSpec& spec, uint64_t seed);
+// Writes the initial elements of `box` densely to `out`.
 void init_part(const ParamSpec& spec, uint64_t seed, const TensorBox& box, float* out);
+// Writes the initial elements of all parameters to a flat block.
 void init_params(const std::vector<ParamSpec>& table, uint64_t seed, float* block);
 
 }  // namespace muster::trainer

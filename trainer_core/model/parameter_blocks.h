@@ -1,19 +1,22 @@
-// The parameters and gradients of a pass over the model: makes each block's weights available
-// before they are read, and a place for its gradients. If a rank holds all parameters, there is
-// nothing to do: weights and gradients are used in the flat blocks. If ranks share the storage,
-// blocks are gathered before their use and their gradients reduce-scattered after it
-// (parallel/sharded_parameters.h). Blocks are numbered as in ShardLayout::blocks().
+// Makes the weights of each block available before a pass over the model reads them, and memory for
+// its gradients before the pass writes them. If ranks share the storage of parameters, blocks are
+// gathered before their use and their gradients are reduce-scattered after it
+// (parallel/sharded_parameters.h). If a rank has all parameters, there is nothing to do
+// (WholeBlocks): weights and gradients are used in the flat blocks. Blocks are numbered as in
+// ShardLayout::blocks().
 //
-// A pass calls, for each use of a block, and in its backward part for each part of its gradient:
+// A pass makes the first sequence of calls for each use of a block, and the backward pass makes the
+// second one for each part of the block's gradient:
 //
 //   [prefetch(b)] acquire(b) … reads … release(b)
 //   begin_gradient(b) … writes … gradient_done(b)
 //
-// The plan has the addresses of weights and gradients (block_memory.h); nothing here returns one.
+// No call returns an address: the plan determines the locations of weights and gradients
+// (block_memory.h).
 //
-// The first failure is retained. Once broken(), every call returns at once, the pass computes
-// undefined values, and it ends as soon as it can. The caller gets the error from the
-// implementation. Called on the pass's thread only.
+// After the first failure broken() is true, and every call returns at once. The pass then computes
+// undefined values and ends as soon as it can; its caller gets the error from the implementation.
+// Called on the thread of the pass only.
 #pragma once
 
 #include <cstddef>
@@ -22,31 +25,36 @@
 
 namespace muster::trainer {
 
+// The parameters and gradients of one rank.
 class ParameterBlocks {
  public:
   virtual ~ParameterBlocks() = default;
 
-  // Announces that the block will be acquired soon, once the blocks in its slot have been released.
+  // Starts to gather a block that the pass will acquire soon. Requires that no block in the same
+  // slot is acquired.
   virtual void prefetch(size_t block) = 0;
-  // As prefetch(), for the first block of the next pass. Releases nothing for it: if its slot is
-  // not free yet, the fetch waits for its pass.
+  // Starts to gather the first block of the next pass, unless the slot is in use; then the next
+  // pass gathers the block itself.
   virtual void expect(size_t block) = 0;
-  // Blocks until the block's weights are in their slot, where they stay until release(). Must not
-  // be called again before release().
+  // Blocks until the weights of the block are in its slot, where they remain until release().
+  // Requires that the block is not acquired yet.
   virtual void acquire(size_t block) = 0;
+  // Ends the use of a block that acquire() has made available.
   virtual void release(size_t block) = 0;
 
-  // Blocks until the slot of the block's gradient is free. `wanted`: the pass overwrites (kNo), or
-  // adds to the gradient of earlier passes or parts (kYes). Returns what it must do: kNo if the sum
-  // is kept elsewhere.
+  // Blocks until the gradient slot of the block is free. `wanted` is kYes if the gradient must be
+  // added to that of earlier passes or parts, kNo if it replaces them. Returns what the pass must
+  // do with the slot: kNo (overwrite) if the implementation holds the sum elsewhere, otherwise
+  // `wanted`.
   virtual Accumulate begin_gradient(size_t block, Accumulate wanted) = 0;
-  // Called when this part of the gradient is complete.
+  // Hands over a complete part of the gradient.
   virtual void gradient_done(size_t block) = 0;
 
+  // Returns whether a gather or a reduction has failed.
   virtual bool broken() const = 0;
 };
 
-// All parameters are read where they are stored, and gradients stay where they are written.
+// The blocks of a rank that has all parameters. All calls do nothing.
 class WholeBlocks final : public ParameterBlocks {
  public:
   void prefetch(size_t) override {}

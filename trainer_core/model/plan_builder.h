@@ -1,4 +1,4 @@
-// Builds the plan of one rank's step. Pure arithmetic: nothing is allocated.
+// Builds the plans of a rank. Pure arithmetic: no memory is allocated.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,21 @@
 
 namespace muster::trainer {
 
-// Lays out the buffers of a step. Allocates nothing. `threads` is the CPU backend's. `keeps` and
-// `optimizer_state` (fp32 elements) apply to training: without a backward pass nothing is kept.
-// `dtype` is the activations'. `packed`: batches have starts. `sharding` is for the same model and
-// dtype; nullopt: the rank stores everything.
+// Returns the plan of a training step or, without `training`, of a forward pass, for micro-batches
+// of `batch` sequences of `seq_len` tokens. `dtype` is the type of activations. `placements` and
+// `optimizer_state` (fp32 elements) are used for training only. `threads` is the number of threads
+// of the CPU backend. `packed` states that batches have starts (SequenceSpans). `sharding` must be
+// for the same model and dtype; nullopt: the rank stores all parameters.
 TransformerPlan plan_transformer(const ModelConfig& model, int32_t batch, int32_t seq_len,
                                  DType dtype, const LayerPlacements& placements, bool training,
                                  int32_t threads, int64_t optimizer_state = 0, bool packed = false,
                                  const std::optional<Sharding>& sharding = std::nullopt);
 
-// The same for decoding, with a cache of `capacity` positions, to which a call adds at most
-// `chunk`. With bf16, matrices and the cache are bf16. All other buffers overlap with memory that
-// loading needs beside the rounded block, so parameters must be loaded before the Transformer is
-// constructed: into loading_params(), then settle_params().
+// Returns the plan of decoding, with a cache of `capacity` positions; each call of
+// Transformer::extend() adds at most `chunk` positions. With `dtype` bf16, matrices and the cache
+// are bf16. Parameters are loaded as fp32 into loading_params() and then rounded by
+// round_loaded_params(). Both must happen before the Transformer is constructed, because its
+// buffers overlap with the memory of the fp32 parameters.
 TransformerPlan plan_decoder(const ModelConfig& model, int32_t batch, int32_t chunk,
                              int32_t capacity, int32_t threads, DType dtype = DType::kF32);
 

@@ -1,7 +1,8 @@
-// The part of a model's computation that a rank of a mesh performs: its layers along the pipeline
-// axis; its heads, columns and ids along the tensor axis; its experts along expert; its positions
-// of each sequence along sequence and context (token_layout.h); and its rows of the residual
-// stream. Pure arithmetic. shard_layout.h splits the parameters by the same shares.
+// The part of a model's computation that a rank of a mesh performs. The pipeline axis divides the
+// layers; the tensor axis divides the heads, MLP columns, vocabulary ids and rows of the residual
+// stream; the expert axis divides the experts; the sequence and context axes divide the positions
+// of each sequence (token_layout.h). Pure arithmetic. shard_layout.h splits the parameters in the
+// same way.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace muster::trainer {
 
-// A rank's coordinate along an axis.
+// The coordinate of a rank along an axis, and the degree of the axis.
 struct AxisCoordinate {
   int index = 0;
   int ranks = 1;
@@ -24,8 +25,8 @@ struct Share {
   int64_t end() const { return first + count; }
 };
 
-// Shares differ by at most one unit. If there are fewer units than ranks, adjacent ranks share a
-// unit.
+// Returns the share of a coordinate. Shares differ by at most one unit. If there are fewer units
+// than ranks, adjacent ranks have the same unit.
 constexpr Share share_of(int64_t units, AxisCoordinate coordinate) {
   const int64_t ranks = coordinate.ranks, index = coordinate.index;
   if (units == 0) return {};  // the model has none
@@ -33,53 +34,57 @@ constexpr Share share_of(int64_t units, AxisCoordinate coordinate) {
   const int64_t first = units * index / ranks;
   return {first, units * (index + 1) / ranks - first};
 }
-// Returns the largest of all ranks' shares.
+// Returns the number of units of the largest share.
 constexpr int64_t largest_share(int64_t units, int ranks) { return (units + ranks - 1) / ranks; }
 
-// A stage of a pipeline. The layers are divided into stages * chunks equal runs. The chunks of
-// stage s are the runs s, s + stages, s + 2 stages, ….
+// A stage of a pipeline. The layers are divided into (stages * chunks) equal runs. Stage s has the
+// runs s, s + stages, s + 2 * stages, …, which are its chunks.
 struct PipelinePart {
   AxisCoordinate stage;
   int32_t chunks = 1;
-  // The largest number of (run, micro-batch) pairs that are between their forward and backward pass
-  // at the same time (parallel/pipeline_schedule.h).
+  // The maximum number of pairs of a chunk and a micro-batch that are between their forward and
+  // their backward pass at the same time (parallel/pipeline_schedule.h).
   int32_t slots = 1;
 
+  // Return whether the stage has the first layers, the last layers, or all layers.
   bool begins_model() const { return stage.index == 0; }
   bool ends_model() const { return stage.index + 1 == stage.ranks; }
   bool has_all_layers() const { return stage.ranks == 1; }
-  // For messages of the forward passes; those of backward passes go the other way. They include the
-  // wrap from the last stage to the first one's next chunk.
+  // Return whether the stage receives or sends the residual stream in forward passes; gradients go
+  // in the opposite direction. With several chunks, the last stage sends to the next chunk of the
+  // first stage.
   bool receives_stream() const { return !begins_model() || chunks > 1; }
   bool sends_stream() const { return !ends_model() || chunks > 1; }
 };
 
-// By default, a single rank.
+// The coordinates of a rank, and the sizes of its micro-batches. A default RankPart is the only
+// rank.
 struct RankPart {
   AxisCoordinate tensor;
   AxisCoordinate sequence;
   AxisCoordinate context;
   AxisCoordinate expert;
   PipelinePart pipeline;
-  // The number of micro-batches of a step, over all ranks.
+  // The number of micro-batches of a step, over all slices of the batch.
   int32_t micro_batches = 1;
-  // The bytes of logits computed at a time: on a CPU they stay in the last-level cache between
-  // GEMMs.
+  // The approximate bytes of logits that are computed at a time. On a CPU, this amount remains in
+  // the last-level cache between GEMMs.
   int64_t logits_bytes = int64_t{16} << 20;
 
-  // Returns the mesh's part. The caller sets micro_batches, logits_bytes, chunks and slots, which
-  // the mesh alone does not determine.
+  // Returns the part of `rank` with its coordinates. The caller sets micro_batches, logits_bytes,
+  // chunks and slots, which the mesh alone does not determine.
   static RankPart of(const Mesh& mesh, int32_t rank);
 
-  // Whether the stream's rows are split among ranks that have different heads, columns and ids.
+  // Returns whether ranks with different heads, columns and ids split the rows of the residual
+  // stream.
   bool splits_rows() const { return tensor.ranks > 1; }
-  // The number of ranks that share the same sequences, and this rank's index among them: sequence
-  // before context, as in the mesh.
+  // Return the number of ranks that share the same sequences, and the index of this rank among
+  // them. Indices are ordered by the sequence coordinate first, then by context, as in the mesh.
   int sequence_sharers() const { return sequence.ranks * context.ranks; }
   int among_sharers() const { return sequence.index * context.ranks + context.index; }
-  // Whether each rank has some of a layer's experts, for the tokens of all these ranks.
+  // Returns whether several ranks split the experts of a layer.
   bool splits_experts() const { return expert.ranks > 1; }
-  // Whether layers need data of other ranks (ModelExchange).
+  // Returns whether layers need data of other ranks (ModelExchange).
   bool exchanges() const { return splits_rows() || sequence_sharers() > 1 || splits_experts(); }
 };
 

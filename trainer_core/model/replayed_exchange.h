@@ -1,8 +1,9 @@
-// Exchanges within replayed runs of calls (ops/replay.h). Exchanges with other ranks are set apart
-// from the operations around them; exchanges that involve this rank only are part of the run.
+// Makes exchanges possible within recorded runs of calls (ops/replay.h), such as CUDA graphs. An
+// exchange with other ranks divides the recording: it is called between the parts at every replay.
+// An exchange that involves only this rank is recorded.
 //
-// Expert parallelism is not supported: the number of its rows changes from pass to pass, so those
-// calls are in no run.
+// Exchanges of experts must not be called within a run, because their number of rows changes from
+// pass to pass.
 #pragma once
 
 #include <functional>
@@ -13,18 +14,19 @@
 
 namespace muster::trainer {
 
+// A ModelExchange that forwards to another one.
 class ReplayedExchange final : public ModelExchange {
  public:
-  // `exchange` belongs to a rank with this part, and outlives this object.
+  // `exchange` must be that of a rank with this part, and must outlive this object.
   ReplayedExchange(ModelExchange& exchange, const RankPart& part)
       : exchange_(exchange),
         splits_rows_(part.splits_rows()),
         splits_sequences_(part.sequence_sharers() > 1) {}
 
-  // Null, the initial value: no runs are recorded.
+  // Sets the replayer; null, the initial value: no runs are recorded.
   void set_replayer(Replayer* replayer) { replayer_ = replayer; }
 
-  // The result's buffer is known before its contents arrive.
+  // Returns the buffer of the result at once; a replay fills it at the position of this call.
   Tensor all_rows(ExchangeLabel label, const Tensor& own) override {
     const Tensor all = exchange_.partial_rows(own);
     call(splits_rows_, [=, this] { (void)exchange_.all_rows(label, own); });

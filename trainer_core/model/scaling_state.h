@@ -1,14 +1,15 @@
-// The state of delayed scaling. For each quantized GEMM, and each of its input, its kernel (the
-// weight) and its output's gradient: the scale that the next step rounds with, and the largest
-// magnitudes (amaxes) of recent steps, from which it was computed. Names are Flax's
-// (flax.linen.Fp8DotGeneralBase): "model.layers.0.self_attn.qkv_proj.input_amax_history". The state
-// follows the parameters in their block, so that it is planned, saved, restored and sent to other
-// ranks with them; it has no gradient and no optimizer state.
+// The state of delayed scaling (fp8). Each quantized GEMM has three operands: its input, its kernel
+// (the weight) and the gradient of its output. The state of an operand is the scale with which the
+// next step rounds it, and the largest magnitudes (amaxes) of recent steps, from which the scale is
+// computed. Names are Flax's (flax.linen.Fp8DotGeneralBase):
+// "model.layers.0.self_attn.qkv_proj.input_amax_history". The state follows the parameters in their
+// flat block, so it is planned, saved, restored and sent to other ranks together with them. It has
+// no gradient and no optimizer state.
 //
-// Forward and backward passes only read scales, hence agree when a layer is recomputed, and record
-// magnitudes separately (Transformer::amaxes). When the step is applied, the largest over
-// micro-batches and ranks joins the history (Transformer::advance_scaling). A step that is skipped
-// changes nothing.
+// Passes read the scales and never change them, so a recomputed layer gives the same values. They
+// record magnitudes in a separate buffer (Transformer::amaxes). When the step is applied, the
+// maximum over all micro-batches and ranks is added to the history (Transformer::advance_scaling).
+// A skipped step does not change the state.
 #pragma once
 
 #include <cstddef>
@@ -22,22 +23,25 @@
 
 namespace muster::trainer {
 
-// A layer's quantized GEMMs: x wᵀ, with the rows of several kernels stacked if they have one input.
+// The quantized GEMMs of a layer, x wᵀ. Kernels with the same input are stacked into one GEMM.
 enum class DenseProduct : uint8_t { kQkv, kOut, kGateUp, kDown };
 constexpr size_t kDenseProducts = 4;  // per layer
+// The operands of a quantized GEMM.
 enum class DenseOperand : uint8_t { kInput, kKernel, kOutputGradient };
 constexpr size_t kDenseOperands = 3;  // per GEMM
 
-// Returns the number of scales, 0 without such a state: GEMMs times operands, in the order of
-// layers. In the block all scales precede all histories.
+// Returns the number of scales: layers times GEMMs times operands, in this order; 0 if the model
+// does not use delayed scaling. In the flat block, all scales precede all histories.
 int64_t scaling_scales(const ModelConfig& config);
-// Returns the elements of the state: the scales, and a history for each.
+// Returns the number of elements of the state: the scales, and a history for each scale.
 int64_t scaling_elements(const ModelConfig& config);
 
-// The model's rows in a checkpoint: the table's parameters, then the scaling state.
+// Returns the tensors of the model in a checkpoint: the parameters of `table`, then the scaling
+// state.
 std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config);
-// The tensors of one rank: its shards, then the scaling state, which is whole on all ranks. The
-// rank that stores the table's first element writes the scaling state.
+// Returns the tensors of one rank: its shards of the parameters, then the scaling state, which
+// every rank stores completely. The rank that stores the first element of the table writes the
+// scaling state to checkpoints.
 ShardedTensors model_tensors(const ShardLayout& layout, const ModelConfig& config);
 
 }  // namespace muster::trainer

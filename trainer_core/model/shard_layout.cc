@@ -90,7 +90,7 @@ class RankBoxes {
     return group;
   }
 
-  // Adds the tensor axis to `group`: the ranks along it have the other parts of a split tensor.
+  // Returns `group` with the tensor axis, along which ranks have the other parts of a split tensor.
   GroupAxes tensor_group(GroupAxes group) const {
     if (degree(MeshAxis::kTensor) > 1) group.axes = group.axes.with(MeshAxis::kTensor);
     group.tensor_run = 0;
@@ -154,7 +154,8 @@ class ShardLayoutBuilder {
   }
 
  private:
-  // A block that is not gathered needs no rounding: its buckets are merged into one.
+  // Ends a block. If it is not gathered, its buckets are merged, because no bucket needs a type of
+  // its own.
   void end_block() {
     const bool gathers = std::ranges::any_of(
         block_, [](const ParamBucket& bucket) { return bucket.group.axes != AxisSet{}; });
@@ -213,7 +214,8 @@ ShardLayout ShardLayout::of(const ModelConfig& model, const Mesh& mesh, int32_t 
   return builder.take([&](ParamBucket& bucket) {
     const std::vector<int32_t> members = mesh.group(rank, bucket.group);
     bucket.group_size = static_cast<int32_t>(members.size());
-    if (bucket.group_size == 1) bucket.gathered = DType::kF32;  // the masters are used in place
+    // The fp32 parameters are used in place.
+    if (bucket.group_size == 1) bucket.gathered = DType::kF32;
     bucket.tensor_group = boxes.tensor_group(bucket.group);
     return std::ranges::find(members, rank) - members.begin();
   });

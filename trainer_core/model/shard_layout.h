@@ -1,22 +1,25 @@
-// The parts of a model that a rank of a mesh stores, and the way they are combined. Pure
-// arithmetic: no memory, no communication.
+// The parts of a model's parameters that a rank of a mesh stores, and the groups of ranks that
+// gather them. Pure arithmetic: no memory, no communication. The terms are:
 //
-//   table    the whole model's parameters (param_spec.h)
-//   block    the unit of gathering, of the rank's pipeline stage: the embedding, a layer, the end
-//   box      the part of a parameter that the rank computes with: its heads, MLP columns,
-//            vocabulary rows, experts
-//   bucket   the boxes of one block whose storage the same ranks share, as one flat sequence,
-//            padded at its end to a multiple of the group's size. Member i of the group stores the
-//            i-th part: its shard
+//   table    all parameters of the model (param_spec.h)
+//   block    the unit of gathering: the embedding, a layer or the end of the model. A rank has the
+//            blocks of its pipeline stage
+//   box      the part of a parameter with which the rank computes: its heads, MLP columns,
+//            vocabulary rows or experts
+//   bucket   those boxes of a block whose storage the same group of ranks shares, concatenated to
+//            one flat sequence and padded at the end to a multiple of the group's size
+//   shard    the part of a bucket that a rank stores: member i of the group stores the i-th of
+//            group_size equal parts
 //   piece    the part of a box that lies in the rank's shard
 //
-// The ranks of a bucket's group compute with the same boxes: those along fsdp, sequence and
-// context; along expert, except for an expert's parameters; and along tensor, for parameters that
-// it does not split. So among the ranks with one `data` coordinate every element is stored once.
-// Shards are consecutive in one flat block; parameters, gradients and each moment of Adam have the
-// same layout. A single rank has one bucket per block, and its flat block is the table's. This is
-// ZeRO (Rajbhandari et al., 2020) with flat buckets of parameters that are used together (FSDP;
-// Zhao et al., 2023): padding is per block, not per parameter.
+// The ranks of a bucket's group compute with the same boxes. A group extends along the fsdp,
+// sequence and context axes, along the expert axis except for the parameters of experts, and along
+// the tensor axis for parameters that tensor parallelism does not split. So the ranks with the same
+// `data` coordinate store every element exactly once. The shards of a rank are consecutive in one
+// flat block; parameters, gradients and each moment of Adam have the same layout. A single rank has
+// one bucket per block, and its flat block is the table's. This is ZeRO (Rajbhandari et al., 2020)
+// with flat buckets of parameters that are used together, as in FSDP (Zhao et al., 2023): padding
+// is per bucket, not per parameter.
 #pragma once
 
 #include <cstddef>
@@ -30,28 +33,33 @@
 
 namespace muster::trainer {
 
-// A parameter's box in a bucket. Its offset counts from the bucket's start.
+// The box of a parameter in a bucket. The offset of the box is relative to the bucket's start.
 struct ShardRow {
   size_t param = 0;  // row of the table
   TensorBox box;
 };
 
+// A bucket, and this rank's shard of it.
 struct ParamBucket {
   size_t block = 0;  // index in blocks()
-  GroupAxes group;   // the ranks that share the storage: only axes of more than one rank
+  GroupAxes group;   // the ranks that share the storage: axes of degree 1 are omitted
   int32_t group_size = 1;
-  // The ranks that together store the whole tensors of the rows: sums over a tensor run over them.
+  // The ranks that together store the complete tensors of `rows`. A sum over all elements of a
+  // tensor is reduced over this group.
   GroupAxes tensor_group;
-  // The type of the gathered values: bf16 for shared matrices if activations are bf16 and GEMMs are
-  // not quantized (those round the fp32 masters); otherwise fp32.
+  // The type of the gathered values. It is bf16 for matrices whose storage is shared if activations
+  // are bf16 and GEMMs are not quantized, otherwise fp32: quantized GEMMs round the fp32 parameters
+  // themselves.
   DType gathered = DType::kF32;
   std::vector<ShardRow> rows;  // in the table's order, without gaps
-  int64_t elements = 0;        // of the rows
-  // ceil(elements / group_size); the last members' shards may be padding.
+  int64_t elements = 0;        // of the rows, without padding
+  // Elements of each shard: ceil(elements / group_size). The shards of the last members may be
+  // padding, partly or completely.
   int64_t shard_elements = 0;
-  int64_t shard_offset = 0;  // of this rank's shard in its flat block
+  int64_t shard_offset = 0;  // offset of this rank's shard in its flat block
 
-  // Whether the first and the last stage of a pipeline share it: the table of a tied embedding.
+  // Returns whether the first and the last stage of a pipeline share the bucket, which has the
+  // table of a tied embedding.
   bool is_of_both_ends() const { return group.axes.contains(MeshAxis::kPipeline); }
 };
 
@@ -59,43 +67,46 @@ struct ParamBucket {
 struct ShardPiece {
   size_t param = 0;
   size_t bucket = 0;
-  size_t row = 0;      // index in the bucket
-  int64_t first = 0;   // index in the box, row-major
-  int64_t count = 0;   // more than 0
-  int64_t offset = 0;  // in the rank's flat block of shards
+  size_t row = 0;      // index in ParamBucket::rows
+  int64_t first = 0;   // index of the first element in the box, row-major
+  int64_t count = 0;   // number of elements, at least 1
+  int64_t offset = 0;  // offset in the rank's flat block of shards
 
   friend bool operator==(const ShardPiece&, const ShardPiece&) = default;
 };
 
+// The blocks, buckets and pieces of a rank.
 class ShardLayout {
  public:
-  // The layout of `rank` with activations of `dtype`. Each pipeline stage has `pipeline_chunks`
-  // runs of layers, assigned round-robin. Requires a mesh that the model allows: tensor divides the
-  // query heads, divides the KV heads or is a multiple of them, and is at most the MLP's width and
-  // the vocabulary, which it may split unevenly; expert divides the experts; pipeline times chunks
-  // divides the layers.
+  // Returns the layout of `rank` with activations of `dtype`. Each pipeline stage has
+  // `pipeline_chunks` runs of layers, assigned round-robin. Requires a mesh that mesh_rules.h
+  // allows for the model.
   static ShardLayout of(const ModelConfig& model, const Mesh& mesh, int32_t rank, DType dtype,
                         int32_t pipeline_chunks = 1);
-  // The layout of a single rank, with any table.
+  // Returns the layout of a single rank, with any table.
   static ShardLayout whole(std::vector<ParamSpec> table);
 
   const std::vector<ParamSpec>& table() const { return table_; }
-  // In the table's order. The last stage also has the embedding's block if the embedding is tied.
+  // The blocks of this rank's stage, in the table's order. The last stage also has the block of the
+  // embedding if the embedding is tied.
   const std::vector<ParamBlock>& blocks() const { return blocks_; }
   const std::vector<ParamBucket>& buckets() const { return buckets_; }  // block by block
   const std::vector<ShardPiece>& pieces() const { return pieces_; }     // ascending by offset
-  int64_t elements() const { return elements_; }  // of the flat block of shards, with padding
-  // Whether ranks share the storage of a bucket of the block.
+  int64_t elements() const { return elements_; }  // of the flat block, with padding
+  // Returns whether several ranks share the storage of a bucket of the block.
   bool gathers(size_t block) const;
-  // Whether a bucket of the block is_of_both_ends().
+  // Returns whether a bucket of the block is_of_both_ends().
   bool is_of_both_ends(size_t block) const;
 
+  // Returns the row of a piece.
   const ShardRow& row(const ShardPiece& piece) const {
     return buckets_[piece.bucket].rows[piece.row];
   }
-  // Returns the piece as boxes of its tensor, with their offsets in the flat block of shards.
+  // Returns the elements of a piece as boxes of its tensor, with offsets in the flat block of
+  // shards.
   std::vector<TensorBox> boxes(const ShardPiece& piece) const;
-  // Returns the boxes of all pieces: the parameters that the rank's checkpoints write and read.
+  // Returns the boxes of all pieces: the parameters that the rank reads from checkpoints and writes
+  // to them.
   std::vector<TensorBox> stored_boxes() const;
 
  private:

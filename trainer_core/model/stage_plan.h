@@ -1,6 +1,6 @@
-// The additions of a pipeline stage to a plan: slots for the activations of several micro-batches,
-// and the messages between stages. A rank that has all layers has one slot and no messages. Pure
-// arithmetic.
+// The additions of a pipeline stage to a plan: the activations of several micro-batches, each set
+// of which is called a slot, and the buffers of messages between stages. A rank that has all layers
+// has one slot and no messages. Pure arithmetic.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,18 @@
 
 namespace muster::trainer {
 
-// Returns the layers whose tensors use plan.layers[i] one after another: one of each chunk.
+// Returns the layers whose activations use plan.layers[i], one after the other: one layer of each
+// chunk.
 std::vector<size_t> layers_at(const TransformerPlan& plan, size_t i);
+// Returns whether one of these layers has experts.
 bool has_experts_at(const TransformerPlan& plan, size_t i);
-// Whether any layer has experts.
+// Returns whether any layer of the plan has experts.
 bool has_experts(const TransformerPlan& plan);
-// The prefix of the buffers' names: "layer3.", or with several slots "slot1.layer3.".
+// Returns the prefix of the names of the buffers of plan.layers[i]: "layer3." or, with several
+// slots, "slot1.layer3.".
 std::string name_at(const TransformerPlan& plan, size_t i);
 
-// Adds plan.stage.
+// Sets plan.stage and adds the buffers of messages to the plan.
 void plan_stage(TransformerPlan& plan);
 
 }  // namespace muster::trainer

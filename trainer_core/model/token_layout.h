@@ -1,6 +1,6 @@
-// The tokens of the batch that a rank of a mesh has. Pure arithmetic: data, expert and fsdp assign
-// whole sequences to a rank; the functions below divide them among the ranks that have the same
-// sequences.
+// The tokens of a batch that a rank of a mesh has. Pure arithmetic. The data, fsdp and expert axes
+// divide a batch into complete sequences; the functions below divide the tokens of these sequences
+// among the ranks that have the same sequences.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,25 @@
 
 namespace muster::trainer {
 
-// Context parallelism: of 2C chunks of a sequence rank c has chunks c and 2C - 1 - c, so that
-// causal attention costs all ranks alike (Llama 3, 2024, section 3.3.2; Megatron Core's context
-// parallelism). Requires: 2C divides the sequence's length.
+// Returns the positions of a rank of context parallelism. A sequence is divided into 2C chunks for
+// C ranks, and rank c has the chunks c and 2C - 1 - c. So causal attention takes the same time on
+// all ranks (Llama 3, 2024, section 3.3.2; context parallelism in Megatron Core). Requires that 2C
+// divides seq_len.
 Positions context_positions(int64_t seq_len, AxisCoordinate context);
 
-// The sequence axis: the positions of a context rank, in row order, in equal contiguous parts.
-// Requires: `ranks` divides them.
+// Returns the positions of a rank along the sequence axis, which divides the positions of a context
+// rank into equal contiguous parts. Requires that sequence.ranks divides their number.
 Positions sequence_positions(const Positions& of_context, AxisCoordinate sequence);
 
-// Tensor parallelism between GEMMs (Korthikanti et al., "Reducing activation recomputation in large
-// transformer models", 2022): the rows of `batch` sequences of these positions in equal contiguous
-// parts. Requires: `ranks` divides them.
+// Returns the rows of the residual stream of a rank along the tensor axis, which divides the rows
+// of `batch` sequences with these positions into equal contiguous parts (Korthikanti et al.,
+// "Reducing activation recomputation in large transformer models", 2022). Requires that
+// tensor.ranks divides their number.
 TokenRows tensor_rows(int64_t batch, const Positions& positions, AxisCoordinate tensor);
 
-// Maps rows that are gathered rank after rank, `count` of each, to the tokens of whole sequences:
-// element b S + i is the gathered row of position i of sequence b. Requires: together the ranks
-// have every position once.
+// Returns the order of rows that are gathered rank after rank, `count` rows of each rank: element b
+// * seq_len + i is the index of the gathered row that has position i of sequence b. Requires that
+// the ranks together have every position of every sequence exactly once.
 std::vector<int32_t> gathered_order(int64_t batch, int64_t seq_len,
                                     const std::vector<TokenRows>& ranks, int64_t count);
 

@@ -12,8 +12,8 @@
 namespace muster::trainer {
 namespace {
 
-// RoPE's angle per position of pair i: timescale^(-2i/h), with long wavelengths stretched as in
-// Llama 3.1.
+// Returns RoPE's angle per position of pair i: timescale^(-2i/h), with the scaling of long
+// wavelengths of Llama 3.1.
 double rope_frequency(const ModelConfig& model, int32_t i) {
   const double plain = std::pow(model.rope_max_timescale, -2.0 * i / model.head_dim);
   const RopeScaling& scaling = model.rope_scaling;
@@ -28,7 +28,8 @@ double rope_frequency(const ModelConfig& model, int32_t i) {
   return (1 - smooth) * plain / scaling.factor + smooth * plain;
 }
 
-// cos and sin of position * frequency, in fp64 before rounding: (S, h/2) each.
+// Writes the cosine and sine of position * frequency, (S, h/2) each; they are computed in fp64 and
+// then rounded.
 void rope_tables(const ModelConfig& model, int32_t seq_len, Ops& ops, const Tensor& cos,
                  const Tensor& sin) {
   const int32_t half = model.head_dim / 2;
@@ -162,7 +163,7 @@ void Transformer::project(const Dense& dense, const Tensor& x, const Tensor& wei
   finish_product(ops_, epilogue, y);
 }
 
-// The bias is added once, to the sum: within the GEMM if there is no other summand.
+// The bias is added once, after the sum over ranks; if there is only one rank, within the GEMM.
 void Transformer::project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x,
                                   const Tensor& weight, const Tensor& bias) {
   const Tensor delta = stream(plan_.delta), partial = exchange_.partial_rows(delta);
@@ -194,7 +195,7 @@ void Transformer::upload(const Batch& batch) {
   exchange_.fill_routed({ExchangeSite::kTargetWeights}, all);
 }
 
-// Uploads the starts of attention's positions; this rank's positions are a part of each sequence's.
+// Uploads the starts for the positions of attention, which include this rank's positions.
 void Transformer::upload_starts(std::span<const int32_t> starts) {
   const AxisCoordinate sequence = plan_.part().sequence;
   ops_.upload(starts.data(), view_i32(arena_, plan_.attention.starts, rows_ * sequence.ranks));
@@ -258,7 +259,7 @@ void Transformer::release_end() {
   if (plan_.head_block() != plan_.end_block()) blocks_.release(plan_.head_block());
 }
 
-// Embeds the tokens: writes the stream at the first layer's entrance.
+// Embeds the tokens: writes the residual stream at the entrance of the first layer.
 void Transformer::embed() {
   const OpRange range(ops_, "embedding");
   blocks_.acquire(plan_.embedding_block());
@@ -279,13 +280,13 @@ void Transformer::embed() {
   drop_own(DropoutSite::kInput, 0, stream);
 }
 
-size_t Transformer::block_behind(size_t layer) const {
+size_t Transformer::block_after(size_t layer) const {
   return plan_.is_last(layer) ? plan_.end_block() : plan_.layer_block(layer + 1);
 }
 
-// Passes through the run's layers: from tokens or the stream to final_normed or the stream. Each
-// sublayer's norm is fused with the residual addition before it, so layer i computes the normed
-// input of layer i + 1.
+// Runs the layers of the run, from the residual stream at its entrance to the stream after the last
+// layer and, at the end of the model, final_normed. Each norm is fused with the residual addition
+// before it, so layer i computes the normed input of layer i + 1.
 LossSum Transformer::forward_layers() {
   const OpRange range(ops_, "forward");
   if (plan_.begins_model(run_)) embed();
@@ -296,9 +297,9 @@ LossSum Transformer::forward_layers() {
     const OpRange layer(ops_, "layer", static_cast<int64_t>(i));
     const bool last = plan_.is_last(i), continues = i + 1 != run_.end || last;
     if (continues)
-      blocks_.prefetch(block_behind(i));
+      blocks_.prefetch(block_after(i));
     else
-      expect(block_behind_pass_);
+      expect(block_after_pass_);
     replayed(Piece::kLayer, i, Accumulate::kNo, [&] {
       make_qkv(i);
       make_context(i);
@@ -314,7 +315,7 @@ LossSum Transformer::forward_layers() {
       if (!last) offload(i);
     });
     if (!continues) break;
-    blocks_.acquire(block_behind(i));
+    blocks_.acquire(block_after(i));
     if (broken()) return {};
     const LayerBuffers& next = buffers_of(last ? i : i + 1);
     ops_.add_norm(norm_, stream(buffers_of(i).middle), stream(plan_.delta),

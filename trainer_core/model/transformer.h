@@ -1,11 +1,12 @@
 // The forward and backward passes of a decoder-only transformer, hand-written, over a static memory
-// plan. ModelConfig selects the model family: every layer is x += attention(norm(x)); x +=
-// mlp(norm(x)), or in a parallel block x += attention(n) + mlp(n) with n = norm(x).
+// plan. ModelConfig selects the model family. Every layer is x += attention(norm(x)); x +=
+// mlp(norm(x)). In a parallel block it is x += attention(n) + mlp(n) with n = norm(x).
 //
-// Dimensions: B sequences per step, S tokens each, T = B S, d = emb_dim, H query heads, K key/value
-// heads, h = head_dim, m = mlp_dim, L layers, V vocabulary. If ranks split them (rank_part.h), H,
-// K, m, V and S are this rank's share, T' of the T rows of the residual stream are its own, and T*
-// are the tokens of whole sequences; on one rank T' = T = T*.
+// Dimensions: B sequences per micro-batch, S tokens per sequence, T = B S tokens, d = emb_dim, H
+// query heads, K key/value heads, h = head_dim, m = mlp_dim, L layers, V vocabulary ids. If several
+// ranks split a dimension (rank_part.h), H, K, m, V and S are this rank's share. T' is the number
+// of rows of the residual stream that this rank stores, and T* the number of tokens of the complete
+// sequences. On a single rank T' = T = T*.
 #pragma once
 
 #include <cstdint>
@@ -29,34 +30,35 @@
 
 namespace muster::trainer {
 
-// The source of dropout masks: they depend on it, on layer, site and element, and not on how
-// samples are divided among steps, ranks and batches.
+// The source of dropout masks. A mask depends on this source, on the layer, the site and the
+// element, but not on how samples are divided among steps, ranks and batches.
 struct DropoutSource {
   uint64_t seed = 0;
-  uint64_t first_sample = 0;  // of the batch's sequences, counted over the training
+  uint64_t first_sample = 0;  // index of the batch's first sequence in the training
 };
 
-// tokens, targets: (B, S) ids below V. weights: (B, S), 1 where the target counts and 0 where it
-// does not. The S positions are the plan's own_positions(). `dropout` is used by models with
-// dropout only.
+// A micro-batch. `tokens` and `targets` are (B, S) ids below V. `weights` is (B, S): 1 if the
+// target counts in the loss, 0 if it does not. The S positions are the plan's own_positions().
+// `dropout` is used only if the model has dropout.
 struct Batch {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;
   std::span<const float> weights;
   DropoutSource dropout = {};
-  // For plans of packed sequences, otherwise empty: the position in its sequence at which the
-  // token's document begins, for the positions of the plan's attended_shape(). Documents do not
-  // attend to each other, and each has positions from 0 on.
+  // For plans of packed sequences only, otherwise empty: for each token of the plan's
+  // attended_shape(), the position in the sequence at which the token's document begins. Documents
+  // do not attend to each other, and the positions of each begin at 0.
   std::span<const int32_t> starts = {};
 };
 
+// The sums of losses over targets.
 struct LossSum {
   // Sum over targets of weight * (cross-entropy + z-loss), in nats, plus `balance`.
   double loss = 0;
   double weight = 0;  // sum of weights
-  // The next three are sums over all layers with experts.
-  double balance = 0;   // load-balancing losses, each group's times the sum of its weights
-  int64_t routed = 0;   // choices: tokens times experts per token
+  // The next three fields are sums over all layers with experts.
+  double balance = 0;   // each group's load-balancing loss times the sum of its weights
+  int64_t routed = 0;   // choices of experts: tokens times experts per token
   int64_t dropped = 0;  // choices whose expert was full
 
   LossSum& operator+=(const LossSum& other) {
@@ -69,79 +71,89 @@ struct LossSum {
   }
 };
 
-// Not thread-safe; its ops may use several threads internally. Allocates nothing after its
-// construction except what cpu_ops() documents for GEMMs: a step's peak memory is its plan's.
-// Requires: token ids are in [0, V); the data loader checks them.
+// The model of one rank. Not thread-safe; its ops may use several threads internally. Allocates
+// nothing after the construction, except what cpu_ops() documents for GEMMs, so the peak memory of
+// a step is that of its plan. Requires token ids in [0, V), which the data loader checks.
 class Transformer {
  public:
-  // All arguments outlive the model. The arena is made from plan.memory. A plan whose layout
-  // gathers requires `blocks`; one that has a part of the model only requires an `exchange`.
+  // All arguments must outlive the model. Requires an arena made from plan.memory; `blocks` if the
+  // plan's layout gathers parameters; and `exchange` if the rank computes only a part of the model.
   Transformer(const TransformerPlan& plan, Arena& arena, Ops& ops,
               ParameterBlocks* blocks = nullptr, ModelExchange* exchange = nullptr);
   ~Transformer();
   Transformer(const Transformer&) = delete;
   Transformer& operator=(const Transformer&) = delete;
 
-  // Returns the loss of the batch, without gradients and dropout.
+  // Returns the loss of the batch. Computes no gradients and applies no dropout.
   LossSum forward(const Batch& batch);
-  // Returns the loss, and writes d(sum of the batch's losses)/d(parameter) to the gradient block,
-  // or with kYes adds it to the gradients of earlier batches. The gradients are not normalized: the
-  // caller scales them by 1/total weight once that is known over batches and ranks. With dropout.
-  // Requires a training plan. If `blocks` or `exchange` breaks, any pass ends early and its results
-  // are undefined.
+  // Returns the loss of the batch, with dropout, and writes the gradient of the summed losses to
+  // the gradient block; with kYes, adds it to the gradients of earlier batches. The gradients are
+  // not normalized: the caller scales them by 1 / (total weight) once the weight over all batches
+  // and ranks is known. Requires a training plan. If `blocks` or `exchange` fails, a pass ends
+  // early and its results are undefined.
   LossSum forward_backward(const Batch& batch, Accumulate accumulate = Accumulate::kNo);
 
-  // The same in parts, for the stages of a pipeline: a micro-batch passes forward through the runs
-  // of layers of all stages, and its gradient back through them. Between the two passes of a run no
-  // other micro-batch uses its slot. forward_run() returns the losses of the run's layers. The
-  // backward pass of the last run returns the loss of the targets; it must follow its forward pass
-  // directly. Called before the first pass of a step:
+  // The functions below are the parts of forward_backward() for the stages of a pipeline. A
+  // micro-batch passes forward through the layer runs of all stages, then its gradient passes
+  // backward through them. Requires that no other micro-batch uses the run's slot between these two
+  // passes, and that the backward pass of the last run directly follows its forward pass.
+  //
+  // Prepares the recording of magnitudes (see amaxes()). Called before the first pass of a step.
   void reset_amaxes();
-  // Requires: the stream is at entrance(run), unless the run begins the model.
+  // Runs the forward pass and returns the load-balancing losses of the run's layers. Requires that
+  // entrance(run) has the residual stream, unless the run begins the model.
   LossSum forward_run(const LayerRun& run, const Batch& batch);
-  // Reads and replaces the gradient in stream_gradient().
+  // Runs the backward pass, which replaces the gradient in stream_gradient(). For the last run,
+  // returns the loss of the targets.
   LossSum backward_run(const LayerRun& run, const Batch& batch, Accumulate accumulate);
-  // Without gradients or dropout; for the last run, with the loss of the targets.
+  // Runs the forward pass without gradients and dropout. For the last run, the result includes the
+  // loss of the targets.
   LossSum evaluate_run(const LayerRun& run, const Batch& batch);
-  Tensor entrance(const LayerRun& run) const;  // (T', d)
-  // Writes the stream after the last executed run, which does not end the model.
-  void leave_run(const Tensor& exit);  // (T', d)
-  Tensor stream_gradient() const;      // (T', d)
-  // Announces the first block of the next pass, to prefetch it; nullopt: it is present already.
+  // Returns the buffer of the residual stream at the entrance of a run, (T', d).
+  Tensor entrance(const LayerRun& run) const;
+  // Copies the residual stream after the last executed run to `exit` (T', d). Requires that this
+  // run does not end the model.
+  void leave_run(const Tensor& exit);
+  // Returns the buffer of the gradient of the residual stream, (T', d).
+  Tensor stream_gradient() const;
+  // Announces the first block of the next pass, so that it is gathered early; nullopt: it is
+  // available already.
   void expect(std::optional<size_t> block);
-  // Announces the first block of the pass after the next one: it is fetched during the last layer
+  // Announces the first block of the pass after the next one. It is gathered during the last layer
   // of the next pass.
-  void expect_behind(std::optional<size_t> block) { block_behind_pass_ = block; }
+  void expect_after_next(std::optional<size_t> block) { block_after_pass_ = block; }
 
-  // Computes the logits of every position, out (B, S, V), for `tokens` (B, S). Not for packed
-  // plans.
+  // Computes the logits of every position of `tokens` (B, S) and writes them to `out` (B, S, V).
+  // Requires a plan without packed sequences.
   void all_logits(std::span<const int32_t> tokens, float* out);
-  // For decoding plans: appends `tokens` (B, C), C at most S, to those of earlier calls; out (B, V)
-  // = the logits of the last one of every sequence. Requires: the total is at most the cache's
-  // capacity.
+  // Appends `tokens` (B, C) to the tokens of earlier calls, and writes the logits after the last
+  // token of each sequence to `out` (B, V). Requires a decoding plan, C <= S, and that all tokens
+  // together fit in the cache.
   void extend(std::span<const int32_t> tokens, float* out);
-  // The number of positions in the cache.
+  // Returns the number of positions in the cache.
   int32_t length() const { return static_cast<int32_t>(cached_); }
 
-  // Delayed scaling (scaling_state.h): the largest magnitudes since the last forward_backward()
-  // that did not accumulate; the caller replaces them by the maximum over ranks. Empty for other
-  // models.
+  // Returns the largest magnitudes of the operands of quantized GEMMs since the last
+  // forward_backward() that did not accumulate, or since reset_amaxes(). The caller replaces them
+  // by their maximum over ranks. Empty without delayed scaling (scaling_state.h).
   std::span<float> amaxes();
-  // Adds the amaxes to the history and computes the next step's scales.
+  // Adds amaxes() to the history and computes the scales of the next step.
   void advance_scaling();
-  // Resets the state to that before the first step, as the constructor does.
+  // Resets the scaling state to that before the first step, as the constructor does.
   void reset_scaling();
 
-  // From now on the calls of a pass for a layer or the head are one run, which the backend may
-  // replay as a unit (ops/replay.h) if it is the same each time. Not for decoding plans. The
-  // operations' notes name the runs that are not replayed, with the reason.
+  // Makes all later passes record the operations of each layer and of the head as one unit, which
+  // the backend can replay (ops/replay.h), as CUDA graphs do, if the operations are the same each
+  // time. Requires that the plan is not for decoding. Ops::take_notes() has the units that are not
+  // replayed and why.
   void replay();
 
-  // Sets the observer of the values that passes compute; null: none. It outlives the passes.
+  // Sets the observer of the values that passes compute; null: none. The observer must outlive
+  // these passes.
   void observe(PassObserver* observer) { observer_ = observer; }
 
-  // The rank's shards, for a plan that does not round them; `state` is the parameters and the
-  // scaling state.
+  // Return this rank's shards: the parameters (params), the parameters followed by the scaling
+  // state (state), or the gradients (grads). Requires that the plan does not round parameters.
   std::span<float> params();
   std::span<float> state();
   std::span<float> grads();
@@ -154,37 +166,40 @@ class Transformer {
   Tensor view(BufferId id, std::initializer_list<int64_t> dims) const;        // fp32
   Tensor activation(BufferId id, std::initializer_list<int64_t> dims) const;  // of plan_.dtype
   Tensor stream(BufferId id) const;                                           // (T', d)
-  Tensor own_rows(const Tensor& all) const;  // of a matrix (T, …)
+  Tensor own_rows(const Tensor& all) const;  // this rank's rows (T', …) of a matrix (T, …)
   Tensor stats(BufferId id) const;
   Tensor gate_up(const LayerBuffers& buffers) const;
   void rope(RopeDirection direction, const Tensor& qkv);
-  // The site of a GEMM that may be quantized; nullopt for other GEMMs.
+  // Identifies a GEMM that may be quantized; nullopt for other GEMMs.
   struct DenseSite {
     size_t layer;
     DenseProduct product;
   };
   using Dense = std::optional<DenseSite>;
-  // Computes y = x wᵀ with the epilogue.
+  // Computes y = x wᵀ and applies the epilogue to y.
   void project(const Dense& dense, const Tensor& x, const Tensor& weight, const Epilogue& epilogue,
                const Tensor& y);
-  // Computes delta = x wᵀ + bias, if ranks have some columns of x each and own some rows of delta.
+  // Computes delta = x wᵀ + bias. Each rank has some columns of x and gets its own rows of delta.
   void project_and_sum(const Dense& dense, ExchangeSite site, const Tensor& x, const Tensor& weight,
                        const Tensor& bias);
-  // Computes the gradients of project()'s weight and bias, and writes that of x to `dx`, which may
-  // be `x`; `epilogue` is applied to dx.
+  // Computes the gradients of the arguments of project(): of weight and bias into `d_weight` and
+  // `d_bias`, and of x into `dx`, which may be the same tensor as `x`. Applies `epilogue` to dx.
   void project_backward(const Dense& dense, const Tensor& dy, const Tensor& x, const Tensor& weight,
                         const Tensor& d_weight, const Tensor& d_bias, const Epilogue& epilogue,
                         const Tensor& dx, Accumulate accumulate);
 
-  // An operand rounded to its grid, and the scale.
+  // A quantized operand and its scale.
   struct Rounded {
     Tensor values;
     Tensor scale;
   };
+  // The buffers for a quantized operand and its scale.
   struct RoundedBuffers {
     BufferId values;
     BufferId scale;
   };
+  // Quantized GEMMs (transformer_quantized.cc): the forms of project() and project_backward(), and
+  // their parts.
   bool is_quantized(const Dense& dense) const;
   Tensor scaling_slot(float* block, const DenseSite& site, DenseOperand operand) const;
   RoundingNoise rounding_noise(const DenseSite& site, bool for_kernel) const;
@@ -198,39 +213,42 @@ class Transformer {
   Workspace workspace() const;
 
   enum class DropoutSite : uint8_t { kInput, kAttention, kActivation, kMlp };
-  double dropout_rate(DropoutSite site) const;  // of the pass that is running
-  // Drops elements of `x`, which has `columns` of `width`.
+  double dropout_rate(DropoutSite site) const;  // in the current pass
+  // Applies dropout to `x`, whose columns are `columns` of a matrix of `width` columns.
   void drop(DropoutSite site, size_t layer, const TokenRows& rows, const Tensor& x,
             Share columns = {}, int64_t width = 0);
-  void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // of the stream's rows
+  void drop_own(DropoutSite site, size_t layer, const Tensor& x);  // rows (T', d)
   void drop_activation(size_t layer, const Tensor& x);
+  // Returns the gradient of what attention or the MLP adds to the residual stream.
   Tensor added_gradient(DropoutSite site, size_t layer);
-  // The buffer in which the MLP's backward pass leaves this gradient.
+  // Returns the buffer into which the backward pass of the MLP writes the gradient of normed2.
   Tensor normed2_gradient(size_t layer) const;
 
+  // Copy the batch, or its starts, to the memory of the backend.
   void upload(const Batch& batch);
   void upload_starts(std::span<const int32_t> starts);
-  // Selects the run of the following passes, and the dropout source of the batch; nullopt: no
+  // Sets the run that the following calls compute, and the batch's dropout source; nullopt: no
   // dropout.
   void enter(const LayerRun& run, const std::optional<DropoutSource>& dropout);
   const LayerBuffers& buffers_of(size_t layer) const { return plan_.buffers_of(run_, layer); }
-  size_t block_behind(size_t layer) const;
-  LossSum forward_layers();  // leaves the end and the head acquired
+  // Returns the parameter block that a forward pass reads after that of `layer`.
+  size_t block_after(size_t layer) const;
+  LossSum forward_layers();  // the blocks of the end and the head remain acquired
   LossSum backward_layers_and_ends(Accumulate wanted);
   void release_end();
   void embed();
-  Tensor position_rows(BufferId table) const;  // this call's rows of a RoPE table
-  // The pieces of a layer's forward pass, named after their results.
+  Tensor position_rows(BufferId table) const;  // the rows of a RoPE table for this call's positions
+  // The parts of a layer's forward pass, named after their results. The comments list their inputs.
   AttentionLayer attention_layer(size_t layer) const;
-  void make_normed1(size_t layer);                 // of input
-  void make_qkv(size_t layer);                     // of normed1
-  void make_context(size_t layer);                 // and lse, of qkv
-  void make_middle(size_t layer);                  // and normed2, of input and context
-  void make_normed2(size_t layer);                 // of middle
-  void make_gate_up(size_t layer, bool with_act);  // of normed2, and act
-  void make_act(size_t layer);                     // of gate_up
-  void make_delta(size_t layer);                   // of act
-  // The same for a layer with experts.
+  void make_normed1(size_t layer);                 // input
+  void make_qkv(size_t layer);                     // normed1
+  void make_context(size_t layer);                 // qkv; also makes lse
+  void make_middle(size_t layer);                  // input, context; also makes normed2
+  void make_normed2(size_t layer);                 // middle
+  void make_gate_up(size_t layer, bool with_act);  // normed2; with_act: also makes act
+  void make_act(size_t layer);                     // gate_up
+  void make_delta(size_t layer);                   // act
+  // Returns whether the layer has experts instead of an MLP.
   bool has_experts(size_t layer) const {
     return plan_.model.experts.in_layer(static_cast<int64_t>(layer));
   }
@@ -238,18 +256,20 @@ class Transformer {
   RoutingShape own_routing_shape() const;
   bool splits_rows() const { return plan_.part().splits_rows(); }
   bool broken() const { return blocks_.broken() || exchange_.broken(); }
-  // A GEMM's parameters, or their gradients.
+  // The parameters of a GEMM, or their gradients.
   struct Stack {
     Tensor weight;
     Tensor bias;
   };
-  // The projections of a layer's queries, keys and values as one GEMM.
+  // Backward of project_and_sum(). project_all_backward() is that of a GEMM whose input is all_rows
+  // of the ranks.
   void project_and_sum_backward(const DenseSite& dense, ExchangeSite site, const Tensor& d_delta,
                                 const Tensor& x, const Tensor& weight, const Stack& gradients,
                                 const Epilogue& epilogue, const Tensor& dx, Accumulate accumulate);
   void project_all_backward(const DenseSite& dense, ExchangeSite site, const Tensor& dy,
                             const Tensor& x, const Tensor& weight, const Stack& gradients,
                             const Tensor& dx, Accumulate accumulate);
+  // The projections of a layer's queries, keys and values as one GEMM.
   Stack qkv_weights(size_t layer);
   Stack qkv_gradients(size_t layer) const;
   void unstack_gradients(size_t layer, Accumulate accumulate);
@@ -260,56 +280,64 @@ class Transformer {
     Tensor gates;  // (T, k)
   };
   OwnChoices own_choices(const Routing& routing) const;
-  Tensor own_routed(const Tensor& all) const;  // of a matrix (T*, …)
+  Tensor own_routed(const Tensor& all) const;  // this rank's rows (T, …) of a matrix (T*, …)
   Tensor target_weights() const;               // (T*); empty if nothing reads them
-  // The rows sent to a layer's experts, and the rows received. The same on one rank.
+  // Returns the offsets of the rows that are sent to a layer's experts, and of those that are
+  // received. Both are the same on a single rank.
   ExpertTraffic expert_traffic(size_t layer);
   Tensor expert_rows() const;                                             // (R, d)
   Tensor own_expert_rows(size_t layer) const;                             // (R', d)
   Tensor of_own_experts(size_t layer, BufferId id, int64_t width) const;  // (R', width)
   Tensor expert_act(size_t layer) const;                                  // (R', m)
-  Tensor expert_gate_up(size_t layer) const;  // (R', 2m), without a gate (R', m)
+  Tensor expert_gate_up(size_t layer) const;  // (R', 2m); without a gate (R', m)
   void send_to_experts(ExchangeSite site, size_t layer, const Tensor& x);
-  void make_routing(size_t layer);         // of normed2
-  void make_expert_gate_up(size_t layer);  // of normed2, once its rows are counted
+  // The parts of the forward pass of a layer with experts; the comments list their inputs.
+  void make_routing(size_t layer);         // normed2
+  void make_expert_gate_up(size_t layer);  // normed2, after the rows are counted
   void make_expert_act(size_t layer);
   void make_expert_delta(size_t layer);
-  void backward_experts(size_t layer, Accumulate accumulate);  // d_stream -> delta
+  void backward_experts(size_t layer, Accumulate accumulate);  // reads d_stream, writes delta
   LossSum sum_routing();
 
-  void offload(size_t layer);  // copies offloaded tensors from the device to the host
-  // Copies them back: attention's, or the MLP's.
-  void fetch(size_t layer, bool attentions);
+  void offload(size_t layer);  // copies the layer's offloaded tensors to the host
+  // Copies offloaded tensors back to the device: those of attention, or those of the MLP.
+  void fetch(size_t layer, bool of_attention);
   void recompute_layer(size_t layer);
-  // Kinds of runs of calls; runs also differ by slot, and by whether the pass computes gradients.
+  // The units that are recorded and replayed. Each has a recording per layer or chunk, per slot,
+  // and for passes with and without gradients.
   enum class Piece : uint8_t { kLayer, kLayerBackward, kHead, kHeadBackward };
   void replayed(Piece piece, size_t layer, Accumulate accumulate, absl::FunctionRef<void()> calls);
-  // Returns why the piece's calls differ each time; null: they are the same.
+  // Returns why the operations of the piece differ from call to call, so that it cannot be
+  // replayed; null: they are the same each time.
   const char* why_not_replayed(Piece piece, size_t layer, bool with_gradients) const;
   LossSum head_loss();
-  // `wanted` is the pass's; ParameterBlocks decides whether a block accumulates.
+  // `wanted` is the argument of the pass; ParameterBlocks decides whether a block accumulates.
   LossSum head_loss_backward(Accumulate wanted);
   void end_backward(Accumulate accumulate);
   void embedding_backward(Accumulate wanted);
   void finish_gradient(size_t block);
   template <class Chunk>
   LossSum sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk);
+  // The parts of the backward pass; each computes the gradients of its parameters and of its input.
   void backward_layers(Accumulate wanted);
   void backward_attention(size_t layer, Accumulate accumulate);
   void backward_mlp(size_t layer, Accumulate accumulate);
 
+  // Pass values to the observer, if there is one.
   void show(const char* name, const Tensor& x) const;
   void show(size_t layer, const char* name, const Tensor& x) const;
   void show_attention(size_t layer) const;
   void show_mlp(size_t layer) const;
   void show_gradients(size_t block) const;
 
-  VocabularySlice vocabulary_slice() const;  // this rank's ids
-  TokenRows own_token_rows() const;          // the stream's rows
+  VocabularySlice vocabulary_slice() const;  // this rank's vocabulary ids
+  TokenRows own_token_rows() const;          // this rank's rows of the residual stream
+  // Returns the starts of this rank's positions; no data if the plan is not packed.
   Tensor own_starts() const;
   double embedding_scale() const;
   void scale_logits(const Tensor& hidden);
-  // Computes the logits (R, V) of hidden (R, d); R is at most head_rows.
+  // Computes the logits (R, V) of `hidden` (R, d) and copies them to the host. Requires R <=
+  // head_rows.
   void download_logits(const Tensor& hidden, float* out);
 
   const TransformerPlan& plan_;
@@ -325,16 +353,17 @@ class Transformer {
   int64_t own_rows_;  // T' of this call
   int64_t width_;     // d
   int64_t parameters_;
-  LayerRun run_;  // of the current pass
-  std::optional<size_t> block_behind_pass_;
+  LayerRun run_;  // the run of the current pass
+  std::optional<size_t> block_after_pass_;
   std::optional<DropoutSource> dropout_;  // set during a pass with gradients
-  int64_t cached_ = 0;                    // positions of earlier calls
-  // By index in plan_.layers, for the micro-batch in that slot. Empty if this rank has all experts.
+  int64_t cached_ = 0;                    // positions in the cache
+  // The counts of each entry of plan_.layers, for the micro-batch in its slot. Empty if this rank
+  // has all experts.
   std::vector<ExpertCounts> expert_counts_;
   PassObserver* observer_ = nullptr;
-  std::shared_ptr<Replayer> replayer_;  // null: runs are called directly
+  std::shared_ptr<Replayer> replayer_;  // null: operations are called directly
   std::unique_ptr<const Weights> weights_;
-  std::unique_ptr<const Weights> grads_;  // set for a training plan
+  std::unique_ptr<const Weights> grads_;  // null: not a training plan
 };
 
 }  // namespace muster::trainer

@@ -1,5 +1,5 @@
-// The backward pass, in the reverse order of transformer.cc. `d_stream` holds the gradient of the
-// residual stream: each sublayer adds its input's gradient to it.
+// The backward pass, in the reverse order of transformer.cc. `d_stream` has the gradient of the
+// residual stream; attention and the MLP each add the gradient of their input to it.
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
@@ -18,7 +18,8 @@ void Transformer::project_backward(const Dense& dense, const Tensor& dy, const T
   ops_.fused_matmul(dy, Transpose::kNo, weight, Transpose::kNo, dx, epilogue);
 }
 
-// The gradient of project_and_sum: `d_delta` has the own rows, dx (T, …) this rank's columns.
+// Computes the gradient of project_and_sum(). `d_delta` has this rank's rows; dx (T, …) has this
+// rank's columns.
 void Transformer::project_and_sum_backward(const DenseSite& dense, ExchangeSite site,
                                            const Tensor& d_delta, const Tensor& x,
                                            const Tensor& weight, const Stack& gradients,
@@ -29,7 +30,7 @@ void Transformer::project_and_sum_backward(const DenseSite& dense, ExchangeSite 
                    gradients.weight, {}, epilogue, dx, accumulate);
 }
 
-// The gradient of a GEMM of all rows: `x` and `dx` have the own ones.
+// Computes the gradient of a GEMM whose input is all rows. `x` and `dx` have this rank's rows.
 void Transformer::project_all_backward(const DenseSite& dense, ExchangeSite site, const Tensor& dy,
                                        const Tensor& x, const Tensor& weight,
                                        const Stack& gradients, const Tensor& dx,
@@ -46,7 +47,7 @@ void Transformer::finish_gradient(size_t block) {
   blocks_.gradient_done(block);
 }
 
-// The final norm's gradient. Requires: begin_gradient() was called for its block.
+// Computes the gradient of the final norm. Requires an earlier begin_gradient() for its block.
 void Transformer::end_backward(Accumulate accumulate) {
   const Tensor d_stream = stream(plan_.d_stream);
   ops_.fill(d_stream, 0);
@@ -83,7 +84,7 @@ void Transformer::unstack_gradients(size_t layer, Accumulate accumulate) {
 
 void Transformer::embedding_backward(Accumulate wanted) {
   const OpRange range(ops_, "embedding");
-  // The gradient of a tied table already holds the head's part, if this rank has the head.
+  // If this rank has the head, the gradient of a tied table already contains the part of the head.
   const bool tied = plan_.model.logits_via_embedding && plan_.pipeline().ends_model();
   const Accumulate accumulate =
       blocks_.begin_gradient(plan_.embedding_block(), tied ? Accumulate::kYes : wanted);
@@ -125,11 +126,11 @@ void Transformer::backward_layers(Accumulate wanted) {
     if (i > run_.first)
       blocks_.prefetch(plan_.layer_block(i - 1));
     else
-      expect(block_behind_pass_);
+      expect(block_after_pass_);
     const Accumulate accumulate = blocks_.begin_gradient(block, wanted);
     if (broken()) return;
     replayed(Piece::kLayerBackward, i, accumulate, [&] {
-      // The shared buffers still hold the last layer's forward pass.
+      // The shared buffers still contain the tensors of the last layer's forward pass.
       if (!plan_.is_last(i)) recompute_layer(i);
       backward_mlp(i, accumulate);
       backward_attention(i, accumulate);
@@ -140,7 +141,7 @@ void Transformer::backward_layers(Accumulate wanted) {
 }
 
 Tensor Transformer::normed2_gradient(size_t layer) const {
-  // In a parallel block `middle` is no longer needed.
+  // In a parallel block the backward pass does not read `middle`, so its buffer is free.
   const BufferId home = plan_.model.parallel_block ? buffers_of(layer).middle : plan_.delta;
   return stream(home);
 }
@@ -155,8 +156,8 @@ void Transformer::backward_mlp(size_t layer, Accumulate accumulate) {
   } else {
     const Tensor act = activation(buffers.act, {rows_, plan_.mlp_columns().count});
     const MlpActivation f = plan_.activation();
-    // If nothing is between the GEMM and the activation, the activation's gradient and the bias's
-    // are part of the GEMM.
+    // If neither a gate nor dropout is between the GEMM and the activation, the GEMM also computes
+    // the gradients of the activation and of the bias.
     const bool fused = !f.gated && dropout_rate(DropoutSite::kActivation) == 0;
     const Tensor d_gate_up = f.gated ? gate_up(buffers) : act;
     Epilogue epilogue;

@@ -1,4 +1,4 @@
-// Layers whose MLP is a mixture of experts: forward, each followed by backward.
+// Layers with experts: each function of the forward pass is followed by its backward pass.
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
 
@@ -10,7 +10,7 @@ RoutingShape Transformer::routing_shape() const {
   return shape;
 }
 
-// The routing shape of the tokens whose rows of the stream are on this rank.
+// Returns the routing shape of this rank's rows of the residual stream.
 RoutingShape Transformer::own_routing_shape() const {
   RoutingShape shape = routing_shape();
   shape.first_own += plan_.first_own_row();
@@ -61,8 +61,9 @@ Tensor Transformer::expert_rows() const {
   return activation(plan_.expert_rows, {rows_ * plan_.model.experts.per_token, width_});
 }
 
-// On one rank, rows that no expert takes are computed, too; their contents do not matter. With
-// other ranks, far more rows could arrive than do, so the tensor has exactly the received ones.
+// Returns a view of a buffer for the rows of this rank's experts. On a single rank it includes rows
+// of dropped choices, whose contents are not used. With several ranks it has only the received
+// rows, because the buffer has room for far more rows than usually arrive.
 Tensor Transformer::of_own_experts(size_t layer, BufferId id, int64_t width) const {
   if (expert_counts_.empty()) return activation(id, {rows_ * plan_.model.experts.per_token, width});
   return activation(id, {expert_counts_[plan_.index_of(run_, layer)].rows_received(), width});
@@ -81,7 +82,7 @@ Tensor Transformer::expert_gate_up(size_t layer) const {
                         plan_.expert_activation().input_width(plan_.expert_columns().count));
 }
 
-// Sends the own rows of the stream to own_expert_rows of the ranks that have their experts.
+// Sends the rows of this rank's tokens to own_expert_rows of the ranks that have their experts.
 void Transformer::send_to_experts(ExchangeSite site, size_t layer, const Tensor& x) {
   const ExchangeLabel label{site, layer};
   ops_.dispatch(own_choices(routing(layer)).slots, exchange_.all_rows(label, x), expert_rows());
@@ -106,7 +107,7 @@ void Transformer::make_expert_act(size_t layer) {
   ops_.activate(plan_.expert_activation(), expert_gate_up(layer), expert_act(layer));
 }
 
-// act → delta.
+// Reads act and writes delta.
 void Transformer::make_expert_delta(size_t layer) {
   const ExchangeLabel label{ExchangeSite::kMlpDown, layer};
   const OwnChoices own = own_choices(routing(layer));
@@ -121,8 +122,8 @@ void Transformer::make_expert_delta(size_t layer) {
   drop_own(DropoutSite::kMlp, layer, delta);
 }
 
-// The experts' outputs are not retained: the gates' gradients come from act, because
-// dout · (W act) = (Wᵀ dout) · act.
+// The outputs of experts are not saved. The gradients of gates are computed from act instead,
+// because dout · (W act) = (Wᵀ dout) · act.
 void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   const ExchangeLabel up{ExchangeSite::kMlpUp, layer}, router{ExchangeSite::kRouter, layer};
   const LayerWeights& weights = weights_->layers[layer];
@@ -158,7 +159,7 @@ void Transformer::backward_experts(size_t layer, Accumulate accumulate) {
   exchange_.sum_rows(up, partial, d_normed);
 }
 
-// Sums the routers' part of the loss over the run's layers, and counts dropped choices.
+// Returns the load-balancing losses and the dropped choices of the run's layers.
 LossSum Transformer::sum_routing() {
   LossSum sum;
   if (plan_.part().tensor.index != 0) return sum;  // ranks that split rows have the same sums
@@ -171,7 +172,8 @@ LossSum Transformer::sum_routing() {
       ops_.download(tensor_at(routing.offsets, shape.experts, {1}), &taken);
     else
       taken = static_cast<int32_t>(expert_counts_[plan_.index_of(run_, layer)].rows_sent());
-    // The balance is that of whole sequences: one of the ranks that share them counts it.
+    // The balance is that of complete sequences, so only one of the ranks with the same sequences
+    // counts it.
     if (plan_.part().among_sharers() == 0) sum.balance += ops_.sum(routing.balance);
     const int64_t choices = rows_ * shape.per_token;
     sum.routed += choices;

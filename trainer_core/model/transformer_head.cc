@@ -1,5 +1,5 @@
-// From the final hidden state to losses and logits, head_rows rows at a time: the logits of all T
-// rows are never stored.
+// The head: computes logits and losses from the final hidden state, head_rows rows at a time, so
+// that the logits of all T rows are never stored at once.
 #include <algorithm>
 
 #include "trainer_core/base/tensor_rows.h"
@@ -21,7 +21,8 @@ int64_t head_rows(int64_t ids, int64_t tokens, int64_t batch, int64_t logits_byt
   return std::max(batch, std::min(wanted, tokens));
 }
 
-// R rows from `first` on: hidden and its gradient (R, d). All chunks share one buffer of logits.
+// A chunk of R rows from `first` on: the hidden state and its gradient, (R, d) each. All chunks use
+// the same buffer of logits.
 struct Transformer::HeadChunk {
   int64_t first = 0;
   Tensor normed, d_normed;
@@ -32,7 +33,7 @@ void Transformer::scale_logits(const Tensor& hidden) {
   if (plan_.model.logits_scale != 1) ops_.scale(plan_.model.logits_scale, hidden);
 }
 
-// `chunk` computes the losses of its rows.
+// Calls `chunk`, which computes the losses of its rows, for each chunk, and returns the sums.
 template <class Chunk>
 LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk& chunk) {
   const Tensor normed = exchange_.all_rows({ExchangeSite::kHead}, stream(plan_.final_normed));
@@ -56,7 +57,7 @@ LossSum Transformer::sum_losses(Piece piece, Accumulate accumulate, const Chunk&
       show("losses", chunk_rows.rows.losses);
     }
   });
-  // Ranks that split rows all have all losses; each counts those of its own rows.
+  // Ranks that split rows have the losses of all rows; each rank counts only those of its own rows.
   const auto sum_own = [&](BufferId id) {
     return ops_.sum(tensor_at(view(id, {rows_}), plan_.first_own_row(), {own_rows_}));
   };
@@ -70,7 +71,8 @@ LossSum Transformer::head_loss() {
   });
 }
 
-// Also computes the gradients of the head and of the end, and writes that of output to d_stream.
+// Also computes the gradients of the head and of the end, and writes the gradient of `output` to
+// d_stream.
 LossSum Transformer::head_loss_backward(Accumulate wanted) {
   const OpRange range(ops_, "head");
   Accumulate accumulate = blocks_.begin_gradient(plan_.head_block(), wanted);
@@ -87,7 +89,7 @@ LossSum Transformer::head_loss_backward(Accumulate wanted) {
   exchange_.sum_rows({ExchangeSite::kHead}, exchange_.partial_rows(delta), delta);
   scale_logits(delta);
   if (plan_.model.logits_via_embedding) {
-    // The embedding uses the table, too, at the end of the pass, and adds the positions' gradients.
+    // The embedding adds the gradients of positions to the same block at the end of the pass.
     if (exists(grads_->positions) && accumulate == Accumulate::kNo) ops_.fill(grads_->positions, 0);
     finish_gradient(plan_.head_block());
     accumulate = blocks_.begin_gradient(plan_.end_block(), wanted);

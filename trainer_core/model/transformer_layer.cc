@@ -1,4 +1,4 @@
-// One layer: the pieces of its forward pass, and the recomputation for its backward pass.
+// A layer: the parts of its forward pass, and the recomputation for its backward pass.
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/model/transformer_params.h"
@@ -48,7 +48,7 @@ AttentionLayer Transformer::attention_layer(size_t layer) const {
           .workspace = workspace()};
 }
 
-// Attends to this call's tokens only, or with a cache to those of earlier calls, too.
+// Attends to the tokens of this call and, in decoding plans, to those of earlier calls.
 void Transformer::make_context(size_t layer) {
   if (plan_.cache_capacity == 0)
     return exchange_.attention({ExchangeSite::kAttention, layer}, attention_layer(layer));
@@ -84,7 +84,7 @@ void Transformer::make_normed2(size_t layer) {
             stats(buffers.stats2));
 }
 
-// Without a gate the activation is fused into the GEMM.
+// Without a gate, the GEMM also computes the activation.
 void Transformer::make_gate_up(size_t layer, bool with_act) {
   if (has_experts(layer)) {
     make_expert_gate_up(layer);
@@ -154,8 +154,8 @@ void Transformer::drop_activation(size_t layer, const Tensor& x) {
        plan_.model.mlp_dim);
 }
 
-// Returns the gradient of a sublayer's addition to the stream: the stream's gradient, or with
-// dropout a masked copy in delta.
+// Returns the gradient of what attention or the MLP adds to the residual stream: the gradient of
+// the stream or, with dropout, a masked copy in delta.
 Tensor Transformer::added_gradient(DropoutSite site, size_t layer) {
   const Tensor d_stream = stream(plan_.d_stream);
   if (dropout_rate(site) == 0) return d_stream;
@@ -172,26 +172,26 @@ void Transformer::offload(size_t layer) {
   }
 }
 
-void Transformer::fetch(size_t layer, bool attentions) {
+void Transformer::fetch(size_t layer, bool of_attention) {
   for (const OffloadedTensor& tensor : buffers_of(layer).offloaded) {
-    if (tensor.is_attentions != attentions) continue;
+    if (tensor.belongs_to_attention != of_attention) continue;
     ops_.copy(Tensor::of(tensor.dtype, arena_.buffer(tensor.host), {tensor.elements}),
               Tensor::of(tensor.dtype, arena_.buffer(tensor.device), {tensor.elements}));
   }
 }
 
-// Fetches or recomputes what backward reads and the layer has not kept on the device. The MLP's
-// last GEMM is never needed again. The same calls on the same values as in the forward pass give
-// the same bits.
+// Fetches or recomputes the tensors that the backward pass reads and that the layer has not saved
+// on the device. The output of the MLP's last GEMM is not needed. The calls and values are those of
+// the forward pass, so the results have the same bits.
 void Transformer::recompute_layer(size_t layer) {
   const OpRange range(ops_, "recompute");
   const LayerPlacements& placements = plan_.placements;
   const bool again = placements.rest == Placement::kRemat;
-  fetch(layer, /*attentions=*/true);
+  fetch(layer, /*of_attention=*/true);
   if (again) make_normed1(layer);
   if (placements.qkv == Placement::kRemat) make_qkv(layer);
   if (placements.context == Placement::kRemat) make_context(layer);
-  fetch(layer, /*attentions=*/false);
+  fetch(layer, /*of_attention=*/false);
   if (!plan_.model.parallel_block) {  // a parallel block's backward pass reads neither of these
     if (placements.middle == Placement::kRemat) {
       make_middle(layer);

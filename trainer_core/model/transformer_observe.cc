@@ -27,7 +27,8 @@ void Transformer::show_attention(size_t layer) const {
 void Transformer::show_mlp(size_t layer) const {
   const LayerBuffers& buffers = buffers_of(layer);
   if (has_experts(layer)) {
-    show(layer, "router_probs", routing(layer).probs);  // the experts' rows have gaps
+    // Activations of experts are not shown, because their rows have gaps.
+    show(layer, "router_probs", routing(layer).probs);
   } else {
     show(layer, "gate_up", gate_up(buffers));
     show(layer, "act", activation(buffers.act, {rows_, plan_.mlp_columns().count}));

@@ -9,7 +9,7 @@
 namespace muster::trainer {
 namespace {
 
-// The address of one of the rank's parameters, or of its gradient.
+// The address of a parameter of the rank, or of its gradient.
 struct ParamView {
   char* data = nullptr;
   DType dtype = DType::kF32;
@@ -56,8 +56,8 @@ class Finder {
     for (size_t i = 0; i < plan.params.size(); ++i) rows_.emplace(plan.params[i].name, i);
   }
 
-  // Returns the named parameter stacked with its next `stacked - 1` neighbours; no data if the rank
-  // has none of it.
+  // Returns the parameter `name` stacked with the `stacked - 1` parameters after it. The result has
+  // no data if the rank does not have the parameter.
   Tensor find(const std::string& name, size_t stacked = 1) const {
     const auto found = rows_.find(name);
     if (found == rows_.end()) return {};
@@ -74,7 +74,7 @@ class Finder {
     return first.extent.size() == 1 ? Tensor::of(first.dtype, first.data, {rows})
                                     : Tensor::of(first.dtype, first.data, {rows, first.extent[1]});
   }
-  // Returns the named matrix and those after it as `count` matrices of `rows` rows.
+  // Returns the matrix `name` and the matrices after it as `count` matrices of `rows` rows.
   Tensor experts(const std::string& name, int64_t count, int64_t rows) const {
     const Tensor first = find(name);
     if (first.data == nullptr) return {};

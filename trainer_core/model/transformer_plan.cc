@@ -76,7 +76,7 @@ std::span<float> loading_params(const TransformerPlan& plan, Arena& arena) {
           static_cast<size_t>(parameter_count(plan.params) + scaling_elements(plan.model))};
 }
 
-void settle_params(const TransformerPlan& plan, Arena& arena) {
+void round_loaded_params(const TransformerPlan& plan, Arena& arena) {
   if (plan.rounds_params()) round_in_place(plan.params, arena.f32(plan.loading_block));
 }
 

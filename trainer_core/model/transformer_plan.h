@@ -1,5 +1,5 @@
-// The buffers of one rank's step of a transformer, planned before anything is allocated: the
-// tensors that layers keep from forward to backward, the buffers that they share, and the
+// The buffers of a step of a transformer on one rank, planned before anything is allocated: the
+// tensors that layers save for the backward pass, the buffers that layers share, and the buffers of
 // exchanges. Pure arithmetic. transformer.h defines the dimensions.
 #pragma once
 
@@ -20,20 +20,20 @@
 
 namespace muster::trainer {
 
-// A tensor of a layer that is kept in the host's memory between forward and backward.
+// A tensor of a layer that is saved in host memory between the forward and the backward pass.
 struct OffloadedTensor {
-  BufferId device;  // where operations write and read it; shared by all layers
-  BufferId host;    // this layer's copy, of category kOffloaded
+  BufferId device;  // the buffer that operations use; shared by all layers
+  BufferId host;    // the copy of this layer, of category kOffloaded
   int64_t elements = 0;
   DType dtype = DType::kF32;
-  // True: a tensor of attention; false: of the MLP. The latter are fetched separately, because the
-  // exchange of attention also uses the MLP's buffers.
-  bool is_attentions = true;
+  // True: a tensor of attention; false: of the MLP. Tensors of the MLP are fetched later than those
+  // of attention, because the exchange of attention also uses the MLP's buffers.
+  bool belongs_to_attention = true;
 };
 
-// The tensors of a layer while it runs. Those that the layer keeps on the device (LayerPlacements)
-// have a buffer of their own; those that are recomputed, or fetched from the host, share one with
-// the other layers.
+// The tensors of a layer while it is computed. A tensor that is saved on the device
+// (LayerPlacements) has a buffer of its own for each layer; a tensor that is recomputed, or fetched
+// from the host, has one buffer that all layers share.
 struct LayerBuffers {
   BufferId input;    // (T', d) the residual stream at the layer's entrance
   BufferId stats1;   // NormShape::stats(T')
@@ -41,18 +41,19 @@ struct LayerBuffers {
   BufferId qkv;      // (T, (H + 2K) h) after RoPE, as ModelExchange::to_heads has left it
   BufferId context;  // (T, H h) attention's output
   BufferId lse;      // (B, H, S), for the heads and positions of attended_shape()
-  // (T', d) the residual stream after attention. In a parallel block's backward pass, the MLP's
-  // gradient of normed1.
+  // (T', d) the residual stream after attention. In the backward pass of a parallel block: the part
+  // of normed1's gradient that comes from the MLP.
   BufferId middle;
   BufferId stats2;   // NormShape::stats(T')
-  BufferId normed2;  // (T', d) what the MLP reads: in a parallel block normed1
-  // The MLP. For experts, with R' rows instead of T, and the experts' m.
-  BufferId gate_up;  // (T, 2m), without a gate (T, m); its gradient during backward
-  BufferId act;      // (T, m); its gradient during backward
+  BufferId normed2;  // (T', d) the MLP's input; in a parallel block normed1
+  // Tensors of the MLP. For experts they have R' rows instead of T, and m is the width of an
+  // expert.
+  BufferId gate_up;  // (T, 2m); without a gate (T, m); in backward its gradient
+  BufferId act;      // (T, m); in backward its gradient
 
-  // A layer with experts: see Routing. Every layer has its own offsets and balance, from which
-  // the step's sums are computed. T* are the tokens of whole sequences: more than T if ranks split
-  // them.
+  // Tensors of a layer with experts; Routing describes them. Every layer has its own offsets and
+  // balance, because they are read after the forward pass. T* is the number of tokens of the
+  // complete sequences: more than T if ranks split sequences.
   BufferId router_probs;    // (T*, E)
   BufferId chosen_experts;  // (T*, k)
   BufferId gates;           // (T*, k)
@@ -60,12 +61,12 @@ struct LayerBuffers {
   BufferId density;         // (G, E)
   BufferId expert_offsets;  // (E + 1)
   BufferId balance;         // (G)
-  // (E/X + 1) ExpertTraffic::own_offsets; on one rank expert_offsets.
+  // (E/X + 1) ExpertTraffic::own_offsets; on a single rank expert_offsets.
   BufferId own_expert_offsets;
 
-  // Copied to the host after the layer's forward pass, and back before its backward pass. The
-  // model's last layer needs no copy: its backward pass comes next, while the shared buffers still
-  // hold its tensors.
+  // Tensors that are copied to the host after the layer's forward pass, and back before its
+  // backward pass. Empty for the model's last layer: its backward pass comes next, while the shared
+  // buffers still contain its tensors.
   std::vector<OffloadedTensor> offloaded;
 };
 
@@ -73,13 +74,13 @@ struct LayerBuffers {
 // chunk of its pipeline stage.
 struct LayerRun {
   size_t first = 0;
-  size_t end = 0;   // one past the last
-  size_t slot = 0;  // of their activations
+  size_t end = 0;   // one past the last layer
+  size_t slot = 0;  // slot of the activations (stage_plan.h)
 };
 
-// The messages of a pipeline stage: the stream (T', d) at the entrance or the exit of its layers,
-// or its gradient. Received messages are copied to the buffer that reads them; sent ones are
-// computed or copied here.
+// The buffers of a pipeline stage's messages. A message is the residual stream (T', d) at the
+// entrance or the exit of a run, or its gradient. A received message is copied to the buffer from
+// which layers read it; a message to be sent is computed in its buffer or copied to it.
 struct StageBuffers {
   BufferId received;
   BufferId sent;
@@ -87,102 +88,110 @@ struct StageBuffers {
   BufferId sent_gradient;
 };
 
-// The cache of one layer of a decoding plan: (B, K, capacity, h) each.
+// The cache of one layer of a decoding plan; each buffer has the shape (B, K, capacity, h).
 struct CacheBuffers {
   BufferId keys;
   BufferId values;
 };
 
-// Rounded operands of a quantized model, for one GEMM at a time. int8 has scales per row or column,
-// fp8 with current scaling per tensor; delayed scales are in the scaling state.
+// The rounded operands of one quantized GEMM at a time. int8 has a scale per row or column, and fp8
+// with current scaling a scale per tensor; the scales of delayed scaling are in the scaling state.
 struct QuantizedBuffers {
-  BufferId input;            // (T, the widest input)
-  BufferId output_gradient;  // (T, the widest output) training
-  // (out, in) of the largest kernel: the rounded kernel, or in fp32 its gradient, which is the
-  // result of the GEMM.
+  BufferId input;            // (T, maximum input width)
+  BufferId output_gradient;  // (T, maximum output width) training
+  // (out, in) of the largest kernel: the rounded kernel or, in fp32, the kernel's gradient as the
+  // GEMM has computed it.
   BufferId kernel;
-  BufferId left_scale;   // of the left operand
-  BufferId right_scale;  // of the right operand
-  // (scaling_scales) training with delayed scaling: the largest absolute values of this step so far
+  BufferId left_scale;   // scale of the left operand
+  BufferId right_scale;  // scale of the right operand
+  // (scaling_scales()) training with delayed scaling: the largest magnitudes of this step so far
   BufferId amax;
 };
 
-// If several ranks share one KV head, and so its parameters, queries and keys are stored
-// separately. A layer's are stacked here for use, and their gradients computed here.
+// If several ranks share a KV head and its parameters, the projection of queries is stored apart
+// from those of keys and values. These buffers hold the projections of one layer at a time as one
+// stacked matrix, and the gradients of the stacked matrix.
 struct StackedBuffers {
-  BufferId qkv;         // ((H + 2K) h, d) of the activations' type
+  BufferId qkv;         // ((H + 2K) h, d) of the activation type
   BufferId qkv_bias;    // ((H + 2K) h)
   BufferId d_qkv;       // training, fp32
   BufferId d_qkv_bias;  // training
 };
 
-// Buffers if several ranks split the positions of a sequence. During attention a rank has all
-// positions of its context rank for its share of the heads: Q T rows with Q ranks along `sequence`.
+// The buffers of attention if several ranks split the positions of a sequence. During attention,
+// each of Q ranks along the sequence axis has the positions of all Q ranks for its share of the
+// heads: Q T rows.
 struct AttentionBuffers {
-  BufferId starts;                           // (Q T), of packed sequences
-  BufferId staging;                          // twice the largest tensor that to_heads exchanges
-  std::array<BufferId, 2> ring_blocks = {};  // sizes: RingSizes
+  BufferId starts;  // (Q T) packed sequences only
+  // Twice the size of the largest tensor that to_heads() exchanges.
+  BufferId staging;
+  std::array<BufferId, 2> ring_blocks = {};  // RingSizes has the sizes
   BufferId ring_sums;
   BufferId ring_gradients;  // training
 };
 
-// The exchange buffers of X ranks that split the experts. Rows are those of one layer at a time.
+// The exchange buffers if X ranks split the experts. They are used by one layer at a time.
 struct ExpertExchangeBuffers {
-  BufferId staging;        // (R', d) rows by rank, before or after they are ordered by expert
+  // (R', d) received rows ordered by source rank, before they are ordered by expert, or rows to be
+  // sent back.
+  BufferId staging;
   BufferId rows_in_order;  // (R') int32: 0, 1, …
-  BufferId gate_rows;      // (R) training: gates, later their gradients, by expert
-  BufferId gates;          // (R') training: of the own experts' rows
+  BufferId gate_rows;      // (R) training: gates, later their gradients, ordered by expert
+  BufferId gates;          // (R') training: gates of the rows of own experts
   BufferId d_gates;        // (R') training
 };
 
-// Returns the largest number of rows that a rank can receive if `ranks` ranks split the experts.
-// `shape` is a rank's routing; all ranks have similar ones.
+// Returns the maximum number of rows that a rank can receive if `ranks` ranks split the experts.
+// `shape` is the routing of one rank; that of the other ranks has the same sizes.
 int64_t received_rows_max(const RoutingShape& shape, int ranks);
 
-// The (out, in) of a GEMM's kernel.
+// The shape (out, in) of the kernel of a GEMM.
 struct DenseShape {
   int64_t out = 0;
   int64_t in = 0;
 };
 
-// The buffers of one rank's step, by id in `memory`. Flat blocks hold the rank's shards: on one
-// rank they follow the ParamSpec table.
+// The buffers of a step on one rank, as ids in `memory`. Flat blocks contain the rank's shards; on
+// a single rank they have the order of the ParamSpec table.
 //
-// Offloaded buffers follow all others. On the CPU both are one memory: offloading runs the same
-// copies and saves nothing. A GPU has [0, device_bytes) on the device and the rest in page-locked
-// host memory (Arena), and copies in the order of its operations. On a stream of their own, the
-// copies of `offloaded` could start as soon as the tensor is written. Copies back could run during
-// the backward pass of the layer above, once it no longer uses the shared buffer (qkv and context
-// after its attention_backward, gate_up and middle after its MLP).
+// Offloaded buffers follow all others. With a GPU, the bytes [0, device_bytes) are on the device
+// and the rest is page-locked host memory (Arena). With the CPU backend, both are host memory:
+// offloading makes the same copies, but saves no memory. Copies run in the order of the other
+// operations. (A separate stream would allow more overlap. A copy to the host could start once its
+// tensor is written. A copy back could run during the backward pass of the next layer, once that
+// layer no longer uses the shared buffer: that of qkv and context after its attention_backward,
+// that of gate_up and middle after its MLP.)
 struct TransformerPlan {
   ModelConfig model;
   int32_t batch = 0;    // B
-  int32_t seq_len = 0;  // of whole sequences; S of them are this rank's positions
-  // The type of activations and their gradients: all tensors of T rows below except stats, lse and
-  // the head's.
+  int32_t seq_len = 0;  // tokens per complete sequence; this rank has S of them
+  // The type of activations and their gradients: of all tensors with T or T' rows below, except
+  // stats, lse and the tensors of the head.
   DType dtype = DType::kF32;
   LayerPlacements placements;
-  bool training = true;  // false: no gradients or saved activations
+  bool training = true;  // false: no gradients and no saved activations
   bool packed = false;   // several documents per sequence (Batch::starts)
-  // For a decoding plan, the positions whose keys and values are cached; S is then the maximum of
-  // tokens per call. 0: not a decoding plan.
+  // Decoding plans: the number of positions whose keys and values are cached; S is then the maximum
+  // number of tokens per call. 0: not a decoding plan.
   int32_t cache_capacity = 0;
 
-  std::vector<ParamSpec> params;  // the whole model's
-  Sharding sharding;              // the rank's part of them
-  BlockMemory blocks;             // where weights are read, and gradients written
+  std::vector<ParamSpec> params;  // of the complete model
+  Sharding sharding;              // the rank's part of these parameters
+  BlockMemory blocks;             // the locations of weights and gradients
   MemoryPlan memory;
-  size_t device_bytes = 0;  // of `memory`, without the offloaded buffers
-  // The shards, rounded if rounds_params(). If they are flat, the scaling state follows them.
+  size_t device_bytes = 0;  // bytes of `memory` without the offloaded buffers
+  // The parameters that the rank stores: bf16 matrices if rounds_params(), otherwise the flat fp32
+  // shards followed by the scaling state.
   BufferId param_block;
-  BufferId loading_block;  // loaded values, flat fp32: parameters and scaling state
+  BufferId loading_block;  // see loading_params()
   // In a training plan only:
-  BufferId grad_block;       // of the shards
-  BufferId optimizer_state;  // as many elements as requested
+  BufferId grad_block;       // gradients of the shards
+  BufferId optimizer_state;  // as many fp32 elements as requested
 
-  // For each slot, the layers of a run; without a pipeline, by layer. See buffers_of().
+  // The buffers of layers: run_length() entries for each slot; without a pipeline, one entry per
+  // layer. buffers_of() returns that of a layer.
   std::vector<LayerBuffers> layers;
-  std::vector<CacheBuffers> caches;  // of a decoding plan, by layer
+  std::vector<CacheBuffers> caches;  // decoding plans: one per layer
   BufferId output;                   // (T', d) the residual stream after the last layer
   BufferId final_stats;              // NormShape::stats(T')
   BufferId final_normed;             // (T', d)
@@ -190,72 +199,76 @@ struct TransformerPlan {
   BufferId rope_sin;                 // (positions(), h/2), with RoPE
   BufferId tokens;                   // (T)
   BufferId targets;                  // (T)
-  BufferId starts;                   // (T), of packed sequences
+  BufferId starts;                   // (T) packed sequences only
   BufferId weights;                  // (T)
   BufferId losses;                   // (T)
   BufferId logits;                   // (head_rows, V)
   BufferId d_logits;                 // (head_rows, V) training; in fp32 the same as logits
-  // (T', d) a sublayer's addition to the stream; in backward a norm's input gradient.
+  // (T', d) the output of attention or of the MLP, before it is added to the residual stream; in
+  // backward the gradient of a norm's input.
   BufferId delta;
   BufferId d_stream;   // (T', d) training: gradient of the residual stream
   BufferId d_context;  // (T, H h) training
   BufferId d_qkv;      // (T, (H + 2K) h) training
-  // For a model with experts (expert_memory.h):
+  // The next five are for models with experts (expert_memory.h).
   // (R, d) the rows of this rank's tokens, as input and as output of the experts.
   BufferId expert_rows;
-  // (R', d) the input and output rows of this rank's experts; on one rank expert_rows.
+  // (R', d) the input and output rows of this rank's experts; on a single rank expert_rows.
   BufferId own_expert_rows;
   BufferId d_expert_act;  // (R', m) training
   BufferId d_gates;       // (T, k) training
   ExpertExchangeBuffers expert_exchange;
   QuantizedBuffers quantized;
-  // If ranks split rows:
+  // The next two are for ranks that split rows (RankPart::splits_rows).
   BufferId all_rows;    // (T, d) the gathered rows of all ranks, or the input of a reduce-scatter
-  BufferId logit_sums;  // vocabulary_sums() of the head's rows
+  BufferId logit_sums;  // vocab_loss_sums() elements, for the rows of the head
   StackedBuffers stacked;
   AttentionBuffers attention;
-  // For a model with experts. If the rank has complete sequences (T* = T), routed_weights is
-  // `weights`, and routed_order does not exist.
-  BufferId routed_weights;  // (T*) of targets
+  // The next two are for models with experts. If the rank has complete sequences (T* = T),
+  // routed_weights is the same buffer as `weights`, and routed_order does not exist.
+  BufferId routed_weights;  // (T*) weights of targets
   BufferId routed_order;    // (T*) Routing::order
   StageBuffers stage;
   BufferId workspace;
   int64_t workspace_elements = 0;
-  // Rows that the head and the loss process at a time: the logits of all T rows are never stored.
+  // The number of rows that the head and the loss process at a time (head_rows.h). The logits of
+  // all T rows are never stored at once.
   int64_t head_rows = 0;
 
-  // Whether matrices are stored rounded (RoundedParams): when decoding in bf16, which halves the
-  // bytes read per token. Quantized GEMMs round the fp32 masters, as in training.
+  // Returns whether matrices are stored in bf16 (RoundedParams). Decoding in bf16 does so, because
+  // it halves the bytes that are read per token. Quantized GEMMs need the fp32 parameters, as in
+  // training.
   bool rounds_params() const {
     return cache_capacity > 0 && dtype == DType::kBf16 && !model.quantization.enabled();
   }
-  // The rows that are loaded.
+  // Returns the tensors that are loaded from a checkpoint.
   std::vector<TensorRow> rows() const { return model_rows(params, model); }
   int64_t stored_parameters() const { return sharding.layout.elements(); }
-  // This rank's part of the computation.
+  // Returns this rank's part of the computation.
   const RankPart& part() const { return sharding.part; }
   const PipelinePart& pipeline() const { return part().pipeline; }
-  // The number of layers of a run.
+  // Returns the number of layers of a run.
   size_t run_length() const {
     return static_cast<size_t>(model.num_layers / (pipeline().stage.ranks * pipeline().chunks));
   }
+  // Returns the run of a chunk of this rank's stage, with its activations in `slot`.
   LayerRun run(int32_t chunk = 0, int32_t slot = 0) const;
   bool begins_model(const LayerRun& run) const { return run.first == 0; }
   bool ends_model(const LayerRun& run) const { return is_last(run.end - 1); }
   bool is_last(size_t layer) const { return layer + 1 == static_cast<size_t>(model.num_layers); }
-  // The index in `layers` of a run's layer.
+  // Returns the index in `layers` of a layer of a run.
   size_t index_of(const LayerRun& run, size_t layer) const {
     return run.slot * run_length() + layer - run.first;
   }
   const LayerBuffers& buffers_of(const LayerRun& run, size_t layer) const {
     return layers[index_of(run, layer)];
   }
-  // Indices of the rank's blocks in the layout.
+  // Return the indices of the rank's blocks in the layout.
   size_t embedding_block() const { return 0; }
   size_t layer_block(size_t layer) const;
   size_t end_block() const { return sharding.layout.blocks().size() - 1; }
-  // The first block that a pass over the run reads; nullopt for the last run's backward pass, which
-  // finds the blocks of its forward pass.
+  // Return the first block that a pass over the run reads. The backward pass of the last run
+  // returns nullopt: its blocks are still available from its forward pass.
   size_t first_block_forward(const LayerRun& run) const {
     return begins_model(run) ? embedding_block() : layer_block(run.first);
   }
@@ -264,18 +277,20 @@ struct TransformerPlan {
     return layer_block(run.end - 1);
   }
   size_t head_block() const { return model.logits_via_embedding ? embedding_block() : end_block(); }
-  // The S positions of each sequence.
+  // Returns the S positions of each sequence that this rank has.
   Positions own_positions() const;
   int64_t token_count() const {  // T
     return int64_t{batch} * seq_len / part().sequence_sharers();
   }
   int64_t own_rows() const { return token_count() / part().tensor.ranks; }    // T'
   int64_t first_own_row() const { return own_rows() * part().tensor.index; }  // in [0, T)
+  // Return this rank's share of the columns of the MLP, of the columns of an expert, and of the
+  // experts.
   Share mlp_columns() const { return share_of(model.mlp_dim, part().tensor); }
-  DenseShape dense_shape(DenseProduct product) const;  // of this rank's share
+  DenseShape dense_shape(DenseProduct product) const;  // this rank's share
   Share expert_columns() const { return share_of(model.experts.mlp_dim, part().tensor); }
   Share own_experts() const { return share_of(model.experts.count, part().expert); }
-  // The routing of a layer with experts, for the maximum of tokens per call.
+  // Returns the routing of a layer with experts, for the maximum number of tokens per call.
   RoutingShape routing_shape() const;
   int64_t expert_rows_count() const {  // R
     const RoutingShape shape = routing_shape();
@@ -284,14 +299,18 @@ struct TransformerPlan {
   int64_t own_expert_rows_max() const {  // R'
     return received_rows_max(routing_shape(), part().expert.ranks);
   }
+  // Returns this rank's share of the vocabulary ids.
   Share vocabulary() const { return share_of(model.vocab_size, part().tensor); }
   int64_t routed_tokens() const { return token_count() * part().sequence_sharers(); }  // T*
   int64_t first_routed() const { return token_count() * part().among_sharers(); }      // < T*
+  // Returns whether several ranks share a KV head, so that StackedBuffers are used.
   bool stacks_qkv() const { return model.num_kv_heads % part().tensor.ranks != 0; }
+  // Returns the number of positions that the tables of RoPE have.
   int32_t positions() const { return cache_capacity > 0 ? cache_capacity : seq_len; }
+  // Returns the shape of attention with this rank's heads and positions.
   AttentionShape attention_shape() const;
-  // For the heads and positions that a rank has during attention: attention_shape() unless ranks
-  // exchange them.
+  // Returns the shape with the heads and positions that the rank has during attention. It equals
+  // attention_shape() unless ranks exchange positions for heads.
   AttentionShape attended_shape() const;
   NormShape norm_shape() const {
     return {model.norm_type, model.norm_epsilon, model.norm_gain_offset};
@@ -303,9 +322,11 @@ struct TransformerPlan {
   LossShape loss_shape() const { return {model.final_logits_soft_cap, model.z_loss_multiplier}; }
 };
 
-// The flat fp32 block of a plan, for the values of rows().
+// Returns the flat fp32 block into which the values of rows() are loaded: parameters, then the
+// scaling state.
 std::span<float> loading_params(const TransformerPlan& plan, Arena& arena);
-// Converts the loaded values to the form that the Transformer reads. Called once.
-void settle_params(const TransformerPlan& plan, Arena& arena);
+// Converts the loaded values to the types that the Transformer reads (rounds_params). Called once,
+// before the Transformer is constructed.
+void round_loaded_params(const TransformerPlan& plan, Arena& arena);
 
 }  // namespace muster::trainer

@@ -1,6 +1,7 @@
 // Quantized GEMMs: operands are rounded to a grid and multiplied, and the scales are applied to the
 // result (base/quantization.h, ops/quantize_ops.h). With x (T, i), w (o, i) and y = x wᵀ: the
-// kernel is rounded anew for each GEMM, since a plan has no room for a second copy of all weights.
+// kernel is rounded again for each GEMM, because a plan has no room for a second copy of all
+// weights.
 //
 // Under tensor parallelism a rank has some rows of the kernels of qkv and gate_up (and so some
 // columns of dy), and some columns of the kernels of out and down (and so of x). A scale along the
@@ -16,8 +17,8 @@ NumberGrid grid_of(QuantizationType type, DenseOperand operand) {
   return operand == DenseOperand::kOutputGradient ? NumberGrid::kE5m2 : NumberGrid::kE4m3;
 }
 
-// Whether tensor ranks split the rows, or the columns, of an operand. They split neither of x of
-// qkv and gate_up, nor of dy of out and down.
+// Return whether tensor ranks split the rows, or the columns, of an operand. They split neither
+// dimension of x for qkv and gate_up, and neither of dy for out and down.
 bool splits_rows_of(DenseProduct product, DenseOperand operand) {
   const bool by_columns = product == DenseProduct::kQkv || product == DenseProduct::kGateUp;
   return by_columns && operand == DenseOperand::kKernel;
@@ -27,7 +28,7 @@ bool splits_columns_of(DenseProduct product, DenseOperand operand) {
   return by_columns == (operand == DenseOperand::kOutputGradient);
 }
 
-// Whether the values of one scale are on several ranks.
+// Returns whether the values from which a scale is computed are on several ranks.
 bool is_split(ScaleOf of, DenseProduct product, DenseOperand operand) {
   const bool rows = splits_rows_of(product, operand), columns = splits_columns_of(product, operand);
   return of == ScaleOf::kTensor ? rows || columns : of == ScaleOf::kRow ? columns : rows;
@@ -53,7 +54,7 @@ bool Transformer::is_quantized(const Dense& dense) const {
   return dense.has_value() && plan_.model.quantization.enabled();
 }
 
-// Returns the element of a product's operand in a block with one element per scale.
+// Returns the element of an operand in a block that has one element per scale.
 Tensor Transformer::scaling_slot(float* block, const DenseSite& site, DenseOperand operand) const {
   const size_t product = site.layer * kDenseProducts + static_cast<size_t>(site.product);
   return Tensor::f32(block + product * kDenseOperands + static_cast<size_t>(operand), {1});
@@ -82,8 +83,8 @@ void Transformer::advance_scaling() {
                      Tensor::f32(state + scales, {scales, history}), Tensor::f32(state, {scales}));
 }
 
-// The noise of AQT's gradient rounding: two draws, for the GEMMs that compute dx and dw. Columns
-// that only one tensor rank has are numbered apart from those of the other ranks.
+// Returns the noise of AQT's stochastic rounding of gradients. The GEMMs that compute dx and dw use
+// different noise. If ranks split the columns, each rank's columns have different numbers.
 RoundingNoise Transformer::rounding_noise(const DenseSite& site, bool for_kernel) const {
   const auto product =
       static_cast<uint32_t>(site.layer * kDenseProducts) + static_cast<uint32_t>(site.product);
@@ -99,7 +100,7 @@ RoundingNoise Transformer::rounding_noise(const DenseSite& site, bool for_kernel
           .elements = elements};
 }
 
-// Rounds x to `into`. `of` applies to int8; fp8 has one scale per tensor.
+// Rounds x into the buffers `into`. `of` is used for int8 only; fp8 has one scale per tensor.
 Transformer::Rounded Transformer::round(const DenseSite& site, DenseOperand operand,
                                         const Tensor& x, ScaleOf of, RoundedBuffers into,
                                         const std::optional<RoundingNoise>& noise) {
@@ -138,8 +139,8 @@ void Transformer::quantized_project(const DenseSite& site, const Tensor& x, cons
   ops_.dequantize(y, input.scale, kernel.scale, y, Accumulate::kNo);
 }
 
-// int8 rounds every operand anew for each GEMM, with scales along the dimension that is summed
-// over; fp8 rounds the gradient once.
+// int8 rounds every operand for each GEMM again, with scales along the contracted dimension. fp8
+// rounds the gradient once for both GEMMs.
 void Transformer::quantized_project_backward(const DenseSite& site, const Tensor& dy,
                                              const Tensor& x, const Tensor& weight,
                                              const Tensor& d_weight, const Tensor& dx,

@@ -1,4 +1,4 @@
-// Decides which calls of a pass are the same each time, so that they may be replayed.
+// Determines the operations of a pass that are the same each time, so that they can be replayed.
 #include "trainer_core/model/transformer_params.h"
 
 namespace muster::trainer {
@@ -33,8 +33,8 @@ const char* Transformer::why_not_replayed(Piece piece, size_t layer, bool with_g
   return nullptr;
 }
 
-// The plan fixes the addresses of a layer's weights, gradients and activations: they are the same
-// in each pass of a slot.
+// The plan determines the addresses of a layer's weights, gradients and activations, so they are
+// the same in each pass of a slot.
 void Transformer::replayed(Piece piece, size_t layer, Accumulate accumulate,
                            absl::FunctionRef<void()> calls) {
   if (replayer_ == nullptr || observer_ != nullptr || broken()) return calls();

@@ -39,21 +39,21 @@ class Adafactor : public Optimizer {
   }
 
  private:
-  // A piece of a tensor, and where its state begins: v, or v_row and behind it v_col.
+  // A piece of a tensor, and the offset of its state: v, or v_row followed by v_col.
   struct Share {
     ShardPiece piece;
     int64_t state;
     std::vector<TensorBox> boxes;  // of a matrix that is factored
   };
 
-  // The tensors that are summed together: those of one block of the model.
+  // The tensors of a block of the model, whose sums are exchanged together.
   struct Block {
     Block(const ShardLayout& layout, size_t first, size_t last)
         : gradients(layout, first, last, sums_of),
           updates(layout, first, last, [](const ParamSpec&) { return 1; }) {}
 
-    // Sums of a factored gradient's squares by rows, then by columns; and of the parameter's
-    // squares.
+    // Returns the number of sums of a tensor: of the gradient's squares by row and by column if it
+    // is factored, and of the parameter's squares.
     static int64_t sums_of(const ParamSpec& spec) {
       return is_factored(spec) ? spec.shape[0] + spec.shape[1] + 1 : 1;
     }
@@ -144,7 +144,7 @@ class Adafactor : public Optimizer {
     return absl::OkStatus();
   }
 
-  // The last of the tensor's sums is the parameter's.
+  // Adds the sums of squares of a piece. The last sum of a tensor is that of the parameter.
   static void measure(Ops& ops, const UpdateBlocks& blocks, const Share& share, TensorSums& to) {
     const std::span<double> sums = to.of(share.piece);
     sums.back() += ops.sum_of_squares(part(blocks.params, share.piece));
@@ -195,7 +195,7 @@ class Adafactor : public Optimizer {
     return sums.subspan(static_cast<size_t>(box.begin[dim]), static_cast<size_t>(box.extent[dim]));
   }
 
-  std::vector<Share> shares_;  // until they are in blocks_
+  std::vector<Share> shares_;  // moved to blocks_ later
   std::vector<Block> blocks_;
 };
 

@@ -1,4 +1,4 @@
-// adamw and adam_pax: the same state and, without a bound of the update, the same kernel.
+// adamw and adam_pax. Both have the same state and, without adam_clip_threshold, the same kernel.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -32,7 +32,7 @@ class Adam : public Optimizer {
     return part(blocks.state, v_ + begin, count);
   }
 
-  // Returns the factor of the learning rate and the parameter.
+  // Returns the factor by which the product of learning rate and parameter is decayed.
   double weight_decay() const {
     if (config_.decay_times_learning_rate || config_.learning_rate == 0)
       return config_.weight_decay;

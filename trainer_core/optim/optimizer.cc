@@ -25,7 +25,7 @@ std::unique_ptr<Optimizer> Optimizer::make(const OptimizerConfig& config, ShardL
 int64_t Optimizer::add_state_like_parameters(const std::string& what, DType dtype) {
   const auto in_one = static_cast<int64_t>(sizeof(float) / dtype_bytes(dtype));
   const int64_t begin = state_elements_ * in_one;
-  int64_t alone = 0;  // in bytes, where a rank alone has the first
+  int64_t alone = 0;  // bytes of all earlier state tensors on a single rank
   if (!state_.tensors.empty()) {
     const TensorRow& last = state_.tensors.back();
     alone = (last.offset + last.elements()) * static_cast<int64_t>(dtype_bytes(last.dtype));

@@ -1,39 +1,40 @@
-// The optimizers: their state per parameter, and how they update parameters from gradients. The
-// table of state tensors drives the memory plan, checkpoints, and messages between ranks, which do
-// not depend on the optimizer otherwise.
+// The optimizers: their state, and their updates of parameters from gradients. The memory plan,
+// checkpoints and messages between ranks use only the table of state tensors, so they do not depend
+// on the optimizer.
 //
-// For parameter p with gradient g (already scaled) at update t (from 1), rate lr, weight decay wd:
+// The formulas below use: parameter p, gradient g (after scaling by grad_scale), update number t
+// (from 1), learning rate lr, weight decay wd, and b1, b2, eps, eps_root of OptimizerConfig.
 //
 //   adamw      Loshchilov and Hutter, "Decoupled weight decay regularization" (2019), optax.adamw.
 //              State m, v.   m = b1 m + (1 - b1) g     v = b2 v + (1 - b2) g²
 //              p -= lr (m / (1 - b1^t) / (sqrt(v / (1 - b2^t) + eps_root) + eps) + wd p)
 //              With mu_dtype=bfloat16, as in optax, m is rounded after p is updated: to nearest, or
-//              stochastically with random words from the seed, t and the element's offset in the
-//              rank's block (so another mesh rounds other elements up; a restart the same ones).
-//   adam_pax   praxis' sharded_adam. State m, v. Bias correction is in the decays:
+//              stochastically. The random words depend on the seed, t and the element's offset in
+//              the rank's block, so rounding is the same after a restart, but not on another mesh.
+//   adam_pax   praxis' sharded_adam. State m, v. The decay rates include the bias correction:
 //              b(t) = b (1 - b^(t-1)) / (1 - b^t)
 //              m = b1(t) m + (1 - b1(t)) g     v = b2(t) v + (1 - b2(t)) g²
 //              u = m / (sqrt(v + eps_root) + eps)
 //              p -= lr (u / max(1, rms(u) / adam_clip_threshold) + wd p)
-//              Clips only if the threshold is above 0. Stored moments are bias-corrected, unlike
-//              adamw's. praxis converts an infinite gradient to NaN; here a step that is not finite
-//              is not applied at all (train.h).
+//              The update is clipped only if the threshold is above 0. Stored moments are
+//              bias-corrected, unlike those of adamw. praxis turns an infinite gradient into NaN;
+//              this trainer does not apply a step that is not finite (train.h).
 //   sgd        optax.sgd without momentum. No state.   p -= lr g
 //   adafactor  Shazeer and Stern, "Adafactor" (2018), with optax.adafactor's defaults.
 //              With d = 1 - t^-0.8 and a = g² + 1e-30:
-//              a matrix (R, C) with R, C >= 128 has state v_row (R), v_col (C):
+//              A matrix (R, C) with R, C >= 128 has the state v_row (R), v_col (C):
 //                v_row = d v_row + (1 - d) mean over columns(a)
 //                v_col = d v_col + (1 - d) mean over rows(a)
 //                u = g / sqrt(v_row v_col / mean(v_row))
-//              another tensor has state v:   v = d v + (1 - d) a     u = g / sqrt(v)
-//              p -= lr max(rms(p), 1e-3) u / max(1, rms(u))
+//              Another tensor has the state v:   v = d v + (1 - d) a     u = g / sqrt(v)
+//              Then p -= lr max(rms(p), 1e-3) u / max(1, rms(u))
 //
-// rms covers one row of the ParamSpec table, however it is sharded. adamw does not decay parameters
-// whose name adamw_mask matches.
+// rms is the root mean square over one parameter of the ParamSpec table, however it is sharded.
+// adamw does not decay parameters whose names match adamw_mask.
 //
-// A rank updates its shards (model/shard_layout.h) and stores the state of their elements.
-// Adafactor's factors are small: each rank with a part of a matrix stores all of them. Sums over
-// tensors are added over the ranks that store them.
+// A rank updates its shards (model/shard_layout.h) and stores the state of their elements. The
+// factors of Adafactor (v_row, v_col) are small, so each rank with a part of a matrix stores them
+// completely. Sums over a tensor are added over the ranks that store parts of the tensor.
 #pragma once
 
 #include <cstdint>
@@ -52,61 +53,62 @@
 
 namespace muster::trainer {
 
+// The scalars of an update.
 struct UpdateStep {
   double learning_rate = 0;
-  // Factor by which every gradient is multiplied first: 1 / total weight, and the clipping factor.
+  // Factor by which every gradient is multiplied first: the clipping factor / total weight.
   double grad_scale = 1;
-  int64_t t = 1;      // counts updates from 1
-  uint64_t seed = 0;  // of stochastic rounding
+  int64_t t = 1;      // number of the update, from 1
+  uint64_t seed = 0;  // seed of stochastic rounding
 };
 
-// Flat blocks in the backend's memory; the first two have the layout of the rank's flat block of
-// shards.
+// Flat blocks in the memory of the backend. `params` and `grads` have the layout of the rank's flat
+// block of shards (ShardLayout).
 struct UpdateBlocks {
   std::span<float> params;
-  std::span<float> grads;  // may be overwritten: some optimizers leave the update there
-  std::span<float>
-      // laid out by Optimizer::state(), two bf16 elements per fp32 element; zeros before the first
-      // update
-      state;
+  std::span<float> grads;  // may be overwritten: some optimizers store the update there
+  // The optimizer's state, with the layout of Optimizer::state(); a float has two bf16 elements.
+  // Zeros before the first update.
+  std::span<float> state;
 };
 
-// Adds per-tensor partial sums over ranks.
+// Adds partial sums of tensors over ranks.
 class SumExchange {
  public:
   virtual ~SumExchange() = default;
-  // Adds each of `sums` over this rank's group `group`. Its members call it in the same order with
-  // equally many sums, and for one group after the other in the order of GroupAxes. Returns the
-  // group's errors.
+  // Replaces each of `sums` by its sum over the ranks of this rank's group along the axes `group`.
+  // All members must call it in the same order and with equally many sums; calls for several groups
+  // are in the order of GroupAxes. Returns the errors of the group.
   virtual absl::Status add_up(const GroupAxes& group, std::span<double> sums) = 0;
 };
 
-// One thread at a time.
+// An optimizer for the shards of one rank. Called by one thread at a time.
 class Optimizer {
  public:
-  // Requires a valid config (train_config.h).
+  // Makes the optimizer of a config. Requires a valid config (train_config.h).
   static std::unique_ptr<Optimizer> make(const OptimizerConfig& config, ShardLayout layout);
   virtual ~Optimizer() = default;
 
   std::string_view name() const { return kOptimizerNames[static_cast<size_t>(type_)]; }
-  // The state tensors, named "<kind>.<parameter>".
+  // Returns the state tensors, whose names are "<kind>.<parameter>".
   const ShardedTensors& state() const { return state_; }
-  int64_t state_elements() const {
-    return state_elements_;
-  }  // of fp32's size, of the rank's state block
+  // Returns the size of the rank's state block, in elements of 4 bytes.
+  int64_t state_elements() const { return state_elements_; }
 
-  // Updates all parameters once. `exchange` may be null if no other rank has a part of its tensors.
-  // After an error, which is the exchange's, parameters and state are partially updated.
+  // Updates all parameters once. `exchange` may be null if no other rank has a part of this rank's
+  // tensors. Returns the errors of `exchange`; parameters and state are then partially updated.
   absl::Status update(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
                       SumExchange* exchange = nullptr);
 
  protected:
   Optimizer(OptimizerType type, ShardLayout layout) : layout_(std::move(layout)), type_(type) {}
 
-  // Adds one element per parameter element, in a block with the parameters' layout. Returns the
-  // block's offset, in elements of its type, fp32 or bf16.
+  // Adds state with the layout of the parameters: one element of `dtype` (fp32 or bf16) per
+  // parameter element. Returns its offset in the state block, in elements of `dtype`. `what` is the
+  // kind in the names of the state's tensors.
   int64_t add_state_like_parameters(const std::string& what, DType dtype = DType::kF32);
 
+  // Implements update().
   virtual absl::Status apply(Ops& ops, const UpdateStep& step, const UpdateBlocks& blocks,
                              SumExchange* exchange) = 0;
 
@@ -118,8 +120,8 @@ class Optimizer {
   OptimizerType type_;
 };
 
-// Returns the factor that reduces the global norm to the threshold: 1 if it is below or clipping is
-// off.
+// Returns the factor that reduces the gradient's global norm to the threshold; 1 if the norm is
+// below the threshold or the threshold is 0 (no clipping).
 double clip_factor(double global_norm, double threshold);
 
 }  // namespace muster::trainer

@@ -1,4 +1,4 @@
-// Factories of the optimizers of optimizer.h, and their shared helpers.
+// The factories of the optimizers, and helpers that they share. Internal to optim.
 #pragma once
 
 #include <cmath>
@@ -10,32 +10,34 @@
 
 namespace muster::trainer {
 
+// Make the optimizers; see Optimizer::make().
 std::unique_ptr<Optimizer> make_adamw(const OptimizerConfig& config, ShardLayout layout);
 std::unique_ptr<Optimizer> make_adam_pax(const OptimizerConfig& config, ShardLayout layout);
 std::unique_ptr<Optimizer> make_sgd(ShardLayout layout);
 std::unique_ptr<Optimizer> make_adafactor(ShardLayout layout);
 
-// Returns elements [begin, begin + count) of a block.
+// Returns a view of elements [begin, begin + count) of a block.
 inline Tensor part(std::span<float> block, int64_t begin, int64_t count) {
   return Tensor::f32(block.data() + begin, {count});
 }
-// Returns a piece's elements of a block with the parameters' layout.
+// Returns a view of the elements of a piece in a block with the layout of the parameters.
 inline Tensor part(std::span<float> block, const ShardPiece& piece) {
   return part(block, piece.offset, piece.count);
 }
 
-// Returns the root mean square from the sum of `elements` squares.
+// Returns the root mean square of `elements` values whose squares add up to `squares`.
 inline double rms(double squares, int64_t elements) {
   return std::sqrt(squares / static_cast<double>(elements));
 }
 
-// Adjacent elements with the same update rule. Contains no padding.
+// Adjacent elements with the same update rule. A range contains no padding.
 struct ElementRange {
   int64_t begin = 0;
   int64_t count = 0;
-  bool decay = true;
+  bool decay = true;  // weight decay applies
 };
-// `decays(spec)`: whether weight decay applies to a parameter.
+// Returns the ranges of a rank's shards, in order. `decays(spec)` states whether weight decay
+// applies to a parameter.
 template <class Decays>
 std::vector<ElementRange> ranges_of(const ShardLayout& layout, const Decays& decays) {
   std::vector<ElementRange> ranges;

@@ -28,7 +28,7 @@ double wsd(const OptimizerConfig& config, int64_t step) {
                                                        : cosine(progress, config.final_fraction);
 }
 
-// The rate's share of learning_rate, after the warm-up.
+// Returns the fraction of learning_rate after the warm-up.
 double share_of_rate(const OptimizerConfig& config, int64_t step) {
   const double end = config.final_fraction;
   const int64_t total = config.schedule_steps, warmup = config.warmup_steps;
@@ -54,7 +54,7 @@ double share_of_rate(const OptimizerConfig& config, int64_t step) {
   return 0;
 }
 
-// MaxText's schedules end at T, even in their warm-up.
+// Returns whether the schedule has ended. MaxText's schedules end at T, even during the warm-up.
 bool has_ended(const OptimizerConfig& config, int64_t step) {
   const bool ends =
       config.schedule == ScheduleType::kCosine || config.schedule == ScheduleType::kWsd;

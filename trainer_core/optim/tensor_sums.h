@@ -1,5 +1,5 @@
-// Sums over tensors that several ranks store in parts: an element for each sum, and their addition
-// over ranks.
+// Sums over the elements of tensors that several ranks store in parts. The rank adds its own
+// elements first; add_up() then adds the sums of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,17 @@
 
 namespace muster::trainer {
 
-// One thread.
+// The sums of the tensors of some buckets. Called on one thread at a time.
 class TensorSums {
  public:
   // Creates `numbers(spec)` sums for each tensor of buckets [first, last). A rank has sums for all
-  // tensors of its buckets, also for those of which it stores nothing, so all ranks of a group have
-  // the same.
+  // tensors of its buckets, even if it stores no element of a tensor, so that all ranks of a group
+  // have the same number of sums.
   template <class Numbers>
   TensorSums(const ShardLayout& layout, size_t first, size_t last, const Numbers& numbers)
       : first_(first), ranges_(last - first) {
-    std::map<GroupAxes, std::vector<size_t>> buckets;  // those of one group side by side
+    // Buckets by group, so that a group's sums are adjacent.
+    std::map<GroupAxes, std::vector<size_t>> buckets;
     for (size_t i = first; i < last; ++i) buckets[layout.buckets()[i].tensor_group].push_back(i);
     for (const auto& [group, of_group] : buckets) {
       const size_t begin = sums_.size();
@@ -34,15 +35,17 @@ class TensorSums {
           sums_.resize(sums_.size() + count);
         }
       }
-      // The axes of a group have more than one rank each.
+      // A group without axes consists of this rank only.
       if (group.axes != AxisSet{}) groups_.push_back({group, begin, sums_.size() - begin});
     }
   }
 
+  // Sets all sums to 0.
   void clear();
-  // Returns the sums of the piece's tensor.
+  // Returns the sums of the tensor of a piece.
   std::span<double> of(const ShardPiece& piece);
-  // Adds the sums of all ranks that store the tensors, in place.
+  // Replaces each sum by the total over all ranks that store parts of its tensor. Returns the
+  // errors of `exchange`.
   absl::Status add_up(SumExchange* exchange);
 
  private:
@@ -55,8 +58,9 @@ class TensorSums {
   };
 
   size_t first_;
-  std::vector<std::vector<SumRange>> ranges_;  // by bucket, then row
-  std::vector<Group> groups_;                  // of more than one rank, in their order
+  std::vector<std::vector<SumRange>> ranges_;  // indexed by bucket, then by row
+  // Groups of more than one rank, in the order of GroupAxes.
+  std::vector<Group> groups_;
   std::vector<double> sums_;
 };
 

@@ -1,4 +1,4 @@
-// Runs collectives of computed tensors concurrently with later computation.
+// Runs collectives of computed tensors concurrently with the computation that follows.
 #pragma once
 
 #include <utility>
@@ -8,8 +8,8 @@
 
 namespace muster::trainer {
 
-// Enqueues work that begins after all operations that `ops` has enqueued so far. Operations
-// continue meanwhile; the work does not wait for later ones.
+// Enqueues work in `stream` that begins when all operations that `ops` has enqueued so far are
+// done. Operations that are enqueued later run concurrently with the work.
 inline CommTicket enqueue_after(Ops& ops, CommStream& stream, CommStream::Work work) {
   const auto queue = ops.queue();
   if (queue == nullptr) return stream.enqueue(std::move(work));

@@ -115,7 +115,7 @@ absl::Status ExpertExchange::to_tokens(const ExpertTraffic& traffic, const Tenso
 absl::Status ExpertExchange::combine_backward(const ExpertTraffic& traffic,
                                               const ExpertGates& gates, const GateRows& memory,
                                               std::string_view name) {
-  // One number wide, one row for each choice, then one for each row of own experts.
+  // Views with one element per row: a row for each choice, and a row for each row of own experts.
   const int64_t choices = gates.slots.elements(), own = traffic.counts->rows_received();
   const auto column = [](const Tensor& of, int64_t rows) { return tensor_at(of, 0, {rows, 1}); };
   const Tensor slots = column(gates.slots, choices), rows = column(memory.rows, choices);

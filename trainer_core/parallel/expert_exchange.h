@@ -1,17 +1,17 @@
-// Expert parallelism: the X ranks of the expert axis divide the experts of a layer evenly; rank x
-// has experts [x E/X, (x + 1) E/X). Rows of tokens travel to the ranks of their experts and back
-// (Lepikhin et al., "GShard", 2021; without a capacity: Gale et al., "MegaBlocks", 2023,
-// "dropless").
+// Expert parallelism: the X ranks of the expert axis divide the E experts of a layer evenly; rank x
+// has the experts [x E/X, (x + 1) E/X). The rows of tokens are sent to the ranks of their experts
+// and back (Lepikhin et al., "GShard", 2021; without a capacity: Gale et al., "MegaBlocks", 2023).
 //
-//   route ▶ dispatch ▶ (R, d) rows by expert ── to_experts ──▶ (R', d) rows by own expert and rank
+//   route ▶ dispatch ▶ (R, d) rows by expert ── to_experts ──▶ (R', d) rows by own expert, rank
 //   combine ◀ (R, d) ◀────────────────────────── to_tokens ◀── expert_matmul …
 //
-// Backward is the mirror: gradients of outputs go to_experts, gradients of inputs to_tokens. The
-// gates (R, 1) and their gradients travel, too, because the experts' outputs are not saved. Only
-// the routing decides which rows exist, so drops are the same as on one rank.
+// The backward pass is the reverse: gradients of outputs go to_experts, gradients of inputs go
+// to_tokens. The gates (R, 1) and their gradients are exchanged, too, because the outputs of
+// experts are not saved. Only the routing decides which rows are dropped, so the dropped tokens are
+// the same as on a single rank.
 //
-// Bytes that a rank sends: 4 E/X (X - 1) for the counts, then the rows of other ranks' experts: R
-// (X - 1)/X of R rows if tokens are spread evenly over experts.
+// A rank sends 4 E/X (X - 1) bytes for the counts, then the rows for experts of other ranks. These
+// are (X - 1)/X R of its R rows if tokens are spread evenly over experts.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,8 @@
 
 namespace muster::trainer {
 
-// Buffers for the exchange of gates: fp32, and the identity order 0, 1, … for rows that are already
-// in the order of computation.
+// The buffers for the exchange of gates. All are fp32 except `in_order`, which contains 0, 1, …:
+// the order of rows that are already in the order of the computation.
 struct GateRows {
   Tensor rows;      // (R or more)
   Tensor gates;     // (R' or more)
@@ -37,37 +37,38 @@ struct GateRows {
   Tensor in_order;  // (R' or more) int32
 };
 
-// All state between the calls of a traffic is in the traffic itself; this object only keeps memory
-// for reuse. Fails as the group does.
+// The exchange of one rank. All state between calls is in the ExpertTraffic argument; the members
+// are only memory that is reused. All calls return the errors of the group.
 class ExpertExchange {
  public:
-  // The references must outlive it; one thread at a time. `experts` is E. `staging` has room for
-  // the received rows of any call, ordered by rank.
+  // All references must outlive this object, which is used by one thread at a time. `experts` is E.
+  // `staging` must have room for the received rows of any call; it holds them ordered by rank.
   ExpertExchange(Ops& ops, ProcessGroup& group, int64_t experts, const Tensor& staging);
 
-  // Called after route(): waits for the traffic's offsets, exchanges counts, and fills the rest of
-  // the traffic. This is the only call that waits for the device.
+  // Blocks until the device has computed traffic.offsets, exchanges the counts, and sets the other
+  // fields of the traffic. Called after Ops::route(). This is the only call that waits for the
+  // device.
   absl::Status count(const ExpertTraffic& traffic, std::string_view name);
-  // Fills the traffic as if no rank sent rows.
+  // Sets the other fields of the traffic as if no rank sent rows.
   void count_none(const ExpertTraffic& traffic);
 
-  // Moves as many of `rows` (R, n) as the offsets state; `own` has R' or more rows of n. Both have
-  // the same type.
+  // Send rows to their experts, or back to their tokens. `rows` is (R, n), of which the first
+  // offsets[E] rows are used; `own` has at least R' rows of n elements. Both have the same type.
   absl::Status to_experts(const ExpertTraffic& traffic, const Tensor& rows, const Tensor& own,
                           std::string_view name);
   absl::Status to_tokens(const ExpertTraffic& traffic, const Tensor& own, const Tensor& rows,
                          std::string_view name);
-  // Runs Ops::combine_backward on the ranks that have the activations; gates and their gradients
-  // travel as rows of one element.
+  // Runs Ops::combine_backward on the ranks that have the activations. Gates and their gradients
+  // are exchanged as rows of one element.
   absl::Status combine_backward(const ExpertTraffic& traffic, const ExpertGates& gates,
                                 const GateRows& memory, std::string_view name);
 
  private:
   size_t ranks() const { return sent_.size(); }
   size_t own_experts() const { return own_offsets_.size() - 1; }
-  // Computes the elements of rows of width `width` that go to and come from each rank.
+  // Sets sent_ and received_ for rows of `width` elements.
   void measure(const ExpertCounts& counts, int64_t width);
-  Tensor staged(const ExpertCounts& counts, const Tensor& like) const;  // R' rows
+  Tensor staged(const ExpertCounts& counts, const Tensor& like) const;  // (R', …)
   // Calls body(first row by rank, first row by expert, rows) for each rank's rows of each own
   // expert.
   template <class Body>
@@ -76,11 +77,11 @@ class ExpertExchange {
   Ops& ops_;
   ProcessGroup& group_;
   Tensor staging_;
-  // State of the current traffic:
+  // Values of the traffic of the current call.
   std::vector<int32_t> offsets_;         // (E + 1)
   std::vector<int32_t> own_offsets_;     // (E/X + 1)
-  std::vector<size_t> sent_, received_;  // elements by rank
-  std::vector<int64_t> by_rank_;         // offsets of each rank's next rows
+  std::vector<size_t> sent_, received_;  // number of elements to and from each rank
+  std::vector<int64_t> by_rank_;         // offset of the next row of each rank
 };
 
 }  // namespace muster::trainer

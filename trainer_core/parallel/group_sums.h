@@ -1,4 +1,4 @@
-// Sums an optimizer's per-tensor statistics (optim/optimizer.h) over the process groups of a mesh.
+// Adds the per-tensor sums of an optimizer (optim/optimizer.h) over the process groups of a mesh.
 #pragma once
 
 #include <span>
@@ -11,14 +11,14 @@
 
 namespace muster::trainer {
 
-// Called on the groups' thread only.
+// A SumExchange over the groups of a mesh. Called on the thread of these groups only.
 class GroupSums : public SumExchange {
  public:
-  // `groups` must outlive this.
+  // `groups` must outlive this object.
   explicit GroupSums(ProcessGroups& groups) : groups_(groups) {}
 
-  // Requires nonnegative sums of fp32 values or of their squares. No such sum overflows in transit,
-  // and about 45 bits of precision arrive.
+  // Requires nonnegative sums of fp32 values or of their squares. They are sent as fp32 pairs
+  // (split_wide), which cannot overflow and preserve about 45 bits.
   absl::Status add_up(const GroupAxes& group, std::span<double> sums) override;
 
  private:

@@ -1,18 +1,19 @@
-// Attention among mesh ranks that have different positions of the same sequences: Ulysses along the
-// sequence axis, and a ring along the context axis. Between Ulysses' exchanges a rank has all
-// positions of its context rank for a share of the heads; the ring runs there.
+// Attention among ranks that have different positions of the same sequences: Ulysses along the
+// sequence axis, and ring attention along the context axis. Ulysses first exchanges positions for
+// heads, so that each rank has all positions of its context rank for a share of the heads. Ring
+// attention runs in this form, and Ulysses then converts its output back.
 //
-// A layer keeps for its backward pass qkv and lse in the ring's form, which avoids exchanging them
-// again, and attention's output by this rank's positions, which the weight gradient of the
-// following GEMM reads. Every exchange of heads is in place: both forms have the same number of
-// elements.
+// A layer saves qkv and lse for its backward pass in the form with a share of the heads, so that
+// they need not be exchanged again. It saves attention's output in the form with this rank's
+// positions, which the weight gradient of the following GEMM reads. Every exchange is in place,
+// because both forms have the same number of elements.
 //
-// Bytes that a rank sends for a layer, with T tokens per rank, Q ranks along sequence, C along
-// context, e = (Q - 1)/Q T activation elements in bytes and n = T 2 K h elements of keys and
-// values:
+// The data that a rank sends for a layer depends on T tokens per rank, Q ranks along the sequence
+// axis and C ranks along the context axis. With e = (Q - 1)/Q T and n = T 2 K h, in elements of the
+// activation type unless stated otherwise:
 //   all-to-all   forward e ((H + 2K) h + H h), backward e ((H + 2K) h + 2 H h)
-//   send-recv    forward (C - 1) n activations, backward as many again and C n of fp32
-// Recomputed layers repeat the exchange.
+//   send-recv    forward (C - 1) n, backward (C - 1) n and C n fp32 elements
+// A layer that is recomputed repeats its forward exchange.
 #pragma once
 
 #include <array>
@@ -30,40 +31,42 @@
 
 namespace muster::trainer {
 
-// Called on one thread. Fails as the groups do; outputs are then invalid.
+// The attention of one rank. Called on one thread only. All calls return the errors of the groups;
+// outputs are then invalid.
 class MeshAttention {
  public:
-  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh.
+  // All arguments must outlive this object. `plan` must be that of this rank in the mesh of
+  // `groups`.
   MeshAttention(const TransformerPlan& plan, const Arena& arena, Ops& ops, ProcessGroups& groups);
 
-  // See ModelExchange; `name` is the layer's.
+  // Implement the methods of ModelExchange. `name` is the name of the layer on the progress page.
   absl::Status to_heads(const AttentionShape& shape, const Tensor& qkv, std::string_view name);
   absl::Status forward(const AttentionLayer& layer, std::string_view name);
   absl::Status backward(const AttentionLayer& layer, const Tensor& dout, const Tensor& dqkv,
                         const Tensor& dbias, Accumulate accumulate, std::string_view name);
 
-  // Times of the ring since construction.
+  // Returns the times of ring attention since construction.
   CommTimes times() const { return stream_ ? stream_->times() : CommTimes(); }
 
  private:
   enum class Form : uint8_t { kHeads, kPositions };
-  // Exchanges in place a tensor of these column groups.
+  // Converts a tensor with these column groups (ulysses.h) in place.
   absl::Status exchange(Form to, std::span<const int64_t> groups, const Tensor& x,
                         std::string_view name);
-  // Views (T, W) in its form between exchanges, (Q T, W / Q).
+  // Returns a view of the elements of x (T, W) as (Q T, W / Q), the form with a share of the heads.
   Tensor of_heads(const Tensor& x) const;
-  // Returns the rows of a bias that belong to this rank's heads.
+  // Returns the rows of a relative bias for this rank's share of the heads.
   Tensor own_heads(const Tensor& bias) const;
-  // Returns the layer in its form between exchanges.
+  // Returns the layer's tensors in the form with a share of the heads.
   AttentionLayer attended(const AttentionLayer& layer) const;
   RingLayer ring_layer(const AttentionLayer& attended, std::string_view name) const;
 
   const TransformerPlan& plan_;
   const Arena& arena_;
   Ops& ops_;
-  AttentionShape shape_;  // between exchanges
+  AttentionShape shape_;  // with a share of the heads
   Ulysses ulysses_;
-  std::unique_ptr<CommStream> stream_;  // null, like ring_, if no other rank has other positions
+  std::unique_ptr<CommStream> stream_;  // null, as ring_, without context parallelism
   std::unique_ptr<RingAttention> ring_;
 };
 

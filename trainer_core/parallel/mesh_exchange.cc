@@ -15,7 +15,7 @@
 namespace muster::trainer {
 namespace {
 
-// "layer 3 mlp in".
+// Returns the name on the progress page: "layer 3 mlp in".
 std::string name_of(ExchangeLabel label) {
   const auto of_layer = [&](std::string_view part) {
     return absl::StrCat("layer ", label.layer, " ", av(part));
@@ -162,7 +162,7 @@ void MeshExchange::combine_backward(ExchangeLabel label, const ExpertTraffic& tr
 }
 
 SlicedLogits MeshExchange::sliced(const HeadRows& rows) const {
-  const int64_t sums = vocabulary_sums(rows.targets.elements(), plan_.part().tensor.ranks);
+  const int64_t sums = vocab_loss_sums(rows.targets.elements(), plan_.part().tensor.ranks);
   return {.slice = {plan_.vocabulary().first, plan_.model.vocab_size},
           .logits = rows.logits,
           .d_logits = rows.d_logits,

@@ -10,8 +10,8 @@
 namespace muster::trainer {
 namespace {
 
-// The number-th pass of its kind. Micro-batches go in groups of as many as there are stages through
-// one chunk after the other.
+// Returns the pass with index `number` among those of its kind. Micro-batches pass through the
+// chunks in groups of as many as there are stages.
 PipelinePass pass(const PipelineShape& shape, PassKind kind, int32_t number) {
   if (shape.chunks == 1) return {kind, 0, number};
   const int32_t group = shape.virtual_stages();
@@ -21,13 +21,14 @@ PipelinePass pass(const PipelineShape& shape, PassKind kind, int32_t number) {
           .micro_batch = number / group * shape.stages + number % shape.stages};
 }
 
-// Forward passes before the first backward pass: until the first gradient can be back.
+// Returns the number of forward passes before the first backward pass, which are those until the
+// first gradient can arrive.
 int32_t warm_up(const PipelineShape& shape, int32_t stage) {
   const int32_t behind = shape.stages - 1 - stage;
   return shape.chunks == 1 ? behind : 2 * behind + (shape.chunks - 1) * shape.stages;
 }
 
-// Places that are taken for a while: always the lowest that is free.
+// A pool of numbered buffers. An allocation gets the lowest free number.
 class BufferPool {
  public:
   using Key = std::pair<int32_t, int32_t>;
@@ -50,8 +51,9 @@ class BufferPool {
   std::vector<bool> busy_;
 };
 
-// A chunk's forward pass takes a slot, and its backward pass frees it. A micro-batch's first pass
-// takes a token buffer, and the last one, the backward pass of chunk 0, frees it.
+// Assigns slots and token buffers. The forward pass of a chunk allocates a slot, and its backward
+// pass frees it. The first pass of a micro-batch allocates a token buffer, and its last pass, the
+// backward pass of chunk 0, frees it.
 void assign_buffers(std::vector<PipelinePass>& schedule) {
   BufferPool slots, batches;
   for (PipelinePass& pass : schedule) {

@@ -36,7 +36,7 @@ struct RingGradients {
   std::array<Tensor, 2> travelling;
 };
 
-// The first failure of two waits, both of which have ended.
+// Returns the first error of two waits.
 absl::Status both(const absl::Status& a, const absl::Status& b) { return a.ok() ? b : a; }
 
 }  // namespace
@@ -97,7 +97,7 @@ absl::Status RingAttention::backward(const RingLayer& layer, const Tensor& dout,
   const int last = group_.size() - 1;
   for (int step = 0; step <= last; ++step) {
     const Tensor& here = blocks[buffer_of(step)];
-    // Sends on the sum of the previous step, and receives other ranks' sum for this block.
+    // Sends the sum of the previous step, and receives the sum of the other ranks for this block.
     const Tensor& arriving = gradients.travelling[buffer_of(step)];
     CommTicket block, gradient;
     if (step > 0)

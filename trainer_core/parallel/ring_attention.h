@@ -1,19 +1,21 @@
 // Ring attention (Liu et al., "Ring attention with blockwise transformers for near-infinite
-// context", 2023): each rank of the context axis has all heads of some positions. The keys and
-// values of each rank travel once round the ring, and each rank attends with its queries to the
-// current block while the next one is in transit.
+// context", 2023). The C ranks of the context axis form a ring, and each has some positions of each
+// sequence. The keys and values of a rank form a block, which is sent once around the ring. Each
+// rank computes the attention of its queries to its current block while it receives the next one.
 //
-//   step t = 0 … C - 1  rank r has the block of rank r - t, sends it to r + 1 and receives the
-//                       block of r - t - 1
-//   forward             (out, lse) are merged with the block's; blocks that no query sees are free
-//   backward            dq stays; a block's dkv travels one step behind it, and one more hop home
+//   step t = 0 … C - 1  Rank r has the block of rank r - t, sends it to rank r + 1 and receives the
+//                       block of rank r - t - 1.
+//   forward             The block's (out, lse) are merged with those of earlier steps. A block to
+//                       which no query attends takes no computation.
+//   backward            The gradient of queries stays on its rank. The gradient of a block follows
+//                       it one step later, and takes one more step to return to the block's rank.
 //
-// Positions follow context_positions (token_layout.h), so that each step is the same work on every
-// rank.
+// Positions are those of context_positions (token_layout.h), so that a step takes the same time on
+// every rank.
 //
-// Bytes that a rank sends for a layer, with n = B S' 2 K h elements in a block: forward (C - 1) n
-// elements of the activations' type; backward the same again and C n fp32 gradients, which are fp32
-// because every rank adds to them.
+// A block has n = B S' 2 K h elements of the activation type, for the S' positions of a rank. A
+// rank sends (C - 1) n elements per layer in the forward pass, and the same in the backward pass
+// together with C n gradients. Gradients are fp32, because every rank adds to them.
 #pragma once
 
 #include <array>
@@ -29,7 +31,8 @@
 
 namespace muster::trainer {
 
-// Buffers of ring_sizes(); their contents need not survive a call.
+// The buffers of a call, with the sizes of ring_sizes(). Their contents are not used after the
+// call.
 struct RingBuffers {
   std::array<void*, 2> blocks{};
   float* sums = nullptr;
@@ -37,7 +40,7 @@ struct RingBuffers {
   Workspace workspace;
 };
 
-// One layer's attention on a rank, as in Ops::attention.
+// The arguments of Ops::attention for a layer on this rank, and the buffers.
 struct RingLayer {
   AttentionShape shape;
   Tensor qkv;
@@ -45,30 +48,32 @@ struct RingLayer {
   Tensor out;
   Tensor lse;
   RingBuffers buffers;
-  std::string name;  // for the progress page: "layer 3 attention ring"
+  std::string name;  // name on the progress page: "layer 3 attention ring"
 };
 
-// One rank of the ring. One thread at a time. The stream's thread accesses the buffers only during
-// a call, also if the call fails.
+// One rank of the ring. Called by one thread at a time. The thread of the stream uses the buffers
+// only during a call, even if the call fails.
 class RingAttention {
  public:
-  // The arguments must outlive it. `group` is the context axis in order; `stream` is its only user.
+  // All arguments must outlive this object. `group` is the group along the context axis; only work
+  // of `stream` may use it.
   RingAttention(Ops& ops, ProcessGroup& group, CommStream& stream)
       : ops_(ops), group_(group), stream_(stream) {}
 
-  // Ops::attention and Ops::attention_backward over the keys of all ranks. Fail as the group does;
-  // outputs are then invalid. `dbias` receives this rank's queries' contribution.
+  // Compute Ops::attention and Ops::attention_backward over the keys of all ranks. `dbias` receives
+  // the contribution of this rank's queries. Return the errors of the group; outputs are then
+  // invalid.
   absl::Status forward(const RingLayer& layer);
   absl::Status backward(const RingLayer& layer, const Tensor& dout, const Tensor& dqkv,
                         const Tensor& dbias, Accumulate accumulate);
 
  private:
   Positions positions_of(const AttentionShape& shape, int rank) const;
-  // Returns the rank whose block is here in step `step`.
+  // Returns the rank whose block this rank has in step `step`.
   int holder(int step) const;
-  // Sends to the next rank and receives from the previous one.
+  // Sends `outgoing` to the next rank and receives `incoming` from the previous one, on the stream.
   CommTicket rotate(const Tensor& outgoing, const Tensor& incoming, const std::string& name);
-  // Copies this rank's keys and values into `block`, where their first step begins.
+  // Copies this rank's keys and values to `block`, for step 0.
   void take_block(const RingLayer& layer, const Tensor& block);
 
   Ops& ops_;

@@ -22,7 +22,8 @@ std::string name_of_block(const ParamBlock& block) {
   return "";
 }
 
-// "layer 3"; where a block is gathered in two types, "layer 3 matrices" and "layer 3 vectors".
+// Returns "layer 3" or, if a block is gathered in two types, "layer 3 matrices" and "layer 3
+// vectors".
 std::string name_of_bucket(const ShardLayout& layout, const ParamBucket& bucket) {
   const auto is_other_type = [&](const ParamBucket& other) {
     return other.block == bucket.block && other.gathered != bucket.gathered;
@@ -113,7 +114,7 @@ void ShardedParameters::prefetch(size_t block) {
     if (bucket.block != block || !bucket.is_shared) continue;
     const bool rounds = bucket.weights.dtype != DType::kF32;
     if (rounds) ops_.copy(bucket.shard, bucket.own_weights);
-    // The slot's previous contents have been read by then, and the shard written.
+    // This work begins after the slot's previous contents were read and the shard was written.
     slot.gathered = enqueue_after(ops_, *stream_, [&bucket, rounds] {
       return bucket.group->all_gather(rounds ? bucket.own_weights : bucket.shard, bucket.weights,
                                       bucket.gather_name);
@@ -205,7 +206,7 @@ void ShardedParameters::sum_over_data(Bucket& bucket) {
   });
 }
 
-// The whole gradient -> the shard's, which has it added.
+// Reduces the complete gradient to the shard, and adds the shard's earlier gradient.
 void ShardedParameters::scatter(Bucket& bucket) {
   if (std::exchange(bucket.has_gradient, true)) {
     wait(bucket.scattered);

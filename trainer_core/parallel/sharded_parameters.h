@@ -1,33 +1,37 @@
-// Sharded parameters, gathered block by block while a pass runs (FSDP; Zhao et al., 2023).
-// Gradients that several ranks compute are summed while the pass runs:
+// Sharded parameters, as in FSDP (Zhao et al., 2023): blocks are gathered one after the other while
+// a pass runs, and gradients that several ranks compute are summed meanwhile. In this example of
+// three layers, E is the embedding and End the last block:
 //
 //   forward  compute     E  0  1  2  End     backward  End  2  1  0  E   two layer slots alternate
 //            all-gather  E  0  1  2  End     all-gather      0           layers 1 and 2 remain
 //                                            scatter   End  2  1  0  E
-//                                            all-reduce over data follows each scatter, last pass
+//                                            In a step's last pass, an all-reduce over the data
+//                                            axis follows each scatter.
 //
-// Everything runs on one CommStream in the order of the pass, which is the same on all ranks. A
-// slot keeps its block until another block needs the slot or parameters change, which avoids
-// gathering the last two layers of a forward pass again for the backward pass, and the first two of
-// that for the next micro-batch.
+// All collectives run on one CommStream in the order of the pass, which is the same on all ranks. A
+// slot (block_memory.h) retains its block until another block needs the slot or the parameters
+// change. So the backward pass need not gather the last two layers of the forward pass again, and
+// the next micro-batch need not gather the first two layers.
 //
-// A rank's gradient shard is added to its part of the full gradient before the scatter, so
-// micro-batches, and the two uses of a tied embedding, accumulate without memory of their own.
-// Without sharding (data parallelism alone) gradients stay where the pass writes them and are
-// all-reduced there.
+// Before a reduce-scatter, a rank adds its gradient shard to its part of the complete gradient. So
+// micro-batches, and the two uses of a tied embedding, accumulate without additional memory.
+// Without sharding (data parallelism alone), gradients are all-reduced in the buffer into which the
+// pass writes them.
 //
-// Both ends of a pipeline have the table of a tied embedding, but reach it at different times. It
-// is therefore gathered before a step's passes and scattered after them, when both ends take part.
-// All other exchanges only involve ranks of one stage.
+// Both ends of a pipeline have the table of a tied embedding, but use it at different times. So it
+// is gathered before the passes of a step, and its gradient is scattered after them, when both ends
+// can take part. All other exchanges involve only ranks of one stage.
 //
-// Bytes that a rank sends in a step of M micro-batches at zero_stage 3, with n ranks that share L >
-// 1 layers, and D along data. G is the bytes of a block's shard in its gathered type, S in fp32
-// (ZeRO, Rajbhandari et al., 2020, section 7, less what slots retain):
-//   all-gathers      (n - 1) times   G of embedding and end, each M times where they share a slot,
-//                    else once (a tied model), and of layers L + (L - 2) in the first pass and
-//                    2 (L - 2) in each later one
-//   reduce-scatters  (n - 1) times   S of every block M times, of a tied embedding 2 M times
-//   all-reduces      2 (D - 1) / D times   S of every block
+// Bytes that a rank sends in a step of M micro-batches at zero_stage 3, if n ranks share L > 1
+// layers and the data axis has D ranks. G is the bytes of a block's shard in its gathered type, and
+// S its bytes in fp32. (ZeRO, Rajbhandari et al., 2020, section 7, minus the gathers that slots
+// avoid.)
+//   all-gathers      (n - 1) times the sum of: G of the embedding and G of the end, each M times
+//                    if they share a slot, once otherwise (tied embedding); and G of
+//                    L + (L - 2) layers in the first pass and of 2 (L - 2) layers in each later one
+//   reduce-scatters  (n - 1) times the sum of: S of every block M times, of a tied embedding 2 M
+//                    times
+//   all-reduces      2 (D - 1) / D times the sum of: S of every block
 #pragma once
 
 #include <cstdint>
@@ -45,31 +49,32 @@
 
 namespace muster::trainer {
 
-// The position of a pass in its step. Gradients are summed over `data` in the last one.
+// The position of a pass in its step. Gradients are summed over the data axis in the last pass.
 struct StepPass {
   bool first = true;
   bool last = true;
 };
 
-// Called on the passes' thread only. Errors are those of collectives; the first one is kept, and
-// nothing works after it.
+// The parameters of one rank. Called on the thread of the passes only. After the first error of a
+// collective all calls return at once.
 class ShardedParameters final : public ParameterBlocks {
  public:
-  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh.
+  // All arguments must outlive this object. `plan` must be that of this rank in the mesh of
+  // `groups`.
   ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
                     ProcessGroups& groups);
 
-  // Gathers the blocks of both ends. Called before the passes of a step or an evaluation in a
-  // pipeline.
+  // Gathers the table of a tied embedding that both ends of a pipeline use. Called in a pipeline,
+  // before the passes of a step or an evaluation.
   void gather_ends();
-  // Called before each pass that computes gradients.
+  // Begins a pass that computes gradients. Called before each such pass.
   void begin(const StepPass& pass);
-  // Blocks until all collectives of the passes are done. If the last pass was its step's last, the
-  // flat block then has the step's gradients.
+  // Blocks until all collectives of the passes are done. After the last pass of a step, the flat
+  // block of gradients then has the gradients of the step. Returns the first error.
   absl::Status finish();
-  // Invalidates all gathered blocks.
+  // Invalidates all gathered blocks. Called after parameters have changed.
   void parameters_changed();
-  // Times since construction.
+  // Returns the times of collectives since construction.
   CommTimes times() const { return stream_->times(); }
 
   void prefetch(size_t block) override;
@@ -81,35 +86,35 @@ class ShardedParameters final : public ParameterBlocks {
   bool broken() const override { return !status_.ok(); }
 
  private:
-  // Flat tensors of one bucket.
+  // A bucket and its flat tensors.
   struct Bucket {
     size_t block = 0;
-    bool is_shared = false;    // else the shard is all of it
-    bool is_gathered = false;  // some bucket of its block is shared
+    bool is_shared = false;    // several ranks share it; false: the shard is the complete bucket
+    bool is_gathered = false;  // a bucket of its block is shared
     int64_t elements = 0;      // without padding
     Tensor shard;
-    Tensor weights;      // whole and padded: of shared buckets
-    Tensor own_weights;  // this rank's part of it
+    Tensor weights;      // complete and padded; shared buckets only
+    Tensor own_weights;  // this rank's part of `weights`
     Tensor gradient_shard;
-    Tensor gradient;      // whole and padded, where the pass writes
-    Tensor own_gradient;  // this rank's part of it
+    Tensor gradient;      // complete and padded; the pass writes it
+    Tensor own_gradient;  // this rank's part of `gradient`
     ProcessGroup* group = nullptr;
     std::string gather_name, scatter_name, reduce_name;
-    bool has_gradient = false;  // the shard, of earlier parts of the step
+    bool has_gradient = false;  // gradient_shard has gradients of earlier parts of the step
     CommTicket scattered;
   };
   struct Slot {
-    std::optional<size_t> block;  // of the weights that it has, or will have
-    CommTicket gathered;
-    bool in_use = false;
+    std::optional<size_t> block;  // block whose weights it has, or is about to receive
+    CommTicket gathered;          // done when the weights have arrived
+    bool in_use = false;          // between acquire() and release()
   };
 
   Bucket make_bucket(size_t index) const;
   void wait(CommTicket ticket);
-  // Returns whether `block` gets no more gradients in this step.
+  // Returns whether the gradient of `block` is complete in this step.
   bool is_complete(size_t block) const;
-  // True with zero_stage 1 and for a tied embedding on both ends of a pipeline: the full gradient
-  // accumulates and is scattered once.
+  // Returns whether the complete gradient accumulates over the passes of a step and is scattered
+  // once: with zero_stage 1, and for a tied embedding on both ends of a pipeline.
   bool accumulates_before_scatter(size_t block) const;
   void scatter(Bucket& bucket);
   void sum_over_data(Bucket& bucket);
@@ -121,12 +126,13 @@ class ShardedParameters final : public ParameterBlocks {
   ProcessGroup* data_ = nullptr;  // null: no other rank has the same shards
   std::vector<Bucket> buckets_;
   std::vector<Slot> weight_slots_;
-  std::vector<CommTicket> gradient_slots_;  // their last scatters
+  std::vector<CommTicket> gradient_slots_;  // last scatter of each slot
   StepPass pass_;
-  std::vector<int> parts_;             // finished gradients of this pass, by block
-  std::vector<size_t> blocks_at_end_;  // those of both ends that are complete
+  std::vector<int> parts_;             // number of finished gradients of each block in this pass
+  std::vector<size_t> blocks_at_end_;  // complete blocks of both ends, which finish() scatters
   absl::Status status_;
-  std::unique_ptr<CommStream> stream_;  // ends before what its work uses
+  // Last, so that it ends before the objects that its work uses.
+  std::unique_ptr<CommStream> stream_;
 };
 
 }  // namespace muster::trainer

@@ -77,7 +77,7 @@ void StageMessages::receive_ahead() {
     Buffers& buffers = this->buffers(pass.kind);
     if (std::exchange(buffers.is_taken, true)) return;
     const int from = stage_at(pass.kind == PassKind::kForward ? -1 : 1);
-    // The message before it has been copied by then.
+    // This work begins after the previous message was copied.
     buffers.received = enqueue_after(ops_, *receiver_, [this, &buffers, from, pass] {
       return channel_of(from).recv(buffers.incoming, from, name_of(pass, "recv"));
     });
@@ -110,7 +110,7 @@ void StageMessages::send(const PipelinePass& pass) {
 }
 
 absl::Status StageMessages::finish() {
-  // after a failure the receiver may never take what was sent
+  // After a failure, peers may never receive what was sent.
   if (!broken()) status_.Update(sender_->wait_all());
   return status_;
 }

@@ -1,15 +1,16 @@
-// Sequence parallelism over heads (Jacobs et al., "DeepSpeed Ulysses", 2023): outside attention
-// each rank of the sequence axis has all heads of a part of the positions; during attention it has
-// all positions of a part of the heads. One all-to-all converts between the two:
+// Sequence parallelism over heads (Jacobs et al., "DeepSpeed Ulysses", 2023). Outside attention,
+// each of the Q ranks of the sequence axis has some positions with all heads; during attention it
+// has all positions with some of the heads. An all-to-all converts between the two forms:
 //
 //   (B, S/Q, W) ── to_heads ──▶ (B, S, W/Q) ── to_positions ──▶ (B, S/Q, W)
 //
-// W consists of column groups of whole heads: the queries, keys and values of qkv, or the single
-// group of attention's output. Each group is divided evenly: rank q gets its q-th part. Positions
-// are those of sequence_positions (token_layout.h): with context parallelism, S counts the
-// positions of one context rank. The backward pass mirrors this: to_positions converts dqkv.
+// The W columns consist of column groups, each of complete heads: the queries, keys and values of
+// qkv, or a single group for attention's output. Each group is divided evenly, and rank q gets its
+// q-th part. Positions are those of sequence_positions (token_layout.h); with context parallelism,
+// S is the number of positions of one context rank. The backward pass does the reverse:
+// to_positions converts dqkv.
 //
-// Bytes that a rank sends: (Q - 1)/Q of its tensor.
+// A rank sends (Q - 1)/Q of its tensor.
 #pragma once
 
 #include <cstdint>
@@ -24,28 +25,30 @@
 
 namespace muster::trainer {
 
+// The exchange of one rank.
 class Ulysses {
  public:
-  // The references must outlive it; one thread at a time. `batch` is B.
+  // All arguments must outlive this object, which is used by one thread at a time. `batch` is B.
   Ulysses(Ops& ops, ProcessGroup& group, int64_t batch) : ops_(ops), group_(group), batch_(batch) {}
 
-  // `local` is (B S/Q, W), `whole` (B S, W/Q); they may share memory. `staging` is twice as large
-  // as either, of their type. Return the group's errors.
+  // Convert between `local` (B S/Q, W) and `whole` (B S, W/Q), which may be the same memory.
+  // `groups` has the number of columns of each group in `local`. `staging` has the same type and
+  // twice the elements. Return the errors of the group.
   absl::Status to_heads(std::span<const int64_t> groups, const Tensor& local, const Tensor& whole,
                         const Tensor& staging, std::string_view name);
   absl::Status to_positions(std::span<const int64_t> groups, const Tensor& whole,
                             const Tensor& local, const Tensor& staging, std::string_view name);
 
  private:
-  // Returns the slice that goes to or comes from a rank, (B S/Q, W/Q), in one half of the staging
-  // memory.
+  // Returns the slice (B S/Q, W/Q) that is sent to a rank (one half of `staging`) or received from
+  // it (the other half).
   Tensor slice(const Tensor& local, const Tensor& staging, int half, int rank) const;
   absl::Status exchange(const Tensor& local, const Tensor& staging, std::string_view name);
-  // Calls body(first column of the whole, of the slice, columns) for rank `rank`'s part of each
-  // group.
+  // Calls body(first column in the complete tensor, first column in the slice, number of columns)
+  // for the part of each group that belongs to rank `rank`.
   template <class Body>
   void for_groups(std::span<const int64_t> groups, int rank, const Body& body) const;
-  // Calls body(rows of the slice, rows of the whole) for each sequence, for the positions of rank
+  // Calls body(rows of the slice, rows of `whole`) for each sequence, with the positions of rank
   // `rank`.
   template <class Body>
   void for_sequences(const Tensor& slice, const Tensor& whole, int rank, const Body& body) const;

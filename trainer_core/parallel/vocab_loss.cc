@@ -5,7 +5,7 @@
 namespace muster::trainer {
 namespace {
 
-// The sums of exactly these rows.
+// Returns the part of rows.sums for exactly these rows.
 Tensor sums_of(const ProcessGroup& group, const SlicedLogits& rows) {
   return tensor_at(rows.sums, 0, {group.size(), rows.targets.elements(), kLogitSums});
 }

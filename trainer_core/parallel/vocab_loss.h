@@ -1,9 +1,10 @@
-// Cross-entropy if each rank of the tensor axis has the logits of some ids (Shoeybi et al.,
-// "Megatron-LM", 2019, section 3). Three values per row are gathered: the largest logit, the sum of
-// exponentials and the target's logit. From them every rank computes the same losses and its slice
-// of the gradient. No rank ever holds a full row of logits.
+// Cross-entropy if each of the T ranks of the tensor axis has the logits of some vocabulary ids
+// (Shoeybi et al., "Megatron-LM", 2019, section 3). The ranks gather three values per row: the
+// largest logit, the sum of exponentials and the target's logit. From these values every rank
+// computes the losses, which are the same on all ranks, and the gradient of its own logits. No rank
+// has a complete row of logits at any time.
 //
-// Bytes that a rank sends: 12 (T - 1) per row.
+// A rank sends 12 (T - 1) bytes per row.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,11 @@ struct SlicedLogits {
   Tensor sums;
 };
 
-// The number of elements of SlicedLogits::sums.
-constexpr int64_t vocabulary_sums(int64_t rows, int ranks) { return ranks * rows * kLogitSums; }
+// Returns the number of elements of SlicedLogits::sums.
+constexpr int64_t vocab_loss_sums(int64_t rows, int ranks) { return ranks * rows * kLogitSums; }
 
-// Ops::cross_entropy and Ops::cross_entropy_backward over the group whose ranks together have all
-// ids. Return the group's errors.
+// Compute Ops::cross_entropy and Ops::cross_entropy_backward over `group`, whose ranks together
+// have all ids. Return the errors of the group.
 absl::Status vocabulary_loss(Ops& ops, ProcessGroup& group, const LossShape& shape,
                              const SlicedLogits& rows, std::string_view name);
 absl::Status vocabulary_loss_backward(Ops& ops, ProcessGroup& group, const LossShape& shape,

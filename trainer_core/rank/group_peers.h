@@ -1,5 +1,4 @@
-// The peers of a checkpoint (checkpoint/checkpoint_peers.h) as a process group that exchanges
-// texts.
+// Implements the peers of a checkpoint (checkpoint/checkpoint_peers.h) by a process group.
 #pragma once
 
 #include <optional>
@@ -12,16 +11,17 @@
 
 namespace muster::trainer {
 
-// Called on one thread at a time, the thread of the group.
+// The members of a group as checkpoint peers. Called on the thread of the group only.
 class GroupPeers : public CheckpointPeers {
  public:
-  // This rank's group of `axes` on `channel`. Its collectives appear as `name` on the progress
-  // page. `groups` and `name`'s characters outlive this object.
+  // Uses this rank's group along `axes` on `channel`. Its collectives have the name `name` on the
+  // progress page. `groups` and the characters of `name` must outlive this object.
   GroupPeers(ProcessGroups& groups, const GroupAxes& axes, int channel,
              std::string_view name = "checkpoint");
-  // All ranks of the job.
+  // Returns the peers for all ranks of the job.
   static GroupPeers of_all(ProcessGroups& groups, int channel, std::string_view name);
-  // The ranks that save with this one; nullopt if the rank saves alone, or does not save.
+  // Returns the peers for the ranks that save together with this one; nullopt if this rank saves
+  // alone or does not save.
   static std::optional<GroupPeers> of_writers(ProcessGroups& groups, int channel,
                                               std::string_view name = "checkpoint");
 

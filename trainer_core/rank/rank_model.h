@@ -1,4 +1,4 @@
-// One rank's part of the model: its memory plan, its memory and its operations.
+// A rank's part of the model, with its memory plan, memory, operations and exchanges.
 #pragma once
 
 #include <memory>
@@ -19,19 +19,21 @@
 
 namespace muster::trainer {
 
-// Not movable: the model refers to the other members.
+// The model of a rank. It cannot be moved, because its members refer to each other. Called on one
+// thread at a time.
 class RankModel {
  public:
-  // Creates the model of a rank that works alone on the CPU, or whose passes must not involve other
-  // ranks: gradients stay local. Requires: the config's mesh shares no storage.
+  // Creates the model of a rank whose passes do not involve other ranks, on the CPU. Gradients are
+  // not reduced. Requires that ranks of the config's mesh do not share the storage of parameters.
   RankModel(const TrainConfig& config, int32_t threads, Staging staging = Staging::kNo)
       : RankModel(config, cpu_backend(threads), staging, nullptr) {}
-  // Creates the part of this rank of the groups' mesh, on the CPU. Requires: the groups' mesh is
-  // the config's, and `groups` outlives the model.
+  // Creates the model of this rank in the mesh of `groups`, on the CPU. Requires that this mesh is
+  // that of the config, and that `groups` outlives the model.
   RankModel(const TrainConfig& config, int32_t threads, Staging staging, ProcessGroups& groups)
       : RankModel(config, cpu_backend(threads), staging, &groups) {}
-  // Does the same on `backend`. Requires: the groups were set up for the backend's memory.
-  // `device_memory`: what prepare_devices() has allocated for this plan, or null.
+  // Does the same on `backend`. Requires that `groups` was constructed with the memory of the
+  // backend. `device_memory` is the memory that prepare_devices() has allocated for this plan;
+  // null: the model allocates it.
   RankModel(const TrainConfig& config, std::shared_ptr<Backend> backend, Staging staging,
             ProcessGroups& groups, std::shared_ptr<void> device_memory)
       : RankModel(config, std::move(backend), staging, &groups, std::move(device_memory)) {}
@@ -44,38 +46,39 @@ class RankModel {
   Ops& ops() { return ops_; }
   const Backend& backend() const { return *backend_; }
 
-  // Returns whether other ranks must run the same passes as this one.
+  // Returns whether this rank's passes need other ranks to run the same passes.
   bool shares_parameters() const {
     return plan_.model.sharding.shares() || !plan_.model.pipeline().has_all_layers();
   }
   // Returns the messages between the stages of a pipeline; null without a pipeline.
   StageMessages* messages() { return messages_.get(); }
-  // Starts these passes. Called only in a pipeline, before them.
+  // Prepares the passes that follow, in order. Called in a pipeline only.
   void begin_passes(std::span<const PipelinePass> passes) {
     parameters_->gather_ends();
     messages_->begin(passes);
   }
-  // Called before each pass that computes gradients.
+  // Prepares a pass that computes gradients. Called before each such pass.
   void begin_pass(const StepPass& pass) {
     if (parameters_) parameters_->begin(pass);
   }
-  // Completes the passes: afterwards the gradients are reduced over all ranks with the same shards.
-  // Returns the first error of the groups.
+  // Blocks until all communication of the passes is done. After the last pass of a step, the
+  // gradients are then reduced over all ranks. Returns the first error of the groups.
   absl::Status finish_passes() {
     absl::Status status = exchange_ ? exchange_->finish() : absl::OkStatus();
     if (parameters_) status.Update(parameters_->finish());
     if (messages_) status.Update(messages_->finish());
     return status;
   }
+  // Returns whether communication has failed.
   bool broken() const {
     return (parameters_ && parameters_->broken()) || (exchange_ && exchange_->broken()) ||
            (messages_ && messages_->broken());
   }
-  // Called after code other than update() has written parameters.
+  // Invalidates gathered parameters. Called after any code except update() has written parameters.
   void parameters_changed() {
     if (parameters_) parameters_->parameters_changed();
   }
-  // Returns the time of communication that overlaps with passes, since construction.
+  // Returns the times of the communication that runs concurrently with passes, since construction.
   CommTimes comm_times() const {
     CommTimes times = parameters_ ? parameters_->times() : CommTimes();
     if (exchange_) times += exchange_->times();
@@ -83,9 +86,10 @@ class RankModel {
     return times;
   }
 
-  // Returns the state that a checkpoint holds, in the backend's memory.
+  // Returns the state that checkpoints save, in the memory of the backend.
   CheckpointBlocks state() { return {model_.state(), optimizer_state()}; }
-  // Returns the buffers for a copy of the state; nullopt without Staging::kYes.
+  // Returns the staging buffers, which have room for a copy of the state in host memory; nullopt
+  // without Staging::kYes.
   std::optional<CheckpointBlocks> staging() {
     if (!plan_.staging) return std::nullopt;
     float* copy = arena_.f32(*plan_.staging);
@@ -93,29 +97,33 @@ class RankModel {
     return CheckpointBlocks{{copy, live.params.size()},
                             {copy + live.params.size(), live.state.size()}};
   }
-  // Returns the state in host memory: the state itself on the CPU; with device memory its copy,
-  // which requires Staging::kYes. After writing to it, call store_state(); before reading it, call
-  // fetch_state(). Requires: no save reads the copy at the same time.
+  // The three functions below give the host access to the state. Requires that no background save
+  // uses the staging buffers at the same time; with a device, requires Staging::kYes.
+  //
+  // Returns the state in host memory: the state itself on the CPU, the staging buffers with a
+  // device.
   CheckpointBlocks host_state() {
     if (backend_->memory().is_host()) return state();
     const auto copy = staging();
     MUSTER_CHECK(copy.has_value()) << "no copy of the state on the host";
     return *copy;
   }
+  // Copies the state from the device to host_state() and returns it.
   CheckpointBlocks fetch_state() {
     const CheckpointBlocks live = state(), host = host_state();
     copy_state(backend_->memory(), live, host);
     return host;
   }
+  // Copies host_state() to the device.
   void store_state() {
     const CheckpointBlocks live = state(), host = host_state();
     ops_.synchronize();
     backend_->memory().upload(host.params.data(), live.params.data(), live.params.size_bytes());
     backend_->memory().upload(host.state.data(), live.state.data(), live.state.size_bytes());
   }
-  // Applies one optimizer update with the gradients, which it may overwrite, and ends the step of
+  // Updates the parameters with the gradients, which may be overwritten, and advances the state of
   // delayed scaling. Blocks until the operations are complete, so that the caller may copy the
-  // state. After an error the state is undefined: neither the old nor the new one.
+  // state. After an error the state is undefined.
   absl::Status update(const UpdateStep& step) {
     const OpRange range(ops_, "update");
     const absl::Status status =
@@ -127,8 +135,8 @@ class RankModel {
     return status;
   }
 
-  // Measures the peak throughput of the backend's GEMMs. Called between steps: on a device it uses
-  // the memory of the gradients, because no other memory is free.
+  // Returns the peak throughput of the backend's GEMMs, measured now, in TFLOP/s. Called between
+  // steps, because on a device it overwrites the memory of the gradients.
   double measure_peak_tflops() {
     const DType dtype = plan_.model.dtype;
     return backend_->memory().is_host()
@@ -136,7 +144,7 @@ class RankModel {
                : measure_gemm_peak_tflops(ops_, dtype, flat(model_.grads()));
   }
 
-  // Returns the elements as one flat tensor, (N).
+  // Returns a view of N elements as a tensor (N).
   static Tensor flat(std::span<float> numbers) {
     return Tensor::f32(numbers.data(), {static_cast<int64_t>(numbers.size())});
   }
@@ -175,10 +183,10 @@ class RankModel {
   TrainingPlan plan_;
   Arena arena_;
   std::unique_ptr<ShardedParameters> parameters_;  // null: a single rank
-  std::unique_ptr<MeshExchange> exchange_;         // null: the rank computes all of the model
+  std::unique_ptr<MeshExchange> exchange_;         // null: no exchanges within layers
   std::unique_ptr<StageMessages> messages_;        // null: the rank has all layers
   Transformer model_;
-  std::optional<GroupSums> sums_;
+  std::optional<GroupSums> sums_;  // nullopt: no groups
 };
 
 }  // namespace muster::trainer

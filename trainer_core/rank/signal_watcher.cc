@@ -70,10 +70,10 @@ void SignalWatcher::take(int signal, Instant now) {
   if (!signals_.training) end_process_(ExitCode::kPreempted);
   const bool asked = signals_.stop.exchange(true);
   if (!asked) {
-    asked_at_ = now;
+    stop_requested_at_ = now;
     leave_at_ = now + signals_.vote_wait();
     give_up_at_ = now + waits_.peers;
-  } else if (signal == SIGINT && now - asked_at_ >= waits_.interrupt_repeat_max) {
+  } else if (signal == SIGINT && now - stop_requested_at_ >= waits_.interrupt_repeat_max) {
     end_process_(ExitCode::kInterrupted);
   } else if (signal == SIGTERM && first_end_signal_ &&
              now - *first_end_signal_ >= waits_.repeat_max) {

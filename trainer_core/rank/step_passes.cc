@@ -75,14 +75,14 @@ absl::StatusOr<Batch> StepPasses::begin(std::span<const PipelinePass> passes, co
   Transformer& model = rank_model_.model();
   const bool forward = pass.kind == PassKind::kForward;
   model.expect(first_block(pass));
-  model.expect_behind(passes.size() > 1 ? first_block(passes[1]) : std::nullopt);
+  model.expect_after_next(passes.size() > 1 ? first_block(passes[1]) : std::nullopt);
   StageMessages& messages = *rank_model_.messages();
   if (messages.needs(pass))
     messages.receive(pass, forward ? model.entrance(run) : model.stream_gradient());
   return held_[slot].batch();
 }
 
-// Sends the pass's result to the stage that needs it.
+// Sends the result of a pass to the stage that needs it.
 void StepPasses::leave(const PipelinePass& pass) {
   StageMessages& messages = *rank_model_.messages();
   if (rank_model_.broken() || !messages.feeds(pass)) return;

@@ -1,6 +1,7 @@
-// Runs a rank's passes over micro-batches: forward and backward of one micro-batch after another,
-// or the passes of its pipeline stage in the schedule's order (parallel/pipeline_schedule.h), with
-// the messages between stages. Every stage reads the same batches by itself.
+// Runs the passes of a rank over micro-batches. Without a pipeline, these are the forward and
+// backward passes of one micro-batch after the other. In a pipeline, they are the passes of the
+// rank's stage in the order of the schedule (parallel/pipeline_schedule.h), with the messages
+// between stages; every stage reads the batches itself.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +17,34 @@
 
 namespace muster::trainer {
 
-// Called on the model's thread only. An error of `load` ends the passes. Errors of groups are
-// returned by RankModel::finish_passes(); after one the results are undefined.
+// The passes of a rank. Called on the thread of the model only. An error of `load` ends the passes.
+// RankModel::finish_passes() returns the errors of groups; after an error the results are
+// undefined.
 class StepPasses {
  public:
-  // Returns the micro-batch with that index, valid until the next call. Called once for each
+  // Returns micro-batch `micro_batch` of the step, valid until the next call. Called once for each
   // micro-batch, in order.
   using Load = std::function<absl::StatusOr<Batch>(int32_t micro_batch)>;
 
-  // `rank_model` outlives this object.
+  // `rank_model` must outlive this object.
   explicit StepPasses(RankModel& rank_model) : rank_model_(rank_model) {}
 
   struct Options {
-    // False: gradients are not reduced over the ranks along data.
+    // Whether gradients are reduced over the ranks along the data axis.
     bool sums_over_data = true;
     // Called before each pass over a micro-batch. May be empty.
     std::function<void(int32_t micro_batch)> before_pass;
   };
-  // Runs all passes of a step with that many micro-batches and leaves its gradients. Returns this
-  // rank's part of the losses. Requires in a pipeline: `micro_batches` is the config's number.
+  // Runs all passes of a step of `micro_batches` micro-batches, which compute its gradients.
+  // Returns this rank's part of the losses. In a pipeline, requires that `micro_batches` is that of
+  // the config.
   absl::StatusOr<LossSum> train(int32_t micro_batches, const Load& load, const Options& options);
-  // Runs forward passes over any number of micro-batches, without gradients and dropout.
+  // Runs forward passes over any number of micro-batches, without gradients and dropout. Returns
+  // this rank's part of the losses.
   absl::StatusOr<LossSum> evaluate(int32_t micro_batches, const Load& load);
 
  private:
-  // The copy of a micro-batch between its first and its last pass.
+  // A copy of a micro-batch that exists from its first to its last pass on this stage.
   struct HeldBatch {
     std::vector<int32_t> tokens, targets, starts;
     std::vector<float> weights;
@@ -56,18 +60,19 @@ class StepPasses {
   }
   absl::StatusOr<LossSum> train_stage(int32_t micro_batches, const Load& load,
                                       const Options& options);
-  // The parameter block that the pass reads first; nullopt if it needs none beyond the resident
-  // ones.
+  // Returns the parameter block that a pass reads first; nullopt if the blocks of the pass are
+  // available already.
   std::optional<size_t> first_block(const PipelinePass& pass) const;
-  // Prepares the first of `passes`: loads its batch and receives the input from the previous stage.
-  // The later passes are used to prefetch parameters.
+  // Prepares the first of `passes`: loads its batch and receives its input from the previous stage.
+  // Also announces the first parameter blocks of the following passes.
   absl::StatusOr<Batch> begin(std::span<const PipelinePass> passes, const LayerRun& run,
                               const Load& load);
+  // Sends the output of a pass to the next stage.
   void leave(const PipelinePass& pass);
 
   RankModel& rank_model_;
-  std::vector<HeldBatch> held_;  // by PipelinePass::batch
-  int32_t loaded_ = 0;           // micro-batches loaded since the passes began
+  std::vector<HeldBatch> held_;  // indexed by PipelinePass::batch
+  int32_t loaded_ = 0;           // micro-batches loaded in the current step
 };
 
 }  // namespace muster::trainer

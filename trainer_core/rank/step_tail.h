@@ -1,4 +1,5 @@
-// The values that a step reduces beside its gradients: one collective carries all of them.
+// The values that a step reduces over all ranks in addition to its gradients. A single collective
+// reduces all of them.
 #pragma once
 
 #include <algorithm>
@@ -11,26 +12,28 @@
 
 namespace muster::trainer {
 
+// The number of fp32 elements of an encoded StepTail.
 constexpr size_t kStepTailElements = 21;
 
-// The values of one rank before the all-reduce, of all ranks after it.
+// The values: of one rank before the all-reduce, sums over all ranks after it.
 struct StepTail {
-  double loss = 0;    // sum over targets
-  double weight = 0;  // sum of target weights
-  int stop_votes = 0;
-  int checkpoint_votes = 0;
-  int bad_ranks = 0;     // ranks whose loss is not finite
-  int bad_rank_sum = 0;  // sum of these ranks' numbers; if there is one, its number
-  // `balance`, `routed` and `dropped` are LossSum's.
+  double loss = 0;           // sum over targets
+  double weight = 0;         // sum of target weights
+  int stop_votes = 0;        // ranks that request to stop
+  int checkpoint_votes = 0;  // ranks that request a checkpoint
+  int bad_ranks = 0;         // number of ranks whose loss is not finite
+  int bad_rank_sum = 0;      // sum of the numbers of these ranks; if there is one, its number
+  // The fields of LossSum with the same names.
   double balance = 0;
   int64_t routed = 0;
   int64_t dropped = 0;
-  // The sum of the gradients' squares; each gradient is counted by one rank.
+  // The sum of the squares of all gradients; each gradient is counted by exactly one rank.
   double squares = 0;
-  int data_faults = 0;          // ranks that cannot read their data
+  int data_faults = 0;          // number of ranks that cannot read their data
   int data_fault_rank_sum = 0;  // as bad_rank_sum
-  int saving_votes = 0;         // ranks whose background save is not complete
+  int saving_votes = 0;         // number of ranks whose background save is in progress
 
+  // Encodes the values as kStepTailElements elements whose sums over ranks are valid encodings.
   void write(std::span<float> tail) const {
     const auto loss_parts = split_double(loss);
     const auto balance_parts = split_double(balance);
@@ -51,6 +54,7 @@ struct StepTail {
     tail[20] = static_cast<float>(saving_votes);
   }
 
+  // Decodes the result of write(), or a sum of such results.
   static StepTail read(std::span<const float> tail) {
     StepTail total;
     total.loss = join_double(tail);
@@ -70,7 +74,7 @@ struct StepTail {
   }
 
  private:
-  // fp32 does not represent token counts above 2^24 exactly; two parts do.
+  // Counts are encoded as two parts, because fp32 does not represent integers above 2^24 exactly.
   static constexpr double kCountUnit = 65536;
 
   static void write_count(double count, std::span<float> tail) {

@@ -20,7 +20,7 @@ std::chrono::milliseconds StopSignals::vote_wait() const {
   return vote_wait_;
 }
 
-// Calls without the lock: one call may wait for what another one ends.
+// Calls `call` without the lock, because one call may wait for something that another call ends.
 bool StopSignals::with_step(const std::function<void(RunningStep&)>& call, bool* over) {
   std::unique_lock lock(mutex_);
   if (over != nullptr) *over = over_;

@@ -1,9 +1,11 @@
-// Requests that signals make of the training loop, and the ways out of a step that takes too long.
+// The requests that signals make to the training loop, and the ways to end a step that takes too
+// long:
 //
-//   stop ── the ranks vote at the end of a step ──▶ the loop saves and leaves by itself
+//   stop ── the ranks vote at the end of a step ──▶ the loop saves and ends the training
 //     ├──── the step still runs after vote_wait ─▶ another thread saves the last completed
 //     │                                            step, then the process ends
-//     └──── the peers of that save have not joined after kPeersWait ─▶ the process ends unsaved
+//     └──── the peers of that save have not joined after kPeersWait ─▶ the process ends, and
+//                                            nothing is saved
 #pragma once
 
 #include <atomic>
@@ -16,61 +18,66 @@
 
 namespace muster::trainer {
 
-// Does not return (except in tests).
+// Ends the process with an exit code. Returns in tests only.
 using EndProcess = void (*)(ExitCode code);
 
-// `muster cancel` kills a rank 4 s after SIGTERM. Ranks that save leave most of that time to the
-// disk. Other ranks have nothing to save: they end after the saving ranks, which may receive the
-// signal later, have begun, and before they are killed.
+// The time after a request to stop in which the loop may vote; then another thread saves. `muster
+// cancel` kills a rank 4 s after SIGTERM. kVoteWait is that of ranks that save: it leaves most of
+// the 4 s for the disk. kFollowersVoteWait is that of ranks that have nothing to save: they must
+// not end before the saving ranks, which may receive the signal later, have begun to save, but must
+// end before they are killed.
 constexpr std::chrono::milliseconds kVoteWait{1000};
 constexpr std::chrono::milliseconds kFollowersVoteWait{3000};
-// The wait for peers that may never receive a signal: a draining worker has reported to the
-// coordinator, which signals all ranks at once, or there is no coordinator.
+// The time to wait for peers, which may never receive a signal. It can be short: the coordinator
+// signals all ranks at once after a draining worker has reported to it, and without a coordinator
+// no signal follows.
 constexpr std::chrono::milliseconds kPeersWait{3000};
 
-// A training loop as the signal threads use it.
+// The training loop, for the threads that handle signals.
 class RunningStep {
  public:
   virtual ~RunningStep() = default;
-  // Saves the state of the completed steps and ends the process. Does nothing if the loop is
-  // leaving by itself. May be called whatever the loop's thread is doing.
+  // Saves the state after the last completed step and ends the process. Does nothing if the loop
+  // itself is about to end. May be called at any time, on any thread.
   virtual void leave(EndProcess end_process) = 0;
-  // Ends the process if it waits for peers. May be called during leave(), or while the loop leaves.
-  // Returns false if it does not wait, does not wait yet, or a save is under way: call it again.
+  // Ends the process if leave() or the ending loop waits for peers. Returns false if nothing waits
+  // for peers, or a save is in progress; the caller then calls it again later. May be called during
+  // leave().
   virtual bool give_up(EndProcess end_process) = 0;
 };
 
-// Thread-safe.
+// The requests, and the running loop. Thread-safe.
 class StopSignals {
  public:
-  std::atomic<bool> stop{false};  // checkpoint and leave
-  // Checkpoint and continue; the loop clears it when it votes.
+  std::atomic<bool> stop{false};  // save a checkpoint and end the training
+  // Save a checkpoint and continue. The loop clears it when it votes.
   std::atomic<bool> checkpoint{false};
-  // Whether there is state to save; before that a signal ends the process.
+  // Training has begun, so there is state to save. Before that a signal ends the process.
   std::atomic<bool> training{false};
 
-  // Called on the loop's thread at its begin and its end. `step` outlives the return of
-  // loop_ends(), which blocks until all calls into the step have returned.
+  // Called on the thread of the loop when it begins and ends. `step` must be valid until
+  // loop_ends() returns, which blocks until all calls of `step` have returned.
   void loop_begins(RunningStep& step, std::chrono::milliseconds vote_wait);
   void loop_ends();
 
+  // Returns the time that the loop has to vote after a request to stop.
   std::chrono::milliseconds vote_wait() const;
-  // Leaves the running step; called when vote_wait is over.
+  // Calls RunningStep::leave(). Called once vote_wait() has passed.
   void leave_step(EndProcess end_process);
-  // Calls RunningStep::give_up(), after the wait for peers. Returns its result; false if no loop
-  // runs.
+  // Calls RunningStep::give_up() and returns its result; false if no loop runs. Called once the
+  // wait for peers has passed.
   bool give_up(EndProcess end_process);
 
  private:
-  // Runs `call` on the running step. Returns false if there is none; `over` is set if
-  // the reason is that the loop has ended.
+  // Calls `call` with the running step. Returns false if there is none; then sets `over`, unless
+  // null, if the loop has ended.
   bool with_step(const std::function<void(RunningStep&)>& call, bool* over = nullptr);
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   RunningStep* step_ = nullptr;
-  int in_step_ = 0;    // calls into *step_ in progress
-  bool over_ = false;  // the loop has ended: the process is about to exit by itself
+  int in_step_ = 0;    // number of calls of *step_ in progress
+  bool over_ = false;  // the loop has ended, so the process is about to exit
   std::chrono::milliseconds vote_wait_ = kVoteWait;
 };
 

@@ -1,4 +1,4 @@
-// Everything that a rank trains with: its groups, progress page, outputs and environment.
+// The environment of a rank's training: its groups, progress page, outputs and folders.
 #pragma once
 
 #include <cstdint>
@@ -16,39 +16,40 @@
 
 namespace muster::trainer {
 
-// The folder of a node's local checkpoints.
+// The folder of the local checkpoints of a node.
 struct LocalStorage {
-  std::string folder = {};  // used by this job only
+  std::string folder = {};  // the folder; only this job uses it
   std::string host = {};    // host_identity()
 };
 
-// Everything a rank trains with. All referenced objects outlive train().
+// The arguments of train(). All referenced objects must outlive the call.
 struct TrainContext {
   ProcessGroups& groups;  // of the config's mesh
   ProgressWriter& page;
-  std::ostream& out;     // receives rank 0's lines
-  std::ostream& err;     // receives every rank's errors
-  StopSignals& signals;  // requests to checkpoint and leave (SIGTERM)
-  int32_t threads = 1;   // CPU threads, if there is no backend
+  std::ostream& out;     // receives the lines of rank 0
+  std::ostream& err;     // receives the errors of every rank
+  StopSignals& signals;  // requests to save a checkpoint and to stop
+  int32_t threads = 1;   // CPU threads; used if `backend` is null
   // Called on every rank after each step. May be empty.
   std::function<void(const StepRecord&)> on_step;
-  // The owner as which rank 0 takes the checkpoint directory.
+  // The owner that rank 0 writes to the checkpoint directory (owner.h).
   CheckpointOwner owner = {};
   // Called on every rank after each evaluation. May be empty.
   std::function<void(const EvalRecord&)> on_evaluation = nullptr;
   // The local checkpoints of this rank's node.
   LocalStorage local = {};
-  // The steps in the newest checkpoint that an earlier attempt of the job has reported. If no
-  // checkpoint has them now, something is missing. 0: none is known.
+  // The step of the newest checkpoint that an earlier attempt of the job has reported; 0: none is
+  // known. If this step is known but no checkpoint exists now, checkpoints were lost, and the
+  // training must not start.
   uint64_t known_checkpoint_step = 0;
-  // The backend, whose memory `groups` are set up for; null: the CPU's.
+  // The backend, with whose memory `groups` was constructed; null: the CPU's.
   std::shared_ptr<Backend> backend = nullptr;
 };
 
-// Shows the phase on the progress page and in profilers. Thread-safe.
+// Shows a phase on the progress page and in profilers. Thread-safe.
 inline void enter_phase(const TrainContext& context, Phase phase) {
   context.page.set_phase(phase, monotonic_now());
-  // Phase names are literals, hence terminated by NUL.
+  // Phase names are string literals, so they end with a NUL.
   if (context.backend != nullptr) context.backend->enter_phase(phase_name(phase).data());
 }
 

@@ -28,7 +28,7 @@ bool writes_checkpoints(const Mesh& mesh, int rank) {
 Staging staging_of(const TrainConfig& config, int rank) {
   const bool in_background = config.enable_checkpointing && config.async_checkpointing &&
                              writes_checkpoints(mesh_of(config.mesh), rank);
-  // A device receives restored or loaded parameters through such a copy, too.
+  // Restored or loaded parameters also go to a device through the staging buffers.
   const bool apart = config.hardware == Hardware::kGpu &&
                      (config.enable_checkpointing || !config.load_parameters_path.empty());
   return in_background || apart ? Staging::kYes : Staging::kNo;
@@ -57,7 +57,7 @@ std::optional<AttentionShape> library_attention(const TrainConfig& config) {
   return shape.is_plain() ? std::optional(shape) : std::nullopt;
 }
 
-// Workspace of cuDNN's backward pass.
+// Returns the workspace of cuDNN's backward pass of attention.
 size_t gpu_attention_bytes(const TrainConfig& config) {
   const auto shape = library_attention(config);
   if (!shape) return 0;

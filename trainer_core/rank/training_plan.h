@@ -1,5 +1,5 @@
-// The memory that a rank maps for training: the transformer's plan with the optimizer's state. The
-// preflight counts these bytes, and a run allocates them.
+// The memory plan of a rank's training: the plan of the transformer, with the state of the
+// optimizer and the staging buffers. The preflight counts these bytes, and a run allocates them.
 #pragma once
 
 #include <cstdint>
@@ -15,45 +15,53 @@
 
 namespace muster::trainer {
 
+// The plan and the optimizer that it is for.
 struct TrainingPlan {
   TransformerPlan model;
   std::unique_ptr<Optimizer> optimizer;
-  // The copy of the parameters, followed by the copy of the optimizer's state.
+  // The staging buffer: room for a copy of the parameters, followed by a copy of the optimizer's
+  // state. nullopt: none.
   std::optional<BufferId> staging{};
 
   const MemoryPlan& memory() const { return model.memory; }
+  // Returns the layout of the rank's checkpoints.
   CheckpointLayout checkpoint_layout() const;
 };
 
-// The layout of a checkpoint of that model and that optimizer.
+// Returns the layout of the checkpoints of a rank with these shards and this optimizer.
 CheckpointLayout checkpoint_layout(const ModelConfig& model, const ShardLayout& shards,
                                    const Optimizer& optimizer);
 
-// Whether the rank writes checkpoints: ranks along data have the same state, and the first writes
-// it.
+// Returns whether a rank writes checkpoints. Ranks that differ only along the data axis have the
+// same state, and the first of them writes it.
 bool writes_checkpoints(const Mesh& mesh, int rank);
-// Whether a rank has a copy of its state on the host: ranks that save in the background
-// (background_saver.h), and on a GPU all ranks that save, restore or load.
+// Whether a rank has staging buffers in host memory for a copy of its state.
 enum class Staging { kNo, kYes };
+// Returns kYes for ranks that save in the background (background_saver.h) and, with a GPU, for all
+// ranks that save, restore or load parameters.
 Staging staging_of(const TrainConfig& config, int rank);
 
-// The bytes of one chunk of logits on a GPU: enough rows for efficient GEMMs, and a small part of
-// its memory.
+// The bytes of a chunk of logits on a GPU: enough rows for efficient GEMMs, but a small part of the
+// GPU's memory.
 constexpr int64_t kGpuLogitsBytes = int64_t{256} << 20;
-// The bytes that a GPU's backend needs beside the plan (GpuOptions), for:
-//   - the largest fp32 matrix and a chunk of logits, which bf16 GEMMs round first;
-//   - sums on their way to the host;
-//   - workspace of cuDNN's backward pass. If all heads and sequences need more than
-//     kGpuAttentionBytes, the pass is split into parts that need at most that; the smallest part
-//     may need more. If even the smallest part exceeds the limit of the whole scratch, the built-in
-//     kernels compute the attention.
+// The maximum bytes of workspace for the complete backward pass of attention by cuDNN (see
+// gpu_scratch_bytes()).
 constexpr size_t kGpuAttentionBytes = size_t{512} << 20;
+// Returns the bytes of scratch memory that the backend of a GPU needs in addition to the plan
+// (GpuOptions). They are used for:
+//   - bf16 copies of the largest fp32 matrix and of a chunk of logits, which bf16 GEMMs need;
+//   - sums that are copied to the host;
+//   - the workspace of cuDNN's backward pass of attention. If all heads and sequences together need
+//     more than kGpuAttentionBytes, the pass is divided into parts that need at most that; the
+//     smallest possible part may need more. If even that part exceeds the limit of the scratch
+//     memory, the built-in kernels compute the pass.
 size_t gpu_scratch_bytes(const TrainConfig& config);
-// Returns the number of parts in which cuDNN computes a layer's backward pass within
-// gpu_scratch_bytes(); 1 if the built-in kernels compute it.
+// Returns the number of parts in which cuDNN computes the backward pass of a layer's attention; 1
+// if the built-in kernels compute it.
 int64_t gpu_attention_parts(const TrainConfig& config);
 
-// Plans the training of rank `rank` of the config's mesh. `threads` is the CPU backend's.
+// Returns the plan of rank `rank` in the config's mesh. `threads` is the number of threads of the
+// CPU backend.
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank = 0);
 

@@ -42,7 +42,8 @@ absl::Status Checkpointing::open(const nlohmann::json& data) {
 void Checkpointing::attach(RankModel& rank_model) {
   rank_model_ = &rank_model;
   if (!config_.enable_checkpointing || !config_.async_checkpointing) return;
-  // If there are local checkpoints, ranks that write nothing store copies of other ranks.
+  // Ranks that are not writers continue if there are local checkpoints, because they store copies
+  // of other ranks.
   if (!writes() && !local_.has_value()) return;
   saver_ = std::make_unique<BackgroundSaver>(
       store_, rank_model.plan().checkpoint_layout(),
@@ -55,8 +56,8 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   saved_step_ = -1;
   local_step_ = 0;
   if (!config_.enable_checkpointing) return std::nullopt;
-  // Count the result: with a disk that stays full, rollbacks would otherwise return to the same
-  // checkpoint forever.
+  // Waits for the save in flight and counts a failure: if a full disk makes all saves fail,
+  // rollbacks would otherwise return to the same checkpoint forever.
   if (saver_ != nullptr) {
     if (const auto outcome = wait_for_saver()) {
       if (auto status = report(*outcome); !status.ok()) return status;
@@ -70,8 +71,8 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore(RestoreFrom fro
   auto newest = restore_newest(
       context_.groups.of({.axes = {MeshAxis::kData}}), peers(), store_,
       [this](const CheckpointInfo& found) { return judge(found); }, *rank_model_, context_.out);
-  // On a node that has not mounted the file system the folder is empty, and the job would silently
-  // start from step 0.
+  // If the file system is not mounted on this node, the folder is empty, and the job would start
+  // from step 0 without an error.
   if (newest.ok() && !newest->has_value() && context_.known_checkpoint_step > 0) {
     return absl::InternalError(
         absl::StrCat("an earlier attempt has saved step ", context_.known_checkpoint_step, " in ",
@@ -129,8 +130,8 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   if (!checkpoint_is_due(step)) return save_locally(step, samples);
   requested_ = false;
   local_step_ = step;
-  // Wait first: the result of the earlier save decides on all writers whether there is state to
-  // save.
+  // Waits first, because the result of the earlier save determines on all writers whether there is
+  // state to save.
   if (saver_ != nullptr) {
     if (const auto before = wait_for_saver()) {
       if (auto status = report(*before); !status.ok()) return status;
@@ -159,7 +160,7 @@ absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {
   return outcome.status.ok() ? report(outcome) : outcome.status;
 }
 
-// Saves the live blocks, which nothing changes meanwhile.
+// Saves the state itself instead of a copy. Nothing changes the state meanwhile.
 SaveOutcome Checkpointing::save_now(int64_t step, uint64_t samples) {
   SaveOutcome outcome{.step = step, .status = {}, .notes = {}, .written_in = {}};
   {
@@ -188,11 +189,11 @@ absl::Status Checkpointing::collect() {
 
 void Checkpointing::finish() {
   if (saver_ == nullptr) return;
-  // The caller is leaving or rolling back: a failed save does not stop it.
+  // The caller ends the training or rolls back, so a failed save is only reported.
   if (const auto outcome = wait_for_saver()) (void)report(*outcome);
 }
 
-// The stall ends, and is counted, before the save is reported.
+// Blocks until the save in flight has ended. The stall is counted before the save is reported.
 std::optional<SaveOutcome> Checkpointing::wait_for_saver() {
   const Stall stall(*this);
   return saver_->finish();
@@ -200,8 +201,8 @@ std::optional<SaveOutcome> Checkpointing::wait_for_saver() {
 
 Duration Checkpointing::take_stall() { return std::exchange(stall_, {}); }
 
-// Called on either thread, so that the page shows a checkpoint as soon as it exists. Only the
-// leader's page shows it, so that it counts once.
+// Shows a checkpoint on the progress page of the leader only, so that it is counted once. Called on
+// the loop's thread or on the saver's, so that the page shows it as soon as it exists.
 void Checkpointing::publish(const SaveOutcome& outcome) {
   if (!leader() || outcome.local) return;
   context_.page.end_checkpoint({.step = outcome.step,

@@ -1,23 +1,24 @@
-// Checkpoints of one rank: saves them when the training loop requests it, reports them, and handles
-// failures. Every rank calls the same functions after the same steps. Ranks along data have the
-// same state, and the first of them writes and reads it. These first ranks are the writers: each
-// saves its shards (checkpoint.h), and rank 0 leads them and prints the lines. The other ranks
-// receive restored state by a broadcast along data.
+// The checkpoints of a rank: saves and restores them for the training loop, reports them, and
+// handles failures. All ranks call the same functions after the same steps. Ranks that differ only
+// along the data axis have the same state. The first of them is a writer: it saves and restores its
+// shards (checkpoint.h); the others receive restored state by a broadcast along the data axis. Rank
+// 0 leads the writers and prints the lines.
 //
-// By default (async_checkpointing), saves run in the background (background_saver.h). Training
-// waits for the rest of the copy only before it changes parameters, and for an earlier save that is
-// not complete. Without it, training waits for the disk.
+// With async_checkpointing, the default, saves run in the background (background_saver.h). Training
+// then waits only before it changes parameters, until the copy of the state is complete, and before
+// a save, until an earlier save is complete. Without async_checkpointing, training waits for the
+// disk.
 //
-// If enable_emergency_checkpoint is set, nodes store copies in their memory between checkpoints
-// (local_checkpoints.h) through the same saver: one save is in flight, and checkpoints have
-// priority. A local save waits for the first step at which no rank is saving, which ranks report in
-// the step's reduced sums (step_tail.h): training never waits for it. A failed one prints a line
-// and has no other effect.
+// With enable_emergency_checkpoint, nodes store copies of the state in their memory between
+// checkpoints (local_checkpoints.h). Local saves use the same saver, which has one save in flight,
+// and checkpoints have priority. A local save begins after the first step at which no rank is
+// saving, which ranks report in the reduced sums of the step (step_tail.h), so training never waits
+// for it. A failed local save prints a line and has no other effect.
 //
-// A checkpoint that cannot be saved is a warning, and training continues: earlier checkpoints are
-// untouched. After kSaveFailuresInARowMax failures in a row the job ends, because its work would be
-// lost. It ends at once if another attempt has taken the directory, or if the last state is not
-// saved.
+// If a checkpoint cannot be saved, rank 0 prints a warning and training continues; earlier
+// checkpoints are unchanged. After kSaveFailuresInARowMax failures in a row the job ends, because
+// further work would be lost. The job ends at once if another attempt has become the owner of the
+// directory, or if the last state of the training cannot be saved.
 #pragma once
 
 #include <atomic>
@@ -43,67 +44,73 @@
 
 namespace muster::trainer {
 
-// A disk that was full for three periods stays full, and users notice a restart sooner than a
-// warning.
+// The maximum number of failed saves in a row. A disk that was full for three periods will remain
+// full, and users notice the end of a job sooner than a warning.
 constexpr int kSaveFailuresInARowMax = 3;
 
-// "saved <what>: 223.9 MiB in 0.912 s (0.26 GB/s), training waited 0.004 s"
+// Returns "saved <what>: 223.9 MiB in 0.912 s (0.26 GB/s), training waited 0.004 s".
 std::string saved_line(const std::string& what, uint64_t bytes, Duration written_in,
                        Duration stall);
 
-// A rollback restores from shared storage: local checkpoints are from just before the rollback and
-// contain its cause.
+// The checkpoints from which to restore. A rollback uses only those in shared storage, because
+// local checkpoints were saved shortly before it and may contain its cause.
 enum class RestoreFrom { kAnywhere, kSharedStorage };
 
-// Called on one thread at a time. All references outlive it.
+// The checkpoints of one rank. Called on one thread at a time. All references must outlive this
+// object.
 class Checkpointing {
  public:
   Checkpointing(const TrainConfig& config, const TrainContext& context);
 
-  // Rank 0 takes the directory, and all writers access it. `data` is the data order (data_order.h)
-  // that checkpoints record.
+  // Opens the directory on all writers; rank 0 becomes its owner. `data` is the data order
+  // (data_order.h) that checkpoints store.
   absl::Status open(const nlohmann::json& data);
-  // Enables saves of `rank_model`.
+  // Sets the model whose state is saved and restored.
   void attach(RankModel& rank_model);
-  // Waits for the save in flight and restores the newest whole checkpoint on all ranks; nullopt if
-  // there is none. Returns an error for a checkpoint with other data (judge_data_order).
-  // kSharedStorage: removes all local checkpoints first.
+  // Blocks until the save in flight has ended, and restores the newest complete checkpoint on all
+  // ranks; nullopt if there is none. Returns an error if the checkpoint has another data order
+  // (judge_data_order). With kSharedStorage, first removes all local checkpoints.
   absl::StatusOr<std::optional<RestoredAt>> restore(RestoreFrom from);
 
-  // Applies the votes of all ranks in a step: a request for a checkpoint, and background saves that
-  // are not complete.
+  // Stores the votes of all ranks in a step: whether any rank requests a checkpoint, and whether
+  // any rank is saving.
   void apply_votes(const StepTail& votes);
-  // Whether a save is due after `step` completed steps: a checkpoint, or a local one unless `last`.
+  // Returns whether a save is due after `step` completed steps: a checkpoint or, unless `last`, a
+  // local checkpoint.
   bool is_due(int64_t step, bool last) const;
-  // Whether a checkpoint is due, without local ones.
+  // Returns whether a checkpoint is due, not counting local checkpoints.
   bool checkpoint_is_due(int64_t step) const;
-  // Saves the state after `step` completed steps, at position `samples` of the data: a checkpoint
-  // if due, otherwise a local one. An error ends the job.
+  // Saves the state after `step` completed steps and `samples` consumed samples: a checkpoint if it
+  // is due, otherwise a local checkpoint. An error must end the job.
   absl::Status save(int64_t step, uint64_t samples);
-  // Saves the last state: blocks until the checkpoint exists. An error means that it does not.
+  // Saves the last state of the training and blocks until the checkpoint exists. An error means
+  // that it does not exist.
   absl::Status save_last(int64_t step, uint64_t samples);
-  // Waits for the save in flight. Returns whether the state after `step` steps needs no save.
+  // Blocks until the save in flight has ended. Returns whether a checkpoint has the state after
+  // `step` completed steps.
   bool has_saved(int64_t step);
-  // Called before parameters or optimizer state change. Blocks until the copy is complete.
+  // Blocks until the copy of the state is complete. Called before parameters or optimizer state
+  // change.
   void before_update();
-  // Reports a save that has completed in the meantime. An error ends the job.
+  // Reports a background save that has ended since the last call. An error must end the job.
   absl::Status collect();
-  // Waits for the save in flight and reports it.
+  // Blocks until the save in flight has ended, and reports it.
   void finish();
-  // Removes the job's local checkpoints, once the job is done.
+  // Removes the local checkpoints of the job. Called when the job is complete.
   void remove_local();
 
-  // Whether a background save of a checkpoint, not a local one, is in progress. Thread-safe after
-  // attach().
+  // Returns whether a background save of a checkpoint, except a local checkpoint, is in progress.
+  // Thread-safe after attach().
   bool is_saving() const { return is_busy() && !saves_locally_; }
-  // Whether a save of either kind is in progress. Thread-safe after attach().
+  // Returns whether a background save of either kind is in progress. Thread-safe after attach().
   bool is_busy() const { return saver_ != nullptr && saver_->is_saving(); }
 
-  // Returns how long training has waited for checkpoints since the last call.
+  // Returns the time for which training has waited for saves since the last call.
   Duration take_stall();
 
  private:
-  // Adds its own lifetime to the stall.
+  // Adds the time between its construction and destruction to the stall, the time for which
+  // training waits.
   class Stall {
    public:
     explicit Stall(Checkpointing& checkpoints)
@@ -124,7 +131,7 @@ class Checkpointing {
 
   bool leader() const { return context_.groups.rank() == 0; }
   bool writes() const { return writes_checkpoints(context_.groups.mesh(), context_.groups.rank()); }
-  // Null if one rank holds everything.
+  // Returns null if there is only one writer.
   CheckpointPeers* peers() { return peers_.has_value() ? &*peers_ : nullptr; }
   void request();
   bool local_is_due(int64_t step) const;
@@ -133,7 +140,7 @@ class Checkpointing {
   absl::StatusOr<std::optional<RestoredAt>> restore_local();
   absl::Status judge_local(const CheckpointInfo& found) const;
   absl::Status report_local(const SaveOutcome& outcome);
-  // Whether the state is in no checkpoint and in no save in flight.
+  // Returns whether neither a checkpoint nor the save in flight has the state after `step` steps.
   bool needs_save(int64_t step) const;
   absl::Status judge(const CheckpointInfo& checkpoint) const;
   CheckpointInfo info(int64_t step, uint64_t samples) const;
@@ -147,22 +154,22 @@ class Checkpointing {
   CheckpointStore store_;
   nlohmann::json data_;  // the data order
   RankModel* rank_model_ = nullptr;
-  std::optional<GroupPeers> peers_;  // the writers' group; nullopt if there is one writer
-  // Set with async_checkpointing, on writers; with local checkpoints on all ranks.
+  std::optional<GroupPeers> peers_;  // group of the writers; nullopt: there is only one
+  // Set on writers with async_checkpointing, and on all ranks with local checkpoints.
   std::unique_ptr<BackgroundSaver> saver_;
 
   std::optional<LocalCheckpoints> local_;
-  int64_t local_step_ = 0;                   // of the newest save of either kind that has begun
+  int64_t local_step_ = 0;                   // step of the newest save of either kind
   bool peers_saving_ = false;                // a rank was saving when the step's sums were reduced
   std::atomic<bool> saves_locally_ = false;  // the save in flight is a local one
   bool local_reported_ = false;              // the line about local saves was printed
 
   bool requested_ = false;   // a checkpoint was requested
   bool copying_ = false;     // the newest save may still be copying the state
-  int64_t saved_step_ = -1;  // of the newest checkpoint, or of the save in flight
+  int64_t saved_step_ = -1;  // step of the newest checkpoint, or of the one in flight
   int failures_in_a_row_ = 0;
-  Duration stall_{};          // since take_stall()
-  Duration stall_of_save_{};  // of the newest save
+  Duration stall_{};          // since the last take_stall()
+  Duration stall_of_save_{};  // stall of the newest save
 };
 
 }  // namespace muster::trainer

@@ -1,5 +1,4 @@
-// The local checkpoints of a rank: when one is due, how it is reported, and how a restart restores
-// it.
+// The part of Checkpointing for local checkpoints: when one is due, its report, and its restore.
 #include <algorithm>
 #include <utility>
 
@@ -23,8 +22,8 @@ absl::Status Checkpointing::open_local() {
   return absl::OkStatus();
 }
 
-// Due at the first step at or after a multiple of the period at which no rank is saving. All ranks
-// decide alike.
+// A local checkpoint is due at the first step at or after a multiple of the period at which no rank
+// is saving. All ranks make the same decision.
 bool Checkpointing::local_is_due(int64_t step) const {
   const int64_t period = config_.local_checkpoint_period;
   return local_.has_value() && !peers_saving_ && step / period > local_step_ / period;
@@ -56,8 +55,8 @@ absl::Status Checkpointing::save_locally(int64_t step, uint64_t samples) {
   return report_local(outcome);
 }
 
-// Reports the first save, and every change between success and failure: lines for each would be too
-// many with short steps.
+// Prints a line for the first save and for every change between success and failure. With short
+// steps, a line for each save would be too many.
 absl::Status Checkpointing::report_local(const SaveOutcome& outcome) {
   if (!leader()) return absl::OkStatus();
   const std::string what = absl::StrCat("local checkpoint of step ", outcome.step);
@@ -75,7 +74,8 @@ absl::Status Checkpointing::report_local(const SaveOutcome& outcome) {
   return absl::OkStatus();
 }
 
-// The local checkpoints belong to this job. Checks that they belong to this run and its data.
+// Checks that a local checkpoint, which is known to belong to this job, has the config and the data
+// order of this run.
 absl::Status Checkpointing::judge_local(const CheckpointInfo& found) const {
   for (const auto& [key, mine] :
        {std::pair("run_name", config_.run_name),
@@ -92,7 +92,7 @@ absl::StatusOr<std::optional<RestoredAt>> Checkpointing::restore_local() {
   int64_t shared_step = 0;
   if (leader()) {
     const auto shared = store_.newest(notes, /*checksums=*/false);
-    notes.clear();  // restoring that checkpoint prints them
+    notes.clear();  // the restore of that checkpoint prints them again
     if (shared.ok() && shared->has_value()) shared_step = (*shared)->step;
   }
   const auto restored = local_->restore(

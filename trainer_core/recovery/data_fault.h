@@ -1,7 +1,7 @@
-// The protocol for a rank that cannot read its data. Other ranks wait for its part of every pass
-// and collective, so it continues with blank batches and reports the fault in the sums that follow
-// (step_tail.h). All ranks learn of it at the same point, and leave with the state before the step,
-// which they can still save.
+// The protocol for a rank that cannot read its data. Other ranks wait for this rank's part of every
+// pass and collective, so it continues with blank batches and reports the fault in the next reduced
+// sums (step_tail.h). All ranks then receive the fault at the same point and end the training with
+// the state before the step, which they can still save.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@
 
 namespace muster::trainer {
 
-// Covers the passes between two reductions. Called on one thread only.
+// The faults of one step or evaluation. Called on one thread only.
 class DataFault {
  public:
-  // Returns data.load()'s batch, or a blank one after an error.
+  // Returns the batch of data.load(), or a blank batch after an error.
   Batch load(StepData& data, uint64_t first, int32_t micro_batch);
+  // Adds this rank's fault, if any, to the values that the step reduces.
   void vote(int rank, StepTail& mine) const;
-  // Returns the rank's own error, or Unavailable that names the rank that has one. All ranks agree
-  // on whether it is OK.
+  // Returns the error of this rank or, if only other ranks have errors, Unavailable with such a
+  // rank. Either all ranks get OK or none.
   absl::Status verdict(const StepTail& reduced) const;
 
  private:
-  absl::Status own_;  // the first error
+  absl::Status own_;  // the first error of this rank
 };
 
 }  // namespace muster::trainer

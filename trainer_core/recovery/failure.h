@@ -1,4 +1,4 @@
-// Maps a rank's errors to its exit code.
+// Maps the errors of a rank to its exit code.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,9 +7,9 @@
 
 namespace muster::trainer {
 
-// Returns the exit code for an error before the first step. A lost or silent peer gives kPeerLost:
-// this rank is a victim, not the cause. Internal, unknown and aborted give kFailure. Any other code
-// comes from the input or a disk and gives kBadInput: a retry cannot help.
+// Returns the exit code for an error before the first step. A peer that is lost or does not respond
+// gives kPeerLost, because this rank is not the cause. Internal, Unknown and Aborted give kFailure.
+// Any other code comes from the input or a disk and gives kBadInput, because a retry cannot help.
 inline ExitCode exit_code_for(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -26,9 +26,9 @@ inline ExitCode exit_code_for(const absl::Status& status) {
   }
 }
 
-// Returns the exit code for an error after training has begun, when the input is known to be valid,
-// so never kBadInput: a disk error in a checkpoint or the data is kFailure, and the job is retried.
-// A full disk has its own code, because a person must free space.
+// Returns the exit code for an error after training has begun. The input is then known to be valid,
+// so the code is never kBadInput: a disk error gives kFailure, and the job is retried. A full disk
+// gives kDiskFull, because a person must free space.
 inline ExitCode exit_code_of_step(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kResourceExhausted) return ExitCode::kDiskFull;
   const ExitCode code = exit_code_for(status);

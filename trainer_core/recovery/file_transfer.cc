@@ -12,13 +12,13 @@
 namespace muster::trainer {
 namespace {
 
-// Collectives move typed elements: bytes travel as int32, with the last element padded.
+// Collectives transfer typed elements, so bytes are sent as int32, with a padded last element.
 constexpr size_t kNumberBytes = sizeof(int32_t);
 static_assert(kBlockBytes % kNumberBytes == 0);
 
 size_t numbers_of(size_t bytes) { return (bytes + kNumberBytes - 1) / kNumberBytes; }
 
-// One step of an exchange; a direction without a partner has 0 bytes.
+// Exchanges a block. A direction without a partner has 0 bytes.
 absl::Status exchange(ProcessGroup& group, const Partners& partners, const char* out,
                       size_t out_bytes, char* in, size_t in_bytes, std::string_view name) {
   const ConstBufferView outgoing(out, numbers_of(out_bytes), DType::kI32);

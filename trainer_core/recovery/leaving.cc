@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// The message of a rank that leaves.
+// The message of a rank in "gather".
 struct PeerRequest {
   int64_t commit = 0;
   bool save = false;
@@ -170,7 +170,7 @@ absl::Status Leaving::reach(int64_t commit) {
   changed_.notify_all();
   if (by_ == By::kSignalThread) changed_.wait(lock, [&] { return commits_ >= commit || over_; });
   if (commits_ >= commit) return absl::OkStatus();
-  // A rank that has lost a peer is not to blame.
+  // A rank that has lost a peer is not the cause of the failure.
   const bool lost = absl::IsUnavailable(end_reason_) || absl::IsDeadlineExceeded(end_reason_);
   return absl::Status(
       lost ? end_reason_.code() : absl::StatusCode::kFailedPrecondition,

@@ -1,36 +1,37 @@
-// Coordinates how a rank leaves its training early, and how ranks that share a model leave together
-// with one saved state.
+// Coordinates the early end of a training (leaving): on each rank, and among ranks that share a
+// model, which must save the same state.
 //
-// The state that a checkpoint holds (parameters, optimizer state, position in the data) changes in
-// *commits*: a step is applied, a batch is skipped, or a rollback is made. All ranks make the same
-// commits in the same order, each after a collective of all of them. So no rank makes commit n + 1
-// before every rank has made commit n; two ranks differ by at most the commit that is being made.
+// The state that checkpoints save (parameters, optimizer state, position in the data) changes only
+// in *commits*: a step is applied, a batch is skipped, or a rollback is made. All ranks make the
+// same commits in the same order, each after a collective of all ranks. So no rank begins commit n
+// + 1 before every rank has completed commit n, and two ranks differ by at most one commit.
 //
-//      at n                                 making commit n + 1                      at n + 1
+//   after commit n                     during commit n + 1                after commit n + 1
 //   ── passes, sums of the step ──│── update (sums of Adafactor, norm) ──│── evaluation, saves ──▶
 //
-// One thread leaves for the rank: its loop, if the ranks have voted or the run is over, or its
-// signal thread, if a step takes too long for that (stop_signals.h). The leaving threads of all
-// ranks meet, whichever they are:
+// On each rank, one thread saves and ends the process. It is the thread of the training loop if the
+// ranks have voted to stop or the run is over. It is the signal thread if a step takes too long
+// (stop_signals.h). This thread claims the leaving. The claiming threads of all ranks then do the
+// following together:
 //
 //   claim()
-//     ─▶ hold: the loop begins no more commits. One in progress counts as made: it waits only for
-//        the same commit of other ranks.
-//     ─▶ gather: each rank sends its commit; the target is the highest.
-//     ─▶ reach: a rank that is behind lets its loop proceed to the target. It can: a rank that is
-//        ahead has the sums of all ranks.
-//     ─▶ all have reached it: all save the state of that commit. If a loop has failed: no rank
-//        saves, and all report that rank.
+//     ─▶ hold: the loop must not begin further commits. A commit in progress counts as made, since
+//        it waits only for the same commit on other ranks.
+//     ─▶ gather: the ranks exchange the numbers of their commits; the highest is the target.
+//     ─▶ reach: a rank below the target lets its loop make the commit. This cannot block, because a
+//        rank at the target has already received the sums of all ranks.
+//     ─▶ All ranks are at the target and save this state. If a loop has failed, no rank saves, and
+//        all report the failed rank.
 //
-// So the saved state belongs to one commit, and a rank that holds its state never keeps another
-// rank from the sums that it waits for.
+// So all saved shards are those of the same commit, and a rank that holds its loop never withholds
+// sums for which another rank waits.
 //
-// A rank that alone was asked to stop, or whose peer hangs, waits in "gather" for ranks that do not
-// come. It gives up there (kPeersWait, stop_signals.h), and its exit signals the other ranks. Once
-// all have sent their commits, no rank gives up: they then wait for work in progress, a commit or a
-// save, and the sender of the signal kills a rank that takes too long. A rank that has nothing to
-// save does not meet the others: it stays for the commit that they may be making, whose sums need
-// it, and exits.
+// If only one rank was requested to stop, or if a peer hangs, "gather" does not complete. The
+// waiting rank then gives up (kPeersWait, stop_signals.h), and its exit makes the others end. Once
+// all ranks have sent the numbers of their commits, no rank gives up any more. The ranks then wait
+// only for a commit or a save that is in progress; if a rank takes too long, the sender of the
+// signal kills it. A rank that has nothing to save does not take part in this. It completes the
+// commit that the others may be making, because they need its sums, and exits.
 #pragma once
 
 #include <condition_variable>
@@ -44,51 +45,57 @@
 
 namespace muster::trainer {
 
-// The state shared by the loop's thread and the signal thread of one rank. Thread-safe.
+// The state that the loop's thread and the signal thread of a rank share. Thread-safe.
 class Leaving {
  public:
+  // The thread that claims the leaving.
   enum class By { kLoop, kSignalThread };
 
-  // Loop only. Starts with the state of commit 0 on all ranks, which needs no save.
+  // Begins the training with commit 0, whose state needs no save. Called by the loop only.
   void start();
   bool started() const;
-  // Loop only. Called before the sums that precede a commit: from now on other ranks may be making
-  // it.
+  // Announces a commit. Called by the loop only, before the sums that precede the commit, because
+  // other ranks may make it from then on.
   void expect_commit();
-  // Loop only. The sums have shown to all ranks that no commit follows.
+  // Withdraws expect_commit(). Called by the loop only, if the sums have shown to all ranks that no
+  // commit follows.
   void expect_no_commit();
-  // Loop only. Begins a commit; blocks while commits are held. False: the signal thread has left
-  // for the rank in the meantime.
+  // Begins a commit. Blocks while commits are held. Returns false if the rank has left meanwhile.
+  // Called by the loop only.
   bool begin_commit();
-  // Loop only. Ends the commit.
+  // Ends the commit. Called by the loop only.
   void end_commit();
 
-  // Claims the leaving of the rank. Returns whether `by` has it: the first caller, permanently.
+  // Claims the right to save and end the process for a thread. Returns whether `by` has this right,
+  // which the first caller gets permanently.
   bool claim(By by);
-  // Loop only, if the signal thread leaves: makes no more commits, because of `why`, and blocks
-  // until the rank has left (in tests; otherwise until the process ends).
+  // Ends the loop because of `why` if the signal thread has claimed: blocks until left() in tests,
+  // otherwise until the process ends. Called by the loop only.
   void wait_until_left(const absl::Status& why);
-  // Signal thread only. The rank has left.
+  // Reports that the rank has left. Called by the signal thread only.
   void left();
 
-  // The next four are called by the thread that has claimed.
-  // Blocks until the loop's commit in progress ends or fails.
+  // The next six functions are called by the claiming thread only.
+  //
+  // Blocks until the commit in progress ends or fails.
   void wait_for_commit();
-  // Also waits for a commit that the loop expects. The loop may make that commit, but no later one.
+  // Does the same, and also waits for a commit that the loop expects. The loop may make this
+  // commit, but no later one.
   void wait_for_expected_commit();
-  // Holds the loop: it begins no further commit. Returns the commit that the rank is at, or is
-  // making.
+  // Holds the loop, so that it begins no further commit. Returns the number of the commit that the
+  // rank has made or is making.
   int64_t hold();
-  // Lets the loop make commits up to `commit`, and blocks until it has. Returns FailedPrecondition
-  // if the loop has failed, or the code of its lost peer.
+  // Lets the loop make commits up to `commit`, and blocks until it has made them. If the loop has
+  // failed, returns the code of its error if that is the loss of a peer, otherwise
+  // FailedPrecondition.
   absl::Status reach(int64_t commit);
 
-  // Called by the thread that has claimed: begins to wait for its peers; and all have come, which
-  // returns false if the rank has given up in the meantime.
+  // Begin and end the wait for peers. peers_are_present() returns false if the rank has given up
+  // meanwhile.
   void wait_for_peers();
   bool peers_are_present();
-  // Any thread. Returns false if no peers are waited for, or all have come. Otherwise the rank
-  // counts as gone: it saves nothing any more.
+  // Gives up the wait for peers, after which the rank must not save. Returns false if the rank does
+  // not wait for peers. Called on any thread.
   bool give_up();
   bool has_given_up() const;
 
@@ -100,26 +107,26 @@ class Leaving {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool started_ = false;
-  int64_t commits_ = 0;          // made
+  int64_t commits_ = 0;          // number of commits made
   bool expects_commit_ = false;  // from expect_commit() to begin_commit()
   bool in_commit_ = false;       // from begin_commit() to end_commit()
-  // The commit that the loop may not exceed.
+  // The last commit that the loop may make.
   int64_t commits_max_ = std::numeric_limits<int64_t>::max();
-  bool over_ = false;  // the loop makes no more commits
-  absl::Status end_reason_;
+  bool over_ = false;        // the loop has ended and makes no more commits
+  absl::Status end_reason_;  // why the loop has ended
   bool left_ = false;
   bool claimed_ = false;
   By by_ = By::kLoop;
   Meeting meeting_ = Meeting::kAlone;
 };
 
-// Brings the ranks that save together to one commit. Called by the claiming thread on each of them;
-// `peers` is null for a rank that saves alone. Returns whether any of them requests a save, the
-// same on all. An error names the failed rank, is the same on all ranks that receive it, and means
-// that no rank saves. Afterwards no commit is in progress.
+// Brings the ranks that save together to the same commit. Called by the claiming thread of each of
+// these ranks; `peers` is null for a rank that saves alone. Returns whether any of the ranks
+// requests a save (wants_save), which is the same on all ranks. An error means that no rank may
+// save, and contains the failed rank. No commit is in progress when the call returns.
 absl::StatusOr<bool> leave_together(CheckpointPeers* peers, Leaving& leaving, bool wants_save);
 
-// The message of a rank that gives up.
+// The message that a rank prints when it gives up.
 constexpr char kPeersStayedAway[] =
     "not all ranks that save with it have joined within 3 s: exiting without a checkpoint of the "
     "last steps";

@@ -89,7 +89,7 @@ absl::Status LocalCheckpoints::open(std::vector<std::string>& notes) {
   nodes_.emplace(json::parse(shared->body).get<std::vector<std::string>>());
   std::vector<FileTransfer> copies;
   for (int rank = 0; rank < peers_.size(); ++rank) {
-    const auto keeper = nodes_->keeper_of(rank);
+    const auto keeper = nodes_->copy_holder_of(rank);
     if (keeper && writes_checkpoints(mesh_, rank)) copies.push_back({rank, *keeper, 0});
   }
   copy_rounds_ = in_rounds(copies);
@@ -119,8 +119,8 @@ absl::StatusOr<std::string> LocalCheckpoints::begin_save(int64_t step) {
   return shared->body;
 }
 
-// Sends this rank's part to its keeper, and stores those of others. Returns the group's error; a
-// local disk's error goes to `local`.
+// Sends this rank's files and record to the rank that stores its copy, and stores the copies that
+// this rank holds. Returns the errors of the group, and stores errors of the local disk in `local`.
 absl::Status LocalCheckpoints::copy(const std::string& save, const std::string& own_part,
                                     absl::Status& local) {
   for (const std::vector<FileTransfer>& round : copy_rounds_) {
@@ -143,7 +143,7 @@ absl::Status LocalCheckpoints::copy(const std::string& save, const std::string& 
     }
     if (copied.ok() && receives) {
       const auto part = parse_local_part(*text);
-      copied = part.ok() ? store_.keep(*part, *text) : part.status();
+      copied = part.ok() ? store_.store_record(*part, *text) : part.status();
     }
     local.Update(with_room(copied, free, bytes_of(*theirs)));
   }
@@ -168,7 +168,7 @@ absl::Status LocalCheckpoints::save(const CheckpointInfo& info, const Checkpoint
     if (auto broken = copy(*save, part, local); !broken.ok()) return broken;
     status = agree(local);
   }
-  // If peers are lost, the next attempt may need what they have left.
+  // If peers are lost, the save is not removed, because the next attempt may need it.
   if (is_group_error(status)) return status;
   if (removes_saves() && status.ok()) store_.remove_others(*save);
   if (removes_saves() && !status.ok()) store_.remove(*save);

@@ -1,19 +1,20 @@
-// Local checkpoints: at a fixed step interval each node stores its ranks' state in memory-backed
-// storage, and another node stores a second copy. A lost rank or node then costs a few steps and no
-// read from shared storage (Wang et al. 2023, "GEMINI: Fast Failure Recovery in Distributed
-// Training with In-Memory Checkpoints"). All ranks of a job call the same functions in the same
-// order. The writers (checkpointing.h) hold the state; any rank may store a copy, or have one that
-// is needed.
+// Local checkpoints: at a fixed interval of steps, each node stores the state of its ranks in
+// memory-backed storage, and another node stores a copy. So the loss of a rank or a node costs only
+// a few steps, and no read from shared storage (Wang et al. 2023, "GEMINI: Fast Failure Recovery in
+// Distributed Training with In-Memory Checkpoints"). All ranks of a job call the same functions in
+// the same order. The writers (checkpointing.h) have the state; any rank may store a copy, or may
+// have a copy that another rank needs.
 //
-//   save:     all begin ──▶ writers write files on their own node ──▶ each sends them to its keeper
-//             on the next node, which stores them ──▶ all agree ──▶ the earlier save is removed
-//   restore:  gather what is stored where ──▶ choose the newest whole save ──▶ each node verifies
-//             its files ──▶ nodes send each other missing or damaged files ──▶ all read their boxes
-//             ──▶ all agree; otherwise the next older save
+//   save:     all begin ──▶ writers write files on their own node ──▶ each sends its files to a
+//             rank on the next node (LocalNodes::copy_holder_of), which stores copies ──▶ the
+//             earlier save is removed if all ranks have succeeded
+//   restore:  gather the records of all nodes ──▶ choose the newest complete save ──▶ each node
+//             verifies its files ──▶ nodes send each other missing or damaged files ──▶ all read
+//             their boxes ──▶ if a rank has failed, all try the next older save
 //
-// There are two saves while one is written, otherwise one. A failed save leaves the earlier one.
-// Files, manifest and reading are those of shared checkpoints (checkpoint/local_store.h); only the
-// storage differs.
+// A node has one save, and two while the second is written. A failed save does not change the
+// earlier one. The files, the manifest and the code that reads them are those of shared checkpoints
+// (checkpoint/local_store.h).
 #pragma once
 
 #include <optional>
@@ -31,53 +32,56 @@
 
 namespace muster::trainer {
 
-// The name of its collectives on the progress page.
+// The name of the collectives of local checkpoints on the progress page.
 constexpr char kLocalName[] = "local checkpoint";
 
-// Returns the folder of local checkpoints. `given` is the folder that the worker chooses for the
-// job (MUSTER_LOCAL_CHECKPOINTS). local_checkpoint_directory, if set, replaces its parent folder.
-// Without `given`: a folder of the user in /dev/shm, named after the checkpoint directory.
+// Returns the folder of local checkpoints. `given` is the folder that the worker has chosen for the
+// job (MUSTER_LOCAL_CHECKPOINTS); if local_checkpoint_directory is set, it replaces the parent
+// folder of `given`. If `given` is empty, the folder is one of the user in /dev/shm, named after
+// the checkpoint directory.
 LocalStorage local_storage(const TrainConfig& config, const std::string& given);
 
-// Called on one thread at a time. A group error ends the job at the next call; any other error is
-// the same on all ranks.
+// The local checkpoints of a rank. Called on one thread at a time. An error of the group ends the
+// job at the next call; any other error is the same on all ranks.
 class LocalCheckpoints {
  public:
-  // `groups` outlives it.
+  // `groups` must outlive this object.
   LocalCheckpoints(const LocalStorage& storage, int64_t file_bytes, ProcessGroups& groups);
 
-  // Creates the folder and connects with the other ranks. Called first. An error that is not the
-  // group's explains why there are no local checkpoints; then no other function may be called. Adds
-  // a line to `notes` if there is no second copy.
+  // Creates the folder and exchanges the places of all ranks. Called before all other functions. An
+  // error other than those of the group explains why there can be no local checkpoints; no other
+  // function may be called then. Adds a line to `notes` if no other node stores a copy.
   absl::Status open(std::vector<std::string>& notes);
 
-  // Called by every rank; `blocks` are used on writers only. After an error the earlier save
-  // remains.
+  // Saves the state. `blocks` are used on writers only. After an error the earlier save remains.
   absl::Status save(const CheckpointInfo& info, const CheckpointLayout& layout,
                     const CheckpointBlocks& blocks);
 
+  // A restored save.
   struct Restored {
     CheckpointInfo info;
-    std::string from;  // "own copies; 2 files from rank 4's node"; set on rank 0
+    std::string from;  // "own copies; 2 files from rank 4's node"; only on rank 0
   };
-  // Restores, on all writers, the newest whole save of step `oldest` (rank 0's) or later that
-  // `judge` accepts; rank 0 calls it, and its error skips a save. nullopt if there is none: the
-  // blocks are then undefined. Adds lines for the user to rank 0's `notes`.
+  // Restores the newest complete save on all writers, among those of step `oldest` or later for
+  // which `judge` returns OK. `oldest` and `judge` are used on rank 0 only. Returns nullopt if
+  // there is no such save; the contents of the blocks are then undefined. Adds lines for the user
+  // to `notes` on rank 0.
   absl::StatusOr<std::optional<Restored>> restore(const CheckpointLayout& layout,
                                                   const CheckpointBlocks& blocks, int64_t oldest,
                                                   const CheckpointJudge& judge,
                                                   std::vector<std::string>& notes);
 
-  // Removes all saves of this node. Requires: no save is in progress.
+  // Removes all saves of this node. Requires that no save is in progress.
   void remove_saves() const;
-  // Removes this node's folder when the job has completed on all ranks. If a rank is lost before,
-  // the next attempt needs the saves, and they remain.
+  // Blocks until all ranks have called it, then removes this node's folder. Called when the job is
+  // complete. If a rank is lost before, the folder remains, because the next attempt needs the
+  // saves.
   void remove();
 
  private:
   struct Trial;
 
-  bool removes_saves() const;  // whether this rank removes its node's saves
+  bool removes_saves() const;  // this rank removes the saves of its node
   absl::Status agree(const absl::Status& mine);
   absl::StatusOr<std::string> begin_save(int64_t step);
   absl::Status copy(const std::string& save, const std::string& own_part, absl::Status& local);
@@ -98,8 +102,8 @@ class LocalCheckpoints {
   ProcessGroup& group_;
   GroupPeers peers_;  // of `group_`
   const Mesh mesh_;
-  std::optional<LocalNodes> nodes_;  // since open()
-  // The rounds of transfers to keepers in a save; `file` is unused.
+  std::optional<LocalNodes> nodes_;  // set by open()
+  // The rounds of transfers to the ranks that store copies; FileTransfer::file is not used.
   std::vector<std::vector<FileTransfer>> copy_rounds_;
 };
 

@@ -1,4 +1,5 @@
-// Restores local checkpoints: chooses one, and exchanges files between nodes before it is read.
+// Restores local checkpoints: chooses a save, and exchanges files between nodes before the save is
+// read.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,11 +17,11 @@ namespace muster::trainer {
 
 using nlohmann::json;
 
-// One save that is tried, as seen by this rank.
+// The attempt to restore a save, on this rank.
 struct LocalCheckpoints::Trial {
   std::string save;
   Manifest manifest;
-  std::vector<std::string> names;  // of its files
+  std::vector<std::string> names;  // names of the save's files
   NodeFiles mine;                  // the files that this rank has verified, and those that it needs
   json damaged = json::object();   // file name → reason
 };
@@ -36,7 +37,7 @@ std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& 
     return held;
   };
   const Held params = by_tensor(layout.params), state = by_tensor(layout.state);
-  const auto wants = [](const Held& held, const StoredBox& stored) {
+  const auto needs = [](const Held& held, const StoredBox& stored) {
     const auto [begin, end] = held.equal_range(stored.box.tensor);
     return std::any_of(begin, end, [&](const auto& h) { return overlap(*h.second, stored.box); });
   };
@@ -44,7 +45,7 @@ std::set<size_t> needed_files(const Manifest& manifest, const CheckpointLayout& 
   for (size_t i = 0; i < manifest.files.size(); ++i) {
     const StoredFile& file = manifest.files[i];
     const Held& held = file.part == CheckpointPart::kModel ? params : state;
-    if (std::ranges::any_of(file.boxes, [&](const StoredBox& box) { return wants(held, box); }))
+    if (std::ranges::any_of(file.boxes, [&](const StoredBox& box) { return needs(held, box); }))
       wanted.insert(i);
   }
   return wanted;
@@ -96,10 +97,10 @@ absl::StatusOr<std::vector<LocalCandidate>> LocalCheckpoints::find(
   return candidates;
 }
 
-// Verifies this rank's share of its node's files.
+// Verifies this rank's share of the files on its node.
 void LocalCheckpoints::verify_share(Trial& trial) const {
   const std::vector<int>& ranks = nodes_->ranks_of(nodes_->node_of(peers_.rank()));
-  for (size_t i = nodes_->place_of(peers_.rank()); i < trial.names.size(); i += ranks.size()) {
+  for (size_t i = nodes_->index_on_node(peers_.rank()); i < trial.names.size(); i += ranks.size()) {
     const absl::Status status = store_.verify(trial.save, trial.manifest.files[i]);
     if (status.ok()) {
       trial.mine.has.insert(i);
@@ -109,12 +110,12 @@ void LocalCheckpoints::verify_share(Trial& trial) const {
   }
 }
 
-// Rank 0 gathers the files of all nodes and plans the transfers. Errors: the group's, or DataLoss
-// if a file has no intact copy.
+// Returns the transfers, which rank 0 plans from the files of all nodes. Returns the errors of the
+// group, and DataLoss if no node has an intact copy of a file.
 absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& trial,
                                                                  std::vector<std::string>& notes) {
   const json mine = {
-      {"has", trial.mine.has}, {"wants", trial.mine.wants}, {"damaged", trial.damaged}};
+      {"has", trial.mine.has}, {"wants", trial.mine.needs}, {"damaged", trial.damaged}};
   const auto all = gather_messages(peers_, {absl::OkStatus(), mine.dump()});
   if (!all.ok()) return all.status();
   PeerMessage verdict;
@@ -125,7 +126,7 @@ absl::StatusOr<std::vector<FileTransfer>> LocalCheckpoints::plan(const Trial& tr
       const size_t node = nodes_->node_of(static_cast<int>(rank));
       const json report = json::parse((*all)[rank].body);
       files[node].has.merge(report.at("has").get<std::set<size_t>>());
-      files[node].wants.merge(report.at("wants").get<std::set<size_t>>());
+      files[node].needs.merge(report.at("wants").get<std::set<size_t>>());
       for (const auto& [file, why] : report.at("damaged").items())
         absl::StrAppend(&damage, damage.empty() ? "" : "; ", "on rank ", nodes_->first_of(node),
                         "'s node ", why.get<std::string>());
@@ -171,13 +172,14 @@ absl::Status LocalCheckpoints::fetch(const Trial& trial,
   return agree(local);
 }
 
-// Tries to restore one save; succeeds or fails on all ranks alike. Returns the sources as text.
+// Tries to restore a save. It succeeds either on all ranks or on none. Returns a text about the
+// sources of the files.
 absl::StatusOr<std::string> LocalCheckpoints::try_one(Trial& trial, const CheckpointLayout& layout,
                                                       const CheckpointBlocks& blocks,
                                                       std::vector<std::string>& notes) {
   const bool reads = writes_checkpoints(mesh_, peers_.rank());
   for (const StoredFile& file : trial.manifest.files) trial.names.push_back(file.name);
-  if (reads) trial.mine.wants = needed_files(trial.manifest, layout);
+  if (reads) trial.mine.needs = needed_files(trial.manifest, layout);
   verify_share(trial);
   const auto transfers = plan(trial, notes);
   if (!transfers.ok()) return transfers.status();

@@ -11,7 +11,7 @@
 namespace muster::trainer {
 namespace {
 
-// In fp64, squares of fp32 values do not overflow.
+// The sum is computed in fp64, in which squares of fp32 values do not overflow.
 bool is_finite(Ops& ops, const Tensor& x) { return std::isfinite(ops.sum_of_squares(x)); }
 
 class FirstNotFinite : public PassObserver {
@@ -64,7 +64,8 @@ absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(RankModel& rank_m
       found = NotFiniteTensor{std::move(name), data.samples(first, micro_batch)};
   };
   note(in_parameters(rank_model), 0);
-  // Continue with all passes: other ranks may need this rank's part of each.
+  // Runs all passes even after a tensor was found, because other ranks may need this rank's part of
+  // each pass.
   FirstNotFinite seen(rank_model.ops());
   rank_model.model().observe(&seen);
   const absl::Cleanup stop_observing = [&] { rank_model.model().observe(nullptr); };

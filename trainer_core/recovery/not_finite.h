@@ -1,4 +1,4 @@
-// Finds the rank and the tensor that made a step's values infinite or NaN.
+// Finds the rank and the tensor from which infinite or NaN values of a step come.
 #pragma once
 
 #include <cstdint>
@@ -16,34 +16,38 @@
 
 namespace muster::trainer {
 
+// A tensor with such a value.
 struct NotFiniteTensor {
   // "parameter model.norm.weight", "layer3.context", "gradient of lm_head.weight"
   std::string name;
-  SampleRange samples;  // of the micro-batch; for a parameter, of the rank's first micro-batch
+  SampleRange samples;  // of its micro-batch; for a parameter, of the rank's first micro-batch
 };
 
-// "the first tensor that is not finite is layer3.context, in the batch of global samples 12 to 15"
+// Returns "the first tensor that is not finite is layer3.context, in the batch of global samples 12
+// to 15".
 std::string describe(const NotFiniteTensor& tensor);
 
 // Recomputes this rank's step, whose first sample is `first`, and returns the first tensor that is
-// not finite. The order: the rank's parameters; for each micro-batch the values of its forward
-// pass; then the rank's own gradients from head to embedding. nullopt if all are finite: then only
-// a sum over micro-batches or ranks is not. Overwrites the gradients. If the model shares
-// parameters, all ranks call it. Errors are those of the data and of groups.
+// not finite. The order is: the parameters of the rank; the values of the forward pass of each
+// micro-batch; the gradients that this rank computes, from the head to the embedding. Returns
+// nullopt if all these tensors are finite; then only a sum over micro-batches or ranks is not
+// finite. Overwrites the gradients. If ranks share parameters, all ranks must call it. Returns the
+// errors of the data and of the groups.
 absl::StatusOr<std::optional<NotFiniteTensor>> find_not_finite(RankModel& rank_model,
                                                                StepData& data, uint64_t first);
 
-// Names the origin of a loss or a gradient norm that is not finite: "the loss of rank 3", "the
-// gradient of rank 3". `reduced` is the step's tail after its all-reduce, the same on all ranks.
-// Losses are named from it alone; gradients are summed by then, so each rank reports whether
-// find_not_finite() found something. Every rank of `group` calls this and gets the same sentence;
-// if a peer is lost, the origin is the sum of all ranks' gradients.
+// Returns the origin of a loss or a gradient norm that is not finite: "the loss of rank 3" or "the
+// gradient of rank 3". All ranks of `group` must call it, and get the same text. `reduced` has the
+// step's values after their all-reduce, which determine the origin of a loss. Gradients are already
+// summed, so each rank states in `is_local` whether find_not_finite() has found a tensor on it. If
+// a peer is lost, returns a text about the sum of all ranks' gradients.
 std::string name_not_finite(ProcessGroup& group, const StepTail& reduced, bool is_local);
 
-// Does both for a step whose first sample is `first`: all ranks of `group` call it and get the same
-// sentence. If losses are bad, ranks with a good loss search only if others need their part. `log`
-// receives the description of the tensor that this rank has found. Returns the error of a search in
-// which other ranks take part.
+// Calls find_not_finite() and name_not_finite() for the step whose first sample is `first`. All
+// ranks of `group` must call it, and get the same text. If the losses of some ranks are not finite,
+// the other ranks search only if those ranks need their part of the passes. `log` receives the
+// description of the tensor that this rank has found. Returns the error of a search in which other
+// ranks take part.
 absl::StatusOr<std::string> blame_not_finite(ProcessGroup& group, RankModel& rank_model,
                                              StepData& data, uint64_t first,
                                              const StepTail& reduced, bool own_loss_is_bad,

@@ -1,6 +1,6 @@
 // The policy for a step whose loss or gradient is not finite. Such a step is never applied:
-// parameters, optimizer state and the number of completed steps remain, and the step is computed
-// from the next samples, unless the job ends.
+// parameters, optimizer state and the number of completed steps do not change. The values of
+// not_finite_policy are:
 //
 //   abort     the job ends
 //   skip      continue with the next batch (as optax.apply_if_finite does), at most kSkipsInARowMax
@@ -9,8 +9,8 @@
 //             batch after the offending one (Chowdhery et al., "PaLM", 2022, section 5.1), at most
 //             kRollbacksMax times to one checkpoint
 //
-// Every rank decides after the same all-reduce with the same result, so no message is needed. No
-// clock, no I/O.
+// Every rank decides after the same all-reduce and with the same result, so ranks need not exchange
+// decisions. The code uses neither a clock nor I/O.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,30 @@
 
 namespace muster::trainer {
 
-// Bad batches are rare. As many in a row come from the parameters, which no other batch repairs.
+// The maximum number of skipped batches in a row. Batches that cause such values are rare, so after
+// this number in a row the parameters are the cause, and other batches do not help.
 constexpr int kSkipsInARowMax = 8;
-// A failure after each of these attempts comes from the checkpoint, or from the config.
+// The maximum number of rollbacks to one checkpoint. If training fails after each of them, the
+// checkpoint or the config is the cause.
 constexpr int kRollbacksMax = 4;
 
+// The action of a rank after a step that is not finite.
 enum class NotFiniteAction { kAbort, kSkip, kRollback };
 
+// An action and its reason.
 struct NotFiniteDecision {
   NotFiniteAction action;
-  std::string reason;  // completes "…: "
+  std::string reason;  // text after the colon of not_finite_line()
 };
 
+// Applies the policy on one rank. The functions report the events of the training.
 class NotFiniteGuard {
  public:
   explicit NotFiniteGuard(NotFinitePolicy policy) : policy_(policy) {}
 
+  // Returns the decision about a step that is not finite, and counts it.
   NotFiniteDecision on_not_finite();
+  // Report a completed step, and a new checkpoint.
   void on_step() { skips_in_a_row_ = 0; }
   void on_checkpoint() { rollbacks_ = 0; }
 
@@ -48,13 +55,14 @@ class NotFiniteGuard {
   int rollbacks_ = 0;  // since the newest checkpoint
 };
 
-// Returns rank 0's line about the step, whose batch is the global samples `first` to `last`.
-// `culprit` is name_not_finite()'s sentence.
+// Returns the line of rank 0 about the step, whose batch has the global samples `first` to `last`.
+// `culprit` is the result of name_not_finite().
 std::string not_finite_line(const StepRecord& record, std::string_view culprit, uint64_t first,
                             uint64_t last, const NotFiniteDecision& decision);
 
-// Returns rank 0's line about a rollback from `failed_step` to `step`: the checkpoint's next sample
-// is `first`, and the offending batch ends with `last`.
+// Returns the line of rank 0 about a rollback from `failed_step` to the checkpoint of `step`. The
+// samples from `first`, the checkpoint's next sample, to `last`, the end of the batch that was not
+// finite, are skipped.
 std::string rollback_line(int64_t step, int64_t failed_step, uint64_t first, uint64_t last);
 
 }  // namespace muster::trainer

@@ -7,7 +7,7 @@
 namespace muster::trainer {
 namespace {
 
-// Writes the initial parameters and an empty optimizer state, in the backend's memory.
+// Writes the initial parameters and an empty optimizer state to the memory of the backend.
 absl::Status begin(const TrainConfig& config, const TrainContext& context, RankModel& rank_model) {
   const ShardLayout& layout = rank_model.plan().model.sharding.layout;
   Ops& ops = rank_model.ops();

@@ -1,4 +1,4 @@
-// The state in which training begins, and begins again after a rollback.
+// Sets the state from which training begins, at the start and after a rollback.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,7 +11,8 @@
 namespace muster::trainer {
 
 // Sets parameters and optimizer state on all ranks to those of the newest checkpoint, or to the
-// initial ones. Errors are those of Checkpointing::restore() and load_parameters().
+// initial values if there is no checkpoint. Returns the position in the training, or the errors of
+// Checkpointing::restore() and load_parameters().
 absl::StatusOr<RestoredAt> restore_or_begin(const TrainConfig& config, const TrainContext& context,
                                             Checkpointing& checkpoints, RankModel& rank_model,
                                             RestoreFrom from);

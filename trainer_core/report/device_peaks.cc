@@ -11,13 +11,13 @@ namespace muster::trainer {
 namespace {
 
 struct Row {
-  std::string_view device;       // its words, all of which the device's name has
+  std::string_view device;       // words that the name of the device must contain
   double fp32, bf16, fp8, int8;  // in TFLOP/s or TOP/s; 0: the device does not have the type
 };
 
-// A device with more words precedes one with a part of them. Where a data sheet states figures with
-// sparsity, these are half of them. fp32 is the figure without tensor cores, because float32 GEMMs
-// do not use TF32. Sources, all by NVIDIA:
+// A row must precede rows with a subset of its words. If a data sheet states figures with sparsity,
+// the table has half of them. fp32 is the figure without tensor cores, because float32 GEMMs do not
+// use TF32. Sources, all by NVIDIA:
 //   B200, GB200      "NVIDIA Blackwell Architecture Technical Brief"
 //   H100, H100 NVL   "NVIDIA H100 Tensor Core GPU" data sheet; PCIe: "NVIDIA H100 Tensor Core GPU
 //                    Architecture" white paper, table 2

@@ -1,4 +1,5 @@
-// The data sheets' peak throughput of GPUs, the denominator of model FLOPs utilisation (MFU).
+// The peak throughput of GPUs according to their data sheets: the denominator of the model FLOPs
+// utilisation (MFU).
 #pragma once
 
 #include <optional>
@@ -9,18 +10,19 @@
 
 namespace muster::trainer {
 
+// The peak of a device for an element type.
 struct DataSheetPeak {
   std::string device = {};  // "H100 PCIe"
   std::string type = {};    // "bfloat16"
-  double tflops = 0;
+  double tflops = 0;        // TFLOP/s
 };
 
-// Returns the peak of the device for the type of the config's layer GEMMs; nullopt for the CPU, an
-// unknown device, a part of one (MIG), or a type without a figure. `description`: that of the
-// backend, "NVIDIA H100 80GB HBM3, compute capability 9.0, …".
+// Returns the peak of a device for the type of the GEMMs in the config's layers. Returns nullopt
+// for the CPU, an unknown device, a partition of a device (MIG), or a type without a figure.
+// `description` is the backend's, such as "NVIDIA H100 80GB HBM3, compute capability 9.0, …".
 //
-// The figures are those without sparsity, of matrix units that accumulate in fp32. float32 has the
-// figure without tensor cores, because float32 GEMMs do not use TF32.
+// The figures are those without sparsity and with accumulation in fp32. The figure of float32 is
+// that without tensor cores, because float32 GEMMs do not use TF32.
 std::optional<DataSheetPeak> data_sheet_peak(std::string_view description,
                                              const TrainConfig& config);
 

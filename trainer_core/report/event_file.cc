@@ -19,7 +19,7 @@ namespace muster::trainer {
 namespace {
 
 constexpr int64_t kSessionStart = 1;
-// Bounds the length of the file's name.
+// The maximum bytes of the host's name in the file's name.
 constexpr size_t kHostBytesMax = 64;
 
 template <class T>
@@ -29,7 +29,7 @@ std::string little_endian_bytes(T value) {
   return bytes;
 }
 
-// Protobuf's wire format, for the field types of an Event.
+// The functions below encode the field types of an Event in protobuf's wire format.
 void append_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
   out.push_back(static_cast<char>(value));

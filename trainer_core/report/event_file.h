@@ -1,4 +1,4 @@
-// Event files for TensorBoard: the subset of `tf.summary`'s format that holds scalars.
+// Event files for TensorBoard: the subset of the format of `tf.summary` that stores scalars.
 //
 //   events.out.tfevents.<Unix seconds>.<host>.<pid>.0, a TFRecord file:
 //     u64 length · u32 masked CRC-32C of these 8 bytes · u8[length] Event
@@ -10,9 +10,9 @@
 //                     repeated Value value = 1; }
 //   message SessionLog { enum { START = 1 } status = 1; }
 //
-// (tensorboard/compat/proto/event.proto, summary.proto.) A run that resumes from a checkpoint
-// writes another file into the same folder. The file begins with a SessionLog, at which TensorBoard
-// drops the steps of the earlier attempt from that step on.
+// The source is tensorboard/compat/proto/event.proto and summary.proto. A run that resumes from a
+// checkpoint writes another file to the same folder. A file begins with a SessionLog, which makes
+// TensorBoard discard the steps of earlier files from the step of the SessionLog on.
 #pragma once
 
 #include <fstream>
@@ -26,27 +26,28 @@
 
 namespace muster::trainer {
 
+// Names and values of scalars.
 using Scalars = std::vector<std::pair<std::string, double>>;
 
-// Returns one record of a TFRecord file.
+// Returns a record of a TFRecord file with this data.
 std::string tfrecord_frame(std::string_view data);
 
-// Not thread-safe: called on one thread only.
+// An open event file. Called on one thread only.
 class EventFile {
  public:
-  // Creates the folder if it does not exist. The error names the file.
+  // Creates a file, and the folder if needed. An error contains the path.
   static absl::StatusOr<std::unique_ptr<EventFile>> open(const std::string& folder,
                                                          int64_t unix_ns);
 
-  // Writes and flushes, so that a reader sees whole records. A write that fails (disk full) loses
-  // the record; training continues.
+  // Writes a record and flushes the file, so that readers see complete records. If the write fails,
+  // for instance because the disk is full, the record is lost and training continues.
   void write(int64_t step, int64_t unix_ns, const Scalars& scalars);
 
  private:
   explicit EventFile(std::ofstream file) : file_(std::move(file)) {}
 
   std::ofstream file_;
-  bool begun_ = false;  // whether the session's start is written
+  bool begun_ = false;  // the SessionLog was written
 };
 
 }  // namespace muster::trainer

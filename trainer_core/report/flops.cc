@@ -5,7 +5,7 @@
 namespace muster::trainer {
 namespace {
 
-// Forward FLOPs of the MLPs of all layers, input and output matmuls.
+// Returns the forward FLOPs of the GEMMs of all layers' MLPs.
 double mlp_flops(const ModelConfig& model, double tokens) {
   const auto products = [](bool gated) { return gated ? 3.0 : 2.0; };
   const ExpertConfig& experts = model.experts;
@@ -24,7 +24,7 @@ double mlp_flops(const ModelConfig& model, double tokens) {
 
 StepTflops step_tflops(const TrainConfig& config) {
   const ModelConfig& model = config.model;
-  // Sequences per rank: the ranks of a slice share its work.
+  // Sequences per rank: the ranks of a slice divide its work.
   const double batch =
       double{1} * config.per_device_batch_size / ranks_of_slice(mesh_of(config.mesh));
   const double seq = config.max_target_length;  // S

@@ -1,5 +1,6 @@
-// FLOPs of a training step as MaxText counts them (maxtext_utils.py,
-// calculate_tflops_training_per_device): per device, forward and backward, without recomputation.
+// The FLOPs of a training step as MaxText counts them (maxtext_utils.py,
+// calculate_tflops_training_per_device): per device, for the forward and the backward pass, without
+// recomputation.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +9,19 @@
 
 namespace muster::trainer {
 
-// In TFLOP per step and device.
+// The FLOPs of a step in TFLOP per device.
 struct StepTflops {
-  double learnable = 0;  // matmuls with weights
-  // Scores and weighted sums, as if not causal: what MaxText's 2024 versions report.
+  double learnable = 0;  // GEMMs with weights
+  // Attention scores and weighted sums, counted without the causal mask, as MaxText did in 2024.
   double attention = 0;
-  double attention_causal = 0;  // half of `attention`: MaxText since July 2025
+  double attention_causal = 0;  // half of `attention`, as MaxText does since July 2025
 
+  // Return the sum, with both ways to count attention.
   double total() const { return learnable + attention; }
   double total_causal() const { return learnable + attention_causal; }
 };
 
+// Returns the FLOPs of a step of a config.
 StepTflops step_tflops(const TrainConfig& config);
 
 }  // namespace muster::trainer

@@ -1,5 +1,5 @@
-// `metrics_file`: one JSON object per line and one line per step. Lines are appended, so that a
-// resumed run continues the same file.
+// The file of the key `metrics_file`: one JSON object per line, and one line per step or
+// evaluation. Lines are appended, so that a resumed run continues the same file.
 #pragma once
 
 #include <fstream>
@@ -12,15 +12,15 @@
 
 namespace muster::trainer {
 
-// Not thread-safe: called on one thread only.
+// An open metrics file. Called on one thread only.
 class MetricsFile {
  public:
-  // Creates the file's folder if it does not exist. The error names the file.
+  // Opens the file, and creates its folder if needed. An error contains the path.
   static absl::StatusOr<std::unique_ptr<MetricsFile>> open(const std::string& path,
                                                            std::string run_name);
 
-  // Writes and flushes, so that a reader sees whole lines. A write that fails (disk full) loses the
-  // line; training continues.
+  // Write a line and flush the file, so that readers see complete lines. If the write fails, for
+  // instance because the disk is full, the line is lost and training continues.
   void write(const StepRecord& record) { write_line(metrics_line(record, run_name_)); }
   void write(const EvalRecord& record) { write_line(metrics_line(record, run_name_)); }
 

@@ -1,5 +1,5 @@
-// The outputs for the metrics of a run's steps and evaluations: `metrics_file`, event files for
-// TensorBoard, both or neither.
+// Writes the metrics of the steps and evaluations of a run to the outputs that its config enables:
+// `metrics_file`, event files for TensorBoard, both or none.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,13 @@
 
 namespace muster::trainer {
 
-// Not thread-safe: called on one thread only.
+// The enabled outputs. Called on one thread only.
 class MetricsLog {
  public:
-  // Opens the outputs that the config enables. The error names the file.
+  // Opens the outputs. An error contains the path.
   absl::Status open(const TrainConfig& config);
 
+  // Write a record to all enabled outputs.
   void write(const StepRecord& record);
   void write(const EvalRecord& record);
 

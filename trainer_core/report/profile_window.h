@@ -1,10 +1,10 @@
-// The steps that Nsight Systems records with profiler=nsys.
+// The steps that Nsight Systems records if profiler=nsys.
 //
-//   nsys profile --capture-range=cudaProfilerApi … ──▶ ranks run, nothing is recorded
-//   skip_first_n_steps_for_profiler steps of this process are not recorded, the next profiler_steps
-//   steps are, later ones are not
+//   nsys profile --capture-range=cudaProfilerApi … starts the ranks; nothing is recorded yet
+//   ──▶ skip_first_n_steps_for_profiler steps of this process run without recording
+//   ──▶ the next profiler_steps steps are recorded; later steps are not
 //
-// The keys and their meaning are MaxText's. `muster run` starts nsys around itself
+// The keys have the names and the meaning of MaxText's. `muster run` starts itself under nsys
 // (cli/run/profiler.h).
 #pragma once
 
@@ -16,19 +16,20 @@
 
 namespace muster::trainer {
 
-// Called on the training thread only.
+// Starts and stops the recording. Called on the training thread only.
 class ProfileWindow {
  public:
-  // Records on rank 0 only, or on all ranks (ProfileConfig::all_ranks). `backend` may be null: the
-  // rank computes on the CPU, and nothing is recorded. Rank 0 writes its lines to `out`. `backend`
-  // and `out` outlive the window.
+  // Records rank 0 only, or all ranks (ProfileConfig::all_ranks). A null `backend` means that the
+  // rank computes on the CPU; then nothing is recorded. Rank 0 writes lines about the recording to
+  // `out`. `backend` and `out` must outlive this object.
   ProfileWindow(const ProfileConfig& config, Backend* backend, int rank, std::ostream& out);
   ~ProfileWindow() { stop(); }
   ProfileWindow(const ProfileWindow&) = delete;
   ProfileWindow& operator=(const ProfileWindow&) = delete;
 
+  // Begins a step, which starts the recording if it is the first one to record.
   void begin_step();
-  // Requires: the step's work is complete.
+  // Ends a step. Requires that the work of the step is complete.
   void end_step();
 
  private:
@@ -38,8 +39,8 @@ class ProfileWindow {
   Backend* const backend_;  // null: this rank records nothing
   const int rank_;
   std::ostream& out_;
-  int64_t steps_ = 0;  // steps that this process has begun
-  bool records_ = false;
+  int64_t steps_ = 0;     // steps that this process has begun
+  bool records_ = false;  // the recording is in progress
 };
 
 }  // namespace muster::trainer

@@ -9,9 +9,9 @@
 namespace muster::trainer {
 namespace {
 
-// Steps after the first from which the mean pace is known well enough.
+// The number of steps after the first from which the mean step time is accurate enough.
 constexpr int64_t kEstimateAfter = 5;
-// A shorter run is over before anybody plans with its time.
+// The minimum time of a run whose estimate is printed, in seconds.
 constexpr double kEstimatedSecondsMin = 60;
 constexpr double kSecondsPerDay = 86'400;
 constexpr double kTrillion = 1e12;

@@ -1,5 +1,6 @@
-// The figures by which users of the recipes compare runs: throughput of all devices, utilisation by
-// the recipes' formula, days to 1T tokens, and the wall time of the run.
+// The figures by which users of training recipes compare runs: the throughput of all devices, the
+// utilisation by the recipes' formula, the days to train on 1T tokens, and the wall time of the
+// run.
 #pragma once
 
 #include <cstdint>
@@ -14,55 +15,61 @@
 
 namespace muster::trainer {
 
+// The peak throughput of a device: according to its data sheet, and as measured.
 struct Peaks {
   std::optional<DataSheetPeak> data_sheet = {};
-  double measured_tflops = 0;  // 0: unknown
+  double measured_tflops = 0;  // TFLOP/s; 0: unknown
 
-  // The denominator of the MFU that the progress page and metrics have; 0: unknown.
+  // Returns the denominator of the MFU on the progress page and in metrics, TFLOP/s; 0: unknown.
   double tflops() const { return data_sheet ? data_sheet->tflops : measured_tflops; }
 };
 
-// Model FLOPs utilisation, (batch * model FLOPs) / (step time * devices * peak). The four values
-// are at most 1; 0: that peak is unknown.
+// The model FLOPs utilisation: (batch * model FLOPs) / (step time * devices * peak), at most 1.
+// There are four values, for each peak with both ways to count the FLOPs of attention; 0: the peak
+// is unknown.
 struct Utilisation {
   double data_sheet = 0;
-  double data_sheet_causal = 0;  // counts half of the attention's FLOPs
+  double data_sheet_causal = 0;  // with half of the FLOPs of attention
   double measured = 0;
   double measured_causal = 0;
 };
 
-// The figures of a step of `seconds`, or of the mean of several.
+// The figures of a step, or of the mean of several steps.
 struct Throughput {
-  double seconds = 0;
-  double tokens_per_second = 0;  // of all devices
-  double sequences_per_second = 0;
-  double tflops_per_second = 0;  // per device
+  double seconds = 0;               // of the step
+  double tokens_per_second = 0;     // of all devices
+  double sequences_per_second = 0;  // of all devices
+  double tflops_per_second = 0;     // per device
   Utilisation mfu;
   double days_to_1t_tokens = 0;
 };
 
-// Not thread-safe. `config` outlives it.
+// Computes the figures of a run. Not thread-safe.
 class RunFigures {
  public:
-  // `ranks`: the devices of the run, of which each does `tokens` per step.
+  // `ranks` is the number of devices of the run. `config` must outlive this object.
   RunFigures(const TrainConfig& config, int32_t ranks)
       : config_(config), ranks_(ranks), tflops_(step_tflops(config)) {}
 
   void set_peaks(Peaks peaks) { peaks_ = std::move(peaks); }
   const Peaks& peaks() const { return peaks_; }
 
-  // Adds a completed step of this process.
+  // Adds a step that this process has completed.
   void add(int64_t step, double seconds, double tokens_per_device);
+  // Returns the figures of a step.
   Throughput of(double seconds, double tokens_per_device) const;
-  // The mean of the steps after the first, which also warms up.
+  // Returns the figures of the mean step. The first step is not counted, because it includes the
+  // warm-up, unless it is the only one.
   Throughput mean() const;
-  // The wall time of the whole run at the mean pace, in seconds; 0: no step is completed.
+  // Returns the estimated wall time of the complete run in seconds, from the mean step; 0 if no
+  // step is completed.
   double estimated_run_seconds() const;
 
-  // "estimated wall time of the run: 3h 02m (300 steps of 36.4 s)"; "" unless the step that was
-  // added last is the one after which it is printed, and for a run of less than a minute.
+  // Returns the line "estimated wall time of the run: 3h 02m (300 steps of 36.4 s), … left", which
+  // is printed once, after a fixed number of steps. Returns an empty text after any other step, and
+  // for runs of less than a minute.
   std::string estimate_line() const;
-  // The lines of the summary; none without a step.
+  // Returns the lines of the summary at the end of a run; none if no step is completed.
   std::vector<std::string> summary() const;
 
  private:
@@ -70,12 +77,12 @@ class RunFigures {
   const int32_t ranks_;
   const StepTflops tflops_;
   Peaks peaks_;
-  int64_t steps_ = 0;  // of this process
+  int64_t steps_ = 0;  // steps of this process
   int64_t first_step_ = 0;
   double first_seconds_ = 0;
-  double seconds_ = 0;  // without the first
+  double seconds_ = 0;  // sum over all steps except the first
   double last_seconds_ = 0;
-  double tokens_ = 0;  // of a device in the last step
+  double tokens_ = 0;  // tokens per device in the last step
 };
 
 }  // namespace muster::trainer

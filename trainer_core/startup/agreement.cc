@@ -97,7 +97,7 @@ std::string first_difference(const nlohmann::json& there, const nlohmann::json& 
   return "an unnamed value";
 }
 
-// A fingerprint of how this build draws random numbers: some initial values of each parameter.
+// Returns a fingerprint of the random numbers of this build: some initial values of each parameter.
 uint64_t values_fingerprint(const TrainConfig& config) {
   constexpr int64_t kValues = 8;
   std::string bytes;
@@ -118,7 +118,7 @@ absl::Status disagrees(int rank, std::string_view what, int other, std::string_v
                                                  av(difference), "; ", av(remedy)));
 }
 
-// Returns the sum of each of the rank's pieces.
+// Returns a fingerprint of each piece of this rank.
 std::vector<uint64_t> piece_fingerprints(RankModel& rank_model) {
   std::vector<uint64_t> sums;
   const std::span<float> params = rank_model.model().params();

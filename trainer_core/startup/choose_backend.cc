@@ -19,10 +19,10 @@
 namespace muster::trainer {
 namespace {
 
-// Does not use the codes of lost peers, which are unrelated. The error is permanent
-// (InvalidArgument) if the build supports no GPU, or if the machine has none and no worker assigned
-// one. Otherwise a retry may help (Internal): a GPU may recover, or another node may have the
-// missing GPU.
+// Returns the error for a missing GPU. It is permanent (InvalidArgument) if the build does not
+// support GPUs, or if the machine has none and no worker has assigned one. Otherwise it is
+// Internal, because a retry may help: a GPU may recover, or another node may have one. It never has
+// a code that means a lost peer.
 absl::Status no_gpu(const absl::Status& why, bool given) {
   const bool stays = absl::IsUnimplemented(why) || (absl::IsFailedPrecondition(why) && !given);
   const auto code = stays ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kInternal;
@@ -45,32 +45,33 @@ std::string why_no_nccl(std::span<const int32_t> gathered, size_t each) {
   return "";
 }
 
-// Whether every rank has NCCL.
+// Returns whether every rank has NCCL.
 bool have_nccl(std::span<const int32_t> gathered, size_t each) {
   for (size_t at = 0; at < gathered.size(); at += each)
     if (gathered[at] == 0) return false;
   return true;
 }
 
-// On rank 0: prints the memory beside the plan.
+// Prints, on rank 0, the memory that is needed in addition to the plan.
 void print_reserve(const TrainConfig& config, const TrainContext& context, const DeviceRoom& room) {
   if (context.groups.everyone().rank() == 0)
     context.out << reserve_line(beside_plan(config, room)) << std::endl;
 }
 
-// The bytes that a rank with its backend has allocated. As in the preflight, they appear in the
-// table and count as free.
+// Returns the bytes that the backend of a rank has already allocated. As in the preflight, the
+// table contains them, and they count as free.
 size_t taken_bytes(const Backend& backend) { return sum_of(backend_reserves(backend.own_bytes())); }
 
-// A retry may succeed: other processes may have freed the memory by the next attempt.
+// Adds to an error that other processes may use the memory; a retry may succeed once they have
+// freed it.
 absl::Status mention_other_processes(const absl::Status& status) {
   return absl::AbortedError(
       absl::StrCat(status.message(), "; or other processes hold some of it: see nvidia-smi"));
 }
 
-// Checks that the ranks' plans fit on the device. The preflight has checked this already if it ran
-// on this machine. An attempt is worthwhile even if the plan fits only an empty device. Returns the
-// bytes of this rank's plan; it is one of `ranks`.
+// Checks that the plans of `ranks`, which include this rank, fit on the device together. Returns
+// the bytes of this rank's plan. (If the preflight ran on this machine, it has checked this
+// already.) The error allows a retry even if the plans would fit only on an empty device.
 absl::StatusOr<size_t> check_room(const TrainConfig& config, const TrainContext& context,
                                   std::span<const int32_t> ranks, const DeviceRoom& room) {
   const auto plans = check_device_room(config, ranks, room);
@@ -84,7 +85,8 @@ absl::StatusOr<size_t> check_room(const TrainConfig& config, const TrainContext&
                                                       : plans.status();
 }
 
-// Allocates the `bytes` of the plan. Another process may have taken memory since check_room().
+// Allocates `bytes` bytes for the plan. This can fail, because another process may have allocated
+// memory since check_room().
 absl::StatusOr<std::shared_ptr<void>> allocate_plan(const TrainConfig& config,
                                                     const TrainContext& context, DeviceRoom room,
                                                     size_t bytes) {
@@ -124,8 +126,8 @@ absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
                                                       const TrainContext& context) {
   if (context.backend == nullptr || context.backend->memory().is_host()) return nullptr;
   ProcessGroup& everyone = context.groups.everyone();
-  // All ranks have connected, so each has its backend; and none allocates its plan before
-  // all_gather.
+  // At this point every rank has opened its backend, because all ranks are connected, and no rank
+  // has allocated its plan, which each does after the all_gather below.
   DeviceRoom room{.device = context.backend->description(),
                   .free_bytes = context.backend->free_bytes() + taken_bytes(*context.backend),
                   .beside = backend_reserves(context.backend->own_bytes())};

@@ -1,4 +1,4 @@
-// The choice of the backend that a rank computes with: hardware=cpu, gpu or auto.
+// Chooses the backend of a rank for hardware=cpu, gpu or auto.
 #pragma once
 
 #include <memory>
@@ -13,28 +13,31 @@
 
 namespace muster::trainer {
 
+// The choice.
 struct ChosenBackend {
   std::shared_ptr<Backend> backend;
-  Hardware hardware;  // the choice: never kAuto
-  // A line for the log: "backend: CPU, 8 threads (hardware=auto: …)"; empty for hardware=cpu.
+  Hardware hardware;  // kCpu or kGpu
+  // A line for the log, such as "backend: CPU, 8 threads (hardware=auto: …)"; empty for
+  // hardware=cpu.
   std::string reason;
 };
 
-// Chooses the backend. If hardware=gpu, an error names the key, why there is no GPU, and what to
-// do. `given`: a worker has assigned GPUs to this rank, so a missing GPU is a fault of the node,
-// not InvalidArgument. A build without GPU support always returns InvalidArgument.
+// Chooses and opens the backend. If hardware=gpu and there is no GPU, the error contains the key,
+// the reason and what to do. `given` states that a worker has assigned a GPU to this rank; a
+// missing GPU is then a fault of the node, so the error is not InvalidArgument. A build without GPU
+// support always returns InvalidArgument for hardware=gpu.
 absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
                                              const GpuOptions& options, bool given = false);
 
-// The GPU options of a rank: its GPU, and the file in which the GEMM library stores its algorithms,
-// so that a restart uses the same ones.
+// Returns the GPU options of a rank: its GPU, and the file that stores the GEMM library's choice of
+// algorithms, so that a restart uses the same algorithms.
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env);
 
-// Prepares ranks on devices. Called by all ranks after check_same_config() and before any rank
-// allocates its plan. Checks that the ranks that share a device fit on it (device_room.h), and
-// chooses the transport of collectives on device memory: NCCL, or the host's memory if ranks share
-// a device or one of them has no NCCL. Rank 0 prints the choice and its reason. Returns the plan's
-// memory on the device; null on the CPU. Errors include the group's.
+// Prepares the device of this rank and returns the device memory of its plan; null on the CPU.
+// Called by all ranks, after check_same_config() and before any rank allocates its plan. Checks
+// that the ranks that share a device fit on it (device_room.h). Selects how collectives transfer
+// device memory: by NCCL, or through host memory if ranks share a device or a rank has no NCCL.
+// Rank 0 prints the choice and its reason. Also returns the errors of the groups.
 absl::StatusOr<std::shared_ptr<void>> prepare_devices(const TrainConfig& config,
                                                       const TrainContext& context);
 

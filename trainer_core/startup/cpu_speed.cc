@@ -53,7 +53,7 @@ CpuSpeed measure_cpu_speed() {
                         .y = Tensor::of(kTypes[type], arena.buffer(ys[type]), {kTokens, kOut}),
                         .w = Tensor::of(DType::kF32, arena.buffer(w), {kOut, kIn}),
                         .w_grad = Tensor::of(DType::kF32, arena.buffer(w_grad), {kOut, kIn})};
-      // The result of one try must not grow into the next one's infinities.
+      // Resets the input, so that results do not grow to infinity over the measurements.
       ops.fill(layer.x, 1e-3F);
       ops.fill(layer.w, 1e-3F);
       best[type] = std::min(best[type], seconds_of(ops, layer));

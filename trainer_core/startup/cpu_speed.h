@@ -1,19 +1,21 @@
-// The speed of bfloat16 relative to float32 on this CPU, which decides the default of `dtype`.
+// Measures the speed of bfloat16 relative to float32 on this CPU, which determines the default of
+// `dtype`.
 #pragma once
 
 namespace muster::trainer {
 
-// Seconds for the GEMMs of one dense layer, forward and backward, on one thread: the best of
-// several.
+// The time of the GEMMs of a dense layer, forward and backward, on one thread: the minimum of
+// several measurements.
 struct CpuSpeed {
   double float32_seconds = 0;
   double bfloat16_seconds = 0;
 
-  // The speed of bfloat16; above 1 it is the faster one.
+  // Returns the speed of bfloat16 relative to float32; above 1, bfloat16 is faster.
   double ratio() const { return float32_seconds / bfloat16_seconds; }
 };
 
-// Takes some tenths of a second. The two types alternate, so that other load disturbs both.
+// Measures the speeds, which takes some tenths of a second. Measurements of both types alternate,
+// so that other load on the machine affects both.
 CpuSpeed measure_cpu_speed();
 
 }  // namespace muster::trainer

@@ -22,7 +22,8 @@ ShardLayout first_shards(const TrainConfig& config) {
                          pipeline_shape(config).chunks);
 }
 
-// The number of groups that share blocks (sharded_parameters.h); each has its own communicator.
+// Returns the number of groups that share blocks (sharded_parameters.h); each group has its own
+// communicator.
 size_t sharing_groups(const TrainConfig& config) {
   const ShardLayout shards = first_shards(config);
   std::set<GroupAxes> groups;
@@ -35,8 +36,7 @@ size_t sharing_groups(const TrainConfig& config) {
 struct RunCounts {
   size_t forward, backward;
 };
-// Kernels in the graphs of one run; each graph counts as one more. docs/memory.md has these
-// figures.
+// The kernels in the graphs of a run, plus one for each graph. docs/memory.md has the same figures.
 struct RunKernels {
   size_t forward, backward;
 
@@ -57,7 +57,7 @@ constexpr RunKernels kLayer{20, 60};
 constexpr RunKernels kExperts{12, 20}, kQuantized{36, 84}, kExchanges{6, 16};
 // Kernels of each part of cuDNN's backward pass after the first.
 constexpr size_t kAttentionPart = 4;
-// Kernels for one chunk of rows whose logits exist at a time.
+// The kernels for one chunk of rows of the head.
 constexpr RunKernels kHeadRows{6, 12};
 
 bool splits_sequences(const Mesh& mesh) {
@@ -70,7 +70,7 @@ RunKernels layer_kernels(const TrainConfig& config) {
   if (config.model.experts.count > 1) kernels += kExperts;
   if (config.model.quantization.enabled()) kernels += kQuantized;
   if (splits_sequences(mesh) || mesh.degree(MeshAxis::kTensor) > 1) kernels += kExchanges;
-  // Otherwise attention is part of an exchange, and in no graph.
+  // If ranks split sequences, attention is part of an exchange and therefore not in a graph.
   if (!splits_sequences(mesh))
     kernels.backward += kAttentionPart * static_cast<size_t>(gpu_attention_parts(config) - 1);
   return kernels;
@@ -88,8 +88,9 @@ RunKernels head_kernels(const TrainConfig& config) {
   return {times * kHeadRows.forward, times * kHeadRows.backward};
 }
 
-// Whether micro-batches add to gradients that earlier ones of the step have begun. Otherwise each
-// begins a gradient that is reduce-scattered (ShardedParameters::begin_gradient).
+// Returns whether micro-batches add to the gradients of earlier micro-batches of the step. If not,
+// each micro-batch begins a new gradient, which is reduce-scattered
+// (ShardedParameters::begin_gradient).
 bool adds_up(const TrainConfig& config) {
   const ShardLayout shards = first_shards(config);
   for (size_t block = 0; block < shards.blocks().size(); ++block)
@@ -97,8 +98,9 @@ bool adds_up(const TrainConfig& config) {
   return config.zero_stage == 1;
 }
 
-// Counts the distinct runs of a stage's chunks from `first` on: one forward run per slot that a
-// chunk uses; backward runs also differ in whether they begin a gradient or add to it.
+// Counts the different captured runs of a stage's chunks from `first` on. There is a forward run
+// for each slot that a chunk uses. Backward runs that begin a gradient differ from those that add
+// to it.
 RunCounts runs_of(const PipelineShape& pipeline, int32_t stage, int32_t first, bool adds) {
   std::set<std::pair<int32_t, int32_t>> forward;
   std::set<std::tuple<int32_t, int32_t, bool>> backward;
@@ -131,8 +133,8 @@ size_t nccl_bytes(const TrainConfig& config) {
   if (others(MeshAxis::kTensor) > 0) ++collectives;
   if (others(MeshAxis::kData) > 0) ++collectives;
   if (has_experts && sharers > 0) ++collectives;  // the router's logits
-  // All-to-all with the heads' or the experts' ranks; point-to-point between the neighbours of the
-  // ring and of the pipeline.
+  // All-to-all is used among the ranks of heads and of experts, point-to-point between adjacent
+  // ranks of the ring and of the pipeline.
   constexpr size_t kInterleaved = 2;
   const size_t peers = others(MeshAxis::kSequence) + (has_experts ? others(MeshAxis::kExpert) : 0) +
                        std::min(others(MeshAxis::kContext), kInterleaved) +

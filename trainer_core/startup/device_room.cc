@@ -24,7 +24,7 @@ constexpr auto kFsdp = static_cast<size_t>(MeshAxis::kFsdp);
 constexpr int32_t kFsdpTimesMax = 64;
 
 MemoryPlan plan_of(const TrainConfig& config, int32_t rank) {
-  // The number of threads changes nothing but the CPU's workspaces.
+  // The number of threads affects only workspaces of the CPU backend.
   return plan_training(config, /*threads=*/1, staging_of(config, rank), rank).memory();
 }
 
@@ -43,7 +43,7 @@ std::vector<size_t> plan_bytes(const TrainConfig& config, std::span<const int32_
   return bytes;
 }
 
-// The memory that all ranks with these plans need together.
+// Returns the memory that all ranks with these plans need together.
 size_t needed_bytes(const TrainConfig& config, const std::vector<size_t>& plans,
                     const DeviceRoom& room) {
   return std::accumulate(plans.begin(), plans.end(),
@@ -72,7 +72,7 @@ std::string table_of(const MemoryPlan& plan, const std::vector<DeviceReserve>& b
   return table;
 }
 
-// A config with which the ranks would fit, and the keys that a user sets for it.
+// A change of the config with which the ranks would fit, and the keys that a user must set.
 struct Change {
   TrainConfig config;
   std::string keys;
@@ -107,7 +107,7 @@ class Changes {
   bool fits(const TrainConfig& config, std::span<const int32_t> ranks) const {
     return validate(config).ok() && needed_bytes(config, ranks, room_) <= room_.free_bytes;
   }
-  // Whether the ranks fit if each has a GPU like this one to itself.
+  // Returns whether the ranks fit if each has a GPU of the same size for itself.
   bool fit_on_separate_gpus() const {
     DeviceRoom own = room_;
     own.nccl = own.has_nccl;
@@ -115,7 +115,8 @@ class Changes {
       if (needed_bytes(config_, ranks_.subspan(i, 1), own) > own.free_bytes) return false;
     return true;
   }
-  // The key counts sequences per rank; the config holds those of all ranks that share a slice.
+  // Formats the key of the batch size. The key counts sequences per rank, but the config has those
+  // of a slice.
   static std::string batch_key(const TrainConfig& config) {
     return absl::StrFormat(
         "per_device_batch_size=%g",
@@ -150,7 +151,8 @@ class Changes {
     }
     return best;
   }
-  // The present ranks remain ranks of the wider mesh, and the first of several stages stays first.
+  // The ranks of the current mesh are also ranks of the wider mesh, and a rank of the first
+  // pipeline stage remains in the first stage.
   std::optional<Change> more_fsdp(const TrainConfig& config) const {
     for (int32_t times = 2; times <= kFsdpTimesMax; times *= 2) {
       TrainConfig wider = config;

@@ -1,4 +1,5 @@
-// Checks whether the ranks that share a GPU fit on it together, and suggests config changes if not.
+// Checks whether the ranks that share a GPU fit on it together. If they do not, suggests changes of
+// the config.
 #pragma once
 
 #include <cstddef>
@@ -15,31 +16,35 @@
 
 namespace muster::trainer {
 
+// The memory of a device.
 struct DeviceRoom {
-  std::string device;  // as the backend describes it
+  std::string device;  // the backend's description of the device
   size_t free_bytes = 0;
-  // The memory that each rank will still take beside its plan.
+  // The memory that each rank will allocate in addition to its plan, except that of CUDA graphs and
+  // NCCL.
   std::vector<DeviceReserve> beside{};
-  // `nccl`: the ranks use NCCL, which takes nccl_bytes(). `has_nccl`: all ranks have NCCL, and
-  // would use it if each had its own GPU.
+  // nccl: the ranks use NCCL, which needs nccl_bytes(). has_nccl: all ranks have NCCL, and would
+  // use it if each had its own GPU.
   bool nccl = false;
   bool has_nccl = false;
 };
 
-// The memory that a rank takes beside its plan: `room.beside`, CUDA graphs and NCCL.
+// Returns the memory that a rank needs in addition to its plan: `room.beside`, CUDA graphs and
+// NCCL.
 std::vector<DeviceReserve> beside_plan(const TrainConfig& config, const DeviceRoom& room);
 
-// Returns the device bytes of the plan of each of `ranks` (of the config's mesh) if they fit
-// together. Otherwise ResourceExhausted, with a table of the plan and the memory beside it, one
-// line per category. The last line is complete by itself, because it may be all that is shown: "out
-// of memory: …; what would fit: …", with the config changes that suffice: a smaller batch, another
-// remat policy, more FSDP, a GPU for each rank; or all of them together if none suffices alone.
-// Computes plans only; a refusal computes some dozens of them.
+// Returns the device bytes of the plan of each of `ranks`, which are ranks in the config's mesh, if
+// they fit together. Otherwise returns ResourceExhausted with a table of the plan and the
+// additional memory, one line per category. The last line of the message can be understood alone,
+// because it may be the only line that is shown: "out of memory: …; what would fit: …". It has the
+// changes of the config that suffice: a smaller batch, another remat policy, more FSDP, or a GPU
+// for each rank; all of them together if none suffices alone. Only computes plans; an error needs
+// some dozens of them.
 absl::StatusOr<std::vector<size_t>> check_device_room(const TrainConfig& config,
                                                       std::span<const int32_t> ranks,
                                                       const DeviceRoom& room);
 
-// Returns the same error for a rank whose plan the device refused although it seemed to fit.
+// Returns the same error for a rank whose plan could not be allocated although it seemed to fit.
 // `room.free_bytes` is the memory that is free now.
 absl::Status refused_by_device(const TrainConfig& config, int32_t rank, const DeviceRoom& room);
 

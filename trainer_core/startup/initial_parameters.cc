@@ -61,7 +61,7 @@ absl::Status check_source(const TrainConfig& config, const ParameterSource& sour
   return check_meaning(there, config.model);
 }
 
-// The message in which rank 0 describes the source to the other ranks.
+// Returns the message with which rank 0 describes the source to the other ranks.
 std::string found(const ParameterDescription& description) {
   return json{{"folder", description.folder}, {"checksum", description.checksum}}.dump();
 }
@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_found(const TrainConfig& c
   return source;
 }
 
-// Elements of the tensor that a box has: rows of equal length, evenly apart.
+// The elements of a tensor that are in a box: rows of equal length with equal distances.
 struct BoxRows {
   int64_t first, pitch, count, length;
 };

@@ -1,5 +1,5 @@
-// The parameters of a run that has no checkpoint of its own: drawn from init_weights_seed, or read
-// from load_parameters_path (MaxText's key).
+// The initial parameters of a run that has no checkpoint yet: random values from init_weights_seed,
+// or parameters from load_parameters_path (MaxText's key).
 #pragma once
 
 #include <memory>
@@ -18,24 +18,24 @@
 
 namespace muster::trainer {
 
-// Opens the config's load_parameters_path. Requires that its tensors are those of the config's
-// model: InvalidArgument names the first that differs, or the setting that gives the values another
-// meaning (no RoPE, norms that add one). The other layout of RoPE's pairs is converted. This, and
-// any other difference of the model configs, is a line in `notes`: some are intended, such as a
-// longer context.
+// Opens the load_parameters_path of a config. Returns InvalidArgument with the first tensor that
+// differs from the config's model, or with a setting that gives the values another meaning (no
+// RoPE, norms that add 1 to the gain). Converts the layout of RoPE's pairs if it differs. Adds a
+// line to `notes` for this conversion and for any other difference between the model configs,
+// because some differences are intended, such as a longer context.
 absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes, Verify verify = Verify::kChecksums);
 
-// Draws a rank's flat block of shards from init_weights_seed, in the memory of `ops`. Value i of a
-// tensor has the same bits on every mesh and every backend (base/normal_fill.h). Does not wait for
-// the device.
+// Fills a rank's flat block of shards, in the memory of `ops`, with random values from
+// init_weights_seed. Value i of a tensor has the same bits on every mesh and every backend
+// (base/normal_fill.h). Does not wait for the device.
 void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
                      std::span<float> params);
 
-// Reads a rank's flat block of shards, in host memory, from load_parameters_path. Called by all
-// ranks; each reads only the shards that it stores. Rank 0 resolves the path; the other ranks read
-// that very checkpoint or fail, whatever is saved or removed there meanwhile. Ranks verify what
-// they read; if one fails, all fail with the same error, which names it. Rank 0 writes the source
+// Reads a rank's flat block of shards from load_parameters_path into host memory. Called by all
+// ranks; each reads and verifies only the shards that it stores. Rank 0 resolves the path, and the
+// other ranks read the same checkpoint or fail, even if checkpoints are saved or removed meanwhile.
+// If a rank fails, all ranks return the same error, which has this rank. Rank 0 writes the source
 // of the parameters and its notes to `out`.
 absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
                              std::span<float> params, ProcessGroups& groups, std::ostream& out);

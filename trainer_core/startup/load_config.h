@@ -1,4 +1,4 @@
-// Reads a rank's config file.
+// Reads the config file of a rank, and derives values from it.
 #pragma once
 
 #include <string>
@@ -10,17 +10,19 @@
 
 namespace muster::trainer {
 
-// A config has some hundred short values; a larger file is not a config.
+// The maximum size of a config file, which has some hundred short values.
 constexpr size_t kConfigBytesMax = 1 << 20;
 
-// Errors: NotFound, or InvalidArgument that names the file and the field.
+// Reads a config. Returns NotFound, or InvalidArgument with the path and the field.
 absl::StatusOr<TrainConfig> load_config(const std::string& path);
 
-// Returns the number of threads of one rank: the config's, or the environment's (a worker sets each
-// slot's share), or this process's cores divided by the job's ranks on the machine, at least 1.
+// Returns the number of threads of a rank, at least 1. It is that of the config; if the config has
+// none, that of the environment, in which a worker sets the share of each slot. If neither has one,
+// it is the number of this process's cores divided by the job's ranks on the machine.
 int32_t threads_per_rank(const TrainConfig& config, const RankEnv& env);
 
-// Returns InvalidArgument if the product of the mesh's degrees is not the number of ranks.
+// Returns InvalidArgument if the product of the degrees of the config's mesh is not `world_size`,
+// the number of ranks.
 absl::Status check_world_size(const TrainConfig& config, int32_t world_size);
 
 }  // namespace muster::trainer

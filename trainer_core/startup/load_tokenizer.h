@@ -1,4 +1,4 @@
-// Loads the tokenizer that a config names.
+// Loads the tokenizer of a config.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace muster::trainer {
 
-// Requires: config.tokenizer_path is set. Errors: NotFound, or InvalidArgument if the file is not a
-// tokenizer, is not of tokenizer_type, or has a larger vocabulary than the model; the message names
-// the file and the key.
+// Loads config.tokenizer_path, which must not be empty. Returns NotFound, or InvalidArgument with
+// the path and the key if the file is not a tokenizer, is not of the type tokenizer_type, or has a
+// larger vocabulary than the model.
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const TrainConfig& config);
 
 }  // namespace muster::trainer

@@ -24,7 +24,7 @@ constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file
 constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
                                   "total_inactive_file"};
 
-// Returns the number after `name` in a file of rows.
+// Returns the number after `name` in a file that has a name and a number in each row.
 std::optional<uint64_t> row(const fs::path& path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -59,9 +59,9 @@ std::optional<uint64_t> left_in(const fs::path& group, const GroupFiles& files) 
   return *limit - std::min(*limit, held);
 }
 
-// Returns the smallest remainder of the limits of a group and its ancestors. In a container the
-// path may exist only on the host: a group that is not there limits nothing, and the container's
-// own group is the root.
+// Returns the minimum of what the limits of a group and of its ancestors leave. In a container the
+// path may exist only on the host. A group that does not exist here sets no limit, and the group of
+// the container is the root.
 std::optional<uint64_t> left_in_groups(const fs::path& root, const std::string& path,
                                        const GroupFiles& files) {
   std::optional<uint64_t> left = left_in(root, files);

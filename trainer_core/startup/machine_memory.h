@@ -1,4 +1,4 @@
-// The memory that processes on this machine can still allocate.
+// Determines the memory that this process can still allocate.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace muster::trainer {
 
-// The roots of the kernel's files. Tests inject others.
+// The folders of the kernel's files. Tests use other folders.
 struct MachineRoots {
   std::string proc = "/proc";
   std::string cgroup = "/sys/fs/cgroup";
 };
 
-// Returns the smallest of MemAvailable and the remainders of this process's control groups
-// (versions 2 and 1), in bytes. Droppable page cache of a group counts as free. nullopt if the
-// kernel reports nothing.
+// Returns the available memory in bytes: the minimum of MemAvailable and of what the limits of this
+// process's control groups (versions 2 and 1) leave. Page cache of a group that can be dropped
+// counts as free. Returns nullopt if the kernel reports none of these values.
 std::optional<uint64_t> available_memory(const MachineRoots& roots);
 
 }  // namespace muster::trainer

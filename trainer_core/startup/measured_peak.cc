@@ -25,13 +25,15 @@ namespace {
 
 using nlohmann::json;
 
-// A round is disturbed if another one differs by more: two of the rounds must agree.
+// The maximum relative difference between two rounds that confirm each other.
 constexpr double kAgreement = 0.05;
 constexpr int kRoundsMax = 6;
-// How long to wait for another process that measures; its rounds take a second each at most.
+// The maximum time to wait for another process that measures; each of its rounds takes at most a
+// second.
 constexpr Duration kLockWait = std::chrono::seconds(10);
 
-// Machines of one user may share a home folder.
+// Returns the name of this machine, which is a part of the key because several machines may share a
+// home folder.
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
@@ -52,7 +54,7 @@ json read_peaks(const std::string& path) {
   return peaks.is_object() ? peaks : json::object();
 }
 
-// Returns the highest round that another one confirms; if none does, the highest.
+// Returns the highest round that another round confirms; if there is none, the highest round.
 double undisturbed(const std::function<double()>& measure) {
   double highest = 0;
   for (int i = 0; i < kRoundsMax; ++i) {
@@ -93,17 +95,17 @@ void MeasuredPeak::store(double tflops) const {
   if (path_.empty()) return;
   json peaks = read_peaks(path_);
   peaks[key_] = tflops;
-  // A cache: where it cannot be written, the value lasts as long as this process.
+  // The file is only a cache: if it cannot be written, the value is valid for this process.
   (void)write_file_atomically(path_, peaks.dump(2) + "\n");
 }
 
-double MeasuredPeak::kept() {
+double MeasuredPeak::stored() {
   if (tflops_ == 0) tflops_ = load();
   return tflops_;
 }
 
 double MeasuredPeak::get(const std::function<double()>& measure) {
-  if (kept() > 0) return tflops_;
+  if (stored() > 0) return tflops_;
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code ignored;
   if (!path_.empty()) std::filesystem::create_directories(folder, ignored);
@@ -121,7 +123,7 @@ double MeasuredPeak::get(const std::function<double()>& measure) {
   const auto unlock = absl::MakeCleanup([&] {
     if (lock >= 0) close(lock);
   });
-  if (kept() > 0) return tflops_;  // another process has measured meanwhile
+  if (stored() > 0) return tflops_;  // another process has measured meanwhile
   tflops_ = undisturbed(measure);
   if (tflops_ > 0) store(tflops_);
   return tflops_;
@@ -131,8 +133,8 @@ double MeasuredPeak::raise(double tflops) {
   if (tflops_ > 0 && std::isfinite(tflops) && tflops > tflops_) {
     tflops_ = tflops;
     if (path_.empty()) return tflops_;
-    // Ranks raise it at the same time. If another one holds the lock, a later step stores the
-    // value.
+    // Several ranks may raise the peak at the same time. If another rank holds the lock, a later
+    // step stores the value.
     const auto locked = try_lock(std::filesystem::path(path_).parent_path().string());
     if (!locked.ok() || !locked->has_value()) return tflops_;
     const auto unlock = absl::MakeCleanup([&] { close(**locked); });

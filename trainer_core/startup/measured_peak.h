@@ -1,5 +1,6 @@
-// The measured GEMM peak of a device, which is measured once per machine and kept: a measurement in
-// every attempt would differ with what else the machine does, and MFU with it.
+// The measured peak throughput of a device's GEMMs. It is measured once per machine and stored in a
+// file: if every attempt measured it again, other load on the machine would change the result, and
+// with it the MFU.
 #pragma once
 
 #include <functional>
@@ -10,27 +11,28 @@
 
 namespace muster::trainer {
 
-// The file of the peaks of this user's machines, gemm-peaks.json in user_cache_folder(); empty
-// without such a folder.
+// Returns the path of the file with the peaks, gemm-peaks.json in user_cache_folder(); empty if
+// there is no such folder.
 std::string peaks_path();
 
-// Returns what a peak depends on: the machine, the device or CPU model, the threads, the type.
+// Returns the key of a peak in the file. It consists of everything on which the peak depends: the
+// machine, the device or CPU model, the number of threads, and the type.
 std::string peak_key(const Backend& backend, DType dtype);
 
-// A file of peaks by key. Several processes may use it at once. Without a usable file a value lasts
-// as long as the object.
+// The peak of one key in the file. Several processes may use the file at once. If the file cannot
+// be used, the peak is stored in this object only.
 class MeasuredPeak {
  public:
   MeasuredPeak(std::string path, std::string key) : path_(std::move(path)), key_(std::move(key)) {}
 
-  // Returns the kept peak in TFLOP/s; 0: there is none.
-  double kept();
-  // Returns the kept peak in TFLOP/s, or measures and keeps it. `measure` returns the peak of one
-  // round; rounds that the machine disturbs are repeated. Only one process of the machine measures
-  // at a time. 0: `measure` has no result.
+  // Returns the stored peak in TFLOP/s; 0 if there is none.
+  double stored();
+  // Returns the stored peak in TFLOP/s; if there is none, measures and stores it. `measure` returns
+  // the peak of one round, and rounds that other load has disturbed are repeated. Only one process
+  // of the machine measures at a time. Returns 0 if `measure` has no result.
   double get(const std::function<double()>& measure);
-  // Raises the kept peak to a throughput that a step has reached: it was measured too low. Returns
-  // the peak.
+  // Raises the stored peak to `tflops` if a step has reached this throughput, because the peak was
+  // then measured too low. Returns the stored peak.
   double raise(double tflops);
 
  private:

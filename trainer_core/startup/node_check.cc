@@ -31,20 +31,20 @@ namespace {
 
 using Text = absl::StatusOr<std::string>;
 
-// 33.5 million multiplications and as many additions: milliseconds of a core.
+// The side of the matrices: 33.5 million multiply-adds, which take a core some milliseconds.
 constexpr int kSide = 256;
 constexpr double kFlops = 2.0 * kSide * kSide * kSide;
-// The checksum of the result's bytes. All values are integers below 2^24: exact in any order, with
-// and without fused multiply-adds.
+// The checksum of the bytes of the correct result. All values are integers below 2^24, so the
+// result is exact in any order of additions, with or without fused multiply-adds.
 constexpr uint64_t kProductChecksum = 0x4934BE953F143F52ULL;
 constexpr size_t kDiskBytes = size_t{4} << 20;
 constexpr size_t kShmBytes = size_t{1} << 20;
-// 2024-01-01: a wall clock before this was never set.
+// 2024-01-01: an earlier wall clock was never set.
 constexpr int64_t kUnixNsMin = 1'704'067'200'000'000'000;
 
 int whole_number(int row, int column, int by) { return (row * 7 + column * by) % 31 - 15; }
 
-// C (kSide, kSide) = A B, in this thread.
+// Computes C (kSide, kSide) = A B on this thread and returns the checksum of C.
 uint64_t product_checksum() {
   constexpr size_t kSize = size_t{kSide} * kSide;
   std::vector<float> a(kSize), b(kSize), c(kSize);
@@ -90,7 +90,7 @@ Text check_cores() {
       cpu_set_t one;
       CPU_ZERO(&one);
       CPU_SET(cores[i], &one);
-      // If pinning is refused, the kernel spreads the threads.
+      // If pinning fails, the kernel distributes the threads over the cores.
       pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
       const Instant began = monotonic_now();
       results[i].checksum = product_checksum();
@@ -116,7 +116,8 @@ Text check_cores() {
                          kFlops / static_cast<double>(fastest.count()));
 }
 
-// A test word that differs from word to word and from address line to address line.
+// Returns a test word that differs between adjacent words and between addresses that differ in one
+// bit.
 uint64_t pattern(size_t i) { return (i + 1) * 0x9E3779B97F4A7C15ULL; }
 
 Text check_memory(size_t bytes) {
@@ -158,14 +159,15 @@ Text check_folder(const std::string& folder, size_t bytes, bool durable) {
   const int fd = mkostemp(path.data(), O_CLOEXEC);
   if (fd < 0) return file_status(errno, absl::StrCat("making a file in ", folder));
   absl::Cleanup close_file = [&] { close(fd); };
-  unlink(path.c_str());  // at once: a check that hangs is killed and cannot clean up
+  // Unlinked at once, because a check that hangs is killed and cannot clean up.
+  unlink(path.c_str());
   std::string data(bytes, '\0');
   for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<char>(pattern(i) >> 56);
   const Instant began = monotonic_now();
   if (absl::Status status = write_all(fd, data, what); !status.ok()) return status;
   if (durable && fsync(fd) != 0) return file_status(errno, what);
   const Duration took = monotonic_now() - began;
-  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // so that the read comes from the disk
+  posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);  // makes the read come from the disk
   std::string back(bytes, '\0');
   for (size_t done = 0; done < bytes;) {
     const ssize_t got = pread(fd, &back[done], bytes - done, static_cast<off_t>(done));
@@ -180,8 +182,8 @@ Text check_folder(const std::string& folder, size_t bytes, bool durable) {
                          durable ? "durable" : "written", to_seconds(took) * 1e3);
 }
 
-// Local checkpoints of jobs may fill the folder. That is no fault: they are then not saved, and
-// training continues.
+// Checks /dev/shm. A full folder, for instance because of local checkpoints of other jobs, is not a
+// fault: training continues without local checkpoints.
 Text check_shm(const std::string& folder) {
   Text text = check_folder(folder, kShmBytes, false);
   if (!absl::IsResourceExhausted(text.status())) return text;

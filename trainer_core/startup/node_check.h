@@ -1,16 +1,17 @@
-// Checks whether this machine can run ranks. A node must pass before it receives ranks again after
-// it was lost or suspected. The check takes a fraction of a second, because a job may wait for it;
-// faults that take longer to find are left to the next failure.
+// Checks whether this machine can run ranks. After a node was lost or suspected, it must pass this
+// check before it receives ranks again. The check takes less than a second, because a job may wait
+// for it; it does not search for faults that take longer to find.
 //
-//   cores      on each core that this process may use, a matmul of small integers whose every bit
-//              is known: a core that computes wrongly is named
-//   memory     a pattern and its complement, written and read back
-//   work_dir   a file, written, made durable and read back
-//   shm        a file in /dev/shm, through which ranks of one node communicate
-//   loopback   a connection to this machine itself
-//   clock      the wall clock is set, and both clocks advance
+//   cores      each core that this process may use computes a GEMM of small integers with a known
+//              result; the error has the cores with wrong results
+//   memory     a pattern and its complement are written and read back
+//   work_dir   a file is written, synced and read back
+//   shm        the same in /dev/shm, through which ranks of a node communicate
+//   loopback   the machine connects to itself
+//   clock      the wall clock is set, and the wall clock and the monotonic clock advance
 //
-// Blocks. A disk may hang, so the caller enforces a deadline. Joins its threads before it returns.
+// The check blocks. It can hang if a disk hangs, so the caller must enforce a deadline. It joins
+// its threads before it returns.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +24,29 @@
 
 namespace muster::trainer {
 
+// The options of the check.
 struct NodeCheckOptions {
   std::string work_dir;
-  std::string shm_dir = "/dev/shm";  // for local checkpoints; a full one is only a note
-  size_t memory_bytes = size_t{64} << 20;
+  std::string shm_dir = "/dev/shm";        // if it is full, the part passes with a remark
+  size_t memory_bytes = size_t{64} << 20;  // bytes of memory to check
 };
 
+// The result of a part.
 struct NodeCheckPart {
   std::string name;
-  absl::Status status;  // the fault; OK if there is none
-  std::string text;     // what was checked, and how fast it was
-  Duration time{};
+  absl::Status status;  // the fault; OK: the part has passed
+  std::string text;     // what was checked, and the speed
+  Duration time{};      // duration of the part
 };
 
-// Runs every part in the order above, also after one that failed.
+// Runs all parts in the order above, even if a part fails.
 std::vector<NodeCheckPart> check_node(const NodeCheckOptions& options);
 
-// Returns one line: the faults of the parts that failed, or that there are none.
+// Returns a line with the faults of all parts, or a line that there are none.
 std::string node_check_sentence(const std::vector<NodeCheckPart>& parts);
-// Returns one line: what was checked in the parts that passed.
+// Returns a line with the texts of the parts that have passed.
 std::string node_check_details(const std::vector<NodeCheckPart>& parts);
+// Returns whether all parts have passed.
 bool node_check_passed(const std::vector<NodeCheckPart>& parts);
 
 }  // namespace muster::trainer

@@ -40,17 +40,18 @@ namespace muster::trainer {
 namespace {
 
 namespace fs = std::filesystem;
-// The memory of a rank beside its plan: program and libraries, threads' stacks, the panels that a
-// GEMM packs, and the block that a collective exchanges; 45 to 60 MiB were observed.
+// The memory of a rank in addition to its plan: program and libraries, stacks of threads, the
+// panels that a GEMM packs, and the block that a collective exchanges. It was observed to be 45 to
+// 60 MiB.
 constexpr size_t kLibraryBytes = size_t{64} << 20;
 
 // The memory that the ranks of a node will map.
 struct NodeMemory {
-  size_t bytes = 0;          // without the two below
+  size_t bytes = 0;          // without the next two fields
   size_t staging_bytes = 0;  // for background checkpoints
   size_t local_bytes = 0;    // for local checkpoints, in memory-backed storage
   int32_t ranks = 0;
-  int32_t largest_rank = 0;  // the rank that needs most
+  int32_t largest_rank = 0;  // rank that needs the most memory
   size_t largest_bytes = 0;
   size_t smallest_bytes = std::numeric_limits<size_t>::max();
 
@@ -65,7 +66,7 @@ struct NodeMemory {
     staging_bytes += staging;
     ++ranks;
   }
-  // "4 ranks of 12 MiB"
+  // Returns "4 ranks of 12 MiB".
   std::string describe() const {
     const double largest = static_cast<double>(largest_bytes) / kMiB;
     std::string text = largest_bytes == smallest_bytes
@@ -82,8 +83,8 @@ struct NodeMemory {
   }
 };
 
-// Returns the bytes of local checkpoints per node: two saves at a time, each with the node's own
-// writers' files and the copies of the previous node's.
+// Returns the bytes of the local checkpoints on each node: two saves at a time, each with the files
+// of the node's own writers and copies of the files of the previous node.
 std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& mesh) {
   std::vector<size_t> own(static_cast<size_t>(mesh.nodes())), all(own.size());
   if (!config.enable_emergency_checkpoint) return all;
@@ -104,12 +105,13 @@ std::vector<size_t> local_bytes_by_node(const TrainConfig& config, const Mesh& m
   return all;
 }
 
-// Returns the node that needs most: uneven shares, pipeline ends and writers make ranks differ.
+// Returns the node that needs the most memory. Ranks differ because of uneven shares, the ends of a
+// pipeline, and writers.
 NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   RankEnv env;
   env.local_world_size = mesh.ranks_per_node();
   const int32_t threads = threads_per_rank(config, env);
-  // Ranks along data have the same plan.
+  // Ranks that differ only along the data axis have the same plan.
   std::map<std::pair<MeshCoordinate, Staging>, MemoryPlan> plans;
   const std::vector<size_t> local = local_bytes_by_node(config, mesh);
   NodeMemory largest;
@@ -130,10 +132,11 @@ NodeMemory largest_node(const TrainConfig& config, const Mesh& mesh) {
   return largest;
 }
 
-// Without this check the OOM killer would find the shortage, after hours in a queue.
+// Checks that the memory of the machine suffices for the ranks of a node. Without this check the
+// OOM killer would end the job, possibly after hours in a queue.
 absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine) {
   const auto available = available_memory(machine);
-  if (!available) return absl::OkStatus();  // unknown does not mean too little
+  if (!available) return absl::OkStatus();  // passes if the memory is unknown
   const NodeMemory needed = largest_node(config, mesh_of(config.mesh));
   if (needed.total() <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -148,7 +151,7 @@ absl::Status check_memory(const TrainConfig& config, const MachineRoots& machine
                                   : ", or set async_checkpointing=False"));
 }
 
-// Checks that each GPU has room for its ranks, whichever node of the mesh this machine becomes.
+// Checks that each GPU has room for its ranks, whichever ranks of the mesh this machine gets.
 absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> first) {
   const Mesh mesh = mesh_of(config.mesh);
   const int32_t gpus = std::min(gpu_count(), mesh.ranks_per_node());
@@ -163,7 +166,8 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
                     .beside = backend_reserves((*backend)->own_bytes()),
                     .nccl = has_nccl && mesh.ranks_per_node() <= gpu_count(),
                     .has_nccl = has_nccl};
-    // This process ends before the ranks begin, and each of them takes as much.
+    // This memory counts as free: this process ends before the ranks start, and each of them needs
+    // as much.
     room.free_bytes += sum_of(room.beside);
     room.beside.push_back(kKernelCode);
     for (int32_t node = 0; node < mesh.nodes(); ++node) {
@@ -177,7 +181,7 @@ absl::Status check_gpus(const TrainConfig& config, std::shared_ptr<Backend> firs
 }
 
 // Checks that the machine has the configured `hardware` and that its devices have room. Replaces
-// auto by the choice.
+// kAuto by the choice.
 absl::Status check_backend(TrainConfig& config) {
   if (config.hardware == Hardware::kCpu) return absl::OkStatus();
   auto chosen = choose_backend(config.hardware, 1, gpu_options(config, {}));
@@ -249,7 +253,7 @@ absl::Status check_room(const TrainConfig& config, int64_t elements) {
 
 absl::Status check_initial_parameters(const TrainConfig& config) {
   if (config.load_parameters_path.empty()) return absl::OkStatus();
-  std::vector<std::string> notes;  // the run itself prints them
+  std::vector<std::string> notes;  // not printed: the run itself prints them
   return open_initial_parameters(config, notes).status();
 }
 

@@ -1,5 +1,5 @@
-// `muster-trainer check`: all checks of a config that need nothing but files, before anything
-// starts.
+// The command `muster-trainer check`: all checks of a config that need only files, before anything
+// is started.
 #pragma once
 
 #include <optional>
@@ -11,15 +11,16 @@
 
 namespace muster::trainer {
 
-// Data sets up to this size are read in whole and compared with their checksums: seconds of
-// reading.
+// The maximum bytes of a data set that is read completely and compared with its checksums, which
+// takes seconds.
 constexpr uint64_t kPreflightPayloadBytesMax = uint64_t{1} << 30;
 
-// Returns the first problem as a sentence for the user: memory or devices of `machine` that do not
-// suffice for a node's ranks (nullopt: they run elsewhere), shards and their tokenizer, vocabulary,
-// sequences longer than the data, a newest checkpoint of another model, a checkpoint directory
-// without room, or outputs that cannot be written. Writing is checked last; if it fails, folders
-// created by the check are removed again.
+// Returns the first problem as a sentence for the user. Checks that the memory and the devices of
+// `machine` suffice for the ranks of a node; nullopt: the ranks run on other machines. Checks the
+// shards, their tokenizer and vocabulary, and that the data is at least as long as a sequence.
+// Checks that the newest checkpoint is of the same model, that the checkpoint directory has room,
+// and that outputs can be written. Writing is checked last; if it fails, removes the folders that
+// the check has created.
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine);
 
 }  // namespace muster::trainer

@@ -13,10 +13,10 @@
 namespace muster::trainer {
 namespace {
 
-// A week: longer than any rendezvous or collective can sensibly wait.
+// The maximum of a timeout: a week, longer than any useful wait for a rendezvous or a collective.
 constexpr int64_t kTimeoutMsMax = 7LL * 24 * 3600 * 1000;
 
-// Reads numbers from the environment and retains the first error.
+// Reads numbers from the environment and stores the first error.
 class NumberReader {
  public:
   explicit NumberReader(const GetEnv& get) : get_(get) {}

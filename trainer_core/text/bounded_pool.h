@@ -1,5 +1,5 @@
-// A bounded memory pool for Arrow, which allocates the sizes in a file's page headers before it
-// reads them.
+// A bounded memory pool for Arrow. Arrow allocates the sizes that a file's page headers state
+// before it reads the pages, so a damaged header could otherwise exhaust the memory.
 #pragma once
 
 #include <arrow/memory_pool.h>
@@ -10,8 +10,8 @@
 
 namespace muster::trainer {
 
-// The process's pool, limited to `bytes_max` bytes at a time. Not thread-safe. (Arrow has such a
-// pool since version 21.)
+// A pool that forwards to Arrow's default pool, but limits the bytes allocated at any time to
+// `bytes_max`. Not thread-safe. (Arrow has such a pool since version 21.)
 class BoundedPool : public arrow::MemoryPool {
  public:
   explicit BoundedPool(int64_t bytes_max) : bytes_max_(bytes_max) {}

@@ -71,7 +71,7 @@ class PlainSource : public ByteSource {
   const std::string& path() const { return path_; }
 
  private:
-  // Called at the end: if the file has changed, the bytes read may mix two versions of a document.
+  // Called at the end. If the file has changed, the bytes read may be a mixture of two versions.
   absl::Status check_unchanged() const {
     struct stat now {};
     if (fstat(fd_, &now) != 0) return errno_status(errno, absl::StrCat("cannot examine ", path_));
@@ -90,7 +90,7 @@ class PlainSource : public ByteSource {
   uint64_t position_ = 0;
 };
 
-// Supplies a decoder with the file's own bytes, from front to back.
+// Supplies a decoder with the bytes of the file in order.
 class Compressed {
  public:
   explicit Compressed(std::unique_ptr<PlainSource> file) : file_(std::move(file)) {}
@@ -155,7 +155,8 @@ class GzipSource : public ByteSource {
   uint64_t file_position() const override { return in_.position(); }
 
  private:
-  // After a member there is another one, padding zeros (as on tapes), or the end.
+  // Begins the next member. A member is followed by another member, padding zeros (as on tapes), or
+  // the end.
   absl::Status begin_member() {
     if (in_.left().front() == '\0' && members_ > 0) {
       in_.use(std::min(in_.left().find_first_not_of('\0'), in_.left().size()));
@@ -205,7 +206,7 @@ class ZstdSource : public ByteSource {
     ZSTD_outBuffer to{out.data(), out.size(), 0};
     while (to.pos == 0 && to.size > 0) {
       if (auto status = in_.fill(); !status.ok()) return status;
-      // Without input it may still have output.
+      // Without more input, the decoder may still have output.
       if (in_.left().empty() && expected_ == 0) return 0;
       ZSTD_inBuffer from{in_.left().data(), in_.left().size(), 0};
       const bool at_end = from.size == 0;
@@ -232,7 +233,7 @@ bool is_zstd(std::string_view begins) {
                                             begins.substr(1).starts_with(kZstdSkippableMagic));
 }
 
-// Compressions that are not supported. If the magic alone is ambiguous, `later` is compared, too.
+// A compression that is not supported. If its magic alone is ambiguous, `later` is compared, too.
 struct Unread {
   std::string_view name;
   std::string_view magic;

@@ -1,5 +1,5 @@
-// The bytes of a file as a stream, decompressed if needed. The compression is detected by the first
-// bytes, not by the name: gzip (also several members) and zstd (also several frames).
+// Reads the bytes of a file as a stream, and decompresses gzip (also with several members) and zstd
+// (also with several frames). The first bytes determine the compression, not the name.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,23 @@
 
 namespace muster::trainer {
 
-// Not thread-safe. Memory does not depend on the file: buffers of a fixed size, and zstd's window
-// up to the library's own limit.
+// A stream of a file's decompressed bytes. Not thread-safe. Its memory does not depend on the
+// file's size: it has buffers of a fixed size, and for zstd a window of at most the library's
+// default limit.
 class ByteSource {
  public:
-  // Errors: NotFound; InvalidArgument if it is not a regular file. Messages name the file.
+  // Opens a file. Returns NotFound, or InvalidArgument if `path` is not a regular file; both
+  // messages contain the path.
   static absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path);
   virtual ~ByteSource() = default;
 
-  // Stores up to out.size() of the next bytes and returns their number; 0 at the end. DataLoss,
-  // with the file and the offset on the disk: damaged or truncated compressed data, or, at the end,
-  // a file that was written to since it was opened.
+  // Stores up to out.size() of the next bytes and returns their number; 0 at the end. Returns
+  // DataLoss, with the path and the offset in the compressed file, if compressed data is damaged or
+  // truncated or, at the end, if the file was written to since it was opened.
   virtual absl::StatusOr<size_t> read(std::span<char> out) = 0;
-  // Skips bytes. DataLoss if there are fewer.
+  // Skips the next `bytes` bytes. Returns DataLoss if fewer remain.
   virtual absl::Status skip(uint64_t bytes);
-  // The number of bytes of the file on the disk that are consumed.
+  // Returns the number of bytes of the file on disk (compressed) that were consumed.
   virtual uint64_t file_position() const = 0;
 };
 

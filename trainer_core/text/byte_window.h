@@ -1,4 +1,4 @@
-// A window on the next bytes of a ByteSource, contiguous and as long as requested.
+// Gives contiguous views of the next bytes of a ByteSource, as long as requested.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,32 @@
 
 namespace muster::trainer {
 
-// Not thread-safe. Holds the bytes that were peeked and not used, and up to a buffer's worth
-// beyond.
+// A window on a stream. Not thread-safe. It stores the bytes that were peeked but not used yet, and
+// the bytes that were read in addition.
 class ByteWindow {
  public:
-  // `offset` is that of the source's next byte.
+  // Requires that `offset` is the offset of the source's next byte in the decompressed file.
   ByteWindow(std::unique_ptr<ByteSource> source, uint64_t offset);
 
-  // Returns at least `bytes` of the next bytes, or all that remain. Valid until the next call.
+  // Returns the next bytes: at least `bytes`, or all remaining bytes. The view is valid until the
+  // next call.
   absl::StatusOr<std::string_view> peek(size_t bytes);
-  // Skips bytes that were peeked.
+  // Skips bytes that peek() has returned.
   void use(size_t bytes);
-  // Skips bytes that may not have been peeked. DataLoss if there are fewer.
+  // Skips bytes, peeked or not. Returns DataLoss if fewer remain.
   absl::Status skip(uint64_t bytes);
 
   uint64_t offset() const { return offset_; }
-  // The position in the file on the disk, including bytes that are buffered here: for progress
-  // only.
+  // Returns the position in the file on disk, for progress reports only: it counts bytes as
+  // consumed once they are in this window's buffer.
   uint64_t file_position() const { return source_->file_position(); }
 
  private:
   std::unique_ptr<ByteSource> source_;
   uint64_t offset_;
   std::string buffer_;
-  size_t begin_ = 0;  // of the unused bytes
-  size_t end_ = 0;    // of the bytes read
+  size_t begin_ = 0;  // start of the bytes that are not used yet
+  size_t end_ = 0;    // end of the bytes read
 };
 
 }  // namespace muster::trainer

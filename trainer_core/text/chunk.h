@@ -1,5 +1,6 @@
-// A piece of a file's records, which one thread tokenizes at a time. Chunk boundaries depend only
-// on the input, not on threads or on where a run was resumed.
+// A chunk is a sequence of records of one file, and the unit of work of a tokenizer thread. Chunk
+// boundaries depend only on the input, neither on the number of threads nor on the position from
+// which a run resumed.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +17,17 @@
 
 namespace muster::trainer {
 
-// A chunk ends with the document with which it reaches this size: large enough to amortize the
-// hand-over between threads, small enough for progress and for shards of about the requested size.
+// The minimum bytes of a chunk, except of the last one of a file: a chunk ends with the first
+// document with which it reaches this size. The size is large enough to amortise the hand-over
+// between threads, and small enough for frequent progress and for shards of about the requested
+// size.
 constexpr size_t kChunkBytes = 256 << 10;
-// Maximum size of a document and of a record: several times the longest book. Bounded, because
-// tokenizers need tens of bytes of memory per byte. A longer plain text is split into several
-// documents; a longer record of another format is Flaw::kTooLong.
+// Maximum bytes of a document and of a record, several times those of the longest book. The bound
+// exists because tokenizers need tens of bytes of memory per byte of text. A longer plain text is
+// split into several documents; a longer record of another format is Flaw::kTooLong.
 constexpr size_t kDocumentBytesMax = 16 << 20;
 
+// The division of a plain text file into documents.
 enum class TextDocuments {
   kLines,       // one per line; blank lines are skipped
   kParagraphs,  // separated by blank lines
@@ -31,67 +35,73 @@ enum class TextDocuments {
 };
 constexpr ValueNames<3> kTextDocumentsNames = {"lines", "paragraphs", "files"};
 
+// The options that determine a corpus's documents.
 struct ReadOptions {
   TextDocuments documents = TextDocuments::kLines;
-  std::string field = "text";  // for JSON lines, TFRecord and Parquet
+  std::string field = "text";  // the field with the text, in JSON lines, TFRecord and Parquet
 };
 
-// The position of the next unread record. Offsets count the decompressed bytes of its file.
+// The position of the next unread record in a list of input files.
 struct Position {
-  size_t file = 0;
-  uint64_t offset = 0;
-  uint64_t record = 0;  // index in the file, from 0: line, TFRecord or row
+  size_t file = 0;      // index in the list
+  uint64_t offset = 0;  // in the decompressed bytes of the file
+  uint64_t record = 0;  // index of the record (line, TFRecord or row) in the file, from 0
 };
 
+// A defect that makes a record unusable: it is too long (kTooLong), or its text is null (kNull).
 enum class Flaw { kNone, kTooLong, kNull };
 
+// A record of a chunk. For paragraphs and files, a record is a document.
 struct Record {
-  size_t begin = 0;  // in the chunk's bytes
+  size_t begin = 0;  // offset in Chunk::bytes
   size_t size = 0;
   uint64_t offset = 0;
-  uint64_t number = 0;      // from 0, as in Position
-  bool is_cut = false;      // its text continues in the next record
+  uint64_t number = 0;      // index in the file, as Position::record
+  bool is_cut = false;      // the text was too long and continues in the next record
   Flaw flaw = Flaw::kNone;  // if set, `size` is 0
 };
 
+// A chunk with its records and their bytes.
 struct Chunk {
-  size_t file = 0;
+  size_t file = 0;        // index in the list of input files
   bool is_first = false;  // the first chunk of its file
-  std::string bytes;      // readable for kPaddingBytes beyond its records
+  std::string bytes;      // the records, and kPaddingBytes readable bytes after them
   std::vector<Record> records;
-  Position end;                // where the next chunk begins
-  uint64_t file_position = 0;  // consumed bytes of the file on the disk
+  Position end;                // position of the first record after the chunk
+  uint64_t file_position = 0;  // bytes of the file on disk that were consumed
 
-  // The JSON parser's wide loads read up to this many bytes beyond a record.
+  // The bytes beyond a record that the wide loads of the JSON parser may read.
   static constexpr size_t kPaddingBytes = 64;
+  // Returns the bytes of a record.
   std::string_view text(const Record& record) const {
     return std::string_view(bytes).substr(record.begin, record.size);
   }
 };
 
-// Reads one file's chunks, in order. Not thread-safe.
+// Reads the chunks of one file in order. Not thread-safe.
 class ChunkReader {
  public:
-  // Requires: `from` is the beginning of this file, or the end of an earlier chunk. Errors:
-  // NotFound and the like, and InvalidArgument for text in UTF-16; messages name the file.
+  // Opens a file at `from`. Requires that `from` is the beginning of this file or the end of one of
+  // its chunks. Returns the system's error, or InvalidArgument for text in UTF-16; both messages
+  // contain the path.
   static absl::StatusOr<std::unique_ptr<ChunkReader>> open(const InputFile& file,
                                                            const ReadOptions& options,
                                                            const Position& from);
   virtual ~ChunkReader() = default;
 
-  // Returns false at the end of the file. DataLoss names the file and the offset from which it
-  // cannot be read. Requires: `chunk` is empty.
+  // Reads the next chunk. Returns false at the end of the file, and DataLoss with the path and the
+  // offset from which the file cannot be read. Requires that `chunk` is empty.
   virtual absl::StatusOr<bool> next(Chunk& chunk) = 0;
 };
 
-// Reads all files' chunks, in order. Not thread-safe.
+// Reads the chunks of all files in order. Not thread-safe.
 class ChunkStream {
  public:
-  // `files` outlives the stream.
+  // Begins at `from`. `files` must outlive the stream.
   ChunkStream(const std::vector<InputFile>& files, ReadOptions options, const Position& from)
       : files_(files), options_(std::move(options)), at_(from) {}
 
-  // Returns false at the end of the last file.
+  // Reads the next chunk. Returns false at the end of the last file.
   absl::StatusOr<bool> next(Chunk& chunk);
 
  private:
@@ -101,8 +111,9 @@ class ChunkStream {
   std::unique_ptr<ChunkReader> reader_;
 };
 
-// Returns "corpus/a.jsonl:17 (byte 3051)", "c4.tfrecord-00000-of-01024, record 17 (byte 3051)", or
-// "a.parquet, row 17"; counted from 1.
+// Formats the place of a record for messages: "corpus/a.jsonl:17 (byte 3051)",
+// "c4.tfrecord-00000-of-01024, record 17 (byte 3051)" or "a.parquet, row 17". Lines, records and
+// rows are counted from 1 there.
 std::string location_of(const InputFile& file, const Record& record);
 
 }  // namespace muster::trainer

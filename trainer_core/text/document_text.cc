@@ -95,7 +95,7 @@ class DocumentTexts::Json {
     bool is_found = false;
     for (const auto& [key, value] : object) {
       if (key != name) continue;
-      found = value;  // of duplicate keys the last one counts, as in other parsers
+      found = value;  // of duplicate keys the last one is used, as in other parsers
       is_found = true;
     }
     if (!is_found) {
@@ -109,7 +109,7 @@ class DocumentTexts::Json {
         absl::StrCat("field \"", name, "\" is ", found.is_null() ? "null" : "no string"));
   }
 
-  // Whether the error can be repaired in the line's bytes.
+  // Returns whether the error can be repaired in the bytes of the line.
   bool is_bad_text() const {
     return error_ == simdjson::UTF8_ERROR || error_ == simdjson::STRING_ERROR;
   }

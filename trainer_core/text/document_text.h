@@ -12,27 +12,28 @@
 
 namespace muster::trainer {
 
-// The number of fields, features or columns that an error message lists, and the bytes shown of
-// each.
+// The maximum number of fields, features or columns that an error message lists, and the maximum
+// bytes of each name that it shows.
 constexpr size_t kNamesShown = 8;
 constexpr size_t kNameBytesShown = 40;
 
+// The text of a document.
 struct DocumentText {
-  std::string_view text;  // well-formed UTF-8; valid until the next call
-  bool is_repaired = false;
+  std::string_view text;     // well-formed UTF-8; valid until the next call of text_of()
+  bool is_repaired = false;  // bytes that are not UTF-8 were replaced by U+FFFD
 };
 
-// Not thread-safe: holds the JSON parser and the last repaired text.
+// Extracts texts. Owns a JSON parser and the last repaired text, so it is not thread-safe.
 class DocumentTexts {
  public:
-  // `field` names the field that holds the text, in formats other than plain text.
+  // `field` is the name of the field with the text, in formats other than plain text.
   explicit DocumentTexts(std::string field);
   ~DocumentTexts();
   DocumentTexts(const DocumentTexts&) = delete;
   DocumentTexts& operator=(const DocumentTexts&) = delete;
 
-  // An error is a flaw of this record only, and describes it: "is not JSON: …", "has no field
-  // "text"; it has "id", "url"".
+  // Returns the text of a record. An error concerns this record only; its message continues a
+  // sentence about the record: "is not JSON: …", "has no field "text"; it has "id", "url"".
   absl::StatusOr<DocumentText> text_of(const Chunk& chunk, const Record& record,
                                        InputFormat format);
 
@@ -44,11 +45,11 @@ class DocumentTexts {
   std::string repaired_;
 };
 
-// Returns the value of the bytes feature `name` of a serialized tf.train.Example. Requires that the
-// feature has exactly one value. Reads
-// protobuf's wire format (https://protobuf.dev/programming-guides/encoding) directly:
-// libsentencepiece and Arrow bring protobufs of their own, and a third one in the process would
-// conflict. Errors name the problem and the byte.
+// Returns the value of the bytes feature `name` of a serialized tf.train.Example. Returns an error
+// with the problem and the byte if there is no such feature, or if it does not have exactly one
+// value. Reads protobuf's wire format (https://protobuf.dev/programming-guides/encoding) directly,
+// because libsentencepiece and Arrow contain protobuf libraries of their own, and a third copy in
+// the process would conflict.
 absl::StatusOr<std::string_view> bytes_feature(std::string_view example, std::string_view name);
 
 }  // namespace muster::trainer

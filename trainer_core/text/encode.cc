@@ -68,7 +68,7 @@ absl::Status ChunkEncoder::add(const Chunk& chunk, const Record& record, Encoded
     return absl::Status(status.code(),
                         absl::StrCat(location_of(file, record), ": ", status.message()));
   }
-  if (out.ids.size() == before) return absl::OkStatus();  // without text there is no document
+  if (out.ids.size() == before) return absl::OkStatus();  // an empty text gives no document
   if (options_.add_eos) out.ids.push_back(tokenizer_.eos_id());
   out.documents.push_back(static_cast<uint32_t>(out.ids.size() - before));
   out.counts.text_bytes += document->text.size();

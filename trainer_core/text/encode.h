@@ -1,4 +1,4 @@
-// Encodes one chunk's documents into token ids.
+// Encodes the documents of a chunk into token ids.
 #pragma once
 
 #include <cstdint>
@@ -13,38 +13,42 @@
 
 namespace muster::trainer {
 
-// The treatment of documents whose text is not UTF-8, and of records without a text: not JSON, no
-// such field, a wrong checksum.
+// The treatment of bad documents. A document is bad if its text is not UTF-8, or if its record has
+// no text: it is not JSON, lacks the field, or has a wrong checksum.
 enum class BadDocuments {
-  kRepair,  // replace what is not UTF-8 by U+FFFD; any other flaw stops the run
+  kRepair,  // replace bytes that are not UTF-8 by U+FFFD; any other defect stops the run
   kSkip,    // omit the document
   kStop,    // stop the run
 };
 constexpr ValueNames<3> kBadDocumentsNames = {"repair", "skip", "stop"};
 
+// The options of an encoder.
 struct EncodeOptions {
   ReadOptions read;
   BadDocuments bad_documents = BadDocuments::kRepair;
-  bool add_eos = true;
+  bool add_eos = true;  // append the end-of-sequence id to each document
 };
 
-// Bad documents that the report names, per kind: the others seldom have another problem.
+// The maximum number of examples per kind of bad document that a report lists; further documents of
+// a kind seldom have another problem.
 constexpr size_t kExamplesMax = 5;
 
-// Counts documents by outcome.
+// The numbers of documents with each outcome.
 struct DocumentCounts {
   uint64_t text_bytes = 0;
   uint64_t repaired = 0;
   uint64_t skipped = 0;
-  uint64_t cut = 0;  // document ends inside a text that was too long for one document
+  uint64_t cut = 0;  // document ends within a text that was too long for one document
   std::vector<std::string> repaired_examples;
   std::vector<std::string> skipped_examples;
 
+  // Adds counts, and examples up to kExamplesMax per kind.
   void add(const DocumentCounts& more);
 };
 
+// The result of encoding a chunk.
 struct EncodedChunk {
-  absl::Status status;
+  absl::Status status;  // if not OK, the other fields are unspecified
   std::vector<int32_t> ids;
   std::vector<uint32_t> documents;  // ids per document
   DocumentCounts counts;
@@ -52,16 +56,16 @@ struct EncodedChunk {
   uint64_t file_position = 0;
 };
 
-// Not thread-safe.
+// Encodes chunks. Not thread-safe.
 class ChunkEncoder {
  public:
-  // All arguments outlive the encoder.
+  // All arguments must outlive the encoder.
   ChunkEncoder(const Tokenizer& tokenizer, const std::vector<InputFile>& files,
                const EncodeOptions& options);
 
-  // The result's status names the file and the position of the error: a bad document, or the first
-  // chunk of a text file that is not text (NUL bytes, or more than 1 % of bytes that are not
-  // UTF-8).
+  // Encodes a chunk. The status of the result is an error, with the file and the position, for a
+  // bad document that must stop the run. It is also an error for the first chunk of a plain text
+  // file that is not text: it has NUL bytes, or more than 1 % of its bytes are not UTF-8.
   EncodedChunk encode(const Chunk& chunk);
 
  private:

@@ -31,7 +31,7 @@ constexpr std::array<std::pair<std::string_view, InputFormat>, 9> kEndings = {{
     {".text", InputFormat::kText},
     {".jsonl", InputFormat::kJsonLines},
     {".ndjson", InputFormat::kJsonLines},
-    // C4 on Hugging Face has c4-train.00000-of-01024.json.gz, which are JSON lines.
+    // Files named .json are JSON lines in C4 on Hugging Face (c4-train.00000-of-01024.json.gz).
     {".json", InputFormat::kJsonLines},
     {".tfrecord", InputFormat::kTfRecord},
     {".tfrecords", InputFormat::kTfRecord},
@@ -54,8 +54,8 @@ absl::StatusOr<InputFile> examine(const std::string& path, InputFormat format) {
                    int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-// Rejects a file of a supported format in an unsupported compression: ignoring it would lose data
-// that the user intends to read.
+// Returns an error for a file of a supported format in an unsupported compression: if it were
+// ignored, data that the user intends to read would be missing.
 absl::Status check_compression(const std::string& name) {
   for (const auto& [ending, kind] : kUnreadEndings) {
     if (!absl::EndsWithIgnoreCase(name, av(ending))) continue;
@@ -86,14 +86,14 @@ absl::StatusOr<std::vector<std::string>> names_below(const std::string& folder) 
   return names;
 }
 
-// A file below a folder, with the values in its name.
+// A file below a folder, with the format and split that its name states.
 struct Candidate {
   std::string path;
   InputFormat format = InputFormat::kText;
   std::string split;
 };
 
-// TFDS prepares a data set in a folder of this name, which a killed download leaves behind.
+// TFDS prepares a data set in a folder of this name, which remains if the download is killed.
 constexpr std::string_view kIncomplete = ".incomplete";
 
 std::set<std::string> tfds_folders(const std::vector<std::string>& names) {
@@ -107,7 +107,7 @@ std::set<std::string> tfds_folders(const std::vector<std::string>& names) {
   return folders;
 }
 
-// A number of names that fits into a sentence.
+// The maximum number of names in a sentence.
 constexpr size_t kNamesListed = 4;
 
 std::string first_of(const std::vector<std::string>& names) {
@@ -180,9 +180,11 @@ absl::StatusOr<std::vector<Candidate>> candidates_below(const std::string& folde
                    "without); --format says how to read all of them"));
 }
 
-// A download that stopped early looks whole but for the numbers in its files' names.
+// Adds a note about data sets of which shards are missing. Only the numbers in the files' names
+// reveal an incomplete download.
 void note_missing_shards(const std::vector<Candidate>& taken, InputFiles& found) {
-  std::map<std::string, std::pair<size_t, size_t>> sets;  // name → shards here, and in all
+  // Name → number of existing shards, and of all shards.
+  std::map<std::string, std::pair<size_t, size_t>> sets;
   for (const Candidate& file : taken) {
     const std::string name = fs::path(file.path).filename().string();
     const auto parsed = parse_tfds_name(name);

@@ -1,4 +1,4 @@
-// Finds the files of a corpus, their order, and their formats.
+// Lists the files of a corpus, in order, with their formats.
 #pragma once
 
 #include <cstdint>
@@ -15,45 +15,52 @@
 
 namespace muster::trainer {
 
+// The formats of input files.
 enum class InputFormat { kText, kJsonLines, kTfRecord, kParquet };
 constexpr ValueNames<4> kInputFormatNames = {"text", "jsonl", "tfrecord", "parquet"};
 
-// More files than any data set in use has, and few enough to list in memory.
+// The maximum number of files: above that of any data set in use, and few enough to list in memory.
 constexpr size_t kInputFilesMax = 1'000'000;
 
+// A file of the corpus.
 struct InputFile {
   std::string path;
   InputFormat format = InputFormat::kText;
-  // Size and time when the list was made, to detect changes since then.
+  // Size and time of the last change when the list was made. They reveal later changes.
   uint64_t bytes = 0;
   int64_t modified_ns = 0;
 };
 
+// The files of the corpus, and the files of its folders that are not read.
 struct InputFiles {
   std::vector<InputFile> files;
   std::vector<std::string> ignored;  // files in the folders whose names have no known format
-  std::string split;                 // the one that is read of the folders; empty: they have none
-  std::map<std::string, size_t> left_out;  // files per split that are not read
-  std::vector<std::string> notes;          // sentences: a data set with missing shards
+  // The split that is read from folders; empty: they have no splits.
+  std::string split;
+  std::map<std::string, size_t> left_out;  // number of unread files by split
+  // Sentences for the user, about data sets with missing shards.
+  std::vector<std::string> notes;
 };
 
-// Derives the format from the name's ending, without .gz and .zst; TFDS writes
-// `c4-train.tfrecord-00000-of-01024`. nullopt for any other name.
+// Returns the format that the name's ending states, after the removal of .gz and .zst; nullopt if
+// the ending is unknown. TFDS's names (`c4-train.tfrecord-00000-of-01024`) have the format
+// TFRecord.
 std::optional<InputFormat> format_of(std::string_view path);
 
-// Lists files in the given order. Folders are listed recursively, in natural order (part-2 before
-// part-10), without hidden names. `forced` applies to all files; without it, a file that is named
-// directly and has no known ending is text. `split` selects among the files of each folder, as
-// choose_split() does. A folder of TensorFlow Datasets, which has a dataset_info.json or a
-// features.json, is the data files beside these; everything else in it is metadata. Errors:
-// NotFound, or InvalidArgument for a folder without any readable file or with several data sets of
-// TFDS; messages name the path.
+// Lists the files at `paths`, in the given order. Folders are listed recursively, in natural order
+// (part-2 before part-10), without hidden names. `forced` is the format of all files; without it, a
+// path of a file with an unknown ending is text. `split` selects among the files of each folder
+// (choose_split). A folder with a dataset_info.json or a features.json was written by TensorFlow
+// Datasets (TFDS): only its data files are listed, all others are metadata. Returns NotFound, or
+// InvalidArgument for a folder without any readable file or with several data sets of TFDS; both
+// messages contain the path.
 absl::StatusOr<InputFiles> find_input_files(std::span<const std::string> paths,
                                             std::optional<InputFormat> forced,
                                             const std::string& split = "");
 
-// Returns the folders of TFDS data sets at and below `root`, relative to it, in natural order; "."
-// for the root itself. Empty if there is none, or if `root` cannot be listed.
+// Returns the folders of TFDS data sets at and below `root`, relative to `root` and in natural
+// order; `root` itself is ".". Returns an empty list if there are none, or if `root` cannot be
+// listed.
 std::vector<std::string> tfds_folders_below(const std::string& root);
 
 // Returns the sum of the files' sizes.

@@ -77,7 +77,7 @@ json head_json(const Journal::Content& content) {
           {"inputs", std::move(inputs)}};
 }
 
-// Throws the library's exceptions, and std::invalid_argument.
+// Parses the first line. Throws the exceptions of the JSON library, and std::invalid_argument.
 Journal::Content head_from(const json& head) {
   if (head.at("format") != kFormat || head.at("version") != kVersion)
     throw std::invalid_argument("another format");
@@ -183,7 +183,7 @@ absl::StatusOr<std::optional<Journal::Content>> Journal::read(const std::string&
   if (!file) return std::nullopt;
   std::optional<Content> content;
   std::string line;
-  // A line without a newline was being written when the process died.
+  // A line without a newline is incomplete, because the process was killed while it wrote the line.
   while (std::getline(file, line) && !file.eof()) {
     try {
       const json parsed = json::parse(line);

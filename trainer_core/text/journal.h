@@ -1,7 +1,8 @@
-// The progress of a run of `muster tokenize`, so that the next run can resume after a kill. The
-// file `.tokenize.journal` in the output folder has one JSON object per line: first the run's
-// settings, then each shard once it is on the disk, with the input position after it. The file
-// exists while a data set is unfinished, and is removed last, after its index is written.
+// Stores the progress of a run of `muster tokenize`, so that a later run can resume if the process
+// is killed. The file `.tokenize.journal` in the output folder has one JSON object per line: the
+// first has the settings of the run, and each later one a shard that is on disk and the input
+// position after it. The file exists while the data set is unfinished; it is removed last, after
+// the index is written.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ constexpr char kJournalFile[] = ".tokenize.journal";
 // The settings that determine the bytes of the shards. Two runs with equal identities produce equal
 // shards.
 struct RunIdentity {
-  // By the names of the options: "--documents" → "lines".
+  // The value of each option, by the option's name: "--documents" → "lines".
   std::map<std::string, std::string> settings;
   std::vector<InputFile> inputs;
 };
@@ -34,35 +35,40 @@ struct RunIdentity {
 // The only setting that may differ if none of the finished shards had a bad document.
 constexpr char kBadDocumentsSetting[] = "--bad-documents";
 
+// A shard that is on disk.
 struct FinishedShard {
   std::string file;
   ShardHeader header;
-  Position end;
-  uint64_t file_position = 0;  // in the file of `end`, on the disk
-  DocumentCounts counts;       // of all shards up to this one
+  Position end;                // input position after the shard
+  uint64_t file_position = 0;  // bytes of the file of `end` that were consumed on disk
+  DocumentCounts counts;       // the counts of all shards up to and including this one
 };
 
-// Has one owner, which holds the folder's lock. Not thread-safe.
+// An open journal. Its owner holds the lock of the folder. Not thread-safe.
 class Journal {
  public:
+  // The contents of a journal.
   struct Content {
-    uint64_t generation = 0;  // of the shards' names
+    uint64_t generation = 0;  // the generation in the names of the shards (token_index.h)
     RunIdentity run;
     std::vector<FinishedShard> shards;
   };
 
-  // Returns nullopt if there is no journal, or none with a complete first line. A line that was
-  // torn by a crash, and everything after it, is ignored.
+  // Reads the journal of a folder. Returns nullopt if there is none, or if its first line is
+  // incomplete. Ignores a line that a crash has cut off, and everything after it.
   static absl::StatusOr<std::optional<Content>> read(const std::string& folder);
-  // Replaces the journal by one with this content, which may include shards.
+  // Writes a new journal with `content`, which may already have shards; replaces an earlier
+  // journal.
   static absl::StatusOr<std::unique_ptr<Journal>> begin(const std::string& folder,
                                                         const Content& content);
+  // Removes the journal of a folder, if there is one.
   static void remove(const std::string& folder);
   ~Journal();
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  // Appends a shard. It is durable on return, also after a power loss.
+  // Appends a shard and syncs the file, so that the entry survives a power loss once the call has
+  // returned.
   absl::Status append(const FinishedShard& shard);
 
  private:
@@ -72,7 +78,8 @@ class Journal {
   const int fd_;  // owned
 };
 
-// Returns FailedPrecondition if the runs differ; the message names the difference.
+// Checks that an interrupted run can be resumed with the settings and inputs of `now`. Returns
+// FailedPrecondition with the first difference.
 absl::Status check_same_run(const Journal::Content& earlier, const RunIdentity& now);
 
 }  // namespace muster::trainer

@@ -12,7 +12,7 @@ namespace muster::trainer {
 namespace {
 
 constexpr std::string_view kBlanks = " \t\r\v\f";
-// How far before a cut a blank is searched: a longer word is split.
+// The maximum distance between a cut and the blank before it. A longer word is split.
 constexpr size_t kCutSearchBytes = 4096;
 
 bool is_blank(std::string_view line) {
@@ -58,7 +58,7 @@ absl::StatusOr<bool> LineChunks::next(Chunk& chunk) {
   in_document_ = false;
   while (bytes_.offset() - begin < kChunkBytes || in_document_) {
     Line line;
-    const auto more = look(line);
+    const auto more = peek_line(line);
     if (!more.ok()) return more.status();
     if (!*more) break;
     if (is_full(line, chunk)) {
@@ -76,7 +76,7 @@ absl::StatusOr<bool> LineChunks::next(Chunk& chunk) {
   return bytes_.offset() > begin;
 }
 
-absl::StatusOr<bool> LineChunks::look(Line& line) {
+absl::StatusOr<bool> LineChunks::peek_line(Line& line) {
   size_t seen = 0;
   for (;;) {
     const auto held = bytes_.peek(seen + 1);
@@ -109,7 +109,7 @@ absl::Status LineChunks::skip_rest_of_line() {
   Line rest;
   rest.is_cut = true;
   while (rest.is_cut) {
-    const auto more = look(rest);
+    const auto more = peek_line(rest);
     if (!more.ok()) return more.status();
     if (!*more) break;
     take(rest);

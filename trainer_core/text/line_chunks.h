@@ -1,4 +1,4 @@
-// Reads chunks of text and of JSON lines.
+// Reads chunks of plain text files and of JSON lines.
 #pragma once
 
 #include <string_view>
@@ -8,12 +8,13 @@
 
 namespace muster::trainer {
 
-// Skips UTF-8's byte order mark at the beginning of a file. InvalidArgument for UTF-16's or
-// UTF-32's.
+// Skips a byte order mark of UTF-8 at the beginning of a file. Returns InvalidArgument if the file
+// begins with that of UTF-16 or UTF-32.
 absl::Status pass_byte_order_mark(const InputFile& file, ByteWindow& bytes);
 
-// Lines end with "\n" or "\r\n". Documents of a text longer than kDocumentBytesMax are cut, before
-// a blank if one is near; longer JSON lines are a flaw.
+// Reads a file line by line; lines end with "\n" or "\r\n". A plain text document longer than
+// kDocumentBytesMax is cut, before a blank if there is one near the cut. A longer JSON line is
+// Flaw::kTooLong.
 class LineChunks : public ChunkReader {
  public:
   LineChunks(const InputFile& file, TextDocuments documents, ByteWindow bytes,
@@ -25,24 +26,26 @@ class LineChunks : public ChunkReader {
   enum class Kind { kLines, kJsonLines, kParagraphs, kFiles };
 
   struct Line {
-    std::string_view text;  // valid until the next call of look()
+    std::string_view text;  // valid until the next call of peek_line()
     size_t bytes = 0;       // including the line ending
     bool is_cut = false;
   };
 
-  // Peeks at the next line; take() consumes it. Returns false at the end.
-  absl::StatusOr<bool> look(Line& line);
+  // Stores the next line without consuming it. Returns false at the end of the file.
+  absl::StatusOr<bool> peek_line(Line& line);
+  // Consumes the line that peek_line() has stored.
   void take(const Line& line);
   absl::Status skip_rest_of_line();
-  // Add the line to the chunk.
+  // Adds the line to the chunk as a record of its own (add_record) or as a part of the last record
+  // (add_to_document).
   absl::Status add_record(const Line& line, Chunk& chunk);
   void add_to_document(const Line& line, Chunk& chunk);
   bool is_full(const Line& line, const Chunk& chunk) const;
 
   const Kind kind_;
   ByteWindow bytes_;
-  uint64_t line_;             // the next line's number
-  bool in_document_ = false;  // whether the chunk's last record may get more lines
+  uint64_t line_;             // index of the next line, from 0
+  bool in_document_ = false;  // more lines may belong to the chunk's last record
 };
 
 }  // namespace muster::trainer

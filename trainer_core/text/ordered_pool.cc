@@ -6,9 +6,11 @@
 namespace muster::trainer {
 namespace {
 
-// Evens out documents that take longer than others.
+// The number of chunks per thread that may be in the pool. More than one compensates for documents
+// that take longer than others.
 constexpr size_t kChunksPerThread = 4;
-// The minimum that a chunk counts, so that chunks of tiny files are bounded, too.
+// The minimum bytes that are counted for a chunk, so that the number of chunks of tiny files is
+// bounded, too.
 constexpr size_t kChunkHeldBytesMin = 4096;
 
 }  // namespace

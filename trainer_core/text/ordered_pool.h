@@ -1,6 +1,6 @@
-// Threads that tokenize a stream's chunks and deliver them in the order of the input. An idle
-// thread reads the next chunk, so that reading and decompressing need no thread of their own; one
-// thread reads at a time.
+// A pool of threads that tokenize the chunks of a stream; results are delivered in the order of the
+// input. There is no separate reader: an idle thread reads and decompresses the next chunk, one
+// thread at a time, and then tokenizes it.
 #pragma once
 
 #include <condition_variable>
@@ -18,22 +18,23 @@
 
 namespace muster::trainer {
 
-// Has one owner, which calls next(). The data that is read and not yet delivered is bounded for any
-// chunk sizes: some chunks per thread, or one chunk that is larger.
+// The pool. next() is called on one thread only. The chunks that were read but not yet delivered
+// have a bounded total size, whatever the sizes of chunks: a few times kChunkBytes per thread,
+// exceeded by at most one chunk.
 class OrderedPool {
  public:
   using MakeEncoder = std::function<std::unique_ptr<ChunkEncoder>()>;
 
-  // From now on only the threads use `stream`, which outlives the pool. `make` is called on each
-  // thread.
+  // Starts the threads; each calls `make` once. `stream` must outlive the pool, and only the pool
+  // may use it.
   OrderedPool(ChunkStream& stream, MakeEncoder make, size_t threads);
-  // Discards chunks that were not delivered, and joins the threads.
+  // Joins the threads, and discards chunks that were not delivered.
   ~OrderedPool();
   OrderedPool(const OrderedPool&) = delete;
   OrderedPool& operator=(const OrderedPool&) = delete;
 
-  // Returns the next chunk; nullopt at the end. Blocks until it is encoded. A chunk that could not
-  // be read or encoded has an error status and is the last one.
+  // Returns the next encoded chunk; nullopt at the end. Blocks until the chunk is encoded. A chunk
+  // that could not be read or encoded has an error status, and no chunk follows it.
   std::optional<EncodedChunk> next();
 
  private:
@@ -43,9 +44,11 @@ class OrderedPool {
   };
 
   void work();
-  // Blocks until this thread may read. Returns false if there is nothing left to do.
+  // Blocks until this thread may read the next chunk. Returns false if no chunk remains or the pool
+  // is stopping.
   bool may_read();
-  // Returns nullopt at the end of the stream; `number` is the chunk's index in the order.
+  // Reads the next chunk and stores its index in the input's order in `number`. Returns nullopt at
+  // the end of the stream and on an error, which is stored in `failed`.
   std::optional<Chunk> read(uint64_t& number, EncodedChunk& failed);
   void deliver(uint64_t number, EncodedChunk chunk, size_t held_bytes);
 

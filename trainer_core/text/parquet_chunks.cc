@@ -23,13 +23,14 @@ namespace {
 
 // Pages are read through a buffer, instead of a whole column chunk of some hundred MB at once.
 constexpr int64_t kBufferBytes = 1 << 20;
-// Bounds chunks of rows without text, which take no bytes but some memory.
+// The maximum rows of a chunk, which bounds chunks of rows without text.
 constexpr uint64_t kRowsPerChunk = 64 << 10;
 // Arrow writes pages of 1 MiB, but checks their size only every 1024 values: documents of 1 MiB
 // make pages of 1 GiB. Memory is allocated for the size in a page's header before the page is read.
 constexpr int64_t kArrowBytesMax = int64_t{1} << 30;
 
-// Uses Arrow's C++ interface below its tables, which has been stable for years. It throws.
+// Reads rows with Arrow's low-level Parquet interface, which has been stable for years and throws
+// exceptions.
 class ParquetChunks : public ChunkReader {
  public:
   ParquetChunks(const InputFile& file, const std::string& field, uint64_t row)
@@ -84,8 +85,8 @@ class ParquetChunks : public ChunkReader {
     return row_ > begin;
   }
 
-  // Opens the row group that contains row_, and skips to that row. Requires: row_ is after the
-  // groups so far.
+  // Opens the row group that contains row_, and skips to that row. Requires that row_ is after all
+  // groups that were opened before.
   void open_group() {
     const parquet::FileMetaData& metadata = *reader_->metadata();
     uint64_t begin = group_end_;

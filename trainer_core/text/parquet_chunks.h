@@ -1,4 +1,4 @@
-// Reads one column of a Parquet file through Arrow C++, if the build has it.
+// Reads a column of a Parquet file through Arrow C++. Arrow is an optional dependency of the build.
 #pragma once
 
 #include <memory>
@@ -10,9 +10,9 @@
 
 namespace muster::trainer {
 
-// `from.record` is the first row to read. Errors: FailedPrecondition, with the packages to install,
-// if the build has no Arrow; InvalidArgument for a column that does not exist or holds no text;
-// DataLoss for a damaged file.
+// Opens a file; `field` is the name of the column, and `from.record` the first row to read. Returns
+// FailedPrecondition, with the packages to install, if the build has no Arrow; InvalidArgument if
+// the column does not exist or does not contain text; DataLoss if the file is damaged.
 absl::StatusOr<std::unique_ptr<ChunkReader>> open_parquet_chunks(const InputFile& file,
                                                                  const std::string& field,
                                                                  const Position& from);

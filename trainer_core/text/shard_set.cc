@@ -34,7 +34,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// Whether a name is that of a temporary file that a killed run has left: "index.json.tmp-4711-0",
+// Returns whether a name is that of a temporary file of a killed run: "index.json.tmp-4711-0",
 // "shard-00007.mtok.tmp".
 bool is_temporary(const std::string& name) {
   const size_t end = name.rfind(".tmp");
@@ -59,9 +59,9 @@ std::set<std::string> published_shards(const std::string& folder) {
   return names;
 }
 
-// Whether a run published its index and died before it removed its journal. The same run resumes
-// even then, so that the same command produces the same files whenever it was killed; any other run
-// starts anew, which loses nothing.
+// Returns whether a run was killed after it had published its index and before it removed its
+// journal. The same run resumes even then, so that the same command gives the same files whenever
+// it is killed. Any other run starts from the beginning, which loses nothing.
 bool is_published(const std::string& folder, uint64_t generation) {
   const std::set<std::string> names = published_shards(folder);
   return std::any_of(names.begin(), names.end(), [generation](const std::string& name) {
@@ -191,7 +191,7 @@ absl::Status ShardSet::close_shard() {
   const auto header = writer_->finish();
   writer_.reset();
   if (!header.ok()) return header.status();
-  // The file's name must be on the disk before the journal records it.
+  // The name of the file must be on disk before it is in the journal.
   if (auto status = sync_path(options_.folder); !status.ok()) return status;
   const FinishedShard shard{name, *header, position_, file_position_, counts_};
   if (auto status = journal_->append(shard); !status.ok()) return status;
@@ -224,7 +224,7 @@ absl::Status ShardSet::publish(const TokenIndex& index) {
     const bool is_old = shard_generation(name) && !current.contains(name);
     if (is_old || is_temporary(name)) fs::remove(fs::path(options_.folder) / name, ignored);
   }
-  // Removed last: until then the same command resumes here.
+  // The journal is removed last: until then the same command can resume.
   Journal::remove(options_.folder);
   return absl::OkStatus();
 }

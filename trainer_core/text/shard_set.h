@@ -1,5 +1,6 @@
-// The shards of one data set while it is produced: in the output folder, under names that no other
-// data set in it has, so that an earlier one stays whole until the index lists the new shards.
+// The shards of a data set while it is written. Their names differ from those of an earlier data
+// set in the same folder, so that the earlier one remains complete until the index lists the new
+// shards.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +18,23 @@
 
 namespace muster::trainer {
 
-// Bounds the documents of a shard: their ends are held in memory until it is written.
+// The maximum number of documents of a shard. Memory holds the ends of all its documents until the
+// shard is complete.
 constexpr uint64_t kShardDocumentsMax = 16 << 20;
 
-// Has one owner. A folder has one ShardSet at a time, over all processes.
+// A data set that is being written. Not thread-safe. A lock on the folder ensures that only one
+// process writes to it.
 class ShardSet {
  public:
   struct Options {
     std::string folder;
-    uint64_t shard_tokens = 0;
-    bool restart = false;  // discard what an interrupted run has finished
+    uint64_t shard_tokens = 0;  // a shard ends with the chunk that reaches this number
+    bool restart = false;       // discard the shards of an interrupted run
   };
 
-  // Creates the folder if needed. Shards that an interrupted run of the same identity has finished
-  // are verified and kept, up to the first damaged one. FailedPrecondition: the identity differs
-  // (journal.h), or another process is writing here.
+  // Creates the folder if needed. Verifies and reuses the finished shards of an interrupted run
+  // with the same identity, up to the first damaged one. Returns FailedPrecondition if the identity
+  // differs (journal.h), or if another process is writing to the folder.
   static absl::StatusOr<std::unique_ptr<ShardSet>> open(const Options& options,
                                                         const Tokenizer& tokenizer,
                                                         const RunIdentity& run);
@@ -39,20 +42,23 @@ class ShardSet {
   ShardSet(const ShardSet&) = delete;
   ShardSet& operator=(const ShardSet&) = delete;
 
-  // The state kept from the interrupted run; zero, and the beginning of the input, without one.
+  // Return the progress so far. After open(), this is the progress of the interrupted run: the
+  // number of its shards that are reused, the input position after them, and their counts.
   size_t reused_shards() const { return kept_shards_; }
   Position position() const { return position_; }
   uint64_t file_position() const { return file_position_; }
   const DocumentCounts& counts() const { return counts_; }
 
-  // Appends the next chunk. Requires: its status is OK.
+  // Appends the documents of the next chunk. Requires that the status of `chunk` is OK.
   absl::Status append(const EncodedChunk& chunk);
-  // Closes the last shard. Requires: at least one document.
+  // Completes the last shard and returns the index. Requires at least one document.
   absl::StatusOr<TokenIndex> finish();
-  // Publishes the index that finish() returned, and removes the files of other data sets.
+  // Writes the index that finish() returned, then removes the journal and the shards of other data
+  // sets.
   absl::Status publish(const TokenIndex& index);
   size_t finished_shards() const { return journal_content_.shards.size(); }
-  // Called after an error: removes the traces of a run that has finished no shard.
+  // Removes unfinished files after an error, and the journal if no shard is finished. The set must
+  // not be used afterwards.
   void abandon();
 
  private:
@@ -66,7 +72,7 @@ class ShardSet {
   std::string path_of(const std::string& name) const;
 
   const Options options_;
-  const int lock_;  // owned descriptor of the folder
+  const int lock_;  // owned file descriptor of the folder, which holds the lock
   std::vector<uint64_t> token_counts_;
   TokenIndex index_;
   Journal::Content journal_content_;

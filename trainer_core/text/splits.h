@@ -1,4 +1,5 @@
-// The splits of a corpus: training, validation and test data, distinguished by the names of files.
+// The splits of a corpus (training, validation and test data), which are derived from the names of
+// its files.
 #pragma once
 
 #include <cstddef>
@@ -12,46 +13,52 @@
 namespace muster::trainer {
 
 constexpr char kTrainSplit[] = "train";
+// The value with which a user requests all files.
 constexpr char kEverySplit[] = "all";
 
 // Returns the usual name of a split: "train" for "training", "validation" for "val", "valid" and
-// "dev", "test" for "testing", "eval" and "evaluation". Any other name is returned unchanged.
+// "dev", "test" for "testing", "eval" and "evaluation". Returns any other name unchanged.
 std::string usual_split_name(std::string_view name);
 
-// Returns the split of a file whose path is relative to its corpus: a folder of that name
-// (`train/00.jsonl.zst`), or the first such word in the file's name
-// (`c4-validation.00000-of-00008.json.gz`). Empty: the path has none of these words.
+// Returns the split of a file, by its path relative to the corpus: the name of a folder
+// (`train/00.jsonl.zst`) or the first word of the file's name
+// (`c4-validation.00000-of-00008.json.gz`) that is a split's name. Returns an empty text if there
+// is none.
 std::string split_of(std::string_view relative_path);
 
-// A data file that TensorFlow Datasets has written: `c4-train.tfrecord-00003-of-01024`.
+// The parts of the name of a data file that TensorFlow Datasets (TFDS) has written:
+// `c4-train.tfrecord-00003-of-01024`.
 struct TfdsFile {
   std::string split;   // "train"
   std::string suffix;  // "tfrecord"
-  size_t shard = 0;
-  size_t shards = 0;
+  size_t shard = 0;    // 3
+  size_t shards = 0;   // 1024
 };
 
-// nullopt for any other name.
+// Parses such a name; nullopt for any other name.
 std::optional<TfdsFile> parse_tfds_name(std::string_view file_name);
-// True for the files that make a folder one of TFDS: `dataset_info.json` and `features.json`.
+// Returns whether a file of this name identifies its folder as a data set of TFDS:
+// `dataset_info.json` or `features.json`.
 bool is_tfds_metadata(std::string_view file_name);
 
-// Selects the files of a corpus by their splits.
+// The files of a folder that are read, by their splits.
 struct SplitChoice {
-  std::string split;                       // the one that is read; empty: the files have none
-  bool takes_unnamed = true;               // whether files without a split are read
-  bool takes_all = false;                  // whether every file is read
-  std::map<std::string, size_t> left_out;  // files per split that are not read
+  // The split that is read; empty: the files have no splits.
+  std::string split;
+  bool takes_unnamed = true;               // files without a split are read
+  bool takes_all = false;                  // all files are read
+  std::map<std::string, size_t> left_out;  // number of unread files by split
 
+  // Returns whether files of this split are read; "" for files without a split.
   bool takes(const std::string& split_of_file) const {
     return takes_all || (split_of_file.empty() ? takes_unnamed : split_of_file == split);
   }
 };
 
-// `files`: the number of files per split; "" counts those without one, which belong to "train".
-// `requested`: a split, kEverySplit, or empty: the only split if there is one, else "train".
-// InvalidArgument names the splits of `folder` if the requested one is missing, or if there are
-// several without a train.
+// Chooses the split to read. `files` has the number of files of each split; the key "" is for files
+// without a split, which are read with "train". `requested` is a split or kEverySplit; if it is
+// empty, the choice is the only split if there is exactly one, otherwise "train". Returns
+// InvalidArgument with the splits of `folder` if the choice has no files.
 absl::StatusOr<SplitChoice> choose_split(const std::string& folder,
                                          const std::map<std::string, size_t>& files,
                                          const std::string& requested);

@@ -1,11 +1,12 @@
-// Reads TFRecord files, as TFDS writes C4 and the Pile. A record (little endian):
+// Reads TFRecord files, the format in which TFDS stores C4 and the Pile. The layout of a record
+// (little endian):
 //
 //    u64 length · u32 masked CRC-32C of these 8 bytes · u8[length] data
 //    · u32 masked CRC-32C of the data
 //
-// The length's checksum is verified here: after a wrong length no further record can be found. The
-// data's checksum is verified by record_data(): it concerns one record only, and can run on many
-// threads.
+// This reader verifies the checksum of the length, because a wrong length makes all later records
+// unreadable. record_data() verifies the checksum of the data, because a wrong one concerns a
+// single record, and the check can run on many threads.
 #pragma once
 
 #include "trainer_core/text/byte_window.h"
@@ -13,6 +14,7 @@
 
 namespace muster::trainer {
 
+// Reads the chunks of a TFRecord file.
 class TfRecordChunks : public ChunkReader {
  public:
   TfRecordChunks(const InputFile& file, ByteWindow bytes, const Position& from);
@@ -29,8 +31,8 @@ class TfRecordChunks : public ChunkReader {
   uint64_t record_;
 };
 
-// Returns the data of a record that is followed by its checksum, as stored in a chunk. DataLoss if
-// they do not match.
+// Returns the data of a record. `record` is the data followed by its checksum, as it is stored in a
+// chunk. Returns DataLoss if the checksum differs.
 absl::StatusOr<std::string_view> record_data(std::string_view record);
 
 }  // namespace muster::trainer

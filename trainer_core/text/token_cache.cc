@@ -31,12 +31,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kLockPeriod = std::chrono::milliseconds(200);
-// A number of names that fits into a sentence.
+// The maximum number of names in a sentence.
 constexpr size_t kNamesListed = 6;
 
 bool has_tokens(const std::string& folder) { return read_token_index(folder).ok(); }
 
-// A damaged index is for those who read the shards to report.
+// Returns whether a folder has token shards. A damaged index is reported later, when the shards are
+// read.
 bool is_token_folder(const std::string& folder) {
   std::error_code error;
   return fs::exists(absl::StrCat(folder, "/", kTokenIndexFile), error);
@@ -68,7 +69,7 @@ absl::StatusOr<std::string> choose_root(const std::vector<std::string>& roots) {
                    "; set MUSTER_TOKEN_CACHE=FOLDER"));
 }
 
-// Waits for the lock of `path`, which it creates. Cancelled after `stop`.
+// Creates `path` and blocks until it has locked the file. Returns Cancelled after `stop` was set.
 absl::StatusOr<int> wait_for_lock(const std::string& path, const std::atomic<bool>* stop,
                                   const std::function<void()>& on_wait) {
   const int made = open(path.c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -92,7 +93,8 @@ std::string listed(const std::vector<std::string>& names) {
       count < names.size() ? ", …" : "");
 }
 
-// The name may begin with folders that `root` already includes.
+// Returns whether `folder` is that of the data set `name`. The name may begin with folders that are
+// already a part of the root.
 bool is_data_set(const std::string& folder, const std::string& name) {
   return folder == name || absl::StartsWith(folder, name + "/") ||
          absl::EndsWith(name, "/" + folder);

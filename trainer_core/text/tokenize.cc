@@ -57,7 +57,7 @@ absl::Status no_documents(const std::vector<InputFile>& files, const DocumentCou
   return absl::InvalidArgumentError(absl::StrCat(what, " has nothing but blanks in it"));
 }
 
-// Adds to the error of a run that can be resumed how to do so.
+// Adds instructions to the error of a run that can be resumed.
 absl::Status with_hint(const absl::Status& status, size_t finished) {
   if (finished == 0 && !absl::IsCancelled(status)) return status;
   if (finished == 0) {
@@ -129,7 +129,8 @@ class Run {
   const TokenizeOptions& options_;
   const Tokenizer& tokenizer_;
   const std::vector<InputFile> files_;
-  std::vector<uint64_t> starts_;  // bytes of the files before each; finally the total
+  // For each file, total bytes of the files before it; then the total.
+  std::vector<uint64_t> starts_;
 };
 
 absl::StatusOr<std::shared_ptr<const Tokenizer>> load_tokenizer(const TokenizeOptions& options) {

@@ -1,5 +1,5 @@
-// The tokenize pipeline: files → documents → ids, each document with an end-of-sequence id → shards
-// and index.json.
+// The pipeline of `muster tokenize`: reads files, divides them into documents, encodes each
+// document into ids and an end-of-sequence id, and writes shards and index.json.
 #pragma once
 
 #include <atomic>
@@ -19,55 +19,62 @@
 
 namespace muster::trainer {
 
+// The options of a run.
 struct TokenizeOptions {
   std::vector<std::string> inputs;    // files and folders (input_files.h)
-  std::optional<InputFormat> format;  // of all inputs; nullopt: by their names
-  std::string split;                  // of the folders (splits.h); empty: train, or the only one
+  std::optional<InputFormat> format;  // format of all inputs; nullopt: by their names
+  std::string split;                  // split to read from folders; empty: see choose_split()
   std::string tokenizer_path;
   std::string output_directory;  // created if needed; an earlier data set in it is replaced
   EncodeOptions encode;
-  int32_t threads = 0;                      // 0: all cores
-  uint64_t shard_tokens = 64ULL << 20;      // a shard ends with the first chunk that reaches this
-  bool restart = false;                     // discard what an interrupted run has finished
+  int32_t threads = 0;  // 0: all cores
+  // Tokens per shard: a shard ends with the chunk that reaches this number.
+  uint64_t shard_tokens = 64ULL << 20;
+  bool restart = false;                     // discard the shards of an interrupted run
   const std::atomic<bool>* stop = nullptr;  // set to true to cancel
 };
 
+// The progress of a run, in bytes of the input files on disk.
 struct TokenizeProgress {
-  uint64_t done = 0;  // bytes of the input files
+  uint64_t done = 0;
   uint64_t total = 0;
-  uint64_t from = 0;  // the progress of the interrupted run
+  uint64_t from = 0;  // progress of the interrupted run that was resumed
 };
 
-// Called from time to time on the thread that called tokenize_files().
+// Receives the progress from time to time, on the thread that called tokenize_files().
 using TokenizeProgressFn = std::function<void(const TokenizeProgress&)>;
 
+// The result of a run.
 struct TokenizeReport {
   TokenIndex index;
   DocumentCounts counts;
-  uint64_t input_bytes = 0;  // of the files
+  uint64_t input_bytes = 0;  // total size of the input files on disk
   size_t input_files = 0;
-  size_t reused_shards = 0;  // finished by an interrupted run
-  uint64_t reused_text_bytes = 0;
-  std::vector<std::string> ignored;  // files of unknown formats in the folders
-  std::string split;                 // as InputFiles has them
+  size_t reused_shards = 0;        // shards of an interrupted run
+  uint64_t reused_text_bytes = 0;  // bytes of text in these shards
+  // The fields of InputFiles with the same names.
+  std::vector<std::string> ignored;
+  std::string split;
   std::map<std::string, size_t> left_out;
   std::vector<std::string> notes;
 };
 
-// Tokenizes everything. Shards and index do not depend on the number of threads or on
-// interruptions: a repeated run resumes after the last finished shard of a killed or failed one,
-// and produces the same bytes. Until the new data set is complete, and on any error, an earlier one
-// in the folder does not change. Errors:
-//   InvalidArgument     no document, a bad one (encode.h), not a tokenizer, no end-of-sequence id
-//   DataLoss            a damaged input file, with the offset
-//   FailedPrecondition  the interrupted run in the folder is a different one
-//   ResourceExhausted, PermissionDenied   the output folder
-//   Cancelled           after `stop`; the message has the progress
+// Tokenizes all inputs. The bytes of the shards and of the index depend neither on the number of
+// threads nor on interruptions: a run with the same options resumes after the last finished shard
+// of a killed or failed run. An earlier data set in the folder remains unchanged until the new one
+// is complete, and after any error. Errors:
+//   InvalidArgument     There is no document, a bad document (encode.h), no valid tokenizer, or no
+//                       end-of-sequence id.
+//   DataLoss            An input file is damaged; the message has the offset.
+//   FailedPrecondition  The folder has an interrupted run with other options or inputs.
+//   ResourceExhausted, PermissionDenied   The output folder cannot be written to.
+//   Cancelled           `stop` was set; the message has the progress.
 absl::StatusOr<TokenizeReport> tokenize_files(const TokenizeOptions& options,
                                               const TokenizeProgressFn& progress = nullptr);
 
-// Returns what determines the shards that tokenize_files() would make: the input files and the
-// settings. Reads the tokenizer and lists the files. Errors: as tokenize_files().
+// Returns the identity of a run with these options: the input files and settings that determine the
+// bytes of its shards. Reads the tokenizer and lists the files, but tokenizes nothing. Returns the
+// errors of tokenize_files().
 absl::StatusOr<RunIdentity> run_identity(const TokenizeOptions& options);
 
 }  // namespace muster::trainer

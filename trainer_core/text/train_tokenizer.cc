@@ -22,14 +22,15 @@
 namespace muster::trainer {
 namespace {
 
-// Longer lines are cut (at a character) so that one line without breaks cannot make a sentence of
-// gigabytes.
+// The maximum bytes of a sentence. Longer lines are cut between characters, so that a file without
+// line breaks is not a single sentence of gigabytes.
 constexpr size_t kSentenceBytesMax = 1 << 16;
 // Sentences between two calls of the progress callback.
 constexpr uint64_t kProgressPeriod = 4096;
-// SentencePiece's log level for all messages: its progress is available only there.
+// The log level with which SentencePiece logs all messages; its progress is available only in the
+// log.
 constexpr char kTalkative[] = "0";
-// unk, bos, eos and the 256 bytes: pieces that need no merge.
+// The number of pieces that need no merge: unk, bos, eos and the 256 bytes.
 constexpr uint64_t kFixedPieces = 3 + 256;
 
 // Returns the number after `name` in `line`, a line of SentencePiece's log.
@@ -42,8 +43,8 @@ std::optional<uint64_t> figure_after(std::string_view line, std::string_view nam
   return error == std::errc() ? std::optional(value) : std::nullopt;
 }
 
-// Converts the reading of sentences and the library's log lines into progress. Without log lines
-// the last known phase is the counting.
+// Reports progress, from the sentences that were read and from the library's log lines. If the log
+// has no lines about merges, the last phase is kCounting.
 class Reporter {
  public:
   Reporter(int32_t vocab_size, const TrainTokenizerProgressFn& progress)

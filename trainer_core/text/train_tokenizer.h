@@ -1,5 +1,5 @@
-// Trains SentencePiece models: Kudo and Richardson, "SentencePiece: a simple and language
-// independent subword tokenizer" (2018).
+// Trains SentencePiece models (Kudo and Richardson, "SentencePiece: a simple and language
+// independent subword tokenizer", 2018).
 #pragma once
 
 #include <cstdint>
@@ -10,21 +10,24 @@
 
 namespace muster::trainer {
 
+// The options of a training.
 struct TrainTokenizerOptions {
-  std::string input;  // UTF-8 text file, one document a line
+  std::string input;  // UTF-8 text file with one document per line
   int32_t vocab_size = 0;
-  bool fewer_ok = false;  // accept fewer pieces than vocab_size if the text yields no more
+  bool fewer_ok = false;  // accept a smaller vocabulary if the text does not support vocab_size
   std::string output;     // the .model file to write
   int32_t threads = 0;    // 0: all cores
-  // The number of sentences sampled from a large corpus; SentencePiece holds them in memory.
+  // The maximum number of sentences. SentencePiece holds them in memory; from a larger corpus they
+  // are sampled.
   uint64_t sentences_max = 2'000'000;
 };
 
+// The phase of a training and its progress.
 struct TrainTokenizerProgress {
   enum class Phase {
-    kReading,   // in bytes of the text
-    kCounting,  // of words; the library reports no progress
-    kMerging,   // in pieces found
+    kReading,   // reads sentences; progress in bytes of the text
+    kCounting,  // counts words; the library reports no progress
+    kMerging,   // merges pieces; progress in pieces found
   };
 
   Phase phase = Phase::kReading;
@@ -32,19 +35,21 @@ struct TrainTokenizerProgress {
   uint64_t total = 0;
 };
 
-// Called from time to time on the thread that called train_tokenizer().
+// Receives the progress from time to time, on the thread that called train_tokenizer().
 using TrainTokenizerProgressFn = std::function<void(const TrainTokenizerProgress&)>;
 
+// The result of a training.
 struct TrainTokenizerReport {
-  int32_t vocab_size = 0;  // less than requested only with fewer_ok
-  uint64_t sentences = 0;  // lines read
-  uint64_t fingerprint = 0;
+  int32_t vocab_size = 0;    // smaller than requested only with fewer_ok
+  uint64_t sentences = 0;    // lines read
+  uint64_t fingerprint = 0;  // of the written model (Tokenizer::fingerprint)
 };
 
-// Trains a byte-pair model with byte fallback (like Llama's: any text can be encoded; ids 0 unk, 1
-// bos, 2 eos) and writes it atomically. The same input gives the same model. InvalidArgument for an
-// empty or binary file, and for a vocabulary that is larger than the text supports (the message has
-// the largest possible one) or too small for its characters (the message has the smallest).
+// Trains a byte-pair model and writes it atomically. Like Llama's models, it has the ids 0 unk, 1
+// bos and 2 eos, and byte fallback, so that it can encode any text. The same input gives the same
+// model. Returns InvalidArgument for an empty or binary file. Returns InvalidArgument for a
+// vocabulary that is larger than the text supports or too small for the text's characters; the
+// message contains the largest or smallest possible size.
 absl::StatusOr<TrainTokenizerReport> train_tokenizer(
     const TrainTokenizerOptions& options, const TrainTokenizerProgressFn& progress = nullptr);
 

@@ -31,7 +31,7 @@
 namespace muster::trainer {
 namespace {
 
-// A batch for a comparison: far more than fits beside a model's logits in most memories.
+// The maximum size of the file of tokens: far more than a comparison needs.
 constexpr size_t kTokensBytesMax = 64 << 20;
 
 struct TokenLists {
@@ -86,8 +86,8 @@ struct Targets {
   std::vector<float> weights;
 };
 
-// Collects tensors and writes them to a file. A temporary file beside it reserves the path from the
-// beginning, and is removed if nothing was written.
+// Collects tensors and writes them to a file. A temporary file next to it shows from the beginning
+// that the path can be written, and is removed if nothing was written.
 class Output {
  public:
   // Returns InvalidArgument for a path where no file can be created, or that is one of the inputs.
@@ -124,7 +124,7 @@ class Output {
   }
   absl::Status write() const {
     std::error_code ignored;
-    std::filesystem::remove(temporary_, ignored);  // write_safetensors() creates it anew
+    std::filesystem::remove(temporary_, ignored);  // write_safetensors() creates it again
     if (const auto digest = write_safetensors(temporary_, tensors_); !digest.ok())
       return digest.status();
     std::error_code error;
@@ -135,8 +135,8 @@ class Output {
   }
 
  private:
-  // The permissions of any program's output under the usual umask; mkostemp() creates private
-  // files.
+  // The permissions of the output, those of other programs with the usual umask; mkostemp() creates
+  // private files.
   static constexpr auto kReadable =
       std::filesystem::perms::owner_read | std::filesystem::perms::owner_write |
       std::filesystem::perms::group_read | std::filesystem::perms::others_read;
@@ -183,7 +183,7 @@ class DebugStep {
         rank_model_(config, threads),
         tensors_(hugging_face_tensors(config.model, rank_model_.table())) {}
 
-  // Loads the parameters; from a checkpoint of Muster's the scaling state, too.
+  // Loads the parameters and, from a checkpoint of Muster, the scaling state.
   absl::Status load(const ParameterSource& source) {
     Transformer& model = rank_model_.model();
     const ParameterDescription& from = source.description();
@@ -264,7 +264,7 @@ absl::StatusOr<DebugStepResult> debug_step(const TrainConfig& settings,
   config.max_target_length = lists->seq_len;
   config.mesh = {};  // one rank
   config.pipeline_repeats = config.pipeline_microbatches = 1;
-  config.model.experts.num_groups = 0;  // divides a training batch, not this one
+  config.model.experts.num_groups = 0;  // num_groups is for the batch of the training
   if (auto status = validate(config); !status.ok()) return status;
   if (auto status = check_memory(config, options.threads); !status.ok()) return status;
   const auto out = Output::create(options);

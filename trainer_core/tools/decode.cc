@@ -18,7 +18,7 @@
 namespace muster::trainer {
 namespace {
 
-// Tokens of a prompt that one pass computes: enough to run its GEMMs at full speed.
+// The number of prompt tokens per pass: enough for GEMMs at full speed.
 constexpr int32_t kPrefillChunk = 256;
 
 // A model with a cache for one sequence of `capacity` tokens. Not movable.
@@ -37,14 +37,14 @@ class Decoder {
     if (auto status = restore_parameters(checkpoint, plan_.rows(), loading_params(plan_, arena_));
         !status.ok())
       return status;
-    settle_params(plan_, arena_);
+    round_loaded_params(plan_, arena_);
     return absl::OkStatus();
   }
 
   // Called once, after load().
   std::vector<int32_t> generate(std::span<const int32_t> prompt, const DecodeOptions& options,
                                 const Tokenizer& tokenizer) {
-    // Ids that pad the model's vocabulary beyond the tokenizer's are not tokens.
+    // Ids beyond the vocabulary of the tokenizer are padding of the model's vocabulary, not tokens.
     const auto of_tokens = std::span(logits_).first(static_cast<size_t>(tokenizer.vocab_size()));
     Transformer model(plan_, arena_, *ops_);
     while (!prompt.empty()) {

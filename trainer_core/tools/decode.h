@@ -1,4 +1,4 @@
-// `muster-trainer decode`: generates text from a checkpoint.
+// The command `muster-trainer decode`: generates text with the model of a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,22 @@
 
 namespace muster::trainer {
 
-// The maximum length of the prompt, and of the output; bounds the size of the cache.
+// The maximum tokens of the prompt, and of the output. It bounds the size of the cache.
 constexpr int32_t kDecodeTokensMax = 4096;
 
+// The options of the command.
 struct DecodeOptions {
-  std::string checkpoint;  // a step's folder
+  std::string checkpoint;  // folder of a checkpoint's step
   std::string prompt;
   int32_t max_tokens = 64;
   SamplingOptions sampling;
   int32_t threads = 1;
 };
 
-// Returns the continuation of the prompt, up to max_tokens or the end-of-sequence token. Requires
-// config.tokenizer_path. The prompt begins like a document of the model's training: with its own
-// first token if the model was trained on shards, otherwise after an end-of-sequence token.
+// Returns the continuation of the prompt, which ends at the end-of-sequence token or after
+// max_tokens tokens. `config` is that of the training; requires config.tokenizer_path. The prompt
+// begins as the documents of the training did: with its own first token if the model was trained on
+// shards, otherwise with an end-of-sequence token before it.
 absl::StatusOr<std::string> decode(const TrainConfig& config, const DecodeOptions& options);
 
 }  // namespace muster::trainer

@@ -1,5 +1,5 @@
-// Reads a fixture of tests/golden/: a safetensors file with fp32 and int32 tensors. For tests only:
-// does not validate its input.
+// Reads a file of tests/golden/: a safetensors file with fp32 and int32 tensors. It does not
+// validate the file.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A transport that reports each message round of its rank to a test, which may hold it or make it
-// fail.
+// A transport that reports each message round of its rank to a test, which may delay the round or
+// make it fail.
 #pragma once
 
 #include <functional>
@@ -15,16 +15,17 @@
 
 namespace muster::trainer {
 
-// Returns whether the group of this name is on `channel`, which is not 0.
+// Returns whether the group of this name is on `channel`. Requires that `channel` is not 0.
 inline bool is_on_channel(std::string_view group, int channel) {
   return group.ends_with(absl::StrCat("#", channel));
 }
 
-// Called on the thread of the round, with the channel's name.
+// The callbacks of a test. They are called on the thread of the round, with the name of the
+// channel.
 struct RoundHooks {
-  // Called before the round; after an error the round does not take place.
+  // Called before the round. If it returns an error, the round is skipped and returns this error.
   std::function<absl::Status(std::string_view channel)> before;
-  // Called with the round's result. May be empty.
+  // Called with the result of the round. May be empty.
   std::function<void(std::string_view channel, const absl::Status& status)> after = nullptr;
   // Called when the rank's channels are isolated. May be empty.
   std::function<void()> isolated = nullptr;
@@ -62,7 +63,7 @@ class HookedChannel : public Channel {
 
 class HookedTransport : public Transport {
  public:
-  // `hooks` outlives it.
+  // `hooks` must outlive the transport.
   HookedTransport(std::shared_ptr<Transport> transport, const RoundHooks& hooks)
       : transport_(std::move(transport)), hooks_(hooks) {}
 

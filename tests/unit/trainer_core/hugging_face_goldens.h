@@ -1,4 +1,4 @@
-// The models that tests/golden/make_hugging_face.py writes.
+// The models that tests/golden/make_hugging_face.py has written.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A device for tests without one: memory that may be accessed only by copies.
+// A device for tests on machines without one: memory that can be accessed only by copies.
 #pragma once
 
 #include <sys/mman.h>
@@ -18,9 +18,9 @@ namespace muster::trainer {
 
 class LockedMemory final : public DeviceMemory {
  public:
-  // False: the device makes no progress.
+  // Whether the device executes work.
   std::atomic<bool> runs{true};
-  // The clock of its queues.
+  // The clock of the device's queues.
   ThreadQueue::Clock now = monotonic_now;
 
   bool is_host() const override { return false; }

@@ -1,4 +1,4 @@
-// A mesh whose ranks are threads.
+// Runs a mesh whose ranks are threads.
 #pragma once
 
 #include <chrono>
@@ -12,11 +12,12 @@
 
 namespace muster::trainer {
 
+// Wraps the transport of a rank.
 using TransportOf = std::function<std::shared_ptr<Transport>(std::shared_ptr<Transport>)>;
 
-// Runs `body` with all groups of each rank, on a thread per rank. `transport_of` wraps the world's
-// transport for a rank; empty: uses it directly. `memory` is the memory, besides the host's, of the
-// tensors that groups receive.
+// Runs `body` on a thread per rank, with the process groups of the rank. `transport_of` wraps the
+// transport of each rank; empty: no wrapper. `memory` is the device memory that groups accept in
+// addition to host memory.
 inline void on_mesh(const Mesh& mesh, const std::function<void(ProcessGroups&)>& body,
                     const TransportOf& transport_of = nullptr,
                     const DeviceMemory& memory = host_memory()) {

@@ -1,4 +1,4 @@
-// A device's queue for tests without a device: a thread that executes the queued work in order.
+// A device queue for tests without a device: a thread that executes the enqueued work in order.
 #pragma once
 
 #include <atomic>
@@ -18,11 +18,11 @@ namespace muster::trainer {
 class ThreadQueue final : public DeviceQueue {
  public:
   using Clock = std::function<Instant()>;
-  // While `runs` is false no work begins. Requires that `runs` outlives the queue. `now` is the
-  // clock of marks.
+  // While `runs` is false no work begins. `runs` outlives the queue. `now` is the clock of
+  // marks.
   explicit ThreadQueue(const std::atomic<bool>& runs, Clock now = monotonic_now)
       : runs_(runs), now_(std::move(now)), thread_([this] { run(); }) {}
-  // Drops work that has not begun.
+  // Discards work that has not begun.
   ~ThreadQueue() override {
     stopping_ = true;
     changed_.notify_all();

@@ -66,7 +66,7 @@ std::vector<double> RunResult::losses() const {
 
 namespace {
 
-// Returns the config's mesh if it has that number of ranks.
+// Returns the mesh of the config, or data parallelism over `ranks` ranks if it has another size.
 Mesh mesh_of_ranks(const TrainConfig& config, int32_t ranks) {
   const Mesh mesh = mesh_of(config.mesh);
   return mesh.ranks() == ranks ? mesh : mesh_of({.ici = {ranks, 1, 1, 1, 1, 1, 1}});

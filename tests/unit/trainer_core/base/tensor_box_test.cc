@@ -60,7 +60,7 @@ TEST(TensorBox, CommonRunsAreTheIntersection) {
     for (int64_t element = 0; element <= from.elements(); ++element) {
       int64_t first = 0;
       while (first < runs.count() && runs.at(first).from + runs.length() <= element) ++first;
-      ASSERT_EQ(runs.first_behind(element), first);
+      ASSERT_EQ(runs.first_after(element), first);
     }
   }
   EXPECT_GT(merged, 100) << "whole rows are one run";

@@ -1,4 +1,4 @@
-// A model of two tensors, and its state.
+// Helpers for tests of checkpoints: a model of two tensors, and its state.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,15 @@
 
 namespace muster::trainer {
 
-// An optimizer with one number per row of a matrix and a copy of a vector.
+// Returns the layout of the model with an optimizer that has one element per row of a matrix, and a
+// vector as large as that of the model.
 inline CheckpointLayout layout() {
   return {.params = ShardedTensors::whole({{"embed", {4, 3}, 0}, {"norm", {3}, 12}}),
           .optimizer = "rowwise",
           .state = ShardedTensors::whole({{"v_row.embed", {4}, 0}, {"v.norm", {3}, 4}})};
 }
 
+// The parameters and the optimizer state, filled with ascending values.
 struct State {
   explicit State(float start) : params(15), state(7) {
     std::iota(params.begin(), params.end(), start);
@@ -41,11 +43,11 @@ inline absl::Status save_state(const CheckpointStore& store, int64_t step, State
   return store.save(info_of(step), layout(), state.blocks(), notes);
 }
 
-// Gives a checkpoint two files of parameters and one of state.
+// File bytes with which a checkpoint has two files of parameters and one of state.
 constexpr int64_t kFileBytes = 48;
 
-// Memory only: a process that dies loses nothing of the page cache, and a thousand saves need not
-// wait for a disk.
+// Returns a folder in memory if there is one, so that a thousand saves need not wait for a disk. It
+// is as good as a disk for these tests, because the page cache survives a process that is killed.
 inline std::filesystem::path quick_disk() {
   const std::filesystem::path memory = "/dev/shm";
   return std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path();

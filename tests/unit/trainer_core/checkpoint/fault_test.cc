@@ -110,13 +110,14 @@ class Faults : public testing::TestWithParam<Scenario> {
     directory_ = folder_->file("ckpt");
     fs::copy(template_.file("ckpt"), directory_, fs::copy_options::recursive);
     result_.write("");
-    return run_traced(
-        [this] { return save_new(); },
-        [&](size_t number, const FileCall& call) {
-          const Decision decision = decide(number, call);
-          const bool refused = !GetParam().can_exchange && call.name == "renameat2";
-          return refused && decision.fate == Fate::kGoOn ? Decision{Fate::kFail, EINVAL} : decision;
-        });
+    return run_traced([this] { return save_new(); },
+                      [&](size_t number, const FileCall& call) {
+                        const Decision decision = decide(number, call);
+                        const bool refused = !GetParam().can_exchange && call.name == "renameat2";
+                        return refused && decision.fate == Fate::kContinue
+                                   ? Decision{Fate::kFail, EINVAL}
+                                   : decision;
+                      });
   }
 
   // Lets a new process restore one of both checkpoints and save again, after which nothing of the
@@ -149,10 +150,10 @@ class Faults : public testing::TestWithParam<Scenario> {
   SharedText result_;
 };
 
-const auto kGoOn = [](size_t, const FileCall&) { return Decision{}; };
+const auto kContinue = [](size_t, const FileCall&) { return Decision{}; };
 
 TEST_P(Faults, AKillAtEveryCallLosesNothing) {
-  const TracedEnd complete = run(kGoOn);
+  const TracedEnd complete = run(kContinue);
   ASSERT_EQ(complete.exit_code, 0) << result_.text();
   EXPECT_TRUE(next_process_finds_the_new_one());
   ASSERT_GT(complete.calls.size(), 40U);
@@ -173,7 +174,7 @@ TEST_P(Faults, AKillAtEveryCallLosesNothing) {
 }
 
 TEST_P(Faults, ACallThatFailsLeavesTheOldOneAndIsNamed) {
-  const size_t calls = run(kGoOn).calls.size();
+  const size_t calls = run(kContinue).calls.size();
   int failed = 0;
   for (const int error : {ENOSPC, EIO}) {
     for (size_t at = 0; at < calls; ++at) {
@@ -206,7 +207,7 @@ TEST_P(Faults, ShortWritesAreFinished) {
 // after its last name, both before the folder is published; and the directory is synced before the
 // old checkpoint is removed.
 TEST_P(Faults, EverythingIsSyncedBeforeItIsPublished) {
-  const TracedEnd end = run(kGoOn);
+  const TracedEnd end = run(kContinue);
   const std::string temporary =
       directory_ + "/.tmp-" + std::to_string(GetParam().new_step) + "-7-1-100";
   // Files with contents, and folders with names, that a power loss would remove.

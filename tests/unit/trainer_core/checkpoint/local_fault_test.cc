@@ -37,7 +37,7 @@ absl::Status copy(const LocalStore& from, const LocalStore& to, const std::strin
     if (status.ok()) status = (*arriving)->finish();
     if (!status.ok()) return status;
   }
-  return to.keep(*part, text);
+  return to.store_record(*part, text);
 }
 
 // On both nodes, and then the one before is removed; what fails is removed.

@@ -1,4 +1,4 @@
-// CheckpointPeers for ranks that are threads and exchange messages through memory.
+// Implements CheckpointPeers for ranks that are threads of the test.
 #pragma once
 
 #include <condition_variable>
@@ -13,14 +13,14 @@ namespace muster::trainer {
 
 class ThreadPeers : public CheckpointPeers {
  public:
-  // The state shared by the peers; must outlive them.
+  // The memory that the peers share. It must outlive them.
   class Meeting {
    public:
     explicit Meeting(int size) : texts_(static_cast<size_t>(size)) {}
 
    private:
     friend class ThreadPeers;
-    // Returns when all have come.
+    // Blocks until all peers have called it.
     void wait() {
       std::unique_lock lock(mutex_);
       const int round = round_;

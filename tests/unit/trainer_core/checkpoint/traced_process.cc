@@ -24,13 +24,13 @@ constexpr int kNone = -1;
 struct KnownCall {
   uint64_t number;
   std::string_view name;
-  int descriptor = kNone;  // which argument
+  int descriptor = kNone;  // index of the argument that is a descriptor
   int path = kNone;
   int to = kNone;
-  int flags = kNone;  // open's
+  int flags = kNone;  // index of the argument with the flags of an open
 };
 
-// The calls that write, inspect and move files. Not all exist on every processor.
+// The calls that write, inspect and move files. Some do not exist on every processor.
 constexpr KnownCall kCalls[] = {
     {SYS_openat, "openat", kNone, 1, kNone, 2},
     {SYS_read, "read", 0},
@@ -190,8 +190,7 @@ class Tracer {
       ptrace(PTRACE_SYSCALL, thread, nullptr, 0);
       return;
     }
-    // New threads begin with a stop, and a trap reports clone(); other signals belong to the
-    // process.
+    // New threads begin with a stop, and a trap reports clone(). Other signals are for the process.
     const bool is_ours = signal == SIGTRAP || signal == SIGSTOP;
     ptrace(PTRACE_SYSCALL, thread, nullptr, is_ours ? 0 : signal);
   }
@@ -223,7 +222,7 @@ class Tracer {
 
   const pid_t child_;
   const Decide& decide_;
-  std::map<pid_t, Decision> pending_;  // by thread
+  std::map<pid_t, Decision> pending_;  // decision of each thread's call
   TracedEnd end_;
 };
 

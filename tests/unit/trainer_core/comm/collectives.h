@@ -1,5 +1,5 @@
-// Checks every collective of any backend against a naive reference. Each rank is a thread with one
-// group.
+// Checks every collective of a process group against a naive reference. Each rank is a thread with
+// one group.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,10 @@
 
 namespace muster::trainer {
 
+// Makes the group of a rank.
 using GroupMaker = std::function<std::unique_ptr<ProcessGroup>(int rank, int size)>;
 
-// Runs `body` on every rank's own thread and waits for all.
+// Runs `body` on a thread per rank, and blocks until all have returned.
 inline void on_ranks(int size, const GroupMaker& make,
                      const std::function<void(ProcessGroup&)>& body) {
   std::vector<std::thread> threads;
@@ -41,7 +42,7 @@ inline testing::AssertionResult succeeds(const absl::Status& status) {
   return testing::AssertionFailure() << status;
 }
 
-// Waits until the rank that writes the page has begun its `count`th collective.
+// Blocks until the rank that writes the page has begun its `count`th collective.
 inline void wait_for_collective(const std::string& page_path, uint64_t count) {
   const Instant deadline = monotonic_now() + std::chrono::seconds(20);
   while (monotonic_now() < deadline) {
@@ -53,8 +54,8 @@ inline void wait_for_collective(const std::string& page_path, uint64_t count) {
   FAIL() << "no collective has begun";
 }
 
-// Rank 0 waits for a message that never comes until another of its threads aborts; rank 1 waits for
-// rank 0. Returns rank 1's error.
+// Tests abort() on another thread: rank 0 waits for a message that is never sent, until another of
+// its threads aborts; rank 1 waits for rank 0. Returns the error of rank 1.
 inline std::string abort_from_another_thread(
     const std::function<std::unique_ptr<ProcessGroup>(int rank, ProgressWriter* page)>& make) {
   const TempFolder folder;
@@ -81,7 +82,8 @@ inline std::string abort_from_another_thread(
   return error;
 }
 
-// Element `i` of rank `rank`'s input: sums of these round differently in different orders.
+// Returns element `i` of the input of `rank`. Sums of these elements round differently in different
+// orders.
 inline float element(int rank, size_t i) {
   return 1.0F / static_cast<float>(1 + rank * 7 + static_cast<int>(i % 101)) +
          static_cast<float>(rank);
@@ -138,7 +140,7 @@ inline void check_moves(ProcessGroup& group, size_t count) {
   ASSERT_TRUE(succeeds(group.barrier("barrier")));
 }
 
-// A message travels once around the ring.
+// Sends a message once around a ring.
 inline void check_point_to_point(ProcessGroup& group, size_t count) {
   if (group.size() == 1) return;
   const int next = (group.rank() + 1) % group.size();
@@ -197,8 +199,8 @@ inline void check_types(ProcessGroup& group, size_t count) {
   EXPECT_TRUE(std::isnan(largest.back()));
 }
 
-// Rank r sends ((r + 2 j) % 5) * unit elements to rank j, so counts differ between the receivers of
-// a rank, and some are 0.
+// Checks all_to_all_v(). Rank r sends ((r + 2 j) % 5) * unit elements to rank j, so counts differ
+// between the receivers of a rank, and some are 0.
 inline void check_unequal(ProcessGroup& group, size_t unit) {
   const int me = group.rank();
   const auto count = [&](int from, int to) {
@@ -217,7 +219,7 @@ inline void check_unequal(ProcessGroup& group, size_t unit) {
   EXPECT_EQ(output, expected);
 }
 
-// All ranks pass data on at once, twice around a ring, without deadlock.
+// Checks that all ranks can send data twice around a ring at the same time without a deadlock.
 inline void check_ring(ProcessGroup& group, size_t count) {
   const int next = (group.rank() + 1) % group.size();
   const int previous = (group.rank() + group.size() - 1) % group.size();
@@ -229,7 +231,7 @@ inline void check_ring(ProcessGroup& group, size_t count) {
   EXPECT_EQ(held, input_of(group.rank(), count));
 }
 
-// Works in place, as sharded buckets are gathered and scattered.
+// Checks collectives in place, as sharded parameters use them.
 inline void check_in_place(ProcessGroup& group, size_t count) {
   const auto size = static_cast<size_t>(group.size());
   const size_t own = static_cast<size_t>(group.rank()) * count;

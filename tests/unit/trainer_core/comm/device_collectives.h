@@ -1,4 +1,4 @@
-// Collectives of fp32 buffers in device memory on three ranks, and the results on each of them.
+// Runs collectives of fp32 buffers in device memory on three ranks.
 #pragma once
 
 #include <memory>
@@ -39,7 +39,7 @@ class Vector {
   std::shared_ptr<void> data_;
 };
 
-// Every collective, one after the other; `all` gets what they leave on rank 1.
+// Runs every collective, one after the other. Stores the results of rank 1 in `all`.
 inline void run_collectives(ProcessGroup& group, const DeviceMemory& memory,
                             std::vector<std::vector<float>>& all) {
   constexpr int kRanks = kDeviceRanks;
@@ -77,7 +77,7 @@ inline void run_collectives(ProcessGroup& group, const DeviceMemory& memory,
     keep(incoming);
 
     Vector sent(memory, input_of(rank, count));
-    EXPECT_TRUE(succeeds(group.broadcast(sent.all(), 2, "tell")));
+    EXPECT_TRUE(succeeds(group.broadcast(sent.all(), 2, "broadcast")));
     keep(sent);
     Vector passed(memory, count);
     EXPECT_TRUE(succeeds(group.send_recv(sent.all(), next, passed.all(), before, "pass")));

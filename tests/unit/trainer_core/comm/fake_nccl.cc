@@ -25,20 +25,20 @@ struct World {
   int ranks = 0;
   int connected = 0;  // ranks whose communicator is not delayed
   uint64_t round = 0;
-  std::vector<Bytes> brought;  // to the round that runs
-  std::vector<Bytes> all;      // of the round before
+  std::vector<Bytes> brought;  // inputs of the current round
+  std::vector<Bytes> all;      // inputs of the previous round
   int here = 0;
-  std::map<std::pair<int, int>, std::deque<Bytes>> mail;  // from, to
+  std::map<std::pair<int, int>, std::deque<Bytes>> mail;  // messages by (from, to)
 };
 
 struct Communicator {
   std::shared_ptr<World> world;
   int rank = 0;
   // Under the world's lock:
-  int running = 0;  // of what the device does for it
+  int running = 0;  // operations that the device is executing for it
   bool aborted = false;
 };
-// A handle is a pointer to one of these, which the device's work outlives.
+// A handle is a pointer to a shared pointer, because work of the device may outlive the handle.
 using Shared = std::shared_ptr<Communicator>;
 
 struct Worlds {
@@ -63,7 +63,7 @@ Bytes fetched(const void* from, size_t bytes) {
 }
 void stored(const Bytes& host, void* to) { worlds().memory->upload(host.data(), to, host.size()); }
 
-// Returns all ranks' inputs once all have arrived; none after an abort.
+// Returns the inputs of all ranks once all have arrived; empty after an abort.
 std::vector<Bytes> bring(Communicator& me, Bytes mine) {
   World& world = *me.world;
   std::unique_lock lock(world.mutex);
@@ -92,14 +92,15 @@ Bytes sum(const std::vector<Bytes>& all, int type) {
   return result;
 }
 
-// Calls of a group run on one stream: sends first, because receives wait for them.
+// Whether calls are grouped. Those of a group run on one stream, sends first, because receives wait
+// for them.
 thread_local bool grouped = false;
 thread_local std::vector<std::function<void()>> sends, receives;
 thread_local void* stream_of_group = nullptr;
 
 using Work = std::function<void(Communicator& me)>;
 
-// On the stream, unless the communicator is aborted by then.
+// Returns work for the stream that does nothing if the communicator was aborted before.
 std::function<void()> work_of(NcclCommunicator communicator, Work work) {
   ++worlds().fake->calls;
   return [me = *static_cast<Shared*>(communicator), work = std::move(work)] {
@@ -160,7 +161,7 @@ NcclResult init(NcclCommunicator* communicator, int ranks, NcclUniqueId id, int 
   return kNcclInProgress;
 }
 NcclResult async_error(NcclCommunicator communicator, NcclResult* found) {
-  // Nobody has a communicator before all have.
+  // No rank has a communicator before all ranks have one.
   World& world = *(*static_cast<Shared*>(communicator))->world;
   const std::lock_guard lock(world.mutex);
   const FakeNccl& fake = *worlds().fake;
@@ -176,7 +177,7 @@ NcclResult destroy(NcclCommunicator communicator) {
   --worlds().fake->communicators;
   return kNcclSuccess;
 }
-// The device does nothing for it any more when it returns, so that what it had may be freed.
+// Blocks until the device executes nothing for the communicator, so that its memory may be freed.
 NcclResult abort(NcclCommunicator communicator) {
   ++worlds().fake->aborted;
   Communicator& me = **static_cast<Shared*>(communicator);

@@ -1,4 +1,4 @@
-// Ranks that are processes.
+// Ranks that are processes, for tests.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,8 @@
 
 namespace muster::trainer {
 
-// Rank 0 is the test. The other ranks are processes that exit with the result of `body`. Requires
-// that the test has only one thread when it forks.
+// The ranks of a world. Rank 0 is the test itself; the other ranks are processes that exit with the
+// result of `body`. Requires that the test has only one thread at the construction.
 class ForkedRanks {
  public:
   using Body = std::function<int(int rank, const std::string& store)>;

@@ -1,5 +1,5 @@
-// A rendezvous store for tests, on a free port of the loopback: one thread per connection, all
-// joined at the end.
+// A rendezvous store for tests, on a free loopback port. It has a thread per connection; the
+// destructor joins all of them.
 #pragma once
 
 #include <condition_variable>

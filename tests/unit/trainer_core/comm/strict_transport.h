@@ -1,10 +1,10 @@
-// A transport on which a send ends only when its receiver has the message, and which records all
+// A transport whose sends return only when the receiver has the message, and which records all
 // messages.
 //
-// The config, not timing, determines the messages of the passes' and the streams' threads, and a
-// round ends once its participants have reached it. A run that completes on this transport, where
-// no message is ever in transit, therefore completes on any transport and with any thread schedule:
-// it has no hidden deadlock.
+// The messages of each thread are determined by the config and do not depend on time, and on this
+// transport a round ends only when all its participants have reached it. So if a run completes on
+// this transport, where no message is ever in transit, it completes on every transport and with
+// every schedule of threads: it has no hidden deadlock.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@
 
 namespace muster::trainer {
 
-// The messages that the ranks of a world have sent to each other and expected. Thread-safe.
+// The messages that the ranks of a world have sent, and those that they have expected. Thread-safe.
 class MessageLog {
  public:
-  // The bytes of the messages of one channel between two members, in order.
+  // The bytes of each message of a channel from one member to another, in order.
   using Sizes = std::vector<size_t>;
 
   void add(const std::string& channel, int from, int to, bool sent, size_t bytes) {
@@ -38,8 +38,7 @@ class MessageLog {
     (sent ? pair.sent : pair.expected).push_back(bytes);
   }
 
-  // Members of a group have made the same calls: each has been sent what it waited for, and has
-  // waited for all that it was sent.
+  // Checks that every message that was sent was also expected, and the reverse.
   void expect_that_all_is_met() const {
     const std::lock_guard lock(mutex_);
     EXPECT_FALSE(pairs_.empty());
@@ -95,7 +94,7 @@ class StrictChannel : public Channel {
     return to;
   }
 
-  // Notifies the senders, and waits for the notice of the receivers.
+  // Sends an acknowledgement to the senders, and waits for those of the receivers.
   absl::Status acknowledge(std::span<const int> to, std::span<const int> from) {
     std::vector<Outgoing> out;
     for (const int member : from) out.push_back({member, std::as_bytes(std::span(kWord))});
@@ -110,7 +109,7 @@ class StrictChannel : public Channel {
   std::unique_ptr<Channel> channel_;
   MessageLog& log_;
   std::string name_;
-  int own_;  // among the members
+  int own_;  // this rank's index among the members
 };
 
 class StrictTransport : public Transport {

@@ -1,4 +1,4 @@
-// Data sets for tests: documents given as lists of tokens, in several shards.
+// Writes data sets for tests, from documents that are lists of tokens.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace muster::trainer {
 constexpr int32_t kFolderVocab = 1000;
 using Document = std::vector<int32_t>;
 
-// Writes a shard for each list of documents.
+// Writes a data set with one shard for each list of documents.
 inline void make_token_folder(const std::string& folder,
                               const std::vector<std::vector<Document>>& shards,
                               uint32_t vocab_size = kFolderVocab) {
@@ -40,8 +40,8 @@ inline void make_token_folder(const std::string& folder,
   ASSERT_TRUE(write_token_index(folder, index).ok());
 }
 
-// Documents of 1 to `longest` tokens that count up from one document to the next: each token
-// identifies its position.
+// Returns documents of 1 to `longest` tokens. The tokens count up over all documents, so that each
+// token identifies its position.
 inline std::vector<Document> counting_documents(size_t count, uint32_t longest, uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<Document> documents(count);
@@ -53,7 +53,7 @@ inline std::vector<Document> counting_documents(size_t count, uint32_t longest, 
   return documents;
 }
 
-// Splits the documents into shards after the given numbers; the last shard has the rest.
+// Divides documents into shards of `counts` documents each; an additional last shard has the rest.
 inline std::vector<std::vector<Document>> into_shards(const std::vector<Document>& documents,
                                                       const std::vector<size_t>& counts) {
   std::vector<std::vector<Document>> shards;

@@ -1,4 +1,4 @@
-// Compares a model's gradients with differences of its loss.
+// Compares the gradients of a model with finite differences of its loss.
 #pragma once
 
 #include <cmath>
@@ -11,10 +11,10 @@
 
 namespace muster::trainer {
 
-// Compares directional derivatives with central differences in every parameter tensor. The
-// direction is the gradient itself within the tensor, so that any wrong element is detected.
-// Requires that the model's gradients are computed; `loss` returns the loss for its current
-// parameters.
+// Compares directional derivatives with central differences for every parameter tensor. The
+// direction is the gradient of the tensor itself, so that any wrong element is detected. Requires
+// that the gradients of the model are computed. `loss` returns the loss with the current parameters
+// of the model.
 template <class Loss>
 void expect_gradients_of(TestModel& test, const Loss& loss) {
   const std::vector<float> grads(test.model.grads().begin(), test.model.grads().end());
@@ -34,7 +34,8 @@ void expect_gradients_of(TestModel& test, const Loss& loss) {
       return loss();
     };
     constexpr double kStep = 4e-3;
-    // Fourth order, so that a step large enough for fp32 has a small truncation error.
+    // The difference is of fourth order, so that the truncation error is small at a step that is
+    // large enough for fp32.
     const double slope =
         (8 * (loss_at(kStep) - loss_at(-kStep)) - (loss_at(2 * kStep) - loss_at(-2 * kStep))) /
         (12 * kStep);

@@ -1,4 +1,4 @@
-// Small models that meshes of 8 ranks can split in every way, and unevenly where that is allowed.
+// Small models that meshes of 8 ranks can split in every way, and unevenly if that is allowed.
 #pragma once
 
 #include "tests/unit/meshes.h"
@@ -6,8 +6,8 @@
 
 namespace muster::trainer {
 
-// GQA with fewer KV heads than some meshes have tensor ranks; vocabulary and MLP are not multiples
-// of any degree.
+// Returns a Llama with fewer KV heads than some meshes have tensor ranks. The vocabulary and the
+// MLP's width are not multiples of any degree.
 inline ModelConfig sharded_llama() {
   return {.name = "llama",
           .vocab_size = 61,
@@ -19,8 +19,8 @@ inline ModelConfig sharded_llama() {
           .mlp_dim = 11};
 }
 
-// Tied, with learned positions, biases everywhere and relative biases, so that every kind of row
-// exists.
+// Returns a GPT with a tied embedding, learned positions, all biases and relative biases, so that
+// every kind of parameter exists.
 inline ModelConfig sharded_gpt() {
   ModelConfig model = sharded_llama();
   model.name = "gpt";
@@ -35,7 +35,7 @@ inline ModelConfig sharded_gpt() {
   return model;
 }
 
-// Every second layer has 8 experts.
+// Returns a GLaM whose every second layer has 8 experts.
 inline ModelConfig sharded_glam() {
   ModelConfig model = sharded_llama();
   model.name = "glam";
@@ -44,7 +44,7 @@ inline ModelConfig sharded_glam() {
   return model;
 }
 
-// Whether the axes divide the dimensions that they must.
+// Returns whether the degrees of the mesh divide the dimensions that they split.
 inline bool allows(const ModelConfig& model, const Mesh& mesh, int32_t pipeline_chunks = 1) {
   const int32_t tensor = mesh.degree(MeshAxis::kTensor);
   return model.num_query_heads % tensor == 0 &&

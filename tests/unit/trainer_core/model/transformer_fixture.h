@@ -1,4 +1,4 @@
-// A model with its plan, memory and ops, for the tests of this folder.
+// A model with its plan, memory and operations, for the tests of this folder.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ inline ModelConfig small_config(int32_t heads, int32_t kv_heads, bool tied) {
   return config;
 }
 
-// Values in (-1, 1), the same for the same stream.
+// Fills `out` with values in shift + scale * (-1, 1), which depend on `stream` only.
 inline void fill_random(uint64_t stream, std::span<float> out, float scale = 1, float shift = 0) {
   const Philox philox{.key = 7, .stream = stream};
   for (size_t i = 0; i < out.size(); ++i) {
@@ -52,7 +52,7 @@ inline void fill_random(uint64_t stream, std::span<float> out, float scale = 1, 
   }
 }
 
-// A small GPT: LayerNorm, learned positions, biases, an MLP without gates.
+// Returns a small GPT: LayerNorm, learned positions, biases, an MLP without a gate.
 inline ModelConfig small_gpt() {
   ModelConfig config = small_config(2, 2, true);
   config.norm_type = NormType::kLayer;
@@ -65,7 +65,8 @@ inline ModelConfig small_gpt() {
   return config;
 }
 
-// A small Gemma with its successors' caps on scores and logits and a window; and z-loss.
+// Returns a small Gemma with z-loss and, as in Gemma 2, caps on scores and logits and a sliding
+// window.
 inline ModelConfig small_gemma() {
   ModelConfig config = small_config(4, 1, true);
   config.norm_gain_offset = 1;
@@ -80,7 +81,8 @@ inline ModelConfig small_gemma() {
   return config;
 }
 
-// Interleaved RoPE pairs, stretched wavelengths, gates with biases.
+// Returns a model with interleaved RoPE pairs, scaled RoPE wavelengths, and a gated MLP with
+// biases.
 inline ModelConfig small_mixture_of_choices() {
   ModelConfig config = small_config(4, 2, false);
   config.position_type = PositionType::kRopeInterleaved;
@@ -89,7 +91,7 @@ inline ModelConfig small_mixture_of_choices() {
   return config;
 }
 
-// MaxText's default block, with biases.
+// Returns a model with parallel blocks (MaxText's decoder_block=default) and biases.
 inline ModelConfig small_parallel() {
   ModelConfig config = small_config(4, 2, false);
   config.parallel_block = true;
@@ -97,7 +99,7 @@ inline ModelConfig small_parallel() {
   return config;
 }
 
-// GLaM without experts: relative positions, a softmax with an extra zero.
+// Returns a GLaM without experts: relative positions, and a softmax with an extra zero.
 inline ModelConfig small_dense_glam() {
   ModelConfig config = small_config(4, 2, true);
   config.position_type = PositionType::kRelative;
@@ -109,7 +111,8 @@ inline ModelConfig small_dense_glam() {
   return config;
 }
 
-// Experts in the second layer, with too little room for all choices, and a balancing loss.
+// Returns a Mixtral with experts in the second layer, whose capacity is too small for all choices,
+// and a load-balancing loss.
 inline ModelConfig small_mixtral() {
   ModelConfig config = small_config(4, 2, false);
   config.experts = {.count = 5,
@@ -127,7 +130,7 @@ inline ModelConfig dropless(ModelConfig config) {
   return config;
 }
 
-// A small GLaM, with experts in the first of two layers, and in the last of three.
+// Returns a small GLaM with experts in every second layer, from the first on.
 inline ModelConfig small_glam() {
   ModelConfig config = small_dense_glam();
   config.experts = small_mixtral().experts;
@@ -138,7 +141,7 @@ inline ModelConfig small_glam() {
   return config;
 }
 
-// Initial weights, with norms that do not multiply by one and nonzero biases.
+// Writes initial weights to `params`, with gains of norms that differ from one and nonzero biases.
 inline void randomize_params(const TransformerPlan& plan, std::span<float> params) {
   init_params(plan.params, 3, params.data());
   uint64_t stream = 100;

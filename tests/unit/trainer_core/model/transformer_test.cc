@@ -144,7 +144,7 @@ TEST_P(Decoding, ExtendsItsCache) {
     Arena arena(plan.memory);
     const auto ops = cpu_ops(2);
     std::ranges::copy(whole.model.params(), loading_params(plan, arena).begin());
-    settle_params(plan, arena);
+    round_loaded_params(plan, arena);
     Transformer model(plan, arena, *ops);
     for (const int32_t count : {9, 1, 1, 9, 2, 1}) {
       const int32_t first = model.length();

@@ -1,4 +1,4 @@
-// Determines which words of a plan's memory a step writes.
+// Determines which words of a plan's memory a step has written.
 #pragma once
 
 #include <unistd.h>
@@ -16,17 +16,17 @@
 
 namespace muster::trainer {
 
-// A signalling NaN that no operation produces.
+// A signalling NaN that no operation computes.
 constexpr uint32_t kUntouched = 0x7FA5A5A5;
 
-// The arena's words, and those after it up to the end of its last page.
+// Returns the words of the arena, and those after it up to the end of its last page.
 inline std::span<uint32_t> words_of(const Arena& arena) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t mapped = (arena.bytes() + page - 1) / page * page;
   return {static_cast<uint32_t*>(arena.begin()), mapped / sizeof(uint32_t)};
 }
 
-// Checks that every planned word was written, and no other.
+// Checks that every planned word was written, and that no other word was.
 inline void expect_planned_words_written(const MemoryPlan& plan, std::span<const uint32_t> words,
                                          const std::string& what) {
   std::vector<bool> planned(words.size());

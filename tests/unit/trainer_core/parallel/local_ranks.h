@@ -1,4 +1,4 @@
-// Ranks as threads, each with its own ops.
+// Runs ranks as threads, each with its own operations.
 #pragma once
 
 #include <chrono>
@@ -14,9 +14,10 @@
 
 namespace muster::trainer {
 
+// The objects that a rank uses.
 struct LocalRank {
   Ops& ops;
-  ProcessGroup& group;  // of all ranks
+  ProcessGroup& group;  // group of all ranks
   CommStream& stream;
   const std::shared_ptr<Transport>& transport;
 

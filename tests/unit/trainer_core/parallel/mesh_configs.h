@@ -11,9 +11,9 @@
 
 namespace muster::trainer {
 
-inline constexpr int32_t kSequences = 8;  // of a micro-batch, over all ranks
-inline constexpr int32_t kLength = 16;
-inline constexpr int32_t kMeshRanks = 8;  // of the largest meshes
+inline constexpr int32_t kSequences = 8;  // per micro-batch, over all ranks
+inline constexpr int32_t kLength = 16;    // tokens per sequence
+inline constexpr int32_t kMeshRanks = 8;  // ranks of the largest meshes
 
 inline MeshShape mesh(std::initializer_list<std::pair<MeshAxis, int32_t>> degrees) {
   MeshShape shape;
@@ -26,11 +26,13 @@ inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape,
   TrainConfig config;
   config.model = model;
   config.model.num_layers = 3;
-  // Some of these narrow rows are near 0, where the norm multiplies rounding errors.
+  // Some rows of so few elements are near 0, where a norm with a small epsilon would amplify
+  // rounding errors.
   config.model.norm_epsilon = 0.1;
   config.steps = 20;
   config.optimizer.learning_rate = 3e-3;
-  // Some gradients, such as those of the keys' biases, consist only of rounding errors.
+  // Some gradients, such as those of the biases of keys, consist only of rounding errors, which a
+  // small eps would amplify.
   config.optimizer.eps = 1e-5;
   config.optimizer.schedule_steps = 20;
   config.optimizer.warmup_steps = 2;
@@ -41,7 +43,7 @@ inline TrainConfig config_of(const ModelConfig& model, const MeshShape& shape,
   return config;
 }
 
-// A kind of model, and the config change under test.
+// A model, and the change of its config under test.
 struct MeshCase {
   const char* name;
   ModelConfig (*model)();

@@ -1,5 +1,5 @@
-// Trains without the training loop: each rank of a mesh is a thread and computes the steps. The
-// results of all ranks are merged.
+// Trains without the training loop: each rank of a mesh is a thread that computes the steps. Merges
+// the results of all ranks.
 #pragma once
 
 #include <algorithm>
@@ -24,16 +24,16 @@
 
 namespace muster::trainer {
 
-// Sent bytes by the group's name, then by kind.
+// The sent bytes, by the name of the group and by kind.
 using SentByGroup = std::map<std::string, std::map<CollectiveKind, uint64_t>>;
 
 struct MeshRun {
-  std::vector<StepRecord> steps;  // rank 0's
-  // All parameters of the table, from the ranks with coordinate 0 along data.
+  std::vector<StepRecord> steps;  // the records of rank 0
+  // All parameters in the table's order, from the ranks with coordinate 0 along the data axis.
   std::vector<float> params;
   absl::Status status;         // the first error of any rank
   SentByGroup sent;            // by rank 0, in all steps
-  uint64_t messages_sent = 0;  // bytes of all ranks' sends
+  uint64_t message_bytes = 0;  // bytes of all ranks' sends
 
   std::vector<double> losses() const {
     std::vector<double> losses;
@@ -64,14 +64,14 @@ inline void expect_same_training(const MeshRun& run, const MeshRun& alone,
     ASSERT_EQ(ours.experts->dropped_fraction, theirs.experts->dropped_fraction)
         << what << ", step " << i;
   }
-  // Only the first norm is compared: in models this small, later norms differ by a thousand times
-  // as much as the parameters.
+  // Compares only the first norm: in models this small, later norms differ a thousand times more
+  // than the parameters do.
   ASSERT_NEAR(run.steps[0].raw_grad_norm / alone.steps[0].raw_grad_norm, 1, 1e-6) << what;
   ASSERT_LT(largest_difference(run.params, alone.params), 1e-4) << what;
 }
 
-// Sequences of documents of one or more tokens. The last token of a document has weight 0. The
-// content is a function of the sequence's number.
+// Packed sequences of documents of one or more tokens. The last token of a document has weight 0.
+// The contents depend only on the number of the sequence.
 class PackedDocuments final : public Samples {
  public:
   explicit PackedDocuments(int32_t vocabulary) : vocabulary_(static_cast<uint32_t>(vocabulary)) {}
@@ -104,7 +104,7 @@ inline TrainingData packed_documents(const TrainConfig& config) {
 
 using EachStep = std::function<void(ProcessGroups& groups, RankModel& rank_model, int64_t step)>;
 
-// The context of a rank whose page and log lines are not read.
+// The context of a rank whose progress page and log lines are not read.
 class QuietContext {
  public:
   explicit QuietContext(ProcessGroups& groups) : groups_(groups) {}
@@ -126,8 +126,8 @@ class QuietContext {
 
 class MeshTrainer {
  public:
-  // `each_step` is called before every step, on every rank; `transport_of` may put something
-  // between a rank and its transport.
+  // Trains and returns the results of all ranks. `each_step` is called before every step on every
+  // rank; `transport_of` wraps the transport of each rank.
   static MeshRun run(const TrainConfig& config, const EachStep& each_step = nullptr,
                      const TransportOf& transport_of = nullptr) {
     MeshRun all;
@@ -141,7 +141,7 @@ class MeshTrainer {
           all.status.Update(own.status);
           for (const auto& [group, kinds] : own.sent) {
             if (kinds.contains(CollectiveKind::kSend))
-              all.messages_sent += kinds.at(CollectiveKind::kSend);
+              all.message_bytes += kinds.at(CollectiveKind::kSend);
           }
           if (groups.rank() != 0) return;
           all.steps = std::move(own.steps);
@@ -151,8 +151,8 @@ class MeshTrainer {
     return all;
   }
 
-  // Runs one rank. Returns its steps, sent bytes and error, and writes the parameters that it
-  // stores to their offsets in `params`, which holds the whole table.
+  // Trains one rank. Returns its steps, sent bytes and error. Writes the parameters that it stores
+  // to `params`, which has the complete table.
   static MeshRun run_rank(const TrainConfig& config, ProcessGroups& groups, std::span<float> params,
                           const EachStep& each_step = nullptr) {
     QuietContext rank(groups);
@@ -191,7 +191,7 @@ class MeshTrainer {
     });
   }
 
-  // Calls visit(index in the rank's block, index in the whole table).
+  // Calls visit(index in the rank's block, index in the complete table) for each stored element.
   template <class Visit>
   static void for_stored(const ShardLayout& layout, const Visit& visit) {
     for (const ShardPiece& piece : layout.pieces()) {
@@ -204,7 +204,7 @@ class MeshTrainer {
     }
   }
 
-  // Maps the box's element to its index in the tensor.
+  // Returns the index in the tensor of an element of the box.
   static int64_t in_tensor(const ParamSpec& spec, const TensorBox& box, int64_t element) {
     int64_t number = 0, stride = 1;
     for (size_t dim = spec.shape.size(); dim-- > 0;) {
@@ -215,7 +215,7 @@ class MeshTrainer {
     return number;
   }
 
-  // Like the loop in train.cc.
+  // Makes a step as the loop in train.cc does.
   static absl::Status make_step(const TrainConfig& config, GradientStep& gradients,
                                 RankModel& rank_model, StepData& data, int64_t step,
                                 std::vector<StepRecord>& records) {
@@ -244,14 +244,14 @@ class MeshTrainer {
   }
 };
 
-// The differences between trainings in bf16 and in fp32 on one rank.
+// The differences between two trainings on one rank, in bf16 and in fp32.
 struct Bf16Band {
-  MeshRun alone;      // in bf16
-  double losses = 0;  // the largest relative difference of a step's loss
-  double params = 0;  // the largest absolute difference of a parameter
+  MeshRun alone;      // the training in bf16
+  double losses = 0;  // largest relative difference of a step's loss
+  double params = 0;  // largest absolute difference of a parameter
 };
 
-// Returns the largest relative difference between two trainings' losses.
+// Returns the largest relative difference between the losses of two trainings.
 inline double largest_loss_difference(const MeshRun& a, const MeshRun& b) {
   EXPECT_EQ(a.steps.size(), b.steps.size());
   double largest = 0;
@@ -263,7 +263,7 @@ inline double largest_loss_difference(const MeshRun& a, const MeshRun& b) {
   return largest;
 }
 
-// Requires that `config` has one rank.
+// Trains `config`, which must have one rank, in bf16 and in fp32.
 inline Bf16Band bf16_band(TrainConfig config) {
   const MeshRun exact = MeshTrainer::run(config);
   config.dtype = ComputeType::kBfloat16;

@@ -203,7 +203,7 @@ TEST(PipelineTraining, SentBytesMatchTheFormulas) {
       const uint64_t stream = uint64_t{kSequences} * kStageLength *
                               static_cast<uint64_t>(config.model.emb_dim) *
                               dtype_bytes(config.activation_type());
-      EXPECT_EQ(run.messages_sent, static_cast<uint64_t>(config.steps) * 2 * (runs - 1) * stream);
+      EXPECT_EQ(run.message_bytes, static_cast<uint64_t>(config.steps) * 2 * (runs - 1) * stream);
       // Rank 0 has the first stage, whose first chunk's gradients end there.
       const auto chunks = static_cast<uint64_t>(shape.chunks);
       const auto tensor = static_cast<uint64_t>(mesh_of(config.mesh).degree(MeshAxis::kTensor));
@@ -240,12 +240,12 @@ TEST(PipelineTraining, TheNextPassIsExpectedDuringTheLastLayer) {
   const std::vector<float> weights(tokens, 1);
   const Batch batch{ids, ids, weights};
   const LayerRun run = plan.model.run();
-  model.expect_behind(plan.model.first_block_forward(run));
+  model.expect_after_next(plan.model.first_block_forward(run));
   model.forward_run(run, batch);
   // The embedding is block 0, and the stage's two layers are the next.
   EXPECT_EQ(blocks.calls, (std::vector<std::string>{"+0", "-0", "+1", "+2", "-1", "?0", "-2"}));
   blocks.calls.clear();
-  model.expect_behind(plan.model.first_block_backward(run));
+  model.expect_after_next(plan.model.first_block_backward(run));
   model.backward_run(run, batch, Accumulate::kNo);
   EXPECT_EQ(blocks.calls, (std::vector<std::string>{"+2", "-2", "+1", "?2", "-1"}));
 }

@@ -42,7 +42,7 @@ TEST_P(SlicedLoss, IsTheLossOfAllIds) {
       const Slice slice(begins, rank.index());
       Ids targets = ids;
       Values part = columns_of(logits, slice), part2 = part, own_weights = weights, again({kRows});
-      Values sums({vocabulary_sums(kRows, ranks)}, std::nanf(""));
+      Values sums({vocab_loss_sums(kRows, ranks)}, std::nanf(""));
       SlicedLogits rows{slice.slice(), part2, {}, targets, own_weights, again, sums};
       ASSERT_TRUE(vocabulary_loss(rank.ops, rank.group, GetParam(), rows, "loss").ok());
       of_rank[rank.index()] = again;

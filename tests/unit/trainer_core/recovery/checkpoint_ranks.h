@@ -1,4 +1,5 @@
-// The state of a mesh's ranks, filled with values that identify the checkpoint that they are from.
+// The state of the ranks of a mesh, filled with values that identify the checkpoint from which they
+// come.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace muster::trainer {
 
 constexpr GroupAxes kAllButData = {.axes = AxisSet::all().without(MeshAxis::kData)};
 
-// Element i of a tensor in a checkpoint of `seed`: different from its neighbours and from other
-// checkpoints.
+// Returns element i of a tensor in the checkpoint of `seed`. It differs from other elements and
+// from other checkpoints.
 inline float number(uint64_t seed, const std::string& tensor, int64_t i) {
   return uniform_from_bits(Philox{seed, fnv1a(tensor)}(static_cast<uint64_t>(i))[0]);
 }
@@ -33,7 +34,8 @@ struct Rank {
 
   CheckpointBlocks blocks() { return {params, state}; }
 
-  // Calls visit(element in memory, its value in a checkpoint of `seed`).
+  // Calls visit(element in memory, its value in the checkpoint of `seed`) for each element that the
+  // rank stores.
   template <class Visit>
   void for_numbers(uint64_t seed, const Visit& visit) {
     for (const auto& [part, block] : {std::pair(&layout.params, std::span(params)),

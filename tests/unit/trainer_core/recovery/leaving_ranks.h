@@ -1,4 +1,4 @@
-// Ranks as threads, for tests of requests to leave.
+// Ranks that are threads, for tests of requests to stop.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace muster::trainer {
 
 inline std::mutex ended_mutex;
-inline std::vector<ExitCode> ended_with;  // appended by leave(), on the calling thread
+inline std::vector<ExitCode> ended_with;  // exit codes, in order of the calls of note_end()
 inline void note_end(ExitCode code) {
   const std::lock_guard lock(ended_mutex);
   ended_with.push_back(code);
@@ -87,9 +87,10 @@ struct Ranks {
   std::vector<std::ostringstream> errs;
 };
 
-constexpr int64_t kCompleted = 2;  // steps completed when a rank stops
+constexpr int64_t kCompleted = 2;  // completed steps when a rank is requested to stop
 
-// A config with one layer on that mesh, with checkpoints only on request.
+// Returns a config with one layer on a mesh with these degrees, which saves checkpoints only on
+// request.
 inline TrainConfig leaving_config(const std::string& checkpoints, const Degrees& degrees) {
   TrainConfig config = tiny_config(mesh_of({.ici = degrees}).ranks());
   config.mesh.ici = degrees;

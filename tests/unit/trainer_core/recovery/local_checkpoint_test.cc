@@ -230,11 +230,11 @@ TEST_F(LocalCheckpoint, RestoresOneSaveBitForBitOrNone) {
 TEST(LocalNodes, KeepersAreOnTheNextNode) {
   const LocalNodes nodes({"b", "b", "a", "b", "c"});
   EXPECT_EQ(nodes.count(), 3U);
-  EXPECT_EQ(nodes.keeper_of(0), 2);
-  EXPECT_EQ(nodes.keeper_of(3), 2) << "a node of fewer ranks";
-  EXPECT_EQ(nodes.keeper_of(2), 4);
-  EXPECT_EQ(nodes.keeper_of(4), 0);
-  EXPECT_EQ(LocalNodes({"a", "a"}).keeper_of(0), std::nullopt);
+  EXPECT_EQ(nodes.copy_holder_of(0), 2);
+  EXPECT_EQ(nodes.copy_holder_of(3), 2) << "a node of fewer ranks";
+  EXPECT_EQ(nodes.copy_holder_of(2), 4);
+  EXPECT_EQ(nodes.copy_holder_of(4), 0);
+  EXPECT_EQ(LocalNodes({"a", "a"}).copy_holder_of(0), std::nullopt);
   const auto rounds = in_rounds({{0, 2, 0}, {1, 2, 0}, {3, 2, 0}, {2, 4, 0}, {4, 0, 0}});
   ASSERT_EQ(rounds.size(), 3U);
   EXPECT_EQ(rounds[0], (std::vector<FileTransfer>{{0, 2, 0}, {2, 4, 0}, {4, 0, 0}}));

@@ -1,4 +1,4 @@
-// Fixture for local checkpoints of ranks that are threads, on nodes that are folders.
+// A fixture for local checkpoints of ranks that are threads, on nodes that are folders.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,9 @@ class LocalCheckpoint : public testing::Test {
   }
   std::string root(int node) const { return place(node).folder; }
 
-  // Returns each rank's status. `step` is the seed; `transport_of` as in on_mesh(); each rank calls
-  // `before` after it has opened its storage.
+  // Saves a local checkpoint and returns the status of each rank. The contents are those of seed
+  // `step`. `transport_of` is that of on_mesh(). Each rank calls `before` after it has opened its
+  // storage.
   std::vector<absl::Status> save(const Mesh& mesh, const Nodes& nodes, int64_t step,
                                  const TransportOf& transport_of = nullptr,
                                  const std::function<void(int rank)>& before = nullptr) {
@@ -66,11 +67,11 @@ class LocalCheckpoint : public testing::Test {
   }
 
   struct Restored {
-    std::vector<int64_t> steps;  // by rank
+    std::vector<int64_t> steps;  // of each rank
     std::string from;
     std::vector<std::string> notes;
   };
-  // Checks that writers hold the values of the step that they return.
+  // Restores on all ranks. Checks that writers get the values of the step that they return.
   Restored restore(const Mesh& mesh, const Nodes& nodes, int64_t oldest = 0,
                    const CheckpointJudge& judge = nullptr) {
     Restored restored{std::vector<int64_t>(nodes.size(), kNone), {}, {}};
@@ -112,13 +113,14 @@ class LocalCheckpoint : public testing::Test {
     return files;
   }
 
-  // In memory, like real ones: a thousand saves need not wait for a disk.
+  // The folder is in memory, as local checkpoints are, so that a thousand saves need not wait for a
+  // disk.
   TempFolder folder_{std::filesystem::is_directory("/dev/shm")
                          ? std::filesystem::path("/dev/shm")
                          : std::filesystem::temp_directory_path()};
   ModelConfig model_ = sharded_llama();
   OptimizerConfig optimizer_;
-  LockedMemory memory_;                        // a device's
+  LockedMemory memory_;                        // the memory of a device
   std::function<void(ProcessGroups&)> begin_;  // called by each rank of a save
 };
 

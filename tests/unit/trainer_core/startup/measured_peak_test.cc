@@ -27,12 +27,12 @@ TEST(MeasuredPeak, IsMeasuredOnceAndKept) {
   const TempFolder folder;
   const std::string path = folder.file("cache/muster/gemm-peaks.json");
   Rounds first{{1.5}};
-  EXPECT_EQ(MeasuredPeak(path, "a").kept(), 0);
+  EXPECT_EQ(MeasuredPeak(path, "a").stored(), 0);
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(first)), 1.5);
   Rounds busy{{0.3}};  // the next attempt, on a busy machine
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(busy)), 1.5);
   EXPECT_EQ(busy.asked, 0);
-  EXPECT_EQ(MeasuredPeak(path, "a").kept(), 1.5);
+  EXPECT_EQ(MeasuredPeak(path, "a").stored(), 1.5);
   EXPECT_EQ(MeasuredPeak(path, "b").get(std::ref(busy)), 0.3) << "another device";
 }
 
@@ -53,7 +53,7 @@ TEST(MeasuredPeak, IsRaisedByAFasterStep) {
   peak.get(std::ref(rounds));
   EXPECT_EQ(peak.raise(0.5), 1.0);
   EXPECT_EQ(peak.raise(1.25), 1.25);
-  EXPECT_EQ(MeasuredPeak(path, "a").kept(), 1.25);
+  EXPECT_EQ(MeasuredPeak(path, "a").stored(), 1.25);
 }
 
 TEST(MeasuredPeak, NeedsNoFile) {
@@ -67,7 +67,7 @@ TEST(MeasuredPeak, NeedsNoFile) {
   const std::string path = folder.file("peaks.json");
   std::ofstream(path) << "{ torn";
   EXPECT_EQ(MeasuredPeak(path, "a").get(std::ref(rounds)), 1.0);
-  EXPECT_EQ(MeasuredPeak(path, "a").kept(), 1.0) << "a damaged file is replaced";
+  EXPECT_EQ(MeasuredPeak(path, "a").stored(), 1.0) << "a damaged file is replaced";
 }
 
 TEST(MeasuredPeak, OnlyOneRankMeasures) {

@@ -1,4 +1,4 @@
-// Input files for tests: compressed bytes, TFRecords, tf.train.Examples.
+// Makes contents of input files for tests: compressed bytes, TFRecords, tf.train.Examples.
 #pragma once
 
 #include <zstd.h>
@@ -28,7 +28,7 @@ inline std::string gzip(std::string_view text) {
   return out;
 }
 
-// Compresses with a checksum, like the zstd program.
+// Compresses with a checksum, as the program zstd does.
 inline std::string zstd(std::string_view text) {
   ZSTD_CCtx* context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
@@ -52,7 +52,7 @@ inline std::string tfrecord(std::string_view data) {
          little_endian(masked_crc32c(crc32c(data)), 4);
 }
 
-// A protobuf field of wire type 2.
+// Encodes a protobuf field of wire type 2.
 inline std::string proto_bytes(int number, std::string_view value) {
   std::string out(1, static_cast<char>(number << 3 | 2));
   size_t size = value.size();
@@ -61,7 +61,7 @@ inline std::string proto_bytes(int number, std::string_view value) {
   return out + std::string(value);
 }
 
-// One entry of a tf.train.Example's map, with the lists of a Feature.
+// Encodes an entry of the map of a tf.train.Example. `lists` are the encoded lists of the Feature.
 inline std::string proto_feature(std::string_view name, std::string_view lists) {
   return proto_bytes(1, proto_bytes(1, name) + proto_bytes(2, lists));
 }

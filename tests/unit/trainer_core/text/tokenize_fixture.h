@@ -1,4 +1,4 @@
-// A text and a tokenizer trained on it, made once for all tests of a program.
+// A text and a tokenizer that was trained on it, made once for all tests of a program.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ inline std::string corpus(int lines) {
   return text;
 }
 
-// One text and one tokenizer for all tests.
+// The fixture with the text and the tokenizer.
 class TokenizeFixture : public testing::Test {
  protected:
   static void SetUpTestSuite() {
