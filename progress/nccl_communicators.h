@@ -33,17 +33,17 @@ constexpr uint64_t kInFlight = 1024;
 // kind, the slot, the number of the collective, and the generation of the communicator in the slot.
 struct Handle {
   enum Kind : uint64_t { kOfCollective, kOfKernel, kOfProxy, kOfOther };
-  static constexpr int kPlaceAt = 2, kNumberAt = 7, kGenerationAt = 48;
+  static constexpr int kSlotAt = 2, kNumberAt = 7, kGenerationAt = 48;
 
   Kind kind = kOfCollective;
-  size_t place = 0;
+  size_t slot = 0;
   uint64_t number = 0;
   uint64_t generation = 0;
 
   // Returns the handle as a word. Within one slot and kind, newer handles are larger.
   uint64_t word() const {
     return generation << kGenerationAt | number << kNumberAt |
-           static_cast<uint64_t>(place) << kPlaceAt | kind;
+           static_cast<uint64_t>(slot) << kSlotAt | kind;
   }
   void* pointer() const {
     const uint64_t value = word();
@@ -53,7 +53,7 @@ struct Handle {
   }
   static Handle from(uint64_t word) {
     return {.kind = static_cast<Kind>(word & 3),
-            .place = static_cast<size_t>(word >> kPlaceAt) % MUSTER_GROUPS_MAX,
+            .slot = static_cast<size_t>(word >> kSlotAt) % MUSTER_GROUPS_MAX,
             .number = word << (64 - kGenerationAt) >> (64 - kGenerationAt + kNumberAt),
             .generation = word >> kGenerationAt};
   }
@@ -63,7 +63,7 @@ struct Handle {
     return from(word);
   }
 };
-static_assert(MUSTER_GROUPS_MAX == 1 << (Handle::kNumberAt - Handle::kPlaceAt));
+static_assert(MUSTER_GROUPS_MAX == 1 << (Handle::kNumberAt - Handle::kSlotAt));
 static_assert(sizeof(void*) == sizeof(uint64_t));
 constexpr uint64_t kGenerationMask = 0xFFFF;
 
@@ -98,7 +98,7 @@ struct Communicators {
   std::mutex mutex;
   bool is_open = false;
   muster_progress page{};
-  Communicator places[MUSTER_GROUPS_MAX];
+  Communicator slots[MUSTER_GROUPS_MAX];
 };
 
 }  // namespace muster::nccl

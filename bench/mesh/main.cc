@@ -80,10 +80,10 @@ int64_t cpu_us() {
   return int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
 }
 
-// The requested steps on one rank: train() calls it after each step.
-class Turns {
+// Executes commands that request steps, on one rank: train() calls after_step() after each step.
+class CommandedSteps {
  public:
-  explicit Turns(ProcessGroups& groups) : group_(groups.everyone()) {}
+  explicit CommandedSteps(ProcessGroups& groups) : group_(groups.everyone()) {}
 
   void after_step(const StepRecord& record) {
     seconds_.push_back(to_seconds(monotonic_now() - begin_));
@@ -157,17 +157,17 @@ int run_rank(const TrainConfig& config, int rank, const std::string& store) {
   }
   const auto page = ProgressWriter::anonymous({});
   ProcessGroups groups(*std::move(transport), mesh, page.get());
-  Turns turns(groups);
+  CommandedSteps commanded_steps(groups);
   std::ostringstream out;
   StopSignals signals;
-  const ExitCode code =
-      train(config, {.groups = groups,
-                     .page = *page,
-                     .out = out,
-                     .err = std::cerr,
-                     .signals = signals,
-                     .threads = config.threads,
-                     .on_step = [&](const StepRecord& record) { turns.after_step(record); }});
+  const ExitCode code = train(
+      config, {.groups = groups,
+               .page = *page,
+               .out = out,
+               .err = std::cerr,
+               .signals = signals,
+               .threads = config.threads,
+               .on_step = [&](const StepRecord& record) { commanded_steps.after_step(record); }});
   return static_cast<int>(code);
 }
 

@@ -93,7 +93,7 @@ class World {
 
  private:
   struct ExitOf {
-    bool told = false;  // asked to stop
+    bool was_ordered = false;  // the rank was ordered to stop
     ExitCause cause = ExitCause::kUnknown;
     int32_t code = -1;
   };
@@ -149,11 +149,11 @@ class World {
   void lose(ExitCause cause, int32_t code) {
     for (int i = 0; i < 3; ++i) beat(Phase::kStep, steps_);
     const Placements losers = placements(std::min(jobs_, daemon::kJobsShown));
-    for (const bool told : {false, true}) {
+    for (const bool was_ordered : {false, true}) {
       for (const auto& [id, placement] : losers) {
         const auto first = placement.begin() + 1;
-        end_ranks(id, told ? Ranks(first, placement.end()) : Ranks(placement.begin(), first),
-                  told ? ExitOf{.told = true} : ExitOf{.cause = cause, .code = code});
+        end_ranks(id, was_ordered ? Ranks(first, placement.end()) : Ranks(placement.begin(), first),
+                  was_ordered ? ExitOf{.was_ordered = true} : ExitOf{.cause = cause, .code = code});
       }
       pass_second();
     }
@@ -182,9 +182,9 @@ class World {
       exit.job = id;
       exit.attempt = core_.jobs().at(id).attempt;
       exit.rank = placed.rank;
-      exit.stop_ordered = how.told;
+      exit.stop_ordered = how.was_ordered;
       exit.exit_code = how.code;
-      exit.signal = how.told ? SIGTERM : 0;
+      exit.signal = how.was_ordered ? SIGTERM : 0;
       exit.cause = how.cause;
       exit.last_step = steps_ - 1;
       exit.unix_ns = unix_ns_;
@@ -284,7 +284,7 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
   constexpr int kPagesOfEnd = 3;
   const int pages_of_forgetting = daemon::kJobsShown / kForgottenAtOnce + 1;
   std::vector<double> after;
-  const auto look = [&](int pages) {
+  const auto render_pages = [&](int pages) {
     for (int i = 0; i < pages; ++i) {
       const Instant begin = monotonic_now();
       page = world.page();
@@ -292,11 +292,11 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
     }
   };
   world.finish();
-  look(kPagesOfEnd);
+  render_pages(kPagesOfEnd);
   const double ended = *std::max_element(after.begin(), after.end());
   after.clear();
   world.forget();
-  look(pages_of_forgetting);
+  render_pages(pages_of_forgetting);
   if (page.find("muster_job_attempt{") != std::string::npos) {
     std::fprintf(stderr, "metrics_bench: series of jobs are left\n");
     return 1;
