@@ -46,7 +46,7 @@ class ScrapeTarget {
 // The file names of one Slurm job's daemons.
 struct ScrapeOwner {
   std::string cluster{};  // Slurm's ClusterName
-  std::string job{};      // in scontrol's form: "12", "12_3"
+  std::string job{};      // job number in scontrol's form: "12", "12_3"
 
   std::string coordinator_file() const;  // "CLUSTER-JOB-coordinator.json"
   std::string worker_file(const std::string& node) const;

@@ -29,7 +29,8 @@ struct FlagSetting {
 
 // The meaning of a command line.
 struct Translation {
-  std::vector<FlagSetting> settings;   // in order: the last of a repeated key wins
+  // settings in the flags' order; the last of a repeated key wins
+  std::vector<FlagSetting> settings;
   std::string config_path;             // path of a base.yml among the words; may be empty
   std::vector<std::string> overrides;  // key=value words, which override flags
   std::vector<std::string> warnings;   // one sentence per flag without effect

@@ -47,7 +47,7 @@ class LineMerger {
 
   void take_first(std::vector<MergedLine>& out);
 
-  std::list<Waiting> waiting_;                          // in output order
+  std::list<Waiting> waiting_;                          // waiting lines in the order of output
   std::map<Key, std::list<Waiting>::iterator> newest_;  // the newest waiting line of each text
   // the sequence number of each rank's last line
   std::map<int32_t, uint64_t> last_;

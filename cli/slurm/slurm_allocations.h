@@ -31,7 +31,7 @@ struct AllocationRecord {
 };
 // The facts about one allocation that its record needs.
 struct Allocation {
-  std::string job{};   // as AllocationRecord::job
+  std::string job{};   // same as AllocationRecord::job
   int64_t step = -1;   // the highest step that is known to be completed
   Duration lasted{};   // time from its start to the request to leave
   bool counts = true;  // false: the job's program reports no steps, so its progress is unknown

@@ -89,7 +89,7 @@ struct MlpActivation {
 // element's index in its sample, so the same elements are dropped in the backward pass, in
 // recomputed layers, and on any mesh.
 struct DropoutMask {
-  double rate = 0;  // in [0, 1)
+  double rate = 0;  // probability in [0, 1)
   uint64_t key = 0;
   uint32_t location = 0;  // number of the dropout in the model, below 2^18
   SampleElements elements{};

@@ -243,7 +243,7 @@ class Core {
   Link link_ = Link::kDown;
   // The store of the newest registration, to which the state below belongs.
   std::optional<StoreId> store_;
-  Epoch epoch_;  // of that store
+  Epoch epoch_;  // epoch of store_'s coordinator
   // former stores; their jobs' local copies are removed once none of their ranks runs
   std::set<StoreId> abandoned_;
   std::optional<Instant> retry_at_;        // kDown
@@ -259,10 +259,11 @@ class Core {
   std::map<JobId, Seen> seen_;
   // reports that the coordinator has not acknowledged yet, by report id
   std::map<uint64_t, SendRankExited> reports_;
-  std::map<uint64_t, RankProgress> last_figures_;  // of ranks in reports_ that completed steps
+  // by report id: last figures of ranks that have completed steps
+  std::map<uint64_t, RankProgress> last_figures_;
   uint64_t next_report_id_ = 1;
 
-  std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
+  std::map<uint64_t, Dump> dumps_;  // by dump number; at most kDumpsMax
   size_t pending_addresses_ = 0;    // addresses whose symbols were requested from the shell
   std::optional<uint64_t> check_;   // the node check that the coordinator waits for
   // true while any check runs, also one that the coordinator no longer waits for

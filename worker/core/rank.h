@@ -76,7 +76,7 @@ struct RankFigures {
   double collective_wait_seconds = 0;  // since the attempt began
   int64_t eval_step = 0;               // steps completed at the last evaluation; 0: none
   double eval_loss = 0;
-  double tokens_per_second = 0;  // of this rank in the last step
+  double tokens_per_second = 0;  // rate of this rank in the last step
   double tflops_per_device = 0;
   double device_peak_tflops = 0;
   int64_t checkpoint_step = -1;

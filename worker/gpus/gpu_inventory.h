@@ -10,8 +10,8 @@
 namespace muster::worker {
 
 // Compares `report` with the file at `path`. If `report` has at least as many GPUs as the file,
-// writes its GPUs into the file and returns nothing: new GPUs in the place of old ones are a repair
-// or another machine. If it has fewer, leaves the file unchanged and returns a clause for each GPU
+// writes its GPUs into the file and returns nothing: the node was repaired, or the disk is now in
+// another machine. If it has fewer, leaves the file unchanged and returns a clause for each GPU
 // that the file lists and `report` lacks. The clause names the file, which the operator removes if
 // the GPU was taken out on purpose. Returns nothing if the file cannot be read.
 std::vector<std::string> missing_gpus(const std::string& path, const GpuReport& report);

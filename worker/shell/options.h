@@ -23,7 +23,7 @@ struct WorkerOptions {
   std::string switches;       // network switches above this node, outermost first: "spine.leaf3"
   std::string switches_file;  // path of a file whose first line replaces `switches`; empty: no file
   Duration leave_grace = kLeaveGrace;
-  int leave_exit_code = 0;  // exit code if the worker was asked to leave
+  int leave_exit_code = 0;  // exit code after a request to leave
   std::string work_dir;
   std::string http = "127.0.0.1:0";
   std::string rendezvous = "127.0.0.1:0";

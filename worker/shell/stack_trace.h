@@ -24,7 +24,7 @@ struct StackTrace {
   std::string worker;
   int32_t pid = 0;
   int64_t unix_ns = 0;
-  StackTree stacks;     // of this rank alone, with symbols
+  StackTree stacks;     // stacks of this rank only, with symbols
   std::string problem;  // empty: stacks were read
   std::string note;     // names the missing parts of the stacks; empty: complete
 };

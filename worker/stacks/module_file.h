@@ -34,7 +34,7 @@ int open_vdso();
 // The reference from an ELF file to its separate debug file.
 struct DebugLink {
   std::string path;      // path of the ELF file
-  std::string build_id;  // of the ELF file, lower-case hex; empty: none
+  std::string build_id;  // build id of the ELF file, lower-case hex; empty: none
   std::string name{};    // file name of the debug file; empty: none
   uint32_t crc = 0;      // CRC-32 of the debug file
 };

@@ -23,7 +23,7 @@ std::optional<std::string> read_proc_file(const std::string& path, size_t bytes_
 
 // Fields of a line of /proc/PID/stat or /proc/PID/task/TID/stat.
 struct TaskStat {
-  std::string name;  // at most 15 bytes before escaping
+  std::string name;  // name of the program or thread; at most 15 bytes before escaping
   char state = '?';
   // start time since boot; pid and start time together identify a process
   uint64_t start_ticks = 0;

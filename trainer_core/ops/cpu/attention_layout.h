@@ -29,7 +29,7 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) {
 struct Tile {
   int64_t index = 0;  // number among the sequence's tiles
   int64_t row = 0;    // the first row's number in the sequence
-  int64_t rows = 0;   // at most kTile; fewer only at the end of a run
+  int64_t rows = 0;   // number of rows, at most kTile; fewer only at the end of a run
   // position of the first row
   int64_t position = 0;
 

@@ -56,7 +56,7 @@ class CpuOps final : public Ops {
 
   int threads_;
   Matmul matmul_;
-  std::optional<Gemm> gemm_;  // for experts; created by their first GEMM
+  std::optional<Gemm> gemm_;  // the experts' GEMM; created by its first call
 };
 
 // Returns the address of the element with this index.
