@@ -56,7 +56,7 @@ class OncePerKey {
     std::string name;
     std::string origin;
   };
-  std::map<std::string_view, Seen> seen_;  // by key
+  std::map<std::string_view, Seen> seen_;  // names and origins by key
 };
 
 // Parses `text` for every key that `name` sets, and stores the values.

@@ -1,5 +1,5 @@
 // Finds the node's GPUs and monitors their health through NVML. Runs on its own thread: NVML calls
-// may block for seconds, or forever, on a sick GPU. Other threads read the latest report;
+// may block for seconds, or forever, on a faulty GPU. Other threads read the latest report;
 // GpuReport::answered shows its age.
 #pragma once
 

@@ -1,6 +1,6 @@
 // The NVML functions that the worker uses. NVML (NVIDIA's management library) comes with the driver
 // and is loaded at run time. Constants and layouts are those of NVIDIA's header (nvml.h), which are
-// stable across NVML's versions. Each function may block for seconds, or forever, on a sick GPU.
+// stable across NVML's versions. Each function may block for seconds, or forever, on a faulty GPU.
 #pragma once
 
 #include <array>
