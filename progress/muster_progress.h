@@ -42,7 +42,7 @@
 #endif
 
 /* clang-format off */
-/* What the program does now. The hang detector has a separate time limit for each phase. */
+/* The program's current activity. The hang detector has a time limit for each phase. */
 typedef enum {
   MUSTER_INIT, MUSTER_RENDEZVOUS, MUSTER_LOAD, MUSTER_COMPILE, MUSTER_DATA, MUSTER_STEP,
   MUSTER_EVAL, MUSTER_CHECKPOINT_SAVE, MUSTER_CHECKPOINT_RESTORE, MUSTER_SHUTDOWN
@@ -137,8 +137,7 @@ static inline int64_t muster_now_ns(void) {
 }
 
 /* The page's `sequence` is odd while a writer holds the lock: readers then retry, and other writers
- * wait. A writer holds the lock for nanoseconds. The constant bounds the wait for a writer that was
- * interrupted by a signal handler which also writes. */
+ * wait. A writer holds it for nanoseconds; the constant bounds the wait for an interrupted one. */
 enum { MUSTER_LOCK_TRIES_MAX = 10000 };
 
 static inline uint64_t muster_lock(muster_progress* p) {
@@ -162,8 +161,7 @@ static inline void muster_unlock(muster_progress* p, uint64_t mine) {
   __atomic_store_n((uint64_t*)(void*)(p->bytes + MUSTER_AT_SEQUENCE), mine + 1, __ATOMIC_RELEASE);
 }
 
-/* Returns whether calls write to the page. A child of fork() shares the mapping, but is not the
- * rank. */
+/* Returns whether calls write to the page. A child of fork() shares it, but is not the rank. */
 static inline int muster_is_open(const muster_progress* p) {
   return p->bytes != NULL && p->pid == getpid();
 }
@@ -177,8 +175,7 @@ static inline int muster_has_page(const muster_progress* p) {
          muster_load32(p, MUSTER_AT_VERSION) == MUSTER_PAGE_VERSION;
 }
 
-/* Returns whether another living process of this rank owns the page: the worker then watches that
- * process. */
+/* Returns whether another living process of this rank owns the page. */
 static inline int muster_is_taken(const muster_progress* p) {
   const pid_t owner = (pid_t)muster_load32(p, MUSTER_AT_PID);
   return muster_has_page(p) && owner != getpid() && owner > 0 &&
@@ -326,9 +323,8 @@ static inline int muster_group_at(int group) {
   return MUSTER_AT_GROUPS + group * MUSTER_GROUP_BYTES;
 }
 
-/* Registers a process group. `name`: for display ("data"); `members`: the number of its ranks; `id`:
- * a number that is equal on all of its ranks and distinguishes groups of the same name. Returns the
- * group's index; -1: there is no page, or it has no room. */
+/* Registers a group of `members` ranks. `name`: for display ("data"); `id`: equal on its ranks, and
+ * different for groups of the same name. Returns its index; -1: no page, or no room on it. */
 static inline int muster_progress_group(muster_progress* p, const char* name, uint32_t members,
                                         uint32_t id) {
   int group = -1;
@@ -346,9 +342,8 @@ static inline int muster_progress_group(muster_progress* p, const char* name, ui
   return group;
 }
 
-/* Reports that the group's next collective was enqueued. Returns the collective's number for the
- * calls below; 0: it was not recorded. `name`: for display, may be NULL; `dtype`: any number that
- * distinguishes data types. */
+/* Reports that the group's next collective was enqueued. Returns its number for the calls below; 0:
+ * not recorded. `name`: for display, may be NULL; `dtype`: any number that distinguishes types. */
 static inline uint64_t muster_progress_enqueued(muster_progress* p, int group,
                                                 muster_collective kind, const char* name,
                                                 uint64_t bytes, uint32_t dtype) {
