@@ -17,7 +17,8 @@ void read_optimizer(SettingsReader& reader, trainer::OptimizerConfig& optimizer,
                     std::vector<std::string>& warnings);
 
 // Reads the number of steps and the schedule. A phase may be set as a number of steps or as
-// MaxText's fraction; if the user sets both, stores an error in `reader`.
+// MaxText's fraction. The one that the user has set wins over base.yml's; if the user sets both,
+// stores an error in `reader`.
 void read_schedule(SettingsReader& reader, trainer::TrainConfig& train,
                    std::vector<std::string>& warnings);
 

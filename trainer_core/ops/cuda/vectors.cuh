@@ -110,8 +110,7 @@ __device__ inline Pack<kCount> rounded_pack(const Pack<kCount>& pack) {
 struct Split {
   int64_t quotient, remainder;
 };
-// Divides in 32 bits if both numbers fit, which takes a tenth of the instructions. Requires value
-// >= 0 and divisor > 0.
+// Divides in 32 bits if both numbers fit, which takes a tenth of the instructions.
 __device__ inline Split split(int64_t value, int64_t divisor) {
   if (((value | divisor) >> 32) == 0) {
     const auto small = static_cast<uint32_t>(value), by = static_cast<uint32_t>(divisor);
