@@ -30,6 +30,7 @@ class Client {
   // tokens again if their files have changed.
   explicit Client(CoordinatorTarget coordinator);
 
+  // Submits a job. A repeated call with the same `request_id` returns the job of the first call.
   absl::StatusOr<v1::Job> submit(const v1::JobSpec& spec, const std::string& request_id);
   // Returns jobs, newest first. Without `all` returns one page; the response states whether there
   // are more jobs.

@@ -44,6 +44,7 @@ struct Alias {
   std::string_view second_target;  // empty: the name sets only `target`
 };
 
+// Returns all aliases.
 std::span<const Alias> all_aliases();
 // Returns the alias `name`; null if there is none.
 const Alias* find_alias(std::string_view name);

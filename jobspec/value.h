@@ -12,6 +12,7 @@
 
 namespace muster::jobspec {
 
+// The type of a key's value.
 enum class ValueType {
   kString,
   kInteger,

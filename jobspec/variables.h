@@ -20,6 +20,7 @@ struct Variable {
   std::string_view read_by;  // command lines and scripts that read the variable
 };
 
+// Returns the rows.
 std::span<const Variable> variables();
 
 // Returns NAME=VALUE for each variable in `environment` that Pax's scripts would read and that

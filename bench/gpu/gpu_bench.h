@@ -40,7 +40,9 @@ void fill_random(trainer::Backend& device, const trainer::Tensor& x);
 // blocks until all enqueued work is complete.
 double seconds_of(const std::function<void()>& call, const std::function<void()>& wait);
 
+// Measures GEMMs of several shapes and types.
 void measure_products(const Bench& bench);
+// Measures the forward and backward passes of attention.
 void measure_attention(const Bench& bench);
 // Measures training steps of one rank; each row's model has its own backend.
 void measure_training(const Bench& bench);

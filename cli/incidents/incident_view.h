@@ -23,6 +23,7 @@ std::string describe_incidents(const v1::ListIncidentsResponse& incidents, int64
 absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int64_t now_unix_ns,
                                               StackView view);
 
+// Returns the incident as an object. Returns InvalidArgument as describe_incident().
 absl::StatusOr<nlohmann::json> incident_to_json(const v1::Incident& incident);
 
 }  // namespace muster::cli

@@ -9,6 +9,7 @@
 
 namespace muster::cli {
 
+// Remembers the last observed state of one job.
 class JobUpdates {
  public:
   // `coordinator`: the option that follow-up commands need, " --coordinator 127.0.0.1:4711"; "" if

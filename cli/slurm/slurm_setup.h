@@ -36,6 +36,7 @@ struct SlurmOptions {
   std::optional<int32_t> allocations_max;
 };
 
+// Declares the options on `command`.
 void add_slurm_options(CLI::App& command, SlurmOptions& options);
 
 // Returns the job in which this process runs. Removes the environment variables that sbatch has set

@@ -10,6 +10,7 @@
 
 namespace muster::trainer {
 
+// Checks the number of elements of x. `what`: the operand's name in the error message.
 inline void check_size(const Tensor& x, int64_t elements, const char* what) {
   MUSTER_CHECK(x.elements() == elements)
       << what << " has " << x.elements() << " elements, not " << elements;
@@ -27,6 +28,7 @@ inline DType same_type(std::initializer_list<Tensor> activations) {
   return dtype;
 }
 
+// The sizes of a GEMM.
 struct MatmulSizes {
   int64_t m, n, k;
 };
@@ -42,6 +44,7 @@ inline MatmulSizes matmul_sizes(const Tensor& a, bool ta, const Tensor& b, bool 
   return {m, n, k};
 }
 
+// Checks that the table (P, …) has a row for each position of `rows`.
 inline void check_positions(const Tensor& table, const TokenRows& rows) {
   MUSTER_CHECK(rows.positions.end() <= table.dim(0))
       << "position " << rows.positions.end() - 1 << " of a table of " << table.dim(0);

@@ -53,8 +53,10 @@ namespace muster::trainer {
 
 class Replayer;  // replay.h
 
+// kYes: the operand of a GEMM is stored transposed.
 enum class Transpose : uint8_t { kNo, kYes };
 
+// kForward rotates; kBackward applies the transposed rotation to a gradient.
 enum class RopeDirection : uint8_t { kForward, kBackward };
 // The pairs of a head's elements that rope rotates: i and i + h/2, or 2i and 2i + 1.
 enum class RopePairs : uint8_t { kHalves, kInterleaved };

@@ -84,6 +84,7 @@ constexpr Duration kAbsentCoordinatorWaitMax = std::chrono::seconds(60);
 // systemd 90 s.
 constexpr Duration kLeaveGrace = std::chrono::seconds(25);
 
+// The worker's identity, resources and time limits.
 struct CoreOptions {
   WorkerName name;
   Incarnation incarnation;  // also the seed of the reconnection jitter

@@ -25,6 +25,7 @@ namespace muster::worker {
 // The stream requested by Connect is open and accepts messages.
 struct Connected {};
 
+// The reason for which a stream ended.
 enum class StreamEnd {
   kBroken,  // the stream broke or could not be opened: a retry may help
   // the coordinator rejects this worker, for example because of its version

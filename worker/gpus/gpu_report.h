@@ -57,6 +57,7 @@ struct GpuEvent {
   std::string text;  // a clause, as GpuState::problem
 };
 
+// The state of all GPUs of a node at one moment.
 struct GpuReport {
   bool is_listed = false;    // NVML has listed the GPUs, or reported that there are none
   std::string none_because;  // the reason why there are no GPUs, for people

@@ -15,6 +15,7 @@
 
 namespace muster::worker {
 
+// The sources of data and the measuring interval.
 struct GpuWatchOptions {
   std::string library = kNvmlLibrary;
   std::optional<std::string> visible;           // CUDA_VISIBLE_DEVICES; nullopt: all GPUs

@@ -36,6 +36,7 @@ struct EndedRank {
   bool of_program = false;
 };
 
+// The sources of evidence and the time limit.
 struct EndReaderOptions {
   std::string kernel_log;
   const GpuWatch* gpus = nullptr;  // must outlive the reader; null: there are no GPUs

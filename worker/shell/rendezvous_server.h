@@ -33,6 +33,7 @@ class RendezvousServer {
   // thread calls the destructor.
   virtual ~RendezvousServer() = default;
 
+  // Returns the port on which the server listens.
   virtual int port() const = 0;
 
   // Deletes the keys of an ended attempt, refuses new keys of that attempt, and answers its waiting
@@ -42,6 +43,7 @@ class RendezvousServer {
   // may have had the same numbers.
   virtual void forget_scope(const LaunchKey& launch) = 0;
 
+  // Returns the number of stored keys.
   virtual size_t key_count() const = 0;
 };
 

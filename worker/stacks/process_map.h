@@ -43,6 +43,7 @@ struct ExecutableRange {
   friend bool operator==(const ExecutableRange&, const ExecutableRange&) = default;
 };
 
+// The range of addresses [start, end).
 struct MemoryRange {
   uint64_t start = 0;
   uint64_t end = 0;

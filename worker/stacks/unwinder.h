@@ -42,6 +42,7 @@ class Unwinder {
   // Returns the frame of a single address, for threads of which only the program counter is known.
   StackFrame frame_at(uint64_t address, std::vector<StackModule>& modules);
 
+  // Returns the mappings that refresh() has read or use() has set.
   const ProcessMap& map() const;
 
  private:

@@ -21,6 +21,7 @@ constexpr int64_t kLanePad = 16;
 constexpr int64_t kDiagonalBlock = 16;
 static_assert(kDiagonalBlock % kLanePad == 0 && kTile % kDiagonalBlock == 0);
 
+// Returns the smallest multiple of `multiple` that is at least `value`.
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

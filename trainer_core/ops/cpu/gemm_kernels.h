@@ -37,6 +37,7 @@ struct GemmOperand {
   int64_t stride;
   bool along_depth;
 
+  // Returns the part of the operand that begins at element (x, k).
   GemmOperand at(int64_t x, int64_t k) const {
     const int64_t elements = along_depth ? x * stride + k : k * stride + x;
     const auto bytes = elements * static_cast<int64_t>(dtype_bytes(matrix.dtype));

@@ -47,6 +47,7 @@ struct LibraryAttentionGradients {
   Bf16* dk;
   Bf16* dv;
 
+  // Returns the gradients of the part of `layer` that begins at this sequence and key head.
   LibraryAttentionGradients part(const LibraryAttention& layer, int64_t sequence,
                                  int64_t key_head) const;
 };

@@ -24,6 +24,7 @@
 
 namespace muster::trainer::cuda {
 
+// The deleter of Graph.
 struct DestroyGraph {
   void operator()(cudaGraphExec_t graph) const { (void)cudaGraphExecDestroy(graph); }
 };

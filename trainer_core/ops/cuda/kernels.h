@@ -26,6 +26,7 @@ void convert(cudaStream_t, int64_t n, DType from_type, const void* from, DType t
 void add(cudaStream_t, DType, int64_t n, const void* x, const void* delta, void* sum);
 void scale(cudaStream_t, DType, int64_t n, float factor, void* x);
 void add_bias(cudaStream_t, DType, int64_t rows, int64_t width, const float* bias, void* x);
+// The arguments of copy_columns().
 struct Columns {
   int64_t rows, columns;
   DType from_type;
