@@ -1,4 +1,5 @@
-// A client of the coordinator for the commands: plain calls with deadlines; errors are sentences.
+// A client of the coordinator for the commands. Calls have deadlines; error messages are sentences
+// for users.
 #pragma once
 
 #include <chrono>
@@ -17,51 +18,57 @@
 
 namespace muster::cli {
 
-// A coordinator answers in milliseconds; the deadline allows for a machine under heavy load.
+// Time limit of a call. A coordinator answers within milliseconds; the limit allows for a machine
+// under heavy load.
 constexpr Duration kCallDeadline = std::chrono::seconds(5);
 
-// Thread-safe. Calls block, and end early when stop() is called.
+// Calls of the coordinator's API. Thread-safe. Each call blocks until the answer or its deadline,
+// or until stop().
 class Client {
  public:
-  // Neither connects nor reads files: the first call does both. Certificates and tokens that have
-  // changed are read again by the next call.
+  // Neither connects nor reads files: the first call does both. Each call reads certificates and
+  // tokens again if their files have changed.
   explicit Client(CoordinatorTarget coordinator);
 
+  // Submits a job. A repeated call with the same `request_id` returns the job of the first call.
   absl::StatusOr<v1::Job> submit(const v1::JobSpec& spec, const std::string& request_id);
-  // Returns the newest jobs first. Without `all` it returns one page, whose response states whether
-  // there are more.
+  // Returns jobs, newest first. Without `all` returns one page; the response states whether there
+  // are more jobs.
   absl::StatusOr<v1::ListJobsResponse> list_jobs(bool active_only, bool all);
   absl::StatusOr<v1::Job> get_job(uint64_t id);
   absl::StatusOr<v1::Job> cancel_job(uint64_t id, bool force);
   absl::StatusOr<v1::CheckpointJobResponse> checkpoint_job(uint64_t id);
   absl::StatusOr<v1::ListWorkersResponse> list_workers();
-  // Returns the worker as it is after the call. `seconds`: how long it stays excluded; 0: until it
-  // is admitted. `evacuate`: its jobs save a checkpoint and continue on other workers.
+  // Excludes a worker from new ranks; returns its state after the call. `seconds`: duration of the
+  // exclusion; 0: until admit_worker(). `evacuate`: the worker's jobs save a checkpoint and
+  // continue on other workers.
   absl::StatusOr<v1::WorkerInfo> exclude_worker(const std::string& name, const std::string& reason,
                                                 int64_t seconds, bool evacuate);
   absl::StatusOr<v1::WorkerInfo> admit_worker(const std::string& name);
-  // Returns the incidents of one job; 0: of all jobs.
+  // Returns the incidents of the job number `job`; 0: of all jobs.
   absl::StatusOr<v1::ListIncidentsResponse> list_incidents(uint64_t job);
   absl::StatusOr<v1::Incident> get_incident(uint64_t id);
-  // Returns the stacks of one rank; -1: of all ranks. Takes seconds when ranks do not respond.
+  // Returns the stacks of the rank `rank`; -1: of all ranks. Takes seconds if ranks do not respond.
+  // `program_dumps`: also request dumps from the ranks' programs.
   absl::StatusOr<v1::DumpJobStacksResponse> dump_stacks(uint64_t job, int32_t rank,
                                                         bool program_dumps);
 
-  // Streams. Call `take` for each message on the calling thread; a false return value ends the
-  // stream. Return ok when the server or `take` ended it.
+  // The two functions below receive a stream of messages: they call `take` for each message on the
+  // calling thread, and end the stream when `take` returns false. They return OK if the server or
+  // `take` ended the stream.
   absl::Status watch_job(uint64_t id, const std::function<bool(const v1::Job&)>& take);
   absl::Status follow_logs(const v1::FollowLogsRequest& request,
                            const std::function<bool(const v1::LogChunk&)>& take);
 
-  // Waits for at most a second until the coordinator can be reached. Returns false otherwise.
+  // Waits until the coordinator can be reached, for at most a second. Returns false if it cannot.
   bool wait_for_connection();
-  // Ends running calls with Cancelled, and later ones as soon as they begin.
+  // Makes running and later calls return Cancelled at once.
   void stop();
   bool is_stopped() const;
 
  private:
   class Call;
-  // A channel and the secrets that it was made with.
+  // A channel, and the secrets with which it was created.
   struct Connection {
     daemon::ClientSecrets secrets;
     std::shared_ptr<grpc::Channel> channel;
@@ -71,7 +78,8 @@ class Client {
   using Method = grpc::Status (v1::Muster::Stub::*)(grpc::ClientContext*, const Request&,
                                                     Response*);
 
-  // The error names the invalid file or flag.
+  // Returns the current connection. Returns an error that names the invalid file or flag if there
+  // can be none.
   absl::StatusOr<std::shared_ptr<Connection>> connection();
   absl::Status translate(const grpc::Status& status) const;
   template <class Request, class Response>
@@ -89,27 +97,29 @@ class Client {
   std::vector<grpc::ClientContext*> running_;
 };
 
-// How long a submission is repeated: a restart takes seconds, and a wrong address should fail soon.
+// Time for which a submission is repeated: a restart of the coordinator takes seconds, and a wrong
+// address should fail soon.
 constexpr auto kSubmitPatience = std::chrono::seconds(10);
 
-// Submits a job. Repeats the call with the same id for up to `patience` while the coordinator is
-// unreachable or does not answer. An answer may get lost after the job was accepted: the id keeps a
-// repeat from creating a second job. Calls `on_loss` once, before the first repeat.
+// Submits a job. While the coordinator is unreachable or does not answer, repeats the call with the
+// same request_id, for at most `patience`. An answer may get lost after the coordinator has
+// accepted the job: because of the equal request_id, the repeated call does not create a second
+// job. Calls `on_loss` once, before the first repetition.
 absl::StatusOr<v1::Job> submit_with_repeats(
     Client& client, const v1::JobSpec& spec, const std::string& request_id, Duration patience,
     const std::function<void(const absl::Status&)>& on_loss);
 
-// A reconnecting stream gives up after the coordinator was unreachable for this long: a restart
-// takes seconds.
+// Time for which with_reconnection() waits for an unreachable coordinator. A restart takes seconds.
 constexpr int kReconnectSecondsMax = 60;
 
-// Runs `stream` again each time it ends with UNAVAILABLE and the coordinator returns in time. Calls
-// `on_loss` once per loss.
+// Runs `stream`, and runs it again each time it ends with Unavailable and the coordinator returns
+// within kReconnectSecondsMax. Calls `on_loss` once per lost connection. Returns the last status of
+// `stream`.
 absl::Status with_reconnection(Client& client, const std::function<absl::Status()>& stream,
                                const std::function<void(const absl::Status&)>& on_loss);
 
-// The message about a lost connection: the coordinator may be restarting, or the address may be
-// wrong.
+// Returns the message about a lost connection, with the two possible reasons: the coordinator
+// restarts, or its address is wrong.
 std::string loss_text(const absl::Status& loss);
 
 }  // namespace muster::cli

@@ -1,4 +1,5 @@
-// The commands of `muster`. Each source file declares one, with its options, help and examples.
+// The commands of `muster`. Each source file declares one command, with its options, help and
+// examples.
 #pragma once
 
 #include <functional>
@@ -11,10 +12,12 @@
 
 namespace muster::cli {
 
-// The function that main() runs after parsing the command line; returns the exit code of the
+// The function that main() runs after it has parsed the command line; returns the exit code of the
 // process.
 using Action = std::function<int()>;
 
+// Each function declares a command on `app`. When the command line selects the command, parsing
+// sets `action`.
 void declare_run(CLI::App& app, Action& action);
 void declare_submit(CLI::App& app, Action& action);
 void declare_list(CLI::App& app, Action& action);
@@ -28,7 +31,7 @@ void declare_checkpoint(CLI::App& app, Action& action);
 void declare_cancel(CLI::App& app, Action& action);
 void declare_slurm(CLI::App& app, Action& action);
 void declare_k8s(CLI::App& app, Action& action);
-// Declares train-tokenizer and tokenize. `argv` is the one of main().
+// Declares train-tokenizer and tokenize. `argv`: the argument of main().
 void declare_text_commands(CLI::App& app, Action& action, char** argv);
 void declare_convert(CLI::App& app, Action& action, char** argv);
 void declare_decode(CLI::App& app, Action& action);
@@ -36,17 +39,18 @@ void declare_config(CLI::App& app, Action& action);
 void declare_debug(CLI::App& app, Action& action);
 void declare_metrics(CLI::App& app, Action& action);
 void declare_version(CLI::App& app, Action& action);
-// Must be the last declaration: it completes the commands declared before it.
+// Declares the command that prints completion scripts. Requires that all other commands are
+// declared already, because the scripts complete these.
 void declare_completion(CLI::App& app, Action& action);
 
-// Declares every command. Requires a fresh app.
+// Declares every command. Requires an app without commands.
 void declare_all(CLI::App& app, Action& action, char** argv);
 
-// Options shared by several commands.
+// Declare options that several commands share.
 void add_coordinator_address_option(CLI::App& command, std::string& address);
-// Adds the address and the flags for TLS and tokens.
+// Adds the coordinator's address, and the flags for TLS and tokens.
 void add_coordinator_option(CLI::App& command, CoordinatorTarget& coordinator);
-// Adds the job number, at least 1.
+// Adds the positional argument for a job number, at least 1.
 CLI::Option* add_job_argument(CLI::App& command, uint64_t& job);
 void add_json_option(CLI::App& command, bool& json);
 

@@ -1,4 +1,4 @@
-// The coordinator that a command connects to, and the credentials for both sides.
+// The address of the coordinator to which a command connects, and the files for TLS and the token.
 #pragma once
 
 #include <string>

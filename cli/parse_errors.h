@@ -1,5 +1,5 @@
-// Error messages for the command line of `muster`. They have the usual form, and a config key given
-// as an option leads to the key.
+// Error messages for the command line of `muster`, in Muster's usual form. If the user gives a
+// config key as an option, the message names the key.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace muster::cli {
 
-// `app` is the app that failed to parse `words`. Returns InvalidArgument, which states the problem
-// and the right form.
+// Returns InvalidArgument with the problem and the right form, for the `error` with which `app`
+// failed to parse `words`.
 absl::Status explain(const CLI::App& app, const CLI::ParseError& error,
                      const std::vector<std::string>& words);
 

@@ -30,7 +30,7 @@ progress() {
     drawn=$SECONDS
     percent=$((total > 0 ? 100 * done / total : 0))
     line="$percent%  $(duration $((SECONDS - started)))"
-    # Without a result, or within 2 s, the pace is no basis for an estimate.
+    # Before the first result, and within the first 2 s, there is no estimate of the time left.
     ((done == 0 || SECONDS - started < 2)) || line+=", $(duration $(((SECONDS - started) * (total - done) / done))) left"
     if [ ! -t 1 ]; then
       echo "$label: $line  $what"

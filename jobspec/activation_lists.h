@@ -1,5 +1,5 @@
-// The lists that mlp_activations and expert_activations allow, from the trainer's table of
-// activations.
+// Derives the values that the keys mlp_activations and expert_activations may have from the
+// trainer's table of activations (trainer_core/base/activation.h).
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace muster::jobspec {
 
-// A text that is composed at compile time.
+// A string that is built at compile time.
 class ActivationText {
  public:
   constexpr void add(std::string_view text) {
@@ -24,7 +24,7 @@ class ActivationText {
   size_t size_ = 0;
 };
 
-// Returns the allowed lists, gated ones first, separated by '|' and behind `first`.
+// Returns `first`, and then the allowed lists, separated by '|': first the lists with a gate.
 constexpr ActivationText allowed_activations(std::string_view first) {
   ActivationText text;
   text.add(first);

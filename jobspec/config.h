@@ -1,6 +1,6 @@
-// Collects a job's settings by MaxText's rules of precedence: base.yml and the files that inherit
-// from it, the model's file, the environment's M_<KEY>, and key=value from the command line. Reads
-// files; starts nothing.
+// Collects a job's settings by MaxText's rules of precedence, from base.yml and the files that
+// inherit from it, the model's file, environment variables M_<KEY>, and key=value words of the
+// command line. Reads files; starts no process.
 #pragma once
 
 #include <string>
@@ -14,28 +14,33 @@
 
 namespace muster::jobspec {
 
+// The sources of a config.
 struct ConfigSource {
-  std::string path;                    // the .yml file
+  std::string path;                    // path of the .yml file
   std::vector<FlagSetting> flags;      // flags of Pax or AXLearn (dialect.h)
   std::vector<std::string> overrides;  // "key=value"; the last of a repeated key wins
-  // All variables; only M_* are used.
+  // All variables of the process; only M_* are used.
   Environment environment;
-  // Replaces a missing configs/base.yml, with a note, and the models of a base.yml without any; may
-  // be empty.
+  // Path of Muster's own base.yml; may be empty. It replaces a missing configs/base.yml, with a
+  // note, and its models are used if another base.yml has no folder of models.
   std::string shipped_base = {};
 };
 
+// The collected settings.
 struct Config {
-  Settings settings;                  // every key of the table that is set
-  Settings base;                      // the values of the root base.yml
-  std::string root;                   // path of the root base.yml
-  Settings defaults;                  // the same with the model's values: the job without requests
-  std::string shipped_base_note;      // if the shipped base.yml replaces a missing one; else empty
+  Settings settings;  // every key of the table that is set
+  Settings base;      // the values of the root base.yml
+  std::string root;   // path of the root base.yml
+  // `base` with the model's values: the settings of a job for which the user sets nothing
+  Settings defaults;
+  // the note if Muster's own base.yml replaces a missing one; else empty
+  std::string shipped_base_note;
   std::vector<std::string> warnings;  // one sentence each
 };
 
-// InvalidArgument or NotFound with one sentence that names the file and line, or the key, its value
-// and what is allowed. Checks restricted values; resolve_job() checks values against each other.
+// Loads a config. Returns InvalidArgument or NotFound with one sentence that names the file and
+// line, or the key, its value and what is allowed. Checks the allowed values of single keys;
+// resolve_job() checks combinations of keys.
 absl::StatusOr<Config> load_config(const ConfigSource& source);
 
 }  // namespace muster::jobspec

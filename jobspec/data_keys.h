@@ -1,4 +1,4 @@
-// The keys of data, epochs and evaluation: the training data, its format, and the held-out part.
+// The keys of the training data and its format, of epochs, and of the evaluation data.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace muster::jobspec {
 
-// Requires that the batch size has been read: it is the default for evaluation. Paths stay as
-// written.
+// Reads the keys into `train`. Paths stay as the user wrote them. Requires that the batch size has
+// been read, because it is the default for evaluation.
 absl::Status read_data(SettingsReader& reader, trainer::TrainConfig& train,
                        std::vector<std::string>& warnings);
 

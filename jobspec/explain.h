@@ -1,5 +1,4 @@
-// The rows of `muster config show`: every key in base.yml's order, with the value that the job gets
-// and its origin.
+// A row of `muster config show`: a key with the value that the job gets, and the value's origin.
 #pragma once
 
 #include <string>
@@ -16,16 +15,16 @@ struct ExplainedKey {
   std::string key;
   std::string_view topic;  // the section of base.yml
   nlohmann::json value;    // the value that the job gets
-  // "configs/base.yml:12", "command line", …; "derived" if resolving has set it.
+  // "configs/base.yml:12", "command line", …; "derived" if resolve_job() has set the value.
   std::string origin;
-  nlohmann::json stated;  // the config's value, if `value` is derived from it
+  nlohmann::json stated;  // the value in the config, if it differs from `value`
   std::string stated_origin;
-  // The user has set another value than base.yml and the model's file.
+  // True if the user has set another value than base.yml and the model's file.
   bool is_changed = false;
 };
 
-// Returns the keys of the config, and then, under the topic "Derived", further settings of the
-// trainer.
+// Returns the config's keys in base.yml's order, and then, under the topic "Derived", further
+// settings of the trainer.
 std::vector<ExplainedKey> explain(const Config& config, const ResolvedJob& job);
 
 }  // namespace muster::jobspec

@@ -1,5 +1,5 @@
-// Matches words of another program's command line with rows of the flag table. Used by dialect.cc
-// only.
+// Finds the rows of the flag table (flag_table.h) for the words of a Pax or AXLearn command line.
+// Used by dialect.cc only.
 #pragma once
 
 #include <string>
@@ -12,20 +12,21 @@
 
 namespace muster::jobspec {
 
-// One flag as typed, and its row.
+// A flag of the command line, and its row.
 struct GivenFlag {
   const Flag* flag = nullptr;
-  std::string shown;  // "--fdl.MAX_STEPS"
+  std::string shown;  // the flag as typed: "--fdl.MAX_STEPS"
   std::string value;
 };
 
-// Appends to `given` in the order of `words`; key=value words and a FILE.yml go into `out`.
-// InvalidArgument for an unknown flag, with the nearest known one, and for a flag without its
-// value.
+// Appends the flags in `words` to `given`, in their order. Stores key=value words and a FILE.yml in
+// `out`. Returns InvalidArgument for an unknown flag, with the nearest known one, and for a flag
+// without its value.
 absl::Status scan_flags(Dialect dialect, const std::vector<std::string>& words,
                         std::vector<GivenFlag>& given, Translation& out);
 
-// Appends the exported NAME=VALUE of exported_words(), whose origin is "environment NAME".
+// Does the same for `assignments`, the NAME=VALUE words of exported_words(); their origin is
+// "environment NAME".
 absl::Status scan_exported(const std::vector<std::string>& assignments,
                            std::vector<GivenFlag>& given, Translation& out);
 

@@ -1,4 +1,4 @@
-// The flags of Pax and AXLearn, and their meaning here. Used by dialect.cc only.
+// The table of Pax's and AXLearn's flags and their effects in Muster. Used by dialect.cc only.
 #pragma once
 
 #include <span>
@@ -6,12 +6,15 @@
 
 namespace muster::jobspec {
 
+// The effect of a flag. Comments after the values of the second part show examples of a flag's
+// value.
 enum class FlagEffect {
   kKey,       // sets `key` to its value
-  kNoEffect,  // accepted with one warning: `note` has the reason
+  kNoEffect,  // accepted with a warning: `note` is the reason
   kQuiet,     // accepted silently: it only changes how the other program prints
-  kOff,       // accepted if it switches something off: `note` names what is missing
-  // Handled individually in dialect.cc:
+  // accepted only if the flag switches a feature off: `note` names the feature, which Muster lacks
+  kOff,
+  // dialect.cc handles each of the following:
   kPaxConfig,       // names an experiment: paxml.contrib.gpu.scripts_gpu.configs.GPT126M
   kPaxMode,         // train
   kPaxData,         // a folder, or None
@@ -19,34 +22,35 @@ enum class FlagEffect {
   kPaxSchedule,     // linear_rampup_cosine_decay
   kPaxCosine,       // sets `key` if the schedule is linear_rampup_cosine_decay
   kPaxExponential,  // sets `key` if the schedule is linear_rampup_exponential_decay
-  kPaxOne,          // accepted if it is 1
-  kPaxFp8,          // quantization=fp8 if it switches fp8 on
+  kPaxOne,          // accepted only if the value is 1
+  kPaxFp8,          // quantization=fp8 if the value switches fp8 on
   kPaxIciMesh,      // [data,fsdp,tensor]
-  kPaxDcnMesh,      // the same between nodes
+  kPaxDcnMesh,      // the same for degrees between nodes
   kModule,          // text.gpt.c4_trainer
   kAxlearnConfig,   // fuji-7B-v2-flash
   kAxlearnData,     // a folder, or FAKE
   kAxlearnMesh,     // gpu-p5.48xlarge-256
   kDirectory,       // base_output_directory/run_name
-  kPaxWorkspace,    // the parent of a relative kPaxLogs
+  kPaxWorkspace,    // parent folder of a relative kPaxLogs
   kPaxLogs,         // same as kDirectory
 };
 
+// A row of the table.
 struct Flag {
   std::string_view name;  // without dashes
   FlagEffect effect;
   std::string_view key;
   std::string_view note;
-  bool is_switch = false;  // may have no value; --noNAME switches it off
+  bool is_switch = false;  // the flag may stand without a value; --noNAME switches it off
 };
 
-// --NAME=VALUE of paxml.main
+// Returns the rows for --NAME=VALUE of paxml.main.
 std::span<const Flag> pax_flags();
-// --fdl.NAME=VALUE
+// Returns the rows for --fdl.NAME=VALUE.
 std::span<const Flag> pax_parameters();
-// NAME=VALUE in front of JAX-Toolbox's scripts
+// Returns the rows for NAME=VALUE in front of JAX-Toolbox's scripts.
 std::span<const Flag> pax_variables();
-// --NAME=VALUE of launch_trainer_main
+// Returns the rows for --NAME=VALUE of AXLearn's launch_trainer_main.
 std::span<const Flag> axlearn_flags();
 
 }  // namespace muster::jobspec

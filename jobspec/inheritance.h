@@ -1,5 +1,5 @@
-// Reads configs that build on other files: base_config names a file or a list, in which later files
-// win.
+// Reads configs that inherit from other files. The key base_config names a file, or a list of files
+// of which later ones win.
 #pragma once
 
 #include <string>
@@ -12,24 +12,29 @@
 
 namespace muster::jobspec {
 
+// The settings of one file.
 struct ConfigFile {
   std::string path;
   std::vector<YamlEntry> entries;  // without base_config
 };
 
+// A config and the files from which it inherits.
 struct Inheritance {
-  // Each file once, after its parents. Later files win; the last one is the requested file.
+  // Each file once, after the files from which it inherits. Later files win; the last one is the
+  // requested file.
   std::vector<ConfigFile> files;
-  std::string shipped_base_note;  // if the shipped base.yml replaces another; else empty
+  // the note if Muster's own base.yml replaces a missing one; else empty
+  std::string shipped_base_note;
 };
 
-// Looks up a parent beside the file that names it, then in the working directory. `shipped_base`
-// (may be empty) replaces, with a note, a base.yml that is in neither place. InvalidArgument or
-// NotFound names the file and line.
+// Reads the file at `path` and the files from which it inherits. Searches such a file beside the
+// file that names it, then in the working directory. `shipped_base`: the path of Muster's own
+// base.yml, which replaces a base.yml that is in neither place; may be empty. Returns
+// InvalidArgument or NotFound, with the file and line.
 absl::StatusOr<Inheritance> read_with_parents(const std::string& path,
                                               std::string_view shipped_base);
 
-// Returns the note that `shipped_base` is used instead of `missing`, which does not exist.
+// Returns the note that states that `shipped_base` replaces the missing file `missing`.
 std::string taking_shipped_base(std::string_view missing, std::string_view shipped_base);
 
 }  // namespace muster::jobspec

@@ -1,4 +1,4 @@
-// The rows behind all_keys(). Used by keys.cc only.
+// The table of keys. Used by keys.cc only; other files call all_keys().
 #pragma once
 
 #include <span>

@@ -1,5 +1,6 @@
-// Every key that a config may have: MaxText's (the whole base.yml of 2024-06, and later ones that
-// are in common use) and a few of Muster's own, each with its type and its meaning here.
+// Every key that a config may have, with its type and its support in Muster: MaxText's keys (all
+// keys of the base.yml of 2024-06, and later keys that are in common use), and a few keys of
+// Muster's own.
 #pragma once
 
 #include <span>
@@ -9,40 +10,46 @@
 
 namespace muster::jobspec {
 
+// The support of a key in Muster.
 enum class Support {
   kWorks,
-  kNoEffect,    // known and checked, but without effect: one warning with the reason
+  // the value is checked, but has no effect: setting the key causes a warning with the reason
+  kNoEffect,
   kRestricted,  // only some of MaxText's values are supported: an error names them
 };
 
+// A row of the table of keys.
 struct Key {
   std::string_view name;
   ValueType type;
   Support support;
-  std::string_view note;     // why it has no effect, or why it is restricted
-  std::string_view allowed;  // kRestricted: the supported values, separated by '|'
+  std::string_view note;     // the reason why the key has no effect or is restricted
+  std::string_view allowed;  // for kRestricted: the supported values, separated by '|'
 };
 
 // Returns the keys in the topic order of base.yml.
 std::span<const Key> all_keys();
 
-// Returns the section of base.yml that contains the key. Requires one of all_keys().
+// Returns the section of base.yml that contains `key`. Requires that `key` is an element of
+// all_keys().
 std::string_view topic_of(const Key& key);
 
-// Returns null for an unknown key.
+// Returns the row of the key `name`; null if there is none.
 const Key* find_key(std::string_view name);
 
-// A former name of MaxText's, and the one or two keys that it sets.
+// A former name of a key in MaxText, and the one or two keys that it sets today.
 struct Alias {
   std::string_view name;
   std::string_view target;
-  std::string_view second_target;  // empty: only one target
+  std::string_view second_target;  // empty: the name sets only `target`
 };
 
+// Returns all aliases.
 std::span<const Alias> all_aliases();
+// Returns the alias `name`; null if there is none.
 const Alias* find_alias(std::string_view name);
 
-// Returns the known key or alias nearest to a misspelt one; empty if none is near.
+// Returns the key or alias that is nearest to the misspelt `name`; "" if none is near.
 std::string_view nearest_key(std::string_view name);
 
 }  // namespace muster::jobspec

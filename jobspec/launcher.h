@@ -1,5 +1,5 @@
-// Removes the words in front of a pasted command line's flags that start the other program
-// (MaxText, Pax, AXLearn). Pure.
+// Users paste command lines of MaxText, Pax and AXLearn after `muster run`. This file removes the
+// words that start the other program, which stand in front of its flags. All functions are pure.
 #pragma once
 
 #include <string>
@@ -10,33 +10,34 @@
 
 namespace muster::jobspec {
 
+// The facts about the removed words.
 struct LauncherPrefix {
-  bool has_program = false;  // the command line begins with one of the three known programs
-  // The NAME=VALUE words in front of the program. Those that Pax itself reads are not included:
-  // they remain among the flags.
+  bool has_program = false;  // the words start one of the three known programs
+  // The NAME=VALUE words in front of the program, without variables that Pax reads: these remain
+  // among the flags.
   std::vector<std::string> environment;
 };
 
-// True for NAME=VALUE as a shell accepts it in front of a command.
+// Returns whether `word` is NAME=VALUE, as a shell accepts it in front of a command.
 bool is_assignment(const std::string& word);
 
 // Removes `python3 -m paxml.main`, `XLA_FLAGS=… python3 MaxText/train.py` and the like from the
-// front of `words`. InvalidArgument for other programs, and for words that start programs (bash,
-// srun, …).
+// front of `words`. Returns InvalidArgument for other programs, and for programs that start
+// programs (bash, srun, …).
 absl::StatusOr<LauncherPrefix> skip_launcher(std::vector<std::string>& words);
 
-// Returns why a variable for XLA, TPUs or Transformer Engine has no effect here; empty for other
-// names.
+// Returns the reason why an environment variable for XLA, TPUs or Transformer Engine has no effect
+// in Muster; "" for other variables.
 std::string_view why_without_effect(std::string_view variable);
 
-// The same for a word of a command line: NAME=VALUE of such a variable, or a flag of XLA's
+// Returns the reason for a word of a command line: NAME=VALUE of such a variable, or a flag for XLA
 // (--xla_gpu_…), which users add to lines of every dialect.
 std::string_view why_word_without_effect(const std::string& word);
 
-// True for NCCL_…=VALUE, which belongs to the ranks' environment wherever it stands.
+// Returns whether `word` is NCCL_…=VALUE, which becomes a variable of the ranks wherever it stands.
 bool is_of_ranks(const std::string& word);
 
-// Removes words without effect. Returns one warning per reason.
+// Removes words without effect from `words`. Returns one warning per reason.
 std::vector<std::string> remove_without_effect(std::vector<std::string>& words);
 
 }  // namespace muster::jobspec

@@ -13,22 +13,24 @@
 
 namespace muster::jobspec {
 
-// A requested mesh, from keys and options: degrees may be -1 or invalid.
+// The mesh that the keys and options request. Its degrees may be -1 or invalid.
 struct RequestedMesh {
   MeshShape shape;
   int32_t nodes = 1;
   int32_t ranks_per_node = 1;
 };
 
-// If nodes or ranks per node are unset, they are computed from the degrees. If a degree inside a
-// node is -1, a node then has one rank per GPU (`node_gpus`; 0: unknown, or none are used). Returns
-// InvalidArgument for too many nodes or ranks.
+// Reads the mesh. Computes the number of nodes or of ranks per node from the degrees if it is
+// unset. If a degree inside a node is -1 and ranks per node are unset, a node has one rank per GPU.
+// `node_gpus`: number of GPUs; 0: unknown or unused. Returns InvalidArgument for too many nodes or
+// ranks.
 absl::StatusOr<RequestedMesh> read_mesh(SettingsReader& reader, std::optional<int32_t> nodes,
                                         std::optional<int32_t> ranks_per_node,
                                         int32_t node_gpus = 0);
 
-// Reads per_device_batch_size or global_batch_size into the batch of one slice of the mesh, and the
-// sequence length. The reader keeps an error if the batch is not a whole number of sequences.
+// Reads the sequence length, and per_device_batch_size or global_batch_size, from which it computes
+// the batch of one data-parallel slice of the mesh. Stores an error in `reader` if that batch is
+// not a whole number of sequences.
 void read_batch(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train);
 
 }  // namespace muster::jobspec

@@ -1,4 +1,4 @@
-// The model's keys → ModelConfig: the meaning of decoder_block, and the keys that modify it.
+// Translates the model's keys into a ModelConfig: decoder_block and the keys that modify it.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace muster::jobspec {
 
-// Fills in `model`; trainer::validate() checks the sizes later. InvalidArgument names the keys that
-// are incompatible.
+// Fills in `model`. Returns InvalidArgument, with the keys, if keys are incompatible.
+// trainer::validate() checks the sizes later.
 absl::Status read_model(SettingsReader& reader, trainer::ModelConfig& model,
                         std::vector<std::string>& warnings);
 
-// Reads dtype, the type of the model's computation.
+// Reads the key dtype, the type in which the model computes.
 void read_dtype(SettingsReader& reader, trainer::ComputeType& dtype);
 
 }  // namespace muster::jobspec

@@ -1,5 +1,6 @@
-// The optimizer and schedule keys of MaxText → OptimizerConfig. MaxText gives schedule phases as
-// fractions of its length, Pax as numbers of steps; the trainer gets steps.
+// Translates the keys of the optimizer and of the learning rate's schedule. MaxText states the
+// schedule's phases as fractions of its length, Pax as numbers of steps; the trainer receives
+// numbers of steps.
 #pragma once
 
 #include <string>
@@ -10,14 +11,14 @@
 
 namespace muster::jobspec {
 
-// Reads everything that one update depends on for a given learning rate, thus not the schedule.
-// Adds a warning per key that the user has set and that opt_type does not use. The reader keeps
-// errors.
+// Reads all keys of the optimizer except for the schedule. Adds a warning for each key that the
+// user has set and that the chosen opt_type does not use. Stores errors in `reader`.
 void read_optimizer(SettingsReader& reader, trainer::OptimizerConfig& optimizer,
                     std::vector<std::string>& warnings);
 
-// Reads steps and the schedule. If a number of steps and MaxText's fraction have the same meaning,
-// the one that the user has set wins; both together are an error.
+// Reads the number of steps and the schedule. A phase may be set as a number of steps or as
+// MaxText's fraction. The one that the user has set wins over base.yml's; if the user sets both,
+// stores an error in `reader`.
 void read_schedule(SettingsReader& reader, trainer::TrainConfig& train,
                    std::vector<std::string>& warnings);
 

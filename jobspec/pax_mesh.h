@@ -1,5 +1,5 @@
-// Errors about a mesh that the user has given as Pax's ICI_MESH_SHAPE or DCN_MESH_SHAPE, in those
-// words. Pure.
+// Error messages about a mesh that the user has given by Pax's flags ICI_MESH_SHAPE or
+// DCN_MESH_SHAPE: they name these flags. All functions are pure.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace muster::jobspec {
 
-// True if one of the two flags has set the mesh.
+// Returns whether one of the two flags has set the mesh.
 bool is_pax_mesh(const Settings& settings);
 
-// Returns "--fdl.ICI_MESH_SHAPE=[4,2,1]", and DCN_MESH_SHAPE if it has more than one node; empty
-// for a mesh with other axes.
+// Returns the flags for a mesh: "--fdl.ICI_MESH_SHAPE=[4,2,1]", and DCN_MESH_SHAPE if the mesh has
+// more than one node; "" for a mesh with axes that Pax lacks.
 std::string pax_mesh_flags(const MeshShape& shape);
 
-// Returns `message` about the mesh keys with the flags as they were given, and their axes' names.
+// Returns `message`, which names mesh keys, with the given flags and Pax's names of the axes added.
 std::string in_pax_words(const Settings& settings, const std::string& message);
 
 }  // namespace muster::jobspec

@@ -1,5 +1,5 @@
 // The keys of pipeline schedules: MaxText's num_layers_per_pipeline_stage, num_pipeline_repeats and
-// num_pipeline_microbatches. They have no effect on a mesh with one stage.
+// num_pipeline_microbatches. On a mesh with one pipeline stage these keys have no effect.
 #pragma once
 
 #include "common/mesh.h"
@@ -8,10 +8,10 @@
 
 namespace muster::jobspec {
 
-// Requires that the model and the batch have been read. The number of layers is stages times layers
-// per stage times repeats: repeats of -1 are computed from the rest, and so are the layers per
-// stage if only the repeats are given. -1 micro-batches: one per stage. The reader keeps an error
-// that names incompatible keys and the nearest valid values.
+// Reads the keys into `train`. The number of layers equals stages times layers per stage times
+// repeats: the function computes repeats if they are -1, and layers per stage if only repeats are
+// given. -1 micro-batches means one per stage. Stores an error in `reader` that names incompatible
+// keys and the nearest valid values. Requires that the model and the batch have been read.
 void read_pipeline(SettingsReader& reader, const Mesh& mesh, trainer::TrainConfig& train);
 
 }  // namespace muster::jobspec

@@ -1,6 +1,7 @@
-// The key `dtype`, whose default depends on the CPU: bfloat16 is MaxText's, Pax's and AXLearn's,
-// but on many CPUs it is slower than float32. The choice is made once, when the job is resolved,
-// and travels in its config: all ranks and all attempts have it. Pure.
+// The key `dtype`, whose default depends on the CPU. The default of MaxText, Pax and AXLearn is
+// bfloat16, but on many CPUs it is slower than float32. Muster chooses once, when the job is
+// resolved, and stores the choice in the job's config, so that it is the same for all ranks and
+// attempts. All functions are pure.
 #pragma once
 
 #include <string>
@@ -11,13 +12,14 @@
 
 namespace muster::jobspec {
 
-// True if ranks run on this machine's CPU and the user has not set `dtype`: then
-// LaunchOptions::cpu_bfloat16_speed, the speed of bfloat16 relative to float32, decides.
+// Returns whether the choice depends on LaunchOptions::cpu_bfloat16_speed, the CPU's speed of
+// bfloat16 relative to float32: if ranks run on this machine's CPU and the user has not set
+// `dtype`.
 bool needs_cpu_speed(const Config& config, const LaunchOptions& options);
 
-// Reads `dtype` into train.dtype. Requires train.hardware. A default of bfloat16 becomes float32,
-// with a warning, on a CPU on which it is slower, and with hardware=cpu on one that has not been
-// measured.
+// Reads `dtype` into train.dtype. Requires that train.hardware is set. If bfloat16 is only the
+// default, replaces it by float32, with a warning, on a CPU on which bfloat16 is slower, and with
+// hardware=cpu on a CPU that has not been measured.
 void read_precision(SettingsReader& reader, const LaunchOptions& options,
                     trainer::TrainConfig& train, std::vector<std::string>& warnings);
 

@@ -1,4 +1,4 @@
-// A job whose ranks run the user's own program. Pure.
+// Creates jobs whose ranks run the user's own program. All functions are pure.
 #pragma once
 
 #include <string>
@@ -10,16 +10,17 @@
 
 namespace muster::jobspec {
 
-// Returns a job with the values that differ from the message's defaults when the user sets nothing.
+// Returns the job of a user who sets no option, without a command.
 v1::JobSpec program_defaults();
 
-// Completes the job of a program. Requires a command and an absolute working directory, which is
-// the base of a relative output directory. No name: `default_name`. No output directory: the name.
-// InvalidArgument names the option that is wrong.
+// Completes and checks the job of a program. An empty name becomes `default_name`; an empty output
+// directory becomes the name; a relative output directory is relative to the working directory.
+// Returns InvalidArgument, with the option, if a value is wrong. Requires that `job` has a command
+// and an absolute working directory.
 absl::StatusOr<v1::JobSpec> program_job(v1::JobSpec job, const std::string& default_name);
 
-// Returns a name for people: "train.py" for `python3 -u train.py --lr 1`. It has only characters
-// that are valid in a job's name.
+// Returns a short name of a command for people: "train.py" for `python3 -u train.py --lr 1`. All
+// its characters are valid in a job's name.
 std::string program_name(const std::vector<std::string>& command);
 
 }  // namespace muster::jobspec

@@ -1,4 +1,4 @@
-// quantization and its related keys → QuantizationConfig.
+// Translates the key quantization and related keys into a QuantizationConfig.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@
 
 namespace muster::jobspec {
 
-// Fills in `quantization`; trainer::validate() checks the numbers later. Returns InvalidArgument,
-// with a replacement, for a value of MaxText that is not supported.
+// Fills in `quantization`. Returns InvalidArgument, with a replacement, for a value of MaxText that
+// Muster does not support. trainer::validate() checks the numbers later.
 absl::Status read_quantization(SettingsReader& reader, trainer::QuantizationConfig& quantization,
                                std::vector<std::string>& warnings);
 

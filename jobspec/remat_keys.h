@@ -1,4 +1,5 @@
-// The keys of rematerialisation: remat_policy, and the activations that remat_policy=custom saves.
+// The keys of rematerialisation, the recomputation of activations in the backward pass:
+// remat_policy, and a key for each activation that remat_policy=custom may save.
 #pragma once
 
 #include <string>
@@ -10,12 +11,12 @@
 
 namespace muster::jobspec {
 
-// True for the keys that read_remat() reads.
+// Returns whether read_remat() reads `key`.
 bool is_remat_key(std::string_view key);
 
-// Accepts MaxText's policy names, including older ones. InvalidArgument for an unknown policy, an
-// unknown placement, and contradictory placements. Warns about keys that the user has set without
-// effect.
+// Reads the keys into `train`. Accepts MaxText's names of policies, including older names. Returns
+// InvalidArgument for an unknown policy, for an unknown placement of an activation, and for
+// contradictory placements. Warns of keys that the user has set and that have no effect.
 absl::Status read_remat(SettingsReader& reader, trainer::TrainConfig& train,
                         std::vector<std::string>& warnings);
 

@@ -1,5 +1,6 @@
-// Settings → one job. Fills in open values (-1, relative paths, the number of ranks) and validates
-// everything that does not need the job's files. Pure: reads no file, clock or environment.
+// Makes a job from settings: computes open values (-1, relative paths, the number of ranks), and
+// validates everything that can be checked without the job's files. Pure: reads no file, clock or
+// environment.
 #pragma once
 
 #include <cstdint>
@@ -19,40 +20,45 @@
 
 namespace muster::jobspec {
 
-// The command line's options besides key=value, and values that a pure function cannot read itself.
+// The options of the command line besides key=value, and values that a pure function cannot read
+// itself.
 struct LaunchOptions {
-  // Unset: the product of that level's mesh degrees. A degree of -1 counts as 1, but inside a node
-  // it makes a rank of each of `node_gpus`.
+  // Number of nodes, and ranks per node. Unset: the product of the mesh degrees between nodes, or
+  // inside a node. A degree of -1 counts as 1 there, except inside a node with `node_gpus` > 0:
+  // then the node has one rank per GPU.
   std::optional<int32_t> nodes;
   std::optional<int32_t> ranks_per_node;
-  std::optional<int32_t> spares;  // as the key of this name; the same for min_nodes
+  std::optional<int32_t> spares;  // the same as the keys spares and min_nodes
   std::optional<int32_t> min_nodes;
   std::string working_directory;  // absolute; the base of relative paths
-  std::string home;               // for a leading ~/; may be empty
-  std::string default_run_name;   // for an empty run_name
+  std::string home;               // replaces a leading ~/ in paths; may be empty
+  std::string default_run_name;   // replaces an empty run_name
   std::string user;
   int32_t priority = 0;
-  std::optional<int32_t> gpus_per_rank;            // unset: depends on hardware
-  bool own_workers = false;                        // this machine's, without other jobs
-  int32_t node_gpus = 0;                           // that own workers give to ranks; 0: none
-  std::optional<double> cpu_bfloat16_speed;        // precision_keys.h
-  std::map<std::string, std::string> environment;  // for every rank
+  std::optional<int32_t> gpus_per_rank;  // unset: depends on hardware
+  // the command starts workers on this machine for this job alone
+  bool own_workers = false;
+  // number of GPUs that these workers have for ranks; 0: none
+  int32_t node_gpus = 0;
+  std::optional<double> cpu_bfloat16_speed;        // see precision_keys.h
+  std::map<std::string, std::string> environment;  // variables for every rank
 };
 
+// A job that can be submitted.
 struct ResolvedJob {
   explicit ResolvedJob(const Mesh& resolved) : mesh(resolved) {}
 
   trainer::TrainConfig train;
   v1::JobSpec spec;
   Mesh mesh;
-  std::vector<std::string> warnings;  // of the config and of resolving it
-  // Text that must be tokenized before the job starts. Until then the paths of the data in `train`
-  // and `spec` are those of the text.
+  std::vector<std::string> warnings;  // warnings of load_config() and of resolve_job()
+  // Text that must be tokenized before the job starts. Until then, the data paths in `train` and
+  // `spec` are the text's paths.
   JobTexts texts;
 };
 
-// InvalidArgument with one sentence that names the conflicting keys, their values, and what is
-// allowed.
+// Resolves a config. Returns InvalidArgument with one sentence that names the conflicting keys,
+// their values, and what is allowed.
 absl::StatusOr<ResolvedJob> resolve_job(const Config& config, const LaunchOptions& options);
 
 }  // namespace muster::jobspec

@@ -1,4 +1,5 @@
-// key=value → one training step (`muster debug step`) on a given model and tokens. Pure.
+// Resolves the key=value words of `muster debug step`, which runs one training step on a given
+// model and tokens. Pure.
 #pragma once
 
 #include <string>
@@ -10,9 +11,10 @@
 
 namespace muster::jobspec {
 
-// Accepts the optimizer, the remat policy and threads_per_rank; other keys have their defaults.
-// InvalidArgument names a key that a step does not use, or the key nearest to an unknown one.
-// Appends to `warnings`.
+// Returns the config of the step. Accepts the keys of the optimizer, remat_policy and
+// threads_per_rank; all other settings have their defaults. Returns InvalidArgument for a key that
+// a step does not use, and for an unknown key, with the nearest known one. Appends warnings to
+// `warnings`.
 absl::StatusOr<trainer::TrainConfig> resolve_step(const std::vector<std::string>& overrides,
                                                   std::vector<std::string>& warnings);
 

@@ -1,4 +1,4 @@
-// The settings of one job while they are collected: key → value and its origin.
+// The settings of one job while they are collected: for each key, its value and the value's origin.
 #pragma once
 
 #include <map>
@@ -15,39 +15,40 @@
 
 namespace muster::jobspec {
 
-// The source of a setting. kBaseFile is the root of the inheritance: its values are defaults and
-// not requests, so they cause no warnings and no conflicts with the model file. kFlag: a flag of
-// Pax or AXLearn. load_config() decides which source wins: it stores settings in the order of
-// docs/config.md, and calls apply_model_file() last.
+// The source of a setting. kBaseFile: the base.yml at the root of the inheritance; its values are
+// defaults and no requests of the user, so they cause no warnings and no conflicts with the model's
+// file. kFlag: a flag of Pax or AXLearn. load_config() determines which source wins: it stores
+// settings in the order of docs/config.md, and calls apply_model_file() last.
 enum class Layer { kBaseFile, kModelFile, kUserFile, kEnvironment, kFlag, kCommandLine };
 
+// The value of one key.
 struct Setting {
   nlohmann::json value;
   std::string origin;  // "configs/base.yml:12", "command line", "environment M_STEPS"
   Layer layer = Layer::kBaseFile;
 };
 
-// The origin of key=value.
+// The origin of settings by key=value words.
 inline constexpr char kCommandLine[] = "command line";
 
-// Returns " (configs/base.yml:12)" for use in a sentence; empty for key=value on the command line.
+// Returns " (configs/base.yml:12)" for use in a sentence; "" for key=value on the command line.
 std::string shown_origin(const Setting& setting);
 
 using Settings = std::map<std::string, Setting, std::less<>>;
 
-// Returns null if the key is not set.
+// Returns the setting of `key`; null if the key is not set.
 const Setting* find_setting(const Settings& settings, std::string_view key);
 
-// Returns the keys that `name` sets: itself, or the one or two targets of an alias. InvalidArgument
-// for an unknown name has the nearest known one; `where` begins the message ("" for the command
-// line).
+// Returns the keys that `name` sets: the key of that name, or the one or two targets of an alias.
+// Returns InvalidArgument, with the nearest known name, for an unknown name. `where`: the beginning
+// of the message, "" for the command line.
 absl::StatusOr<std::vector<const Key*>> keys_named(std::string_view name, std::string_view where);
 
-// Detects keys that are set twice in one file or in the environment, by an alias and its target.
+// Detects a key that is set twice in one file or in the environment, by its name and an alias.
 class OncePerKey {
  public:
-  // InvalidArgument if an earlier name has set one of the keys that `name` sets. Ignores unknown
-  // names.
+  // Records that `name` is set. Returns InvalidArgument if an earlier name has set one of the same
+  // keys. Ignores unknown names.
   absl::Status add(std::string_view name, const std::string& origin);
 
  private:
@@ -55,14 +56,15 @@ class OncePerKey {
     std::string name;
     std::string origin;
   };
-  std::map<std::string_view, Seen> seen_;  // by key
+  std::map<std::string_view, Seen> seen_;  // names and origins by key
 };
 
 // Parses `text` for every key that `name` sets, and stores the values.
 absl::Status set_from_text(Settings& settings, std::string_view name, std::string_view text,
                            const std::string& origin, Layer layer);
 
-// Does the same for one entry of the file at `path`. MaxText's block `lora` contains keys.
+// Stores the values of one entry of the file at `path`. MaxText's block `lora` contains several
+// keys.
 absl::Status set_from_entry(Settings& settings, const std::string& path, const YamlEntry& entry,
                             Layer layer);
 

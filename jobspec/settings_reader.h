@@ -1,5 +1,5 @@
-// Typed access to settings. Keeps the first error, so that reading a config is a plain list of
-// fields.
+// Reads settings as typed values, and stores the first error, so that code which reads a config is
+// a plain list of fields.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,16 @@ class SettingsReader {
  public:
   explicit SettingsReader(const Settings& settings) : settings_(settings) {}
 
-  // Each leaves `out` unchanged (its default) if the key is not set.
+  // Stores the value of `key` in `out`; leaves `out` unchanged if the key is not set.
   void read(std::string_view key, std::string& out);
   void read(std::string_view key, bool& out);
   void read(std::string_view key, double& out);
   void read(std::string_view key, int64_t& out);
   void read(std::string_view key, int32_t& out);
   void read(std::string_view key, uint64_t& out);
-  void read(std::string_view key, std::vector<std::string>& out);  // a list of words
-  // Reads a word among `names`, which are in the enum's order; any other word is an error.
+  void read(std::string_view key, std::vector<std::string>& out);  // reads a list of words
+  // Reads a word and stores the enum value of that name. `names`: the names in the enum's order.
+  // Any other word is an error.
   template <class Enum, size_t n>
   void read_choice(std::string_view key, const trainer::ValueNames<n>& names, Enum& out) {
     std::string name(trainer::name_of(names, out));
@@ -39,15 +40,16 @@ class SettingsReader {
     else
       refuse_choice(key, names);
   }
-  // Null counts as unset.
+  // Reads an integer; null counts as unset.
   void read_optional(std::string_view key, int64_t& out);
 
-  // True if a source other than base.yml has set the key.
+  // Returns whether a source other than base.yml has set the key.
   bool is_set_explicitly(std::string_view key) const;
-  // True if the user has set the key: not base.yml or the model's file.
+  // Returns whether the user has set the key, which means a source other than base.yml and the
+  // model's file.
   bool is_set_by_user(std::string_view key) const;
 
-  // Keeps InvalidArgument "key=value: `what`" if `holds` is false and there is no earlier error.
+  // Stores InvalidArgument "key=value: `what`" if `holds` is false and there is no earlier error.
   void require(bool holds, std::string_view key, std::string_view what);
   const absl::Status& status() const { return status_; }
 

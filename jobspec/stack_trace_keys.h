@@ -9,7 +9,7 @@
 
 namespace muster::jobspec {
 
-// Fills `traces`. Errors are stored in `reader` (SettingsReader::status()).
+// Reads the keys into `traces`. Stores errors in `reader` (SettingsReader::status()).
 void read_stack_traces(SettingsReader& reader, v1::StackTraces& traces,
                        std::vector<std::string>& warnings);
 

@@ -1,5 +1,5 @@
-// Values of config keys in MaxText's spellings: 150_001, 3.e-5, True/false, ['silu', 'linear'],
-// None.
+// Parses values of config keys as MaxText writes them: 150_001, 3.e-5, True/false, ['silu',
+// 'linear'], None.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 
 namespace muster::jobspec {
 
+// The type of a key's value.
 enum class ValueType {
   kString,
   kInteger,
@@ -21,24 +22,26 @@ enum class ValueType {
   kOptionalInteger,  // null for "None", "null" or an empty text
 };
 
-// Far above any value of base.yml; bounds errors and memory for untrusted text.
+// Maximum size of a value, far above any value in base.yml. It limits memory and error messages for
+// untrusted text.
 constexpr size_t kValueBytesMax = 16 << 10;
 
-// True if JSON and protobuf accept the text.
+// Returns whether `text` is valid UTF-8, which JSON and protobuf require.
 bool is_utf8(std::string_view text);
 
 // Returns the type's name for errors: "an integer", "true or false", …
 std::string_view type_name(ValueType type);
 
-// Parses `text` as a value of `type`. InvalidArgument names the key, the text and the expected
-// type. Lists are YAML flow sequences.
+// Parses `text` as a value of `type`. Returns InvalidArgument, with the key, the text and the
+// expected type, if that fails. Lists are YAML flow sequences: [a, b].
 absl::StatusOr<nlohmann::json> parse_value(std::string_view key, ValueType type,
                                            std::string_view text);
 
-// Splits "key=value" or "key = value". InvalidArgument if there is no '=' or no key.
+// Splits "key=value" or "key = value". Returns InvalidArgument if there is no '=' or no key.
 absl::StatusOr<std::pair<std::string, std::string>> split_override(std::string_view text);
 
-// Returns a value for messages: "steps=many", quoted only where necessary and cut when long.
+// Returns a value as text for messages such as "steps=many". Quotes the value only if necessary,
+// and cuts a long one.
 std::string show(const nlohmann::json& value);
 
 }  // namespace muster::jobspec

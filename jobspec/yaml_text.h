@@ -1,4 +1,4 @@
-// Writes JSON as readable YAML: a line per field, in the given order. Pure.
+// Writes JSON as readable YAML: a line per field, in the order of `value`. Pure.
 #pragma once
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace muster::jobspec {
 
-// Returns one document without the line "---". Quotes texts that a YAML reader could misinterpret
-// (yes, 1e3, a date), and writes multi-line texts as blocks. Requires UTF-8 in `value`.
+// Returns one document without the line "---". Quotes strings that a YAML reader could take for
+// another type (yes, 1e3, a date), and writes multi-line strings as blocks. Requires that all
+// strings are valid UTF-8.
 std::string to_yaml(const nlohmann::ordered_json& value);
 
 }  // namespace muster::jobspec

@@ -14,9 +14,9 @@
  * A program is never considered hung until it has reported a phase or completed a step; from then
  * on Muster expects progress. Evaluation and checkpoints are phases with their own time budgets.
  *
- * Without Muster there is no page, and every call does nothing; so does a child's after fork().
- * Thread-safe; a call takes well below a microsecond and does not block. Several pages of one
- * process (program, NCCL plugin, Python) are the same file: each writes its own fields.
+ * In a process that Muster has not started, and in a child after fork(), every call does nothing.
+ * All functions are thread-safe, do not block, and take well below a microsecond. The program, the
+ * NCCL plugin and Python code of one process share one page: each writes its own fields.
  *
  * In strict C (-std=c11) include it first, or compile with -D_POSIX_C_SOURCE=200809L. */
 #pragma once
@@ -42,7 +42,7 @@
 #endif
 
 /* clang-format off */
-/* Each phase has its own time budget in the hang detector. */
+/* The program's current activity. The hang detector has a time limit for each phase. */
 typedef enum {
   MUSTER_INIT, MUSTER_RENDEZVOUS, MUSTER_LOAD, MUSTER_COMPILE, MUSTER_DATA, MUSTER_STEP,
   MUSTER_EVAL, MUSTER_CHECKPOINT_SAVE, MUSTER_CHECKPOINT_RESTORE, MUSTER_SHUTDOWN
@@ -55,8 +55,8 @@ typedef enum {
 /* clang-format on */
 
 typedef struct {
-  unsigned char* bytes; /* the mapping; NULL: no page */
-  pid_t pid;            /* process that mapped it */
+  unsigned char* bytes; /* the mapped page; NULL: no page */
+  pid_t pid;            /* process that mapped the page */
   int64_t step_start_ns;
 } muster_progress;
 
@@ -64,18 +64,18 @@ typedef struct {
   int64_t step; /* steps completed by the job */
   double loss;
   double grad_norm;
-  double seconds;           /* duration; 0: since the previous step, or since the end of a pause */
+  double seconds;           /* duration; 0: time since the previous step or the end of a pause */
   double data_wait_seconds; /* part of `seconds` */
   double collective_wait_seconds; /* part of `seconds` */
-  uint64_t tokens;                /* of this rank in this step */
+  uint64_t tokens;                /* tokens of this rank in this step */
   double tflops_per_device;
   double learning_rate;
 } muster_step;
 
 /* clang-format off */
-/* Offsets in the page, and in a group: name 0, enqueued 56, started 64, completed 72, bytes 80,
- * kind 88, dtype 92, members 96, id 100.
- * A record: seq 0, group 8, kind 12, bytes 16, enqueued_ns 24, completed_ns 32, name 40. */
+/* Byte offsets in the page. Offsets in a group: name 0, enqueued 56, started 64, completed 72,
+ * bytes 80, kind 88, dtype 92, members 96, id 100. Offsets in a record of the ring: seq 0, group 8,
+ * kind 12, bytes 16, enqueued_ns 24, completed_ns 32, name 40. */
 enum {
   MUSTER_PAGE_BYTES = 8192, MUSTER_PAGE_VERSION = 4, MUSTER_GROUPS_MAX = 32,
   MUSTER_RING_LENGTH = 32, MUSTER_AT_VERSION = 8, MUSTER_AT_SEQUENCE = 16, MUSTER_AT_JOB = 24,
@@ -116,7 +116,7 @@ static inline void muster_store_double(muster_progress* p, int at, double value)
   memcpy(&bits, &value, sizeof(bits));
   muster_store64(p, at, bits);
 }
-/* `size`: a multiple of 8; the last byte stays NUL. */
+/* Stores `name`, cut to `size` - 1 bytes, and NUL. Requires that `size` is a multiple of 8. */
 static inline void muster_store_name(muster_progress* p, int at, int size, const char* name) {
   int ended = name == NULL;
   for (int i = 0; i < size; i += 8) {
@@ -136,8 +136,8 @@ static inline int64_t muster_now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* `sequence` is odd while a writer is inside: readers retry, other writers wait. A writer holds it
- * for nanoseconds; this bounds the wait for one that a signal handler interrupted. */
+/* The page's `sequence` is odd while a writer holds the lock: readers then retry, and other writers
+ * wait. A writer holds it for nanoseconds; the constant bounds the wait for an interrupted one. */
 enum { MUSTER_LOCK_TRIES_MAX = 10000 };
 
 static inline uint64_t muster_lock(muster_progress* p) {
@@ -161,7 +161,7 @@ static inline void muster_unlock(muster_progress* p, uint64_t mine) {
   __atomic_store_n((uint64_t*)(void*)(p->bytes + MUSTER_AT_SEQUENCE), mine + 1, __ATOMIC_RELEASE);
 }
 
-/* A child of fork() shares the mapping and is not the rank. */
+/* Returns whether calls write to the page. A child of fork() shares it, but is not the rank. */
 static inline int muster_is_open(const muster_progress* p) {
   return p->bytes != NULL && p->pid == getpid();
 }
@@ -175,7 +175,7 @@ static inline int muster_has_page(const muster_progress* p) {
          muster_load32(p, MUSTER_AT_VERSION) == MUSTER_PAGE_VERSION;
 }
 
-/* Another living process of this rank owns the page: the worker watches that one. */
+/* Returns whether another living process of this rank owns the page. */
 static inline int muster_is_taken(const muster_progress* p) {
   const pid_t owner = (pid_t)muster_load32(p, MUSTER_AT_PID);
   return muster_has_page(p) && owner != getpid() && owner > 0 &&
@@ -204,8 +204,8 @@ static inline void muster_write_identity(muster_progress* p) {
   muster_store64(p, 0, magic);
 }
 
-/* Opens this rank's page. Returns 0; or -1 with errno, after which later calls do nothing: ENOENT
- * if Muster has not started this process, EBUSY if another process of the rank owns the page. */
+/* Opens this rank's page. Returns 0, or -1 with errno set; later calls then do nothing. ENOENT:
+ * Muster has not started this process. EBUSY: another process of the rank owns the page. */
 static inline int muster_progress_begin(muster_progress* p) {
   const char* path = getenv("MUSTER_PROGRESS_PAGE");
   p->bytes = NULL;
@@ -234,7 +234,7 @@ static inline int muster_progress_begin(muster_progress* p) {
   return -1;
 }
 
-/* Unmaps the page; its file stays for the worker to read. */
+/* Unmaps the page. Its file remains, because the worker reads it. */
 static inline void muster_progress_end(muster_progress* p) {
   if (p->bytes != NULL) munmap(p->bytes, MUSTER_PAGE_BYTES);
   p->bytes = NULL;
@@ -261,7 +261,7 @@ static inline void muster_progress_phase(muster_progress* p, muster_phase phase)
   muster_unlock(p, mine);
 }
 
-/* Returns the histogram bucket (common/step_times.h). */
+/* Returns the histogram bucket of a step's duration (common/step_times.h). */
 static inline int muster_step_bucket(double seconds) {
   static const double bounds[15] = {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,
                                     2.5,   5,    10,    25,   50,  100,  250};
@@ -323,8 +323,8 @@ static inline int muster_group_at(int group) {
   return MUSTER_AT_GROUPS + group * MUSTER_GROUP_BYTES;
 }
 
-/* Registers a process group: a display name ("data"), the number of its ranks, and an id, equal on
- * all of them and unique per name. Returns its index; -1: no page or no room. */
+/* Registers a group of `members` ranks. `name`: for display ("data"); `id`: equal on its ranks, and
+ * different for groups of the same name. Returns its index; -1: no page, or no room on it. */
 static inline int muster_progress_group(muster_progress* p, const char* name, uint32_t members,
                                         uint32_t id) {
   int group = -1;

@@ -1,15 +1,18 @@
-// The communicators of a process, as the NCCL plugin follows them, and their collectives in flight.
-// Private to nccl_profiler.cc.
+// The state of the NCCL profiler plugin: the communicators of a process and their collectives in
+// flight. Private to nccl_profiler.cc.
 //
-// There is one slot for each group that a page can have. NCCL's init takes a slot, finalize returns
-// it, and the next communicator gets it together with its group: a program that creates and
-// destroys communicators all day stays visible. A communicator's data stays on the page until then:
-// a program that aborts a hung communicator and dies leaves the evidence.
+// There is one slot for each process group that a progress page can have. init() of a communicator
+// takes a slot, finalize() returns it, and the next communicator reuses the slot and its group on
+// the page: so the page never runs out of groups in a program that keeps creating and destroying
+// communicators. The data of a finalized communicator stays on the page until the slot is reused:
+// so the evidence remains if a program aborts a hung communicator and dies.
 //
-// Handles and contexts are numbers, not pointers: nothing is allocated per collective, and a handle
-// that NCCL keeps beyond our history, or of a closed communicator, is recognised as stale.
+// The handles and contexts that NCCL receives are numbers, not pointers. Therefore no memory is
+// allocated per collective, and the plugin recognises a stale handle: of a closed communicator, or
+// of a collective older than the kInFlight newest ones.
 //
-// Thread-safe. A mutex guards taking, naming and returning slots; per-collective work is lock-free.
+// Thread-safe. A mutex guards taking, naming and returning slots; the work per collective takes no
+// lock.
 #pragma once
 
 #include <atomic>
@@ -22,24 +25,25 @@
 
 namespace muster::nccl {
 
-// Maximum number of collectives in flight per communicator; older ones are not followed any more.
+// Maximum number of collectives in flight per communicator; older collectives are no longer
+// tracked.
 constexpr uint64_t kInFlight = 1024;
 
-// From the lowest bits on: kind, slot, number of the collective, and generation of the slot's
-// communicator.
+// A handle of an NCCL event as a 64-bit word. From the lowest bits on, it contains the event's
+// kind, the slot, the number of the collective, and the generation of the communicator in the slot.
 struct Handle {
   enum Kind : uint64_t { kOfCollective, kOfKernel, kOfProxy, kOfOther };
-  static constexpr int kPlaceAt = 2, kNumberAt = 7, kGenerationAt = 48;
+  static constexpr int kSlotAt = 2, kNumberAt = 7, kGenerationAt = 48;
 
   Kind kind = kOfCollective;
-  size_t place = 0;
+  size_t slot = 0;
   uint64_t number = 0;
   uint64_t generation = 0;
 
-  // Within one slot and kind, newer handles are larger.
+  // Returns the handle as a word. Within one slot and kind, newer handles are larger.
   uint64_t word() const {
     return generation << kGenerationAt | number << kNumberAt |
-           static_cast<uint64_t>(place) << kPlaceAt | kind;
+           static_cast<uint64_t>(slot) << kSlotAt | kind;
   }
   void* pointer() const {
     const uint64_t value = word();
@@ -49,7 +53,7 @@ struct Handle {
   }
   static Handle from(uint64_t word) {
     return {.kind = static_cast<Kind>(word & 3),
-            .place = static_cast<size_t>(word >> kPlaceAt) % MUSTER_GROUPS_MAX,
+            .slot = static_cast<size_t>(word >> kSlotAt) % MUSTER_GROUPS_MAX,
             .number = word << (64 - kGenerationAt) >> (64 - kGenerationAt + kNumberAt),
             .generation = word >> kGenerationAt};
   }
@@ -59,38 +63,42 @@ struct Handle {
     return from(word);
   }
 };
-static_assert(MUSTER_GROUPS_MAX == 1 << (Handle::kNumberAt - Handle::kPlaceAt));
+static_assert(MUSTER_GROUPS_MAX == 1 << (Handle::kNumberAt - Handle::kSlotAt));
 static_assert(sizeof(void*) == sizeof(uint64_t));
 constexpr uint64_t kGenerationMask = 0xFFFF;
 
+// A collective in flight.
 struct Flight {
-  std::atomic<uint64_t> handle{0};  // its word; 0: none
-  std::atomic<uint64_t> before{0};  // the last one of earlier kernels; 0: none, or already reported
+  std::atomic<uint64_t> handle{0};  // word() of the collective's handle; 0: none
+  // number of the last collective of earlier kernels; 0: none, or already reported
+  std::atomic<uint64_t> before{0};
   std::atomic<uint32_t> channels{0};
   std::atomic<uint32_t> stopped{0};
 };
 
+// A slot.
 struct Communicator {
-  // Guarded by the mutex.
+  // The members below are guarded by Communicators::mutex.
   bool is_taken = false;
   uint64_t hash = 0;
-  int ordinal = 0;  // among communicators of this hash in this process
+  int ordinal = 0;  // number among the communicators with this hash in this process
 
-  int group = -1;  // on the page; -1: none yet, or no room
+  int group = -1;  // index of the group on the page; -1: none yet, or no room
   std::atomic<bool> is_named{false};
   std::atomic<uint64_t> generation{0};
-  std::atomic<uint64_t> enqueued{0};  // the newest number
-  std::atomic<uint64_t> planned{0};   // the newest one of earlier plans
-  // all up to this one are complete; written by its proxy thread only
+  std::atomic<uint64_t> enqueued{0};  // number of the newest enqueued collective
+  std::atomic<uint64_t> planned{0};   // number of the newest collective of earlier plans
+  // all collectives up to this number are complete; written by the communicator's proxy thread only
   std::atomic<uint64_t> done{0};
   Flight flights[kInFlight];
 };
 
+// All slots of the process.
 struct Communicators {
   std::mutex mutex;
   bool is_open = false;
   muster_progress page{};
-  Communicator places[MUSTER_GROUPS_MAX];
+  Communicator slots[MUSTER_GROUPS_MAX];
 };
 
 }  // namespace muster::nccl

@@ -1,5 +1,6 @@
-// Groups of the progress page that come and go, as communicators do; muster_progress.h does not
-// need this. As there, calls are thread-safe, and do nothing without a page or for group -1.
+// Changes groups of the progress page during their life, which the NCCL plugin needs because
+// communicators are created and destroyed. As in muster_progress.h, calls are thread-safe, and do
+// nothing without a page or for group -1.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ constexpr int kAtMembers = 96;
 constexpr int kAtId = 100;
 constexpr int kAtRecordGroup = 8;
 
-// Reuses the slot of a closed group for another one: numbers restart, and the ring's records of the
-// old group are erased.
+// Replaces a closed group by a new one in the same place of the page. The numbers of collectives
+// restart, and the old group's records in the ring are erased.
 inline void replace_group(muster_progress* page, int group, const char* name, uint32_t members,
                           uint32_t id) {
   if (!muster_is_open(page) || group < 0 || group >= MUSTER_GROUPS_MAX) return;

@@ -96,7 +96,7 @@ Communicator* take() {
   Communicators& a = all();
   const std::lock_guard lock(a.mutex);
   Communicator* free = nullptr;
-  for (Communicator& c : a.places) {
+  for (Communicator& c : a.slots) {
     if (!c.is_taken && (free == nullptr || (free->group < 0 && c.group >= 0))) free = &c;
   }
   if (free != nullptr) free->is_taken = true;
@@ -114,7 +114,7 @@ void release(Communicator& c) {
 // the mutex.
 int free_ordinal(uint64_t hash) {
   uint64_t used = 0;
-  for (const Communicator& c : all().places) {
+  for (const Communicator& c : all().slots) {
     if (c.is_taken && c.is_named && c.hash == hash) used |= uint64_t{1} << c.ordinal;
   }
   return __builtin_ctzll(~used);
@@ -140,7 +140,7 @@ void name(Communicator& c, uint64_t hash, const char* text, int ranks) {
   // A page's members are processes. With several ranks per process their number is unknown.
   const auto members = static_cast<uint32_t>(c.ordinal > 0 ? 0 : ranks);
   if (c.ordinal > 0) {
-    for (const Communicator& other : a.places)
+    for (const Communicator& other : a.slots)
       if (other.is_taken && other.is_named && other.hash == hash)
         forget_members(&a.page, other.group);
   }
@@ -154,15 +154,15 @@ void name(Communicator& c, uint64_t hash, const char* text, int ranks) {
   c.is_named = true;
 }
 
-size_t place_of(const Communicator& c) { return static_cast<size_t>(&c - all().places); }
+size_t slot_of(const Communicator& c) { return static_cast<size_t>(&c - all().slots); }
 Handle handle_of(const Communicator& c, Handle::Kind kind, uint64_t number) {
-  return {.kind = kind, .place = place_of(c), .number = number, .generation = c.generation};
+  return {.kind = kind, .slot = slot_of(c), .number = number, .generation = c.generation};
 }
 
 // Returns nullptr for a handle that is not ours, beyond the followed communicators, or of a closed
 // one.
 Communicator* communicator_of(const Handle& handle) {
-  Communicator& c = all().places[handle.place];
+  Communicator& c = all().slots[handle.slot];
   return handle.generation == c.generation ? &c : nullptr;
 }
 Communicator* communicator_of(void* context) {
@@ -218,17 +218,17 @@ void* enqueue(Communicator& c, const Collective& collective) {
 }
 
 // By slot: the newest collective whose kernel start this thread has reported since it last slept.
-thread_local uint64_t looked_after[MUSTER_GROUPS_MAX];
+thread_local uint64_t newest_checked[MUSTER_GROUPS_MAX];
 
 void* start_kernel(void* parent) {
   const Handle collective = Handle::from(parent);
   Flight* flight = flight_of(collective);
   if (flight == nullptr || collective.kind != Handle::kOfCollective) return nullptr;
-  Communicator& c = all().places[collective.place];
+  Communicator& c = all().slots[collective.slot];
   const uint64_t before = flight->before.exchange(0, std::memory_order_relaxed);
   if (before != 0) all_done(c, before);
   muster_progress_started(&all().page, c.group, collective.number);
-  uint64_t& newest = looked_after[collective.place];
+  uint64_t& newest = newest_checked[collective.slot];
   newest = std::max(newest, collective.word());
   return handle_of(c, Handle::kOfKernel, collective.number).pointer();
 }
@@ -239,13 +239,13 @@ int stop_event(void* pointer) {
   if (flight == nullptr) return kSuccess;
   const uint32_t stopped = flight->stopped.fetch_add(1, std::memory_order_acq_rel) + 1;
   if (stopped == flight->channels.load(std::memory_order_relaxed))
-    done_in_order(all().places[event.place]);
+    done_in_order(all().slots[event.slot]);
   return kSuccess;
 }
 
 int record_event_state(void* pointer, int state, void*) {
   if (state != kProxySleeps || Handle::from(pointer).kind != Handle::kOfProxy) return kSuccess;
-  for (uint64_t& newest : looked_after) {
+  for (uint64_t& newest : newest_checked) {
     const Handle handle = Handle::from(newest);
     if (newest == 0) continue;
     if (Communicator* c = communicator_of(handle)) all_done(*c, handle.number);

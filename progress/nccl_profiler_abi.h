@@ -1,7 +1,7 @@
-// The part of NCCL's profiler plugin interface that ours needs: versions 3 (NCCL 2.26), 4 (2.27)
-// and 5 (from 2.28), documented in NCCL's ext-profiler. Versions 1 and 2 do not report a kernel's
-// end, so they would only show that a collective was enqueued. Declared here because the plugin
-// must build without NCCL; the layouts are NCCL's.
+// The part of NCCL's interface for profiler plugins that Muster's plugin needs: versions 3 (NCCL
+// 2.26), 4 (2.27) and 5 (from 2.28), documented in NCCL's ext-profiler. Versions 1 and 2 do not
+// report a kernel's end: they would only show that a collective was enqueued. The types are
+// declared here, with NCCL's layouts, because the plugin must build without NCCL.
 #pragma once
 
 #include <cstddef>
@@ -10,39 +10,40 @@
 namespace muster::nccl {
 
 enum Result : int { kSuccess = 0, kInternalError = 3 };
-// Event types, as bits of the mask of events that a plugin requests.
-// a plan: the work of one kernel; always reported with other events
+// Event types; a plugin requests events by a mask of these bits. a plan, which is the work of one
+// kernel; always reported with other events
 constexpr uint64_t kGroup = 1 << 0;
 constexpr uint64_t kCollective = 1 << 1;
-// also for the thread that reports kernel channels
+// states of a proxy thread; the proxy thread also reports kernel channels
 constexpr uint64_t kProxyControl = 1 << 5;
-// one channel of a collective's kernel: its parent is the collective
+// one channel of a collective's kernel; the event's parent is the collective
 constexpr uint64_t kKernelChannel = 1 << 6;
-// A state of kProxyControl: the thread has no work left and sleeps.
+// A state of kProxyControl: the proxy thread has no work left and sleeps.
 constexpr int kProxySleeps = 15;
 
 using Log = void (*)(int level, unsigned long flags, const char* file, int line, const char* format,
                      ...);
 
+// NCCL's description of a collective in version 3.
 struct CollectiveV3 {
   const char* communicator;
   uint64_t communicator_hash;
-  uint64_t sequence;  // counts this function's calls only
+  uint64_t sequence;  // number among the calls of this function
   const char* function;
   const void* send;
   void* receive;
   size_t count;
   int root;
   const char* datatype;
-  uint8_t channels;  // an upper bound: the planner may use fewer
+  uint8_t channels;  // upper bound of the number of channels
   uint8_t warps;
   const char* algorithm;
   const char* protocol;
 };
 
-// Also the prefix of version 5. `channels` is the plan's number; 0 if its planner does not report
-// it: CollNet's and NVLS' between nodes, and kernels on symmetric memory, in 2.27 and some later
-// versions.
+// The description in version 4, and its beginning in version 5. `channels`: the plan's number of
+// channels; 0 if the planner does not report it. In 2.27 and some later versions these are the
+// planners of CollNet and NVLS between nodes, and of kernels on symmetric memory.
 struct CollectiveV4 {
   uint64_t sequence;
   const char* function;
@@ -57,7 +58,7 @@ struct CollectiveV4 {
   const char* protocol;
 };
 
-// A union follows `rank`; only its collective is read.
+// An event. In NCCL a union follows `rank`; of it the plugin reads the collective only.
 template <class Type, class Collective>
 struct Event {
   Type type;

@@ -5,7 +5,7 @@
 #   bash scripts/run_base_config_multinode.sh CONFIG [PRECISION [NUM_GPUS [LOG_DIR \
 #       [TFDS_DATA_DIR [VOCAB_PATH [ADDITIONAL_ARGS]]]]]] [key=value …]
 #
-# NUM_GPUS are those of a node; TFDS_DATA_DIR is None for synthetic data.
+# NUM_GPUS is the number of GPUs of a node; TFDS_DATA_DIR is None for synthetic data.
 # slurm/launch_base_script.sub is a complete job.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

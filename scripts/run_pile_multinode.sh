@@ -4,7 +4,7 @@
 #   bash scripts/run_pile_multinode.sh TFDS_DATA_DIR VOCAB_PATH \
 #       [PRECISION [NUM_GPUS [PERCORE_BATCH_SIZE [LOG_DIR]]]] [key=value …]
 #
-# NUM_GPUS are those of a node. Under `srun` the first task starts everything;
+# NUM_GPUS is the number of GPUs of a node. Under `srun` the first task starts everything;
 # slurm/example_slurm_pile.sub is a complete job.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"

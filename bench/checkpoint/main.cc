@@ -51,8 +51,9 @@ CheckpointLayout layout_of(int64_t mib) {
           .state = ShardedTensors::whole(std::move(state))};
 }
 
-struct Numbers {
-  explicit Numbers(const CheckpointLayout& layout)
+// The parameters and optimizer state of a checkpoint.
+struct TrainingBuffers {
+  explicit TrainingBuffers(const CheckpointLayout& layout)
       : params(layout.params.tensors.size() * kSide * kSide),
         state(layout.state.tensors.size() * kSide * kSide) {}
   CheckpointBlocks blocks() { return {params, state}; }
@@ -128,7 +129,7 @@ class Bench {
   absl::Status load_locally() {
     std::vector<std::string> notes;
     const auto found = complete_saves(local_.parts(), 0, notes);
-    if (found.empty()) return absl::NotFoundError("no local checkpoint is whole");
+    if (found.empty()) return absl::NotFoundError("no local checkpoint is complete");
     auto manifest = parse_manifest(found[0].manifest);
     if (!manifest.ok()) return manifest.status();
     manifest->info.folder = local_.folder_of(found[0].save);
@@ -141,7 +142,7 @@ class Bench {
   CheckpointInfo info() { return {.folder = "", .step = ++step_, .samples = 0, .config = {}}; }
 
   const CheckpointLayout layout_;
-  Numbers live_, copy_;
+  TrainingBuffers live_, copy_;
   const LocalStore local_{absl::StrCat("/dev/shm/muster-bench-", getpid())};
   CheckpointStore store_;
   BackgroundSaver saver_;

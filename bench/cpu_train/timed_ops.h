@@ -1,5 +1,5 @@
-// Wraps another backend's op table with a timer around every call, to break down the time of a
-// step.
+// An op table that forwards every call to another one and measures it, to show how much time of a
+// training step each operation takes.
 #pragma once
 
 #include <map>
@@ -11,13 +11,14 @@
 
 namespace muster::trainer {
 
+// The calls of one operation.
 struct OpTime {
   double seconds = 0;
-  double flops = 0;  // of matmuls
+  double flops = 0;  // floating-point operations; counted for GEMMs only
   int64_t calls = 0;
 };
 
-// Counts a call, and adds the time of its scope.
+// Counts a call, and adds the time of the object's scope, to `into`.
 class Stopwatch {
  public:
   explicit Stopwatch(OpTime& into, double flops = 0) : into_(into), start_(monotonic_now()) {
@@ -33,10 +34,11 @@ class Stopwatch {
   Instant start_;
 };
 
-// Measures synchronous calls, so that it fits backends that compute during the call.
+// Measures only the duration of the call itself: correct for a backend whose calls return when the
+// work is done (the CPU's).
 class TimedOps : public Ops {
  public:
-  // `inner` must outlive it.
+  // Requires that `inner` outlives the object.
   explicit TimedOps(Ops& inner) : inner_(inner) {}
 
   const std::map<std::string, OpTime>& times() const { return times_; }

@@ -1,11 +1,13 @@
-// Orders of bench/faults for a rank to fail, and the time at which it did. FAULT_ORDERS names one
-// folder for all ranks of a job:
+// The benchmark bench/faults orders a rank to fail by a file, and the rank records the time of the
+// fault in another file. The variable FAULT_ORDERS names the folder of these files, one for all
+// ranks of a job.
 //
 //   order.json   {"number": 7, "faults": [{"rank": 5, "kind": "busy_loop", "factor": 3,
 //                "path": "…"}]}, renamed into place
 //   done.7.5     written by rank 5 just before the fault: nanoseconds since the epoch
 //
-// A process ignores an order that existed when it started: that one was for another attempt.
+// A process ignores an order that existed when the process started, because that order was for an
+// earlier attempt.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +16,23 @@
 
 namespace muster::faults {
 
+// An order for one rank.
 struct Fault {
   int64_t number = 0;
   std::string kind;
-  double factor = 1;   // of a slow rank: its compute time relative to normal
+  double factor = 1;   // compute time of a slow rank, relative to normal
   double seconds = 0;  // duration of a fault that ends by itself
-  std::string path;    // for faults that need a file
+  std::string path;    // the file for faults that need one
 };
 
+// The orders for one rank.
 class FaultOrders {
  public:
-  // Without a folder there are no orders.
+  // `folder`: the value of FAULT_ORDERS; empty: there are no orders.
   FaultOrders(std::string folder, int32_t rank);
 
-  // Returns a new order for this rank. Called once a step; costs one system call if there is none.
+  // Returns a new order for this rank; nullopt if there is none, which costs one system call. The
+  // rank calls it once per step.
   std::optional<Fault> take();
   // Records the time of the fault for scoring.
   void record_time(const Fault& fault) const;

@@ -78,7 +78,7 @@ void measure_attention(const Bench& bench) {
     const Tensor in = wide(qkv, shape.qkv_width()), result = wide(out, shape.out_width());
     const Tensor denominators =
         Tensor::f32(static_cast<float*>(lse.get()), {shape.batch, shape.heads, shape.seq_len});
-    const trainer::Workspace place{static_cast<float*>(scratch.get()), workspace};
+    const trainer::Workspace scratch_memory{static_cast<float*>(scratch.get()), workspace};
     fill_random(bench.device, in);
     fill_random(bench.device, wide(dout, shape.out_width()));
     // The forward pass has two GEMMs; the backward pass four, plus the recomputed scores.
@@ -90,13 +90,13 @@ void measure_attention(const Bench& bench) {
                 {"window", shape.window},     {"document", layer.document}};
     const auto measure = [&](trainer::Ops& by, const std::string& whose) {
       const auto wait = [&] { by.synchronize(); };
-      const double forward =
-          seconds_of([&] { by.attention(shape, in, {}, result, denominators, place); }, wait);
+      const double forward = seconds_of(
+          [&] { by.attention(shape, in, {}, result, denominators, scratch_memory); }, wait);
       const double backward = seconds_of(
           [&] {
             by.attention_backward(shape, in, {}, result, denominators,
                                   wide(dout, shape.out_width()), wide(dqkv, shape.qkv_width()), {},
-                                  Accumulate::kNo, place);
+                                  Accumulate::kNo, scratch_memory);
           },
           wait);
       row[whose + "forward_ms"] = forward * 1e3;

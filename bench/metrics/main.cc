@@ -285,7 +285,7 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
   constexpr int kPagesOfEnd = 3;
   const int pages_of_forgetting = daemon::kJobsShown / kForgottenAtOnce + 1;
   std::vector<double> after;
-  const auto look = [&](int pages) {
+  const auto render_pages = [&](int pages) {
     for (int i = 0; i < pages; ++i) {
       const Instant begin = monotonic_now();
       page = world.page();
@@ -293,11 +293,11 @@ int run(int32_t ranks, int32_t jobs, int32_t scrapes) {
     }
   };
   world.finish();
-  look(kPagesOfEnd);
+  render_pages(kPagesOfEnd);
   const double ended = *std::max_element(after.begin(), after.end());
   after.clear();
   world.forget();
-  look(pages_of_forgetting);
+  render_pages(pages_of_forgetting);
   if (page.find("muster_job_attempt{") != std::string::npos) {
     std::fprintf(stderr, "metrics_bench: series of jobs are left\n");
     return 1;

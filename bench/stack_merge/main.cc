@@ -99,7 +99,7 @@ class Workload {
       rank.threads.push_back(main_thread(rank.rank));
       for (int t = 0; t < kPoolThreads; ++t) {
         rank.threads.push_back(thread("muster-trainer", {{kLibc, 0x100}, {kGomp, 0x40}}));
-        rank.threads.back().frames.push_back(place(kGomp, 0x1000 + random_() % kSpinAddresses));
+        rank.threads.back().frames.push_back(frame_of(kGomp, 0x1000 + random_() % kSpinAddresses));
       }
       for (int t = 0; t < 2; ++t) rank.threads.push_back(depth_of("comm", 14, kGloo, 0x2000));
       for (int t = 0; t < 4; ++t) rank.threads.push_back(depth_of("data", 12, kTrainer, 0x3000));
@@ -112,7 +112,7 @@ class Workload {
   }
 
  private:
-  static StackFrame place(Module module, uint64_t address) {
+  static StackFrame frame_of(Module module, uint64_t address) {
     StackFrame frame;
     frame.module = module;
     frame.address = address;
@@ -122,14 +122,14 @@ class Workload {
                             std::initializer_list<std::pair<Module, uint64_t>> places) {
     ThreadStack thread;
     thread.name = name;
-    for (const auto& [module, address] : places) thread.frames.push_back(place(module, address));
+    for (const auto& [module, address] : places) thread.frames.push_back(frame_of(module, address));
     return thread;
   }
   static ThreadStack depth_of(const char* name, int depth, Module module, uint64_t base) {
     ThreadStack thread;
     thread.name = name;
     for (int i = 0; i < depth; ++i)
-      thread.frames.push_back(place(module, base + static_cast<uint64_t>(i)));
+      thread.frames.push_back(frame_of(module, base + static_cast<uint64_t>(i)));
     return thread;
   }
   static GroupEvidence group(const char* name, int32_t members, int32_t id, uint64_t started,
@@ -150,12 +150,12 @@ class Workload {
     const uint64_t layer = random_() % 16 == 0 ? 1 : 0;
     ThreadStack thread = depth_of("main", kMainFrames - 3, kTrainer, 0x5000);
     if (rank == culprit_) {
-      thread.frames.push_back(place(kLibc, 0x900));  // asleep
+      thread.frames.push_back(frame_of(kLibc, 0x900));  // asleep
       return thread;
     }
-    thread.frames.push_back(place(kTrainer, 0x6000 + layer));
-    thread.frames.push_back(place(kGloo, 0x7000 + random_() % 4));
-    thread.frames.push_back(place(kLibc, 0x800));
+    thread.frames.push_back(frame_of(kTrainer, 0x6000 + layer));
+    thread.frames.push_back(frame_of(kGloo, 0x7000 + random_() % 4));
+    thread.frames.push_back(frame_of(kLibc, 0x800));
     return thread;
   }
 

@@ -1,4 +1,4 @@
-// Copies of the incidents of a `muster run`, which outlive its coordinator.
+// Saves the incidents of a `muster run` as files, because its coordinator ends with the command.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace muster::cli {
 
-// Writes incident-N.txt and incident-N.json into the run's folder and overwrites earlier ones.
+// Writes incident number N to incident-N.txt and incident-N.json in `folder`; overwrites earlier
+// files.
 absl::Status save_incident(Client& client, uint64_t incident, const RunFolder& folder);
 
-// Does the same for each incident of the job as it is now, and prints the paths to `printer`. An
-// incident that cannot be fetched or written is reported; the others are still written.
+// Saves the current state of each incident of the job, and prints the paths to `printer`. If an
+// incident cannot be fetched or written, reports the error and continues with the next one.
 void save_incidents(const std::string& address, uint64_t job, const RunFolder& folder,
                     LogPrinter& printer);
 

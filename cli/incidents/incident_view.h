@@ -13,16 +13,17 @@
 
 namespace muster::cli {
 
-// Returns the rows of `muster incident list`. `now_unix_ns` is the reference for ages. Sentences
-// are cut where the row reaches `columns_max` columns.
+// Returns the rows of `muster incident list`. `now_unix_ns`: the current time, for ages. Sentences
+// are cut so that no row exceeds `columns_max` columns.
 std::string describe_incidents(const v1::ListIncidentsResponse& incidents, int64_t now_unix_ns,
                                size_t columns_max);
-// Returns one screen for `muster incident show`: the sentence, suspects, the course of events,
-// collectives, stacks, last log lines, kernel messages and the actions taken. InvalidArgument when
-// its stacks are not a valid tree. `view` states how lines and stacks are cut.
+// Returns one screen for `muster incident show`: the incident's sentence, suspects, moments,
+// collectives, stacks, last log lines, kernel messages and the actions taken. `view` limits lines
+// and stacks. Returns InvalidArgument if the incident's stacks are not a valid tree.
 absl::StatusOr<std::string> describe_incident(const v1::Incident& incident, int64_t now_unix_ns,
                                               StackView view);
 
+// Returns the incident as an object. Returns InvalidArgument as describe_incident().
 absl::StatusOr<nlohmann::json> incident_to_json(const v1::Incident& incident);
 
 }  // namespace muster::cli

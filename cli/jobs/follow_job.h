@@ -1,5 +1,5 @@
-// Submits a job to a coordinator and follows it to its end, with the output of `muster run`: the
-// ranks' lines, notices and the exit code.
+// Submits a job to a coordinator and follows it to its end, with the same output as `muster run`:
+// the ranks' lines and notices about the job.
 #pragma once
 
 #include <functional>
@@ -11,9 +11,10 @@
 
 namespace muster::cli {
 
-// Returns the exit code of the process: the job's, or 130 when this process was asked to leave,
-// which does not affect the job. Requires that no thread exists yet. Calls `first` before the
-// submission, after the signals are blocked, because a client creates threads. Blocks.
+// Blocks until the job ends or a signal ends this process. Returns the exit code of the process:
+// the job's, or 130 after a signal, which does not affect the job. Calls `first` before the
+// submission. Requires that this process has no other thread yet: the function blocks the signals
+// before the client creates threads.
 int submit_and_follow(const CoordinatorTarget& coordinator, const v1::JobSpec& spec,
                       const std::string& request_id, const std::function<void(Client&)>& first);
 

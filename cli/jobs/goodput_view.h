@@ -10,18 +10,18 @@
 
 namespace muster::cli {
 
-// Returns "97.3%"; "-" before the first start.
+// Returns "97.3%"; "-" before the job's first start.
 std::string goodput_percent(const v1::Goodput& goodput);
-// Returns "goodput 97.3% of 2h 13m; lost: hang 2m 03s, loading 41s", the largest loss first; an
-// empty string before the first start.
+// Returns "goodput 97.3% of 2h 13m; lost: hang 2m 03s, loading 41s", with the largest loss first;
+// an empty string before the job's first start.
 std::string goodput_line(const v1::Goodput& goodput);
-// Returns the sum over all jobs: every hour has the same weight, whichever job it belongs to.
+// Returns the sum over `jobs`. Every hour of every job has the same weight.
 v1::Goodput goodput_of_all(const std::vector<v1::Job>& jobs);
 
 nlohmann::json goodput_to_json(const v1::Goodput& goodput);
 
-// Returns the output of `muster goodput`: a row per job, their sum, and lost time by cause and by
-// activity.
+// Returns the output of `muster goodput`: a row per job, the sum of all jobs, and the lost time by
+// cause and by activity.
 std::string describe_goodput(const std::vector<v1::Job>& jobs);
 nlohmann::json goodputs_to_json(const std::vector<v1::Job>& jobs);
 

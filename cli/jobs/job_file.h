@@ -1,5 +1,5 @@
-// A resolved job as a file, for a machine that has neither its config nor its presets: a JobSpec in
-// protobuf's JSON form.
+// A resolved job as a file: a JobSpec in protobuf's JSON form. A machine can run such a job without
+// its config and presets.
 #pragma once
 
 #include <string>
@@ -10,9 +10,11 @@
 
 namespace muster::cli {
 
+// Returns the text of the file for `spec`.
 absl::StatusOr<std::string> job_file_of(const v1::JobSpec& spec);
-// InvalidArgument names the file and the problem: unknown names, wrong types, or a file above the
-// size limit. The coordinator validates the values.
+// Reads the file at `path`. Returns InvalidArgument, with the file and the problem, for unknown
+// names, wrong types, or a file above the size limit. Does not validate the values; the coordinator
+// does.
 absl::StatusOr<v1::JobSpec> read_job_file(const std::string& path);
 
 }  // namespace muster::cli

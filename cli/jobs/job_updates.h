@@ -1,4 +1,4 @@
-// The changes of a job between two observations, as sentences for the terminal.
+// Describes the changes of a job since its last observation, as sentences for the terminal.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 
 namespace muster::cli {
 
+// Remembers the last observed state of one job.
 class JobUpdates {
  public:
   // `coordinator`: the option that follow-up commands need, " --coordinator 127.0.0.1:4711"; "" if
-  // they find it without.
+  // the commands find the coordinator without an option.
   explicit JobUpdates(std::string coordinator = "") : coordinator_(std::move(coordinator)) {}
 
-  // Returns the sentences for what is new in `job`: a new incident and new faults first, then a new
-  // attempt, state or reason. The text of a fault appears once, not again in the next fault, the
-  // incident or the reason.
+  // Returns sentences about the changes since the previous call: first a new incident and new
+  // faults, then a new attempt, state or reason. The text of a fault appears only once, even if a
+  // later fault, the incident or the reason repeats it.
   std::vector<std::string> update(const v1::Job& job);
 
  private:
@@ -27,7 +28,7 @@ class JobUpdates {
   uint32_t attempt_ = 0;
   int64_t newest_fault_ns_ = 0;
   uint64_t newest_incident_ = 0;
-  std::string fault_;  // the text reported for it
+  std::string fault_;  // the text of the newest fault that was reported
 };
 
 }  // namespace muster::cli

@@ -9,19 +9,20 @@
 
 namespace muster::cli {
 
+// Returns whether a job in this state has ended for good.
 bool is_terminal_state(v1::JobState state);
-// True when every rank is up, including a job suspected of a hang.
+// Returns whether every rank of a job in this state is up; also true for a job suspected of a hang.
 bool is_running_state(v1::JobState state);
 
-// Returns the fields of muster.v1 by name, with ids as numbers, states as names, and the train
-// config, if there is one, as an object.
+// Returns the message's fields under their names in muster.v1, with ids as numbers, states as
+// names, and the train config, if there is one, as an object.
 nlohmann::json job_to_json(const v1::Job& job);
 nlohmann::json worker_to_json(const v1::WorkerInfo& worker);
 
-// The functions below return text for people, with control characters escaped.
-// "job 7 (first, attempt 2) RUNNING: every rank is up"
+// The functions below return text for people, with control characters escaped. Returns "job 7
+// (first, attempt 2) RUNNING: every rank is up".
 std::string headline(const v1::Job& job);
-// Returns the output of `muster status`. `now_unix_ns` is the reference for ages.
+// Returns the output of `muster status`. `now_unix_ns`: the current time, for ages.
 std::string describe_job(const v1::Job& job, int64_t now_unix_ns);
 // Returns the rows of `muster list`.
 std::string describe_jobs(const v1::ListJobsResponse& jobs, int64_t now_unix_ns);

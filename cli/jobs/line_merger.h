@@ -14,22 +14,24 @@
 
 namespace muster::cli {
 
+// A line, and the ranks that wrote it.
 struct MergedLine {
   uint32_t attempt = 0;
   RankSet ranks;
   std::string text;
 };
 
-// Keeps the lines of a rank in order; a merged line has the position of the first of its ranks.
+// A queue in which lines wait for equal lines of other ranks. The lines of each rank stay in order;
+// a merged line has the position of the rank that wrote it first.
 class LineMerger {
  public:
-  // `unix_ns`: when the line was written; 0: unknown. `now`: when it was received. Returns the
-  // lines that need not wait for other ranks any more.
+  // Adds a line of a rank. `unix_ns`: time at which the rank wrote the line; 0: unknown. `now`:
+  // time at which the line was received. Returns the lines whose wait has ended.
   std::vector<MergedLine> add(uint32_t attempt, int32_t rank, int64_t unix_ns,
                               std::string_view text, Instant now);
-  // Returns the lines that have waited long enough.
+  // Returns the lines whose wait has ended at `now`.
   std::vector<MergedLine> due(Instant now);
-  // Returns all waiting lines.
+  // Returns all lines that still wait.
   std::vector<MergedLine> flush();
 
   bool empty() const { return waiting_.empty(); }
@@ -37,7 +39,7 @@ class LineMerger {
  private:
   struct Waiting {
     MergedLine line;
-    uint64_t number = 0;  // increases in the order of the list
+    uint64_t number = 0;  // sequence number, ascending in waiting_
     int64_t unix_ns = 0;
     Instant came{};
   };
@@ -45,9 +47,10 @@ class LineMerger {
 
   void take_first(std::vector<MergedLine>& out);
 
-  std::list<Waiting> waiting_;                          // in output order
+  std::list<Waiting> waiting_;                          // waiting lines in the order of output
   std::map<Key, std::list<Waiting>::iterator> newest_;  // the newest waiting line of each text
-  std::map<int32_t, uint64_t> last_;                    // the number of each rank's last line
+  // the sequence number of each rank's last line
+  std::map<int32_t, uint64_t> last_;
   uint64_t number_ = 0;
   size_t bytes_ = 0;
 };

@@ -1,5 +1,5 @@
-// Prints the ranks' output, notices about the job and a progress bar on one terminal without
-// tearing lines.
+// Prints the ranks' output, notices about the job and a progress bar to one terminal, without
+// mixing parts of their lines.
 #pragma once
 
 #include <atomic>
@@ -24,20 +24,21 @@
 
 namespace muster::cli {
 
+// The values in a rank's line about a completed step.
 struct StepLine {
   int64_t step = 0;
   double tokens_per_second = 0;  // per device
   double loss = 0;
 };
 
-// Parses MaxText's step line in any of its forms since 2023.
+// Parses a step line in any form that MaxText has used since 2023; nullopt: `line` is no step line.
 std::optional<StepLine> parse_step_line(std::string_view line);
 
-// Chooses the step lines that a terminal shows: all of a job whose steps a person can follow, and
-// of a faster one the first lines and then some per second. Not thread-safe.
+// Selects the step lines that a terminal shows: all lines of a job with slow steps; for a faster
+// job the first kBurst lines and then kPerSecond lines per second. Not thread-safe.
 class StepThinning {
  public:
-  // Returns whether to show a step line that arrives now.
+  // Returns whether to show a step line that arrives at `now`.
   bool shows(Instant now);
 
  private:
@@ -48,46 +49,47 @@ class StepThinning {
   static constexpr double kPerSecond = 4;
 };
 
+// Settings for the format of the output.
 struct LogPrinterOptions {
-  // The rank whose lines are printed unchanged; the others' get a prefix and go to `notices`. -1:
-  // all lines get a prefix.
+  // The rank whose lines are printed unchanged. Lines of other ranks get a prefix and are printed
+  // to the notices' stream. -1: the lines of all ranks get a prefix.
   int32_t main_rank = 0;
-  int64_t steps = 0;  // of the whole job, for the bar; 0: no bar
+  int64_t steps = 0;  // number of steps of the whole job, for the progress bar; 0: no bar
   int32_t ranks = 1;
-  bool json = false;  // prints each line of any rank as an object on `output`
-  bool merge = true;  // with main_rank -1: prints equal lines of several ranks as one
-  // On a terminal, shows only some step lines of a fast job; a pipe or file gets all.
+  bool json = false;  // true: prints each line of each rank as a JSON object to `output`
+  bool merge = true;  // true: if main_rank is -1, prints equal lines of several ranks as one line
+  // True: a terminal shows only some step lines of a fast job; a pipe or file gets all lines.
   bool thin_steps = false;
 };
 
-// Thread-safe. A thread of its own writes everything in the order of arrival. A reader that stops
-// reading delays the output behind it, but blocks no caller except those of take().
+// Queues output, which the printer's own thread writes in the order of arrival. If the reader of
+// the output stops reading, only callers of take() block. Thread-safe.
 class LogPrinter {
  public:
-  // Both must outlive the printer.
+  // Requires that `output` and `notice` outlive the printer. Notices go to `notice`.
   LogPrinter(Output& output, Output& notice, LogPrinterOptions options);
-  // Prints the rest, as finish() does.
+  // Prints the remaining output, as finish() does.
   ~LogPrinter();
   LogPrinter(const LogPrinter&) = delete;
   LogPrinter& operator=(const LogPrinter&) = delete;
 
-  // Prints the part of `chunk` that was not printed before; a stream that restarts from the
-  // beginning may repeat itself. Blocks while too much is unprinted. Returns false when the output
-  // can no longer be written.
+  // Queues the part of `chunk` that was not queued before: a stream that restarts from the
+  // beginning repeats earlier chunks. Blocks while too much output is queued. Returns false once
+  // the output can no longer be written.
   bool take(const v1::LogChunk& chunk);
-  // Prints "muster: …" on `notices` after the output queued so far. Never blocks; when very many
-  // are queued, some are dropped.
+  // Queues "muster: …" for the notices' stream, after the output queued so far. Never blocks; drops
+  // the notice if very many notices are queued.
   void notice(std::string_view message);
-  // Prints incomplete last lines, removes the bar, and blocks until everything that can be printed
-  // is printed.
+  // Queues incomplete last lines and removes the progress bar. Blocks until all queued output is
+  // written or cannot be written.
   void finish();
 
-  // True while output is queued.
+  // Returns whether output is queued.
   bool is_behind() const;
-  // Stops waiting for a reader that does not read (Output::hurry).
+  // Stops waiting for a reader that no longer reads (Output::hurry).
   void hurry();
-  // As hurry(), and discards the ranks' output from now on, which lets take() and finish() return.
-  // News are still printed.
+  // Does the same as hurry(), and discards the ranks' output from now on, so that take() and
+  // finish() return. Notices are still printed.
   void give_up();
 
  private:
@@ -107,7 +109,7 @@ class LogPrinter {
   void print_to(Output& output, std::string_view line);
   void follow_steps(std::string_view line);
   bool is_thinned_out(int32_t rank, std::string_view line);
-  // Bounds memory when a rank writes without line ends.
+  // Bounds the memory for a rank that writes no line ends.
   static constexpr size_t kLineBytesMax = 64 << 10;
 
   const LogPrinterOptions options_;
@@ -124,7 +126,7 @@ class LogPrinter {
   int64_t first_step_ = -1;
   const bool thins_steps_;
   StepThinning thinning_;
-  std::string newest_hidden_;  // the step line that was received last, if it is hidden
+  std::string newest_hidden_;  // the last received step line, if it was not shown
   int64_t hidden_ = 0;
 
   std::atomic<bool> is_given_up_{false};
@@ -132,10 +134,11 @@ class LogPrinter {
   mutable std::mutex mutex_;  // guards the members below; not held while printing
   std::condition_variable_any put_;
   std::condition_variable printed_;
-  std::deque<Item> queue_;  // the front is being printed
+  std::deque<Item> queue_;  // the first item is being printed
   size_t log_bytes_ = 0;    // bytes of the ranks' output in queue_
   int notices_waiting_ = 0;
-  std::jthread printer_;  // last: it ends before the members that it uses
+  // last member: the thread ends before the members that it uses are destroyed
+  std::jthread printer_;
 };
 
 }  // namespace muster::cli

@@ -1,4 +1,4 @@
-// A node as text for people: whether ranks are placed on it, and the reason if not. Control
+// A node as text for people: its state, and if no ranks are placed on it, the reason. Control
 // characters are escaped.
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace muster::cli {
 
-// Returns "node7 is left out for 9m: worker lost: it was started anew; its check passed 12s ago".
+// Returns a sentence such as "node7 is left out for 9m: worker lost: it was started anew; its check
+// passed 12s ago".
 std::string describe_node(const v1::WorkerInfo& worker, int64_t now_unix_ns);
 // Returns the rows of `muster node list`.
 std::string describe_nodes(const v1::ListWorkersResponse& workers, int64_t now_unix_ns);

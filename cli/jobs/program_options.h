@@ -1,5 +1,5 @@
-// Options that set a number of a program's job, one row each in the source. A config has keys
-// instead.
+// Command-line options that set a number in the job of a user's program. The source file has a
+// table with a row per option. A job with a config has keys instead.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace muster::cli {
 
-// One option.
+// A row of the table.
 struct ProgramOption {
   const char* flag;
   const char* type_name;
@@ -23,15 +23,15 @@ struct ProgramOption {
   int64_t min;
   int64_t max;
   const char* help;
-  // Follows "FLAG needs a program behind --; " in the error for a config.
+  // End of the error "FLAG needs a program behind --; …" for a job with a config.
   const char* for_config;
   void (*set)(v1::JobSpec& job, int64_t value);
 };
 
-// Returns all options.
+// Returns the rows of the table.
 std::span<const ProgramOption> program_options();
 
-// The options that the user gave. A value.
+// The options that the user has given, with their values.
 class ProgramOptions {
  public:
   // Declares the options. Requires that this object outlives the parsing.
@@ -40,11 +40,12 @@ class ProgramOptions {
   void apply(v1::JobSpec& job) const;
   // Returns the words that give the same options to another command.
   std::vector<std::string> words() const;
-  // InvalidArgument names a given option and what a config has instead.
+  // Returns InvalidArgument if an option was given, with its name and what a config has instead.
+  // Called for a job with a config.
   absl::Status check_none_given() const;
 
  private:
-  // By flag.
+  // values by flag
   std::map<std::string, int64_t> given_;
 };
 

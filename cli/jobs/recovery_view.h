@@ -10,14 +10,16 @@
 
 namespace muster::cli {
 
-// Returns "recovery: last progress -> detected 0.9s -> … -> first step 2.1s", in seconds after the
-// last progress, and the lost work. Empty for an incident that ended no attempt.
+// Returns "recovery: last progress -> detected 0.9s -> … -> first step 2.1s", with times in seconds
+// after the last progress, and then a line about the lost work. Returns no lines for an incident
+// that ended no attempt.
 std::vector<std::string> describe_recovery(const v1::Incident& incident);
-// Returns the time from the last progress to the next completed step: "2.1s"; "-" when no step
+// Returns the time from the last progress to the next completed step, "2.1s"; "-" if no step
 // followed.
 std::string time_to_recover(const v1::Incident& incident);
 
-// Returns null for an incident that ended no attempt. Unknown moments are omitted.
+// Returns the recovery as an object without unknown moments; null for an incident that ended no
+// attempt.
 nlohmann::json recovery_to_json(const v1::Incident& incident);
 
 }  // namespace muster::cli

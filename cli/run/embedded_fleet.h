@@ -1,5 +1,5 @@
-// The coordinator and the worker that `muster run` starts on free loopback ports, and the
-// coordinator of a Slurm job.
+// Starts a coordinator and, for `muster run`, a worker as child processes on free loopback ports. A
+// Slurm job uses only the coordinator.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,20 @@
 
 namespace muster::cli {
 
+// Settings of the coordinator.
 struct CoordinatorOptions {
-  std::string host = "127.0.0.1";  // the address to listen on, on free ports
+  std::string host = "127.0.0.1";  // address on which it listens, on free ports
   std::vector<std::string> flags = {"--die-with-parent"};
-  // The port of the HTTP pages was published: a restarted coordinator reuses it, and cannot start
-  // if another process has taken it.
+  // True if the port of the HTTP pages is published: a restarted coordinator then uses the same
+  // port, and cannot start if another process has taken it.
   bool reuses_http_port = false;
 };
 
-// Called on one thread only, which must outlive the object: the kernel kills both daemons when that
-// thread exits, and they end their ranks.
+// Owns the two daemons. Called on one thread only, which must outlive the object: when that thread
+// exits, the kernel kills both daemons, and the ranks end with their worker.
 class EmbeddedFleet {
  public:
-  // Starts the coordinator with its state in `folder`. Does not wait for it.
+  // Starts the coordinator with its state in `folder`. Does not wait until it is ready.
   static absl::StatusOr<std::unique_ptr<EmbeddedFleet>> start(const std::string& folder,
                                                               CoordinatorOptions options = {});
   // Kills the remaining daemons.
@@ -36,32 +37,35 @@ class EmbeddedFleet {
   EmbeddedFleet(const EmbeddedFleet&) = delete;
   EmbeddedFleet& operator=(const EmbeddedFleet&) = delete;
 
-  // Becomes readable when the coordinator may be ready.
+  // Returns a descriptor that becomes readable when the coordinator may be ready.
   int ready_fd() const { return inotify_fd_; }
-  // Returns true once the coordinator is ready; address() is valid from then on.
+  // Returns true once the coordinator is ready; from then on, address() is valid.
   absl::StatusOr<bool> check_ready();
   const std::string& address() const { return address_; }
   int http_port() const {
     return http_port_;
-  }  // Port of the first coordinator's pages; with reuses_http_port also of later ones.
-  std::string shown_host() const;  // the host as written in an address
+    // Returns the port of the first coordinator's HTTP pages; with reuses_http_port, restarted
+    // coordinators have the same.
+  }
+  std::string shown_host() const;  // returns the host as written in an address
 
-  // Starts the worker without waiting for it. Requires a ready coordinator. Without this call no
-  // worker runs on this machine.
+  // Starts a worker, without waiting until it is ready. Requires a ready coordinator.
   absl::Status start_worker(int32_t slots);
 
   bool has_coordinator() const { return coordinator_ != nullptr; }  // false after kill()
   const ChildProcess& coordinator() const { return *coordinator_; }
   const ChildProcess* worker() const { return worker_.get(); }
-  // Returns ok while both run; otherwise an error for the one that ended without being asked to.
+  // Returns OK while all started daemons run; otherwise an error about the daemon that has ended
+  // although nobody stopped it.
   absl::Status health();
-  // Restarts a daemon that a signal ended. The coordinator gets its port and its stored state back,
-  // which ranks do not notice; the worker loses its ranks. Appends a line per restart to `notes`.
-  // Returns an error, as health() does, for a daemon that exited by itself or died kRevivalsMax
-  // times.
+  // Restarts a daemon that a signal has killed. A restarted coordinator has the same port and
+  // state, and its ranks continue; a restarted worker has lost its ranks. Appends a line per
+  // restart to `notes`. Returns an error, as health() does, if a daemon has exited by itself, or if
+  // signals have killed daemons too often (kRevivalsMax).
   absl::Status mend(std::vector<std::string>& notes);
 
-  // Asks both to leave, and kills those that run after `grace`. Ranks end with their worker.
+  // Requests by a signal that both daemons end, and kills a daemon that still runs after `grace`.
+  // Ranks end with their worker.
   void stop(std::chrono::milliseconds grace);
   void kill();
 
@@ -80,7 +84,8 @@ class EmbeddedFleet {
   int http_port_ = 0;
   int32_t slots_ = 0;
   std::vector<Instant> revivals_;
-  std::unique_ptr<RunMemory> memory_;  // ends after the daemons; null: no memory-backed storage
+  // destroyed after the daemons; null: no memory-backed storage
+  std::unique_ptr<RunMemory> memory_;
   std::unique_ptr<ChildProcess> coordinator_, worker_;
 };
 

@@ -1,6 +1,7 @@
-// Command lines of MaxText's, Pax's and Saxml's programs other than trainers, pasted after
-// `muster run`: `python3 MaxText/decode.py …`, `python3 -m convert_llama_ckpt …`. Each is mapped to
-// the equivalent command of `muster`, or refused with an error that names the alternative.
+// Users paste command lines of MaxText's, Pax's and Saxml's programs after `muster run`. This file
+// handles programs that are not trainers, such as `python3 MaxText/decode.py …` and `python3 -m
+// convert_llama_ckpt …`: it maps each command line to the equivalent command of `muster`, or
+// refuses it with an error that names the alternative.
 #pragma once
 
 #include <string>
@@ -10,10 +11,10 @@
 
 namespace muster::cli {
 
-// `words` are the arguments of `muster`. Returns the arguments of the equivalent command. Returns
-// `words` unchanged if they do not begin with `run` and such a program, or if the user typed `--`
-// before the program. Returns InvalidArgument, with the alternatives, for a program, a mode or a
-// flag without an equivalent. Pure.
+// Returns the arguments of the equivalent command for `words`, the arguments of `muster`. Returns
+// `words` unchanged if they do not begin with `run` and such a program, or if the user has typed
+// `--` before the program. Returns InvalidArgument, with the alternatives, for a program, a mode or
+// a flag without an equivalent. Pure.
 absl::StatusOr<std::vector<std::string>> map_entry_point(std::vector<std::string> words);
 
 }  // namespace muster::cli

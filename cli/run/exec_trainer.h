@@ -1,4 +1,4 @@
-// Executes muster-trainer in place of this process, for commands that the trainer implements.
+// Replaces this process by muster-trainer, for commands that the trainer implements.
 #pragma once
 
 #include <string>
@@ -8,10 +8,11 @@
 
 namespace muster::cli {
 
-// Returns the path of a file that only this process, and the program it executes, can read.
+// Returns the path of a new file in memory with this content. Only this process, and the program
+// that it executes, can read the file.
 absl::StatusOr<std::string> in_memory_file(const std::string& content);
 
-// Executes the muster-trainer beside this program. Returns only on failure.
+// Executes the muster-trainer beside this program. Returns only on failure, with an error.
 absl::Status exec_trainer(std::vector<std::string> arguments);
 
 }  // namespace muster::cli

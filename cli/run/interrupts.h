@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM and a closed terminal as a file descriptor, so that one poll() waits for
-// everything.
+// Makes Ctrl-C, SIGTERM and a closed terminal readable from a file descriptor, so that one poll()
+// waits for them and for other descriptors.
 #pragma once
 
 #include <signal.h>
@@ -12,24 +12,25 @@
 
 namespace muster::cli {
 
-// Create it before the first thread: it blocks the signals, and threads inherit the mask. One per
-// process, used by one thread.
+// The signals of this process. One object per process, used by one thread.
 class Interrupts {
  public:
+  // Blocks the signals for this thread and threads that it creates later. Requires that no other
+  // thread exists yet.
   static absl::StatusOr<std::unique_ptr<Interrupts>> block();
   ~Interrupts();
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Readable when a signal is pending.
+  // Returns a descriptor that is readable when a signal is pending.
   int fd() const { return fd_; }
-  // Takes all pending signals. Returns how often this process has been asked to leave in total;
-  // signals that come together are one request (stop_requests.h).
+  // Consumes all pending signals. Returns the total number of requests to end this process; signals
+  // that arrive together count as one request (stop_requests.h).
   int take();
-  // Adds a request that is no signal, as take() counts them: the output was closed.
+  // Adds a request that is no signal, because the output was closed; take() counts it.
   void add_request();
-  // Restores the default action for later signals: nothing is left to be saved or stopped. Signals
-  // that are pending already are not delivered.
+  // Restores the default action of the signals, when nothing is left to save or stop. Discards
+  // pending signals.
   void release();
 
  private:

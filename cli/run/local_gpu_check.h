@@ -9,11 +9,11 @@
 
 namespace muster::cli {
 
-// Returns FailedPrecondition, which names the present GPUs, if the job's ranks need more exclusive
-// GPUs than the worker of `muster run` has: such a job would wait forever.
+// Returns FailedPrecondition, with the GPUs that this machine has, if the job's ranks need more
+// exclusive GPUs: such a job would wait forever.
 absl::Status check_local_gpus(const v1::JobSpec& spec);
 
-// Returns the number of this machine's GPUs; 0 also if they cannot be counted.
+// Returns the number of this machine's GPUs; 0 if they cannot be counted.
 int32_t local_gpus();
 
 }  // namespace muster::cli

@@ -1,5 +1,5 @@
-// `muster-trainer check`: validates everything about a job that its files determine, before any
-// process of it starts.
+// Runs `muster-trainer check`, which validates a job's config, data and checkpoints before any of
+// its processes starts.
 #pragma once
 
 #include <memory>
@@ -13,16 +13,18 @@
 
 namespace muster::cli {
 
+// A check that runs in the background.
 class Preflight {
  public:
-  // States whether the ranks will run on this machine; if so, its memory is checked, too.
+  // kHere: the ranks will run on this machine, so the check includes its memory.
   enum class Ranks { kHere, kElsewhere };
-  // Starts the check in the background. `report_path` receives its output.
+  // Starts the check. Its output is written to the file `report_path`.
   static absl::StatusOr<Preflight> start(const std::string& config_path,
                                          const std::string& report_path, Ranks ranks);
 
   const ChildProcess& process() const { return *process_; }
-  // Waits for the end. InvalidArgument with the check's output for bad input.
+  // Waits for the end of the check. Returns InvalidArgument, with the check's output, for bad
+  // input.
   absl::Status result();
 
  private:
@@ -33,9 +35,9 @@ class Preflight {
   std::string report_path_;
 };
 
-// Returns the job to submit. With `check`, its config has passed the whole check at each of its
-// sizes, for ranks on other machines. Files of a user's program are not checked: they may exist on
-// other machines only.
+// Returns the job to submit. If `check` is true, first runs the check (kElsewhere) for each number
+// of nodes on which the job may run. Does not check the files of a user's program, which may exist
+// on other machines only.
 absl::StatusOr<v1::JobSpec> checked_spec(const JobArguments& arguments, bool check);
 
 }  // namespace muster::cli

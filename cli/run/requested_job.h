@@ -1,4 +1,4 @@
-// The job that `muster run` starts.
+// Determines the job that `muster run` starts.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace muster::cli {
 
-// The job to run, and the first line printed about it.
+// A job, and the first line that is printed about it.
 struct RequestedJob {
   v1::JobSpec spec;
   std::string headline;
-  bool saves = true;  // writes checkpoints
+  bool saves = true;  // the job writes checkpoints
 
   int32_t ranks() const { return spec.nodes() * spec.ranks_per_node(); }
 };
 
-// Resolves a config or a program. Restarts this process under nsys if the config requests a profile
-// and this machine can record one.
+// Resolves the config or the program in `arguments`. Restarts this process under nsys (profiler.h)
+// if the config requests a profile and this machine can record one.
 absl::StatusOr<RequestedJob> requested_job(const JobArguments& arguments);
 
 }  // namespace muster::cli

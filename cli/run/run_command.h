@@ -11,11 +11,12 @@
 
 namespace muster::cli {
 
-// Calls run_child() with this process's environment. Ctrl-C ends the program, too.
+// Runs a command with this process's environment, and returns its exit status and output. Blocks
+// for at most `deadline`. Ctrl-C also ends the command.
 absl::StatusOr<ChildEnd> run_command(const std::vector<std::string>& words, Duration deadline);
 
-// Returns the output of a command that exits with 0; otherwise an error with its message. Aborted
-// if SIGTERM ended it, because the failure then shows nothing about the request.
+// Returns the output of a command that exits with 0; otherwise an error with the command's message.
+// Returns Aborted if SIGTERM ended the command: then the request itself may be valid.
 absl::StatusOr<std::string> output_of(const std::vector<std::string>& words, Duration deadline);
 
 }  // namespace muster::cli

@@ -1,5 +1,5 @@
-// A folder in memory-backed storage for the local checkpoints of one `muster run`, removed with the
-// call.
+// A folder in memory-backed storage for the local checkpoints of one `muster run`; the destructor
+// removes the folder.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,12 @@ namespace muster::cli {
 
 class RunMemory {
  public:
-  // Creates <root>/muster-run-<uid>-<pid>-<six characters>, and removes the folders of calls that
-  // were killed: their lock is free. (Process ids are reused and prove little.) Returns null if
-  // `root` cannot be used. Safe to call from any number of processes and threads at once.
+  // Creates <root>/muster-run-<uid>-<pid>-<six characters>, and removes the folders of runs that
+  // were killed. Such a folder's lock is free; its process id proves little, because ids are
+  // reused. Returns null if `root` cannot be used. Safe to call in many processes and threads at
+  // once.
   static std::unique_ptr<RunMemory> create(const std::string& root = "/dev/shm");
-  // Removes the folder. Requires that no process writes to it any more.
+  // Removes the folder. Requires that no process writes to the folder any more.
   ~RunMemory();
   RunMemory(const RunMemory&) = delete;
   RunMemory& operator=(const RunMemory&) = delete;

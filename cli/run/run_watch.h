@@ -1,7 +1,7 @@
-// Submits one job to a coordinator and follows it. The ranks' output and the job's state go to the
-// terminal, and an eventfd signals when there is something to decide. It waits for a coordinator
-// that is unreachable for a short time. No call blocks the owner's thread on the coordinator,
-// because that thread must handle Ctrl-C.
+// Submits one job to a coordinator and follows it. Prints the ranks' output and changes of the
+// job's state, and signals changes that the owner must handle by an eventfd. If the coordinator
+// becomes unreachable, waits for its return for a short time. No call blocks the owner's thread on
+// the coordinator, because that thread must handle Ctrl-C.
 #pragma once
 
 #include <cstdint>
@@ -17,49 +17,59 @@
 
 namespace muster::cli {
 
+// Settings for one job.
 struct WatchOptions {
-  std::string address;  // of the coordinator, for follow-up commands
+  std::string address;  // address of the coordinator, for follow-up commands that notices name
   std::string request_id = "run";
-  // This process started the coordinator and its worker: a first wait for workers only means that
-  // they are still starting.
+  // True if this process has started the coordinator and its worker: then the job's first wait for
+  // workers is not reported, because the worker is only starting.
   bool is_own = true;
-  // Called with the number of each new incident on the watching thread; may use the client.
+  // called with the number of each new incident, on the watching thread; may use the client
   std::function<void(uint64_t)> on_incident = [](uint64_t) {};
 };
 
-// Each call has a thread; all public members are for the owner's thread. `client` and `printer`
-// must outlive it.
+// Runs each call to the coordinator on a thread of its own. Public members are called on the
+// owner's thread only.
 class RunWatch {
  public:
+  // Submits `spec` in the background. Requires that `client` and `printer` outlive the object.
   RunWatch(Client& client, LogPrinter& printer, const v1::JobSpec& spec, WatchOptions options);
-  // Ends the calls and the use of the client. Waits for the printer, unless give_up() was called on
-  // it.
+  // Ends the calls. Waits until the printer has taken the received output, unless
+  // LogPrinter::give_up() was called.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
   RunWatch& operator=(const RunWatch&) = delete;
 
-  // Readable after every change of the state below; take_event() resets it.
+  // Returns a descriptor that is readable after every change of the state below; take_event()
+  // resets it.
   int event_fd() const { return event_fd_; }
   void take_event() const;
 
-  // Requests the job's end after a checkpoint; a failure is printed as a notice. From then on
-  // samples the ranks' figures. Call it once, for an accepted job.
+  // Requests that the job saves a checkpoint and ends; prints a notice if the request fails. From
+  // then on, fetches the ranks' figures periodically. Called at most once. Requires that the
+  // coordinator has accepted the job.
   void cancel();
 
-  // Ends the calls. What was received is still printed, and the logs count as complete then.
+  // Ends the calls. Output that was received is still printed; then logs_are_complete() returns
+  // true.
   void stop();
 
-  v1::Job job() const;             // without an id until the coordinator has accepted it
+  // the newest state; without an id until the coordinator has accepted the job
+  v1::Job job() const;
   bool has_ended() const;          // the job is in a terminal state
   bool logs_are_complete() const;  // everything that the ranks wrote has been printed
   bool output_is_closed() const;   // our output has no reader any more
-  // After cancel(): the job with its ranks' newest figures; without an id before they are known.
+  // After cancel(): returns the job with its ranks' newest figures; without an id until these are
+  // known.
   v1::Job leaving_job() const;
-  // Whether leaving_job() shows the end, or nothing more will be known. True without cancel().
+  // Returns whether leaving_job() is final, because it shows the job's end or no more figures will
+  // arrive. True if cancel() was not called.
   bool end_is_known() const;
-  // Returns why a rank has not saved its last state, as it printed it; "" if none did.
+  // Returns the reason that a rank has printed for not saving its last state; "" if no rank has
+  // printed one.
   std::string reason_not_saved() const;
-  // Returns why the job was not accepted, or why the watch ended before the job; ok otherwise.
+  // Returns the error because of which the job was not accepted, or the watch ended before the job;
+  // otherwise OK.
   absl::Status trouble() const;
 
  private:

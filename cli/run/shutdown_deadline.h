@@ -1,6 +1,6 @@
-// Deadlines of `muster run` for its job, its ranks' last lines and its daemons. From the first
-// Ctrl-C on, one deadline covers all of them: the promise is 5 s, unless a longer time was
-// requested, or a save that makes progress needs it.
+// Deadlines of `muster run` for the end of its job, its ranks' last lines and its daemons. From the
+// first Ctrl-C on, one deadline covers all three. It is 5 s, unless the user has requested a longer
+// time or a save that makes progress needs it.
 #pragma once
 
 #include <chrono>
@@ -11,39 +11,43 @@
 
 namespace muster::cli {
 
-// Time from the first Ctrl-C until the rest is killed, which takes the remainder of the 5 s on a
-// loaded machine.
+// Time from the first Ctrl-C until all remaining processes are killed. On a loaded machine, killing
+// takes the remainder of the 5 s.
 constexpr auto kShutdownTime = std::chrono::milliseconds(4500);
-// Time from the worker's deadline of a save until the rest is killed.
+// Time from the worker's deadline for a save until all remaining processes are killed.
 constexpr auto kSaveReportTime = std::chrono::milliseconds(3000);
-// A daemon without ranks stops in milliseconds.
+// Time for the daemons to stop. A daemon without ranks stops in milliseconds.
 constexpr auto kStopGrace = std::chrono::milliseconds(1500);
-// The worker ships the last log bytes before it reports a rank's end, so this is rarely used up.
+// Time to receive the ranks' last lines after the job's end. It is rarely used up, because the
+// worker sends the last log bytes before it reports a rank's end.
 constexpr auto kLogTail = std::chrono::milliseconds(2000);
 
-// Not thread-safe. The caller supplies the clock.
+// Computes the deadlines. The caller passes the current time. Not thread-safe.
 class ShutdownDeadline {
  public:
-  // `waits_for_saves`: the time is no bound for a save that makes progress.
+  // `leave_time`: time from the first request to the deadline. `waits_for_saves`: a save that makes
+  // progress moves the deadline.
   explicit ShutdownDeadline(std::chrono::milliseconds leave_time = kShutdownTime,
                             bool waits_for_saves = false)
       : leave_time_(leave_time), waits_for_saves_(waits_for_saves) {}
-  // A request to leave. Repeated requests do not move the deadline.
+  // Records a request to end the job. Repeated requests do not move the deadline.
   void leave(Instant now);
-  // Ends all waiting.
+  // Moves the deadline to `now` for good.
   void leave_at_once(Instant now) {
     leave_by_ = now;
     waits_for_saves_ = false;
   }
-  // The newest progress of the ranks' saves (save_progress.h). Moves the deadline to shortly after
-  // the worker's.
+  // Records the newest progress of the ranks' saves (save_progress.h). If they make progress, moves
+  // the deadline to kSaveReportTime after the worker's deadline.
   void save_moved(const SaveProgress& save, Instant now);
-  // The job is in a terminal state; only its logs may be missing. The first call counts, and later
-  // ones while our reader lags behind the output.
+  // Records that the job has ended and only its last lines may be missing. Only the first call has
+  // an effect, and later calls with `is_behind`, which means that the reader of our output lags
+  // behind.
   void job_ended(Instant now, bool is_behind);
 
-  // Returns how long to wait for the job's end or its logs; nullopt: no deadline.
+  // Returns the time until which to wait for the job's end or its logs; nullopt: no deadline.
   std::optional<Instant> wait_until() const;
+  // Returns whether wait_until() has passed.
   bool is_up(Instant now) const;
   // Returns the time left for the daemons to stop by themselves.
   std::chrono::milliseconds stop_grace(Instant now) const;

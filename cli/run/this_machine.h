@@ -1,5 +1,5 @@
-// The GPUs and the CPU speed that a job on this machine can use. They are read for jobspec, which
-// is pure.
+// Measures this machine's GPUs and CPU speed for jobspec, whose functions are pure and cannot do
+// so.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,16 @@
 
 namespace muster::cli {
 
-// Fills in node_gpus and cpu_bfloat16_speed where the config depends on them. Does nothing for jobs
-// of other machines. Starts muster-worker (some tens of milliseconds) if ranks may use GPUs, and
-// muster-trainer (some tenths of a second) in the first call on a kind of CPU: the measurement is
-// kept in the user's cache, so that all later runs on this machine make the same choice.
+// Fills in node_gpus and cpu_bfloat16_speed of `options` if the config depends on them. Does
+// nothing for a job on other machines. Blocks: if ranks may use GPUs, runs muster-worker (some tens
+// of milliseconds); in the first call on a kind of CPU, runs muster-trainer (some tenths of a
+// second) and stores the measurement in the user's cache, so that all later runs on this machine
+// make the same choice.
 void describe_this_machine(const jobspec::Config& config, jobspec::LaunchOptions& options);
 
-// Returns the kept measurement, for processors with this `cpuinfo` (/proc/cpuinfo); measures
-// without one. Returns nothing if it cannot be measured.
+// Returns the speed of bfloat16 relative to float32: the stored measurement for a machine with this
+// `cpuinfo` (the content of /proc/cpuinfo), or a new measurement, which it stores. Returns nullopt
+// if the speed cannot be measured.
 std::optional<double> cpu_bfloat16_speed(const std::string& cpuinfo);
 
 }  // namespace muster::cli

@@ -5,11 +5,12 @@
 
 namespace muster::cli {
 
-// Returns the path of the file `name`, whose folder exists then. Empty if the user has no folder
-// that can be written.
+// Returns the path of the file `name` after creating its folder; "" if the user has no writable
+// cache folder.
 std::string user_cache_file(const std::string& name);
 
-// True in the first call for this name by this user, and always without a folder.
+// Returns whether this user calls it for the first time with this name, in any process; always true
+// without a cache folder.
 bool is_first_time(const std::string& name);
 
 }  // namespace muster::cli

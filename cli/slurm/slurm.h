@@ -1,4 +1,4 @@
-// The commands of `muster slurm`. Each source file declares one.
+// The commands of `muster slurm`. Each source file declares one command.
 #pragma once
 
 #include "cli/command.h"

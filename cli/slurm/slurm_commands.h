@@ -1,5 +1,5 @@
-// Calls to Slurm's own commands about the job that this process runs in. Thread-safe; each call
-// blocks for at most kSlurmDeadline.
+// Runs Slurm's own commands about the job in which this process runs. Thread-safe; each call blocks
+// for at most kSlurmDeadline.
 #pragma once
 
 #include <set>
@@ -14,28 +14,31 @@
 
 namespace muster::cli {
 
-// A busy slurmctld answers late; one that is down does not answer.
+// Time limit of a command: a busy slurmctld (Slurm's controller) answers late, and a stopped one
+// does not answer.
 constexpr Duration kSlurmDeadline = std::chrono::seconds(20);
 
-// Runs scontrol show node. `names` in Slurm's form: "node1,node2".
+// Returns the nodes `names`, in Slurm's form "node1,node2", from `scontrol show node`.
 absl::StatusOr<std::vector<SlurmNode>> query_slurm_nodes(const std::string& names);
 
-// Runs scontrol show job. All fields are unknown if Slurm does not answer.
+// Returns the state of the job from `scontrol show job`. If Slurm does not answer, all fields are
+// unknown.
 SlurmJobState query_slurm_job(const SlurmJob& job);
-// Returns the batch script as sbatch received it; empty if Slurm does not answer.
+// Returns the batch script as sbatch received it; "" if Slurm does not answer.
 std::string query_slurm_script(const SlurmJob& job);
 // Returns this user's jobs that have nodes (slurm_queue.h).
 absl::StatusOr<std::set<std::string>> query_started_jobs();
-// Works also for a job that Slurm is ending, which then starts again when its nodes are free.
+// Requeues the job. This also works for a job that Slurm is ending: the job then starts again when
+// its nodes are free.
 absl::Status requeue_slurm_job(const SlurmJob& job);
 
-// Cancels the pending tasks of the job's array. Does nothing for a job that is not an array task.
+// Cancels the pending tasks of the job's array. Does nothing if the job is not an array task.
 absl::Status cancel_waiting_tasks(const SlurmJob& job);
 
-// Returns true when the workers' step runs on no node that answers; false also if Slurm does not
-// answer.
+// Returns whether the workers' job step runs on no node any more, as far as nodes answer; false if
+// Slurm does not answer.
 bool workers_have_ended(const SlurmJob& job);
-// Asks the workers' step to leave, and waits for its end for at most `wait`.
+// Sends SIGTERM to the workers' job step, and waits for its end for at most `wait`.
 void end_worker_step(const SlurmJob& job, Duration wait);
 
 }  // namespace muster::cli

@@ -1,9 +1,9 @@
-// SIGUSR1, the warning of a near time limit. Slurm sends it as long before the limit as the
-// script's --signal states, whatever the limit is.
+// Handles SIGUSR1, Slurm's warning of a near time limit. The batch script's --signal determines how
+// long before the limit Slurm sends it, whatever the limit is.
 //
-// With `sbatch -t 5` and `#SBATCH --signal=B:USR1@300` in the script, the warning arrives when the
-// allocation has hardly begun, in every allocation. If the script's lead is more than half of the
-// limit, ranks train on until a quarter of the limit is left.
+// With `sbatch -t 5` and `#SBATCH --signal=B:USR1@300` in the script, the warning arrives in every
+// allocation right after its start. If the script's lead (300 s here) is more than half of the
+// limit, ranks continue to train until a quarter of the limit is left.
 #pragma once
 
 #include <cstdint>
@@ -16,23 +16,24 @@
 
 namespace muster::cli {
 
-// Returns N of `#SBATCH --signal=B:USR1@N` in a script; 0: the script has none. Pure.
+// Returns N of `#SBATCH --signal=B:USR1@N` in a script; 0 if the script has no such line. Pure.
 int64_t script_lead_seconds(std::string_view script);
 
-// Returns the seconds for which ranks may continue to train after a SIGUSR1 that the script
-// requests `lead_seconds` before the limit. 0: the signal is not early. Pure.
+// Returns the seconds for which ranks may continue to train after SIGUSR1; 0 if the signal is not
+// early. `lead_seconds`: the lead that the script requests. Pure.
 int64_t early_seconds(const SlurmJobState& state, int64_t lead_seconds);
 
-// Not thread-safe.
+// The warning in one allocation. Not thread-safe.
 class LimitWarning {
  public:
-  // `job` must outlive it.
+  // Requires that `job` outlives the object.
   explicit LimitWarning(const SlurmJob& job) : job_(job) {}
 
-  // Called on SIGUSR1. Returns a message if the warning is early; is_due() then reports when ranks
-  // must save and exit. Empty: they must do so now. A second signal counts as a user's request.
+  // Called on SIGUSR1. Returns a message for the user if the warning is early; is_due() later
+  // returns true when ranks must save and exit. Returns "" if they must do so now. A second signal
+  // counts as a user's request, and is never early.
   std::string on_signal();
-  // Returns true once, when the early warning becomes due.
+  // Returns true in one call: the first one after the early warning has become due.
   bool is_due(Instant now);
 
  private:

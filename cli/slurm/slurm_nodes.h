@@ -1,5 +1,5 @@
-// Reports Slurm's node states to the coordinator: a drained or dead node gets no more ranks, and
-// its jobs move if other nodes can run them.
+// Reports Slurm's node states to the coordinator: the coordinator places no more ranks on a drained
+// or dead node, and moves the node's jobs if other nodes can run them.
 #pragma once
 
 #include <condition_variable>
@@ -15,6 +15,7 @@
 
 namespace muster::cli {
 
+// A change of a node's exclusion that the coordinator should make.
 struct NodeOrder {
   enum class What { kExclude, kEvacuate, kAdmit };
   std::string node;
@@ -22,16 +23,16 @@ struct NodeOrder {
   std::string reason;
 };
 
-// Returns the orders for the coordinator. `fewest`: the number of nodes that the job needs;
-// `reported`: troubles reported earlier, by node. Pure.
+// Returns the changes that `nodes` require. `fewest`: the number of nodes that the job needs;
+// `reported`: reasons that were sent to the coordinator earlier, by node. Pure.
 std::vector<NodeOrder> node_orders(const std::vector<SlurmNode>& nodes,
                                    const v1::ListWorkersResponse& workers, int32_t fewest,
                                    const std::map<std::string, std::string>& reported);
 
-// Returns how many workers can take ranks. Pure.
+// Returns the number of workers on which ranks may be placed. Pure.
 int32_t usable_workers(const v1::ListWorkersResponse& workers);
 
-// Time for the workers to start, including the unpacking of an image on each node.
+// Time limit for the workers to start, which includes unpacking a container image on each node.
 constexpr Duration kLaunchTime = std::chrono::minutes(15);
 
 // Queries Slurm and the coordinator on its own thread. Public members are called on the owner's
@@ -39,28 +40,28 @@ constexpr Duration kLaunchTime = std::chrono::minutes(15);
 class SlurmNodes {
  public:
   struct Options {
-    std::vector<std::string> names;  // the allocation's nodes; a fleet may have others
-    int32_t fewest = 1;              // nodes that the job needs
+    std::vector<std::string> names;  // the allocation's nodes; a fleet may have further nodes
+    int32_t fewest = 1;              // number of nodes that the job needs
     Duration launch_time = kLaunchTime;
   };
   SlurmNodes(Options options, const CoordinatorTarget& coordinator);
-  // Cancels its calls.
+  // Cancels running calls to the coordinator.
   ~SlurmNodes();
   SlurmNodes(const SlurmNodes&) = delete;
   SlurmNodes& operator=(const SlurmNodes&) = delete;
 
-  // True when every worker has registered, except those given up: on drained or dead nodes, and
-  // late ones.
+  // Returns whether all workers have registered, except workers on drained or dead nodes, and
+  // workers that have not registered within launch_time.
   bool launched() const;
-  // Returns the number of workers that are registered and not about to leave; before launched() the
-  // number of the allocation's nodes.
+  // Returns the number of workers that are registered and not about to leave; before launched(),
+  // the number of the allocation's nodes.
   int32_t staying() const;
-  // True when there are too few workers for the job. False before launched().
+  // Returns whether there are too few workers for the job; false before launched().
   bool too_few() const;
   // Returns whether the coordinator has answered the last request.
   bool coordinator_answers() const;
-  // Returns one sentence per order that was sent to the coordinator since the last call, and per
-  // worker given up.
+  // Returns sentences about the events since the last call: each change that was sent to the
+  // coordinator, and each worker that is no longer awaited.
   std::vector<std::string> take_events();
 
  private:

@@ -1,5 +1,4 @@
-// Slurm's view of a submitted job: whether it can ever start, and why it waits. Pure: texts in,
-// sentences out.
+// Explains why a submitted Slurm job waits, or why it can never start. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace muster::cli {
 
-// One partition of `scontrol show partition -o`.
+// One partition in the output of `scontrol show partition -o`.
 struct SlurmPartition {
   std::string name;
   bool is_default = false;
@@ -18,18 +17,18 @@ struct SlurmPartition {
 };
 std::vector<SlurmPartition> parse_slurm_partitions(std::string_view text);
 
-// Returns why none of the partitions `named` ("main,big"; empty: the default) can ever have so many
-// nodes at once; empty if one can, or if unknown. sbatch accepts such a job, which then waits
-// forever.
+// Returns the reason why none of the partitions `named` ("main,big"; empty: the default partition)
+// can ever provide `nodes` nodes at once; "" if one can, or if this is unknown. sbatch would accept
+// such a job, and the job would wait forever.
 std::string too_many_nodes(const std::vector<SlurmPartition>& partitions, std::string_view named,
                            int32_t nodes);
 
 // Returns the numbers of all jobs that have nodes, from the output of `squeue -h -o "%T %i %A"`:
-// every job that is not pending.
+// all jobs that are not pending.
 std::set<std::string> started_jobs(std::string_view text);
 
-// Returns a sentence for squeue's reason; empty for a job that does not wait, or whose reason is
-// not known yet ("None").
+// Returns a sentence that explains squeue's `reason`; "" for a job that does not wait, or whose
+// reason is not known yet ("None").
 std::string waiting_text(std::string_view reason);
 
 }  // namespace muster::cli

@@ -1,4 +1,5 @@
-// One job in one allocation, from its submission until the job ends or Slurm ends the allocation.
+// Runs one job in one allocation, from its submission until the job ends or Slurm ends the
+// allocation.
 #pragma once
 
 #include <optional>
@@ -20,6 +21,7 @@ namespace muster::cli {
 
 class SlurmSession {
  public:
+  // Objects that the session uses.
   struct Parts {
     const SlurmJob& slurm;
     const SlurmSignals& signals;
@@ -29,33 +31,34 @@ class SlurmSession {
     Client& client;
     const RunFolder& folder;
     NextAllocation& next_allocation;
-    Duration leave_time;  // grace of the ranks
+    Duration leave_time;  // the ranks' grace when the job leaves
   };
-  // All of `parts` must outlive it. `saves`: the job writes checkpoints, so that a requeue is
-  // useful.
+  // Requires that all objects in `parts` outlive the session. `saves`: the job writes checkpoints,
+  // so that a requeue is useful.
   SlurmSession(const Parts& parts, const v1::JobSpec& spec, bool saves);
   ~SlurmSession();
   SlurmSession(const SlurmSession&) = delete;
   SlurmSession& operator=(const SlurmSession&) = delete;
 
-  // Returns the exit code of the job as it ended, or why it could not be followed.
+  // Blocks until the job or the allocation ends. Returns the exit code of the job, or the error
+  // because of which the job could not be followed.
   absl::StatusOr<int> follow();
   v1::Job job() const { return watch_.job(); }
-  // For a job that was asked to leave: whether it is requeued. nullopt for a job that ended by
-  // itself.
+  // Returns the decision about a requeue of a job that was requested to leave; nullopt for a job
+  // that ended by itself.
   const std::optional<LeaveDecision>& leave_decision() const { return leave_decision_; }
-  // Returns what is known of this allocation so far.
+  // Returns the facts about this allocation so far.
   Allocation allocation() const;
 
  private:
   void wait_for_change();
   void take_signals();
-  // Handles the near time limit.
+  // Makes the ranks leave when the time limit is near.
   void leave_before_limit();
   void poll_workers();
-  // Asks the ranks to save and leave.
+  // Requests that the ranks save and exit.
   void leave(LeaveDecision leave_decision);
-  // Handles SIGTERM after they were asked.
+  // Handles SIGTERM that arrives after leave().
   void handle_end();
   void advise(bool saved);
   bool is_done();
@@ -69,15 +72,17 @@ class SlurmSession {
   SlurmNodes nodes_;
   LimitWarning limit_;
   std::optional<LeaveDecision> leave_decision_;
-  absl::Status fault_;               // error when all workers ended by themselves
-  std::optional<Instant> leave_by_;  // the rest is not waited for after this
+  absl::Status fault_;  // error when all workers ended by themselves
+  // time after which the session no longer waits for the job's end
+  std::optional<Instant> leave_by_;
   std::optional<Instant> logs_by_;
   std::optional<Instant> starved_since_;
   std::optional<Instant> query_workers_at_;
-  std::optional<Instant> leave_requested_at_;  // when it was asked to leave
-  std::optional<int64_t> lead_seconds_;        // from SIGUSR1 to the time limit
-  int64_t step_ = -1;                          // the highest step when it was asked to leave
-  StopRequests interrupts_;                    // SIGINT
+  std::optional<Instant> leave_requested_at_;  // time of the request to leave
+  std::optional<int64_t> lead_seconds_;        // time from SIGUSR1 to the time limit
+  // the highest step at the time of the request to leave
+  int64_t step_ = -1;
+  StopRequests interrupts_;  // requests by SIGINT
 };
 
 }  // namespace muster::cli

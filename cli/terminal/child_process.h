@@ -1,7 +1,8 @@
-// A child process that this process owns. It has its own process group (a terminal's Ctrl-C reaches
-// only us), the kernel kills it if we die, and it is always reaped. It is separate from
-// worker/shell/spawn, which gives a rank its environment and log and leaves reaping to the worker's
-// loop; a ChildProcess inherits the parent's environment and its owner waits.
+// A child process of a command. The child has its own process group, so that a terminal's Ctrl-C
+// reaches only this process; the kernel kills the child if this process dies; and the child is
+// always reaped. worker/shell/spawn.h differs in two ways: it sets the environment and the log of a
+// rank, and leaves reaping to the worker's loop. A ChildProcess inherits the environment, and its
+// owner waits for it.
 #pragma once
 
 #include <sys/types.h>
@@ -16,32 +17,37 @@
 
 namespace muster::cli {
 
+// The description of a child to start.
 struct ChildOptions {
   std::vector<std::string> command;  // [0] is the path of the program
-  // stdout and stderr are appended to this file, which is private when new; empty: /dev/null.
+  // File to which stdout and stderr are appended; a new file is readable by this user only. Empty:
+  // /dev/null.
   std::string output_path;
 };
 
+// The end of a child.
 struct ChildExit {
-  int code = 0;  // valid when signal is 0
+  int code = 0;  // exit code, valid if signal is 0
   int signal = 0;
 };
 
+// Owns one child process.
 class ChildProcess {
  public:
-  // The calling thread must outlive the child: the kernel ties the death signal to it. Errors name
-  // the program.
+  // Starts a child. Requires that the calling thread outlives the child, because the kernel kills
+  // the child when that thread ends. Errors name the program.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> start(const ChildOptions& options);
-  // Sends SIGKILL and reaps, unless the child was waited for.
+  // Kills and reaps the child, unless wait() has returned its end.
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Becomes readable when the child has ended.
+  // Returns a descriptor that becomes readable when the child has ended.
   int pidfd() const { return pidfd_; }
   void signal(int signo) const;
-  // Waits for the end of the child for at most `timeout`. Repeated calls return the same result.
+  // Waits for the end of the child, for at most `timeout`; nullopt: the child still runs. Later
+  // calls return the same end.
   std::optional<ChildExit> wait(std::chrono::milliseconds timeout);
 
  private:
@@ -52,12 +58,12 @@ class ChildProcess {
   std::optional<ChildExit> exit_;
 };
 
-// Returns the program of that name in $MUSTER_BIN_DIR, else beside this executable. NotFound names
-// the folders.
+// Returns the path of the program `name` in $MUSTER_BIN_DIR, else beside this executable. Returns
+// NotFound, with the folders, if there is none.
 absl::StatusOr<std::string> sibling_program(const std::string& name);
 
-// Returns the end of a text file, at most `bytes_max`, without trailing blanks; empty if it cannot
-// be read.
+// Returns the last bytes of a text file, at most `bytes_max`, without trailing blanks; "" if the
+// file cannot be read.
 std::string tail_of_file(const std::string& path, size_t bytes_max);
 
 }  // namespace muster::cli

@@ -1,13 +1,13 @@
-// The shells' parts of the completion scripts. completion.cc replaces @COMMANDS@, @CASES@ and
-// @KEYS@.
+// Templates of the completion scripts for bash and zsh. completion.cc replaces @COMMANDS@, @CASES@
+// and @KEYS@.
 #pragma once
 
 namespace muster::cli {
 
 // clang-format off
 
-// Complete commands, then options; key= for commands that take a config; files everywhere except
-// for the command itself.
+// The first word is completed with commands; later words with options and files, and for commands
+// that take a config also with "key=".
 constexpr char kBashScript[] = R"sh(# bash completion for muster: eval "$(muster completion bash)"
 _muster() {
   local cur=${COMP_WORDS[COMP_CWORD]} choices=""

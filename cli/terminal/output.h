@@ -1,5 +1,6 @@
-// A stream whose reader may stop reading: a pager that shows its first page, a terminal after
-// Ctrl-S. A write waits for the reader, but unlike a blocking write() it can be made to give up.
+// An output stream whose reader may stop reading, for example a pager on its first page or a
+// terminal after Ctrl-S. A write waits for the reader, but unlike a blocking write() it can be made
+// to give up.
 #pragma once
 
 #include <atomic>
@@ -17,13 +18,14 @@ class Output {
   Output& operator=(const Output&) = delete;
 
   int fd() const { return fd_; }
-  // Writes all of `text`. Returns false when the reader is gone or the disk is full, and
-  // immediately from then on.
+  // Writes all of `text`. Blocks while the reader does not read. Returns false if the reader is
+  // gone or the disk is full; from then on, all calls return false immediately.
   bool write(std::string_view text);
-  // The errno of the failure; 0 while writing works, and for a reader that does not read.
+  // Returns the errno of the failed write; 0 if no write has failed, or because the reader does not
+  // read.
   int error() const { return error_; }
-  // From now on, and for a write that waits now, a reader that takes nothing for half a second
-  // counts as gone.
+  // From now on, a reader that reads nothing for half a second counts as gone. This also applies to
+  // a write that waits now.
   void hurry();
 
  private:

@@ -1,5 +1,5 @@
-// The bottom line of a terminal with the progress of a long operation and its time; on a pipe, an
-// occasional plain line.
+// Shows the progress of a long operation: on a terminal, a line at the bottom that is redrawn; on a
+// pipe, a plain line now and then.
 #pragma once
 
 #include <condition_variable>
@@ -15,23 +15,24 @@ namespace muster::cli {
 
 // The state of an operation.
 struct Progress {
-  std::string label{};               // the current phase: "merging"; may be empty
-  std::optional<double> fraction{};  // of that phase; nullopt: only the time is shown
-  double seconds_left = -1;          // until everything is done; negative: unknown
-  std::string note{};                // figures: "31.0MB/s"
+  std::string label{};  // the current phase: "merging"; may be empty
+  // completed part of that phase, 0 to 1; nullopt: only the time is shown
+  std::optional<double> fraction{};
+  double seconds_left = -1;  // seconds until the whole operation ends; negative: unknown
+  std::string note{};        // further figures: "31.0MB/s"
 };
 
-// Returns "label [#####     ]  52%  12s, 30s left  note" in at most `width` columns. If it does not
-// fit, the note, the bar and the label are dropped or cut in this order.
+// Returns "label [##### ] 52% 12s, 30s left note" in at most `width` columns. If the line does not
+// fit, drops the note, then the bar, then cuts the label.
 std::string render_bar(const Progress& progress, double elapsed_seconds, int width);
 
-// Has one owner, who writes other lines to the same terminal only between hide() and show(). On a
-// terminal a thread redraws the line between updates, so that the time advances and a changed width
-// takes effect.
+// A progress bar on one output. Its owner may write other lines to the same terminal only between
+// hide() and show(). On a terminal, a thread redraws the line between updates, so that the time
+// advances and a changed width takes effect.
 class ProgressBar {
  public:
-  // `output` must outlive the bar. `what` begins plain lines: "tokenize: reading 52%, 12s, 30s
-  // left, 31.0MB/s". The clock starts at `now`.
+  // Requires that `output` outlives the bar. `what`: the prefix of plain lines, as in "tokenize:
+  // reading 52%, 12s, 30s left, 31.0MB/s". `now`: the start of the operation.
   ProgressBar(Output& output, std::string what, Instant now);
   // Removes the line.
   ~ProgressBar();
@@ -39,10 +40,10 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   bool on_terminal() const { return on_terminal_; }
-  // On a terminal: redraws at most every 50 ms, and immediately for a new label. Elsewhere: prints
-  // at most every 5 s.
+  // Stores the progress. On a terminal, redraws the line at most every 50 ms, but immediately for a
+  // new label. Otherwise prints a line at most every 5 s.
   void update(Progress progress, Instant now);
-  // Removes the line; until show(), updates are stored and not drawn.
+  // Removes the line. Until show(), updates are stored, but not drawn.
   void hide();
   void show();
 
@@ -65,7 +66,8 @@ class ProgressBar {
   std::jthread refresher_;  // last: it ends before the members that it uses
 };
 
-// Returns the seconds left at the pace since `start`; negative: unknown.
+// Returns the seconds until an operation ends of which `fraction` is done, at its average speed
+// since `start`; negative: unknown.
 double seconds_left(double fraction, Instant start, Instant now);
 
 }  // namespace muster::cli

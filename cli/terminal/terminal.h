@@ -1,5 +1,5 @@
-// Capabilities of the terminal: colours (not on pipes or with NO_COLOR), its width, and short forms
-// of figures.
+// Terminal output: colours, widths, the output of a command's result and errors, and short forms of
+// figures.
 #pragma once
 
 #include <cstdint>
@@ -13,43 +13,47 @@ namespace muster::cli {
 
 enum class Colour { kRed, kYellow, kDim };
 
-// True when `fd` is a terminal that understands escape sequences.
+// Returns whether `fd` is a terminal that understands escape sequences.
 bool takes_escapes(int fd);
-// The same, and NO_COLOR (https://no-color.org) is not set.
+// Returns whether takes_escapes(fd), and NO_COLOR (https://no-color.org) is not set.
 bool takes_colour(int fd);
-// Returns the current columns of the terminal at `fd`; 80 when it is no terminal or has no size.
+// Returns the current number of columns of the terminal at `fd`; 80 if `fd` is no terminal or has
+// no size.
 int terminal_width(int fd);
 
-// Returns text of other programs on one line, with control characters escaped.
+// Returns `text`, which another program may have written, as one line with control characters
+// escaped.
 std::string shown(const std::string& text);
-// Returns the columns of `text`: its characters, not its bytes.
+// Returns the number of columns of `text`, which is the number of its characters, not bytes.
 size_t columns(std::string_view text);
-// Cuts `text` to at most `columns_max` columns; a longer text ends with "…".
+// Returns `text` with at most `columns_max` columns; a longer text is cut and ends with "…".
 std::string shorten(std::string_view text, size_t columns_max);
 
-// Colours `text` if `fd` takes colours.
+// Returns `text` with escape sequences for the colour if takes_colour(fd).
 std::string coloured(int fd, Colour colour, std::string_view text);
 
-// Writes all of `text`. Returns false when the reader is gone or the disk is full.
+// Writes all of `text`. Returns false if the reader is gone or the disk is full.
 bool write_text(int fd, std::string_view text);
 
-// Prints a command's result to stdout and returns the exit code. A full disk is an error; a reader
-// that has closed the pipe (`| head`) is not.
+// Prints a command's result to stdout and returns the command's exit code. A full disk is an error;
+// a reader that has closed the pipe (`| head`) is not.
 int print_result(std::string_view text);
-// Returns the exit code for a failed write with that errno; 0: no failure.
+// Returns the exit code after a write that failed with this errno; 0 if `error` is 0.
 int end_of_output(int error);
 
 // Prints "muster: error: …" to stderr, with control characters escaped. Returns the matching exit
 // code: 2 for errors that the user can correct.
 int fail(const absl::Status& status);
+// Prints "muster: warning: …" to stderr.
 void warn(std::string_view message);
 
-// Returns "59s", "3m 07s", "2h 05m" or "4d 03h"; "-" when negative or not finite.
+// Returns "59s", "3m 07s", "2h 05m" or "4d 03h"; "-" if `seconds` is negative or not finite.
 std::string format_duration(double seconds);
 // Returns three digits and a unit: "950", "12.3k", "4.40M".
 std::string format_count(double value);
 
-// Pads columns to their widest cell; the first row is the heading. Control characters are escaped.
+// Returns the rows as lines, with columns padded to their widest cell; the first row is the
+// heading. Escapes control characters.
 std::string format_table(std::vector<std::vector<std::string>> rows);
 
 }  // namespace muster::cli

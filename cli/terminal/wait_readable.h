@@ -1,4 +1,4 @@
-// One poll() for everything that a command waits for.
+// Waits for several descriptors by one poll().
 #pragma once
 
 #include <poll.h>
@@ -15,8 +15,8 @@ namespace muster::cli {
 
 inline pollfd readable(int fd) { return {.fd = fd, .events = POLLIN, .revents = 0}; }
 
-// Blocks until a descriptor is readable, a signal arrives or the deadline passes. Returns true when
-// one is readable.
+// Blocks until a descriptor is readable, a signal arrives or the deadline passes. Returns whether a
+// descriptor is readable.
 inline bool wait_readable(std::span<pollfd> fds, std::optional<Instant> deadline) {
   int timeout = -1;
   if (deadline) {

@@ -1,4 +1,4 @@
-// Text that a job trains on is tokenized by the command that starts the job.
+// Tokenizes the text on which a job trains, in the command that starts the job.
 #pragma once
 
 #include <absl/status/status.h>
@@ -9,23 +9,26 @@
 
 namespace muster::cli {
 
+// The treatment of a job's text.
 enum class FirstUse {
   kTokenize,
-  kFind,       // a dry run: text that is not on this machine is as with kElsewhere
-  kElsewhere,  // the folders are those of other machines, which must have token shards there
+  // a dry run: finds tokens in the cache only; text that is not on this machine is treated as with
+  // kElsewhere
+  kFind,
+  kElsewhere,  // the job runs on other machines, whose folders must already have token shards
 };
 
-// Tokenizes the job's texts, or finds their tokens in a cache, and makes the job train on the
-// shards. Does nothing for a job without texts. Prints progress to stderr. Blocks until the text is
-// tokenized; SIGINT and SIGTERM, also while this process blocks them, end the work, which the next
-// call resumes. Errors name the text; Cancelled after a signal.
+// Tokenizes the job's texts, or finds their tokens in the cache, and makes the job train on the
+// resulting shards. Does nothing for a job without texts. Blocks until the text is tokenized;
+// prints progress to stderr. SIGINT and SIGTERM end the work, even if this process blocks these
+// signals; the next call resumes it. Returns Cancelled after a signal; other errors name the text.
 absl::Status tokenize_texts(jobspec::ResolvedJob& job, FirstUse mode);
 
-// load_job(), and then tokenize_texts().
+// Calls load_job(), then tokenize_texts().
 absl::StatusOr<jobspec::ResolvedJob> load_job_and_data(const JobArguments& arguments,
                                                        FirstUse mode);
 
-// As fail(), but a stop by the user is not reported as bad input.
+// Does the same as fail(), except that Cancelled, a stop by the user, is not reported as bad input.
 int fail_or_cancelled(const absl::Status& status);
 
 }  // namespace muster::cli

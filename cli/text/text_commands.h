@@ -1,7 +1,6 @@
-// The commands for texts and tokenizers: their options are here, their implementation in
-// muster-text. SentencePiece and gRPC cannot share a process where the distribution's
-// libsentencepiece contains a protobuf of its own (Debian 12), so `muster` executes the program
-// muster-text for them.
+// The options of the commands for texts and tokenizers. The program muster-text implements these
+// commands, and `muster` executes it: SentencePiece and gRPC cannot share a process if the
+// distribution's libsentencepiece contains its own copy of protobuf (Debian 12).
 #pragma once
 
 #include <cstdint>
@@ -13,15 +12,18 @@
 
 namespace muster::cli {
 
+// The options of `muster tokenize`.
 struct TokenizeArguments {
   std::vector<std::string> text;
   std::string tokenizer;
   std::string out;
-  std::string format;               // empty: from the file names
-  std::string split;                // empty: train, or the only one
-  std::string documents = "lines";  // or "paragraphs", "files"
+  std::string format;  // format of the text; empty: determined by the file names
+  std::string split;   // split of a data set; empty: "train", or the only split
+  // unit of text that becomes a document: "lines", "paragraphs" or "files"
+  std::string documents = "lines";
   std::string field = "text";
-  std::string bad_documents = "repair";  // or "skip", "stop"
+  // treatment of documents that are not UTF-8: "repair", "skip" or "stop"
+  std::string bad_documents = "repair";
   bool no_eos = false;
   bool restart = false;
   int32_t threads = 0;
@@ -29,7 +31,7 @@ struct TokenizeArguments {
   bool json = false;
 };
 
-// The internal command token-cache, for jobs that train on text.
+// The options of the internal command token-cache, for jobs that train on text.
 struct TokenCacheArguments {
   std::string text;  // a folder, a file or a pattern
   std::string dataset;
@@ -40,6 +42,7 @@ struct TokenCacheArguments {
   bool only_find = false;
 };
 
+// The options of `muster train-tokenizer`.
 struct TrainTokenizerArguments {
   std::string text;
   std::string out;
@@ -49,6 +52,7 @@ struct TrainTokenizerArguments {
   bool json = false;
 };
 
+// The options of `muster convert`.
 struct ConvertArguments {
   std::string from;
   std::string to;
@@ -59,13 +63,14 @@ struct ConvertArguments {
   bool json = false;
 };
 
-// Declare the command with its options and help; the caller sets the action.
+// Each function declares a command with its options and help, and returns it; the caller sets the
+// action.
 CLI::App& describe_tokenize(CLI::App& app, TokenizeArguments& arguments);
 CLI::App& describe_token_cache(CLI::App& app, TokenCacheArguments& arguments);
 CLI::App& describe_train_tokenizer(CLI::App& app, TrainTokenizerArguments& arguments);
 CLI::App& describe_convert(CLI::App& app, ConvertArguments& arguments);
 
-// Implemented in muster-text.
+// Execute a command and return its exit code. Implemented in muster-text.
 int tokenize(const TokenizeArguments& arguments);
 int token_cache(const TokenCacheArguments& arguments);
 int train_tokenizer(const TrainTokenizerArguments& arguments);

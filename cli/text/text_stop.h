@@ -7,8 +7,8 @@
 
 namespace muster::cli {
 
-// After this call the first Ctrl-C or SIGTERM sets the returned flag, and the second one ends the
-// process.
+// Installs handlers and returns a flag. The first Ctrl-C or SIGTERM sets the flag; the second one
+// ends the process.
 const std::atomic<bool>& stop_on_signal();
 
 // As fail(), but a stop by the user is not reported as bad input.

@@ -4,9 +4,9 @@
 #
 #   deploy/image/collect.sh BIN ROOT [CUDA]
 #
-# BIN has the programs, built on this system; BIN/../lib has the NCCL profiler plugin. ROOT is
-# created. CUDA is the folder of deploy/install-cuda.sh. /opt/muster can be moved and copied as a
-# whole: programs search for their libraries in ../lib. The copy of this system's C library is
+# BIN has the programs, built on this system; BIN/../lib has the NCCL profiler plugin. The script
+# creates ROOT. CUDA is the folder of deploy/install-cuda.sh. /opt/muster can be moved and copied as
+# a whole: programs search for their libraries in ../lib. The copy of this system's C library is
 # outside of it, because programs must use the C library of the image that they run in.
 set -euo pipefail
 

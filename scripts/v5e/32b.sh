@@ -3,8 +3,8 @@
 #
 #   bash scripts/v5e/32b.sh RUN_NAME=NAME OUTPUT_PATH=FOLDER [STEPS=15] [key=value …]
 #
-# MaxText's figures are those of 256 chips and their multiples; keys behind the script's name set
-# another mesh or batch size.
+# MaxText has measured this model on multiples of 256 chips. For another number of ranks, append
+# keys that set the mesh or the batch size.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 

@@ -1,9 +1,9 @@
-// Runs every operation on the CPU's and on the CUDA backend with the same values, and compares the
-// results.
+// Helpers that run an operation on the CPU backend and on the CUDA backend with the same values,
+// and compare the results.
 //
-// A tensor exists on both sides; a test may move its first element one past the alignment that
-// allocations have. Errors are normalised: the largest difference divided by the largest magnitude
-// that the CPU has computed.
+// A tensor exists on both backends. A test may shift its first element by one element, so that it
+// is not aligned as an allocation is. An error is the largest difference, divided by the largest
+// magnitude that the CPU has computed.
 #pragma once
 
 #include <algorithm>
@@ -27,19 +27,21 @@ namespace muster::trainer {
 
 enum class Side { kCpu, kGpu };
 
-// Both backends, shared by the whole program: creating them takes longer than a test.
+// Both backends. The whole program shares one object, because creating the backends takes longer
+// than a test.
 struct Backends {
   std::unique_ptr<Ops> cpu;
   Backend& device;
   Ops* gpu;  // owned by `device`
 };
 Backends& backends();
-// Returns whether the tests run under a sanitizer. They then use only built-in kernels, because the
-// sanitizer also reports hazards within libraries' kernels.
+// Returns whether the tests run under a sanitizer. In this case the tests use only built-in
+// kernels, because the sanitizer also reports hazards within libraries' kernels.
 bool is_sanitized();
 // Returns whether to test the larger shapes, which take too long on the emulated device.
 bool large_shapes();
 
+// A tensor on both backends.
 class Both {
  public:
   using Shape = std::vector<int64_t>;
@@ -52,7 +54,7 @@ class Both {
     device_ =
         std::make_unique<CudaMemory>(static_cast<size_t>(elements_ + 2) * dtype_bytes(dtype_));
   }
-  // Uniform in (-scale, scale), rounded to the type.
+  // Returns a tensor of values that are uniform in (-scale, scale), rounded to the type.
   static Both random(DType dtype, Shape shape, uint64_t stream, float scale = 1,
                      bool skewed = false) {
     Both both(dtype, std::move(shape), skewed);
@@ -68,7 +70,7 @@ class Both {
     both.set(std::vector<float>(static_cast<size_t>(both.elements_), value));
     return both;
   }
-  // int32 in [0, limit).
+  // Returns a tensor of int32 values in [0, limit).
   static Both ids(Shape shape, int32_t limit, uint64_t stream) {
     Both both(DType::kI32, std::move(shape));
     const Philox philox{.key = 12, .stream = stream};
@@ -154,7 +156,7 @@ class Both {
   std::unique_ptr<CudaMemory> device_;
 };
 
-// Calls body(ops, side) for both sides.
+// Calls body(ops, side) for both backends.
 template <class Body>
 void on_both(const Body& body) {
   body(*backends().cpu, Side::kCpu);
@@ -185,13 +187,14 @@ inline void expect_equal(Both& x, const char* what) {
   EXPECT_EQ(x.values(Side::kCpu), x.values(Side::kGpu)) << what;
 }
 
-// The bound on an operation's error: in fp32 results differ by the order of sums; a bf16 result
-// differs by its last bit if that order decides how it is rounded.
+// Returns the bound on an operation's error. In fp32, results differ because sums are computed in
+// another order; a bf16 result may therefore be rounded differently, which changes its last bit.
 inline double bound_of(DType dtype, double of_fp32 = 4e-6) {
   return dtype == DType::kBf16 ? 1.0 / 128 : of_fp32;
 }
 
-// Shapes of rows of activations in tests: (rows, width), of a type, aligned or off by one element.
+// A case of tests of rows of activations: the type, the shape (rows, width), and whether the data
+// is shifted by one element.
 struct RowCase {
   DType dtype;
   int64_t rows, width;

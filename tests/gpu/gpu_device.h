@@ -1,5 +1,5 @@
-// The device of the runs of train_helpers.h in programs of this folder: the GPU, or the emulated
-// one, with a new backend for each rank; the CPU during the life of an OnCpu.
+// Selects the device on which the test programs of this folder run the trainer (train_helpers.h).
+// By default each rank has a new backend on the GPU or on the emulated device.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,7 @@
 
 namespace muster::trainer {
 
+// During its life, ranks run on the CPU.
 struct OnCpu {
   OnCpu();
   ~OnCpu();
@@ -17,7 +18,7 @@ struct OnCpu {
   OnCpu& operator=(const OnCpu&) = delete;
 };
 
-// During its life, runs use this NCCL for their collectives.
+// During its life, ranks use this NCCL for their collectives.
 struct OnNccl {
   explicit OnNccl(NcclOptions options);
   ~OnNccl();
@@ -25,7 +26,8 @@ struct OnNccl {
   OnNccl& operator=(const OnNccl&) = delete;
 };
 
-// During its life, each rank of a run has the next GPU; otherwise all share the first.
+// During its life, each rank of a run has a GPU of its own; otherwise all ranks share the first
+// GPU.
 struct OnOwnGpus {
   OnOwnGpus();
   ~OnOwnGpus();
@@ -33,7 +35,7 @@ struct OnOwnGpus {
   OnOwnGpus& operator=(const OnOwnGpus&) = delete;
 };
 
-// Returns the backends created since the last call.
+// Returns the backends that were created since the last call.
 std::vector<std::shared_ptr<Backend>> take_devices();
 
 }  // namespace muster::trainer

@@ -1,4 +1,5 @@
-// The NCCL for collectives on this program's device: the library, or a fake on the emulated device.
+// The NCCL for collectives on this program's device: the real library, or a replacement on the
+// emulated device.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace muster::trainer {
 
-// Returns open_nccl()'s errors. On the emulated device, there are two devices during the life of
-// the result; at most one may exist at a time.
+// Returns the NCCL, or the errors of open_nccl(). On the emulated device, there are two devices
+// during the life of the result, and at most one result may exist at a time.
 absl::StatusOr<std::shared_ptr<const NcclApi>> nccl_of_device();
 
 }  // namespace muster::trainer

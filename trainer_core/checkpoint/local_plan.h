@@ -59,7 +59,7 @@ struct NodeFiles {
 };
 
 // Plans transfers between nodes, so that each node gets the files that its ranks need; the ranks of
-// a node take turns. Returns DataLoss with the name of a file (from `names`) that a node needs and
+// a node send alternately. Returns DataLoss with the name of a file (from `names`) that a node needs and
 // no node has.
 absl::StatusOr<std::vector<FileTransfer>> plan_transfers(const LocalNodes& nodes,
                                                          const std::vector<NodeFiles>& files,

@@ -1,4 +1,5 @@
-// The layer parameters of rope, attention and their backward operations. Letters as in ops.h.
+// The shape and the options of a layer's attention, for rope, attention and their backward
+// operations. The letters are those of ops.h.
 #pragma once
 
 #include <cmath>
@@ -10,33 +11,37 @@
 
 namespace muster::trainer {
 
-// A row of qkv is [H * h queries | K * h keys | K * h values]; query head q attends with key/value
-// head q / (H / K).
+// A row of qkv is [H * h queries | K * h keys | K * h values]; query head q uses key/value head q /
+// (H / K).
 struct AttentionShape {
   int64_t batch = 0;     // B
-  int64_t seq_len = 0;   // S: the positions of a sequence that this rank computes
+  int64_t seq_len = 0;   // S: number of positions of a sequence that this rank computes
   int64_t heads = 0;     // H
   int64_t kv_heads = 0;  // K, divides H
-  int64_t head_dim = 0;  // h, even with rope
+  int64_t head_dim = 0;  // h; must be even with rope
   double scale = 0;      // multiplies the scores; 0: 1 / sqrt(h)
   double soft_cap = 0;   // scores become cap tanh(score / cap); 0: none
-  // A position attends to the `window` latest ones, including itself; 0: to all up to itself.
+  // Number of latest positions to which a position attends, including itself; 0: all positions up
+  // to itself.
   int64_t window = 0;
-  bool extra_zero = false;    // the softmax has an additional score 0 with value 0
-  RelativeBuckets buckets{};  // of the bias added to the scaled scores; none: no bias
-  // (B, S) int32, for sequences that contain several documents: the position at which each
-  // position's document begins, nondecreasing. A position attends to nothing before it, and its
-  // index in rope's tables is counted from there. No tensor: 0 everywhere.
+  bool extra_zero = false;  // the softmax has one more score, 0, whose value is 0
+  // buckets of the bias that is added to the scaled scores; none: no bias
+  RelativeBuckets buckets{};
+  // (B, S) int32, for sequences of several documents: for each position, the position at which its
+  // document begins; nondecreasing in a sequence. A position attends to no key before the
+  // document's begin, and its index in rope's tables counts from that begin. No tensor: all
+  // documents begin at 0.
   Tensor starts{};
   // The sequence positions of the S rows; empty: 0 … S - 1.
   Positions positions{};
 
-  // Returns whether libraries support it: causal attention of complete sequences, with or without a
-  // window.
+  // Returns whether libraries such as cuDNN support the attention: causal attention over complete
+  // sequences, with or without a window.
   bool is_plain() const {
     return soft_cap == 0 && !extra_zero && !buckets.exist() && starts.data == nullptr &&
            has_first_positions();
   }
+  // Returns whether the rank has the first S positions of each sequence.
   bool has_first_positions() const {
     return positions.runs() == 0 || (positions.runs() == 1 && positions.run(0).position == 0);
   }
@@ -54,8 +59,8 @@ struct AttentionShape {
   }
 };
 
-// Keys and values of one layer's earlier positions: (B, K, capacity, h) each, in the activations'
-// type.
+// The keys and the values of one layer's earlier positions, for decoding: two tensors (B, K,
+// capacity, h) of the activations' type.
 struct KvCache {
   Tensor keys;
   Tensor values;

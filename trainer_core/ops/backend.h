@@ -1,5 +1,5 @@
-// A rank's compute backend: its operations, and the memory that they work in. The trainer accesses
-// a device only through this interface, which both backends implement; on the CPU it adds no cost.
+// A rank's compute backend: its operations, and the memory in which they work. The trainer accesses
+// a device only through this interface. The CPU backend and the CUDA backend implement it.
 #pragma once
 
 #include <cstddef>
@@ -17,45 +17,48 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual Ops& ops() = 0;  // one thread at a time
+  virtual Ops& ops() = 0;  // called by one thread at a time
   virtual const DeviceMemory& memory() const = 0;
-  // The CPU's threads, which determine workspace sizes in plans.
+  // Returns the number of CPU threads, which determines the sizes of workspaces in the memory plan.
   virtual int threads() const = 0;
-  // "CPU, 8 threads"; "NVIDIA H200, compute capability 9.0, …".
+  // Returns, for example, "CPU, 8 threads" or "NVIDIA H200, compute capability 9.0, …".
   virtual std::string description() const = 0;
-  // Bytes of a device's own memory: total, currently free, used by the backend in addition to a
-  // plan, and the peak allocation. 0 if the memory is the host's.
+  // The functions below return bytes of a device's own memory: all of it, the free part, the part
+  // that the backend uses in addition to the memory plan, and the peak of allocations. They return
+  // 0 if the backend uses the host's memory.
   virtual size_t total_bytes() const { return 0; }
   virtual size_t free_bytes() const { return 0; }
   virtual size_t own_bytes() const { return 0; }
   virtual size_t peak_bytes() const { return 0; }
-  // Streaming multiprocessors of a device; 0 for the host.
+  // Returns the number of a device's streaming multiprocessors; 0 for the CPU.
   virtual int multiprocessors() const { return 0; }
-  // Names the current phase of this process for profilers. Any thread. The name must live forever.
+  // Names the current phase of this process for profilers. Any thread may call it. Requires that
+  // `name` is never freed.
   virtual void enter_phase(const char* /*name*/) {}
-  // Starts or stops a profiler that waits for it (nsys profile --capture-range=cudaProfilerApi).
-  // Returns false if no profiler can record.
+  // Starts or stops the recording of a profiler that waits for this call (nsys profile
+  // --capture-range=cudaProfilerApi). Returns false if no profiler can record.
   virtual bool record_profile(bool /*on*/) { return false; }
 };
 
+// Returns a CPU backend with this number of threads.
 std::shared_ptr<Backend> cpu_backend(int threads);
 
-// Resources of a GPU backend beside the plan.
+// The device of a GPU backend, and its resources beside the memory plan.
 struct GpuOptions {
-  // Selects the visible device of this index; if there are fewer devices, ranks share them
-  // round-robin.
+  // Number of the rank on its node. It selects the visible device with this index; if there are
+  // fewer devices than ranks, the ranks share them round-robin.
   int rank_of_node = 0;
-  // Scratch for reductions that return to the host, operands of bf16 GEMMs that are rounded first,
-  // and the library's GEMMs.
+  // Size of the scratch memory for reductions whose results go to the host, for fp32 operands that
+  // are rounded to bf16 before a GEMM, and for the libraries.
   size_t scratch_bytes = size_t{96} << 20;
-  // Absolute path at which the matrix library's choice of algorithms persists between runs; empty:
-  // not stored.
+  // Absolute path of the file in which cuBLASLt's choice of algorithms persists between runs;
+  // empty: not stored.
   std::string algorithms_path = {};
 };
 
-// Returns the CUDA backend on a device. Errors: Unimplemented in a build without CUDA, or without
-// code for the device; FailedPrecondition if this machine has no device or too old a driver;
-// Unavailable if a device reports an error. Messages state the requirement.
+// Returns a CUDA backend. Errors: Unimplemented in a build without CUDA, or without code for the
+// device; FailedPrecondition if this machine has no device or too old a driver; Unavailable if a
+// device reports an error. Error messages state the requirement that is not met.
 absl::StatusOr<std::shared_ptr<Backend>> gpu_backend(const GpuOptions& options);
 // Returns the number of visible devices; 0 in a build without CUDA.
 int gpu_count();

@@ -1,4 +1,5 @@
-// Helpers of op_checks.cc and of backends: checks of argument shapes. Element values are not read.
+// Checks of argument shapes, for op_checks.cc and the backends. A failed check ends the process. No
+// check reads element values.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 namespace muster::trainer {
 
+// Checks the number of elements of x. `what`: the operand's name in the error message.
 inline void check_size(const Tensor& x, int64_t elements, const char* what) {
   MUSTER_CHECK(x.elements() == elements)
       << what << " has " << x.elements() << " elements, not " << elements;
@@ -17,7 +19,7 @@ inline void check_size(const Tensor& x, int64_t elements, const char* what) {
 // Returns the product of all dimensions but the last.
 inline int64_t rows_of(const Tensor& x) { return x.elements() / x.dim(x.rank - 1); }
 
-// Returns the type of a call's activations; all of them must have the same.
+// Returns the type of `activations`. Requires that all of them have the same type, fp32 or bf16.
 inline DType same_type(std::initializer_list<Tensor> activations) {
   const DType dtype = activations.begin()->dtype;
   MUSTER_CHECK(dtype == DType::kF32 || dtype == DType::kBf16) << "activations of no such type";
@@ -26,10 +28,12 @@ inline DType same_type(std::initializer_list<Tensor> activations) {
   return dtype;
 }
 
+// The sizes of a GEMM.
 struct MatmulSizes {
   int64_t m, n, k;
 };
-// Returns the sizes of c (m, n) = op(a) (m, k) op(b) (k, n); ta and tb: stored transposed.
+// Returns the sizes of c (m, n) = op(a) (m, k) op(b) (k, n); ta and tb: the operand is stored
+// transposed.
 inline MatmulSizes matmul_sizes(const Tensor& a, bool ta, const Tensor& b, bool tb,
                                 const Tensor& c) {
   const int64_t m = a.dim(ta ? 1 : 0), k = a.dim(ta ? 0 : 1), n = b.dim(tb ? 0 : 1);
@@ -40,12 +44,13 @@ inline MatmulSizes matmul_sizes(const Tensor& a, bool ta, const Tensor& b, bool 
   return {m, n, k};
 }
 
+// Checks that the table (P, …) has a row for each position of `rows`.
 inline void check_positions(const Tensor& table, const TokenRows& rows) {
   MUSTER_CHECK(rows.positions.end() <= table.dim(0))
       << "position " << rows.positions.end() - 1 << " of a table of " << table.dim(0);
 }
 
-// Checks tensors that have one element per row of the shape's positions, or are absent.
+// Checks the sizes of qkv and out, and the number of the shape's positions.
 inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv,
                                   const Tensor& out) {
   MUSTER_CHECK(shape.row_positions().count() == shape.seq_len)
@@ -54,8 +59,9 @@ inline void check_attention_shape(const AttentionShape& shape, const Tensor& qkv
   check_size(out, shape.rows() * shape.out_width(), "out");
 }
 
-// Checks that runs of queries and of a block of keys are equal or disjoint, so that no tile is
-// partly before another.
+// Checks the size of a block of keys. Checks that each run of the queries' positions is equal to or
+// disjoint from each run of the keys' positions, because the kernels handle no partly overlapping
+// tiles.
 inline void check_key_block(const AttentionShape& shape, const KeyValueBlock& keys) {
   const Positions queries = shape.row_positions();
   check_size(keys.rows, shape.batch * keys.positions.count() * shape.kv_width(), "keys and values");
@@ -69,7 +75,7 @@ inline void check_key_block(const AttentionShape& shape, const KeyValueBlock& ke
   }
 }
 
-// Returns null if the shape has no buckets.
+// Returns the elements of `bias` after checking its size; null if the shape has no buckets.
 inline float* relative_bias(const AttentionShape& shape, const Tensor& bias) {
   if (!shape.buckets.exist()) return nullptr;
   check_size(bias, shape.bias_elements(), "the relative bias");

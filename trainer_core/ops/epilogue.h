@@ -1,4 +1,4 @@
-// The operations fused to a GEMM's output before it is stored: Ops::fused_matmul.
+// The operations that Ops::fused_matmul applies to a GEMM's result before it stores the result.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +9,33 @@
 
 namespace muster::trainer {
 
-// The epilogue of a GEMM result p (M, N) into c (M, N); the parts apply in this order. `pre` has
-// c's type.
+// The steps from a GEMM's result p (M, N) to the output c (M, N), in the order of the fields. `pre`
+// is (M, N) of c's type.
 struct Epilogue {
   enum class Activate : uint8_t {
     kNo,        // c = p + bias
     kForward,   // pre = p + bias, written; c = f(pre)
-    kBackward,  // c = p f'(pre): the gradient of what f was applied to; no bias
+    kBackward,  // c = p f'(pre), the gradient of f's input; without bias
   };
 
-  Tensor bias{};  // (N) fp32; no tensor: none. Beside a bf16 c it may be rounded to bf16
+  Tensor bias{};  // (N) fp32; no tensor: no bias. If c is bf16, the bias may be rounded to bf16
   Activate activate = Activate::kNo;
   Activation activation = Activation::kGelu;  // f
   Tensor pre{};
-  // kBackward only: (N) fp32; the sum of c's rows is stored or added. No tensor: nothing. Uses
-  // bias_backward's workspace.
+  // (N) fp32, for kBackward only: the sum of c's rows is stored here, or added. No tensor: not
+  // computed. Needs the workspace of bias_backward.
   Tensor dbias{};
   Accumulate accumulate = Accumulate::kNo;
   Workspace workspace{};
 
-  // Returns the tensor in which an unfused GEMM stores its result, for finish_product.
+  // Returns the tensor in which a GEMM without a fused epilogue stores its result for
+  // finish_product().
   const Tensor& product(const Tensor& c) const { return activate == Activate::kForward ? pre : c; }
 };
 
 class Ops;
 
-// Applies the epilogue with separate operations to the GEMM result in epilogue.product(c).
+// Applies the epilogue, by separate operations, to the GEMM's result in epilogue.product(c).
 void finish_product(Ops& ops, const Epilogue& epilogue, const Tensor& c);
 
 }  // namespace muster::trainer

@@ -5,26 +5,28 @@
 
 namespace muster::trainer {
 
-// Scratch whose contents do not survive the call; sizes come from ops/workspace.h.
+// Scratch memory for one call; its contents are undefined afterwards. ops/workspace.h has the
+// required sizes.
 struct Workspace {
   float* data = nullptr;
   int64_t elements = 0;
 };
 
-// Whether a result, usually a parameter's gradient, is stored or added to the existing value.
+// kYes: a result, usually a parameter's gradient, is added to the existing value instead of stored.
 enum class Accumulate : uint8_t { kNo, kYes };
 
-// Additional terms of the loss beside the cross entropy: see ModelConfig.
+// Options of the loss (see ModelConfig); 0: off.
 struct LossShape {
   double soft_cap = 0;
   double z_loss = 0;
 };
 
-// The ids of a table's rows or of logits' columns: consecutive from `first` on.
+// The ids of a table's rows or of logits' columns. They are consecutive from `first` on.
 struct VocabularySlice {
   int64_t first = 0;
-  int64_t whole = 0;  // V: ids are below it; 0: there are no ids beside the slice's
+  int64_t whole = 0;  // V, the size of the vocabulary; 0: the slice is the whole vocabulary
 
+  // Returns the upper bound of all ids. `slice`: number of ids in the slice.
   int64_t ids(int64_t slice) const { return whole == 0 ? first + slice : whole; }
 };
 

@@ -1,7 +1,7 @@
-// The op table: every operation of a training step, forward and backward, behind one abstract
-// class. op_table.inc lists the operations by family (elementwise_ops.inc, norm_ops.inc, …), and
-// op_checks.cc checks their arguments. `cpu_ops()` and the CUDA backend (cuda/cuda.h) implement
-// them; backend.h combines each with its memory.
+// The op table: an abstract class with every operation of a training step, forward and backward.
+// op_table.inc lists the operations by family (elementwise_ops.inc, norm_ops.inc, …), and
+// op_checks.cc checks their arguments. The CPU backend (cpu_ops()) and the CUDA backend
+// (cuda/cuda.h) implement the class; backend.h combines each implementation with its memory.
 //
 // Semantics on every backend:
 // - Stream-ordered. A call enqueues work after earlier calls' work and may return before it is
@@ -53,28 +53,32 @@ namespace muster::trainer {
 
 class Replayer;  // replay.h
 
+// kYes: the operand of a GEMM is stored transposed.
 enum class Transpose : uint8_t { kNo, kYes };
 
+// kForward rotates; kBackward applies the transposed rotation to a gradient.
 enum class RopeDirection : uint8_t { kForward, kBackward };
-// Which two elements of a head rotate together: i and i + h/2, or 2i and 2i + 1.
+// The pairs of a head's elements that rope rotates: i and i + h/2, or 2i and 2i + 1.
 enum class RopePairs : uint8_t { kHalves, kInterleaved };
 
+// The type and constants of a norm.
 struct NormShape {
   NormType type = NormType::kRms;
   double eps = 1e-5;
   double gain_offset = 0;
 
-  // Returns the fp32 elements that a norm of `rows` rows saves for its backward pass.
+  // Returns the number of fp32 elements that a norm of `rows` rows saves for its backward pass.
   int64_t stats(int64_t rows) const { return type == NormType::kLayer ? 2 * rows : rows; }
 };
 
-// A norm's parameters, or their gradients: gain (d), and with kLayer bias (d).
+// A norm's parameters or their gradients: gain (d), and for kLayer, bias (d).
 struct NormWeights {
   Tensor gain;
   Tensor bias;
 };
 
-// An MLP's activation: f(gate) up of rows [gate (m) | up (m)], or without a gate f of rows (m).
+// An MLP's activation. With a gate, input rows are [gate (m) | up (m)] and the output is f(gate) *
+// up; without a gate, input rows are x (m) and the output is f(x).
 struct MlpActivation {
   Activation kind = Activation::kSilu;
   bool gated = true;
@@ -82,19 +86,19 @@ struct MlpActivation {
   int64_t input_width(int64_t m) const { return gated ? 2 * m : m; }
 };
 
-// Selects the elements that dropout drops: each with probability `rate`, by counter-based random
-// numbers (common/philox.h). They depend on the key, the location in the model and the element's
-// index in its sample, so they are the same for the gradient, for recomputed layers, and on any
-// mesh.
+// Selects the elements that dropout drops, each with the probability `rate`, by counter-based
+// random numbers (common/philox.h). These depend only on the key, the location in the model and the
+// element's index in its sample, so the same elements are dropped in the backward pass, in
+// recomputed layers, and on any mesh.
 struct DropoutMask {
-  double rate = 0;  // in [0, 1)
+  double rate = 0;  // probability in [0, 1)
   uint64_t key = 0;
-  uint32_t location = 0;  // below 2^18
+  uint32_t location = 0;  // number of the dropout in the model, below 2^18
   SampleElements elements{};
 };
 
-// One update of Adam, with step-dependent values precomputed; see optim/optimizer.h for the
-// formulas.
+// The constants of one update of Adam, including those that depend on the step; optimizer_ops.inc
+// has the formulas.
 struct AdamStep {
   double learning_rate = 0;
   double b1 = 0;
@@ -102,18 +106,19 @@ struct AdamStep {
   double eps = 0;
   double eps_root = 0;
   double weight_decay = 0;
-  double grad_scale = 1;        // multiplies every gradient first
+  double grad_scale = 1;        // factor of every gradient, applied first
   double bias_correction1 = 1;  // 1 - b1^t
   double bias_correction2 = 1;  // 1 - b2^t
-  // Random words for the stochastic rounding of a bf16 m; none: round to nearest.
+  // The random numbers for the stochastic rounding of m to bf16; nullopt: round to nearest.
   struct Noise {
     uint64_t key = 0;
-    uint64_t update = 0;  // its number
-    int64_t first = 0;    // the number of the blocks' first element, not below 0
+    uint64_t update = 0;  // number of the update
+    int64_t first = 0;    // number of the block's first element among all parameters, at least 0
   };
   std::optional<Noise> noise = {};
 };
 
+// The constants of one update of Adafactor; optimizer_ops.inc has the formulas.
 struct AdafactorStep {
   double decay = 0;  // decay of the running means
   double eps = 0;    // added to every squared gradient
@@ -136,44 +141,45 @@ class Ops {
   // Memory and order
   // ------------------------------------------------------------------------------------
 
-  // Copies host memory to the backend's; `from` may be reused when the call returns.
+  // Copies host memory to the backend's memory. The caller may change `from` when the call returns.
   virtual void upload(const void* from, const Tensor& to) = 0;
-  // Copies the backend's memory to the host's; waits.
+  // Copies the backend's memory to host memory. Waits for the copy.
   virtual void download(const Tensor& from, void* to) = 0;
+  // Waits for all enqueued work.
   virtual void synchronize() = 0;
-  // The queue of this object's calls, for work beside it or ordered with it (base/device_memory.h);
-  // null if calls are synchronous.
+  // Returns the queue on which this object's calls run, to order other work with them
+  // (base/device_memory.h); null if calls are synchronous.
   virtual std::shared_ptr<DeviceQueue> queue() { return nullptr; }
-  // Returns a replayer of recorded calls; null if replay starts them no sooner. Must be destroyed
-  // before this object.
+  // Returns a replayer of recorded calls (replay.h), which must be destroyed before this object;
+  // null if the backend gains nothing from replays.
   virtual std::shared_ptr<Replayer> make_replayer() { return nullptr; }
-  // Names the calls until end_range() for profilers (NVTX), with an optional number from 0 on.
-  // Ranges nest; OpRange ends them.
+  // Begins a named range of calls for profilers (NVTX), which end_range() ends. Ranges nest.
+  // `number`: shown after the name unless it is negative. Use OpRange, which ends its range.
   virtual void begin_range(const char* /*name*/, int64_t /*number*/ = -1) {}
   virtual void end_range() {}
-  // Returns one line per operation that its libraries could have computed since the last call but
-  // did not; each operation of a shape appears once.
+  // Returns a line for each operation since the last call that a library normally computes, but did
+  // not. Each operation appears once per shape.
   virtual std::vector<std::string> take_notes() { return {}; }
 
   // Matrix product
   // --------------------------------------------------------------------------------------
 
-  // c (M, N) = op(a) op(b), or c += …, where op(a) is (M, K), op(b) is (K, N) and kYes means that
-  // the tensor is stored transposed. If one of the three is bf16, the GEMM is a bf16 GEMM, as in
-  // JAX with weights cast to the activations' type: fp32 operands are rounded to bf16 first, sums
-  // are fp32, and a bf16 c is written, not added to. Results agree up to summation order on all
-  // backends, except that AVX512-BF16 flushes denormals to zero.
+  // Computes c (M, N) = op(a) op(b), or c += op(a) op(b), where op(a) is (M, K) and op(b) is (K,
+  // N). Transpose::kYes means that the operand is stored transposed. If one of the three is bf16,
+  // the GEMM is a bf16 GEMM, as in JAX with weights cast to the activations' type: fp32 operands
+  // are rounded to bf16 first, sums are fp32, and a bf16 c is written, not added to. Results agree
+  // up to summation order on all backends, except that AVX512-BF16 flushes denormals to zero.
   virtual void matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                       Transpose transpose_b, const Tensor& c, Accumulate accumulate) = 0;
-  // Writes c with the GEMM's result after the epilogue: fused if the backend supports it, otherwise
-  // with separate operations. Results agree up to the number of roundings.
+  // Computes a GEMM and the epilogue, and stores the result in c. Backends that cannot fuse the
+  // epilogue run separate operations, whose results may be rounded more often.
   virtual void fused_matmul(const Tensor& a, Transpose transpose_a, const Tensor& b,
                             Transpose transpose_b, const Tensor& c, const Epilogue& epilogue);
 
   // The operations of the table
   // --------------------------------------------------------------------------------------
 
-  // Each function checks the arguments, then calls the backend's do_NAME.
+  // Each function NAME checks the arguments, then calls the backend's do_NAME.
 #define MUSTER_OP(result, name, parameters, arguments) \
   result name parameters {                             \
     op_checks::name arguments;                         \
@@ -188,7 +194,7 @@ class Ops {
 #include "trainer_core/ops/op_table.inc"
 };
 
-// Names the calls of its scope for profilers.
+// A named range (Ops::begin_range) of the calls in its scope.
 class OpRange {
  public:
   OpRange(Ops& ops, const char* name, int64_t number = -1) : ops_(ops) {
@@ -202,11 +208,10 @@ class OpRange {
   Ops& ops_;
 };
 
-// Creates the CPU backend (Highway and OpenMP; GEMM by the faster library, see ops/cpu/matmul.cc)
-// with `threads` threads, at least 1. With oneDNN it creates a compiled GEMM and its scratch at the
-// first use of each shape and keeps them. The first bf16 GEMMs create the panels and sums of the
-// built-in GEMM (gemm.h). Apart from those, and panels that oneDNN holds during a GEMM, it
-// allocates nothing.
+// Creates the operations on the CPU (Highway and OpenMP; GEMMs see ops/cpu/matmul.h) with `threads`
+// threads, at least 1. Calls allocate memory in three cases only: if oneDNN computes the GEMMs, the
+// first GEMM of each shape creates a compiled GEMM and its scratch; the first bf16 GEMMs create the
+// buffers of the built-in GEMM (ops/cpu/gemm.h); and oneDNN allocates buffers during a GEMM.
 std::unique_ptr<Ops> cpu_ops(int threads);
 
 }  // namespace muster::trainer

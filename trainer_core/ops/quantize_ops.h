@@ -1,11 +1,12 @@
-// The arguments of the operations of quantized GEMMs, which are in quantize_ops.inc. Values are
-// rounded to a coarse grid and stay fp32 or bf16, which represents every value of every grid
-// exactly; matmul therefore multiplies them as hardware with such types would, and sums in fp32.
+// The arguments of the operations in quantize_ops.inc, for quantized GEMMs. Quantization rounds
+// values to the values of an 8-bit type (a grid), but stores them as fp32 or bf16, which represent
+// all these values exactly. Therefore matmul computes the same products as hardware with 8-bit
+// types, with fp32 sums.
 //
 //   amax = the largest |x|, scale maps amax to the grid's maximum, q = round(x / scale),
 //   a bᵀ = (q_a q_bᵀ) scale_a scale_b
 //
-// Letters: matrices are (R, C).
+// Matrices are (R, C).
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,13 @@
 
 namespace muster::trainer {
 
-// kE4m3: OCP's E4M3, 4 bits of exponent and 3 of mantissa, up to 448. kE5m2: OCP's E5M2, up to
-// 57344. Both have denormals. kInt8: the integers of [-127, 127].
+// The values to which quantization rounds. kE4m3: OCP's (Open Compute Project) E4M3, with 4 bits of
+// exponent and 3 of mantissa, up to 448. kE5m2: OCP's E5M2, up to 57344. Both have denormals.
+// kInt8: the integers in [-127, 127].
 enum class NumberGrid : uint8_t { kE4m3, kE5m2, kInt8 };
 
-// The value to which amax maps. AQT maps it to the edge of the last integer's bucket, half a step
-// beyond it.
+// Returns the value to which a scale maps amax. For kInt8 it is half a step beyond the last
+// integer, as in AQT, JAX's library for quantized training.
 constexpr float grid_limit(NumberGrid grid) {
   switch (grid) {
     case NumberGrid::kE4m3:
@@ -35,14 +37,15 @@ constexpr float grid_limit(NumberGrid grid) {
   return 0;
 }
 
-// Which elements share a scale, and the shape of scales: (1), (R) or (C).
+// The elements that share a scale: all, those of a row, or those of a column. The scales' shape is
+// (1), (R) or (C).
 enum class ScaleOf : uint8_t { kTensor, kRow, kColumn };
 
-// Random numbers of stochastic rounding: adds a uniform value in (-1/2, 1/2) to x / scale. It
-// depends on the same inputs as DropoutMask's elements.
+// The random numbers for stochastic rounding, which adds a uniform value in (-1/2, 1/2) to x /
+// scale before it rounds. They depend on the same values as in DropoutMask.
 struct RoundingNoise {
   uint64_t key = 0;
-  uint32_t location = 0;  // below 2^18
+  uint32_t location = 0;  // number of the rounding in the model, below 2^18
   SampleElements elements{};
 };
 

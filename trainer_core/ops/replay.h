@@ -1,5 +1,5 @@
-// Replays runs of calls that a pass repeats with the same arguments, so that a backend can launch
-// many of them as one: CUDA graphs.
+// A run is a sequence of operation calls that each pass repeats with the same arguments. A backend
+// can replay a run with less overhead than its calls: CUDA graphs launch many kernels by one call.
 #pragma once
 
 #include <array>
@@ -11,25 +11,26 @@
 
 namespace muster::trainer {
 
-// Identifies a run among the replayer's runs.
+// Identifies a run of a replayer.
 using ReplayKey = std::array<uint32_t, 4>;
 
-// One thread at a time, that of its operations. The operations and the memory that they use must
-// outlive it.
+// Records and replays runs. Called only on the thread that calls the operations. Requires that the
+// operations, and the memory that runs use, outlive the replayer.
 class Replayer {
  public:
   virtual ~Replayer() = default;
 
-  // Runs `calls`, directly or from a recording. With the same key it must make the same calls each
-  // time, with the same arguments; only tensor contents may differ. Except for calls in
-  // set_apart(), the operations may not wait, nor move data between the backend's memory and memory
-  // that it has not allocated.
+  // Runs `calls`, directly or from a recording. Requires that `calls` makes the same calls with the
+  // same arguments each time for the same key; only tensor contents may differ. Apart from calls
+  // that are passed to set_apart(), `calls` may not wait, and may not copy between the backend's
+  // memory and other memory.
   virtual void replay(const ReplayKey& key, absl::FunctionRef<void()> calls) = 0;
-  // Inserts any other call at this point of a run, on each replay: a collective. `call` must own
-  // copies of its arguments, and may be called before this returns, later or never. Outside a run
-  // it is called at once.
+  // Inserts a call that cannot be recorded, such as a collective, at this point of a run: each
+  // replay calls it. `call` must own copies of its arguments; it may be called before this function
+  // returns, later, or never. Outside of a run, it is called at once.
   virtual void set_apart(const std::function<void()>& call) = 0;
-  // Records that `what` is not replayed because of `why`: Ops::take_notes() returns it once.
+  // Adds a note that `what` is not replayed, with the reason `why`. Ops::take_notes() returns the
+  // note once.
   virtual void leave_out(const std::string& what, const std::string& why) = 0;
 };
 

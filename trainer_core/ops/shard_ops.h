@@ -1,8 +1,9 @@
-// The arguments of operations of ranks that have only some positions of a sequence, some heads of a
-// layer or some ids of the vocabulary (attention_ops.inc, loss_ops.inc). trainer_core/parallel
-// combines the results into complete layers.
+// The arguments of operations (attention_ops.inc, loss_ops.inc) for ranks that have only some
+// positions of a sequence, some heads of a layer or some ids of the vocabulary.
+// trainer_core/parallel combines the ranks' results into complete layers.
 //
-// Letters: as in ops.h; S' positions of every sequence, usually another rank's, V' of V ids.
+// The letters are those of ops.h, and: S' positions of every sequence, which are usually another
+// rank's; V' of the vocabulary's V ids.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +14,28 @@
 
 namespace muster::trainer {
 
-// Rows (B S', 2 K h): the keys and values of qkv at these positions. fp32 or bf16.
+// The keys and values of qkv at some positions. `rows`: (B S', 2 K h), fp32 or bf16.
 struct KeyValueBlock {
   Tensor rows;
   Positions positions;
 };
 
-// Attention over the keys so far. Always fp32, because each block of keys adds to it.
+// The result of attention over the blocks of keys so far. Always fp32, because the result of each
+// block is merged into it.
 struct AttentionSums {
   Tensor out;  // (T, H h)
-  Tensor lse;  // (B, H, S); -1e30 of a row that has seen no key
+  Tensor lse;  // (B, H, S); -1e30 for a row that has attended to no key so far
 };
 
-// The gradients that a block of keys contributes, fp32.
+// The gradients to which a block of keys adds its part, fp32.
 struct AttentionBlockGradients {
   Tensor dq;     // (T, H h)
   Tensor dkv;    // (B S', 2 K h)
-  Tensor dbias;  // (H, buckets), no tensor without buckets
+  Tensor dbias;  // (H, buckets); no tensor if there are no buckets
 };
 
-// Statistics of a row's V' logits: the largest, the sum of exp(logit - largest), and the target's
-// logit, or 0 if another slice has the target.
+// Number of sums per row of V' logits: the largest logit, the sum of exp(logit - largest), and the
+// target's logit, which is 0 if another slice has the target.
 constexpr int64_t kLogitSums = 3;
 
 }  // namespace muster::trainer

@@ -1,7 +1,7 @@
-// The sequence positions of a tensor's rows. On one rank a tensor (B * S, n) has all positions of
-// every sequence, one sequence after another. With context parallelism a rank has two runs of each
-// sequence's positions, the sequence axis splits these further, and tensor parallelism leaves a run
-// of the remaining rows. Pure arithmetic; cheap to copy.
+// The sequence positions of a tensor's rows. On one rank, a tensor (B * S, n) has all positions of
+// each sequence, one sequence after another. With context parallelism, a rank has two runs of each
+// sequence's positions; the mesh axis "sequence" splits these further; and with tensor parallelism,
+// some tensors have only a range of the remaining rows. Pure arithmetic; cheap to copy.
 #pragma once
 
 #include <algorithm>
@@ -13,29 +13,31 @@
 
 namespace muster::trainer {
 
+// Consecutive positions.
 struct PositionRun {
-  int64_t position = 0;  // the first one's
+  int64_t position = 0;  // the first position
   int64_t count = 0;
 
+  // Returns one more than the last position.
   constexpr int64_t end() const { return position + count; }
   friend constexpr bool operator==(const PositionRun&, const PositionRun&) = default;
 };
 
-// Positions that a rank has of every sequence, in row order. Runs are disjoint and not empty, in
-// any order.
+// The positions of every sequence that a rank has, in row order. The runs are disjoint and not
+// empty; they may be in any order.
 class Positions {
  public:
-  // A rank of context parallelism has a chunk of the sequence's first half and its mirror image
-  // (Llama 3, 2024, section 3.3.2).
+  // Maximum number of runs. With context parallelism, a rank has a chunk of the sequence's first
+  // half and the mirrored chunk of the second half (Llama 3, 2024, section 3.3.2).
   static constexpr int kRunsMax = 2;
 
-  constexpr Positions() = default;  // none
+  constexpr Positions() = default;  // no positions
   constexpr explicit Positions(PositionRun run) { add(run); }
   constexpr Positions(PositionRun first, PositionRun second) {
     add(first);
     add(second);
   }
-  // 0 … count - 1.
+  // Returns the positions 0 … count - 1.
   static constexpr Positions first(int64_t count) { return Positions(PositionRun{0, count}); }
 
   constexpr int runs() const { return runs_; }
@@ -51,13 +53,13 @@ class Positions {
     for (int i = 0; i < runs_; ++i) end = std::max(end, run(i).end());
     return end;
   }
-  // Returns the rest of row `row`'s run, including the row.
+  // Returns the positions from row `row` to the end of its run.
   constexpr PositionRun rest_of_run(int64_t row) const {
     int i = 0;
     while (row >= run(i).count) row -= run(i++).count;
     return {run(i).position + row, run(i).count - row};
   }
-  // Returns the position of row `row` of a sequence.
+  // Returns the position of row `row` in a sequence.
   constexpr int64_t at(int64_t row) const { return rest_of_run(row).position; }
   // Returns the positions of rows [first, first + count).
   constexpr Positions slice(int64_t first, int64_t count) const {
@@ -75,7 +77,7 @@ class Positions {
   friend constexpr bool operator==(const Positions&, const Positions&) = default;
 
  private:
-  // Appends a run; merges it with the last one if they are adjacent.
+  // Appends a run; merges it with the last run if the two are adjacent.
   constexpr void add(PositionRun run) {
     if (run.count <= 0) return;
     if (runs_ > 0 && run_[static_cast<size_t>(runs_ - 1)].end() == run.position) {
@@ -90,7 +92,8 @@ class Positions {
   int runs_ = 0;
 };
 
-// The rows of a tensor (R, …): rows [first, first + R) of B sequences of these positions.
+// Maps the rows of a tensor (R, …) to sequences and positions. The tensor has rows [first, first +
+// R) of all rows of B sequences, which each have these positions.
 struct TokenRows {
   Positions positions = Positions::first(1);
   int64_t first = 0;
@@ -100,8 +103,10 @@ struct TokenRows {
   constexpr int64_t position(int64_t row) const {
     return positions.at((first + row) % positions.count());
   }
-  // NOLINTEND(clang-analyzer-core.DivideZero) Calls body(row, sequence, run) for rows [begin, end),
-  // those of a sequence that have neighbouring positions together.
+  // NOLINTEND(clang-analyzer-core.DivideZero)
+
+  // Calls body(row, sequence, run) for each stretch of rows in [begin, end) that belong to one
+  // sequence and have consecutive positions. `run` has these positions.
   template <class Body>
   void for_runs(int64_t begin, int64_t end, const Body& body) const {
     const int64_t each = positions.count();
@@ -115,18 +120,19 @@ struct TokenRows {
   }
 };
 
-// Maps the elements of a tensor (R, n) to elements of samples. Counter-based random numbers use
-// these indices, so they do not depend on how samples, positions and columns are distributed over
-// batches and ranks. A sample's elements are those of position 0, then those of position 1, and so
-// on.
+// Maps the elements of a tensor (R, n) to samples and to indices in samples. A sample's elements
+// are those of position 0, then those of position 1, and so on. Counter-based random numbers use
+// these indices, so they do not depend on the distribution of samples, positions and columns over
+// batches and ranks.
 struct SampleElements {
-  uint64_t first_sample = 0;  // number of the first sequence
-  TokenRows rows{};           // by default each row is a sample
-  int64_t first_column = 0;   // where tensor parallelism splits columns: the first one's number
-  int64_t columns = 0;        // and how many there are in all; 0: the n that the tensor has
+  uint64_t first_sample = 0;  // number of the sample that is the first sequence
+  TokenRows rows{};           // by default, each row is a sample
+  // number of the tensor's first column, if tensor parallelism splits columns
+  int64_t first_column = 0;
+  int64_t columns = 0;  // total number of columns; 0: the tensor's n
 
-  // Calls body(sample, first element in the sample, first element of the tensor, count) for the
-  // elements of rows [begin, end).
+  // Calls body(sample, index in the sample, index in the tensor, count) for each stretch of
+  // consecutive elements in rows [begin, end).
   template <class Body>
   void for_stretches(int64_t n, int64_t begin, int64_t end, const Body& body) const {
     const int64_t width = columns == 0 ? n : columns;

@@ -17,7 +17,7 @@
 //              u = m / (sqrt(v + eps_root) + eps)
 //              p -= lr (u / max(1, rms(u) / adam_clip_threshold) + wd p)
 //              The update is clipped only if the threshold is above 0. Stored moments are
-//              bias-corrected, unlike those of adamw. praxis turns an infinite gradient into NaN;
+//              bias-corrected, unlike those of adamw. praxis replaces an infinite gradient by NaN;
 //              this trainer does not apply a step that is not finite (train.h).
 //   sgd        optax.sgd without momentum. No state.   p -= lr g
 //   adafactor  Shazeer and Stern, "Adafactor" (2018), with optax.adafactor's defaults.

@@ -21,20 +21,20 @@
 
 namespace muster::worker {
 
-// Opens a stream to the coordinator. Answered by Connected or Disconnected.
+// Opens a stream to the coordinator. The shell answers with the event Connected or Disconnected.
 struct Connect {};
 
-// Closes the stream. Answered by Disconnected.
+// Closes the stream. The shell answers with Disconnected.
 struct Disconnect {
   std::string reason;
 };
 
-// Starts one rank. Answered by RankStarted and later RankReaped, or by SpawnFailed.
+// Starts one rank. The shell answers with RankStarted and later RankReaped, or with SpawnFailed.
 struct SpawnRank {
   RankKey key;
   int32_t local_rank = 0;
   std::shared_ptr<const Launch> launch;  // shared by the ranks of one launch: configs are kilobytes
-  StoreId store{};                       // scope of the job's number
+  StoreId store{};                       // the state store in which the job has its number
 };
 
 // Sends `signo` to the rank's process group.
@@ -43,23 +43,24 @@ struct SignalRank {
   int signo = 0;
 };
 
-// Reads the pages of these ranks. Answered by PagesRead.
+// Reads the progress pages of these ranks. The shell answers with PagesRead.
 struct ReadPages {
   std::vector<RankKey> ranks;
 };
 
-// Reads stacks and evidence of ranks in the background. Answered by StacksRead when all are read or
-// the deadline has passed. At most one at a time per dump.
+// Reads stacks and evidence of ranks in the background. The shell answers with StacksRead when it
+// has read all ranks or the deadline has passed. A dump has at most one such action at a time.
 struct ReadStacks {
   LaunchKey launch;
   uint64_t dump = 0;
   int32_t sample = 0;
-  int32_t samples = 1;  // of the dump
+  int32_t samples = 1;  // number of samples of the dump
   Duration deadline{};
   std::vector<Rank> ranks;  // running on this worker
 };
 
-// Resolves addresses of a module to symbols. Answered by SymbolsRead with an entry for each.
+// Resolves addresses of a module to symbols. The shell answers with SymbolsRead, which has an entry
+// for each address.
 struct ReadSymbols {
   LaunchKey launch;
   uint64_t dump = 0;
@@ -67,13 +68,13 @@ struct ReadSymbols {
   std::vector<uint64_t> addresses;
 };
 
-// Checks this node in the background. Answered by NodeCheckDone within a deadline that the shell
-// enforces. At most one at a time.
+// Checks this node in the background. The shell answers with NodeCheckDone within its own deadline.
+// At most one check runs at a time.
 struct RunNodeCheck {};
 
-// The first message of a stream. `running` lists every rank whose end the coordinator has not
-// acknowledged: an unlisted rank was never started or is accounted for. The end reports follow once
-// the coordinator has answered with Registered.
+// Sends the first message of a stream. `running` lists every rank whose end the coordinator has not
+// acknowledged: the coordinator concludes that an unlisted rank was never started, or that its end
+// is acknowledged. The reports of ends follow once the coordinator has answered with Registered.
 struct SendRegister {
   WorkerName worker;
   Incarnation incarnation;
@@ -87,20 +88,21 @@ struct SendRegister {
   std::string no_gpus_because;
   StoreId store;  // scope of the job numbers in `running`
   std::vector<RunningRank> running;
-  std::optional<Duration> leaving;  // SendLeaving's grace if the worker is leaving
+  std::optional<Duration> leaving;  // see SendLeaving::grace; nullopt: the worker is not leaving
 };
 
-// Announces that this worker leaves: every rank of its launches, on all workers, must save and
-// exit. Sent before any report of a rank that does.
+// Announces that this worker leaves: every rank of its launches, on all workers, must save a
+// checkpoint and exit. The core sends this before it reports the end of any of these ranks.
 struct SendLeaving {
-  Duration grace{};  // until this worker kills its ranks
+  Duration grace{};  // time until this worker kills its ranks
 };
 
+// Sends the newest figures of ranks.
 struct SendHeartbeat {
-  std::vector<RankProgress> ranks;  // whose figures changed since the last heartbeat
+  std::vector<RankProgress> ranks;  // only ranks whose figures changed since the last heartbeat
 };
 
-// One sample of a dump.
+// Sends one sample of a dump.
 struct SendStackReport {
   LaunchKey launch;
   uint64_t dump = 0;
@@ -110,12 +112,14 @@ struct SendStackReport {
   std::vector<std::string> kernel_messages;
 };
 
+// Sends the symbols that the coordinator requested for a dump.
 struct SendSymbols {
   uint64_t dump = 0;
   StackModule module;
   std::vector<std::pair<uint64_t, FrameSymbol>> symbols;
 };
 
+// Sends the result of a node check; the fields are those of NodeCheckDone (event.h).
 struct SendNodeChecked {
   uint64_t check = 0;
   bool passed = false;
@@ -124,7 +128,7 @@ struct SendNodeChecked {
   std::string details;
 };
 
-// Reports a rank's end. The shell sends the rest of the rank's log first.
+// Reports a rank's end. The shell first sends the rest of the rank's log.
 struct SendRankExited {
   uint64_t report_id = 0;
   RankKey key;
@@ -134,50 +138,51 @@ struct SendRankExited {
   std::string detail;
   ExitCause cause = ExitCause::kUnknown;
   std::shared_ptr<const EndEvidence> evidence;  // null: none
-  bool told_to_stop = false;  // this worker had signalled it to end, or was itself leaving
+  // true: this worker had signalled the rank to end, or the worker itself was leaving
+  bool told_to_stop = false;
 };
 
-// The coordinator has acknowledged the rank's end. The shell keeps the log open until that is
-// acknowledged, too. Answered by LogSettled.
+// Releases a rank whose end the coordinator has acknowledged. The shell keeps the log open until
+// the coordinator has acknowledged the complete log, and then answers with LogSettled.
 struct ForgetRank {
   RankKey key;
 };
 
-// Closes the rank's log; no one will request it again.
+// Closes the rank's log, which nobody will request again.
 struct DropLog {
   RankKey key;
 };
 
-// Removes the folder of a finished launch and all other state about it.
+// Removes the folder of a finished launch and all other state of that launch.
 struct RemoveLaunch {
   LaunchKey launch;
 };
 
-// Releases what only the launch's ranks needed: none of them runs on this worker any more, or none
-// was started. May be repeated.
+// Releases the resources that only the launch's ranks needed, when none of these ranks runs on this
+// worker any more, or none was started. The core may repeat this action.
 struct EndLaunch {
   LaunchKey launch;
 };
 
-// Removes this node's local copies of an ended job (worker/shell/local_copies.h).
+// Removes this node's local checkpoint copies of an ended job (worker/shell/local_copies.h).
 struct DropLocalCopies {
   StoreId store;
   JobId job;
 };
 
-// Removes local copies of all jobs of the store except these.
+// Removes the local checkpoint copies of all jobs of the store except `jobs`.
 struct KeepLocalCopies {
   StoreId store;
   std::set<JobId> jobs;
 };
 
-// A decision and its reason, for the log.
+// Logs a decision and its reason.
 struct Note {
   bool warning = false;
   std::string text;
 };
 
-// Leaves the program with `code`. Always the last action.
+// Ends the program with the exit code `code`. This is always the last action.
 struct Exit {
   int code = 0;
   std::string reason;

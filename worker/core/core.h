@@ -2,26 +2,30 @@
 //
 //  shell: events ──▶ Core::step(event, now, out) ──▶ actions, carried out in order
 //
-// The core keeps the stream to the coordinator open, starts and stops ranks on request, sends their
-// figures in heartbeats and reports each rank's end until that is acknowledged.
+// The core keeps the stream to the coordinator open, starts and stops ranks on request, sends the
+// ranks' figures in heartbeats, and repeats the report of a rank's end until the coordinator
+// acknowledges it.
 //
-// Leaving: when the operator stops the worker, it announces that at once. Its ranks may share a
-// model with ranks elsewhere, which only the coordinator can stop, so the coordinator stops all of
-// them. If the coordinator does not answer for a while, the worker stops its own ranks.
+// Leaving: when the operator stops the worker, the worker announces this to the coordinator at
+// once. Its ranks may share a model with ranks on other workers. Only the coordinator can stop
+// those, so it stops all ranks of the launch. If the coordinator does not answer for a while, the
+// worker stops its own ranks.
 //
-// Without a coordinator, ranks keep running. A coordinator with another state store, where their
-// numbers mean other jobs, makes the worker stop them before it accepts work. A refusal ends only a
-// worker that has never been registered: the coordinator may have been restarted with another
-// version, and may come back.
+// While the coordinator is unreachable, ranks keep running. If a coordinator has another state
+// store, the same job numbers mean other jobs there: the worker stops its ranks before it accepts
+// work from that coordinator. If the coordinator refuses the worker, only a worker that has never
+// been registered exits: the refusal may come from a coordinator that was restarted with the wrong
+// version, and the right one may come back.
 //
-// step() is total: no event makes it fail or throw. It ignores stale, repeated and contradictory
-// requests or answers them with a report and its reason.
+// No event makes step() fail or throw. It ignores stale, repeated and contradictory requests, or
+// answers them with a report that states the reason.
 //
-// A worker with ranks sends heartbeats more often, because the hang detector cannot be faster than
-// its input.
+// A worker with ranks sends heartbeats more often, because the coordinator's hang detector is only
+// as fast as the heartbeats arrive.
 //
-// The shell reads stacks in the background. A dump belongs to the stream on which it was requested:
-// after a disconnection the coordinator has continued without it. The same holds for a node check.
+// The shell reads stacks in the background. A dump belongs to the stream on which the coordinator
+// requested it: after a disconnection the worker drops the dump, because the coordinator no longer
+// waits for it. The same holds for a node check.
 //
 // A rank's states:
 //
@@ -30,8 +34,8 @@
 //     │  StopRanks                        │  SpawnFailed                                ▲
 //     └───────────────────────────────────┴─────────────────────────────────────────────┘
 //
-// A launch is finished when the ends and logs of all its ranks are acknowledged. The newest
-// finished launches, also those of earlier runs of the worker, keep their folders.
+// A launch is finished when the ends and logs of all its ranks are acknowledged. The folders of the
+// newest finished launches remain, including launches of earlier runs of the worker.
 //
 // Single-threaded: only the shell's event-loop thread calls it.
 #pragma once
@@ -59,26 +63,28 @@
 
 namespace muster::worker {
 
-// Number of finished launches whose folders remain for inspection. Bounded, so that a worker that
-// runs for months does not fill its disk with logs that the coordinator also has.
+// Number of finished launches whose folders remain for inspection. The number is bounded, so that a
+// worker that runs for months does not fill its disk with logs that the coordinator also has.
 constexpr size_t kLaunchesKeptMax = 20;
 
-// Time that a leaving worker waits for its ranks after its grace and SIGKILL: a process in D state
-// remains until the kernel releases it.
+// Time that a leaving worker still waits for its ranks after its grace has passed and it has sent
+// SIGKILL: a process in D state (uninterruptible sleep) remains until the kernel releases it.
 constexpr Duration kLeaveWithout = std::chrono::seconds(5);
 
-// How long a leaving worker waits for its coordinator to stop ranks with peers elsewhere before it
-// stops its own ranks: at most kCoordinatorAnswerMax while connected, where an answer takes
-// milliseconds; at most kAbsentCoordinatorWaitMax while disconnected, because the coordinator may
-// reconnect; in both cases at most 1/kCoordinatorWaitFraction of its grace.
+// Bounds on the time that a leaving worker waits for its coordinator to stop the ranks, before the
+// worker itself stops its ranks. While connected: at most kCoordinatorAnswerMax, because an answer
+// takes milliseconds. While disconnected: at most kAbsentCoordinatorWaitMax, because the connection
+// may return. In both cases: at most 1/kCoordinatorWaitFraction of the grace.
 constexpr int kCoordinatorWaitFraction = 4;
 constexpr Duration kCoordinatorAnswerMax = std::chrono::seconds(1);
 constexpr Duration kAbsentCoordinatorWaitMax = std::chrono::seconds(60);
 
-// Time to write and report a checkpoint before the worker's own supervisor kills it: Slurm and
-// Kubernetes wait 30 s, systemd 90 s.
+// The default of leave_grace: the time that ranks have to write a checkpoint, and the worker to
+// report it, before the worker's own supervisor kills the worker. Slurm and Kubernetes wait 30 s,
+// systemd 90 s.
 constexpr Duration kLeaveGrace = std::chrono::seconds(25);
 
+// The worker's identity, resources and time limits.
 struct CoreOptions {
   WorkerName name;
   Incarnation incarnation;  // also the seed of the reconnection jitter
@@ -89,30 +95,36 @@ struct CoreOptions {
   PortRange program_ports;
   std::string switches;
   std::vector<Gpu> gpus;
-  std::string no_gpus_because;  // shown to users if there are none
+  std::string no_gpus_because;  // the reason shown to users if `gpus` is empty
   size_t launches_kept_max = kLaunchesKeptMax;
-  Duration leave_grace = kLeaveGrace;  // from SIGTERM to SIGKILL when the worker leaves
-  // delay before a reconnection: short at first, so that a restarted coordinator is found quickly
+  // time from the ranks' SIGTERM to their SIGKILL when the worker leaves
+  Duration leave_grace = kLeaveGrace;
+  // delay before the first reconnection: short, so that the worker finds a restarted coordinator
+  // quickly
   Duration retry_first = std::chrono::milliseconds(50);
-  // maximum of that delay, which grows: a long absence of the coordinator then costs little
+  // maximum of the delay, which grows with each failed attempt, so that a long absence of the
+  // coordinator costs little
   Duration retry_max = std::chrono::seconds(1);
-  // limit for the coordinator's first answer
+  // time limit for the coordinator's first answer
   Duration registration_budget = std::chrono::seconds(5);
-  // limit for acknowledgements when the worker leaves
+  // time limit for the acknowledgement of the last reports when the worker leaves
   Duration farewell_budget = std::chrono::seconds(1);
 };
 
+// The state machine of one worker.
 class Core {
  public:
-  // The first Tick, due immediately, requests a connection.
+  // Creates an unconnected core. The first Tick, which is due immediately, requests a connection.
   Core(CoreOptions options, Instant now);
 
+  // Handles one event and appends the resulting actions to `out`.
   void step(const Event& event, Instant now, ActionList& out);
 
-  // Returns when the shell must send the next Tick, or nullopt if no deadline is pending.
+  // Returns the time at which the shell must send the next Tick, or nullopt if no deadline is
+  // pending.
   std::optional<Instant> next_deadline() const;
 
-  // The ranks of this worker, for metrics and tests.
+  // The states of this worker's ranks, for metrics and tests.
   enum class Life { kWaiting, kSpawning, kUp };
   struct RankState {
     std::shared_ptr<const Launch> launch;
@@ -120,44 +132,49 @@ class Core {
     Life life = Life::kWaiting;
     int32_t pid = 0;
     RankFigures figures;
-    bool dirty = true;               // figures not yet sent to the coordinator
-    bool terminated = false;         // received the signal to end, or will receive it once it is up
+    bool dirty = true;  // the coordinator has not yet received `figures`
+    // the rank has received the signal to end, or will receive it once it is up
+    bool terminated = false;
     bool killed = false;             // SIGKILL was sent
-    std::optional<Instant> kill_at;  // deadline of the signal
-    // kill_at moves while the launch's saves make progress (save_progress.h)
+    std::optional<Instant> kill_at;  // time at which the rank is killed
+    // true: kill_at moves forward while the launch's saves make progress (save_progress.h)
     bool waits_for_save = false;
     Duration stop_grace{};
-    SaveProgress save;  // of the launch, when kill_at was set
+    SaveProgress save;  // the launch's save progress at the time when kill_at was set
     std::string stop_reason;
-    // belongs to a state store that is no longer the coordinator's: its end is not reported
+    // true: the rank belongs to a state store that is no longer the coordinator's, so its end is
+    // not reported
     bool disowned = false;
   };
   const std::map<RankKey, RankState>& ranks() const { return ranks_; }
   const std::map<uint64_t, SendRankExited>& unacknowledged() const { return reports_; }
   bool registered() const { return link_ == Link::kRegistered; }
   int32_t slots() const { return options_.slots; }
-  int32_t gpus_used() const;  // owned by ranks, or reserved for waiting ones
+  int32_t gpus_used() const;  // GPUs owned by ranks that run, or reserved for ranks that wait
   bool leaving() const { return leaving_; }
-  bool left() const { return left_; }  // Exit was requested; every further event is ignored
+  // true: the core has emitted Exit and ignores all further events
+  bool left() const { return left_; }
 
  private:
   // kDown ──retry_at_──▶ kConnecting ──Connected──▶ kGreeting ──Registered──▶ kRegistered
   //  ▲                                                                            │
   //  └────────────────── Disconnected (from any of the others) ───────────────────┘
   enum class Link { kDown, kConnecting, kGreeting, kRegistered };
-  // The newest attempt of a job that this worker has received a message about.
+  // The newest attempt of a job that a message of the coordinator has named.
   struct Seen {
     Attempt attempt{0};
-    bool started = false;  // false: only a StopRanks has named it
+    bool started = false;  // false: only StopRanks has named the attempt
     bool stopped = false;
   };
 
   // One dump of stacks in progress.
   struct Dump {
     DumpStacks request;
-    int32_t sample = 0;              // the next sample, or the one being read
-    std::optional<Instant> read_at;  // start of the next sample; nullopt while one is being read
-    Instant requested_at{};          // start of the sample being read
+    // number of the next sample, or of the sample that is being read
+    int32_t sample = 0;
+    // time at which the next sample starts; nullopt while a sample is being read
+    std::optional<Instant> read_at;
+    Instant requested_at{};  // time at which the sample that is being read started
   };
 
   void on(const Connected& event, Instant now, ActionList& out);
@@ -227,36 +244,43 @@ class Core {
   Link link_ = Link::kDown;
   // The store of the newest registration, to which the state below belongs.
   std::optional<StoreId> store_;
-  Epoch epoch_;                  // of that store
-  std::set<StoreId> abandoned_;  // stores whose copies are removed once none of their ranks runs
+  Epoch epoch_;  // epoch of store_'s coordinator
+  // former stores; their jobs' local copies are removed once none of their ranks runs
+  std::set<StoreId> abandoned_;
   std::optional<Instant> retry_at_;        // kDown
   std::optional<Instant> greeting_until_;  // kConnecting, kGreeting
   std::optional<Instant> heartbeat_at_;    // kRegistered
   Duration heartbeat_interval_ = std::chrono::seconds(1);
-  uint32_t retries_ = 0;            // since the last registration
-  std::string connection_problem_;  // the last connection problem logged since then
-  uint64_t retries_ever_ = 0;       // position in the jitter's stream
+  uint32_t retries_ = 0;  // failed connections since the last registration
+  // the last connection problem that was logged since the last registration
+  std::string connection_problem_;
+  uint64_t retries_ever_ = 0;  // position in the random stream of the reconnection jitter
 
-  std::map<RankKey, RankState> ranks_;  // until reaped
+  std::map<RankKey, RankState> ranks_;  // ranks that are not reaped yet
   std::map<JobId, Seen> seen_;
-  std::map<uint64_t, SendRankExited> reports_;     // not acknowledged yet
-  std::map<uint64_t, RankProgress> last_figures_;  // of ranks in reports_ that completed steps
+  // reports that the coordinator has not acknowledged yet, by report id
+  std::map<uint64_t, SendRankExited> reports_;
+  // by report id: last figures of ranks that have completed steps
+  std::map<uint64_t, RankProgress> last_figures_;
   uint64_t next_report_id_ = 1;
 
-  std::map<uint64_t, Dump> dumps_;  // at most kDumpsMax
+  std::map<uint64_t, Dump> dumps_;  // by dump number; at most kDumpsMax
   size_t pending_addresses_ = 0;    // addresses whose symbols were requested from the shell
   std::optional<uint64_t> check_;   // the node check that the coordinator waits for
-  bool check_runs_ = false;         // also for a check that the coordinator no longer waits for
-  std::set<RankKey> unsettled_;     // ranks whose end is acknowledged, but not their log
-  // Launches that have a folder and an unfinished rank, report or log.
+  // true while any check runs, also one that the coordinator no longer waits for
+  bool check_runs_ = false;
+  std::set<RankKey> unsettled_;  // ranks whose end is acknowledged, but whose log is not
+  // Launches that have a folder, and at least one rank that still runs, or whose end or log is not
+  // acknowledged.
   std::set<LaunchKey> unfinished_;
-  // Launches of which only the folder remains, in the order in which they finished.
+  // Launches of which only the folder remains, oldest first.
   std::deque<LaunchKey> finished_;
 
-  std::vector<std::string> gpu_problems_;  // by GPU; shorter: the remaining GPUs are healthy
+  // one per GPU, empty: healthy; GPUs beyond the vector's size are healthy
+  std::vector<std::string> gpu_problems_;
 
   bool leaving_ = false;
-  Instant leave_by_{};  // deadline after which the ranks are killed, if leaving_
+  Instant leave_by_{};  // if leaving_: the time at which the ranks are killed
   std::optional<Instant> coordinator_deadline_;  // deadline for the coordinator to stop the ranks
   bool left_ = false;
   int exit_code_ = 0;

@@ -1,5 +1,6 @@
-// Events: the worker core's input. The shell translates the stream, processes, pages and timers
-// into these values. It delivers messages of the newest stream only, in order.
+// Events: the worker core's input. The shell translates the coordinator's messages, processes,
+// progress pages and timers into these values. It delivers only messages of the newest stream, in
+// order.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,13 @@ namespace muster::worker {
 // The stream requested by Connect is open and accepts messages.
 struct Connected {};
 
+// The reason for which a stream ended.
 enum class StreamEnd {
-  kBroken,  // or could not be opened: a retry may help
+  kBroken,  // the stream broke or could not be opened: a retry may help
   // the coordinator rejects this worker, for example because of its version
   kRefused,
-  // the coordinator has another worker of this name, and has written off this one's ranks
+  // another worker has registered with this name, and the coordinator counts this worker's ranks as
+  // lost
   kReplaced,
 };
 
@@ -38,35 +41,40 @@ struct Disconnected {
   std::string reason;
 };
 
+// The coordinator has accepted this worker.
 struct Registered {
   Epoch epoch;
   Duration heartbeat_interval{};
   StoreId store{};
-  // jobs that were launched and have not ended: only these may keep local copies on nodes
+  // jobs that were launched and have not ended: only these jobs may have local copies on nodes
   std::set<JobId> unfinished{};
 };
 
+// The coordinator requests the start of ranks on this worker.
 struct StartRanks {
   Epoch epoch;
   Launch launch;
 };
 
+// The coordinator requests the end of this worker's ranks of one attempt.
 struct StopRanks {
   Epoch epoch;
   JobId job;
   Attempt attempt;
-  Duration grace{};  // zero: kill at once
+  Duration grace{};  // time from SIGTERM to SIGKILL; zero: SIGKILL at once
   std::string reason;
-  std::vector<Rank> ranks{};    // of this worker, whose ends the coordinator waits for
-  bool waits_for_save = false;  // save_progress.h
+  std::vector<Rank> ranks{};    // ranks of this worker whose ends the coordinator waits for
+  bool waits_for_save = false;  // see RankState::waits_for_save in core.h
 };
 
+// The coordinator requests a checkpoint from one rank.
 struct SaveCheckpoint {
   Epoch epoch;
   RankKey key;
 };
 
-// The coordinator requests stacks and evidence of ranks of this worker; see muster.v1.DumpStacks.
+// The coordinator requests stacks and evidence of ranks of this worker. The fields are those of
+// muster.v1.DumpStacks.
 struct DumpStacks {
   Epoch epoch;
   LaunchKey launch;
@@ -92,35 +100,40 @@ struct CheckNode {
   uint64_t check = 0;
 };
 
+// A job has ended: its local copies may be removed.
 struct JobEnded {
   Epoch epoch;
   JobId job;
 };
 
+// The coordinator has acknowledged a report of a rank's end.
 struct ReportAcked {
   uint64_t report_id = 0;
 };
 
+// Answers SpawnRank: the rank runs.
 struct RankStarted {
   RankKey key;
   int32_t pid = 0;
 };
 
+// Answers SpawnRank: the rank could not be started.
 struct SpawnFailed {
   RankKey key;
   std::string reason;
   int32_t exit_code = to_int(ExitCode::kFailure);
 };
 
+// A started rank has ended, and the shell has reaped its process.
 struct RankReaped {
   RankKey key;
   int32_t exit_code = 0;                 // -1: killed by a signal
-  int32_t signal = 0;                    // 0: exited by itself
-  int64_t last_step = -1;                // from its page, read after its death
-  std::string detail;                    // the last line of its output
-  std::optional<RankFigures> figures{};  // the last ones of its page, if readable
+  int32_t signal = 0;                    // the signal that killed the rank; 0: it exited by itself
+  int64_t last_step = -1;                // the step in the rank's page, read after the end
+  std::string detail;                    // the last line of the rank's output
+  std::optional<RankFigures> figures{};  // the last figures in the rank's page; nullopt: unreadable
   ExitCause cause = ExitCause::kUnknown;
-  std::shared_ptr<const EndEvidence> evidence{};  // null: none could be read in time
+  std::shared_ptr<const EndEvidence> evidence{};  // null: nothing could be read in time
   bool worker_left = false;  // the worker was already leaving when the rank was reaped
 };
 
@@ -129,14 +142,14 @@ struct LogSettled {
   RankKey key;
 };
 
-// Folders of earlier runs of this worker, found under its work directory. Sent before any rank
-// starts.
+// The shell has found launch folders of earlier runs of this worker under its work directory. The
+// shell sends this event before any rank starts.
 struct LaunchesFound {
   std::vector<LaunchKey> oldest_first;
 };
 
-// Answers ReadPages with the pages that could be read. Omits ranks whose page is missing, torn or
-// of another launch.
+// Answers ReadPages with the pages that could be read. Ranks are left out if their page is missing,
+// was read in the middle of a write, or belongs to another launch.
 struct PagesRead {
   struct Page {
     RankKey key;
@@ -145,7 +158,7 @@ struct PagesRead {
   std::vector<Page> pages;
 };
 
-// Answers ReadStacks with an entry for each rank that it named, in any order.
+// Answers ReadStacks with an entry for each rank of the request, in any order.
 struct StacksRead {
   LaunchKey launch;
   uint64_t dump = 0;
@@ -172,13 +185,13 @@ struct NodeCheckDone {
 
 // The problems of the worker's GPUs have changed.
 struct GpusChanged {
-  std::vector<std::string> problems;  // by GPU, as CoreOptions::gpus; empty: healthy
+  std::vector<std::string> problems;  // one per GPU of CoreOptions::gpus; empty: healthy
 };
 
-// A deadline returned by next_deadline() may have passed.
+// The deadline that next_deadline() returned may have passed.
 struct Tick {};
 
-// The operator stops the worker. The second one kills all remaining ranks.
+// The operator stops the worker. A second such event makes the core kill all remaining ranks.
 struct ShutdownRequested {};
 
 using Event =

@@ -37,6 +37,7 @@ std::string to_string(const LaunchKey& key);
 // Returns "job 3 attempt 1 rank 0".
 std::string to_string(const RankKey& key);
 
+// A rank and its number among the launch's ranks on this node, from 0 on.
 struct RankAssignment {
   Rank rank;
   int32_t local_rank = 0;
@@ -48,14 +49,16 @@ struct RankAssignment {
 struct Launch {
   JobId job;
   Attempt attempt;
-  JobSpec spec;  // at the size of this attempt
+  JobSpec spec;  // with the number of nodes of this attempt
   std::vector<RankAssignment> ranks;
-  std::string rendezvous_address;  // host:port of the store on the worker of rank 0
-  int32_t program_port = 0;        // on that worker's node, reserved for this attempt of a program
-  int64_t checkpoint_step = -1;    // saved by an earlier attempt; below 1: unknown
+  std::string rendezvous_address;  // host:port of the rendezvous store on the worker of rank 0
+  // port on the node of rank 0, reserved for this attempt if the job runs a program; 0: none
+  int32_t program_port = 0;
+  // step of the checkpoint that an earlier attempt has saved; below 1: unknown
+  int64_t checkpoint_step = -1;
   // This worker's GPUs that belong exclusively to its ranks, as indices into CoreOptions::gpus;
   // empty: none. Order: the first GPU of each local rank, then the second of each, and so on, so
-  // that a program that selects by LOCAL_RANK gets one of its own.
+  // that a program that selects the GPU with index LOCAL_RANK gets a GPU of its own.
   std::vector<int32_t> gpus{};
 
   // Returns the GPUs of one rank.
@@ -73,7 +76,7 @@ struct RankFigures {
   double collective_wait_seconds = 0;  // since the attempt began
   int64_t eval_step = 0;               // steps completed at the last evaluation; 0: none
   double eval_loss = 0;
-  double tokens_per_second = 0;  // of this rank in the last step
+  double tokens_per_second = 0;  // rate of this rank in the last step
   double tflops_per_device = 0;
   double device_peak_tflops = 0;
   int64_t checkpoint_step = -1;
@@ -82,13 +85,15 @@ struct RankFigures {
   StepTimes step_times;  // since the attempt began
   Instant phase_start{};
   Instant last_progress{};
-  char process_state = '?';  // from /proc/PID/stat, not from the page
+  // state of the rank's process in /proc/PID/stat; not a field of the page
+  char process_state = '?';
 };
 
-// Compares bit for bit, so that a NaN loss equals itself. Treats the process states running and
-// sleeping as equal: they alternate many times a second.
+// Compares bit for bit, so that a NaN loss equals itself. The process states "running" and
+// "sleeping" count as equal, because processes alternate between them many times a second.
 bool same_figures(const RankFigures& a, const RankFigures& b);
 
+// Returns the figures in a rank's progress page.
 RankFigures figures_from_page(const ProgressPage& page);
 
 // One rank's figures for a heartbeat.
@@ -100,6 +105,7 @@ struct RankProgress {
   Duration phase_age{};
 };
 
+// A rank and the process that runs it.
 struct RunningRank {
   RankKey key;
   int32_t pid = 0;  // 0: not spawned yet

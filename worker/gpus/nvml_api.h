@@ -1,6 +1,6 @@
-// The NVML functions that the worker uses. The library comes with the driver and is loaded at run
-// time. Constants and layouts are those of NVIDIA's header (nvml.h), which are stable across
-// versions. Each function may block for seconds, or forever, on a sick GPU.
+// The NVML functions that the worker uses. NVML (NVIDIA's management library) comes with the driver
+// and is loaded at run time. Constants and layouts are those of NVIDIA's header (nvml.h), which are
+// stable across NVML's versions. Each function may block for seconds, or forever, on a faulty GPU.
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ constexpr NvmlResult kNvmlDriverNotLoaded = 9;
 constexpr NvmlResult kNvmlTimeout = 10;
 constexpr NvmlResult kNvmlGpuIsLost = 15;
 constexpr NvmlResult kNvmlResetRequired = 16;
-constexpr NvmlResult kNvmlVersionMismatch = 18;  // between library and kernel module
+// library and kernel module have different versions
+constexpr NvmlResult kNvmlVersionMismatch = 18;
 
 constexpr int kNvmlTemperatureGpu = 0;                   // nvmlTemperatureSensors_t
 constexpr int kNvmlClockSm = 1, kNvmlClockMem = 2;       // nvmlClockType_t
@@ -56,6 +57,7 @@ struct NvmlEvent {
   unsigned gpu_instance = 0, compute_instance = 0;
 };
 
+// Pointers to the library's functions, with NVML's signatures.
 struct NvmlApi {
   NvmlResult (*init)() = nullptr;
   NvmlResult (*shutdown)() = nullptr;
@@ -66,7 +68,8 @@ struct NvmlApi {
   NvmlResult (*name)(NvmlDevice device, char* text, unsigned bytes) = nullptr;
   NvmlResult (*memory)(NvmlDevice device, NvmlMemory* memory) = nullptr;
   NvmlResult (*pci)(NvmlDevice device, NvmlPci* pci) = nullptr;
-  // Null if the library lacks the function: its value is unknown then.
+  // The functions below are null if the library lacks them; the values that they return are then
+  // unknown.
   NvmlResult (*driver_version)(char* text, unsigned bytes) = nullptr;
   NvmlResult (*temperature)(NvmlDevice device, int sensor, unsigned* celsius) = nullptr;
   NvmlResult (*power)(NvmlDevice device, unsigned* milliwatts) = nullptr;
@@ -86,11 +89,12 @@ struct NvmlApi {
 
 inline constexpr char kNvmlLibrary[] = "libnvidia-ml.so.1";
 
-// Loads the library `name`, which stays loaded. Returns NotFound if the loader finds no such
-// library, FailedPrecondition if it lacks the functions that list GPUs.
+// Loads the library `name`, which then stays loaded. Returns NotFound if the loader finds no such
+// library, and FailedPrecondition if the library lacks the functions that list GPUs.
 absl::StatusOr<std::shared_ptr<const NvmlApi>> open_nvml(const std::string& name = kNvmlLibrary);
 
-// Translates a result other than success for operators of the node.
+// Translates an unsuccessful result into an error message for the node's operators. Requires that
+// `result` is not kNvmlSuccess.
 absl::Status nvml_status(const NvmlApi& api, NvmlResult result);
 
 }  // namespace muster::worker

@@ -12,12 +12,13 @@ namespace muster::worker {
 enum class GpuBlame {
   // the program's error, or a consequence of its end; the GPU is healthy
   kProgram,
-  // a GPU error that killed its program; the next program may start there
+  // a GPU error that killed its program; the next program may start on the GPU
   kGpu,
-  // a GPU error that needs a reset or a repair; nothing may start there
+  // a GPU error that needs a reset or a repair; no program may start on the node
   kNode,
 };
 
+// The meaning of one Xid.
 struct XidRule {
   uint64_t xid;
   GpuBlame blame;
@@ -44,7 +45,8 @@ inline constexpr std::array kXidRules = {
     XidRule{140, GpuBlame::kNode, "unrecovered memory error"},
 };
 
-// Returns the rule of `xid`. An unlisted Xid explains an end, but does not exclude the node.
+// Returns the rule of `xid`. An Xid that is not in the table counts as kGpu: it explains a rank's
+// end, but does not exclude the node.
 constexpr XidRule rule_of_xid(uint64_t xid) {
   const auto* const found = std::find_if(kXidRules.begin(), kXidRules.end(),
                                          [&](const XidRule& rule) { return rule.xid == xid; });

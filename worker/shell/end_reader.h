@@ -1,6 +1,6 @@
 // Reads in the background what ended ranks leave behind: the last lines of output, pages, and
-// kernel messages. If a file system hangs, the report lacks its evidence, but the event loop does
-// not block.
+// kernel messages. If a file system hangs, the report of the end lacks the evidence on it, but the
+// event loop does not block.
 #pragma once
 
 #include <sys/types.h>
@@ -21,27 +21,33 @@
 
 namespace muster::worker {
 
+// A rank that has been reaped, and data about it from its start.
 struct EndedRank {
-  RankReaped event;         // without its detail, cause and evidence
+  // the event to complete: `detail`, `cause` and `evidence` are not set yet
+  RankReaped event;
   int32_t local_rank = -1;  // -1: unknown to the core
   pid_t pid = 0;
-  bool was_killed = false;  // by this worker
+  bool was_killed = false;  // this worker killed the rank
   OomKillCounter oom_kills;
-  int64_t oom_kills_before = -1;  // count at its start; -1: unavailable
-  std::vector<int32_t> gpus{};    // its own, as indices into GpuReport::gpus
+  int64_t oom_kills_before = -1;  // count at the rank's start; -1: unavailable
+  std::vector<int32_t> gpus{};    // the rank's GPUs, as indices into GpuReport::gpus
   Instant started{};
-  bool of_program = false;  // a foreign program: its exit codes have no defined meaning
+  // the rank runs a user's program, whose exit codes have no defined meaning
+  bool of_program = false;
 };
 
+// The sources of evidence and the time limit.
 struct EndReaderOptions {
   std::string kernel_log;
-  const GpuWatch* gpus = nullptr;  // outlives the reader; null: none
-  // The coordinator must learn of a death within a second, with or without evidence.
+  const GpuWatch* gpus = nullptr;  // must outlive the reader; null: there are no GPUs
+  // Time limit for reading the evidence. The coordinator must receive the report of an end within a
+  // second, with or without evidence.
   Duration deadline = std::chrono::milliseconds(500);
 };
 
-// Called on the event loop's thread only, which also runs `on_read`: once for each rank, in order,
-// except for late ones.
+// Completes the events of ended ranks. Called on the event loop's thread only. This thread also
+// runs `on_read`, once for each rank, in the order of read(), except for ranks whose reads were
+// late.
 class EndReader {
  public:
   // Requires a `launcher` that outlives the reader.
@@ -52,7 +58,8 @@ class EndReader {
   EndReader(const EndReader&) = delete;
   EndReader& operator=(const EndReader&) = delete;
 
-  // Reads ranks that were reaped together; reads the kernel's log once for all of them.
+  // Reads the evidence of ranks that were reaped together; reads the kernel's log once for all
+  // these ranks.
   void read(std::vector<EndedRank> ranks);
 
  private:

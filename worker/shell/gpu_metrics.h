@@ -1,5 +1,5 @@
-// GPU metrics: the latest measurements, and counters of errors. A series exists if its GPU reports
-// the value.
+// GPU metrics: the latest measurements, and counters of errors. A GPU has a series for each value
+// that it reports.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -12,11 +12,12 @@
 
 namespace muster::worker {
 
-// Callable on any thread, one at a time.
+// The Prometheus series of a node's GPUs. Any thread may call it, one at a time.
 class GpuMetrics {
  public:
   explicit GpuMetrics(prometheus::Registry& registry);
 
+  // Sets all series from `report`. `used`: the number of GPUs that ranks own.
   void update(const GpuReport& report, int32_t used, Instant now);
 
  private:

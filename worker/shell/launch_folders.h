@@ -6,7 +6,8 @@
 //                             rank-<rank>.log   its stdout and stderr
 //                             nccl-trace-…, cuda-core-…  dumps of its programs (program_dumps.h)
 //
-// The folder is also the ranks' working directory: all other files in it belong to them.
+// The folder is also the working directory of the launch's ranks: all other files in it belong to
+// the ranks.
 #pragma once
 
 #include <string>
@@ -18,6 +19,7 @@
 
 namespace muster::worker {
 
+// Paths and removal of launch folders.
 class LaunchFolders {
  public:
   // Requires an absolute `work_dir`.
@@ -29,11 +31,12 @@ class LaunchFolders {
   std::string page_path(const LaunchKey& launch, int32_t local_rank) const;
 
   // Returns the launches that have a folder with a config, in the order of their last starts. Skips
-  // what cannot be read.
+  // folders that cannot be read.
   std::vector<LaunchKey> find() const;
 
-  // Removes the files of the table above, and the folders if nothing else is in them. Returns
-  // FailedPrecondition with the name of another file, which stays; OK if the folder does not exist.
+  // Removes the files of the table above, and then the folders if they are empty. Returns
+  // FailedPrecondition, with the name of the first other file, if the folder holds other files;
+  // these remain. Returns OK if the folder does not exist.
   absl::Status remove(const LaunchKey& launch) const;
 
  private:

@@ -1,5 +1,5 @@
-// Starts the process that the core's SpawnRank describes, the trainer or the job's own program:
-// creates its folder, config.json and environment.
+// Starts the process of the core's SpawnRank, which executes the trainer or the job's own
+// program. Creates the launch's folder and config.json, and the rank's environment.
 #pragma once
 
 #include <sys/resource.h>
@@ -20,20 +20,22 @@
 
 namespace muster::worker {
 
+// The worker's settings for its ranks.
 struct LauncherOptions {
   std::string work_dir;  // absolute
-  std::string trainer;   // absolute path of the program
+  std::string trainer;   // absolute path of muster-trainer
   std::string bind_address;
   Incarnation incarnation;
   mode_t rank_umask = 022;
-  rlim_t rank_open_files = 0;    // soft limit; 0: the worker's
-  int32_t threads_per_rank = 1;  // a slot's share of the node's cores
+  rlim_t rank_open_files = 0;    // soft limit of open files; 0: the worker's
+  int32_t threads_per_rank = 1;  // the slot's share of the node's cores
   std::string proc_root = "/proc";
   std::string local_dir = "/dev/shm";
-  std::vector<GpuState> gpus{};  // as numbered by Launch::gpus
-  bool pin_ranks = true;         // to the CPUs near their GPUs
+  std::vector<GpuState> gpus{};  // the worker's GPUs, in the order of Launch::gpus
+  bool pin_ranks = true;         // true: ranks run on the CPUs near their GPUs only
 };
 
+// Starts ranks, and reads the files that they write.
 class Launcher {
  public:
   // `base_environment`: variables that ranks inherit, as "NAME=value".
@@ -46,18 +48,19 @@ class Launcher {
   const LaunchFolders& folders() const { return folders_; }
   const LocalCopies& local_copies() const { return local_copies_; }
 
-  // Starts the rank and returns its pid. Requires the event loop's thread: the kernel kills the
-  // rank when the calling thread ends. Returns NotFound or PermissionDenied for the program or its
-  // working directory.
+  // Starts the rank and returns its pid. Called on the event loop's thread only: the kernel kills
+  // the rank when the calling thread ends. Returns NotFound or PermissionDenied if the program or
+  // its working directory is missing or not accessible.
   absl::StatusOr<pid_t> launch(const SpawnRank& request) const;
 
   // Returns the worker's GPUs.
   std::vector<Gpu> gpus() const;
 
-  // Returns the rank's complete environment. Later entries override earlier ones: defaults
-  // (OMP_NUM_THREADS, a passive OMP_WAIT_POLICY, dump locations of program_dumps.h), the base, the
-  // job's variables, Muster's own (for a program also those of program_environment.h). Returns
-  // InvalidArgument with the name of an invalid variable.
+  // Returns the rank's complete environment. Of a variable that several sources set, the last
+  // source wins: defaults (OMP_NUM_THREADS, a passive OMP_WAIT_POLICY, dump locations of
+  // program_dumps.h), `base_environment`, the job's variables, Muster's own variables (for a
+  // program also those of program_environment.h). Returns InvalidArgument with the name of an
+  // invalid variable.
   absl::StatusOr<std::vector<std::string>> environment(const SpawnRank& request) const;
 
   // Returns the figures of the rank's page and, unless `pid` is 0, its process state. Returns an
@@ -66,14 +69,14 @@ class Launcher {
 
   // Returns the last non-empty lines of the rank's log, oldest first, made printable. Thread-safe.
   std::vector<std::string> last_lines(const RankKey& key, size_t count_max) const;
-  // Returns the last of them, or "".
+  // Returns the last non-empty line of the rank's log, made printable, or "".
   std::string last_line(const RankKey& key) const;
 
  private:
   std::string visible_devices(const SpawnRank& request) const;
   std::vector<int32_t> cpus_of(const SpawnRank& request) const;
   absl::StatusOr<Variables> variables(const SpawnRank& request) const;
-  // Returns the program's words; `named` is the rank's environment.
+  // Returns the command line of the rank's process. `named`: the rank's environment.
   absl::StatusOr<std::vector<std::string>> arguments(const SpawnRank& request,
                                                      const Variables& named) const;
 

@@ -1,10 +1,10 @@
-// Folders in memory-backed storage for a job's local checkpoints, or for data that programs put
-// there (MUSTER_LOCAL_CHECKPOINTS):
+// Folders in memory-backed storage for the local checkpoints of a job. A user's program finds its
+// folder in MUSTER_LOCAL_CHECKPOINTS.
 //
 //  <root>/muster-<uid>-<store>-<job>    created by the rank, private to the user
 //
-// They outlive ranks and workers by design, and end with their job: the trainer removes its folder
-// when the job has completed, the worker when the coordinator reports the job's end.
+// The folders outlive ranks and workers by design. The trainer removes a job's folder when the job
+// has completed; the worker removes it when the coordinator reports the job's end.
 #pragma once
 
 #include <condition_variable>
@@ -19,21 +19,22 @@
 
 namespace muster::worker {
 
+// The paths of these folders.
 class LocalCopies {
  public:
   // Requires an absolute `root`, which need not exist.
   explicit LocalCopies(std::string root) : root_(std::move(root)) {}
 
   std::string folder(StoreId store, JobId job) const;
-  // Returns the existing folders of all jobs of `store` except those.
+  // Returns the existing folders of all jobs of `store` except `jobs`.
   std::vector<std::string> folders_but(StoreId store, const std::set<JobId>& jobs) const;
 
  private:
   std::string root_;
 };
 
-// Removes folders on its own thread: freeing a node's memory may take longer than the heartbeat
-// timeout.
+// Removes folders on its own thread, because freeing a node's memory may take longer than the
+// heartbeat timeout.
 class FolderRemover {
  public:
   FolderRemover();
@@ -42,8 +43,8 @@ class FolderRemover {
   FolderRemover(const FolderRemover&) = delete;
   FolderRemover& operator=(const FolderRemover&) = delete;
 
-  // Removes this user's folder if it exists, without following links. Logs a failure and leaves the
-  // folder.
+  // Queues the removal of `folder`, which must belong to this user; links are not followed. If the
+  // removal fails, logs the failure and leaves the folder. Returns at once.
   void remove(std::string folder);
 
  private:

@@ -1,8 +1,9 @@
-// Follows the ranks' log files and ships new content to the coordinator's stream.
+// Follows the ranks' log files and sends new content to the coordinator's stream.
 //
-// Each file is read from the acknowledged offset: after a reconnection, unacknowledged data is sent
-// again with its offset, so that the receiver detects duplicates. Nothing is buffered here: the
-// file is the buffer. Not thread-safe: called on the event loop's thread only.
+// The coordinator acknowledges offsets in each file. After a reconnection, the shipper reads each
+// file again from its acknowledged offset and sends the data with the offset, so that the
+// coordinator detects duplicates. Nothing is buffered in memory: the file is the buffer. Called on
+// the event loop's thread only.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +19,22 @@
 
 namespace muster::worker {
 
+// Consecutive bytes of one rank's log.
 struct LogChunk {
   RankKey key;
   uint64_t offset = 0;
   std::string data;  // at most daemon::kLogChunkBytesMax
 };
 
+// Sends the logs of all ranks of a worker.
 class LogShipper {
  public:
-  // Accepts a chunk, or returns false if the stream is full; the owner then calls pump() once there
-  // is room.
+  // Accepts a chunk and returns true, or returns false if the stream is full; the owner then calls
+  // pump() once the stream has room.
   using Sink = std::function<bool(LogChunk&&)>;
   // Called after a chunk was shipped, or after a log's end was reached.
   using Progress = std::function<void()>;
-  // Called once for each finish().
+  // Called once for each finish(), when the coordinator has acknowledged the complete log.
   using Settled = std::function<void(const RankKey&)>;
 
   LogShipper(boost::asio::io_context& context, Sink sink, Progress progress, Settled settled);
@@ -39,24 +42,26 @@ class LogShipper {
   LogShipper(const LogShipper&) = delete;
   LogShipper& operator=(const LogShipper&) = delete;
 
+  // Follows the rank's log file at `path` from its beginning.
   void add(const RankKey& key, const std::string& path);
-  // Declares that the log is complete. Follows it until all of it is acknowledged, possibly at
-  // once, then closes it. An unknown rank settles immediately.
+  // Declares that the log is complete. When all of the log is acknowledged, which may be at once,
+  // closes the log and calls Settled. For an unknown rank, calls Settled immediately.
   void finish(const RankKey& key);
 
-  // Closes the log at once, also with unacknowledged content.
+  // Closes the log at once, even if content is unacknowledged.
   void forget(const RankKey& key);
 
-  void on_connected();     // ships from the acknowledged offset
-  void on_disconnected();  // unacknowledged content may be lost
+  void on_connected();     // starts to send from the acknowledged offsets
+  void on_disconnected();  // stops sending; unacknowledged content may be lost
+  // Records that the coordinator has received the first `offset` bytes of the log.
   void on_ack(const RankKey& key, uint64_t offset);
 
-  // Ships while there is new content and the sink accepts it. `retry` (with each heartbeat)
-  // also reads logs without a change notification, for file systems that send none, and logs that
-  // the coordinator could not accept.
+  // Sends while there is new content and the sink accepts it. With `retry`, which the owner sets
+  // once per heartbeat, also reads logs without a change notification, because some file systems
+  // send none, and logs that the coordinator could not accept before.
   void pump(bool retry = false);
 
-  // Returns whether the sink has received everything that the rank's log holds now. True for an
+  // Returns whether the sink has received everything that the rank's log holds now; true for an
   // unknown rank.
   bool is_drained(const RankKey& key);
 
@@ -67,7 +72,7 @@ class LogShipper {
     uint64_t sent = 0;
     uint64_t acked = 0;
     bool changed = true;
-    // the coordinator could not accept a chunk: one chunk per heartbeat retries
+    // the coordinator could not accept a chunk; one chunk per heartbeat is tried again
     bool stalled = false;
     bool finished = false;
   };

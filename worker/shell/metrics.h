@@ -1,7 +1,7 @@
-// The worker's metrics in Prometheus' text format, and its readiness. The event loop sets values;
-// the HTTP server's thread reads them. Per-rank series exist for a sample of a job's ranks, spread
-// evenly, so that a large job costs Prometheus no more than a small one. Histograms, counters and
-// maxima cover all ranks.
+// The worker's metrics in Prometheus' text format, and its readiness. The event loop sets the
+// values; the HTTP server's thread reads them. Only a sample of a job's ranks, spread evenly over
+// the job, has series of its own, so that a large job costs Prometheus no more than a small one.
+// Histograms, counters and maxima cover all ranks.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,7 @@
 
 namespace muster::worker {
 
+// The registry of one worker's series.
 class Metrics {
  public:
   struct Options {
@@ -32,23 +33,23 @@ class Metrics {
   };
   explicit Metrics(Options options);
 
-  // Call after each step of the core.
+  // Sets the values that depend on the core. The shell calls it after each step of the core.
   void update(const Core& core, Instant now);
 
   void count_heartbeat(Instant now);
   void count_connection() { connections_.Increment(); }
   void count_log_bytes(size_t bytes) { log_bytes_.Increment(static_cast<double>(bytes)); }
   void count_exit(int exit_code, int signal);
-  // Sets the number of ranks' stack traces since the start.
+  // Sets how many stack traces of ranks were written and lost since the worker's start.
   void set_stack_traces(uint64_t taken, uint64_t dropped);
-  // Call after each read of a rank's page. Counts the steps and checkpoints that were added since
-  // the previous read.
+  // Counts the steps and checkpoints that a rank has completed between two reads of its page, with
+  // the figures `before` and `now`. The shell calls it after each read.
   void count_steps(const RankFigures& before, const RankFigures& now);
 
-  // Called on the HTTP server's thread.
+  // Sets the values of the GPUs. Called on the HTTP server's thread only.
   void set_gpus(const GpuReport& report, Instant now) { gpus_.update(report, gpus_used_, now); }
 
-  // Thread-safe.
+  // Returns the page for Prometheus. Thread-safe.
   std::string text(Instant now) const;
   bool registered() const { return is_registered_; }
   bool has_ranks() const { return has_ranks_; }
@@ -56,17 +57,17 @@ class Metrics {
  private:
   struct RankGauges {
     prometheus::Gauge* progress_age = nullptr;
-    // Null until the rank has completed a step …
+    // The members below are null until the rank has completed a step.
     prometheus::Gauge* step = nullptr;
     prometheus::Gauge* step_seconds = nullptr;
     prometheus::Gauge* tokens_per_second = nullptr;
     prometheus::Gauge* loss = nullptr;
     prometheus::Gauge* grad_norm = nullptr;
     prometheus::Counter* data_wait = nullptr;
-    prometheus::Gauge* checkpoint_step = nullptr;  // … and a checkpoint …
+    prometheus::Gauge* checkpoint_step = nullptr;  // also null until a checkpoint is saved
     prometheus::Gauge* checkpoint_seconds = nullptr;
-    prometheus::Gauge* mfu = nullptr;        // … and the device's peak is known
-    prometheus::Gauge* eval_loss = nullptr;  // … and was evaluated
+    prometheus::Gauge* mfu = nullptr;        // also null if the device's peak is unknown
+    prometheus::Gauge* eval_loss = nullptr;  // also null until the first evaluation
   };
   using GaugeFamily = prometheus::Family<prometheus::Gauge>;
 
@@ -110,7 +111,7 @@ class Metrics {
   std::map<JobId, prometheus::Gauge*> oldest_;
   std::atomic<bool> is_registered_{false};
   std::atomic<bool> has_ranks_{false};
-  std::atomic<int64_t> last_heartbeat_ns_{0};  // to_ns(); 0 before the first
+  std::atomic<int64_t> last_heartbeat_ns_{0};  // see to_ns(); 0 before the first heartbeat
 };
 
 }  // namespace muster::worker

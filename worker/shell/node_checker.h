@@ -1,6 +1,6 @@
-// Runs the node check: a program in its own process, beside the event loop, killed at its deadline.
-// Its output, or its failure, is the result. A check that hangs on a dead disk occupies only its
-// own thread.
+// Runs the node check, a program in its own process that is killed at its deadline. The result of
+// the check is the program's output or failure. A thread beside the event loop waits for it: a
+// check that hangs on a dead disk blocks only that thread.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,19 @@
 
 namespace muster::worker {
 
+// The program of the check, its folders and its time limit.
 struct NodeCheckerOptions {
-  std::string program;   // muster-trainer; empty: not installed, every node passes
-  std::string work_dir;  // the worker's
-  // local checkpoint folder of ranks; created if missing
+  std::string program;   // path of muster-trainer; empty: not installed, and every check passes
+  std::string work_dir;  // the worker's work directory
+  // folder for the ranks' local checkpoints; created if missing
   std::string local_dir = "/dev/shm";
-  // Below the coordinator's limit of 10 s. A check takes a fraction of a second, on a heavily
-  // loaded machine a few seconds.
+  // Time limit of a check, below the coordinator's limit of 10 s. A check takes a fraction of a
+  // second, or a few seconds on a heavily loaded machine.
   Duration deadline = std::chrono::seconds(8);
 };
 
-// Called on the event loop's thread only, which also runs `on_done`.
+// Runs checks in the background, one at a time. Called on the event loop's thread only; `on_done`
+// runs on that thread, too.
 class NodeChecker {
  public:
   NodeChecker(boost::asio::io_context& loop, NodeCheckerOptions options,
@@ -34,6 +36,7 @@ class NodeChecker {
   NodeChecker(const NodeChecker&) = delete;
   NodeChecker& operator=(const NodeChecker&) = delete;
 
+  // Starts a check; `on_done` receives its result.
   void run();
 
  private:
@@ -43,10 +46,11 @@ class NodeChecker {
   boost::asio::thread_pool thread_{1};
 };
 
-// Runs the check. Blocks, at most a little longer than the deadline.
+// Runs one check and returns its result. Blocks, at most a little longer than the deadline.
 NodeCheckDone run_node_check(const NodeCheckerOptions& options);
 
-// Returns muster-trainer beside this program, else `trainer` if that is muster-trainer, else "".
+// Returns the path of muster-trainer beside this program; if there is none, `trainer` if that is a
+// muster-trainer; otherwise "".
 std::string find_node_check_program(const std::string& trainer);
 
 }  // namespace muster::worker

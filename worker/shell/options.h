@@ -1,4 +1,4 @@
-// Command-line options of the worker.
+// The worker's command-line options.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,29 +16,32 @@ namespace muster::worker {
 
 struct WorkerOptions {
   std::string coordinator = "127.0.0.1:7070";
-  std::string name;           // empty: the host name
-  int32_t slots = 0;          // 0: one for each GPU, or one
-  bool pin_ranks = true;      // to the CPUs near their GPUs
-  std::string switches;       // above this node, outermost first: "spine.leaf3"
-  std::string switches_file;  // first line replaces `switches`; empty: no file
+  std::string name;  // empty: the host name
+  // number of ranks that may run at once; 0: one per GPU, or one without GPUs
+  int32_t slots = 0;
+  bool pin_ranks = true;      // true: ranks run on the CPUs near their GPUs only
+  std::string switches;       // network switches above this node, outermost first: "spine.leaf3"
+  std::string switches_file;  // path of a file whose first line replaces `switches`; empty: no file
   Duration leave_grace = kLeaveGrace;
-  int leave_exit_code = 0;  // if the worker was asked to leave
+  int leave_exit_code = 0;  // exit code after a request to leave
   std::string work_dir;
   std::string http = "127.0.0.1:0";
   std::string rendezvous = "127.0.0.1:0";
   std::string trainer;  // empty: muster-trainer beside the worker's own executable
   std::string port_file;
   daemon::ClientTrust trust;
-  bool insecure = false;         // permits an open connection and open listeners
-  bool trusted_network = false;  // permits open listeners
+  bool insecure = false;         // permits a connection and listeners without TLS
+  bool trusted_network = false;  // permits listeners without TLS
   mode_t rank_umask = 022;
-  rlim_t rank_open_files = 0;  // soft limit; 0: the worker's
+  rlim_t rank_open_files = 0;  // soft limit of open files; 0: the worker's
   std::string proc_root = "/proc";
-  GpuWatchOptions gpus;                            // CUDA_VISIBLE_DEVICES is this process's
+  // `visible` comes from this process's CUDA_VISIBLE_DEVICES
+  GpuWatchOptions gpus;
   std::string stack_trace_dir = "/tmp/debugging";  // MaxText's default
   std::string local_dir = "/dev/shm";              // see local_copies.h
   int32_t rank_series = daemon::kSeriesSample;     // see Metrics::Options
-  std::string otlp_endpoint;                       // empty: from OTEL_EXPORTER_OTLP_ENDPOINT
+  // OpenTelemetry collector; empty: OTEL_EXPORTER_OTLP_ENDPOINT
+  std::string otlp_endpoint;
 };
 
 }  // namespace muster::worker

@@ -1,8 +1,8 @@
-// Records when each rank last wrote to its log, the only sign of progress of a program that reports
-// nothing else. Uses the file's size and the monotonic clock, because file times use the wall
-// clock, which jumps.
+// Records when each rank last wrote to its log. For a program that reports no progress, its output
+// is the only sign of progress. Detects writes by the file's size and takes the monotonic clock's
+// time, because file times use the wall clock, which jumps.
 //
-// Not thread-safe: called on the event loop's thread only.
+// Called on the event loop's thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -17,8 +17,9 @@ namespace muster::worker {
 
 class OutputWatch {
  public:
-  // Returns the time of the last observed growth of the log, as of this and earlier calls;
-  // Instant{} if it has always been empty. An unreadable log counts as unchanged.
+  // Compares the log's size with the previous call's. Returns the time of the last call that found
+  // another size; Instant{} if the log has always been empty. An unreadable log counts as
+  // unchanged.
   Instant last_written(const RankKey& key, const std::string& log_path, Instant now);
   void forget(const RankKey& key) { seen_.erase(key); }
 

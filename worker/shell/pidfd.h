@@ -1,4 +1,5 @@
-// A pidfd: operations through it cannot reach another process that reuses the pid.
+// Owns a pidfd, a file descriptor of a process. Operations through a pidfd cannot reach a later
+// process that reuses the pid.
 #pragma once
 
 #include <sys/syscall.h>
@@ -11,7 +12,7 @@ namespace muster::worker {
 
 class PidFd {
  public:
-  // Opens a process that is alive or not reaped; get() returns -1 if there is none.
+  // Opens the process `pid`, which may be a zombie. If there is no such process, get() returns -1.
   explicit PidFd(pid_t pid) : fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
   ~PidFd() {
     if (fd_ >= 0) close(fd_);

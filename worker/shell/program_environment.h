@@ -1,5 +1,6 @@
-// Environment variables through which a foreign program finds its peers: its rank coordinates under
-// the names of torchrun, JAX, MaxText and Slurm steps. Scripts written for those run unchanged.
+// Environment variables through which a user's program finds its peers: the rank, the number of
+// ranks and the address of rank 0, under the names that torchrun, JAX, MaxText and Slurm steps use.
+// Scripts written for these launchers run unchanged.
 #pragma once
 
 #include <map>
@@ -15,8 +16,8 @@ namespace muster::worker {
 
 using Variables = std::map<std::string, std::string>;
 
-// Adds the variables, overriding existing ones. Returns InvalidArgument if the launch lacks the
-// address of rank 0's node.
+// Adds the following variables to `variables`, and replaces existing values. Returns
+// InvalidArgument if the launch lacks the address of rank 0's node.
 //
 //  torchrun       GROUP_RANK, GROUP_WORLD_SIZE, ROLE_…, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_…
 //                 (RANK and similar: every rank has them);
@@ -28,8 +29,9 @@ using Variables = std::map<std::string, std::string>;
 //                 taken for the rank's
 absl::Status add_program_variables(const SpawnRank& request, Variables& variables);
 
-// Returns the command with the program's absolute path first, resolved with `variables`' PATH.
-// Returns NotFound or PermissionDenied.
+// Returns the command line of the job's program. Its first word is the program's absolute path,
+// found by the PATH in `variables`. Returns NotFound or PermissionDenied if there is no such
+// program or it is not executable.
 absl::StatusOr<std::vector<std::string>> program_arguments(const JobSpec& spec,
                                                            const Variables& variables);
 

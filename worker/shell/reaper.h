@@ -15,29 +15,33 @@
 
 namespace muster::worker {
 
+// The end of a rank's process.
 struct ReapedRank {
   RankKey key;
   int exit_code = 0;  // -1: killed by a signal
   int signal = 0;
 };
 
-// Tracks the worker's children. Not thread-safe: called on the event loop's thread only, which also
-// starts them.
+// Tracks the worker's child processes. Called only on the event loop's thread, which also starts
+// the processes.
 class Reaper {
  public:
   // `proc_root`: "/proc", or a folder with its layout.
   explicit Reaper(std::string proc_root) : proc_root_(std::move(proc_root)) {}
 
-  // Makes this process the subreaper of its descendants, so that no process of a rank escapes it.
+  // Makes this process the subreaper of its descendants, so that processes whose parents have died
+  // become this process's children.
   static absl::Status adopt_orphans();
 
+  // Registers the process of a started rank.
   void add(pid_t pid, const RankKey& key) { ranks_[pid] = key; }
 
   // Sends `signo` to the rank's process group.
   void signal(const RankKey& key, int signo) const;
 
-  // Collects every child that has ended. Call after SIGCHLD and periodically. Kills the rest of a
-  // dead rank's process group, and orphans whose environment names a rank that is not alive.
+  // Reaps every child that has ended and returns the ranks among them. Kills the remaining
+  // processes of a dead rank's process group, and orphans whose environment names a rank that is
+  // not alive. The shell calls it after SIGCHLD and periodically.
   std::vector<ReapedRank> reap();
 
  private:
@@ -46,11 +50,12 @@ class Reaper {
   std::vector<pid_t> children() const;
 
   std::string proc_root_;
-  std::map<pid_t, RankKey> ranks_;  // not reaped yet, by the pid of the group's leader
+  std::map<pid_t, RankKey> ranks_;  // ranks that are not reaped yet, by the pid of their process
 };
 
-// Returns the rank to which a process with this environment block (NUL-separated) belongs, by the
-// variables that the worker sets for its ranks; job 0 if it belongs to none.
+// Returns the rank to which a process belongs, from the variables that the worker sets for its
+// ranks. `block`: the process's environment, separated by NUL. Returns a key with job 0 if the
+// process belongs to no rank.
 RankKey rank_of_environment(std::string_view block);
 
 }  // namespace muster::worker

@@ -1,4 +1,5 @@
-// The content of the rendezvous store: keys, values and waiting requests. No sockets.
+// The content of the rendezvous store: keys, values and waiting requests. rendezvous_server.h has
+// the sockets.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +17,30 @@
 
 namespace muster::worker {
 
-// Bound of a key in error messages and logs.
+// Maximum bytes of a key that error messages and logs show.
 constexpr size_t kShownKeyBytesMax = 128;
 
+// A bounded key-value map, in which a reader waits for a missing key. Not thread-safe.
 class RendezvousStore {
  public:
-  // Called once, with the value or with the reason why it will never exist.
+  // Called once, with the key's value, or with the reason why the key will never exist.
   using Waiter = std::function<void(absl::StatusOr<std::string>)>;
   using WaiterId = uint64_t;
 
   explicit RendezvousStore(const RendezvousLimits& limits) : limits_(limits) {}
 
-  // Stores the value and wakes the key's waiters. Returns InvalidArgument for a key without
-  // "<job>/<attempt>/", FailedPrecondition for a dropped scope, ResourceExhausted if the store is
-  // full.
+  // Stores the value and calls the key's waiters. Returns InvalidArgument for a key that does not
+  // begin with "<job>/<attempt>/", FailedPrecondition if that scope was dropped, and
+  // ResourceExhausted if the store is full.
   absl::Status set(std::string_view key, std::string_view value);
 
-  // Calls `waiter` at once and returns 0 if the key exists or can never exist; otherwise calls it
-  // later and returns an id for cancel().
+  // Calls `waiter` at once and returns 0 if the key exists or can never exist. Otherwise calls
+  // `waiter` later and returns an id for cancel().
   WaiterId get(const std::string& key, Waiter waiter);
+  // Removes the waiter, which is then never called.
   void cancel(WaiterId id);
 
+  // See RendezvousServer; the same holds for forget_scope().
   void drop_scope(const LaunchKey& launch);
   void forget_scope(const LaunchKey& launch);
 

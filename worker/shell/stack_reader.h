@@ -1,6 +1,7 @@
-// Serves dumps beside the event loop: reads stacks, pages, process states, ends of logs and kernel
-// messages of this worker's ranks; resolves symbols; and serialises the messages, which may have
-// megabytes. An unreadable rank delays neither the other ranks nor the loop.
+// Collects dumps on threads beside the event loop: reads the stacks, progress pages, process
+// states, last log lines and kernel messages of this worker's ranks; resolves symbols; and
+// serialises the messages, which may have megabytes. An unreadable rank delays neither the other
+// ranks nor the loop.
 #pragma once
 
 #include <sys/types.h>
@@ -26,9 +27,11 @@
 
 namespace muster::worker {
 
-// Called on the event loop's thread only, which also runs the callbacks.
+// Reads dumps for one worker. Called on the event loop's thread only, which also runs the
+// callbacks.
 class StackReader {
  public:
+  // A rank to read, and its process.
   struct Target {
     RankKey key;
     int32_t local_rank = 0;
@@ -43,20 +46,23 @@ class StackReader {
   // Requires a `launcher` and `tools` that outlive the reader.
   StackReader(boost::asio::io_context& loop, const Launcher& launcher, StackTools& tools,
               std::string proc_root, Callbacks callbacks);
-  // Blocks until current reads end, which stop() of the tools accelerates; drops reads that have
-  // not begun.
+  // Drops reads that have not begun, and blocks until current reads end. Call stop() of the tools
+  // first, so that they end soon.
   ~StackReader();
   StackReader(const StackReader&) = delete;
   StackReader& operator=(const StackReader&) = delete;
 
-  // Requires `targets`: the ranks of `request`, alive at this moment. The deadline counts from the
-  // start of the read: the number of concurrent dumps is bounded.
+  // Starts a read; on_stacks receives its result. Requires that `targets` are the ranks of
+  // `request` that are alive now. The deadline counts from the time when a thread starts the read,
+  // not from now; the wait before is short, because the number of concurrent dumps is bounded.
   void read(const ReadStacks& request, const std::vector<Target>& targets);
-  // Requires `pid`: a rank of the launch, alive at this moment; 0: none is left. The deadline
-  // counts from now, because the requester stops waiting; symbols that come too late stay empty.
+  // Starts the resolution of the request's addresses; on_symbols receives its result. Requires that
+  // `pid` is a rank of the launch that is alive now, or 0 if there is none. The deadline counts
+  // from now, because the coordinator stops waiting; symbols that are not resolved by then stay
+  // empty.
   void symbolize(const ReadSymbols& request, pid_t pid);
-  // Serialises `action`, SendStackReport or SendSymbols, and passes the message to on_message with
-  // `stream`.
+  // Serialises `action` (SendStackReport or SendSymbols) on a thread, then calls on_message with
+  // `stream` and the message.
   template <class Action>
   void write(uint64_t stream, Action action);
 
@@ -79,7 +85,8 @@ class StackReader {
   boost::asio::thread_pool stacks_threads_;
   boost::asio::thread_pool symbols_thread_{
       1};  // separate: a slow file system must not delay stacks
-  boost::asio::thread_pool messages_thread_{1};  // separate: must not delay either of the others
+  // separate: serialising must not delay stacks or symbols
+  boost::asio::thread_pool messages_thread_{1};
 };
 
 }  // namespace muster::worker

@@ -1,5 +1,6 @@
-// The worker's stack reading tools, shared by dumps and periodic traces. One of each, because two
-// samplers would take each other for debuggers, and because module data takes memory. Thread-safe.
+// The worker's tools for reading stacks, shared by dumps and periodic traces. A worker has one of
+// each tool, because two samplers would take each other for debuggers, and because cached module
+// data takes memory. Thread-safe.
 #pragma once
 
 #include "worker/stacks/stack_sampler.h"
@@ -11,7 +12,7 @@ struct StackTools {
   StackSampler sampler;
   Symbolizer symbolizer;
 
-  // Makes current and later reads return soon: the worker ends.
+  // Makes current and later reads return soon. Called when the worker ends.
   void stop() {
     sampler.stop();
     symbolizer.stop();

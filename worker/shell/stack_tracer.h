@@ -1,6 +1,6 @@
-// Periodic stack traces of launches that request them (common/stack_trace_spec.h): into each rank's
-// own output, as JSON lines into a folder that a log agent watches, or to an OTLP endpoint. An
-// unreadable rank delays neither the other ranks nor the event loop.
+// Takes periodic stack traces of launches that request them (common/stack_trace_spec.h). Traces go
+// into each rank's own output, as JSON lines into a folder that a log agent watches, or to an OTLP
+// endpoint. An unreadable rank delays neither the other ranks nor the event loop.
 #pragma once
 
 #include <sys/types.h>
@@ -27,15 +27,17 @@
 
 namespace muster::worker {
 
+// The destinations of traces.
 struct StackTracerOptions {
   std::string worker;
-  std::string folder;              // for the JSON lines
-  std::optional<OtlpTarget> otlp;  // replaces the JSON lines
+  std::string folder;              // folder for the JSON lines
+  std::optional<OtlpTarget> otlp;  // if set, traces go there instead of into `folder`
 };
 
-// Called on the event loop's thread only.
+// Traces all launches of a worker. Called on the event loop's thread only.
 class StackTracer {
  public:
+  // A running rank and its output.
   struct TracedRank {
     RankKey key;
     pid_t pid = 0;
@@ -48,17 +50,17 @@ class StackTracer {
   // Requires `tools` that outlive the tracer.
   StackTracer(boost::asio::io_context& loop, StackTools& tools, StackTracerOptions options,
               Ranks ranks);
-  // Blocks until the current trace ends, which stop() of the tools accelerates.
+  // Blocks until the current trace ends. Call stop() of the tools first, so that it ends soon.
   ~StackTracer();
   StackTracer(const StackTracer&) = delete;
   StackTracer& operator=(const StackTracer&) = delete;
 
-  // Starts traces of the launch if its spec requests them. Idempotent.
+  // Starts the traces of the launch if its spec requests them. A repeated call has no effect.
   void begin(const LaunchKey& launch, const JobSpec& spec);
   void end(const LaunchKey& launch);
 
-  // Return the number of ranks' traces written or passed to OTLP, and the number lost, since the
-  // start. Thread-safe.
+  // taken() returns the number of traces that were written or passed to OTLP since the start,
+  // dropped() the number of lost traces. Both are thread-safe.
   uint64_t taken() const { return taken_; }
   uint64_t dropped() const { return dropped_ + (otlp_ == nullptr ? 0 : otlp_->dropped()); }
 
@@ -67,7 +69,7 @@ class StackTracer {
     std::string job_name;
     StackTraceSpec spec;
     boost::asio::steady_timer timer;
-    std::shared_ptr<TraceFile> file;  // null: the traces go elsewhere
+    std::shared_ptr<TraceFile> file;  // null: the traces go into the ranks' output or to OTLP
     bool is_being_read = false;
   };
   struct Job;

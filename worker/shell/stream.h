@@ -19,33 +19,36 @@
 
 namespace muster::worker {
 
+// Opens and closes streams, and queues outgoing messages.
 class CoordinatorStream {
  public:
   struct Callbacks {
     std::function<void(const v1::CoordinatorMessage&)> on_message;
     // Called when the open stream has ended.
     std::function<void(StreamEnd end, const std::string& reason)> on_closed;
-    std::function<void()> on_room;  // the outbox has room again
+    std::function<void()> on_room;  // called when the full outbox has room again
   };
 
   CoordinatorStream(boost::asio::io_context& context, std::string address,
                     daemon::ClientTrust trust, Callbacks callbacks);
-  // Requires !is_busy(): until then gRPC may call back.
+  // Requires !is_busy(), because gRPC may call back before.
   ~CoordinatorStream();
   CoordinatorStream(const CoordinatorStream&) = delete;
   CoordinatorStream& operator=(const CoordinatorStream&) = delete;
 
-  // Opens a stream on a new connection, so that no back-off of an earlier one delays it; reads
-  // certificates and token anew. send() is allowed at once; a failure to connect calls on_closed.
+  // Opens a stream on a new connection, so that the back-off of an earlier connection does not
+  // delay it. Reads the certificates and the token again. The caller may call send() at once. If
+  // the connection fails, on_closed is called.
   void open();
 
-  // Closes the open stream; on_closed follows.
+  // Closes the open stream; on_closed is called afterwards.
   void close(const std::string& reason);
 
-  // Queues a message. If the bounded outbox is full, the coordinator is stuck: closes the stream.
+  // Queues a message. Closes the stream if the bounded outbox is full, because the coordinator then
+  // no longer reads.
   void send(v1::WorkerMessage message);
 
-  // Returns whether the caller may send bulk messages; it must hold them back otherwise.
+  // Returns whether the caller may send bulk messages (logs); otherwise it must wait for on_room.
   bool has_room() const;
 
   // Returns whether a stream is open or still closing.

@@ -1,5 +1,5 @@
-// JSON lines in a folder that a log agent watches. A full file is renamed to <path>.1, replacing
-// the previous one, so that the folder stays bounded.
+// A file of JSON lines that a log agent watches. When the file is full, it is renamed to <path>.1
+// and replaces the previous <path>.1, so that the folder's size stays bounded.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class TraceFile {
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
-  // Appends `line` and a newline in one write. Errors name the file and the reason.
+  // Appends `line` and a newline in one write. Returns an error that names the file and the reason.
   absl::Status append(std::string_view line);
 
  private:

@@ -1,4 +1,5 @@
-// Translates between wire messages and the core's values, and bounds them. Makes no decisions.
+// Translates between the coordinator's protobuf messages and the core's values, and limits their
+// sizes. Makes no decisions.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -10,15 +11,16 @@
 
 namespace muster::worker {
 
-// Returns InvalidArgument for a message that is not an event (LogAck, an empty or unknown body) or
-// out of bounds.
+// Returns the event of a message. Returns InvalidArgument if the message is not an event (LogAck,
+// an empty or unknown body) or exceeds a limit.
 absl::StatusOr<Event> to_event(const v1::CoordinatorMessage& message);
 
+// Return the message of an action.
 v1::WorkerMessage to_message(const SendRegister& action);
 v1::WorkerMessage to_message(const SendLeaving& action);
 v1::WorkerMessage to_message(const SendHeartbeat& action);
 v1::WorkerMessage to_message(const SendStackReport& action);
-// Leaves out symbols that do not fit into a message, but keeps their addresses.
+// If the symbols do not fit into a message, leaves out some symbols but not their addresses.
 v1::WorkerMessage to_message(const SendSymbols& action);
 v1::WorkerMessage to_message(const SendNodeChecked& action);
 v1::WorkerMessage to_message(const SendRankExited& action);

@@ -38,18 +38,19 @@
 
 namespace muster::worker {
 
-// Returns `options` with this process's CUDA_VISIBLE_DEVICES.
+// Returns `options` with `visible` set from this process's CUDA_VISIBLE_DEVICES.
 GpuWatchOptions gpu_watch_options(GpuWatchOptions options);
 
+// One muster-worker process.
 class Worker {
  public:
-  // Checks the options, listens, and writes the port file. Errors state what the operator must
-  // change.
+  // Checks the options, opens the listening ports, and writes the port file. Errors state what the
+  // operator must change.
   static absl::StatusOr<std::unique_ptr<Worker>> create(const WorkerOptions& options);
   ~Worker();
 
-  // Runs until the core leaves; returns the program's exit code. The calling thread starts the
-  // ranks: the kernel kills them when it ends.
+  // Runs until the core emits Exit; returns the program's exit code. The calling thread starts the
+  // ranks, and the kernel kills the ranks when that thread ends.
   int run();
 
  private:
@@ -110,19 +111,20 @@ class Worker {
   const Incarnation incarnation_;
   const std::string coordinator_;
   const std::unique_ptr<GpuWatch> gpus_;
-  std::vector<std::string> missing_gpus_;  // present in an earlier run of the worker
-  std::string no_gpus_because_;            // empty: there are some
-  uint64_t gpu_changes_ = 0;               // last value reported to the core
+  // one clause for each GPU that an earlier run of the worker found and this run did not
+  std::vector<std::string> missing_gpus_;
+  std::string no_gpus_because_;  // empty: there are GPUs
+  uint64_t gpu_changes_ = 0;     // GpuReport::changes at the time of the last GpusChanged
   bool gpus_are_silent_ = false;
   Launcher launcher_;
   Reaper reaper_;
   Metrics metrics_;
   LogShipper logs_;
-  OutputWatch outputs_;  // of ranks whose output is their sign of progress
+  OutputWatch outputs_;  // for ranks whose output is their only sign of progress
   CoordinatorStream stream_;
-  uint64_t streams_ = 0;  // opened so far
+  uint64_t streams_ = 0;  // number of streams opened so far
   EndReader end_reader_;
-  std::set<RankKey> ending_;  // reaped, not yet reported to the core
+  std::set<RankKey> ending_;  // ranks that are reaped, but whose end the core has not received yet
   StackTools stack_tools_;
   StackReader stack_reader_;
   StackTracer stack_tracer_;
@@ -143,7 +145,8 @@ class Worker {
 
   std::deque<Event> pending_;  // events raised while the core's actions are carried out
   bool stepping_ = false;
-  std::vector<SendRankExited> due_reports_;  // waiting for the rest of their rank's log
+  // reports that wait until the rest of their rank's log is sent
+  std::vector<SendRankExited> due_reports_;
   bool leaving_ = false;
   int exit_code_ = 0;
 };

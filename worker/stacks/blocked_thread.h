@@ -1,4 +1,4 @@
-// Reads the stack of a thread in D state, which cannot be stopped, while it waits in the kernel.
+// Reads the stack of a thread in D state (uninterruptible sleep), which cannot be stopped.
 #pragma once
 
 #include <sys/types.h>
@@ -11,15 +11,16 @@
 
 namespace muster::worker {
 
-// Copies the thread as if it were stopped, from /proc/PID/task/TID/syscall: stack pointer, program
-// counter and the call's arguments. The frame pointer is the first stack word that begins a chain
-// of frames. The other registers are unknown; functions compiled without frame pointers seldom need
-// them. Returns nullopt if the kernel does not reveal the values or the thread runs.
+// Returns a copy of the thread like that of a stopped thread. The stack pointer, the program
+// counter and the system call's arguments come from /proc/PID/task/TID/syscall. The frame pointer
+// is the first word of the stack that begins a chain of frames. The other registers stay unknown;
+// unwinding functions without frame pointers seldom needs them. Returns nullopt if the kernel does
+// not reveal the values or the thread runs.
 std::optional<ThreadCopy> copy_blocked_thread(const std::string& proc_root, pid_t pid, pid_t tid,
                                               const ProcessMap& map);
 
-// Returns the address in a copied stack of the innermost frame record (the caller's frame pointer,
-// a return address); 0: none.
+// Returns the address of the innermost frame record (a caller's frame pointer, followed by a return
+// address) in a copied stack; 0: there is none.
 uint64_t find_frame_record(const ThreadCopy& thread, const ProcessMap& map);
 
 }  // namespace muster::worker

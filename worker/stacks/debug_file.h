@@ -13,16 +13,19 @@
 
 namespace muster::worker {
 
+// The symbols of one ELF file.
 class DebugFile {
  public:
-  // Takes ownership of `fd`, an ELF file that was checked to be the right one. Returns nullptr if
-  // it is damaged. `path`: base of debug links.
+  // Takes ownership of `fd`. Requires that the caller has checked the file's build id. Returns
+  // nullptr if the ELF file is damaged. `path`: the file's path, beside which its separate debug
+  // file is searched.
   static std::unique_ptr<DebugFile> open(int fd, std::string path, std::string debug_folder);
   ~DebugFile();
   DebugFile(const DebugFile&) = delete;
   DebugFile& operator=(const DebugFile&) = delete;
 
-  // Requires an `address` as in the file's symbols, without the load bias.
+  // Returns the symbol of `address`, an address as in the file's symbol table, without the load
+  // bias.
   FrameSymbol symbol(uint64_t address, Instant deadline);
 
   uint64_t bytes() const { return bytes_; }
@@ -47,7 +50,7 @@ class DebugFile {
   const std::string path_;
   const std::string debug_folder_;
   uint64_t bytes_ = 0;
-  Elf* elf_ = nullptr;  // libdwfl's, once it has asked for it
+  Elf* elf_ = nullptr;  // owned by libdwfl once is_handed_over_ is true
   bool is_handed_over_ = false;
   bool has_dwarf_ = false;
   std::vector<Code> code_;  // executable segments

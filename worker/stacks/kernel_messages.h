@@ -1,6 +1,6 @@
-// Lines of the kernel's log that explain why a rank died or waits: out-of-memory kills, GPU errors
-// (Xid), failing disks and file systems, hung tasks, and lines that name one of our processes. Read
-// from /dev/kmsg if permitted (root, or CAP_SYSLOG).
+// Finds lines of the kernel's log that explain why a rank died or waits: out-of-memory kills, GPU
+// errors (Xid), failing disks and file systems, hung tasks, and lines that name a process of our
+// ranks. Reads /dev/kmsg, which requires root or CAP_SYSLOG.
 #pragma once
 
 #include <sys/types.h>
@@ -17,18 +17,22 @@ namespace muster::worker {
 
 constexpr const char* kKernelLog = "/dev/kmsg";
 
+// One line of the kernel's log.
 struct KernelMessage {
-  Instant at;        // by the kernel's clock, which is CLOCK_MONOTONIC except after a suspend
-  std::string text;  // printable, without the facility
+  // the kernel's timestamp; equals CLOCK_MONOTONIC unless the machine was suspended
+  Instant at;
+  std::string text;  // printable text without the facility
 };
 
+// The processes and the time to search for.
 struct KernelMessageQuery {
-  std::span<const pid_t> pids;  // pids of our processes
+  std::span<const pid_t> pids;  // pids of the ranks' processes
   Instant since;
 };
 
-// Returns the newest kKernelMessagesMax relevant messages, oldest first; none if the log cannot be
-// read. Never blocks. `path`: "/dev/kmsg".
+// Returns the newest relevant messages since query.since, at most kKernelMessagesMax, oldest first;
+// no messages if the log cannot be read. `path`: "/dev/kmsg", or a file in its format. Never
+// blocks.
 std::vector<KernelMessage> read_kernel_messages(const std::string& path,
                                                 const KernelMessageQuery& query);
 
@@ -37,7 +41,7 @@ std::vector<KernelMessage> read_kernel_messages(const std::string& path,
 std::vector<KernelMessage> relevant_kernel_messages(std::span<const std::string> records,
                                                     const KernelMessageQuery& query);
 
-// Returns whether a message reports that `pid` was killed for memory.
+// Returns whether a message reports that the kernel killed `pid` because memory ran out.
 bool reports_oom_kill(std::span<const KernelMessage> messages, pid_t pid);
 
 // Returns "[43579.126] Out of memory: Killed process 1780 (python) …", the format of dmesg.

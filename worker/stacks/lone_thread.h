@@ -1,5 +1,4 @@
-// A detached thread for calls that may never return from the kernel, because a process or file
-// system hangs.
+// A detached thread for system calls that may never return, because a process or file system hangs.
 #pragma once
 
 #include <functional>
@@ -7,7 +6,7 @@
 namespace muster::worker {
 
 // Runs `body` on a new detached thread with all signals blocked. Returns false if the system lacks
-// resources. Requires: `body` owns, or shares the ownership of, everything that it uses.
+// resources. Requires that `body` owns, or shares the ownership of, everything that it uses.
 bool start_lone_thread(std::function<void()> body);
 
 }  // namespace muster::worker

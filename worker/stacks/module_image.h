@@ -1,7 +1,7 @@
 // The part of an ELF file that unwinding needs, copied from the memory of a process that has it
-// mapped: headers, .eh_frame_hdr and .eh_frame. No file is opened: it may be deleted, replaced,
-// truncated, in another mount namespace or on a file system that hangs. Ranks that run the same
-// code share the copy.
+// mapped: headers, .eh_frame_hdr and .eh_frame. The file itself is not opened, because it may be
+// deleted, replaced, truncated, in another mount namespace or on a file system that hangs. Ranks
+// that run the same code share one copy.
 #pragma once
 
 #include <sys/types.h>
@@ -16,10 +16,12 @@
 
 namespace muster::worker {
 
-// Bytes at their file offsets; bytes that were not copied take no memory and read as zeros.
+// A copy of parts of an ELF file. data()[i] is the file's byte i; parts that were not copied take
+// no memory and read as zeros.
 class ModuleImage {
  public:
-  // Returns nullptr if the module has no .eh_frame_hdr or cannot be read.
+  // Copies the module from the memory of `pid`. Returns nullptr if the module has no .eh_frame_hdr
+  // or cannot be read.
   static std::shared_ptr<const ModuleImage> copy(pid_t pid, const ModuleHeaders& headers);
   ~ModuleImage();
   ModuleImage(const ModuleImage&) = delete;
@@ -39,9 +41,11 @@ class ModuleImage {
   const size_t size_;
 };
 
-// A cache of images in use, by build id. Thread-safe.
+// A cache of the images that are in use, by build id. Thread-safe.
 class ModuleImages {
  public:
+  // Returns the cached image with the headers' build id, or a new copy; nullptr as
+  // ModuleImage::copy().
   std::shared_ptr<const ModuleImage> get(pid_t pid, const ModuleHeaders& headers);
 
  private:

@@ -1,5 +1,5 @@
-// Kernel data about a process, beside its stacks: state, tracer, wait channel, and out-of-memory
-// kills. Reads /proc and cgroup files, which never block on the process. Thread-safe.
+// Reads the kernel's data about a process: state, tracer, wait channel, and out-of-memory kills.
+// Reads /proc and cgroup files, which never block on the process. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -12,27 +12,30 @@
 namespace muster::worker {
 
 // Fills process_state, tracer_pid and wait_channel of `evidence` for `pid`. `proc_root`: "/proc",
-// or a folder with its layout. Ignores a tracer that is a thread of this program: reports the state
-// without it, or 'S' without a channel if that thread does not detach within milliseconds.
+// or a folder with its layout. If a thread of this program traces the process, waits some
+// milliseconds until it detaches and then reports the state without a tracer; if it does not
+// detach, reports the state 'S' without a wait channel.
 void read_process_state(const std::string& proc_root, pid_t pid, RankEvidence& evidence);
 
 constexpr char kCgroupRoot[] = "/sys/fs/cgroup";
 
-// Returns the memory use of the process's control group or of the ancestor closest to its limit (in
-// version 2 memory.high counts as a limit): a process at that limit may stall for long before the
-// kernel kills anything. cgroup v2 and v1. Returns zeros without a limit.
+// Returns the memory use and the limit of the process's control group, or of that ancestor group
+// which is closest to its limit. A process at the limit may stall for long before the kernel kills
+// a process. Supports cgroup v2, where memory.high counts as a limit, and v1. Returns zeros if
+// there is no limit.
 MemoryUse read_memory_use(const std::string& proc_root, const std::string& cgroup_root, pid_t pid);
 
-// Counts out-of-memory kills in the control group of a process. The kernel counts since the group
-// was created: two readings, after a rank's start and after its death, show whether one occurred in
-// between. cgroup v2 and v1.
+// Counts out-of-memory kills in the control group of a process. The kernel counts since the
+// creation of the group: two readings, after a rank's start and after its end, show whether a kill
+// occurred in between. Supports cgroup v2 and v1.
 class OomKillCounter {
  public:
   OomKillCounter() = default;
-  // Returns a counter for the current group of `pid`; it has no count if there is no such file.
+  // Returns a counter for the current group of `pid`. Its count() is -1 if the kernel has no such
+  // counter.
   static OomKillCounter of(const std::string& proc_root, const std::string& cgroup_root, pid_t pid);
 
-  // Returns the count; -1: not available, or the group is gone.
+  // Returns the count; -1 if it is not available or the group no longer exists.
   int64_t count() const;
 
  private:

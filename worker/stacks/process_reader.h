@@ -1,5 +1,6 @@
-// Reads the stacks of one process, step by step: identity and access, copies of its threads,
-// frames. Used by one thread at a time, which may block in the kernel as long as the process does.
+// Reads the stacks of one process: checks the process's identity and access rights, copies its
+// threads, and unwinds their frames. Called by one thread at a time, which may block in the kernel
+// as long as the process does.
 #pragma once
 
 #include <sys/types.h>
@@ -22,8 +23,8 @@ class ProcessReader {
  public:
   ProcessReader(std::string proc_root, pid_t pid, uint64_t start_ticks, ModuleImages* images);
 
-  // Reads the stacks. The frames' modules are indices into `modules`. `self_stacks`: see
-  // StackTarget.
+  // Returns the stacks. Appends the modules of the frames to `modules`; frames refer to them by
+  // index. `self_stacks`: see StackTarget.
   RankStacks read(const PySpy& py_spy, const std::string& self_stacks, Instant deadline,
                   std::vector<StackModule>& modules);
 
@@ -32,9 +33,9 @@ class ProcessReader {
   std::string obstacle() const;
   ThreadStack describe(const ThreadCopy& copy, std::vector<StackModule>& modules);
   void add_kernel_frames(pid_t tid, ThreadStack& thread, std::vector<StackModule>& modules);
-  // Requests the copies from the process itself, by a signal, if ptrace is refused. Fills `copies`,
-  // and sets `readable` if the answer includes the memory map. Returns a note that explains why
-  // ptrace was refused.
+  // Requests copies of its threads from the process itself, by a signal. Called if ptrace is
+  // refused. Fills `copies`, and sets `readable` if the answer includes the memory map. Returns a
+  // note that explains why ptrace was refused.
   std::string request_self_stacks(const std::string& self_stacks, std::span<const pid_t> tids,
                                   Instant deadline, std::vector<ThreadCopy>& copies,
                                   bool& readable);
@@ -45,7 +46,7 @@ class ProcessReader {
 
   const std::string proc_root_;
   const pid_t pid_;
-  const uint64_t start_ticks_;  // identifies the process with its pid
+  const uint64_t start_ticks_;  // start time of the process, which identifies it together with pid_
   Unwinder unwinder_;
 };
 

@@ -1,6 +1,6 @@
-// Frames of Python programs, read by py-spy if it is installed: it reads the interpreter's memory
-// from outside, without stopping it, as our child process with a deadline. Nothing is injected and
-// no shell is used.
+// Frames of Python programs, read by the program py-spy if it is installed. py-spy runs as our
+// child process with a deadline, and reads the interpreter's memory from outside, without stopping
+// it. No code is injected into the program, and no shell is started.
 #pragma once
 
 #include <sys/types.h>
@@ -19,31 +19,34 @@
 
 namespace muster::worker {
 
-// Frames by thread: "train.py:31 train_step", outermost first.
+// Frames by thread id, such as "train.py:31 train_step", outermost first.
 using PythonFrames = std::map<pid_t, std::vector<StackFrame>>;
 
-// Returns whether the file is the CPython interpreter, as a library or as the program itself.
+// Returns whether the file is the CPython interpreter, either as a library or as an executable.
 bool is_python_interpreter(std::string_view module_path);
+// Returns whether the process has mapped a CPython interpreter.
 bool runs_python(const ProcessMap& map);
 
+// Runs py-spy.
 class PySpy {
  public:
-  // `program`: path of py-spy; empty: the one in PATH, if any.
+  // `program`: path of py-spy; empty: py-spy in PATH, if there is one.
   explicit PySpy(const std::string& program);
 
-  // Returns NotFound, with how to install it, if there is no py-spy. Blocks until `deadline` at
-  // most.
+  // Returns the Python frames of a process. Returns NotFound, with instructions to install py-spy,
+  // if there is none. Blocks until `deadline` at most.
   absl::StatusOr<PythonFrames> dump(pid_t pid, Instant deadline) const;
 
  private:
-  std::string program_;  // empty: there is none
+  std::string program_;  // path of py-spy; empty: there is none
 };
 
-// Parses the output of `py-spy dump --json`. Returns DataLoss for anything else.
+// Parses the output of `py-spy dump --json`. Returns DataLoss for other text.
 absl::StatusOr<PythonFrames> parse_py_spy(std::string_view json);
 
-// Replaces the interpreter's own frames in a thread's stack by its Python frames. Native frames
-// after the last call out of the interpreter remain after them.
+// Returns a thread's stack in which the Python frames replace the interpreter's own native frames.
+// Native frames that the interpreter has called last, such as a C extension's, follow the Python
+// frames.
 std::vector<StackFrame> with_python_frames(const std::vector<StackFrame>& native,
                                            const std::vector<StackFrame>& python,
                                            const std::vector<StackModule>& modules);

@@ -1,10 +1,10 @@
 // Resolves addresses in modules to function, file and line, from the symbol tables and DWARF of the
-// file that a process has mapped, or of its separate debug file (by build id, or by name and CRC,
-// under /usr/lib/debug). Fetches nothing from a network.
+// mapped file or of its separate debug file, which is found under /usr/lib/debug by build id, or by
+// name and CRC. Fetches nothing from a network.
 //
-// Files are untrusted: a file with another build id than the running one is refused; results are
-// bounded and printable; damaged DWARF costs only the symbols. For inlined code, the symbol names
-// the innermost function and the one that contains it.
+// Files are untrusted. A file whose build id differs from the running code's is refused; results
+// are bounded and printable; damaged DWARF costs only the symbols. For inlined code, the symbol
+// names the innermost inlined function and the function that contains it.
 #pragma once
 
 #include <sys/types.h>
@@ -26,6 +26,7 @@ struct SymbolizerOptions {
   std::string debug_folder = "/usr/lib/debug";
 };
 
+// Resolves addresses on its own threads, and caches open files.
 class Symbolizer {
  public:
   explicit Symbolizer(SymbolizerOptions options = {});
@@ -33,17 +34,19 @@ class Symbolizer {
   Symbolizer(const Symbolizer&) = delete;
   Symbolizer& operator=(const Symbolizer&) = delete;
 
-  // Returns one symbol per address (addresses as in StackFrame); empty if unknown or not resolved
-  // by `deadline`. `pid`: a process that has the module mapped, in whose file system view the path
-  // is resolved (a container, a deleted file); 0: none. Returns NotFound if there is no such file
-  // or it is of another build, DataLoss if it is no ELF file, DeadlineExceeded if earlier calls
-  // still hang on that file. The symbolizer's own threads read files, so a file system that hangs
-  // costs only the symbols of its files; blocks until `deadline` at most. Thread-safe.
+  // Returns one symbol per address of `addresses`, which are as in StackFrame; a symbol is empty if
+  // it is unknown or was not resolved by `deadline`. `pid`: a process that has mapped the module;
+  // the path is resolved in that process's mount namespace, which finds files in containers and
+  // deleted files; 0: none.
+  // Returns NotFound if there is no such file or it is of another build, DataLoss if it is no ELF
+  // file, and DeadlineExceeded if earlier calls still hang on that file. Because the symbolizer's
+  // own threads read the files, a file system that hangs costs only the symbols of its files.
+  // Blocks until `deadline` at most. Thread-safe.
   absl::StatusOr<std::vector<FrameSymbol>> symbolize(const StackModule& module,
                                                      std::span<const uint64_t> addresses, pid_t pid,
                                                      Instant deadline);
 
-  // Makes all calls return soon from now on, with what they have. Thread-safe.
+  // Makes current and later calls return soon, with the results so far. Thread-safe.
   void stop();
 
  private:

@@ -1,8 +1,8 @@
-// Unwinds copied threads of one process with libdwfl: by .eh_frame of the modules, by .debug_frame
-// if a file has no other, and by frame pointers if it has neither or the code is a JIT compiler's.
-// Caches module data, so the second sample of a process costs a few microseconds per frame.
+// Unwinds copied threads of one process with libdwfl. Uses a module's .eh_frame; if there is none,
+// its .debug_frame; if there is neither, or for the code of JIT compilers, frame pointers. Caches
+// module data, so that the second sample of a process costs a few microseconds per frame.
 //
-// One thread at a time.
+// Called by one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -20,27 +20,29 @@ namespace muster::worker {
 
 class Unwinder {
  public:
-  // Borrows `images`.
+  // Requires that `images` outlives the unwinder.
   Unwinder(std::string proc_root, pid_t pid, ModuleImages* images);
   ~Unwinder();
   Unwinder(const Unwinder&) = delete;
   Unwinder& operator=(const Unwinder&) = delete;
 
-  // Reads the process's current mappings. Returns false if it is gone or may not be read.
+  // Reads the process's current mappings. Returns false if the process is gone or may not be read.
   bool refresh();
-  // Uses a map that the process itself reported, for processes that may not be read. Module data
-  // then comes from files.
+  // Uses `map`, which the process itself has reported, instead of refresh(). For processes that may
+  // not be read; module data then comes from files.
   void use(ProcessMap map);
 
   struct Stack {
     std::vector<StackFrame> frames;  // outermost first
     bool truncated = false;          // the outermost frames are missing
   };
-  // Adds each module of the frames to `modules` once.
+  // Returns the stack of a copied thread. Appends the modules of the frames to `modules`, each
+  // once.
   Stack unwind(const ThreadCopy& thread, std::vector<StackModule>& modules);
-  // Returns the frame of one address, for threads without further data.
+  // Returns the frame of a single address, for threads of which only the program counter is known.
   StackFrame frame_at(uint64_t address, std::vector<StackModule>& modules);
 
+  // Returns the mappings that refresh() has read or use() has set.
   const ProcessMap& map() const;
 
  private:
@@ -48,7 +50,7 @@ class Unwinder {
   const std::unique_ptr<Impl> impl_;
 };
 
-// Returns the index of `module` in `modules`, adding it if it is missing.
+// Returns the index of `module` in `modules`; appends the module if it is missing.
 uint32_t module_index(const StackModule& module, std::vector<StackModule>& modules);
 
 }  // namespace muster::worker

@@ -2,13 +2,14 @@
 // emulated backend find this header before the real one, and run each kernel's own source without a
 // GPU. A block's threads are fibers of one thread; blocks run one after the other.
 //
-// It detects wrong indices, sums and orders of work, missing barriers between warps
-// (MUSTER_EMULATED_REVERSED=1 runs the last thread and the last block first: one of the two orders
-// reveals them), and a host that reads or writes device memory. It refuses what a device refuses:
-// launches on another device's stream; launches with more shared memory than the kernel has
-// requested; kernel arguments with addresses of host memory or of another device; copies in the
-// wrong direction; misaligned accesses (a trap, see CMakeLists.txt). It does not detect what only a
-// device has: register limits, the precision of its functions, races within a warp.
+// The emulation detects wrong indices, wrong sums and wrong orders of work; missing barriers
+// between warps (with MUSTER_EMULATED_REVERSED=1 the last thread and the last block run first, and
+// one of the two orders reveals a missing barrier); and accesses of the host to device memory. Like
+// a device, it refuses launches on another device's stream, launches with more shared memory than
+// the kernel has requested, kernel arguments with addresses of host memory or of another device,
+// copies in the wrong direction, and misaligned accesses (by a trap, see CMakeLists.txt). It cannot
+// detect exceeded register limits, a device's lower precision of functions, and races within a
+// warp.
 #pragma once
 
 #include <cmath>
@@ -28,14 +29,15 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __grid_constant__
-// A static variable works, because one block runs at a time, in one thread of the process.
+// A static variable works as shared memory, because one block runs at a time, in one thread of the
+// process.
 #define __shared__ static
 
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
-// May alias, because kernels read and write memory of other types through these.
+// uint2 and uint4 may alias, because kernels access memory of other types through them.
 struct [[gnu::may_alias]] alignas(8) uint2 {
   unsigned x, y;
 };
@@ -48,13 +50,15 @@ void __syncthreads();
 void __syncwarp(unsigned mask = 0xffffffffU);
 
 namespace emulated {
-// Publishes a word of at most 24 bytes to the other lanes of the warp, all of which must call this.
-// Returns the number of the exchange (never 0).
+// Publishes a value of at most 24 bytes to the other lanes of the warp. Requires that all lanes of
+// the warp call it. Returns the number of the exchange (never 0).
 uint64_t share(const void* mine, size_t bytes);
-// Returns lane `lane`'s word of the last exchange; valid until this lane shares again. Ends the
-// process if that lane has left the kernel.
+// Returns the value of lane `lane` in the last exchange, valid until the calling lane calls share()
+// again. Ends the process if that lane has left the kernel.
 const void* shared_by(int lane);
+// Returns the calling thread's lane.
 int lane();
+// Returns the lanes of the warp whose `flag` is true, as bits.
 unsigned ballot(bool flag);
 // Runs body for every thread of every block, each block with `shared_bytes` of dynamic shared
 // memory.
@@ -123,18 +127,17 @@ const char* cudaGetErrorString(cudaError_t error);
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 #define CUDART_VERSION 13000
-// The device's properties, which the runtime reports. Tests change them only while no other thread
-// uses the runtime.
+// The emulated devices' properties. Tests change them only while no other thread uses the runtime.
 namespace emulated {
 struct Properties {
   cudaError_t count_error = cudaSuccess;
-  // Number of devices; all allocate from one memory.
+  // Number of devices; all allocate from the same memory.
   int devices = 1;
-  // 0, or MUSTER_EMULATED_DRIVER=0: there is no driver.
+  // Driver version; 0, which MUSTER_EMULATED_DRIVER=0 sets, too: there is no driver.
   int driver_version = CUDART_VERSION;
   int major = 9, minor = 0;
-  cudaError_t code_error = cudaSuccess;  // result of looking up a kernel's code
-  // Larger allocations fail, as with fragmented memory.
+  cudaError_t code_error = cudaSuccess;  // the error of looking up a kernel's code
+  // Bytes of the largest allocation that succeeds, as in fragmented memory.
   size_t largest_allocation = SIZE_MAX;
 };
 Properties& properties();
@@ -162,15 +165,17 @@ inline cudaError_t cudaGetDevice(int* device) {
   return *device = emulated::current_device, cudaSuccess;
 }
 
-// A stream executes nothing until a thread waits for it, for one of its events, or for the device,
-// or has queried an event for some milliseconds: a caller that forgets to wait finds the old memory
-// contents. Copies on a thread's own stream are complete when the call returns.
+// A stream executes no work until a thread waits for the stream, for one of its events or for the
+// device, or has queried one of its events for some milliseconds. Thus a caller that forgets to
+// wait finds the old memory contents. Copies on cudaStreamPerThread are complete when the call
+// returns.
 namespace emulated {
 class Stream;
 struct Event;
 struct Graph;
 struct Executable;
-// A kernel, a copy, or a library call. In a capture, `what` identifies it: its name and arguments.
+// A kernel, a copy, or a library call. `what`: its name and arguments as bytes, which identify it
+// in a capture.
 struct Work {
   std::function<void()> run;
   std::string what{};
@@ -191,16 +196,16 @@ std::string bytes_of(T value) {
 }
 // Returns whether the stream records work instead of executing it.
 bool captures(Stream* stream);
-// From here on streams execute work at the call, in host memory, as the CPU backend does.
+// Makes streams execute work during the call from now on, in host memory, as the CPU backend does.
 void work_at_the_call();
 cudaError_t enqueue(Stream* stream, Work work);
-// Starts the work enqueued on the stream, although no thread waits for it.
+// Starts the work that is enqueued on the stream, although no thread waits for it.
 void begin(Stream* stream);
 }  // namespace emulated
 cudaError_t cudaDeviceSynchronize();
 using cudaStream_t = emulated::Stream*;
 constexpr unsigned cudaStreamNonBlocking = 1;
-inline const cudaStream_t cudaStreamPerThread = nullptr;  // of the current device
+inline const cudaStream_t cudaStreamPerThread = nullptr;  // a stream of the current device
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -214,9 +219,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to);
 
-// Work captured from a stream becomes a graph (graphs.cc). As on a device, a thread that captures
-// must not make calls that would not become part of the graph, no thread may wait for the stream or
-// the device, and copied host memory must be page-locked.
+// Work that is captured from a stream becomes a graph (graphs.cc). The rules during a capture are a
+// device's: the capturing thread must not make calls that cannot become part of the graph, no
+// thread may wait for the stream or the device, and host memory in copies must be page-locked.
 enum cudaStreamCaptureMode {
   cudaStreamCaptureModeGlobal,
   cudaStreamCaptureModeThreadLocal,
@@ -227,7 +232,7 @@ using cudaGraphExec_t = emulated::Executable*;
 using cudaGraphNode_t = void*;
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
-// Returns the number of nodes.
+// Stores only the number of nodes.
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, size_t* count);
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* executable, cudaGraph_t graph,
                                           unsigned long long flags);
@@ -263,7 +268,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Function*) {
 }
 
 namespace emulated {
-// The value of sm_90; a test may emulate another device.
+// Maximum shared memory of a block. Initially sm_90's value; a test may set another device's.
 inline int shared_bytes_max = 227 << 10;
 }  // namespace emulated
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
@@ -272,9 +277,9 @@ inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
 }
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 namespace emulated {
-// Sets the shared memory that launches of the kernel may request on the current device.
+// Sets the maximum shared memory that launches of the kernel may request on the current device.
 cudaError_t allow_shared_bytes(const void* kernel, int bytes);
-// Returns the error of a launch by the calling thread.
+// Returns the error that a launch with these arguments has on a device, or cudaSuccess.
 cudaError_t check_launch(Stream* stream, const void* kernel, dim3 grid, size_t shared_bytes);
 // Ends the process if a kernel's argument holds the address of memory that the stream's device
 // cannot access.

@@ -10,6 +10,7 @@
 
 namespace emulated {
 
+// Size of the emulated device's memory.
 constexpr size_t kMemoryBytes = size_t{1} << 34;
 
 // Ends the process with a message that names the block.
@@ -17,10 +18,11 @@ constexpr size_t kMemoryBytes = size_t{1} << 34;
 // Ends the process if the running thread has started copies that it did not wait for.
 void check_copies();
 
-// The device's memory. The host may access it only in kernels and copies; a guard page follows each
-// allocation.
+// The device's memory. It is accessible only while an Open object exists, which kernels and copies
+// create. A guard page follows each allocation.
 class DeviceMemory {
  public:
+  // Makes the memory accessible during its life.
   class Open {
    public:
     explicit Open(DeviceMemory& memory) : memory_(memory) {
@@ -90,7 +92,7 @@ class DeviceMemory {
 
   struct Allocation {
     char* base;
-    size_t pages;  // size in bytes, whole pages
+    size_t pages;  // size in bytes, a multiple of the page size
     int device;
   };
 
@@ -104,7 +106,7 @@ class DeviceMemory {
 
   mutable std::mutex mutex_;
   std::map<char*, Allocation> all_;
-  size_t bytes_ = 0;  // sum over all_
+  size_t bytes_ = 0;  // sum of the sizes in all_
   int open_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Host memory that the emulated device's runtime has page-locked.
+// The host memory that the emulated device's runtime has page-locked.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,11 @@
 
 namespace emulated {
 
-// Pieces of memory, keyed by their begin. Thread-safe.
+// A set of memory ranges. Thread-safe.
 class LockedMemory {
  public:
-  // Returns false if a part of it is pinned already: drivers pin no page twice.
+  // Adds a range. Returns false if a part of it is in the set already, because drivers lock no page
+  // twice.
   bool add(const void* data, size_t bytes) {
     const std::lock_guard lock(mutex_);
     const char* const begin = static_cast<const char*>(data);
@@ -24,7 +25,7 @@ class LockedMemory {
     const std::lock_guard lock(mutex_);
     return all_.erase(static_cast<const char*>(data)) == 1;
   }
-  // Returns whether one piece contains all of it.
+  // Returns whether one range of the set contains all of [data, data + bytes).
   bool hold(const void* data, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     const auto behind = all_.upper_bound(static_cast<const char*>(data));
@@ -32,8 +33,8 @@ class LockedMemory {
     const auto& [begin, size] = *std::prev(behind);
     return static_cast<const char*>(data) + bytes <= begin + size;
   }
-  // Returns whether it lies partly inside and partly outside of a piece: drivers refuse to copy
-  // that.
+  // Returns whether [data, data + bytes) lies partly inside and partly outside of a range: drivers
+  // refuse such copies.
   bool cross(const void* data, size_t bytes) const {
     const std::lock_guard lock(mutex_);
     const char* const begin = static_cast<const char*>(data);
@@ -49,8 +50,9 @@ class LockedMemory {
   std::map<const char*, size_t> all_;
 };
 
-// Pinned by cudaHostAlloc and by cudaHostRegister. Never destroyed: objects that live as long as
-// the process release their memory after destructors of statics.
+// locked() has the ranges of cudaHostAlloc, registered() those of cudaHostRegister. The two sets
+// are never destroyed, because some objects release their memory after the destructors of static
+// variables have run.
 inline LockedMemory& locked() {
   static auto* const all = new LockedMemory;
   return *all;

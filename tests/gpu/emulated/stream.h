@@ -1,4 +1,4 @@
-// Streams and events of the emulated device, and captures from streams. Internal to runtime.cc and
+// The emulated device's streams, events, and captures from streams. Internal to runtime.cc and
 // graphs.cc.
 #pragma once
 
@@ -30,18 +30,18 @@ struct Capture {
     return with;
   }
 };
-// The calling thread's capture; null if there is none. Work that another thread enqueues on the
-// stream meanwhile is that thread's error.
+// Returns a reference to the calling thread's capture; null if there is none. If another thread
+// enqueues work on the captured stream, that call fails.
 Capture*& own_capture();
-// Returns the error of a call that a capturing thread must not make, because it would not become
-// part of the graph.
+// Returns cudaSuccess if the calling thread captures nothing. Otherwise returns the error of a call
+// that must not be made during a capture, because it cannot become part of the graph.
 cudaError_t outside_of_captures();
 
-// A queue of work, of which the first `done` items have been executed. Threads that wait execute
-// it, one at a time; a thread of the stream's own executes it for callers that only query.
+// A queue of work. A thread that waits for the stream executes the work, one thread at a time; for
+// callers that only query an event, the stream's own thread executes it.
 class Stream {
  public:
-  const int device = current_device;  // of the creating thread
+  const int device = current_device;  // current device of the thread that created the stream
 
   ~Stream() {
     {
@@ -65,8 +65,8 @@ class Stream {
     const std::lock_guard lock(mutex_);
     return done_ >= number;
   }
-  // Executes work until `number` items are done. Holds no lock during an item, because it may wait
-  // for work that other threads must execute.
+  // Executes work until `number` items are done in total. Holds no lock while it executes an item,
+  // because the item may wait for work that other threads must execute.
   void run_until(uint64_t number) {
     std::unique_lock lock(mutex_);
     while (done_ < number) {
@@ -89,7 +89,7 @@ class Stream {
       changed_.notify_all();
     }
   }
-  // Executes it on the stream's own thread.
+  // Does the same as run_until(), but on the stream's own thread; returns at once.
   void begin_until(uint64_t number) {
     const std::lock_guard lock(mutex_);
     requested_ = std::max(requested_, number);
@@ -97,7 +97,7 @@ class Stream {
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
 
-  // Returns null if nothing is captured.
+  // Returns the capture of this stream; null if there is none.
   std::shared_ptr<Capture> capture() const {
     const std::lock_guard lock(mutex_);
     return capture_;
@@ -131,24 +131,26 @@ class Stream {
   std::thread thread_;
 };
 
-// Enqueues work that is not captured and that no graph counts.
+// Enqueues work that is never captured, and that Graphs::enqueued does not count.
 void do_later(Stream* stream, std::function<void()> work);
-// Records work of a captured stream.
+// Adds work to the capture of a captured stream.
 cudaError_t record(Stream* stream, Work work);
 
-// A device works on its own, but not at once: queries of an event start its work after this time.
+// Time of queries of an event after which the stream starts to work, because a device works without
+// a waiting thread, but not immediately.
 constexpr auto kQueryDelay = std::chrono::milliseconds(4);
 
 using Time = std::chrono::steady_clock::time_point;
+// An event: a position in a stream's work.
 struct Event {
   const int device = current_device;
   std::mutex mutex;
-  std::shared_ptr<Stream> stream;  // where it was recorded last
+  std::shared_ptr<Stream> stream;  // stream in which the event was recorded last
   uint64_t number = 0;
-  // The capture in which it was recorded, as a point in a graph.
+  // The capture in which the event was recorded; null: none.
   std::shared_ptr<Capture> capture;
-  std::optional<Time> first_query;  // first query since then
-  // When the stream reached it.
+  std::optional<Time> first_query;  // time of the first query since the event was recorded
+  // Time at which the stream reached the event.
   std::shared_ptr<Time> at = std::make_shared<Time>();
 };
 

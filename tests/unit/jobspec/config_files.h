@@ -1,4 +1,5 @@
-// A temporary folder of config files, and shorthands over load_config() and resolve_job().
+// A fixture with a temporary folder for config files, and short forms of load_config() and
+// resolve_job().
 #pragma once
 
 #include <filesystem>

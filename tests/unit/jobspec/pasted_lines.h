@@ -1,4 +1,4 @@
-// Command lines as users have them in their scripts, through every step of `muster run`.
+// A fixture that resolves command lines from users' scripts in the same steps as `muster run`.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ class PastedLines : public ConfigFiles {
     return absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   }
 
-  // Does what `muster run TEXT --ranks RANKS --nodes NODES` does, without running the program; 0:
-  // without that option.
+  // Resolves the job of `muster run TEXT --ranks RANKS --nodes NODES`, without running it. 0: the
+  // option is not given.
   static absl::StatusOr<ResolvedJob> pasted(absl::string_view text, int32_t ranks = 1,
                                             int32_t nodes = 0) {
     std::vector<std::string> all = words(text);

@@ -1,6 +1,7 @@
-// NCCL as a profiler plugin sees it: the tables, declared again as in NCCL's headers with all
-// members, so that a mistake in our declarations shows; and the calls that NCCL's
-// src/plugin/profiler.cc makes (2.26 for version 3, 2.27 for 4, 2.28 for 5):
+// A replacement of NCCL for tests of a profiler plugin. It declares NCCL's types again, with all
+// members as in NCCL's headers, so that tests find mistakes in the plugin's own declarations. It
+// makes the same calls as NCCL's src/plugin/profiler.cc (2.26 for version 3, 2.27 for 4, 2.28 for
+// 5):
 //
 //  one event mask for the complete process, passed to every init;
 //  a kernel plan is a group: its event comes first, then its collectives', which versions 3 and 4
@@ -165,15 +166,15 @@ inline void fill(DescrV4& event, const GroupIdentity&, uint8_t channels, void* g
   event.coll.nChannels = channels;
 }
 inline void fill(DescrV5& event, const GroupIdentity&, uint8_t channels, void* group) {
-  event.parentObj = nullptr;  // the NCCL call, whose event our mask excludes
+  event.parentObj = nullptr;  // would be the API call's event, which the plugin's mask excludes
   event.coll.parentGroup = group;
   event.coll.nChannels = channels;
 }
 
-// NCCL's mask: passed to every init; the last init's value filters every event.
+// NCCL's event mask. Every init receives it and may change it; the last value filters all events.
 inline int event_mask = 0;
 
-// One rank of a communicator of the program.
+// A rank of a communicator: makes NCCL's calls of the plugin.
 template <class T>
 class Communicator;
 template <class Init, class Descr>
@@ -189,8 +190,8 @@ class Communicator<Table<Init, Descr>> {
 
   const void* context() const { return context_; }
 
-  // Launches the collectives as one kernel and returns their handles. nullptr: NCCL did not call,
-  // or the plugin rejected the event.
+  // Launches the collectives as one kernel and returns their handles. A null handle: NCCL did not
+  // make the call, or the plugin rejected the event.
   std::vector<void*> launch(const std::vector<Call>& calls) {
     std::vector<void*> handles(calls.size());
     void* group = nullptr;
@@ -199,7 +200,8 @@ class Communicator<Table<Init, Descr>> {
         (event_mask & (kColl | kKernelCh)) != 0 && (group != nullptr || !kNeedsGroup);
     for (size_t i = 0; reports_collectives && i < calls.size(); ++i)
       handles[i] = start_collective(calls[i], group);
-    for (void* handle : handles) stop_if_any(handle);  // right away: they are enqueued
+    // NCCL stops the events as soon as the collectives are enqueued
+    for (void* handle : handles) stop_if_any(handle);
     stop_if_any(group);
     return handles;
   }
@@ -220,13 +222,13 @@ class Communicator<Table<Init, Descr>> {
     }
     EXPECT_EQ(table_.stopEvent(handle), 0);
   }
-  // Runs the complete kernel with so many channels.
+  // Starts and stops a kernel with this number of channels.
   void run(void* parent, uint8_t channels) {
     std::vector<void*> started;
     for (uint8_t c = 0; c < channels; ++c) started.push_back(start_kernel(parent, c));
     for (void* handle : started) stop_kernel(handle);
   }
-  // The proxy thread of the kernels has no work left.
+  // Reports that the proxy thread has no work left.
   void proxy_sleeps() {
     if ((event_mask & kProxyCtrl) == 0) return;
     void* handle = other_event(kProxyCtrl, nullptr);
@@ -251,7 +253,7 @@ class Communicator<Table<Init, Descr>> {
   void* start_collective(const Call& call, void* group) {
     Descr event;
     memset(static_cast<void*>(&event), 0xEE,
-           sizeof(event));  // the rest is not zero in NCCL, either
+           sizeof(event));  // NCCL does not zero the remaining members, either
     event.type = static_cast<decltype(event.type)>(kColl);
     event.rank = identity_.rank;
     event.coll.seqNumber = 77;

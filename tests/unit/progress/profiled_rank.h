@@ -1,4 +1,4 @@
-// Shared by tests of the NCCL plugin: a process with a progress page and the plugin.
+// A fixture for tests of the NCCL plugin: a process with a progress page and the plugin.
 #pragma once
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@
 
 namespace muster::fake_nccl {
 
-// The version as a type.
+// The name of the plugin's symbol for a version of the interface.
 template <class T>
 inline constexpr const char* kSymbol = "ncclProfiler_v5";
 template <>
@@ -27,7 +27,7 @@ inline constexpr const char* kSymbol<V3> = "ncclProfiler_v3";
 template <>
 inline constexpr const char* kSymbol<V4> = "ncclProfiler_v4";
 
-// "v3" in test names.
+// Names tests by the version: "v3".
 struct VersionName {
   template <class T>
   static std::string GetName(int) {

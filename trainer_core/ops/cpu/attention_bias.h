@@ -1,6 +1,7 @@
-// Converts between a layer's table of relative biases (H, buckets) and the rows that attention's
-// kernels add to scores. A row has a head's biases by distance in key order, so that scores and
-// biases align. Element k of a row of `positions` is the bias of distance positions - 1 - k.
+// Converts between a layer's table of relative biases (H, buckets) and the rows of biases that the
+// CPU's attention kernels add to scores. A row holds one head's biases by distance, in the order of
+// ascending keys, so that it aligns with a row of scores. Element k of a row for `positions`
+// positions is the bias of distance positions - 1 - k.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +12,13 @@
 
 namespace muster::trainer::cpu {
 
-// Returns the offset in a row of the biases of a query that sees keys from `key` on.
+// Returns the index, in a row of biases, of the bias for `query` and `key`; the biases for the next
+// keys follow.
 constexpr int64_t bias_offset(int64_t positions, int64_t query, int64_t key) {
   return positions - 1 - query + key;
 }
 
-// `row` has bias_row_elements(positions).
+// Fills `row` (bias_row_elements(positions) elements) from one head's table of buckets.
 inline void spread_bias(const RelativeBuckets& buckets, const float* table, int64_t positions,
                         float* row) {
   for (int64_t distance = 0; distance < positions; ++distance)
@@ -24,7 +26,8 @@ inline void spread_bias(const RelativeBuckets& buckets, const float* table, int6
   std::fill_n(row + positions, bias_row_elements(positions) - positions, 0.0F);
 }
 
-// The transpose of spread_bias: d_table = the sums over a row's distances of each bucket.
+// Computes the gradient of spread_bias(): each bucket of d_table is the sum of d_row over the
+// bucket's distances.
 inline void gather_bias(const RelativeBuckets& buckets, const float* d_row, int64_t positions,
                         float* d_table) {
   std::fill_n(d_table, buckets.count, 0.0F);

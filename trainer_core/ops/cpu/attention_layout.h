@@ -1,6 +1,6 @@
-// Tiles of attention, and the scratch of one of its tasks: which tiles exist and their sizes, in
-// fp32 elements, or slots of one element each (pairs of bf16 need no more). Pure arithmetic, used
-// by the memory plan.
+// The tiles of the CPU's attention kernels, and the scratch memory of one of their tasks. Sizes are
+// in fp32 elements; where a kernel stores pairs of bf16 elements, a pair takes the place of one
+// fp32 element. Pure arithmetic, which the memory plan uses, too.
 #pragma once
 
 #include <algorithm>
@@ -10,38 +10,41 @@
 
 namespace muster::trainer::cpu {
 
-// Queries and keys per tile: the score tile (16 KiB) stays in the first-level cache beside its
-// operands.
+// Number of queries or keys of a tile. A tile of scores (16 KiB) stays in the first-level cache
+// beside its operands.
 constexpr int64_t kTile = 64;
-// Head widths are padded with zeros to a multiple of this, the widest vector's lanes.
+// Head widths are padded with zeros to a multiple of this number, the lanes of the widest vectors.
 constexpr int64_t kLanePad = 16;
 
-// On the tile of the diagonal, blocks of this many queries see only the keys up to their end: 10/16
-// of the work.
+// On a tile of the diagonal, each block of this many queries uses only the keys up to the block's
+// end, which saves 6/16 of the work.
 constexpr int64_t kDiagonalBlock = 16;
 static_assert(kDiagonalBlock % kLanePad == 0 && kTile % kDiagonalBlock == 0);
 
+// Returns the smallest multiple of `multiple` that is at least `value`.
 constexpr int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Adjacent rows of one run of a sequence's positions.
+// Consecutive rows of a sequence that belong to one run of positions.
 struct Tile {
-  int64_t index = 0;  // among the sequence's tiles
+  int64_t index = 0;  // number among the sequence's tiles
   int64_t row = 0;    // the first row's number in the sequence
-  int64_t rows = 0;   // at most kTile; fewer only at the end of a run
+  int64_t rows = 0;   // number of rows, at most kTile; fewer only at the end of a run
+  // position of the first row
   int64_t position = 0;
 
   constexpr int64_t last() const { return position + rows - 1; }
 };
 
+// Returns the number of tiles.
 constexpr int64_t tiles_of(const Positions& positions) {
   int64_t tiles = 0;
   for (int i = 0; i < positions.runs(); ++i) tiles += (positions.run(i).count + kTile - 1) / kTile;
   return tiles;
 }
 
-// Calls body(tile) for the tiles with a position in [first, last], in row order.
+// Calls body(tile) for each tile that contains a position in [first, last], in row order.
 template <class Body>
 constexpr void for_tiles(const Positions& positions, int64_t first, int64_t last,
                          const Body& body) {
@@ -62,17 +65,18 @@ constexpr void for_tiles(const Positions& positions, const Body& body) {
   for_tiles(positions, 0, positions.end() - 1, body);
 }
 
-// A row of relative biases, followed by room for the keys of a block on the diagonal that come
-// after their query, whose scores are masked afterwards.
+// Returns the size of a row of relative biases. Room follows the biases, because a block on the
+// diagonal also reads biases for keys after a query; their scores are masked afterwards.
 constexpr int64_t bias_row_elements(int64_t positions) {
   return round_up(positions + kDiagonalBlock, kLanePad);
 }
 
+// Sizes of the scratch of one task, in elements.
 struct AttentionLayout {
   int64_t tiles;        // key tiles of a sequence
-  int64_t padded_head;  // columns of a packed row
+  int64_t padded_head;  // columns of a packed row: h, padded
   int64_t packed;       // a head's keys or values, rows padded: (tiles * kTile, padded_head)
-  int64_t transposed;   // the same transposed tile by tile: tiles of (h, kTile)
+  int64_t transposed;   // the same keys or values, each tile transposed to (h, kTile)
   int64_t score_tile;   // (kTile, kTile)
   int64_t row_tile;     // (kTile, padded_head)
   int64_t bias_row;     // a head's relative biases; 0: none
@@ -86,12 +90,13 @@ struct AttentionLayout {
         row_tile(kTile * padded_head),
         bias_row(shape.buckets.exist() ? bias_row_elements(shape.row_positions().end()) : 0) {}
 
-  // Kᵀ, V, scores; query and output tiles; biases.
+  // Returns the elements of a forward task: Kᵀ, V, a tile of scores, tiles of queries and outputs,
+  // biases.
   constexpr int64_t forward_elements() const {
     return transposed + packed + score_tile + 2 * row_tile + bias_row;
   }
-  // Kᵀ, Vᵀ, K, dK, dV; scores, their gradient; query, output-gradient and query-gradient tiles;
-  // biases, their gradient.
+  // Returns the elements of a backward task: Kᵀ, Vᵀ, K, dK, dV; tiles of scores and their gradient;
+  // tiles of queries, output gradients and query gradients; biases and their gradient.
   constexpr int64_t backward_elements() const {
     return 2 * transposed + 3 * packed + 2 * score_tile + 3 * row_tile + 2 * bias_row;
   }

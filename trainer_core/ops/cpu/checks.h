@@ -1,4 +1,5 @@
-// The CPU backend's checks of values before a kernel runs; op_checks.cc has checked the shapes.
+// The CPU backend's checks of element values before a kernel runs; op_checks.cc has checked the
+// shapes. A failed check ends the process.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 namespace muster::trainer::cpu {
 
+// Checks that all ids are in [0, limit).
 inline void check_ids(const Tensor& ids, int64_t limit, const char* what) {
   const int32_t* id = ids.i32();
   for (int64_t i = 0; i < ids.elements(); ++i) {
@@ -17,8 +19,8 @@ inline void check_ids(const Tensor& ids, int64_t limit, const char* what) {
   }
 }
 
-// Checks that every position's document begins at or before it, and not before the previous
-// position's document.
+// Checks that each position's document begins at or before the position, and not before the
+// document of the previous position.
 inline void check_starts(const Tensor& starts, const TokenRows& rows, int64_t count) {
   if (starts.data == nullptr) return;
   const int32_t* start = starts.i32();

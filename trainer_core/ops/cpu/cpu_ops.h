@@ -1,6 +1,7 @@
-// The CPU backend of the op table: splits kernels' ranges among threads. Each family's operations
-// are defined beside its kernels (norm.cc, rope.cc, …) or in a file of its own (attention_ops.cc,
-// expert_ops.cc, …); op_checks.cc has checked the shapes.
+// The CPU backend's implementation of the op table: splits the range of each operation among
+// threads, which call the kernels. The functions of a family are defined beside its kernels
+// (norm.cc, rope.cc, …) or in a file of their own (attention_ops.cc, expert_ops.cc, …).
+// op_checks.cc has checked the shapes.
 #pragma once
 
 #include <optional>
@@ -29,13 +30,14 @@ class CpuOps final : public Ops {
 #define MUSTER_OP(result, name, parameters, arguments) result do_##name parameters override;
 #include "trainer_core/ops/op_table.inc"
 
-  // Calls body(begin, end) for parts of `items`, which are `elements` of light work in all.
+  // Calls body(begin, end) on several threads for parts of [0, items). `elements`: number of
+  // elements of all items, which determines the number of threads.
   template <class Body>
   void split(int64_t items, int64_t elements, const Body& body) {
     parallel_for(useful_threads(threads_, elements), items,
                  [&](int64_t begin, int64_t end, int) { body(begin, end); });
   }
-  // Calls body(begin, end) for ranges of x's elements.
+  // Does the same for ranges of x's elements.
   template <class Body>
   void elementwise(const Tensor& x, const Body& body) {
     split(x.elements(), x.elements(), body);
@@ -54,10 +56,10 @@ class CpuOps final : public Ops {
 
   int threads_;
   Matmul matmul_;
-  std::optional<Gemm> gemm_;  // of experts, created by the first GEMM
+  std::optional<Gemm> gemm_;  // the experts' GEMM; created by its first call
 };
 
-// Returns the address of an element.
+// Returns the address of the element with this index.
 inline void* at(const Tensor& x, int64_t element) {
   return static_cast<char*>(x.float_data()) + element * static_cast<int64_t>(dtype_bytes(x.dtype));
 }

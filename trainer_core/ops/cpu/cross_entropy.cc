@@ -84,8 +84,8 @@ HWY_INLINE float loss_of(double lse, float target_logit, double z_loss, float we
                             (lse - target_logit + z_loss * lse * lse));
 }
 
-// Without cap and z-loss, the gradient reuses the exponentials of the loss. `gradient`: null if only
-// the loss is required.
+// Computes a row's loss, and its gradient unless `gradient` is null. Without cap and z-loss, the
+// gradient reuses the exponentials of the loss.
 template <class T>
 HWY_INLINE void loss_row(const CrossEntropy& args, int64_t row, float* logits, T* gradient) {
   const FloatTag d;

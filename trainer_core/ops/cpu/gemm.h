@@ -1,11 +1,11 @@
-// The built-in GEMM: of fp32 on processors where it is faster than oneDNN's (see matmul.cc), of
-// bf16 on all.
+// The built-in GEMM. It computes fp32 GEMMs on processors where it is faster than oneDNN's (see
+// matmul.cc), and bf16 GEMMs on all processors.
 //
 // The structure is that of Van Zee and van de Geijn, "BLIS: A Framework for Rapidly Instantiating
 // BLAS Functionality" (TOMS 41, 2015): a block of op(b) is packed into panels that all threads
 // share; each thread packs blocks of op(a) that stay in its L2 cache, and multiplies them panel by
-// panel in registers. A GEMM with few rows, in which packing b would dominate, reads the operands
-// unpacked.
+// panel in registers. In a GEMM with few rows, packing b would take most of the time; it reads the
+// operands unpacked.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,18 @@
 
 namespace muster::trainer::cpu {
 
-// Owns the panels' memory, independent of shapes: 4 MiB, and 192 KiB per thread; another 4 MiB from
-// the first bf16 result that is deeper than a block. Calls allocate nothing else. One thread at a
-// time; GEMMs run on `threads` OpenMP threads if OpenMP is enabled.
+// Owns the memory of the panels, whose size does not depend on shapes: 4 MiB, and 192 KiB per
+// thread. The first GEMM with a bf16 result that is deeper than a block allocates another 4 MiB.
+// Calls allocate nothing else. Called by one thread at a time; GEMMs run on `threads` OpenMP
+// threads if OpenMP is enabled.
 class Gemm {
  public:
   explicit Gemm(int threads);
 
-  // c (m, n) = op(a) op(b) (+ c), of any size; a bf16 c is only written. If one of the three is
-  // bf16, a and b are multiplied as bf16: fp32 operands are rounded first. Sums are fp32. Every
-  // element is summed in an order that depends only on the shape, so its bits do not depend on the
-  // number of threads. Accesses no memory outside the operands.
+  // Computes c (m, n) = op(a) op(b), or adds it to c, for any sizes; a bf16 c cannot be added to.
+  // If any of the three is bf16, a and b are multiplied as bf16: fp32 operands are rounded first.
+  // Sums are fp32. The order in which an element is summed depends only on the shape, so its bits
+  // do not depend on the number of threads. Accesses no memory outside the operands.
   void run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c);
 
   // A range [begin, end) of a dimension.
@@ -45,16 +46,17 @@ class Gemm {
   };
 
   void run_packed(const MatmulShape& shape, const Operands& operands, int threads);
-  // One thread's part of `parts`. `buffer` is the one into which b is packed next.
+  // Computes part number `part` of `parts`, on one thread. `buffer`: index of the buffer into which
+  // b is packed next.
   void run_rows(const MatmulShape& shape, const Operands& operands, Range group, int part,
                 int parts, int64_t& buffer);
   void pack_b(const Block& block, int part, int parts);
   void multiply(const Block& block, int part, int parts);
 
   int threads_;
-  hwy::AlignedFreeUniquePtr<float[]> a_panels_;  // a block for each thread
-  hwy::AlignedFreeUniquePtr<float[]> b_panels_;  // two buffers of a block
-  hwy::AlignedFreeUniquePtr<float[]> sums_;      // of a group of rows by a block's columns
+  hwy::AlignedFreeUniquePtr<float[]> a_panels_;  // one block per thread
+  hwy::AlignedFreeUniquePtr<float[]> b_panels_;  // two buffers of one block each
+  hwy::AlignedFreeUniquePtr<float[]> sums_;      // sums of a group of rows by a block's columns
 };
 
 }  // namespace muster::trainer::cpu

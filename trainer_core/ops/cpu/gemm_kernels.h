@@ -1,5 +1,5 @@
-// The kernels of gemm.cc: serial, each dispatched to the best instruction set of the machine.
-// gemm.cc splits a GEMM into blocks and distributes the blocks over threads.
+// The kernels of gemm.cc. gemm.cc splits a GEMM into blocks and distributes the blocks over
+// threads; a kernel runs on one thread, with the best instruction set of the machine.
 #pragma once
 
 #include <cstdint>
@@ -8,31 +8,36 @@
 
 namespace muster::trainer::cpu {
 
-// The contents of a panel's 32-bit slots, and thereby the GEMM's operand type.
+// The contents of the 32-bit slots of which panels consist, which determine the type in which a
+// GEMM multiplies.
 enum class GemmFormat : uint8_t {
-  kF32,         // an element
-  kRoundedF32,  // an element rounded to bf16, as fp32
-  kBf16Pairs,   // two elements, neighbours along the depth: the first in the lower half
+  kF32,         // one fp32 element
+  kRoundedF32,  // one element, rounded to bf16 and stored as fp32
+  // two bf16 elements that are neighbours along the depth; the first is in the lower half
+  kBf16Pairs,
 };
 
+// Returns the number of elements in a slot.
 constexpr int64_t gemm_slot_depth(GemmFormat format) {
   return format == GemmFormat::kBf16Pairs ? 2 : 1;
 }
+// Returns the number of slots for `depth` elements.
 constexpr int64_t gemm_slots(GemmFormat format, int64_t depth) {
   return (depth + gemm_slot_depth(format) - 1) / gemm_slot_depth(format);
 }
 
-// Returns the format of bf16 GEMMs: kBf16Pairs if the processor multiplies those (AVX512-BF16),
+// Returns the format of bf16 GEMMs: kBf16Pairs if the processor can multiply pairs (AVX512-BF16),
 // else kRoundedF32.
 GemmFormat gemm_bf16_format();
 
-// A part of an operand, viewed as rows of a (or columns of b) by depth: element (x, k) is at data[x
-// * stride + k] if memory runs along the depth, else at data[k * stride + x].
+// A part of an operand as a matrix (rows of a, or columns of b) by depth. Element (x, k) is at
+// data[x * stride + k] if along_depth is true, else at data[k * stride + x].
 struct GemmOperand {
   MatrixIn matrix;
   int64_t stride;
   bool along_depth;
 
+  // Returns the part of the operand that begins at element (x, k).
   GemmOperand at(int64_t x, int64_t k) const {
     const int64_t elements = along_depth ? x * stride + k : k * stride + x;
     const auto bytes = elements * static_cast<int64_t>(dtype_bytes(matrix.dtype));
@@ -40,7 +45,8 @@ struct GemmOperand {
   }
 };
 
-// Rows of a and columns of b per register tile: the widths of their panels.
+// The rows of a and columns of b that a kernel multiplies in registers at once. They are also the
+// widths of the panels.
 struct GemmTile {
   int64_t rows;
   int64_t columns;
@@ -50,16 +56,16 @@ GemmTile gemm_tile();
 // Returns the instruction set to which the kernels are dispatched: Highway's HWY_AVX2, ….
 int64_t gemm_target();
 
-// Packs into panels (gemm_pack.inc) of `rows` rows or `columns` columns; the last one is padded
-// with zeros.
+// Pack an operand of `rows` rows, or of `columns` columns, into panels (gemm_pack.inc); the last
+// panel is padded with zeros.
 void gemm_pack_a(GemmFormat format, const GemmOperand& a, int64_t rows, int64_t depth,
                  float* panels);
 void gemm_pack_b(GemmFormat format, const GemmOperand& b, int64_t columns, int64_t depth,
                  float* panels);
 
-// The data that packing reads next: `rows` of `row_bytes`, `stride_bytes` apart. A GEMM prefetches
-// it while it computes, so that it comes from the L2 cache and not from memory. It may extend
-// beyond the matrix: a prefetch never faults.
+// The data that the next packing reads: `rows` rows of `row_bytes`, which lie `stride_bytes` apart.
+// A kernel prefetches this data while it computes, so that packing then reads the L2 cache instead
+// of memory. The data may extend beyond the matrix, because a prefetch never faults.
 struct GemmAhead {
   const char* data;
   int64_t rows;
@@ -67,11 +73,12 @@ struct GemmAhead {
   int64_t stride_bytes;
 };
 
-// c (rows, columns) = the GEMM of packed panels, plus `addend` if given; `addend` may be c.
+// The arguments of gemm_multiply(): c (rows, columns) = the product of packed panels, plus `addend`
+// if that is not null. `addend` may be c.
 struct GemmBlock {
   GemmFormat format;
   int64_t rows, columns;
-  int64_t slots;   // of the depth
+  int64_t slots;   // depth, in slots
   const float* a;  // panels of `rows` rows
   const float* b;  // panels of `columns` columns
   const float* addend;
@@ -82,8 +89,9 @@ struct GemmBlock {
 };
 void gemm_multiply(const GemmBlock& block);
 
-// gemm_few_rows.cc: columns [begin, end) of a GEMM with few rows, read unpacked. `a` is not
-// transposed if b is, which bf16 requires. All are fp32, or a and b are bf16.
+// Computes columns [begin, end) of a GEMM with few rows, without packing (gemm_few_rows.cc).
+// Requires that not both operands are transposed, and for bf16 that b is transposed. All operands
+// are fp32, or a and b are bf16.
 void gemm_few_rows(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c, int64_t begin,
                    int64_t end);
 

@@ -1,6 +1,7 @@
-// The arguments of CPU kernels, and the kernels that several files call. Kernels are serial, work
-// on ranges of rows or elements, and are dispatched to the best instruction set of the machine.
-// void* arguments are activations, fp32 or bf16 as `dtype` states: all of a call have one type.
+// The arguments of CPU kernels, and the kernels that several files call. A kernel runs on one
+// thread, on a range of rows or elements, with the best instruction set of the machine. The
+// formulas are those of the op table (ops.h). A void* points to activations of the type `dtype`,
+// fp32 or bf16; all activations of a call have the same type.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ void add_gradients_range(DType dtype, int64_t n, const void* x, float* y);   // 
 double sum_range(int64_t n, const float* x);                                 // fp64 accumulators
 double sum_of_squares_range(int64_t n, const float* x);                      // fp64 accumulators
 
-// dropout.cc: x (…, width), by rows.
+// dropout.cc. x is (…, width); the kernel works on rows.
 struct DropoutRows {
   DropoutMask mask;
   DType dtype;
@@ -27,7 +28,7 @@ struct DropoutRows {
   void* x;
 };
 
-// quantize.cc: x (…, width), by rows.
+// quantize.cc. x is (…, width); the kernels work on rows.
 struct AbsMax {
   DType dtype;
   int64_t width;
@@ -46,17 +47,17 @@ struct Quantize {
 };
 struct Dequantize {
   int64_t width;
-  bool by_row, by_column;  // else one number for all
+  bool by_row, by_column;  // scales differ by row, by column; else one scale for all
   const float* row_scale;
   const float* column_scale;
   bool accumulate;
-  DType dtype;  // both tensors' type
+  DType dtype;  // type of both tensors
   const void* product;
   void* out;
 };
 
-// norm.cc: `rows` rows of `width`. `delta` may be null; then `sum` is not written. bias is for
-// kLayer.
+// norm.cc. x has `rows` rows of `width` elements. If `delta` is null, nothing is added to x, and
+// `sum` is not written. Only kLayer has a bias.
 struct NormForward {
   DType dtype;
   NormType type;
@@ -85,18 +86,20 @@ struct NormBackward {
   void* dx;
 };
 
-// Returns the document starts of a sequence's positions; null without documents.
+// Returns the begins of the documents at a sequence's positions (AttentionShape::starts); null if
+// the shape has none.
 inline const int32_t* starts_of(const AttentionShape& shape, int64_t sequence) {
   return shape.starts.data == nullptr ? nullptr : shape.starts.i32() + sequence * shape.seq_len;
 }
-// Returns the first position that the query in row `row` of a sequence sees.
+// Returns the first position to which a query attends: the one in row `row` of its sequence, at
+// `position`.
 inline int64_t oldest_key(const AttentionShape& shape, const int32_t* starts, int64_t row,
                           int64_t position) {
   const int64_t window = shape.window == 0 ? 0 : position - shape.window + 1;
   return std::max<int64_t>(window, starts == nullptr ? 0 : starts[row]);
 }
 
-// rope.cc: rows [begin, end) of qkv. `sign` is 1 forward and -1 backward.
+// rope.cc. `sign`: 1 forward, -1 backward.
 struct Rope {
   DType dtype;
   AttentionShape shape;
@@ -107,29 +110,31 @@ struct Rope {
   void* qkv;
 };
 
-// Keys and values inside wider rows: a head's keys are h columns from `column` on, its values K h
-// columns further.
+// Keys and values inside wider rows. The keys of all heads begin at `column`, the values K h
+// columns later.
 struct KeyValueRows {
   const void* data;
   int64_t width;
   int64_t column;
   Positions positions;
 };
-// attention_forward.cc: tasks are (sequence, query head) pairs; `scratch` holds forward_elements().
+// attention_forward.cc. A task is a pair of a sequence and a query head; `scratch` has
+// forward_elements().
 struct AttentionForward {
   DType dtype;
   AttentionShape shape;
   const void* qkv;
   KeyValueRows keys;
   const float* bias;  // (H, buckets), or null
-  bool sums;          // out is fp32, and not of every row
-  bool merge;         // merge with existing out and lse
+  // out is fp32 and holds partial results, to be merged with those of other keys
+  bool sums;
+  bool merge;  // merge with the existing out and lse
   void* out;
   float* lse;
 };
 void attention_tasks(int64_t begin, int64_t end, const AttentionForward& args, float* scratch);
-// attention_cached.cc: keys and values are caches (B, K, capacity, h); `position` is the first new
-// one.
+// attention_cached.cc. keys and values are caches (B, K, capacity, h); `position` is the first new
+// position.
 struct AttentionCached {
   DType dtype;
   AttentionShape shape;
@@ -143,11 +148,12 @@ struct AttentionCached {
 };
 // Copies the keys and values of qkv into the caches.
 void append_to_cache(const AttentionCached& args);
-// Called after append_to_cache. Tasks are (sequence, query head) pairs; `scratch` holds `capacity`
-// scores and, with relative positions, a row of biases after them.
+// Computes tasks [begin, end). A task is a pair of a sequence and a query head. `scratch` has
+// `capacity` scores, and with relative biases, a row of biases after them. Called after
+// append_to_cache().
 void attention_cached_tasks(int64_t begin, int64_t end, const AttentionCached& args,
                             float* scratch);
-// attention_backward.cc: tasks are (sequence, key/value head) pairs; `scratch` holds
+// attention_backward.cc. A task is a pair of a sequence and a key/value head; `scratch` has
 // backward_elements().
 struct AttentionBackward {
   DType dtype;
@@ -158,17 +164,18 @@ struct AttentionBackward {
   const void* out;
   const float* lse;
   const void* dout;
-  bool add;  // to gradients, which are fp32 then
+  bool add;  // add to the gradients, which are then fp32
   void* d_query;
   int64_t d_query_width;
-  void* d_keys;   // rows as those of `keys`
-  float* d_bias;  // (B, H, buckets), each sequence's own, or null
+  void* d_keys;   // rows laid out as those of `keys`
+  float* d_bias;  // (B, H, buckets), one gradient per sequence, or null
 };
 void attention_backward_tasks(int64_t begin, int64_t end, const AttentionBackward& args,
                               float* scratch);
 
-// activation.cc: `in` has rows of in_width, gate before up. The backward operation reads out (rows,
-// width) and writes d_in, with rows like `in`.
+// activation.cc. `in` has rows of in_width: first the gate, then the input of the multiplication.
+// The backward kernel reads the gradient of the output in `out` (rows, width) and writes d_in,
+// whose rows are laid out like those of `in`.
 struct ActivationRows {
   DType dtype;
   Activation kind;
@@ -194,9 +201,9 @@ struct CrossEntropy {
 
   bool has_extras() const { return soft_cap > 0 || z_loss > 0; }
 };
-// Rows of logits of which this rank has a slice of the ids: see shard_ops.h.
+// Rows of logits if the rank has only a slice of the vocabulary: see shard_ops.h.
 struct LogitSlice {
-  int64_t first;  // id
+  int64_t first;  // id of the slice's first column
   int64_t width;
   float soft_cap;  // 0: none
   float* logits;   // (R, width)
@@ -213,8 +220,7 @@ struct SlicedLoss {
   float* losses;
 };
 
-// adafactor.cc
-// A matrix (rows, width).
+// adafactor.cc The sums of the squares of a matrix x (rows, width), by row and by column.
 struct Squares {
   int64_t rows;
   int64_t width;
@@ -222,8 +228,8 @@ struct Squares {
   double* row_sums;
   double* column_sums;
 };
-// Gradients (…, width) with the means of their rows and columns; `mean` is the mean over all rows
-// of the full matrix.
+// Replaces gradients (…, width) by the update's direction, from the means of squared gradients by
+// row and by column. `mean`: the mean over all rows of the full matrix.
 struct FactoredDirection {
   int64_t width;
   AdafactorStep step;
@@ -236,8 +242,9 @@ struct FactoredDirection {
 // embedding.cc
 struct Embedding {
   DType dtype;        // the output's type
-  DType table_dtype;  // fp32 or bf16 as well
-  int64_t first;      // id of the table's first row; ids beside its `ids` have zeros
+  DType table_dtype;  // fp32 or bf16
+  // id of the table's first row; a token whose id is not in the table's `ids` rows gives zeros
+  int64_t first;
   int64_t ids;
   int64_t width;
   float scale;
@@ -246,7 +253,8 @@ struct Embedding {
 };
 struct EmbeddingBackward {
   DType dtype;
-  int64_t first;  // id of the table's first row; ids beside its `ids` are left out
+  // id of the table's first row; tokens whose ids are not in the table's `ids` rows are left out
+  int64_t first;
   int64_t ids;
   int64_t width;
   float scale;

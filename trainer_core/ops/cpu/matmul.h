@@ -12,18 +12,18 @@
 
 namespace muster::trainer::cpu {
 
-// The trainer uses kFastest; tests and benchmarks select a library.
+// The implementation to use. The trainer uses kFastest; tests and benchmarks select one.
 enum class MatmulLibrary : uint8_t { kFastest, kOwn, kOneDnn };
 
-// Owns the state that its library keeps between calls, and none of the other library's, except that
-// with oneDNN the first bf16 GEMM creates the built-in one. One thread at a time.
+// Owns the state of the selected implementation. With oneDNN, the first bf16 GEMM also creates the
+// built-in implementation. Called by one thread at a time.
 class Matmul {
  public:
   explicit Matmul(int threads, MatmulLibrary library = MatmulLibrary::kFastest,
                   Vendor vendor = this_vendor());
 
-  // c (m, n) = op(a) op(b) (+ c), with bf16 as in Gemm::run: bf16 GEMMs always use the built-in
-  // one, because oneDNN accepts no fp32 operand in them.
+  // Computes c (m, n) = op(a) op(b), or adds it to c; see Gemm::run(). bf16 GEMMs always use the
+  // built-in implementation, because oneDNN accepts no fp32 operand in them.
   void run(const MatmulShape& shape, MatrixIn a, MatrixIn b, MatrixOut c);
 
  private:

@@ -1,4 +1,5 @@
-// One GEMM: c (m, n) = op(a) op(b), or added to c. All operands are row-major and contiguous.
+// The shape of a GEMM: c (m, n) = op(a) op(b), or c += op(a) op(b). All operands are row-major and
+// contiguous.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,8 @@ struct MatmulShape {
   bool operator<(const MatmulShape& other) const { return tie() < other.tie(); }
 };
 
-// The elements of an operand, fp32 or bf16. Constructed from a typed pointer, so that calls read
-// like those of fp32 alone.
+// A pointer to an operand's elements, fp32 or bf16, and their type. A typed pointer converts to it
+// implicitly, so that callers need not state the type.
 template <class Void>
 struct MatrixPointer {
   Void* data = nullptr;

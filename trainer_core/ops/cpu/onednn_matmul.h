@@ -1,7 +1,7 @@
-// GEMMs by oneDNN on plain row-major operands: its matmul primitive or dnnl_sgemm, whichever was
-// measured to be faster for the shape. Together they reach 104–115 GF/s per core of AMD Zen 4 and
-// 112–131 of Intel Sapphire Rapids (peak 134) for every shape and transposition of the benchmark
-// models inside a step.
+// GEMMs by the library oneDNN on row-major operands. For each shape it uses oneDNN's matmul
+// primitive or dnnl_sgemm, whichever was faster in measurements. For all shapes and transpositions
+// in training steps of the benchmark models, the two reach 104–115 GFLOP/s per core of AMD Zen 4
+// and 112–131 GFLOP/s of Intel Sapphire Rapids (peak 134).
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,18 @@
 
 namespace muster::trainer::cpu {
 
-// Owns a compiled primitive and its scratch for each shape that it has executed. One thread at a
-// time.
+// Owns a compiled primitive and its scratch for each shape that it has computed. Called by one
+// thread at a time.
 class OneDnnMatmul {
  public:
-  // `vendor` selects the faster of the two functions for a shape.
+  // `vendor`: the processor's vendor, which determines the faster function for a shape.
   explicit OneDnnMatmul(int threads, Vendor vendor = this_vendor());
   ~OneDnnMatmul();
   OneDnnMatmul(const OneDnnMatmul&) = delete;
   OneDnnMatmul& operator=(const OneDnnMatmul&) = delete;
 
-  // c (m, n) = op(a) op(b) (+ c). Requires m, n, k > 0: dnnl_sgemm rejects empty matrices.
+  // Computes c (m, n) = op(a) op(b), or adds it to c. Requires m, n, k > 0, because dnnl_sgemm
+  // rejects empty matrices.
   void run(const MatmulShape& shape, const float* a, const float* b, float* c);
 
  private:

@@ -1,5 +1,6 @@
-// Splits a range of independent items among threads: with OpenMP if enabled, else serially. The
-// split depends only on the two counts, so results do, too.
+// Splits a range of independent items among OpenMP threads; without OpenMP, the calling thread
+// handles all items. The split depends only on the numbers of threads and items, so the same
+// numbers give the same results.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +14,12 @@
 
 namespace muster::trainer::cpu {
 
-// Fewer elements are not worth waking a thread (a few microseconds of work).
+// Minimum number of elements per thread. Fewer elements are a few microseconds of work, for which
+// waking a thread does not pay off.
 constexpr int64_t kElementsPerThreadMin = 8192;
 
-// Calls body(begin, end, part) for contiguous parts of [0, items), at most `threads` of them, part
-// = 0, 1, …
+// Calls body(begin, end, part) for consecutive parts of [0, items), concurrently. There are at most
+// `threads` parts, with the numbers part = 0, 1, …
 template <class Body>
 void parallel_for(int threads, int64_t items, const Body& body) {
   const int64_t parts = std::min<int64_t>(threads, items);
@@ -34,9 +36,9 @@ void parallel_for(int threads, int64_t items, const Body& body) {
   }
 }
 
-// Calls body(part, parts) for every part concurrently, in at most `threads` threads, which may wait
-// for one another at team_barrier(). For work whose stages depend on each other: a barrier costs
-// half of leaving one parallel_for and entering the next.
+// Calls body(part, parts) once on each of at most `threads` concurrent threads. The calls may wait
+// for each other at team_barrier(). For work in stages that depend on each other: a barrier takes
+// half of the time of ending one parallel_for() and starting the next.
 template <class Body>
 void parallel_team([[maybe_unused]] int threads, const Body& body) {
 #ifdef _OPENMP
@@ -52,14 +54,16 @@ void parallel_team([[maybe_unused]] int threads, const Body& body) {
   body(0, 1);
 }
 
-// Every thread of a parallel_team must call this equally often.
+// Waits until all threads of a parallel_team() have called it. Requires that all of them call it
+// equally often.
 inline void team_barrier() {
 #ifdef _OPENMP
 #pragma omp barrier
 #endif
 }
 
-// Returns the number of threads that pay off for `elements` of light work.
+// Returns the number of threads, at most `threads`, that pay off for simple operations on
+// `elements` elements.
 inline int useful_threads(int threads, int64_t elements) {
   return static_cast<int>(std::clamp<int64_t>(elements / kElementsPerThreadMin, 1, threads));
 }

@@ -1,5 +1,4 @@
-// The CPU's router: assigns tokens to experts. Serial over groups, whose tokens compete for the
-// experts' capacity.
+// The CPU kernels of the router, which assigns tokens to experts (expert_ops.h).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,7 @@
 
 namespace muster::trainer::cpu {
 
-// A Routing as plain arrays.
+// A Routing (expert_ops.h) as plain arrays.
 struct RoutingArrays {
   RoutingShape shape;
   const float* weights;  // (T)
@@ -21,8 +20,9 @@ struct RoutingArrays {
   float* balance;        // (G)
   const int32_t* order;  // (T), or null
 
-  // Returns the row of the i-th token in group order.
+  // Returns the row, in the arrays above, of the i-th token in group order.
   int64_t row(int64_t i) const { return order == nullptr ? i : order[i]; }
+  // Returns whether the token in this row belongs to this rank.
   bool is_own(int64_t row) const {
     return row >= shape.first_own && row < shape.first_own + shape.own_tokens();
   }
@@ -30,12 +30,13 @@ struct RoutingArrays {
 
 // Computes probs from logits, experts and gates for tokens [begin, end).
 void choose_experts(int64_t begin, int64_t end, const RoutingArrays& routing);
-// Assigns slots and offsets to all tokens. Called after choose_experts.
+// Assigns slots and offsets to all tokens, on one thread, because the tokens of a group compete for
+// the experts' capacity. Called after choose_experts().
 void assign_slots(const RoutingArrays& routing);
-// Computes density and balance of groups [begin, end). Called after choose_experts.
+// Computes density and balance of groups [begin, end). Called after choose_experts().
 void balance_groups(int64_t begin, int64_t end, const RoutingArrays& routing);
-// For tokens [begin, end) in group order: replaces probs of the rank's own by the gradient of the
-// logits; dgates is (own, k).
+// For tokens [begin, end) in group order that belong to this rank: replaces their probs by the
+// gradient of their logits. dgates: the gates' gradient (own, k).
 void route_backward_tokens(int64_t begin, int64_t end, const RoutingArrays& routing,
                            const float* dgates);
 

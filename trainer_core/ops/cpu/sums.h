@@ -11,10 +11,10 @@
 
 namespace muster::trainer::cpu {
 
-// Partial sums of a reduction.
+// Number of blocks, and thus of partial sums, of a reduction.
 constexpr int64_t kReductionBlocks = 256;
 
-// Reduces elements [first, end), widening bf16 piecewise.
+// Reduces elements [first, end) by `range`; converts bf16 elements to fp32 in pieces.
 inline double reduce_part(const Tensor& x, int64_t first, int64_t end,
                           double (*range)(int64_t, const float*)) {
   if (x.dtype == DType::kF32) return range(end - first, x.f32() + first);
@@ -31,7 +31,7 @@ inline double reduce_part(const Tensor& x, int64_t first, int64_t end,
   return total;
 }
 
-// Reduces all elements; `range` reduces those of a block.
+// Reduces all elements of x and returns the sum. `range` reduces the elements of a block.
 inline double reduce(int threads, const Tensor& x, double (*range)(int64_t, const float*)) {
   const int64_t n = x.elements();
   std::array<double, kReductionBlocks> partial{};
@@ -47,8 +47,8 @@ inline double reduce(int threads, const Tensor& x, double (*range)(int64_t, cons
   return total;
 }
 
-// to (width) = or += the sum of `blocks` partial sums, `stride` apart, in order. Accumulates in the
-// first one.
+// Stores in `to` (width), or adds to it, the sum of `blocks` partial sums that lie `stride`
+// elements apart in `from`, in order. Overwrites the first partial sum.
 inline void add_blocks(float* from, int64_t blocks, int64_t stride, int64_t width,
                        Accumulate accumulate, float* to) {
   for (int64_t block = 1; block < blocks; ++block) add_range(width, from + block * stride, from);

@@ -1,4 +1,5 @@
-// The processor's vendor: measurements on one vendor's processors do not apply to another's.
+// The vendor of the processor. Code that chooses by measurements needs it, because measurements on
+// one vendor's processors do not apply to another's.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,8 @@ namespace muster::trainer::cpu {
 
 enum class Vendor : uint8_t { kIntel, kOther };
 
-// Returns the vendor of this machine's processor. Tests pass the other one to cover its code paths.
+// Returns the vendor of this machine's processor. Tests pass the other vendor to cover its code
+// paths.
 inline Vendor this_vendor() {
 #if defined(__x86_64__)
   static const bool intel = __builtin_cpu_is("intel") != 0;

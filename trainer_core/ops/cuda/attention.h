@@ -1,6 +1,6 @@
-// Launchers of the built-in attention kernels, which run where no library kernel fits:
-// FlashAttention-2's forward and backward passes for any positions, in bf16 on tensor cores and in
-// fp32 by multiply-adds.
+// Launchers of the built-in attention kernels, which compute the attention that cuDNN does not
+// support. They implement the forward and backward passes of FlashAttention-2 for any positions, in
+// bf16 on tensor cores and in fp32 by multiply-adds.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,14 +12,14 @@
 
 namespace muster::trainer::cuda {
 
-// Wider heads have no tile in shared memory.
+// Maximum width of a head: a tile of wider heads does not fit in shared memory.
 constexpr int64_t kHeadDimMax = 256;
-// Rows of a tile of bf16 queries. Tiles of fp32 queries have fewer: cuda_attention_tile_rows() of
-// ops/workspace.h.
+// Number of rows of a tile of bf16 queries. A tile of fp32 queries has fewer rows:
+// cuda_attention_tile_rows() in ops/workspace.h.
 constexpr int64_t kBf16QueryRows = 64;
 
-// Keys and values inside wider rows. KV head k has h columns of keys from `column` + k h on; its
-// values begin K h columns after its keys.
+// Keys and values inside wider rows. The h columns of keys of key/value head k begin at `column` +
+// k h; its values begin K h columns after its keys.
 struct KeyRows {
   const void* data;
   int64_t width;
@@ -53,7 +53,7 @@ struct AttentionForward {
   float* lse;  // (B, H, S)
 };
 void attention_forward(cudaStream_t, const AttentionForward&);
-// Called by attention_forward() for bf16.
+// Launches the bf16 kernel. Called by attention_forward().
 void attention_forward_bf16(cudaStream_t, const AttentionForward&);
 
 struct AttentionBackward {
@@ -65,13 +65,14 @@ struct AttentionBackward {
   void* d_query;
   int64_t d_query_width;
   void* d_keys;  // rows laid out like those of `keys`
-  // (B, tiles of queries, H, buckets), or null. Output: the part of each tile of queries.
+  // (B, tiles of queries, H, buckets), or null. Output: the gradient's part from each tile of
+  // queries.
   float* d_bias;
   // (B, H, S). Output: the dot product of dout and out for each row.
   float* dots;
 };
 void attention_backward(cudaStream_t, const AttentionBackward&);
-// Called by attention_backward() for bf16, after it has computed dots.
+// Launch the bf16 kernels. Called by attention_backward(), after it has computed `dots`.
 void attention_d_query_bf16(cudaStream_t, const AttentionBackward&);
 void attention_d_keys_bf16(cudaStream_t, const AttentionBackward&);
 

@@ -1,15 +1,16 @@
 // Common parts of the two kernels of FlashAttention-2's backward pass on tensor cores;
-// attention_backward.cu explains why there are two. A block's own tile stays in shared memory. The
-// next tile of the other side is copied while the current one is multiplied, if two of them fit.
+// attention_backward.cu explains why there are two. Each block has a tile of one side (queries or
+// keys), which stays in shared memory, and iterates over tiles of the other side. If two tiles of
+// the other side fit, the next one is copied while the current one is multiplied.
 #pragma once
 
 #include "trainer_core/ops/cuda/attention_bf16.cuh"
 
 namespace muster::trainer::cuda {
 
-// Sizes for the side that a block iterates over: kRows rows per tile and kTiles tiles in shared
-// memory. Chosen so that the rows of both sides, and the gradients of biases, fit on every device
-// of compute capability 8.0 and newer.
+// Sizes of the side over which a block iterates: kRows rows per tile, and kTiles tiles in shared
+// memory. With these sizes, the rows of both sides and the gradients of biases fit in the shared
+// memory of every device of compute capability 8.0 and newer.
 template <int kHead>
 struct Inner {
   static constexpr int kRows = kHead <= 64 ? 64 : kHead <= 128 ? 32 : 16;
@@ -20,8 +21,8 @@ struct Inner {
   static constexpr size_t kSharedBytes = HeadTile<kHead>::bytes(2 * (kBlockRows + kTiles * kRows));
 };
 
-// The values of a (query, key) pair: its probability, the gradient of its score, ds = p (dp - D),
-// with a soft cap times 1 - (score / cap)², and the bucket of its distance.
+// The values of a (query, key) pair: its probability p; the gradient of its score, ds = p (dp - D),
+// times 1 - (score / cap)² with a soft cap; and the bucket of its distance.
 struct Pair {
   float p, ds;
   int32_t bucket;

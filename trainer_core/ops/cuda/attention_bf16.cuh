@@ -1,10 +1,10 @@
-// Common parts of the bf16 attention kernels: rows of heads in shared memory, and GEMMs of a warp's
-// rows with them on tensor cores.
+// Common parts of the bf16 attention kernels: tiles of a head's rows in shared memory, and GEMMs on
+// tensor cores of a warp's rows with such tiles.
 //
-// A block has four warps and a tile of 64 rows, 16 per warp: queries, or keys in the gradient of
-// keys. It iterates over tiles of the other side. Scores and their gradients stay in the warps'
-// registers, because the result of one GEMM has the register layout of the next one's left operand.
-// Heads are padded with zeros to kHead columns.
+// A block has four warps and a tile of 64 rows, 16 per warp. The rows are queries, or keys in the
+// kernel for the gradient of keys. The block iterates over tiles of the other side. Scores and
+// their gradients stay in the warps' registers, because the result of one GEMM has the register
+// layout of the next one's left operand. Heads are padded with zeros to kHead columns.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace muster::trainer::cuda {
 constexpr int kBlockWarps = 4, kBlockThreads = kBlockWarps * kWarp;
 constexpr int kBlockRows = kBlockWarps * kMmaRows;
 static_assert(kBlockRows == kBf16QueryRows);
-// exp(x) = exp2(kLog2E x): exp2 is a single instruction on the device, exp is not.
+// exp(x) = exp2(kLog2E x). On the device, exp2 is a single instruction, but exp is not.
 constexpr float kLog2E = 1.4426950408889634F;
 
-// One head's rows of a sequence.
+// The rows of one head in a sequence.
 struct HeadRows {
   const Bf16* data;
-  int64_t width;  // elements from one row to the next
+  int64_t width;  // number of elements from one row to the next
   int64_t count;
   int head_dim;
   // True if each row, and every eighth element of it, is aligned to 16 bytes.
@@ -37,8 +37,8 @@ struct HeadRows {
             bytes % sizeof(uint4) == 0 && head_dim % 8 == 0};
   }
 };
-// The rows of one sequence and head: queries, or the gradients of their outputs; keys, followed by
-// their values.
+// The functions below return the rows of one sequence and head: of queries; of outputs or their
+// gradients; and of keys or values.
 __device__ inline HeadRows query_rows(const AttentionLayer& layer, int64_t sequence, int64_t head) {
   const int64_t count = layer.queries.count, h = layer.head_dim;
   return HeadRows::of(layer.qkv, sequence * count * layer.qkv_width + head * h, layer.qkv_width,
@@ -63,8 +63,8 @@ struct HeadTile {
   static constexpr int kStride = kHead + kStridePadding;
   static constexpr size_t bytes(int rows) { return sizeof(Bf16) * kStride * rows; }
 
-  // Starts copying kRows rows from `first` on. Fills with zeros beyond the last row and column, and
-  // rows for which `wanted(row)` is false.
+  // Starts to copy kRows rows from `first` on. Rows for which `wanted(row)` is false, and elements
+  // beyond the last row and column, become zeros.
   template <int kRows, class Wanted>
   __device__ static void load(const HeadRows& from, int64_t first, const Wanted& wanted, Bf16* to) {
     // Each thread copies one run of columns in every kStep-th row.
@@ -98,8 +98,8 @@ struct HeadTile {
       *reinterpret_cast<uint4*>(target) = {pair(0), pair(2), pair(4), pair(6)};
     }
   }
-  // Zeroes the values of keys that no query of the tile attends to: those may be NaN, and a
-  // probability of 0 times NaN is NaN.
+  // Does the same, with zeros in place of the values of keys to which no query of the tile attends:
+  // such values may be NaN, and a probability of 0 times NaN is NaN.
   template <int kRows>
   __device__ static void load_seen(const HeadRows& from, int64_t first, const Runs& runs,
                                    const SeenKeys& seen, Bf16* to) {
@@ -113,7 +113,7 @@ struct HeadTile {
         from, first, [](int64_t) { return true; }, to);
   }
 
-  // sums (16, 8 kWide) += rows (16, kHead) otherᵀ, which has 8 kWide rows.
+  // sums (16, 8 kWide) += rows (16, kHead) otherᵀ, where `other` is (8 kWide, kHead).
   template <int kWide>
   __device__ static void add_products(const Bf16* rows, const Bf16* other,
                                       float (&sums)[kWide][4]) {
@@ -130,8 +130,8 @@ struct HeadTile {
       }
     }
   }
-  // sums (16, 8 kWide) += weights (16, 8 kDeep) other, which has 8 kDeep rows. Rounds the weights
-  // to bf16.
+  // sums (16, 8 kWide) += weights (16, 8 kDeep) other, where `other` is (8 kDeep, 8 kWide). Rounds
+  // the weights to bf16.
   template <int kDeep, int kWide>
   __device__ static void add_weighted(const float (&weights)[kDeep][4], const Bf16* other,
                                       float (&sums)[kWide][4]) {
@@ -150,8 +150,9 @@ struct HeadTile {
   }
 };
 
-// Returns the first tile of kRows keys, from `first` on, that any query attends to; the end of all
-// keys if there is none.
+// Returns the first row of the first tile of kRows keys, from row `first` on, to which any query
+// may attend: its positions meet `seen`. If there is none, returns a row at or after the last key's
+// end.
 template <int kRows>
 __device__ inline int64_t next_keys(const Runs& keys, const PositionBounds& seen, int64_t first) {
   while (first < keys.count && !meet(seen, bounds_of(keys, first, kRows))) first += kRows;
@@ -168,7 +169,7 @@ void with_kernel(bool fp32, int64_t head_dim, const Body& body) {
     body(number, std::integral_constant<int, static_cast<int>(kHeadDimMax)>());
   });
 }
-// grid (tiles of queries, H, B)
+// Returns the grid (tiles of queries, H, B).
 inline dim3 query_blocks(const AttentionLayer& layer) {
   return dim3(static_cast<unsigned>(ceil_div(layer.queries.count, kBlockRows)),
               static_cast<unsigned>(layer.heads), static_cast<unsigned>(layer.batch));

@@ -1,5 +1,6 @@
-// cuDNN's attention, if its library is found at run time: nothing links it, as with cuBLASLt
-// (matrix_library.h). The built-in kernels (attention.h) compute what it does not support.
+// Attention by cuDNN. Like cuBLASLt (matrix_library.h), the library is not linked, but loaded at
+// run time if it is present. The built-in kernels (attention.h) compute the attention that it does
+// not support.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,22 +17,24 @@
 
 namespace muster::trainer::cuda {
 
-// Causal attention over whole sequences in bf16: the heads of several sequences, or the heads of
-// one sequence that use some of its key heads. Rows are laid out as in Ops::attention.
+// Causal attention over complete sequences in bf16: all heads of several sequences, or for one
+// sequence, some key heads and the query heads that use them. Rows are laid out as in
+// Ops::attention.
 struct LibraryAttention {
   int64_t batch, seq_len, heads, kv_heads, head_dim;
   float scale;
-  // Number of latest positions that a query attends to, its own included; 0: all earlier ones.
+  // Number of latest positions to which a query attends, including its own; 0: all positions up to
+  // its own.
   int64_t window;
-  int64_t qkv_width, out_width;  // elements from one row to the next
+  int64_t qkv_width, out_width;  // number of elements from one row to the next
   const Bf16* q;
   const Bf16* k;
   const Bf16* v;
   Bf16* out;
   float* lse;  // (batch, heads, S)
 
-  // Returns the part with `sequences` sequences from `sequence` on and `key_heads` key heads from
-  // `key_head` on. Requires: `sequences` is 1 if the part has fewer than all key heads.
+  // Returns the part with `sequences` sequences from `sequence` on, and `key_heads` key heads from
+  // `key_head` on. Requires that `sequences` is 1 if the part has fewer than all key heads.
   LibraryAttention part(int64_t sequence, int64_t sequences, int64_t key_head,
                         int64_t key_heads) const;
 };
@@ -44,18 +47,20 @@ struct LibraryAttentionGradients {
   Bf16* dk;
   Bf16* dv;
 
+  // Returns the gradients of the part of `layer` that begins at this sequence and key head.
   LibraryAttentionGradients part(const LibraryAttention& layer, int64_t sequence,
                                  int64_t key_head) const;
 };
 
-// Arguments: a part, its first sequence and its first key head.
+// Runs a part of the layer. `sequence`, `key_head`: the part's first sequence and first key head.
 using AttentionPartRun =
     std::function<LibraryAnswer(const LibraryAttention& part, int64_t sequence, int64_t key_head)>;
-// Calls run() for parts that fit in the workspace: the whole layer, or equal runs of sequences, or
-// heads of one sequence. If the answer is not kDone, all outputs must be written again.
+// Calls `run` for parts of the layer whose workspace fits: the whole layer, equal numbers of its
+// sequences, or equal numbers of one sequence's key heads. If the returned answer is not kDone,
+// outputs may be partly written, and the caller must compute all of them.
 LibraryAnswer in_parts(const LibraryAttention& layer, const AttentionPartRun& run);
 
-// Called by one thread at a time.
+// cuDNN on one device. Called by one thread at a time.
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;

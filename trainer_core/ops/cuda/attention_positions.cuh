@@ -1,5 +1,5 @@
-// The mask and the scores of attention: which keys a query attends to, and the score of a pair.
-// Shared by the bf16 and the fp32 kernels.
+// The mask and the scores of attention, for the bf16 and the fp32 kernels: the keys to which a
+// query attends, and the score of a (query, key) pair.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace muster::trainer::cuda {
 
-// Stands for minus infinity, as on the CPU: the lse of a row that has attended to no key.
+// Represents minus infinity, as on the CPU: the lse of a row that has attended to no key.
 constexpr float kMasked = -1e30F;
 
-// Lower and upper bound of the positions of `count` rows from `first` on.
+// The lowest and the highest position of some rows; low > high: no rows.
 struct PositionBounds {
   int64_t low, high;
 };
+// Returns the bounds of the positions of `count` rows from `first` on.
 __device__ inline PositionBounds bounds_of(const Runs& runs, int64_t first, int64_t count) {
   const int64_t last = (first + count < runs.count ? first + count : runs.count) - 1;
   if (last < runs.first_count || first >= runs.first_count) return {runs.at(first), runs.at(last)};
@@ -24,7 +25,7 @@ __device__ inline PositionBounds bounds_of(const Runs& runs, int64_t first, int6
   return {low < begin ? low : begin, high > end ? high : end};
 }
 
-// Returns the first position that the query at `position` attends to if its document begins at
+// Returns the first position to which the query at `position` attends if its document begins at
 // `start`. The overload takes the query's row in its sequence instead.
 __device__ inline int64_t oldest_key(const AttentionLayer& layer, int64_t position, int64_t start) {
   const int64_t window = layer.window == 0 ? 0 : position - layer.window + 1;
@@ -39,8 +40,9 @@ __device__ inline const int32_t* starts_of(const AttentionLayer& layer, int64_t 
   return layer.starts == nullptr ? nullptr : layer.starts + sequence * layer.queries.count;
 }
 
-// The keys that a tile of queries attends to. In each of the two runs they are a contiguous range
-// of positions, because neither windows nor documents begin earlier for a later position.
+// The keys to which a tile of queries attends. For the queries of each of the two runs, they are
+// one range of positions, because neither the window nor the document of a later query begins
+// earlier.
 struct SeenKeys {
   PositionBounds of_first, of_second;  // empty if low > high
 
@@ -48,8 +50,8 @@ struct SeenKeys {
     return (key >= of_first.low && key <= of_first.high) ||
            (key >= of_second.low && key <= of_second.high);
   }
-  // Returns true only if all positions within the bounds are attended to; may return false although
-  // they are.
+  // Returns true only if the queries attend to all positions within `keys`; may return false even
+  // then.
   __device__ bool has_all(const PositionBounds& keys) const {
     return (keys.low >= of_first.low && keys.high <= of_first.high) ||
            (keys.low >= of_second.low && keys.high <= of_second.high);
@@ -59,6 +61,7 @@ struct SeenKeys {
             of_first.high > of_second.high ? of_first.high : of_second.high};
   }
 };
+// Returns the keys to which the `count` queries from row `first` on attend.
 __device__ inline SeenKeys seen_by(const AttentionLayer& layer, const int32_t* starts,
                                    int64_t first, int64_t count) {
   const Runs& queries = layer.queries;
@@ -75,7 +78,8 @@ __device__ inline SeenKeys seen_by(const AttentionLayer& layer, const int32_t* s
   }
   return seen;
 }
-// Returns whether each of the tile's queries attends to all keys within the bounds.
+// Returns whether each of the `count` queries from row `first` on attends to all keys within
+// `keys`.
 __device__ inline bool see_all(const AttentionLayer& layer, const int32_t* starts, int64_t first,
                                int64_t count, const PositionBounds& keys) {
   const int64_t end = first + count, border = layer.queries.first_count;
@@ -84,17 +88,20 @@ __device__ inline bool see_all(const AttentionLayer& layer, const int32_t* start
   return keys.low >= oldest_key(layer, starts, end - 1) &&
          (first >= border || end <= border || keys.low >= oldest_key(layer, starts, border - 1));
 }
+// Returns whether the two ranges overlap.
 __device__ inline bool meet(const PositionBounds& a, const PositionBounds& b) {
   return a.low <= b.high && b.low <= a.high;
 }
 
-// The score of a (query, key) pair, from their dot product, and whether the query attends to the
-// key.
+// The score of a (query, key) pair.
 struct Score {
+  // the query attends to the key
   bool seen;
   float value;
-  int32_t bucket;  // bucket of their distance, if there are biases
+  int32_t bucket;  // bucket of the pair's distance, if there are biases
 };
+// Returns the score of a pair. `oldest`: result of oldest_key(); `product`: the dot product of
+// query and key.
 __device__ inline Score score_of(const AttentionLayer& layer, const float* bias, int64_t oldest,
                                  int64_t query, int64_t key, float product) {
   if (key < oldest || key > query) return {false, 0, 0};

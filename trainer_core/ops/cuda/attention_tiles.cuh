@@ -1,9 +1,9 @@
 // Tiles of the fp32 attention kernels in shared memory.
 //
-// A block has kTile x kTile threads, one per pair of a query and a key of two tiles: thread (i, j)
-// has row i of the block's own tile and row j of the other. For results of a row and a head's
-// columns, the kTile threads of a row take columns j, j + kTile, … Consecutive rows of a tile lie
-// kHead + 1 elements apart, so that a warp reads a column of it without bank conflicts.
+// A block has kTile x kTile threads, one per (query, key) pair of two tiles: thread (i, j) computes
+// row i of the block's own tile with row j of the other tile. For results with a head's columns,
+// the kTile threads of row i compute columns j, j + kTile, … Consecutive rows of a tile lie kHead +
+// 1 elements apart, so that a warp reads a column without bank conflicts.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ template <int kTile, int kHead>
 struct AttentionTiles {
   static constexpr int kThreads = kTile * kTile;
   static constexpr int kStride = kHead + 1;
-  static constexpr int kColumns = kHead / kTile;  // per thread
+  static constexpr int kColumns = kHead / kTile;  // columns per thread
   static_assert(kTile <= kWarp && kWarp % kTile == 0 && kHead % kTile == 0);
 
-  // Copies rows [first, first + kTile) of `count` rows (…, width), h elements of each, to `to`;
-  // fills with zeros beyond the last row and column.
+  // Copies rows [first, first + kTile) of a matrix (count, width), the first h elements of each, to
+  // `to`. Elements beyond the last row and column become zeros.
   __device__ static void load(const float* from, int64_t width, int64_t first, int64_t count, int h,
                               float* to) {
     for (int i = static_cast<int>(threadIdx.x); i < kTile * kHead; i += kThreads) {
@@ -29,7 +29,7 @@ struct AttentionTiles {
       to[row * kStride + column] = here ? from[(first + row) * width + column] : 0.0F;
     }
   }
-  // Dot product of row `row` of tile a and row `other` of tile b.
+  // Returns the dot product of row `row` of tile a and row `other` of tile b.
   __device__ static float dot(const float* a, int row, const float* b, int other, int h) {
     float sum = 0;
     for (int i = 0; i < h; ++i) sum += a[row * kStride + i] * b[other * kStride + i];

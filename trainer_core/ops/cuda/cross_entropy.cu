@@ -19,10 +19,9 @@ constexpr int64_t kSums = 3;
 
 using Logits = Pack<kPack<float>>;
 
-// Calls body(pack, column) for this thread's packs of a row of n elements, and stores the pack that
-// body has changed in `to` if it returns true. `to` may be `row`. A row that does not begin or end
-// at a multiple of 16 bytes has single elements at its ends; so has all of a row whose packs are not
-// aligned in `to`.
+// Calls body(pack, column) for this thread's packs of a row of n elements. If body returns true,
+// stores the changed pack in `to`, which may be `row`. Elements before the first multiple of 16
+// bytes and after the last one are passed one by one; all of them, if packs of `to` are unaligned.
 template <class T, class Body>
 __device__ inline void for_row(int64_t n, const float* row, T* to, const Body& body) {
   constexpr int kCount = kPack<float>;

@@ -1,10 +1,10 @@
-// The algorithms that a matrix library has chosen, on disk: every run on the same kind of device
-// computes a shape in the same way, and spends no time on choosing. A text file that several
-// processes may append to, one line per entry:
+// Stores the algorithms that cuBLASLt has chosen in a file, so that every run on the same kind of
+// device computes a shape in the same way and need not choose again. The file is text, with one
+// line per entry; several processes may append to it.
 //
-//   KEY<tab>ALGORITHM\n        128 hexadecimal digits: the library's 64 bytes, opaque to us
+//   KEY<tab>ALGORITHM\n        128 hexadecimal digits: cuBLASLt's opaque 64 bytes
 //
-// The key has the library's version, the device and the GEMM. Readers skip lines of any other form.
+// KEY contains the library's version, the device and the GEMM. Readers skip lines of another form.
 #pragma once
 
 #include <array>
@@ -17,18 +17,21 @@ namespace muster::trainer::cuda {
 
 using AlgorithmWords = std::array<uint64_t, 8>;
 
-// Called by one thread at a time. A file that cannot be read or written counts as empty: choosing
-// again costs little.
+// The algorithms in one file. A file that cannot be read or written counts as empty, because
+// choosing again takes little time. Called by one thread at a time.
 class AlgorithmFile {
  public:
-  // `path` may be empty: then the algorithms are remembered only within the process.
+  // Reads the file. If `path` is empty, algorithms are stored only in memory.
   explicit AlgorithmFile(std::string path);
 
+  // Returns the algorithm of `key`; nullopt if there is none.
   std::optional<AlgorithmWords> find(const std::string& key) const;
+  // Stores an algorithm in memory and appends it to the file.
   void add(const std::string& key, const AlgorithmWords& algorithm);
 
  private:
-  // Bound on the lines read and the algorithms held: many times the number of shapes in a model.
+  // Maximum number of lines that are read and of algorithms that are stored: many times the number
+  // of shapes in a model.
   static constexpr size_t kEntriesMax = 65'536;
 
   std::string path_;

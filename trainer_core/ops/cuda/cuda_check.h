@@ -1,7 +1,7 @@
-// MUSTER_CUDA_CHECK(call): checks a call of the CUDA runtime that must succeed. If it fails, the
-// process ends with the call and CUDA's name and text of the error, and the worker restarts the
-// rank. The exception is a thread that captures a graph: its calls have no effect yet, and may
-// fail.
+// MUSTER_CUDA_CHECK(call) checks a call of the CUDA runtime that must succeed. If the call fails,
+// the process ends with a message that has the call and CUDA's name and text of the error; Muster
+// then restarts the job's ranks. The exception is a thread that captures a graph: a failed call
+// then only makes the capture fail.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,11 +12,11 @@
 
 namespace muster::trainer::cuda {
 
-// Returns whether the calling thread captures a graph (graphs.h). The capture then takes the error,
-// and retains the first one.
+// Returns whether the calling thread captures a graph (graphs.h). If so, the capture fails with
+// `error`, or with its first error.
 bool fails_capture(const std::string& error);
 
-// Returns the remedy for an error, to be appended to its message.
+// Returns the remedy for an error, to append to the error's message.
 inline const char* advice(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
@@ -42,7 +42,8 @@ inline const char* advice(cudaError_t error) {
   }
 }
 
-// An error of an earlier kernel surfaces in whichever call comes next: the message mentions that.
+// Ends the process if `error` is an error and the thread does not capture. The message mentions
+// earlier kernels, because the error of a kernel appears in a later call.
 inline void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   const std::string what = std::string(call) + " ends with " + cudaGetErrorName(error) + ": " +

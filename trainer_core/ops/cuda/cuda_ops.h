@@ -1,9 +1,9 @@
-// The CUDA backend: starts kernels on its stream. Its parts are in files named
-// like the CPU's (optimizer_ops.cc, quantize_ops.cc, expert_ops.cc, attention_ops.cc, loss_ops.cc);
-// the rest is in cuda_ops.cc.
+// The CUDA backend's implementation of the op table: launches kernels on its stream. The functions
+// of most families are in files of their own (optimizer_ops.cc, quantize_ops.cc, expert_ops.cc,
+// attention_ops.cc, embedding_ops.cc, loss_ops.cc, matmul_ops.cc), the others in cuda_ops.cc.
 //
-// Workspaces: norm_backward and bias_backward need the same as the CPU's; attention needs none,
-// attention_backward needs cuda_attention_backward_elements() of ops/workspace.h.
+// Workspaces: norm_backward and bias_backward need the same sizes as on the CPU; attention needs
+// none; attention_backward needs cuda_attention_backward_elements() of ops/workspace.h.
 #pragma once
 
 #include <memory>
@@ -57,11 +57,11 @@ class CudaOps final : public Ops {
 #include "trainer_core/ops/op_table.inc"
 
   FaultWord fault() const { return static_cast<FaultWord>(fault_.data()); }
-  // Ends the process if a kernel has found ids outside a table. Requires: the stream was waited
-  // for.
+  // Ends the process if a kernel has found an id outside a table. Requires that the stream's work
+  // is complete.
   void check_fault() const;
-  // Returns the first `count` elements of the scratch. A request beyond its end is a bug, and ends
-  // the process.
+  // Returns the first `count` elements of the scratch. Ends the process if the scratch is too
+  // small, which is a bug.
   template <class T>
   T* scratch(int64_t count) const {
     MUSTER_CHECK(static_cast<size_t>(count) * sizeof(T) <= scratch_.bytes())
@@ -73,12 +73,12 @@ class CudaOps final : public Ops {
                  const Tensor& x);
   void norm_rows(DType dtype, const NormShape& shape, const Tensor& x, const void* delta,
                  const NormWeights& weights, void* sum, const Tensor& y, const Tensor& stats);
-  // Returns whether the library has computed it; if not, adds a note. `epilogue` may be null.
+  // Returns whether cuBLASLt has computed the GEMM; if not, adds a note. `epilogue` may be null.
   bool multiply_by_library(const Tensor& a, bool ta, const Tensor& b, bool tb, const Tensor& c,
                            bool accumulate, const Epilogue* epilogue);
   AttentionLayer layer_of(const AttentionShape& shape, const Tensor& qkv, const KeyRows& keys,
                           const Tensor& bias) const;
-  // Returns whether the library has computed it by run(); if not, adds a note.
+  // Returns whether cuDNN has computed the attention, by calls of `run`; if not, adds a note.
   bool attend_by_library(const char* what, const AttentionShape& shape, const Tensor& qkv,
                          const Tensor& out, const Tensor& lse, const AttentionPartRun& run);
   void note_own_attention(const char* what, const AttentionShape& shape,

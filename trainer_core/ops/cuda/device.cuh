@@ -1,12 +1,12 @@
-// Common parts of the kernels: indices, reductions within a warp and a block, and launching.
-// Included only by .cu files.
+// Common parts of the kernels: indices, reductions within a warp or a block, and launches. Included
+// by .cu files only.
 //
-// Large kernel arguments are __grid_constant__: read in place, never copied to a thread's local
-// memory.
+// Large kernel arguments are declared __grid_constant__, so that kernels read them in place instead
+// of copying them to each thread's local memory.
 //
-// Shared memory is declared with its size or is dynamic_shared() (tensor_core.cuh), and launches go
-// through launch(). The same sources thus compile for CPUs, where tests/gpu/emulated runs a block's
-// threads as fibers.
+// Kernels declare shared memory with a fixed size or use dynamic_shared() (tensor_core.cuh), and
+// are launched by launch(). Thus the same sources also compile for CPUs, where tests/gpu/emulated
+// runs a block's threads as fibers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,20 +23,23 @@ namespace muster::trainer::cuda {
 
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
-// Threads per block, unless a kernel states another number.
+// Number of threads per block, unless a kernel has another number.
 constexpr int kThreads = 256;
-// Upper bound on the blocks of grid-stride kernels: several waves on the largest device.
+// Maximum number of blocks of grid-stride kernels (kernels whose threads iterate over the elements
+// with the step global_count()): several blocks per multiprocessor on the largest device.
 constexpr int64_t kBlocksMax = 8192;
 // Lower than any score or logit.
 constexpr float kLowest = -3.402823466e38F;
 
+// Returns the number of this thread in the grid.
 __device__ inline int64_t global_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
+// Returns the number of threads in the grid.
 __device__ inline int64_t global_count() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
 
-// Reduces the value over `lanes` neighbouring lanes (a power of two) in a butterfly; all of them
-// get the result. Requires: every lane of the warp calls it.
+// Combines the values of `lanes` neighbouring lanes (a power of two) by a butterfly exchange, and
+// returns the result on each of these lanes. Requires that every lane of the warp calls it.
 template <class T, class Combine>
 __device__ inline T warp_reduce(T value, const Combine& combine, int lanes = kWarp) {
   for (int step = lanes / 2; step > 0; step /= 2)
@@ -53,7 +56,8 @@ __device__ inline float warp_max(float value, int lanes = kWarp) {
       value, [](float a, float b) { return fmaxf(a, b); }, lanes);
 }
 
-// Reduces over a block of whole warps; all threads get the result. Requires: every thread calls it.
+// Combines the values of all threads of a block, and returns the result on each thread. Requires
+// that the block consists of whole warps and that every thread calls it.
 template <class T, class Combine>
 __device__ inline T block_reduce(T value, T neutral, const Combine& combine) {
   __shared__ T parts[kWarp];
@@ -78,21 +82,21 @@ __device__ inline float block_max(float value) {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// A grid of one block per item. Ends the process if `items` exceeds a grid's limit, which no
-// practical shape does.
+// Returns a grid with one block per item. Ends the process if `items` exceeds a grid's limit, which
+// no practical shape does.
 inline dim3 one_block_each(int64_t items) {
   MUSTER_CHECK(items <= std::numeric_limits<int32_t>::max()) << items << " blocks in a grid";
   return dim3(static_cast<unsigned>(items));
 }
-// The grid of a grid-stride kernel.
+// Returns the grid of a grid-stride kernel for this number of items.
 inline dim3 blocks_for(int64_t items, int threads = kThreads) {
   return dim3(static_cast<unsigned>(std::min(ceil_div(items, threads), kBlocksMax)));
 }
 
-// Shared memory that a block may request on every device of compute capability 8.0 and newer: sm_86
-// and sm_89 have 99 KiB, sm_80 163, sm_90 227.
+// Bytes of shared memory that a block may request on every device of compute capability 8.0 and
+// newer: sm_86 and sm_89 have 99 KiB, sm_80 163 KiB, sm_90 227 KiB.
 constexpr size_t kSharedBytesAnywhere = 99 << 10;
-// Shared memory that a block may request on the calling thread's device.
+// Returns the bytes of shared memory that a block may request on the calling thread's device.
 inline size_t shared_bytes_max() {
   int device = 0, bytes = 0;
   MUSTER_CUDA_CHECK(cudaGetDevice(&device));
@@ -101,9 +105,9 @@ inline size_t shared_bytes_max() {
   return static_cast<size_t>(bytes);
 }
 
-// Starts the kernel; does nothing if a dimension of the grid is 0. `shared_bytes` is the size of
-// dynamic_shared(); beyond 48 KiB a kernel must request it, and more than shared_bytes_max() is an
-// error.
+// Launches a kernel; does nothing if a dimension of the grid is 0. `shared_bytes`: size of
+// dynamic_shared(), at most shared_bytes_max(). CUDA requires a request for more than 48 KiB, which
+// this function makes.
 template <class... Parameters, class... Arguments>
 void launch_with_shared(cudaStream_t stream, dim3 blocks, dim3 threads, size_t shared_bytes,
                         void (*kernel)(Parameters...), Arguments... arguments) {
@@ -125,7 +129,7 @@ void launch(cudaStream_t stream, dim3 blocks, dim3 threads, void (*kernel)(Param
   launch_with_shared(stream, blocks, threads, 0, kernel, arguments...);
 }
 
-// Calls body with a value of the type.
+// Calls body with a value of the C++ type of `dtype`.
 template <class Body>
 void with_type(DType dtype, const Body& body) {
   if (dtype == DType::kBf16) {

@@ -1,4 +1,4 @@
-// Positions, token rows and buckets in the form that kernels take by value.
+// Positions, token rows and buckets as structs that kernels receive by value.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,8 @@
 
 namespace muster::trainer::cuda {
 
-// Positions, in at most two runs. Row i of a sequence has position first + i in the first run, and
-// second + (i - first_count) after it.
+// The Positions of ops/token_rows.h, in at most two runs. Row i of a sequence has position first +
+// i in the first run, and second + (i - first_count) after it.
 struct Runs {
   int64_t count = 0;
   int64_t first_count = 0;
@@ -30,15 +30,16 @@ struct Runs {
     if (positions.runs() > 1) runs.second = positions.run(1).position;
     return runs;
   }
+  // Returns the position of a row of the sequence.
   __host__ __device__ int64_t at(int64_t row) const {
     return row < first_count ? first + row : second + (row - first_count);
   }
 };
 
-// See TokenRows.
+// The TokenRows of ops/token_rows.h.
 struct DeviceTokenRows {
   Runs runs;
-  int64_t skipped = 0;  // rows before the tensor's first
+  int64_t skipped = 0;  // number of rows before the tensor's first row
 
   static DeviceTokenRows of(const TokenRows& rows) {
     return {Runs::of(rows.positions), rows.first};
@@ -49,13 +50,13 @@ struct DeviceTokenRows {
   }
 };
 
-// See SampleElements. Maps an element (row, column) of a tensor to its sample and its index in the
-// sample.
+// The SampleElements of ops/token_rows.h: maps an element (row, column) of a tensor to its sample
+// and its index in the sample.
 struct Elements {
   uint64_t first_sample = 0;
   DeviceTokenRows token_rows;
   int64_t first_column = 0;
-  int64_t columns = 0;  // elements per position in the sample
+  int64_t columns = 0;  // number of elements per position in the sample
 
   static Elements of(const SampleElements& elements, int64_t width) {
     const bool whole = elements.columns == 0 || elements.columns == width;
@@ -70,10 +71,10 @@ struct Elements {
   }
 };
 
-// RelativeBuckets, as the first distance of each bucket. Computed on the host, because a logarithm
-// on the device may round differently.
+// RelativeBuckets as the first distance of each bucket. The host computes these distances, because
+// the logarithm in their formula may be rounded differently on the device.
 struct Buckets {
-  // Bound, because kernels take the struct by value; T5 has 32 buckets.
+  // Maximum number of buckets, which bounds the size of kernel arguments; T5 has 32 buckets.
   static constexpr int kMax = 256;
 
   int32_t count = 0;
@@ -98,7 +99,8 @@ struct Buckets {
     }
     return result;
   }
-  // Returns the last of the buckets that begin at the same distance; the others are empty.
+  // Returns the bucket of a distance. If several buckets begin at the same distance, returns the
+  // last one; the others are empty.
   __host__ __device__ int32_t bucket(int64_t distance) const {
     int32_t low = 0, high = count - 1;
     while (low < high) {

@@ -61,8 +61,8 @@ __device__ inline int64_t row_of(uint64_t key) { return static_cast<int64_t>(key
 // Keys that a block sorts in 16 KiB of shared memory; a power of two.
 constexpr int kSorted = 2048;
 
-// sorted (R): the keys of each run of kSorted rows in ascending order, by a bitonic network (Batcher,
-// "Sorting networks and their applications", 1968).
+// Stores in sorted (R) the keys of each run of kSorted rows in ascending order. The algorithm is a
+// bitonic network (Batcher, "Sorting networks and their applications", 1968).
 template <class IdOf>
 __global__ void sort_chunks_kernel(int64_t rows, IdOf id_of_row, uint64_t* sorted) {
   __shared__ uint64_t keys[kSorted];
@@ -102,26 +102,26 @@ __device__ inline int64_t count_below(uint64_t key, const uint64_t* keys, int64_
   return begin;
 }
 
-// merged (R): all keys in ascending order. Keys are distinct: the place of each is the number of
-// smaller ones.
+// Stores in merged (R) all keys in ascending order. Keys are distinct: the index of each is the
+// number of smaller ones.
 __global__ void merge_chunks_kernel(int64_t rows, const uint64_t* sorted, uint64_t* merged) {
   for (int64_t i = global_index(); i < rows; i += global_count()) {
     const uint64_t key = sorted[i];
-    int64_t place = i % kSorted;
+    int64_t index = i % kSorted;
     for (int64_t chunk = 0; chunk < rows; chunk += kSorted) {
       const int64_t left = rows - chunk;
       if (chunk != i - i % kSorted)
-        place += count_below(key, sorted + chunk, left < kSorted ? left : kSorted);
+        index += count_below(key, sorted + chunk, left < kSorted ? left : kSorted);
     }
-    merged[place] = key;
+    merged[index] = key;
   }
 }
 
 // Rows whose loads a thread has in flight.
 constexpr int kAhead = 4;
 
-// table[id] += scale x[row] for each row of an id, one after another, by the block of the first key
-// with the id.
+// Adds scale x[row] to table[id] for each row of an id, in row order. The block of the first key
+// with an id adds all its rows.
 template <class T, int kCount>
 __global__ void add_rows_kernel(int64_t rows, int64_t width, float scale, const uint64_t* keys,
                                 const T* x, float* table) {

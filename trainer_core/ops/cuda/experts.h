@@ -1,4 +1,4 @@
-// Launchers of the kernels for mixtures of experts: see expert_ops.h.
+// Launchers of the kernels for mixtures of experts (expert_ops.h, expert_ops.inc).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,11 +9,11 @@
 
 namespace muster::trainer::cuda {
 
-// routing.cu: the arrays of a Routing.
+// routing.cu. The arrays of a Routing, and its shape.
 struct RoutingArrays {
   int64_t tokens, groups, experts_count, per_token;
-  int64_t capacity;          // maximum rows of a group per expert
-  bool first_choices_first;  // kPax
+  int64_t capacity;          // maximum number of a group's rows per expert
+  bool first_choices_first;  // true: RouterStyle::kPax
   double balance_weight;
   int64_t first_own, own;
   const float* weights;  // (T), or null
@@ -27,18 +27,20 @@ struct RoutingArrays {
   const int32_t* order;  // (T), or null
 
   __host__ __device__ int64_t group_tokens() const { return tokens / groups; }
+  // Returns the row of the i-th token in group order.
   __device__ int64_t row(int64_t i) const { return order == nullptr ? i : order[i]; }
   __device__ bool is_own(int64_t row) const { return row >= first_own && row < first_own + own; }
 };
 void route(cudaStream_t, const RoutingArrays&);
 void route_backward(cudaStream_t, const RoutingArrays&, const float* dgates);
 
-// expert_rows.cu: tokens (T, d) and their rows (R, d) in the order of experts, by slots (T, k).
+// expert_rows.cu. The rows of tokens (T, d), and their copies (R, d) in the order of experts. slots
+// (T, k) are indices of the copies.
 struct ExpertRows {
   DType dtype;
   int64_t tokens, per_token, width;
   const int32_t* slots;
-  const float* gates;  // only for combine
+  const float* gates;  // used by combine() only
   void* token_rows;
   void* expert_rows;
 };

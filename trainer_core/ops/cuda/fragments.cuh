@@ -1,7 +1,7 @@
 // Loads the operands of a warp's matrix products (tensor_core.cuh) from tiles of bf16 elements in
-// shared memory. Rows of a tile lie `stride` elements apart. The stride is a multiple of 8, because
-// each row begins at a multiple of 16 bytes, and an odd multiple, so that the eight rows read at
-// once lie in different banks.
+// shared memory. The rows of a tile lie `stride` elements apart. The stride is an odd multiple of
+// 8: a multiple of 8, because each row must begin at a multiple of 16 bytes; an odd multiple, so
+// that the eight rows that are read at once lie in different banks.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,18 @@ namespace muster::trainer::cuda {
 // Sizes of one mma(): d (kMmaRows, kMmaColumns) += a (kMmaRows, kMmaDepth) b (kMmaDepth,
 // kMmaColumns).
 constexpr int kMmaRows = 16, kMmaColumns = 8, kMmaDepth = 16;
-// Added to a multiple of 16, gives a stride that is an odd multiple of 8.
+// A multiple of 16 plus this number is an odd multiple of 8, as strides must be.
 constexpr int kStridePadding = 8;
 
 __device__ inline int lane_of() { return static_cast<int>(threadIdx.x) % kWarp; }
-// The row of d[0] and d[1], which lies eight before that of d[2] and d[3]; and the column of d[0]
-// and d[2], which lies one before that of d[1] and d[3].
+// fragment_row() returns the row of this lane's d[0] and d[1]; the row of d[2] and d[3] is eight
+// further. fragment_column() returns the column of d[0] and d[2]; the column of d[1] and d[3] is
+// the next one.
 __device__ inline int fragment_row() { return lane_of() / 4; }
 __device__ inline int fragment_column() { return 2 * (lane_of() % 4); }
 
-// Loads a (16, 16) from `tile`, whose rows are the rows of a, or its columns if kTransposed.
+// Loads the left operand a (16, 16). The rows of `tile` are the rows of a, or with kTransposed the
+// columns of a.
 template <bool kTransposed>
 __device__ inline void load_left(const Bf16* tile, int stride, uint32_t (&a)[4]) {
   const int lane = lane_of(), r = lane % 8, eight = lane / 8 % 2 * 8, sixteen = lane / 16 * 8;
@@ -34,8 +36,8 @@ __device__ inline void load_left(const Bf16* tile, int stride, uint32_t (&a)[4])
   }
 }
 
-// Loads two b (16, 8) side by side from `tile`, whose rows are their columns; with kByDepth, `tile`
-// is the pair as (16, 16).
+// Loads two right operands b (16, 8) that lie side by side. The rows of `tile` are the columns of
+// the operands; with kByDepth the rows of `tile` are the rows of the operands.
 template <bool kByDepth>
 __device__ inline void load_right(const Bf16* tile, int stride, uint32_t (&b)[2][2]) {
   const int lane = lane_of(), r = lane % 8, eight = lane / 8 % 2 * 8, sixteen = lane / 16 * 8;
@@ -48,8 +50,8 @@ __device__ inline void load_right(const Bf16* tile, int stride, uint32_t (&b)[2]
   b[0][0] = words[0], b[0][1] = words[1], b[1][0] = words[2], b[1][1] = words[3];
 }
 
-// Rounds two results that lie side by side to the left operand of the next product, whose depth is
-// their columns.
+// Rounds two results d that lie side by side to bf16, as the left operand of another product. The
+// columns of the results become its depth.
 __device__ inline void left_of(const float (&d)[4], const float (&beside)[4], uint32_t (&a)[4]) {
   a[0] = pack_bf16(d[0], d[1]);
   a[1] = pack_bf16(d[2], d[3]);

@@ -1,5 +1,5 @@
-// GEMMs by built-in kernels, for what no library supports (operands of two types, experts' rows)
-// and for nodes without the library. bf16 runs on tensor cores.
+// Built-in GEMM kernels, for GEMMs that cuBLASLt does not support (operands of two types, experts'
+// rows) and for nodes without cuBLASLt. bf16 GEMMs run on tensor cores.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,20 +10,21 @@
 
 namespace muster::trainer::cuda {
 
-// A matrix (rows, columns): element (i, j) is at i * row_step + j * column_step.
+// An operand as a matrix (rows, columns): element (i, j) is at index i * row_step + j *
+// column_step.
 struct Operand {
   DType dtype;
   const void* data;
   int64_t row_step, column_step;
 
-  // Returns a row-major matrix with `columns` columns, or its transpose.
+  // Returns the operand for a row-major matrix with `columns` columns, or for its transpose.
   static Operand of(DType dtype, const void* data, int64_t columns, bool transposed) {
     return transposed ? Operand{dtype, data, 1, columns} : Operand{dtype, data, columns, 1};
   }
 };
 
-// c (m, n) = a (m, k) b (k, n), or added to c. Sums are fp32. With `rounded`, fp32 operands are
-// first rounded to bf16; without it, all operands must be fp32.
+// The arguments of a GEMM: c (m, n) = a (m, k) b (k, n), or c += a b. Sums are fp32. With
+// `rounded`, fp32 operands are first rounded to bf16. Without it, all operands must be fp32.
 struct Product {
   int64_t m, n, k;
   Operand a, b;
@@ -34,19 +35,20 @@ struct Product {
 };
 void multiply(cudaStream_t, const Product&);
 
-// Multiplies the rows of each expert: rows [offsets[e], offsets[e + 1]) are m of a and c; b of
-// expert e begins at e * b_step.
+// A GEMM per expert that computes rows. Rows [offsets[e], offsets[e + 1]) of a and c belong to
+// expert e; its matrix b begins at element e * b_step.
 struct ExpertProduct {
-  Product product;  // m: rows of the buffer
+  Product product;  // m is the number of rows of the buffer, of all experts
   int64_t experts;
   int64_t b_step;
   const int32_t* offsets;
   FaultWord fault;
 };
 void multiply_rows(cudaStream_t, const ExpertProduct&);
-// The experts' rows are k, of a and b; c of expert e begins at e * c_step.
+// A GEMM per expert that computes weight gradients. k runs over rows [offsets[e], offsets[e + 1])
+// of a and b; c of expert e begins at element e * c_step.
 struct ExpertGradient {
-  Product product;  // k: rows of the buffer
+  Product product;  // k is the number of rows of the buffer, of all experts
   int64_t experts;
   int64_t c_step;
   const int32_t* offsets;

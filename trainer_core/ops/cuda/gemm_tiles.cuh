@@ -1,5 +1,5 @@
-// One block's part of a GEMM: a tile of c, over a range of the operands' depth. There are two kinds
-// of tiles: fp32 by multiply-adds, exact to fp32, and bf16 on tensor cores.
+// One block's part of a GEMM: a tile of c, summed over a range of the operands' depth. ExactTile
+// computes in fp32 by multiply-adds; TensorTile computes in bf16 on tensor cores.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,17 @@
 
 namespace muster::trainer::cuda {
 
-// The part of the operands that a block multiplies: the rows of a and columns of b of its tile, and
-// a range of the depth.
+// The part of the operands that a block multiplies: rows of a, columns of b, and a range of the
+// depth.
 struct Part {
-  int64_t first_row, rows;  // the tile's rows of a and c begin at first_row; `rows` is their end
+  int64_t first_row, rows;  // the tile's rows of a and c are [first_row, rows)
   int64_t first_column;
   int64_t begin, end;  // range of k
+  // elements from the begin of b and of c to the expert's matrix
   int64_t b_offset, c_offset;
 };
 
+// Stores a sum at index `at` of c, or adds it.
 __device__ inline void store_sum(const Product& p, int64_t at, float sum) {
   if (p.type == DType::kBf16) {
     Bf16* const to = static_cast<Bf16*>(p.c) + at;
@@ -28,10 +30,11 @@ __device__ inline void store_sum(const Product& p, int64_t at, float sum) {
   }
 }
 
-// Requires: all operands are fp32. Each thread has kPart x kPart elements of c.
+// A tile in fp32. Each thread computes kPart x kPart elements of c. Requires that all operands are
+// fp32.
 struct ExactTile {
   static constexpr int kRows = 64, kColumns = 64;
-  static constexpr size_t kSharedBytes = 0;  // dynamic shared memory that launches request
+  static constexpr size_t kSharedBytes = 0;  // size of dynamic_shared()
   static constexpr int kDepth = 16, kPart = 4, kSide = kRows / kPart;
   static_assert(kSide * kSide == kThreads && kRows == kColumns);
 
@@ -86,20 +89,20 @@ struct ExactTile {
   }
 };
 
-// An operand of a tile, with the same layout for both: indexed by row (a) or column (b), and depth.
+// An operand of a tile: a, indexed by row and depth, or b, indexed by column and depth.
 struct Side {
   DType dtype;
   const void* data;
-  // Elements from one row or column to the next, and from one depth to the next.
+  // number of elements from one row or column to the next, and from one depth to the next
   int64_t step, depth_step;
-  // Rows or columns of the tile: [first, end).
+  // the tile's rows or columns: [first, end)
   int64_t first, end;
 };
 
-// One operand's tile on its way from device memory to shared memory. A thread holds kChunks runs of
-// eight elements in registers while the block still multiplies the previous tile, and rounds them
-// when it stores them. kAlongDepth: a run's neighbouring elements lie along the depth, else along
-// the rows or columns.
+// Copies one operand's tile from device memory to shared memory, in two steps: fetch() loads
+// kChunks runs of eight elements per thread into registers, while the block still multiplies the
+// previous tile; store() rounds them and stores them. kAlongDepth: the elements of a run lie along
+// the depth; else they lie along the rows or columns.
 template <bool kAlongDepth>
 class SideTile {
  public:
@@ -107,9 +110,9 @@ class SideTile {
   static constexpr int kStride = (kAlongDepth ? kDepth : kSize) + kStridePadding;
   static constexpr int kElements = (kAlongDepth ? kSize : kDepth) * kStride;
 
-  // `begin` is the first depth. vectors_: every run is aligned for 16-byte loads. It follows from
-  // the address of the first element and the step between lines, because a run begins at a multiple
-  // of its own length after the start of its line.
+  // `begin`: the first depth. vectors_ becomes true if every run is aligned for 16-byte loads. To
+  // know this, the address of the first element and the step between lines suffice, because a run
+  // begins at a multiple of its own length after the begin of its line.
   __device__ SideTile(const Side& side, int64_t begin) : side_(side) {
     const int64_t first = side.first * side.step + begin * side.depth_step;
     const auto address = reinterpret_cast<uint64_t>(side.data) + first * width();
@@ -117,7 +120,7 @@ class SideTile {
     vectors_ = (address | step * width()) % sizeof(uint4) == 0;
   }
 
-  // Loads depths [depth, end).
+  // Loads the tile's elements at depths from `depth` on; elements at `end` and beyond become zeros.
   __device__ void fetch(int64_t depth, int64_t end) {
     for (int i = 0; i < kChunks; ++i) {
       const TileOffset offset = offset_of(i);
@@ -167,7 +170,8 @@ class SideTile {
     return pack_bf16(__uint_as_float(low), __uint_as_float(high));
   }
 
-  // Loads the first `left` elements of a run and zeros after them: memory beyond may hold NaN.
+  // Loads the first `left` elements of a run. The others become zeros, because memory beyond may
+  // hold NaN.
   __device__ void fetch_halves(const Bf16* from, int64_t left, uint4 (&raw)[2]) const {
     if (vectors_ && left >= kRun) {
       raw[0] = *reinterpret_cast<const uint4*>(from);
@@ -193,12 +197,12 @@ class SideTile {
 
   const Side side_;
   bool vectors_;
-  uint4 raw_[kChunks][2];  // bf16 uses only the first
+  uint4 raw_[kChunks][2];  // bf16 uses raw_[i][0] only
 };
 
-// Operands are rounded to bf16. Each of eight warps has 64 x 32 elements of c. The next tiles are
-// fetched while the current ones are multiplied; with tiles this deep both take about the same
-// time.
+// A tile in bf16 on tensor cores, to which operands are rounded. Each of eight warps computes 64 x
+// 32 elements of c. The next tiles are fetched while the current ones are multiplied; with this
+// depth both take about the same time.
 template <bool kLeftAlongDepth, bool kRightAlongDepth>
 struct TensorTile {
   using Left = SideTile<kLeftAlongDepth>;
@@ -251,7 +255,8 @@ struct TensorTile {
   }
 
  private:
-  // Rows from `depth` on are zeros.
+  // Adds the product of two tiles in shared memory to `sums`. Elements at depths from `depth` on
+  // are zeros and may be skipped.
   __device__ static void add_product(const Bf16* left, const Bf16* right, int row, int column,
                                      int64_t depth, float (&sums)[kTall][kWide][4]) {
 #pragma unroll

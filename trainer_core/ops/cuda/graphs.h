@@ -1,12 +1,12 @@
-// Runs of calls as CUDA graphs (ops/replay.h). The first time, a run's calls are executed directly:
-// libraries choose algorithms and CUDA loads kernels then, and a capture allows neither. The second
-// time, its operations are captured from their stream, as one graph per stretch between the calls
-// that are set apart. From then on the graphs are launched instead. A run that cannot be captured
-// is called each time, and a note gives the reason.
+// Replays runs of calls (ops/replay.h) as CUDA graphs. The first time, the calls of a run are
+// executed directly, because libraries then choose algorithms and CUDA loads kernels, which a
+// capture does not allow. The second time, the operations are captured from their stream; the calls
+// that are set apart divide them into several graphs. From then on the graphs are launched instead.
+// A run that cannot be captured is executed directly each time, and a note gives the reason.
 //
-// Captures use cudaStreamCaptureModeThreadLocal. Meanwhile the other threads of a rank allocate,
-// copy and query events, which Global would forbid; and Relaxed would not detect calls that do not
-// belong in a run.
+// Captures use cudaStreamCaptureModeThreadLocal. The mode Global would forbid the allocations,
+// copies and queries of events that other threads of the rank make during a capture; the mode
+// Relaxed would not detect calls that do not belong in a run.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,21 +24,24 @@
 
 namespace muster::trainer::cuda {
 
+// The deleter of Graph.
 struct DestroyGraph {
   void operator()(cudaGraphExec_t graph) const { (void)cudaGraphExecDestroy(graph); }
 };
 using Graph = std::unique_ptr<std::remove_pointer_t<cudaGraphExec_t>, DestroyGraph>;
 
-// Operations, followed by a call that is set apart; either may be missing.
+// A part of a run: captured operations, followed by a call that is set apart. Either may be
+// missing.
 struct RunPart {
   Graph graph{};
   std::function<void()> apart{};
 };
 using RunParts = std::vector<RunPart>;
 
+// The captured runs of one stream.
 class Graphs final : public Replayer {
  public:
-  // Replays runs on `stream` of `device`. Requires: `notes` outlives it.
+  // Replays runs on `stream` of `device`. Requires that `notes` outlives the object.
   Graphs(int device, cudaStream_t stream, LibraryNotes& notes)
       : device_(device), stream_(stream), notes_(notes) {}
 
@@ -56,12 +59,12 @@ class Graphs final : public Replayer {
     RunParts parts{};  // empty: could not be captured
   };
 
-  // Captures the operations of `calls` without executing them; returns no parts if they cannot be
+  // Captures the operations of `calls` without executing them. Returns no parts if they cannot be
   // captured.
   RunParts capture(absl::FunctionRef<void()> calls);
 
-  // Bound on the captured runs. A model of a hundred layers has some five hundred; the slots of an
-  // interleaved pipeline have more. Runs beyond the bound are called each time.
+  // Maximum number of captured runs. A model of a hundred layers has some five hundred runs; an
+  // interleaved pipeline has more. Further runs are executed directly each time.
   static constexpr size_t kRunsMax = 2048;
 
   const int device_;
@@ -71,8 +74,9 @@ class Graphs final : public Replayer {
   Capture* capture_ = nullptr;  // the capture in progress
 };
 
-// Returns whether each run is captured again and compared before it is replayed. True only on the
-// tests' emulated device; in the product, uncompared_graphs.cc returns false.
+// Returns whether each run is captured again, and compared by compare_runs(), before a replay. True
+// only on the emulated device of the tests; the product links uncompared_graphs.cc, which returns
+// false.
 bool compares_runs();
 void compare_runs(const RunParts& captured, const RunParts& now);
 

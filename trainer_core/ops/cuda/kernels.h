@@ -1,6 +1,6 @@
-// The launchers of the CUDA kernels: each enqueues work on a stream and returns. Requires: the
-// caller (class CudaOps) has checked the shapes. The formulas are in ops/ops.h and its parts. A
-// void* points to activations, in fp32 or bf16 according to `dtype`.
+// The launchers of the CUDA kernels: each enqueues work on a stream and returns. Requires that the
+// caller (class CudaOps) has checked the shapes. The formulas are those of the op table
+// (ops/op_table.inc). A void* points to activations, in fp32 or bf16 according to `dtype`.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,8 +12,9 @@
 
 namespace muster::trainer::cuda {
 
-// An error that a kernel has detected, in host memory mapped into the device: 0, or the Fault of
-// one of the threads that found one; which thread is not defined.
+// An error that a kernel has detected. A FaultWord is in host memory that is mapped into the
+// device. It is 0, or the Fault of one thread that has found an error; if several threads find
+// errors, any of them.
 enum class Fault : int32_t { kNone, kToken, kTarget, kStart, kOffsets };
 using FaultWord = int32_t*;
 
@@ -25,10 +26,11 @@ void convert(cudaStream_t, int64_t n, DType from_type, const void* from, DType t
 void add(cudaStream_t, DType, int64_t n, const void* x, const void* delta, void* sum);
 void scale(cudaStream_t, DType, int64_t n, float factor, void* x);
 void add_bias(cudaStream_t, DType, int64_t rows, int64_t width, const float* bias, void* x);
+// The arguments of copy_columns().
 struct Columns {
   int64_t rows, columns;
   DType from_type;
-  const void* from;  // the first of the columns
+  const void* from;  // begins at the first column to copy
   int64_t from_width;
   DType to_type;
   void* to;
@@ -36,8 +38,7 @@ struct Columns {
 };
 void copy_columns(cudaStream_t, const Columns&);
 
-// normal_fill.cu
-// Rows of values of a Philox stream (base/normal_fill.h).
+// normal_fill.cu Fills rows with values of a Philox stream (base/normal_fill.h).
 struct NormalFill {
   uint64_t key, stream;
   float factor;  // NormalStream::std
@@ -50,7 +51,8 @@ void fill_normal(cudaStream_t, const NormalFill&);
 // reduction.cu
 // The maximum number of partial sums of a reduction, in fp64.
 constexpr int64_t kReductionBlocks = 256;
-// Returns the number of blocks for `elements`, which depends on nothing else.
+// Returns the number of blocks for this number of elements. It depends on nothing else, so that
+// results are reproducible.
 constexpr int64_t reduction_blocks(int64_t elements) {
   constexpr int64_t kElementsMin = 1024;
   const int64_t blocks = (elements + kElementsMin - 1) / kElementsMin;
@@ -58,10 +60,12 @@ constexpr int64_t reduction_blocks(int64_t elements) {
 }
 void sum(cudaStream_t, DType, int64_t n, const void* x, double* partial);
 void sum_of_squares(cudaStream_t, DType, int64_t n, const void* x, double* partial);
-// `to` (width) = or += the sum of `blocks` rows that lie `stride` apart, in order.
+// `to` (width) = or += the sum of `blocks` rows of `from` that lie `stride` elements apart, in
+// order.
 void add_blocks(cudaStream_t, const float* from, int64_t blocks, int64_t stride, int64_t width,
                 Accumulate, float* to);
-// `partial` (blocks, width) = for each of `blocks` runs of rows of dx (rows, width), their sum.
+// Divides the rows of dx (rows, width) into `blocks` runs; `partial` (blocks, width) = the sum of
+// each run's rows.
 void sum_rows(cudaStream_t, DType, int64_t rows, int64_t width, const void* dx, int64_t blocks,
               float* partial);
 // `row_sums` (rows) and `column_sums` (blocks, width) = the sums of the squares of x (rows, width).
@@ -74,7 +78,7 @@ struct Dropout {
   int64_t rows, width;
   uint64_t key;
   uint32_t location;
-  uint32_t threshold;  // words below it drop their element
+  uint32_t threshold;  // random words below this number drop their element
   float factor;
   Elements elements;
   void* x;
@@ -88,8 +92,8 @@ struct ActivationRows {
   bool gated;
   int64_t rows, width, in_width;
   const void* in;
-  void* out;   // or its gradient, which backward reads
-  void* d_in;  // backward only; rows laid out like those of `in`
+  void* out;   // the output; in the backward pass the output's gradient, which is read
+  void* d_in;  // used in the backward pass only; rows are laid out like those of `in`
 };
 void activate(cudaStream_t, const ActivationRows&);
 void activate_backward(cudaStream_t, const ActivationRows&);
@@ -127,9 +131,9 @@ void norm_backward(cudaStream_t, const NormBackward&);
 // rope.cu
 struct Rope {
   DType dtype;
-  int64_t rows, heads, head_dim, width;  // heads: those of queries and of keys together
+  int64_t rows, heads, head_dim, width;  // heads: query heads plus key heads
   DeviceTokenRows token_rows;
-  const int32_t* starts;  // null: 0
+  const int32_t* starts;  // null: all documents begin at 0
   bool interleaved;
   float sign;
   const float* cos;
@@ -143,7 +147,8 @@ void rope(cudaStream_t, const Rope&);
 struct Embedding {
   DType dtype, table_type;
   int64_t rows, width;
-  int64_t first, ids, limit;  // range of the table's rows; all token ids are below `limit`
+  // the table has rows [first, first + ids); all token ids are below `limit`
+  int64_t first, ids, limit;
   float scale;
   const int32_t* tokens;
   const void* table;
@@ -167,8 +172,8 @@ struct PositionRows {
   DType dtype;
   int64_t rows, width;
   DeviceTokenRows token_rows;
-  const int32_t* starts;  // null: 0
-  float* table;           // or its gradient
+  const int32_t* starts;  // null: all documents begin at 0
+  float* table;           // the table; in the backward pass its gradient
   void* x;
   FaultWord fault;
   uint64_t* keys = nullptr;  // scratch of 2 * rows, for the gradient
@@ -193,7 +198,8 @@ struct CrossEntropy {
 void cross_entropy(cudaStream_t, const CrossEntropy&);
 struct LogitSlice {
   int64_t rows, width;
-  int64_t first, limit;  // range of ids
+  // ids of the slice: `width` ids from `first` on; all target ids are below `limit`
+  int64_t first, limit;
   float soft_cap;
   float* logits;
   const int32_t* targets;

@@ -1,5 +1,5 @@
-// cuBLASLt, if its library is found at run time: nothing links it, so that a build also runs on
-// nodes without it, with built-in GEMM kernels (gemm.h).
+// GEMMs by cuBLASLt. The library is not linked, but loaded at run time if it is present, so that
+// the same build also runs on nodes without it; there, built-in kernels (gemm.h) compute the GEMMs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,8 +30,8 @@ struct LibraryEpilogue {
   void* pre = nullptr;
 };
 
-// c (m, n) = op(a) op(b), or added to c, row-major as in Ops::matmul. a and b have one type; c is
-// fp32 or has that type.
+// The arguments of a GEMM: c (m, n) = op(a) op(b), or c += op(a) op(b), row-major as in
+// Ops::matmul. a and b have the same type; c is fp32 or has that type, too.
 struct LibraryProduct {
   int64_t m, n, k;
   bool transpose_a, transpose_b, accumulate;
@@ -43,7 +43,7 @@ struct LibraryProduct {
   LibraryEpilogue epilogue{};
 };
 
-// Called by one thread at a time.
+// cuBLASLt on one device. Called by one thread at a time.
 class MatrixLibrary {
  public:
   virtual ~MatrixLibrary() = default;
@@ -53,8 +53,9 @@ class MatrixLibrary {
                                  void* workspace, size_t workspace_bytes) = 0;
 };
 
-// Returns NotFound if there is no libcublasLt.so of this build's major version, or if it lacks
-// functions. `algorithms_path` is that of CudaOptions; `device` becomes part of its keys.
+// Loads the library. Returns NotFound if there is no libcublasLt.so of this build's major version,
+// or if the library lacks functions. `algorithms_path`: see CudaOptions; `device`: the device's
+// name, a part of the keys in that file.
 absl::StatusOr<std::unique_ptr<MatrixLibrary>> open_matrix_library(
     const std::string& device, const std::string& algorithms_path);
 

@@ -1,4 +1,4 @@
-// Random words for the elements of samples: the same as ops/cpu/philox.inc, one at a time.
+// Random words for the elements of samples, equal to those of ops/cpu/philox.inc.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace muster::trainer::cuda {
 
-// log2 of the positions of one place in the model, as in ops/cpu/philox.inc.
+// log2 of the counter positions per location in the model, as in ops/cpu/philox.inc.
 constexpr int kLocationShift = 46;
 
-// Returns the four words at position `index` of a stream: Philox::operator().
+// Computes the four words at position `index` of a stream, as Philox::operator() does.
 __device__ inline void random_words(uint64_t key, uint64_t index, uint64_t stream,
                                     uint32_t (&words)[4]) {
   uint32_t c0 = static_cast<uint32_t>(index), c1 = static_cast<uint32_t>(index >> 32);
@@ -32,8 +32,8 @@ __device__ inline void random_words(uint64_t key, uint64_t index, uint64_t strea
   words[3] = c3;
 }
 
-// Returns the word of element `element` of a sample: four neighbouring elements share a position of
-// the stream.
+// Returns the word of element `element` of a sample. Four neighbouring elements use the four words
+// of one position.
 __device__ inline uint32_t random_word(uint64_t key, uint64_t location, uint64_t sample,
                                        int64_t element) {
   uint32_t words[4];

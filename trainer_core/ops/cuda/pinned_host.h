@@ -1,5 +1,5 @@
-// Host memory that is page-locked piece by piece, concurrently with copies of it. A single call for
-// all of 77 GB would block for a minute before the first use.
+// Page-locks (pins) host memory piece by piece, while earlier pieces are already copied: pinning 77
+// GB in a single call would block for a minute.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,11 +16,12 @@
 
 namespace muster::trainer::cuda {
 
-// Thread-safe. Requires: the calling thread has selected the device.
+// The pinned pieces of host memory. Thread-safe. Requires that the calling thread has selected the
+// device.
 class PinnedHost {
  public:
   // Pins the pages that begin within [begin, begin + bytes): calls for consecutive parts of a
-  // page-aligned block pin each page once. A piece that the driver refuses stays pageable.
+  // page-aligned block pin each page once. If the driver refuses a piece, it stays pageable.
   void pin(void* begin, size_t bytes) {
     const uintptr_t first = next_page(begin);
     const uintptr_t end = next_page(static_cast<std::byte*>(begin) + bytes);
@@ -45,8 +46,8 @@ class PinnedHost {
   }
 
   // Calls body(offset, bytes) for consecutive parts of [host, host + bytes), each entirely pinned
-  // or entirely pageable: a copy across the end of a pinned piece is an error. Blocks pin() and
-  // unpin() meanwhile.
+  // or entirely pageable: CUDA refuses a copy across the end of a pinned piece. pin() and unpin()
+  // wait meanwhile.
   template <class Body>
   void for_parts(const void* host, size_t bytes, const Body& body) const {
     const std::shared_lock lock(mutex_);
@@ -64,7 +65,7 @@ class PinnedHost {
   static uintptr_t next_page(const void* address) {
     return (reinterpret_cast<uintptr_t>(address) + kPage - 1) / kPage * kPage;
   }
-  // Returns the first begin or end of a piece that is greater than `address`.
+  // Returns the lowest begin or end of a piece that is greater than `address`.
   uintptr_t next_bound(uintptr_t address) const {
     const auto next = pieces_.upper_bound(address);
     if (next != pieces_.begin() && std::prev(next)->second > address)
@@ -73,7 +74,7 @@ class PinnedHost {
   }
 
   mutable std::shared_mutex mutex_;
-  std::map<uintptr_t, uintptr_t> pieces_;  // end by begin
+  std::map<uintptr_t, uintptr_t> pieces_;  // ends of the pieces, by their begin
 };
 
 }  // namespace muster::trainer::cuda

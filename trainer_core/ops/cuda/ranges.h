@@ -1,6 +1,6 @@
-// Named ranges of host calls for profilers that are injected into the process (Nsight Systems), by
-// NVTX, whose header loads them. A range costs a few nanoseconds without a profiler, and nothing
-// without the header (part of the CUDA toolkit).
+// Names ranges of host calls for profilers such as Nsight Systems, by NVTX, a header of the CUDA
+// toolkit. A range takes a few nanoseconds if no profiler is attached. Without the header, the
+// functions do nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace muster::trainer::cuda {
 
-// Begins a range of the calling thread; ranges of a thread nest. A negative number is not shown.
+// Begins a range of the calling thread, which pop_range() ends; ranges of a thread nest. A profiler
+// shows `number` unless it is negative.
 inline void push_range([[maybe_unused]] const char* name, [[maybe_unused]] int64_t number) {
 #ifdef MUSTER_HAS_NVTX
   nvtxEventAttributes_t attributes = {};
@@ -33,8 +34,8 @@ inline void pop_range() {
 #endif
 }
 
-// Begins a range of the process: it may end on another thread and may overlap ranges of threads. 0
-// is no range.
+// Begins a range of the process, which may end on another thread and may overlap ranges of threads.
+// Returns its id for end_range(); 0: there is no range.
 inline uint64_t start_range([[maybe_unused]] const char* name) {
 #ifdef MUSTER_HAS_NVTX
   return nvtxRangeStartA(name);

@@ -1,5 +1,5 @@
-// Owners of CUDA handles: streams, events, and host memory that the device writes to. Queue is a
-// stream as a DeviceQueue (base/device_memory.h).
+// Owners of CUDA streams, events, and host memory to which the device writes, and the CUDA
+// implementation of DeviceQueue (base/device_memory.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,6 +17,7 @@
 
 namespace muster::trainer::cuda {
 
+// Owns a CUDA stream.
 class Stream {
  public:
   Stream() { MUSTER_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
@@ -31,7 +32,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// An event with timing enabled. A thread that waits for it sleeps.
+// Owns a CUDA event with timing enabled. A thread that waits for the event sleeps.
 class Event {
  public:
   Event() { MUSTER_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventBlockingSync)); }
@@ -45,7 +46,7 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Unused events of one device. Thread-safe.
+// A pool of unused events of one device. Thread-safe.
 class EventPool {
  public:
   std::unique_ptr<Event> take() {
@@ -65,7 +66,7 @@ class EventPool {
   std::vector<std::unique_ptr<Event>> free_;
 };
 
-// An event from the pool, returned to it by the destructor.
+// A DeviceMark: an event from a pool, to which the destructor returns it.
 class Mark final : public DeviceMark {
  public:
   Mark(std::shared_ptr<EventPool> pool, int device)
@@ -104,9 +105,10 @@ class Mark final : public DeviceMark {
   int device_;
 };
 
+// A DeviceQueue with a CUDA stream.
 class Queue final : public DeviceQueue {
  public:
-  // Requires: `device` is the calling thread's current device.
+  // Requires that `device` is the calling thread's current device.
   explicit Queue(int device) : device_(device) {}
 
   const Stream& stream() const { return stream_; }
@@ -129,7 +131,7 @@ class Queue final : public DeviceQueue {
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
 };
 
-// Zeroed, page-locked host memory, at the same address for host and device.
+// Owns zeroed, page-locked host memory that has the same address on host and device.
 class HostMemory {
  public:
   explicit HostMemory(size_t bytes) {

@@ -1,10 +1,10 @@
-// PTX instructions of sm_80 and newer that C++ does not have: a warp's matrix products on tensor
-// cores, loads of their operands, and asynchronous copies. Each function is one instruction and
-// nothing else: the emulated device replaces this file by its own.
+// PTX instructions of sm_80 and newer for which C++ has no equivalent: a warp's matrix products on
+// tensor cores, loads of their operands, and asynchronous copies. Each function is exactly one
+// instruction, because the emulated device replaces this file by another one.
 //
-// All lanes of a warp must call mma() and load_matrices() together. The elements that a lane has,
-// by g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix"; a
-// word has two bf16 elements, the lower half first):
+// All lanes of a warp must call mma() and load_matrices() together. The table shows the elements
+// that a lane has, where g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix fragments for
+// mma.m16n8k16" and "ldmatrix"; a word has two bf16 elements, the lower half first):
 //
 //   a (16 rows, 16 deep)    a[0] (g, 2t..)        a[1] (g + 8, 2t..)
 //                           a[2] (g, 2t + 8..)    a[3] (g + 8, 2t + 8..)
@@ -18,7 +18,7 @@
 
 namespace muster::trainer::cuda {
 
-// d += a b: bf16 with fp32 sums.
+// Computes d += a b, with bf16 operands and fp32 sums.
 __device__ inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   // Volatile, so that the compiler does not move it to where lanes have diverged.
   asm volatile(
@@ -29,7 +29,7 @@ __device__ inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t
 }
 
 // Loads four matrices of 8 x 8 bf16 elements from shared memory: lane 8 i + r passes the address of
-// row r of matrix i, a multiple of 16 bytes. words[i] gets (g, 2t..) of matrix i.
+// row r of matrix i, a multiple of 16 bytes. words[i] becomes elements (g, 2t..) of matrix i.
 __device__ inline void load_matrices(const void* row, uint32_t (&words)[4]) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -37,7 +37,7 @@ __device__ inline void load_matrices(const void* row, uint32_t (&words)[4]) {
                : "r"(address)
                : "memory");
 }
-// As load_matrices(), transposed: words[i] gets (2t.., g).
+// Does the same with transposed matrices: words[i] becomes elements (2t.., g) of matrix i.
 __device__ inline void load_transposed_matrices(const void* row, uint32_t (&words)[4]) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -46,16 +46,17 @@ __device__ inline void load_transposed_matrices(const void* row, uint32_t (&word
                : "memory");
 }
 
-// Rounds both to bf16, to nearest, ties to even.
+// Rounds both values to the nearest bf16, ties to even. Returns them as one word, `low` in the
+// lower half.
 __device__ inline uint32_t pack_bf16(float low, float high) {
   uint32_t word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
 
-// Starts copying 4 or 16 bytes to shared memory; both addresses have that alignment. Writes zeros
-// if `exists` is false, and does not read `from` then. Complete for the thread after it has waited,
-// and for other threads after a barrier that follows.
+// Starts to copy 4 or 16 bytes to shared memory. Requires that both addresses have that alignment.
+// If `exists` is false, writes zeros and does not read `from`. The copy is complete for this thread
+// after wait_for_copies(), and for other threads after a barrier that follows it.
 template <int kBytes>
 __device__ inline void copy_async(void* to, const void* from, bool exists) {
   static_assert(kBytes == 4 || kBytes == 16);
@@ -73,14 +74,14 @@ __device__ inline void copy_async(void* to, const void* from, bool exists) {
 }
 // Groups the copies that the thread has started since the last commit.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kGroups of the thread's groups, the newest, are incomplete.
+// Waits until all of the thread's groups, except for the newest kGroups, are complete.
 template <int kGroups>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
-// The block's dynamic shared memory, of the size passed to launch_with_shared(), aligned to 16
-// bytes.
+// Returns the block's dynamic shared memory, which has the size passed to launch_with_shared() and
+// is aligned to 16 bytes.
 __device__ inline void* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char memory[];
   return memory;

@@ -1,6 +1,6 @@
-// 16-byte accesses to rows of elements. A kernel that is bound by memory reads and writes a pack of
-// neighbouring elements per thread: kPack of them where addresses and widths allow it, else one.
-// Launchers choose with with_pack(). Included by .cu files alone.
+// 16-byte accesses to rows of elements. In a kernel that is bound by memory bandwidth, each thread
+// reads and writes a pack of neighbouring elements: kPack elements if addresses and widths allow
+// it, else one. Launchers select the size by with_pack(). Included by .cu files only.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,12 +14,12 @@ namespace muster::trainer::cuda {
 
 constexpr size_t kPackBytes = 16;
 
-// Elements of T in 16 bytes: 8 of bf16, 4 of fp32.
+// Number of elements of T in 16 bytes: 8 for bf16, 4 for fp32.
 template <class T>
 constexpr int kPack = static_cast<int>(kPackBytes / sizeof(T));
 
-// The nearest bf16, ties to even, by the device's own instruction; Bf16::round's bits except for
-// the payload of NaN.
+// Returns `value` rounded to T: for bf16 to nearest, ties to even, by the device's own instruction.
+// The bits equal those of Bf16::round, except for the payload of NaN.
 template <class T>
 __device__ inline T rounded(float value) {
 #if defined(__CUDA_ARCH__)
@@ -32,13 +32,14 @@ __device__ inline T rounded(float value) {
   return from_float<T>(value);
 }
 
-// kCount neighbouring elements, in fp32 registers.
+// kCount neighbouring elements, as fp32 in registers.
 template <int kCount>
 struct Pack {
   float of[kCount];
 };
 
-// Requires: `at` is a multiple of the smaller of 16 bytes and the pack's size.
+// Loads a pack. Requires that the address `at` is a multiple of 16 bytes, or of the pack's size if
+// that is smaller.
 template <int kCount, class T>
 __device__ inline Pack<kCount> load(const T* at) {
   Pack<kCount> pack;
@@ -68,7 +69,7 @@ __device__ inline Pack<kCount> load(const T* at) {
   return pack;
 }
 
-// Requires: as load(). Rounds to T.
+// Rounds a pack's elements to T and stores them. Has the same requirement as load().
 template <class T, int kCount>
 __device__ inline void store(const Pack<kCount>& pack, T* at) {
   constexpr int kPerWord = static_cast<int>(sizeof(unsigned) / sizeof(T));
@@ -95,8 +96,8 @@ __device__ inline void store(const Pack<kCount>& pack, T* at) {
   }
 }
 
-// Combines two values of a row's pack with the rounding of the elementwise kernels, so that remat
-// repeats the bits.
+// Returns the pack with its elements rounded to T and converted back. Fused kernels use it to round
+// as the separate elementwise kernels do, so that recomputed layers have the same bits.
 template <class T, int kCount>
 __device__ inline Pack<kCount> rounded_pack(const Pack<kCount>& pack) {
   Pack<kCount> result;
@@ -105,10 +106,11 @@ __device__ inline Pack<kCount> rounded_pack(const Pack<kCount>& pack) {
   return result;
 }
 
-// Quotient and remainder; in 32 bits where both fit, which takes a tenth of the instructions.
+// A quotient and its remainder.
 struct Split {
   int64_t quotient, remainder;
 };
+// Divides in 32 bits if both numbers fit, which takes a tenth of the instructions.
 __device__ inline Split split(int64_t value, int64_t divisor) {
   if (((value | divisor) >> 32) == 0) {
     const auto small = static_cast<uint32_t>(value), by = static_cast<uint32_t>(divisor);
@@ -125,8 +127,8 @@ struct PackOf {
   static constexpr int kElements = kCount;
 };
 
-// Whether rows of `width` elements that begin at these addresses consist of whole 16-byte packs. A
-// null address is no restriction.
+// Returns whether rows of these widths that begin at these addresses consist of whole, aligned
+// packs of `pack` elements. A null address is ignored.
 inline bool in_packs(int pack, std::initializer_list<int64_t> widths,
                      std::initializer_list<const void*> addresses) {
   for (const int64_t width : widths)
@@ -136,7 +138,7 @@ inline bool in_packs(int pack, std::initializer_list<int64_t> widths,
   return true;
 }
 
-// Calls body(PackOf<kPack<T>>()) where packs are allowed, else body(PackOf<1>()).
+// Calls body(PackOf<kPack<T>>()) if `packs` is true, else body(PackOf<1>()).
 template <class T, class Body>
 void with_pack(bool packs, const Body& body) {
   if (packs) {

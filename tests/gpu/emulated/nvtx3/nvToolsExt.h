@@ -1,5 +1,5 @@
-// The part of NVTX that trainer_core/ops/cuda/ranges.h uses, for builds of the emulated backend:
-// records ranges for tests.
+// The part of NVTX (NVIDIA's profiler ranges) that trainer_core/ops/cuda/ranges.h uses. Builds of
+// the emulated backend find this header before the real one; it records ranges for tests.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ namespace emulated {
 struct Listener {
   std::mutex mutex;
   bool is_recording = false;
-  // Per thread, in the order of its calls: "forward", "layer 1", "end"; a phase as "phase STEP";
-  // and "download" for a copy to the host.
+  // By thread, texts in the order of its calls: "forward" or "layer 1" for the begin of a range,
+  // "end" for its end, "phase STEP" for a phase, and "download" for a copy to the host.
   std::map<std::thread::id, std::vector<std::string>> recorded;
 
   void record(std::string what) {

@@ -1,5 +1,5 @@
-// An incident and a dump of stacks as a coordinator sends them: rank 1 of 4 is stuck in its data
-// loader, and the others wait for it.
+// An example of an incident and its stacks, as a coordinator sends them: rank 1 of 4 is stuck in
+// its data loader, and the other ranks wait for it.
 #pragma once
 
 #include <chrono>

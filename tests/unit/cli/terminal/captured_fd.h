@@ -1,4 +1,4 @@
-// A file that replaces a terminal or a pipe, and captures what is written to it.
+// A file that replaces a terminal or a pipe; text() returns the output written to fd().
 #pragma once
 
 #include <fcntl.h>

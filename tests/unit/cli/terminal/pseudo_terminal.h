@@ -1,5 +1,5 @@
-// A terminal without a window: the test can read back what is written to fd(), and change the
-// width.
+// A terminal without a window. The test can read the output written to fd(), and change the
+// terminal's width.
 #pragma once
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ class PseudoTerminal {
     ioctl(fd_, TIOCSWINSZ, &size);
   }
 
-  // Returns what was written since the last call; waits for its beginning for a bounded time.
+  // Returns the output since the last call. Waits for its first byte, for at most kPatienceMs.
   std::string text() const {
     constexpr int kPatienceMs = 20'000;
     std::string text;
@@ -57,7 +57,7 @@ class PseudoTerminal {
     return text;
   }
 
-  // Returns the lines in `text` that were drawn over each other.
+  // Returns the successive contents of the redrawn line in `text`.
   static std::vector<std::string> drawn(const std::string& text) {
     constexpr std::string_view kClear = "\r\x1b[2K";
     std::vector<std::string> lines;

@@ -1,4 +1,4 @@
-// Tensors with their own memory, random values, and derivatives by central differences in fp64
+// Helpers of operation tests: tensors with their own memory, random values, and derivatives of fp64
 // references.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace muster::trainer {
 
-// fp32 values with a shape; converts to a Tensor view of itself.
+// An fp32 tensor that owns its elements; converts to a Tensor that refers to them.
 class Values {
  public:
   Values(std::initializer_list<int64_t> dims, float value = 0)
@@ -52,7 +52,7 @@ class Values {
   std::vector<float> data_;
 };
 
-// The same in bf16, rounded from fp32.
+// A bf16 tensor that owns its elements, which are rounded from fp32.
 class HalfValues {
  public:
   explicit HalfValues(const Values& values) : wide_(values) {
@@ -72,10 +72,11 @@ class HalfValues {
   }
 
  private:
-  Values wide_;  // for its shape
+  Values wide_;  // the fp32 values, for their shape
   std::vector<Bf16> data_;
 };
 
+// An int32 tensor of random ids in [0, limit).
 class Ids {
  public:
   Ids(int64_t n, int32_t limit, uint64_t stream) {
@@ -94,6 +95,7 @@ class Ids {
   std::vector<int32_t> data_;
 };
 
+// A workspace that begins with NaN, so that tests detect reads of uninitialised scratch.
 struct Scratch {
   explicit Scratch(int64_t elements) : memory(static_cast<size_t>(elements), std::nanf("")) {}
   operator Workspace() { return {memory.data(), static_cast<int64_t>(memory.size())}; }  // NOLINT
@@ -101,7 +103,7 @@ struct Scratch {
   std::vector<float> memory;
 };
 
-// d f / d x[i] for every i, by fourth-order central differences of an fp64 reference.
+// Returns the derivative of f with respect to each x[i], by fourth-order central differences.
 inline std::vector<double> derivative(std::vector<double> x,
                                       const std::function<double(const std::vector<double>&)>& f) {
   constexpr double kStep = 1e-3;
@@ -124,7 +126,7 @@ inline std::vector<double> as_double(const Values& values) {
   return {values.data().begin(), values.data().end()};
 }
 
-// Compares with a reference, relative to the reference's largest element.
+// Compares with a reference. `tolerance` is relative to the reference's largest magnitude.
 inline void expect_near(const Values& actual, const std::vector<double>& expected,
                         double tolerance) {
   ASSERT_EQ(actual.size(), static_cast<int64_t>(expected.size()));

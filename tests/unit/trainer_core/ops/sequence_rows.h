@@ -1,4 +1,4 @@
-// Rows of a tensor of whole sequences that a rank has, and back.
+// Helpers for ranks that have only some positions of every sequence.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace muster::trainer {
 
-// Calls body(row of the rank, row of the whole) for `batch` sequences of `seq_len`.
+// Calls body(row, whole_row) for each row of a rank's tensor: `whole_row` is the same row in the
+// tensor of complete sequences, `batch` sequences of `seq_len` positions.
 template <class Body>
 void for_rank_rows(int64_t batch, int64_t seq_len, const Positions& positions, const Body& body) {
   const TokenRows rows{positions};
@@ -17,8 +18,8 @@ void for_rank_rows(int64_t batch, int64_t seq_len, const Positions& positions, c
     body(row, rows.sequence(row) * seq_len + rows.position(row));
 }
 
-// (batch * positions, columns) of columns [first, first + columns) of `whole` (batch * seq_len,
-// width).
+// Returns a rank's rows (batch * positions, columns) of `whole` (batch * seq_len, width), from
+// columns [first, first + columns).
 inline Values rank_rows(const Values& whole, int64_t batch, int64_t seq_len,
                         const Positions& positions, int64_t first, int64_t columns) {
   const int64_t width = whole.size() / (batch * seq_len);
@@ -33,7 +34,7 @@ inline Values rank_rows(const Values& whole, int64_t batch, int64_t seq_len,
   return rank_rows(whole, batch, seq_len, positions, 0, whole.size() / (batch * seq_len));
 }
 
-// Returns a rank's lse from `whole` (batch, heads, seq_len): (batch, heads, positions).
+// Returns a rank's lse (batch, heads, positions) from `whole` (batch, heads, seq_len).
 inline Values rank_lse(const Values& whole, int64_t batch, int64_t heads, int64_t seq_len,
                        const Positions& positions) {
   Values part({batch, heads, positions.count()});

@@ -1,4 +1,4 @@
-// A core, a clock that the test advances, and helpers for events.
+// A fixture with a core, a clock that the test advances, and helpers that create events.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A scripted coordinator: a real gRPC server for one worker at a time.
+// A coordinator that the test controls: a real gRPC server for one worker at a time.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ class FakeCoordinator : public v1::Fleet::Service {
 
   ~FakeCoordinator() override { stop(); }
 
-  // Uses port 0 the first time, and the same port again later.
+  // Starts the server, the first time on a free port, later on the same port.
   void start() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(absl::StrCat("127.0.0.1:", port_), grpc::InsecureServerCredentials(),
@@ -70,7 +70,8 @@ class FakeCoordinator : public v1::Fleet::Service {
     stream_->Write(message);
   }
 
-  // Returns the next message that satisfies `wanted`; skips others before it.
+  // Returns the next message that satisfies `wanted`, and drops the messages before it; nullopt if
+  // none arrives within kPatience.
   std::optional<v1::WorkerMessage> next(
       const std::function<bool(const v1::WorkerMessage&)>& wanted) {
     std::unique_lock lock(mutex_);

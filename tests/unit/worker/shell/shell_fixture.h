@@ -1,4 +1,4 @@
-// A temporary folder with shell scripts in place of the trainer.
+// A fixture with a temporary folder and shell scripts that replace the trainer.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,8 @@
 
 namespace muster::worker {
 
-// Real processes on a loaded machine may be slow; only a defect makes anything here wait this long.
+// Time limit of waits in these tests. Processes may be slow on a loaded machine, but only a defect
+// makes a wait last this long.
 constexpr Duration kPatience = std::chrono::seconds(20);
 
 inline bool eventually(const std::function<bool()>& condition) {

@@ -1,4 +1,5 @@
-// The real muster-worker, with shell scripts as ranks and a scripted coordinator.
+// A fixture with the real muster-worker, shell scripts as ranks, and a coordinator that the test
+// controls.
 #pragma once
 
 #include <signal.h>
@@ -30,7 +31,7 @@ class WorkerTest : public ShellTest {
     coordinator.stop();
   }
 
-  // Starts muster-worker with `trainer` as its ranks' program.
+  // Starts muster-worker; its ranks execute `trainer`.
   void start_worker(const std::string& trainer, const std::vector<std::string>& more = {},
                     rlim_t open_files = 0) {
     SpawnRequest request;

@@ -1,4 +1,5 @@
-// A running stack_subject (subject.cc), and queries about its stacks.
+// Runs the program stack_subject (subject.cc), whose stacks tests read, and finds frames in
+// samples.
 #pragma once
 
 #include <signal.h>
@@ -52,7 +53,7 @@ class Subject {
     }
     EXPECT_EQ(std::string(word.data(), size), "ready\n") << program << " " << mode;
     output_ = ends[0];
-    // It prints "ready" before it blocks; two modes never block.
+    // The program prints "ready" before it blocks; two modes never block.
     const bool stands = mode != "churn" && mode != "exec";
     for (int i = 0; stands && state() == 'R' && i < 3000; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -69,7 +70,7 @@ class Subject {
   pid_t tracer() const { return read_trace_state("/proc", pid_).tracer; }
 
   void kill(int signo) const { ::kill(pid_, signo); }
-  // Kills it and everything it has started, and reaps it.
+  // Kills the program and all processes that it has started, and reaps the program.
   void end() {
     if (ended_) return;
     ended_ = true;
@@ -108,7 +109,8 @@ inline const ThreadStack* find_thread(const RankStacks& stacks, const std::strin
 // Returns the frames' symbols, outermost first; frames without a module keep their text.
 inline std::vector<FrameSymbol> symbols_of(const StackSample& sample, const ThreadStack& thread,
                                            pid_t pid) {
-  static Symbolizer symbolizer;  // the C library's debug file takes a second to unpack if installed
+  // shared, because the C library's debug file, if installed, takes a second to unpack
+  static Symbolizer symbolizer;
   std::vector<FrameSymbol> symbols;
   for (const StackFrame& frame : thread.frames) {
     if (frame.module == kNoModule) {
@@ -130,7 +132,7 @@ inline std::vector<std::string> functions_of(const StackSample& sample, const Th
   return functions;
 }
 
-// Returns the line in subject.cc whose comment names it.
+// Returns the number of the line in subject.cc whose comment contains `name`; -1 if there is none.
 inline int32_t subject_line(const std::string& name) {
   std::ifstream source(source_dir() + "/tests/unit/worker/stacks/subject.cc");
   int32_t number = 0;
