@@ -58,9 +58,9 @@ struct NodeFiles {
   std::set<size_t> needs;
 };
 
-// Plans transfers between nodes, so that each node gets the files that its ranks need; the ranks of
-// a node send alternately. Returns DataLoss with the name of a file (from `names`) that a node needs and
-// no node has.
+// Plans transfers between nodes, so that each node gets the files that its ranks need. A node's
+// transfers are divided among its ranks, one after another. Returns DataLoss with the name of a
+// file (from `names`) that a node needs and no node has.
 absl::StatusOr<std::vector<FileTransfer>> plan_transfers(const LocalNodes& nodes,
                                                          const std::vector<NodeFiles>& files,
                                                          const std::vector<std::string>& names);
