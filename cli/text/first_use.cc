@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/exit_code.h"
+#include "common/object_cache.h"
 
 namespace muster::cli {
 namespace {
@@ -96,6 +98,18 @@ absl::StatusOr<std::string> run_text_program(const std::vector<std::string>& wor
 // Returns the folder of token shards of one text.
 absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& data,
                                       const std::string& tokenizer, FirstUse mode) {
+  if (is_object_url(path)) {
+    // A text is copied to this machine, as its tokens are. Shards stay in the store: ranks fetch them.
+    const auto objects = ObjectStore().list(path);
+    if (!objects.ok()) return objects.status();
+    for (const StoredObject& object : *objects) {
+      if (object.name == "index.json") return path;
+    }
+    if (mode == FirstUse::kFind) return absl::NotFoundError(absl::StrCat(path, " is not tokenized"));
+    std::cerr << "muster: fetching " << path << std::endl;
+    const auto local = fetch_to_cache(ObjectStore(), path);
+    return local.ok() ? tokens_of(*local, data, tokenizer, mode) : local;
+  }
   // Token shards need no preparation (trainer_core/data/token_index.h).
   if (access(absl::StrCat(path, "/index.json").c_str(), F_OK) == 0) return path;
   auto program = sibling_program("muster-text");

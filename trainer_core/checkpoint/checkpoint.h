@@ -22,6 +22,9 @@
 //   the manifest of all files, read it back and compare it with the files; publish ──▶ all: get the
 //   result
 //
+// In an object store (a directory s3://… or gs://…) ranks share no folder: each writes to a folder of
+// its node and uploads its files, and the leader uploads the manifest last (remote_checkpoints.h).
+//
 // Nothing is published before every rank's data is on the disk, and a rank that fails or dies
 // leaves earlier checkpoints intact.
 #pragma once
@@ -40,6 +43,7 @@
 #include "trainer_core/checkpoint/checkpoint_peers.h"
 #include "trainer_core/checkpoint/manifest.h"
 #include "trainer_core/checkpoint/owner.h"
+#include "trainer_core/checkpoint/remote_checkpoints.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::trainer {
@@ -81,7 +85,9 @@ class CheckpointStore {
   // The `keep` newest checkpoints remain; -1: all. A file holds `file_bytes` of data, or one row of
   // one tensor if that is larger. Accesses no file.
   CheckpointStore(std::string directory, int64_t keep, int64_t file_bytes = kCheckpointFileBytes)
-      : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {}
+      : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {
+    if (is_object_url(directory_)) remote_ = std::make_unique<RemoteCheckpoints>(directory_);
+  }
 
   // Opens the directory for the process that saves or leads: prepare(), takes the directory for
   // `owner`, then remove_leftovers(). From then on save() returns Aborted if another process takes
@@ -122,6 +128,16 @@ class CheckpointStore {
       std::vector<std::string>& notes, CheckpointPeers* peers = nullptr,
       const CheckpointJudge& judge = nullptr) const;
 
+  // Calls check_tensors() for a checkpoint of this store.
+  absl::Status check_layout(const CheckpointInfo& info, const CheckpointLayout& layout) const;
+
+  // Whether the directory is in an object store.
+  bool is_remote() const { return remote_ != nullptr; }
+  // A save in an object store repeats failures for a shorter time from now on. Any thread.
+  void hurry() const {
+    if (remote_ != nullptr) remote_->hurry();
+  }
+
   // Shows the progress of this rank's part of later saves, on the saving thread.
   void show_progress(SaveMeter::Show show) {
     meter_ = std::make_unique<SaveMeter>(std::move(show));
@@ -146,6 +162,24 @@ class CheckpointStore {
   absl::StatusOr<std::vector<StoredFile>> write_own(const std::string& temporary, int writer,
                                                     const CheckpointLayout& layout,
                                                     const CheckpointBlocks& blocks) const;
+  // With an object store: this rank's own folder for a save, and the upload of its files.
+  std::string local_folder(const std::string& name) const;
+  absl::StatusOr<std::vector<StoredFile>> write_and_upload(const std::string& temporary,
+                                                           int64_t step, int writer,
+                                                           const CheckpointLayout& layout,
+                                                           const CheckpointBlocks& blocks) const;
+  absl::Status remote_publish(const std::string& temporary, const std::string& text,
+                              int64_t step) const;
+  absl::StatusOr<Manifest> manifest_of(int64_t step) const;
+  absl::Status read_own(const Manifest& manifest, const CheckpointLayout& layout,
+                        const CheckpointBlocks& blocks) const;
+  absl::StatusOr<std::optional<CheckpointInfo>> lead_restore(const CheckpointLayout& layout,
+                                                             const CheckpointBlocks& blocks,
+                                                             std::vector<std::string>& notes,
+                                                             CheckpointPeers* peers,
+                                                             const CheckpointJudge& judge) const;
+  absl::Status see_owner(const std::string& leaders) const;
+  void remove_staged() const;
   absl::Status try_restore(const Manifest& manifest, const CheckpointLayout& layout,
                            const CheckpointBlocks& blocks, CheckpointPeers* peers) const;
   absl::StatusOr<std::optional<CheckpointInfo>> follow_restore(const CheckpointLayout& layout,
@@ -159,8 +193,9 @@ class CheckpointStore {
   std::string directory_;
   int64_t keep_;
   int64_t file_bytes_;
-  std::unique_ptr<DirectoryFence> fence_;  // none before open()
-  std::unique_ptr<SaveMeter> meter_;       // null: nobody waits for saves
+  std::unique_ptr<RemoteCheckpoints> remote_;  // null: a directory of the file system
+  std::unique_ptr<DirectoryFence> fence_;      // none before open(), and with remote_
+  std::unique_ptr<SaveMeter> meter_;           // null: nobody waits for saves
 };
 
 // Writes one writer's boxes of one part, in files of `file_bytes`, and syncs them. The boxes'
@@ -179,6 +214,10 @@ absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, C
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
                         const std::vector<TensorBox>& boxes, std::span<float> block,
                         uint64_t* bytes_read = nullptr);
+
+// Returns the names of the files that hold parts of the boxes.
+std::vector<std::string> files_with(const Manifest& manifest, CheckpointPart part,
+                                    const std::vector<TensorBox>& boxes);
 
 // Reads manifest.json and compares every file's size, and with `checksums` every block's. DataLoss
 // names the difference; another version is FailedPrecondition; disk errors are returned as they

@@ -14,7 +14,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <absl/status/statusor.h>
 
@@ -35,6 +37,14 @@ struct CheckpointOwner {
   uint32_t attempt = 0;
   uint64_t incarnation = 0;
 };
+
+// The content of OWNER, and its inverse; nullopt for another text.
+std::string text_of(const CheckpointOwner& owner);
+std::optional<CheckpointOwner> parse_owner(std::string_view text);
+// Aborted: one sentence about the owner that has taken the directory. nullopt: it is not known.
+absl::Status not_the_owner(const std::string& directory,
+                           const std::optional<CheckpointOwner>& present,
+                           const CheckpointOwner& mine);
 
 // Returns the content of OWNER: the same text on two ranks means the same directory. Empty if the
 // directory has no owner.

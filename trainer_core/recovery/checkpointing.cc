@@ -127,6 +127,12 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   if (!checkpoint_is_due(step)) return save_locally(step, samples);
+  // An upload may take longer than a period, and a store may be away for long: training does not
+  // wait for it. All ranks have the same votes.
+  if (store_.is_remote() && peers_saving_ && config_.async_checkpointing) {
+    requested_ = true;
+    return absl::OkStatus();
+  }
   requested_ = false;
   local_step_ = step;
   // Wait first: the result of the earlier save decides on all writers whether there is state to
@@ -152,6 +158,7 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
 }
 
 absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {
+  store_.hurry();
   finish();
   if (!needs_save(step) || !writes()) return absl::OkStatus();
   stall_of_save_ = {};
@@ -187,6 +194,7 @@ absl::Status Checkpointing::collect() {
 }
 
 void Checkpointing::finish() {
+  store_.hurry();
   if (saver_ == nullptr) return;
   // The caller is leaving or rolling back: a failed save does not stop it.
   if (const auto outcome = wait_for_saver()) (void)report(*outcome);
