@@ -16,6 +16,8 @@
 #include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal/child_process.h"
@@ -95,20 +97,43 @@ absl::StatusOr<std::string> run_text_program(const std::vector<std::string>& wor
   return text;
 }
 
+// Returns the local copy of a text in an object store: of a data folder of TFDS only the data set.
+// Token shards stay in the store, and their address is returned: the ranks fetch them.
+absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData& data,
+                                          FirstUse mode) {
+  const ObjectStore store;
+  // "c4/en:3.0.1" is in c4/en/3.0.1.
+  std::string folder = url;
+  if (!data.dataset.empty()) {
+    const std::string of_set =
+        absl::StrCat(url, "/", absl::StrReplaceAll(data.dataset, {{":", "/"}}));
+    const auto names = store.list_names(of_set);
+    if (!names.ok()) return names.status();
+    if (!names->empty()) folder = of_set;
+  }
+  const auto names = store.list_names(folder);
+  if (!names.ok()) return names.status();
+  if (std::ranges::find(*names, "index.json") != names->end()) return folder;
+  const bool has_folders_only =
+      std::ranges::all_of(*names, [](const std::string& name) { return name.ends_with('/'); });
+  if (names->empty() || (!data.dataset.empty() && folder == url && has_folders_only)) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no data set ", data.dataset, " at ", url,
+        names->empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(*names, ", "))));
+  }
+  if (mode == FirstUse::kFind)
+    return absl::NotFoundError(absl::StrCat(folder, " is not tokenized yet"));
+  std::cerr << "muster: fetching " << folder << std::endl;
+  return fetch_to_cache(store, folder);
+}
+
 // Returns the folder of token shards of one text.
 absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& data,
                                       const std::string& tokenizer, FirstUse mode) {
   if (is_object_url(path)) {
-    // A text is copied to this machine, as its tokens are. Shards stay in the store: ranks fetch them.
-    const auto objects = ObjectStore().list(path);
-    if (!objects.ok()) return objects.status();
-    for (const StoredObject& object : *objects) {
-      if (object.name == "index.json") return path;
-    }
-    if (mode == FirstUse::kFind) return absl::NotFoundError(absl::StrCat(path, " is not tokenized"));
-    std::cerr << "muster: fetching " << path << std::endl;
-    const auto local = fetch_to_cache(ObjectStore(), path);
-    return local.ok() ? tokens_of(*local, data, tokenizer, mode) : local;
+    auto local = text_of_store(path, data, mode);
+    if (!local.ok() || is_object_url(*local)) return local;
+    return tokens_of(*local, data, tokenizer, mode);
   }
   // Token shards need no preparation (trainer_core/data/token_index.h).
   if (access(absl::StrCat(path, "/index.json").c_str(), F_OK) == 0) return path;
@@ -179,7 +204,7 @@ absl::Status tokenize_eval_text(jobspec::ResolvedJob& job, FirstUse mode) {
 
 bool is_here(const TextData& data) {
   return std::all_of(data.sources.begin(), data.sources.end(), [](const auto& share) {
-    return access(share.folder.c_str(), F_OK) == 0 ||
+    return is_object_url(share.folder) || access(share.folder.c_str(), F_OK) == 0 ||
            share.folder.find_first_of("*?[") != std::string::npos;
   });
 }

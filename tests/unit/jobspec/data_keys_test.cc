@@ -28,8 +28,11 @@ TEST_F(DataKeys, EveryFolderOfABlendBecomesAbsolute) {
   for (const char* path : {"a;b,1", "a,0;b,1", "a,nan;b,1", "a,-1;b,1"})
     EXPECT_THAT(error_of(resolve({"dataset_type=shards", std::string("dataset_path=") + path})),
                 AllOf(HasSubstr("dataset_path="), HasSubstr("a")));
-  EXPECT_THAT(error_of(resolve({"dataset_type=shards", "dataset_path=a,1;gs://b,1"})),
-              HasSubstr("remote storage"));
+  EXPECT_EQ(resolve({"dataset_type=shards", "dataset_path=a,1;gs://b/c/,1"})->train.dataset_path,
+            "/somewhere/a,1;gs://b/c,1");
+  EXPECT_THAT(error_of(resolve({"dataset_type=shards", "dataset_path=a,1;hdfs://b,1"})),
+              HasSubstr("only s3:// and gs:// addresses"));
+  EXPECT_THAT(error_of(resolve({"dataset_path=gs://b"})), HasSubstr("dataset_type=shards"));
 }
 
 TEST_F(DataKeys, EpochsAreOfOneDataSet) {
