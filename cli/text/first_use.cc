@@ -99,8 +99,7 @@ absl::StatusOr<std::string> run_text_program(const std::vector<std::string>& wor
 
 // Returns the local copy of a text in an object store: of a data folder of TFDS only the data set.
 // Token shards stay in the store, and their address is returned: the ranks fetch them.
-absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData& data,
-                                          FirstUse mode) {
+absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData& data) {
   const ObjectStore store;
   // "c4/en:3.0.1" is in c4/en/3.0.1.
   std::string folder = url;
@@ -121,8 +120,6 @@ absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData
         "there is no data set ", data.dataset, " at ", url,
         names->empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(*names, ", "))));
   }
-  if (mode == FirstUse::kFind)
-    return absl::NotFoundError(absl::StrCat(folder, " is not tokenized yet"));
   std::cerr << "muster: fetching " << folder << std::endl;
   return fetch_to_cache(store, folder);
 }
@@ -131,7 +128,7 @@ absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData
 absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& data,
                                       const std::string& tokenizer, FirstUse mode) {
   if (is_object_url(path)) {
-    auto local = text_of_store(path, data, mode);
+    auto local = text_of_store(path, data);
     if (!local.ok() || is_object_url(*local)) return local;
     return tokens_of(*local, data, tokenizer, mode);
   }
@@ -204,15 +201,20 @@ absl::Status tokenize_eval_text(jobspec::ResolvedJob& job, FirstUse mode) {
 
 bool is_here(const TextData& data) {
   return std::all_of(data.sources.begin(), data.sources.end(), [](const auto& share) {
-    return is_object_url(share.folder) || access(share.folder.c_str(), F_OK) == 0 ||
+    return access(share.folder.c_str(), F_OK) == 0 ||
            share.folder.find_first_of("*?[") != std::string::npos;
   });
 }
 
 // The paths stay; the ranks find token shards there, or name the folder that has none.
-void expect_shards(jobspec::ResolvedJob& job) {
-  warn(absl::StrCat("the data of ", job.train.dataset_path,
-                    " is on other machines: it must be token shards there (muster tokenize)"));
+void expect_shards(jobspec::ResolvedJob& job, FirstUse mode) {
+  if (mode == FirstUse::kFind && is_remote(job.train.dataset_path)) {
+    warn(absl::StrCat("the data of ", job.train.dataset_path,
+                      " is in an object store: a run fetches it, and tokenizes it if it is text"));
+  } else {
+    warn(absl::StrCat("the data of ", job.train.dataset_path,
+                      " is on other machines: it must be token shards there (muster tokenize)"));
+  }
   if (job.train.eval.dataset_path != job.train.dataset_path) return;
   job.train.eval.interval = -1;
   job.train.eval.dataset_path.clear();
@@ -224,7 +226,7 @@ void expect_shards(jobspec::ResolvedJob& job) {
 absl::Status tokenize_texts(jobspec::ResolvedJob& job, FirstUse mode) {
   if (!job.texts.train) return absl::OkStatus();
   if (mode == FirstUse::kElsewhere || (mode == FirstUse::kFind && !is_here(*job.texts.train)))
-    return expect_shards(job), absl::OkStatus();
+    return expect_shards(job, mode), absl::OkStatus();
   if (auto status = tokenize_train_text(job, mode); !status.ok()) return status;
   if (job.texts.eval) {
     if (auto status = tokenize_eval_text(job, mode); !status.ok()) return status;

@@ -137,7 +137,8 @@ TEST_F(DialectTest, FoldersOfOneRun) {
   EXPECT_EQ(output("./a/../out/./x/"), "/somewhere/out/x");
   EXPECT_EQ(output("~/x"), "/home/ada/x");
   EXPECT_EQ(output("/x"), "/x");
-  for (const char* folder : {".", "..", "/", "~", "", "gs://a/b"})
+  EXPECT_EQ(output("gs://a/b/"), "gs://a/b");
+  for (const char* folder : {".", "..", "/", "~", "", "gs://a", "hdfs://a/b"})
     EXPECT_THAT(output(folder), HasSubstr("--job_log_dir=")) << folder;
   for (const char* folder : {"out/my run", "out/l\u00e4uft"})
     EXPECT_THAT(output(folder), HasSubstr("(--job_log_dir): a name has")) << folder;
