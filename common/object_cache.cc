@@ -181,7 +181,8 @@ std::string folder_of_url(const std::string& root, const std::string& url) {
     key = parsed->text();
   }
   // The same bucket of another endpoint is another bucket.
-  for (const char* endpoint : {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"}) {
+  for (const char* endpoint :
+       {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"}) {
     const char* value = std::getenv(endpoint);
     absl::StrAppend(&key, "\n", value == nullptr ? "" : value);
   }

@@ -99,8 +99,8 @@ std::string places_of_credentials(const std::string& scheme) {
 }
 
 bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(
-      words, [&](std::string_view word) { return text.find(word) != text.npos; });
+  return std::ranges::any_of(words,
+                             [&](std::string_view word) { return text.find(word) != text.npos; });
 }
 
 // Returns the first error that rclone prints, without time and prefix, and what caused it.
@@ -162,12 +162,12 @@ absl::Status status_of(const ObjectUrl& url, const ChildEnd& end) {
   if (end.exit_code == kNoFile || has_any(text, {"is a directory or doesn't exist"}))
     return absl::NotFoundError(absl::StrCat("there is no object ", name));
   if (has_any(text, {"unknown flag"})) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(name, ": ", kTool, " is too old (", cause, "); install version 1.53 or later"));
+    return absl::FailedPreconditionError(absl::StrCat(name, ": ", kTool, " is too old (", cause,
+                                                      "); install version 1.53 or later"));
   }
   return absl::UnknownError(absl::StrCat(
-      name, ": ", cause.empty() ? absl::StrCat(kTool, " ended with exit code ", end.exit_code)
-                                : cause));
+      name, ": ",
+      cause.empty() ? absl::StrCat(kTool, " ended with exit code ", end.exit_code) : cause));
 }
 
 bool may_pass(const absl::Status& status) { return absl::IsUnknown(status); }
@@ -193,8 +193,8 @@ std::vector<std::string> store_environment(const ObjectUrl& url) {
     set("TYPE", "google cloud storage");
     set("BUCKET_POLICY_ONLY", "true");  // buckets with uniform access refuse lists of rights
     if (const auto emulator = variable("STORAGE_EMULATOR_HOST")) {
-      set("ENDPOINT", absl::StrCat(is_remote(*emulator) ? "" : "http://", *emulator,
-                                   "/storage/v1/"));
+      set("ENDPOINT",
+          absl::StrCat(is_remote(*emulator) ? "" : "http://", *emulator, "/storage/v1/"));
       set("ANONYMOUS", "true");
     }
     return environment;
@@ -214,8 +214,8 @@ absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
                                                   Duration within, const StoreWatch& watch) const {
   std::vector<std::string> command = {kTool};
   command.insert(command.end(), words.begin(), words.end());
-  for (const char* option : {"--config=", "--retries=1", "--low-level-retries=3", "--contimeout=10s",
-                             "--timeout=60s", "--stats=0", "--log-level=ERROR"})
+  for (const char* option : {"--config=", "--retries=1", "--low-level-retries=3",
+                             "--contimeout=10s", "--timeout=60s", "--stats=0", "--log-level=ERROR"})
     command.emplace_back(option);
   if (const auto bundle = variable("AWS_CA_BUNDLE"); bundle && url.scheme == "s3")
     command.push_back(absl::StrCat("--ca-cert=", *bundle));
@@ -301,14 +301,13 @@ absl::StatusOr<std::vector<std::string>> ObjectStore::list_names(const std::stri
 absl::StatusOr<std::string> ObjectStore::read(const std::string& url, size_t bytes_max) const {
   const auto parsed = parse_object_url(url);
   if (!parsed.ok()) return parsed.status();
-  auto text =
-      call(url, {"cat", absl::StrCat("--head=", bytes_max + 1), remote_path(*parsed)}, kAnswerWithin);
+  auto text = call(url, {"cat", absl::StrCat("--head=", bytes_max + 1), remote_path(*parsed)},
+                   kAnswerWithin);
   // rclone prints nothing for an object that does not exist.
   if (text.ok() && text->empty())
     return absl::NotFoundError(absl::StrCat("there is no object ", url));
   if (text.ok() && text->size() > bytes_max)
-    return absl::InvalidArgumentError(
-        absl::StrCat(url, " has more than ", bytes_max, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(url, " has more than ", bytes_max, " bytes"));
   return text;
 }
 

@@ -37,8 +37,9 @@ std::string ObjectUrl::name() const {
 
 absl::StatusOr<ObjectUrl> parse_object_url(std::string_view text) {
   if (!is_object_url(text))
-    return invalid(text, "not an address in an object store; expected s3://BUCKET/KEY or "
-                         "gs://BUCKET/KEY");
+    return invalid(text,
+                   "not an address in an object store; expected s3://BUCKET/KEY or "
+                   "gs://BUCKET/KEY");
   const size_t colon = text.find("://");
   std::string_view rest = text.substr(colon + 3);
   while (rest.ends_with('/')) rest.remove_suffix(1);

@@ -92,8 +92,7 @@ absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOp
   const int group = options.apart ? POSIX_SPAWN_SETPGROUP : 0;
   posix_spawnattr_setflags(
       &attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group));
-  const std::vector<std::string> other =
-      options.apart ? bare_environment() : options.environment;
+  const std::vector<std::string> other = options.apart ? bare_environment() : options.environment;
   const std::vector<char*> other_pointers = pointers(other);
   pid_t pid = -1;
   const int failed =

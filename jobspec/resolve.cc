@@ -41,9 +41,9 @@ absl::StatusOr<std::string> absolute_path(std::string_view key, const std::strin
   if (path.empty()) return path;
   if (is_remote(path)) {
     if (!is_object_url(path)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          av(key), "=", show(path), ": only s3:// and gs:// addresses are supported; ",
-          "give one of them, or a path of the file system"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(av(key), "=", show(path), ": only s3:// and gs:// addresses are supported; ",
+                       "give one of them, or a path of the file system"));
     }
     const auto url = parse_object_url(path);
     if (!url.ok())

@@ -25,8 +25,8 @@
 #include "cli/terminal/wait_readable.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
-#include "common/time.h"
 #include "common/object_cache.h"
+#include "common/time.h"
 #include "daemon/help.h"
 #include "jobspec/value.h"
 

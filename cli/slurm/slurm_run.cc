@@ -77,8 +77,8 @@ absl::StatusOr<RequestedJob> requested_job(const SlurmJob& slurm, JobArguments a
 absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
                                                          const RunFolder& folder) {
   if (spec.command_size() > 0) return std::nullopt;
-  for (const std::string& path :
-       {folder.file("config.json"), local_output_folder(spec.output_directory()) + "/config.json"}) {
+  for (const std::string& path : {folder.file("config.json"),
+                                  local_output_folder(spec.output_directory()) + "/config.json"}) {
     if (auto status = write_file_atomically(path, spec.train_config_json(), {.mode = 0600});
         !status.ok())
       return status;
@@ -193,8 +193,8 @@ AllocationEnd run_in(const RunOptions& options, const SlurmJob& slurm, const Req
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), unknown_error(fleet.status());
   if (auto status = wait_until_ready(**fleet); !status.ok()) return unknown_error(status);
-  const auto scrapes =
-      scrape_folder(slurm, options.slurm, local_output_folder(job.spec.output_directory()) + "/prometheus");
+  const auto scrapes = scrape_folder(
+      slurm, options.slurm, local_output_folder(job.spec.output_directory()) + "/prometheus");
   if (!scrapes.ok()) return unknown_error(scrapes.status());
   // Each job has its own coordinator, which numbers its jobs from 1.
   const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
@@ -204,8 +204,9 @@ AllocationEnd run_in(const RunOptions& options, const SlurmJob& slurm, const Req
     if (auto status = target.write((*fleet)->shown_host(), (*fleet)->http_port()); !status.ok())
       warn(std::string(status.message()));
   }
-  auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
-                        {folder.path(), local_output_folder(job.spec.output_directory()), *scrapes});
+  auto plan =
+      step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
+                {folder.path(), local_output_folder(job.spec.output_directory()), *scrapes});
   if (!plan.ok()) return unknown_error(plan.status());
   plan->scrape_folder = *scrapes;
   plan->scrape_owner = scrape_owner(slurm);

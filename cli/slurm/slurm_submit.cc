@@ -169,8 +169,8 @@ int submit(const SlurmSubmitOptions& given) {
                         "\n");
   return print_result(absl::StrCat("Slurm job ", id, " (", plan.job_name, ") on ", plan.nodes,
                                    plan.nodes == 1 ? " node" : " nodes", "; its output is in ",
-                                   local_output_folder(spec->output_directory()), waits.empty() ? "" : "; ", waits,
-                                   "\n"));
+                                   local_output_folder(spec->output_directory()),
+                                   waits.empty() ? "" : "; ", waits, "\n"));
 }
 
 void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {

@@ -116,9 +116,9 @@ absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData
   const bool has_folders_only =
       std::ranges::all_of(*names, [](const std::string& name) { return name.ends_with('/'); });
   if (names->empty() || (!data.dataset.empty() && folder == url && has_folders_only)) {
-    return absl::NotFoundError(absl::StrCat(
-        "there is no data set ", data.dataset, " at ", url,
-        names->empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(*names, ", "))));
+    return absl::NotFoundError(
+        absl::StrCat("there is no data set ", data.dataset, " at ", url,
+                     names->empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(*names, ", "))));
   }
   std::cerr << "muster: fetching " << folder << std::endl;
   return fetch_to_cache(store, folder);

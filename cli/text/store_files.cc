@@ -22,12 +22,12 @@ constexpr double kMiB = 1 << 20;
 constexpr Duration kRepeatWithin = std::chrono::minutes(2);
 
 ObjectStore store_of(const std::atomic<bool>& stop) {
-  return ObjectStore({.within = kRepeatWithin,
-                      .within_hurry = Duration::zero(),
-                      .is_hurried = [&stop] { return stop.load(); },
-                      .warn = [](const std::string& text) {
-                        std::cerr << "muster: warning: " << text << std::endl;
-                      }});
+  return ObjectStore(
+      {.within = kRepeatWithin,
+       .within_hurry = Duration::zero(),
+       .is_hurried = [&stop] { return stop.load(); },
+       .warn =
+           [](const std::string& text) { std::cerr << "muster: warning: " << text << std::endl; }});
 }
 
 absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& stop) {

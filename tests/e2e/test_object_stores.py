@@ -8,7 +8,7 @@ import unittest
 
 import kube_tools
 import store_tools
-from harness import BIN, TINY, MusterTest, step_lines, wait_until
+from harness import BIN, TINY, MusterTest, step_lines, wait_gone, wait_until
 
 STEPS = 24
 
@@ -34,8 +34,11 @@ class ObjectStores(MusterTest):
         self.env.pop("XDG_CACHE_HOME", None)
 
     def words(self, name, *overrides, ranks=2):
-        return ["run", self.base_yml(), f"run_name={name}", "base_output_directory=s3://bucket/out", *TINY, f"steps={STEPS}",
-                "hardware=cpu", "log_period=1", "enable_tensorboard=false", *overrides, "--ranks", str(ranks)]
+        """Arguments of a small run; a later word for a key replaces an earlier one."""
+        keys = dict(word.split("=", 1) for word in (
+            f"run_name={name}", "base_output_directory=s3://bucket/out", *TINY, f"steps={STEPS}", "hardware=cpu", "log_period=1",
+            "enable_tensorboard=false", *overrides))
+        return ["run", self.base_yml(), *(f"{key}={value}" for key, value in keys.items()), "--ranks", str(ranks)]
 
     def train(self, name, *overrides, check=0, **kwargs):
         return self.muster(*self.words(name, "dataset_type=synthetic", *overrides, **kwargs), check=check)
@@ -65,7 +68,7 @@ class ObjectStores(MusterTest):
         run.send_signal(signal.SIGKILL)
         for pid in self.ranks_of_test().values():
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not self.ranks_of_test(), 30, "the end of the ranks")
+        self.assertEqual(wait_gone(self.mark, 30), [])
         newest = self.complete("killed")[-1]
         # What a save that was killed leaves: no manifest, so no checkpoint.
         torn = self.dir / "store/bucket/out/killed/checkpoints/999"

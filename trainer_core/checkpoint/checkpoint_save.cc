@@ -27,8 +27,7 @@ PeerMessage opening(const absl::Status& status, int64_t step, const std::string&
 
 // Names the files of a save in an object store: no other save has this folder.
 std::string save_name(const std::string& temporary) {
-  return absl::StrCat(
-      absl::Hex(fnv1a(fs::path(temporary).filename().string()), absl::kZeroPad16));
+  return absl::StrCat(absl::Hex(fnv1a(fs::path(temporary).filename().string()), absl::kZeroPad16));
 }
 
 absl::StatusOr<std::string> folder_of(const PeerMessage& opening, int64_t step) {
@@ -90,8 +89,7 @@ absl::StatusOr<std::vector<StoredFile>> CheckpointStore::write_and_upload(
     const CheckpointBlocks& blocks) const {
   auto files = write_own(temporary, writer, layout, blocks);
   if (!files.ok() || remote_ == nullptr) return files;
-  absl::Status status =
-      RemoteCheckpoints::rename_files(temporary, save_name(temporary), *files);
+  absl::Status status = RemoteCheckpoints::rename_files(temporary, save_name(temporary), *files);
   std::vector<std::string> names;
   for (const StoredFile& file : *files) names.push_back(file.name);
   if (status.ok()) status = remote_->upload(temporary, names, step);
@@ -120,7 +118,8 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
   if (!files.ok()) return files.status();
   Manifest manifest{info, std::move(*files)};
   manifest.info.optimizer = layout.optimizer;
-  if (remote_ != nullptr) return remote_publish(temporary, manifest_text(manifest, others), info.step);
+  if (remote_ != nullptr)
+    return remote_publish(temporary, manifest_text(manifest, others), info.step);
   // The last file: the folder's sync that comes with it holds for the others' names, too.
   auto status = write_file_atomically(absl::StrCat(temporary, "/", kManifestFile),
                                       manifest_text(manifest, others),
@@ -135,7 +134,8 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
 // The files of all ranks are in the store. Writes what makes them a checkpoint.
 absl::Status CheckpointStore::remote_publish(const std::string& temporary, const std::string& text,
                                              int64_t step) const {
-  if (auto listed = remote_->list(); !listed.ok()) return listed.status();
+  if (auto listed = remote_->list(RemoteCheckpoints::Patience::kSave); !listed.ok())
+    return listed.status();
   const auto manifest = parse_manifest(text);
   if (!manifest.ok()) return manifest.status();
   if (auto status = remote_->check_sizes(*manifest); !status.ok())
@@ -184,14 +184,18 @@ absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
                                           CheckpointPeers& peers) const {
   const auto opened = share_message(peers, {});
   if (!opened.ok()) return opened.status();
+  std::string staged;  // with an object store: this node's folder of the save
   if (opened->status.ok()) {
     PeerMessage mine;
     if (const auto leaders = folder_of(*opened, info.step); leaders.ok()) {
       const std::string folder = local_folder(*leaders);
       std::error_code error;
-      if (remote_ != nullptr) fs::create_directories(folder, error);
-      const auto files = write_and_upload(folder, info.step, peers.world_rank(peers.rank()), layout,
-                                          blocks);
+      if (remote_ != nullptr) {
+        fs::create_directories(folder, error);
+        staged = folder;
+      }
+      const auto files =
+          write_and_upload(folder, info.step, peers.world_rank(peers.rank()), layout, blocks);
       mine.status = files.ok() && remote_ == nullptr ? sync_path(folder) : files.status();
       if (mine.status.ok()) mine.body = files_json(*files).dump();
     } else {
@@ -200,6 +204,9 @@ absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
     if (auto exchanged = gather_messages(peers, mine); !exchanged.ok()) return exchanged.status();
   }
   const auto end = share_message(peers, {});
+  std::error_code ignored;
+  // Every rank has uploaded, or given up.
+  if (!staged.empty()) fs::remove_all(staged, ignored);
   return end.ok() ? end->status : end.status();
 }
 
@@ -220,9 +227,10 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointL
   }
   if (!status.ok()) return not_saved(info.step, status);
   if (!leads) return absl::OkStatus();
-  if (auto removed = remote_ != nullptr ? remote_->remove_old(info.step, keep_)
-                                        : remove_old(info.step);
-      !removed.ok()) notes.emplace_back(removed.message());
+  if (auto removed =
+          remote_ != nullptr ? remote_->remove_old(info.step, keep_) : remove_old(info.step);
+      !removed.ok())
+    notes.emplace_back(removed.message());
   return absl::OkStatus();
 }
 

@@ -110,8 +110,8 @@ std::string CheckpointStore::temporary_name(const std::string& what) const {
   const CheckpointOwner owner = remote_ != nullptr  ? remote_->owner()
                                 : fence_ != nullptr ? fence_->owner()
                                                     : CheckpointOwner{};
-  return absl::StrCat(remote_ != nullptr ? remote_->staging() : directory_, "/", kTemporaryPrefix, what, "-", owner.job, "-", owner.attempt,
-                      "-", owner.incarnation);
+  return absl::StrCat(remote_ != nullptr ? remote_->staging() : directory_, "/", kTemporaryPrefix,
+                      what, "-", owner.job, "-", owner.attempt, "-", owner.incarnation);
 }
 
 void CheckpointStore::remove_leftovers() const {
@@ -229,6 +229,9 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
       return status;
     // Only damage is passed over: to start from an older one for another reason would throw steps
     // away in silence.
+    if (remote_ != nullptr && absl::IsUnknown(status))
+      return absl::InternalError(
+          absl::StrCat("cannot use checkpoint ", folder(*step), ": ", status.message()));
     if (!absl::IsDataLoss(status)) {
       return absl::FailedPreconditionError(
           absl::StrCat("cannot use checkpoint ", folder(*step), ": ", status.message()));

@@ -62,13 +62,12 @@ RemoteCheckpoints::~RemoteCheckpoints() = default;
 
 ObjectStore RemoteCheckpoints::store(Patience patience) const {
   const bool saves = patience == Patience::kSave;
-  return ObjectStore({.within = saves ? kUploadWithin : kRestoreWithin,
-                      .also_permanent = saves,
-                      .within_hurry = kLastUploadWithin,
-                      .is_hurried = [this] { return hurried_.load(); },
-                      .warn = [](const std::string& text) {
-                        std::cerr << "warning: " << text << std::endl;
-                      }});
+  return ObjectStore(
+      {.within = saves ? kUploadWithin : kRestoreWithin,
+       .also_permanent = saves,
+       .within_hurry = kLastUploadWithin,
+       .is_hurried = [this] { return hurried_.load(); },
+       .warn = [](const std::string& text) { std::cerr << "warning: " << text << std::endl; }});
 }
 
 std::string RemoteCheckpoints::url_of(int64_t step) const { return absl::StrCat(url_, "/", step); }
@@ -77,8 +76,7 @@ absl::Status RemoteCheckpoints::make_staging() const { return make_folders(stagi
 
 absl::Status RemoteCheckpoints::probe() const {
   if (auto status = make_staging(); !status.ok()) return status;
-  const std::string name =
-      absl::StrCat(".probe-", getpid(), "-", wall_clock_unix_ns());
+  const std::string name = absl::StrCat(".probe-", getpid(), "-", wall_clock_unix_ns());
   const std::string file = absl::StrCat(staging_, "/", name);
   const absl::Cleanup remove = [&] { unlink(file.c_str()); };
   if (auto status = write_file_atomically(file, "probe\n"); !status.ok()) return status;
@@ -122,8 +120,8 @@ absl::Status RemoteCheckpoints::check_owner() const {
   return not_the_owner(url_, other, owner_);
 }
 
-absl::StatusOr<std::vector<int64_t>> RemoteCheckpoints::list() {
-  auto objects = store(Patience::kStart).list(url_);
+absl::StatusOr<std::vector<int64_t>> RemoteCheckpoints::list(Patience patience) {
+  auto objects = store(patience).list(url_);
   if (!objects.ok()) return objects.status();
   objects_.clear();
   for (StoredObject& object : *objects) {
@@ -141,8 +139,7 @@ absl::StatusOr<std::vector<int64_t>> RemoteCheckpoints::list() {
 
 absl::StatusOr<Manifest> RemoteCheckpoints::fetch_manifest(int64_t step) {
   const std::string text_url = absl::StrCat(url_of(step), "/", kManifestFile);
-  const auto text =
-      store(Patience::kStart).read(text_url, kManifestBytesMax);
+  const auto text = store(Patience::kStart).read(text_url, kManifestBytesMax);
   if (absl::IsNotFound(text.status()))
     return absl::DataLossError(absl::StrCat("it has no ", kManifestFile));
   if (!text.ok()) return text.status();
@@ -155,7 +152,7 @@ absl::StatusOr<Manifest> RemoteCheckpoints::fetch_manifest(int64_t step) {
 }
 
 absl::StatusOr<Manifest> RemoteCheckpoints::fetch_same_manifest(int64_t step,
-                                                               const std::string& checksum) {
+                                                                const std::string& checksum) {
   auto manifest = fetch_manifest(step);
   if (!manifest.ok() || manifest->checksum == checksum) return manifest;
   return absl::FailedPreconditionError(
@@ -185,8 +182,8 @@ absl::Status RemoteCheckpoints::fetch_files(const Manifest& manifest,
     if (std::ranges::find(names, file.name) != names.end())
       objects.push_back({.name = file.name, .bytes = file.digest.bytes, .changed = ""});
   }
-  return fetch_objects(store(Patience::kStart), url_of(manifest.info.step),
-                       objects, manifest.info.folder);
+  return fetch_objects(store(Patience::kStart), url_of(manifest.info.step), objects,
+                       manifest.info.folder);
 }
 
 void RemoteCheckpoints::drop_fetched() const { (void)remove_local(fetched_); }
@@ -206,17 +203,15 @@ absl::Status RemoteCheckpoints::rename_files(const std::string& folder, const st
 
 absl::Status RemoteCheckpoints::upload(const std::string& folder,
                                        const std::vector<std::string>& names, int64_t step) const {
-  const absl::Status status =
-      store(Patience::kSave).upload(folder, names, url_of(step));
+  const absl::Status status = store(Patience::kSave).upload(folder, names, url_of(step));
   for (const std::string& name : names) unlink(absl::StrCat(folder, "/", name).c_str());
   rmdir(folder.c_str());  // by the last rank of the node
   return status;
 }
 
 absl::Status RemoteCheckpoints::remove(int64_t step) const {
-  const ObjectStore patient = store(Patience::kSave);
-  const absl::Status status =
-      patient.remove(absl::StrCat(url_of(step), "/", kManifestFile));
+  const ObjectStore patient = store(Patience::kStart);
+  const absl::Status status = patient.remove(absl::StrCat(url_of(step), "/", kManifestFile));
   return status.ok() ? patient.remove_all(url_of(step)) : status;
 }
 

@@ -40,6 +40,9 @@ constexpr Duration kRestoreWithin = std::chrono::minutes(5);
 // One thread at a time, except hurry().
 class RemoteCheckpoints {
  public:
+  // How long a call repeats failures: as the start of an attempt does, or as a save.
+  enum class Patience { kStart, kSave };
+
   explicit RemoteCheckpoints(std::string url);
   ~RemoteCheckpoints();
   RemoteCheckpoints(const RemoteCheckpoints&) = delete;
@@ -65,7 +68,7 @@ class RemoteCheckpoints {
   absl::Status check_owner() const;
 
   // Reads which checkpoints exist; returns their steps, ascending.
-  absl::StatusOr<std::vector<int64_t>> list();
+  absl::StatusOr<std::vector<int64_t>> list(Patience patience = Patience::kStart);
   // Fetches the manifest of a step. DataLoss if list() has found other sizes of its files than the
   // manifest states. The manifest's folder is the local one.
   absl::StatusOr<Manifest> fetch_manifest(int64_t step);
@@ -93,8 +96,6 @@ class RemoteCheckpoints {
   absl::Status remove_old(int64_t newest, int64_t keep);
 
  private:
-  // How a call repeats failures: as the start of an attempt does, or as a save.
-  enum class Patience { kStart, kSave };
   ObjectStore store(Patience patience) const;
   absl::StatusOr<std::string> read_owner(Patience patience) const;
 

@@ -25,8 +25,7 @@ absl::Status begin(const TrainConfig& config, const TrainContext& context, RankM
   const auto inputs = with_local_parameters(
       config, context.out, [&] { enter_phase(context, Phase::kCheckpointRestore); });
   if (!inputs.ok()) return inputs.status();
-  const absl::Status status =
-      load_parameters(*inputs, layout, params, context.groups, context.out);
+  const absl::Status status = load_parameters(*inputs, layout, params, context.groups, context.out);
   if (status.ok()) rank_model.store_state();
   return status;
 }

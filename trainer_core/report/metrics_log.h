@@ -24,7 +24,7 @@ class MetricsLog {
   void write(const EvalRecord& record);
 
  private:
-  std::unique_ptr<MetricsFile> file_;  // null: disabled
+  std::unique_ptr<MetricsFile> file_;     // null: disabled
   std::unique_ptr<RemoteEvents> remote_;  // null: no events, or in a folder
   std::unique_ptr<EventFile> events_;     // null: disabled
 };

@@ -119,10 +119,9 @@ GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
   if (config.enable_checkpointing) {
     // A store has no files to lock: the choice is this node's.
     const std::string& directory = config.checkpoint_directory;
-    options.algorithms_path =
-        absl::StrCat(is_object_url(directory) ? folder_of_url(object_cache_folder(), directory)
-                                              : directory,
-                     "/cublaslt-algorithms");
+    options.algorithms_path = absl::StrCat(
+        is_object_url(directory) ? folder_of_url(object_cache_folder(), directory) : directory,
+        "/cublaslt-algorithms");
   }
   return options;
 }

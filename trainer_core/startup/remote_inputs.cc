@@ -46,9 +46,8 @@ absl::Status replace_shares(const char* key, std::string& paths, Localize locali
 }
 
 ObjectStore patient_store(std::ostream& out) {
-  return ObjectStore({.warn = [&out](const std::string& text) {
-    out << "warning: " << text << std::endl;
-  }});
+  return ObjectStore(
+      {.warn = [&out](const std::string& text) { out << "warning: " << text << std::endl; }});
 }
 
 std::string size_text(uint64_t bytes) {
@@ -57,8 +56,7 @@ std::string size_text(uint64_t bytes) {
 
 }  // namespace
 
-FetchEvents report_fetch(const std::string& url, std::ostream& out,
-                         std::function<void()> on_data) {
+FetchEvents report_fetch(const std::string& url, std::ostream& out, std::function<void()> on_data) {
   struct State {
     Instant begin = monotonic_now(), reported = begin;
     uint64_t done = 0;

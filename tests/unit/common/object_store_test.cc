@@ -1,5 +1,6 @@
 #include "common/object_store.h"
 
+#include <gmock/gmock.h>
 #include <stdlib.h>
 
 #include <filesystem>
@@ -7,7 +8,6 @@
 #include <map>
 
 #include <absl/strings/str_cat.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/object_cache.h"
@@ -34,8 +34,8 @@ struct FakeStore {
   std::string lost_after;  // a copy ends after this object
 
   StoreTool tool() {
-    return [this](const std::vector<std::string>& words, const ChildOptions&)
-               -> absl::StatusOr<ChildEnd> { return run(words); };
+    return [this](const std::vector<std::string>& words,
+                  const ChildOptions&) -> absl::StatusOr<ChildEnd> { return run(words); };
   }
 
  private:
@@ -44,8 +44,9 @@ struct FakeStore {
   ChildEnd run(const std::vector<std::string>& words) {
     if (failures > 0) {
       --failures;
-      return {.errors = "2026/11/28 09:44:56 ERROR : : error listing: RequestError: send request "
-                        "failed\ncaused by: dial tcp: connection refused\n",
+      return {.errors =
+                  "2026/11/28 09:44:56 ERROR : : error listing: RequestError: send request "
+                  "failed\ncaused by: dial tcp: connection refused\n",
               .exit_code = 1};
     }
     if (words[1] == "lsf") return list(words);
@@ -195,12 +196,15 @@ TEST(ObjectStore, ErrorsNameCauseAndWayOut) {
                     Not(HasSubstr("very-secret-id"))));
   unsetenv("AWS_ACCESS_KEY_ID");
   EXPECT_TRUE(absl::IsNotFound(answer({.errors = "directory not found", .exit_code = 3})));
-  EXPECT_TRUE(absl::IsResourceExhausted(
-      answer({.errors = "2026/11/28 09:44:54 ERROR : x: no space left on device", .exit_code = 1})));
+  EXPECT_TRUE(absl::IsResourceExhausted(answer(
+      {.errors = "2026/11/28 09:44:54 ERROR : x: no space left on device", .exit_code = 1})));
   const absl::Status missing =
-      ObjectStore(once(), [](const auto&, const auto&) -> absl::StatusOr<ChildEnd> {
-        return absl::NotFoundError("there is no program rclone in PATH");
-      }).list("gs://bucket").status();
+      ObjectStore(once(),
+                  [](const auto&, const auto&) -> absl::StatusOr<ChildEnd> {
+                    return absl::NotFoundError("there is no program rclone in PATH");
+                  })
+          .list("gs://bucket")
+          .status();
   EXPECT_TRUE(absl::IsFailedPrecondition(missing));
   EXPECT_THAT(std::string(missing.message()),
               AllOf(HasSubstr("gs://bucket"), HasSubstr("apt-get install rclone")));

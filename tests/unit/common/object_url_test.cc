@@ -1,6 +1,7 @@
 #include "common/object_url.h"
 
 #include <gmock/gmock.h>
+
 #include <gtest/gtest.h>
 
 namespace muster {
