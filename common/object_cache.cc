@@ -225,7 +225,7 @@ absl::Status fetch_objects(const ObjectStore& store, const std::string& url,
     total += object.bytes;
   }
   if (names.empty()) return absl::OkStatus();
-  // What an earlier call has left counts as present.
+  // An earlier call's bytes count as present.
   const uint64_t present = std::min(bytes_below(part), total);
   if (auto status = check_room(url, folder, total - present); !status.ok()) return status;
   const auto watch = [&] {

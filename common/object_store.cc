@@ -29,18 +29,18 @@ namespace fs = std::filesystem;
 
 constexpr char kRemote[] = "musterstore";
 constexpr char kTool[] = "rclone";
-// Of a call that transfers no data. rclone itself repeats single requests within it.
+// Limit of a call that transfers no data. rclone itself repeats single requests within it.
 constexpr Duration kAnswerWithin = std::chrono::minutes(2);
 // A listing of 100,000 objects takes about a minute.
 constexpr Duration kListWithin = std::chrono::minutes(10);
-// Of a transfer. One that stands still ends much earlier, by rclone's --timeout.
+// Limit of a transfer. One that stands still ends much earlier, by rclone's --timeout.
 constexpr Duration kTransferWithin = std::chrono::hours(24);
 constexpr Duration kFirstWait = std::chrono::seconds(1);
 constexpr Duration kLongestWait = std::chrono::seconds(30);
 constexpr Duration kWaitStep = std::chrono::milliseconds(100);
 // 300,000 objects with names of 200 bytes.
 constexpr size_t kListingBytesMax = size_t{64} << 20;
-// Of a cause in a message.
+// Limit of a cause in a message.
 constexpr size_t kCauseBytesMax = 300;
 
 // rclone's exit codes (https://rclone.org/docs/#exit-code).

@@ -37,8 +37,8 @@ struct ChildEnd {
 // Runs `words`; words[0] is searched in PATH. Its standard input is empty. Thread-safe; blocks
 // until the child has ended. Returns NotFound if there is no such program, DeadlineExceeded if it
 // was killed at the deadline, Cancelled if `watch` ended it, ResourceExhausted if it was killed for
-// printing too much. A child in D state cannot be killed: after kChildReapedWithin the call returns DeadlineExceeded and leaves
-// it as a child of the calling thread.
+// printing too much. A child in D state cannot be killed: after kChildReapedWithin the call returns
+// DeadlineExceeded and leaves it as a child of the calling thread.
 constexpr Duration kChildReapedWithin = std::chrono::seconds(1);
 absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
                                    const ChildOptions& options);

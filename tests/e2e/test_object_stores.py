@@ -70,7 +70,7 @@ class ObjectStores(MusterTest):
             os.kill(pid, signal.SIGKILL)
         self.assertEqual(wait_gone(self.mark, 30), [])
         newest = self.complete("killed")[-1]
-        # What a save that was killed leaves: no manifest, so no checkpoint.
+        # A killed save leaves files without a manifest: no checkpoint.
         torn = self.dir / "store/bucket/out/killed/checkpoints/999"
         torn.mkdir()
         (torn / "model-00000-00000-0123.safetensors").write_bytes(b"torn")

@@ -162,7 +162,7 @@ class CheckpointStore {
   absl::StatusOr<std::vector<StoredFile>> write_own(const std::string& temporary, int writer,
                                                     const CheckpointLayout& layout,
                                                     const CheckpointBlocks& blocks) const;
-  // With an object store: this rank's own folder for a save, and the upload of its files.
+  // This rank's own folder for a save, and the upload of its files to an object store.
   std::string local_folder(const std::string& name) const;
   absl::StatusOr<std::vector<StoredFile>> write_and_upload(const std::string& temporary,
                                                            int64_t step, int writer,

@@ -75,7 +75,7 @@ absl::Status CheckpointStore::see_owner(const std::string& leaders) const {
   return compare_owner(remote_->owner_text(), directory_, leaders);
 }
 
-// What a process that died has left on this node.
+// Removes what a process that died has left on this node.
 void CheckpointStore::remove_staged() const {
   remote_->drop_fetched();
   const auto names = list_directory(remote_->staging());
@@ -250,7 +250,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
     std::vector<std::string>& notes, bool checksums) const {
   return newest_that(
       [&](const Manifest& manifest) {
-        // Of a store's checkpoints the sizes are known; checksums are compared by who reads them.
+        // The listing of a store has compared the sizes; readers compare the checksums.
         if (remote_ != nullptr) return absl::OkStatus();
         return verify_checkpoint(manifest.info.folder, checksums).status();
       },

@@ -104,7 +104,7 @@ class RemoteCheckpoints {
   const std::string fetched_;
   CheckpointOwner owner_;
   std::string owner_text_;
-  // Of list(): objects by step.
+  // The objects that list() has found, by step.
   std::map<int64_t, std::vector<StoredObject>> objects_;
   std::atomic<bool> hurried_ = false;
 };

@@ -14,7 +14,7 @@
 namespace muster::trainer {
 namespace {
 
-// Of a path that is an address.
+// Returns the local path for an address.
 using Localize = absl::FunctionRef<absl::StatusOr<std::string>(const std::string& url)>;
 
 absl::Status with_key(const char* key, const absl::Status& status) {

@@ -307,24 +307,6 @@ TEST_F(Resolve, PathsBecomeAbsolute) {
   EXPECT_EQ(job->train.tokenizer_path, "/home/ada/t.model");
 }
 
-TEST_F(Resolve, PathsMayBeInObjectStores) {
-  const auto job = resolve({"base_output_directory=gs://bucket/x/", "run_name=a",
-                            "dataset_type=shards", "dataset_path=s3://data/c4",
-                            "load_parameters_path=s3://models/llama", "enable_tensorboard=true"});
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->spec.output_directory(), "gs://bucket/x/a");
-  EXPECT_EQ(job->train.checkpoint_directory, "gs://bucket/x/a/checkpoints");
-  EXPECT_EQ(job->train.tensorboard_dir, "gs://bucket/x/a/tensorboard");
-  EXPECT_EQ(job->train.dataset_path, "s3://data/c4");
-  EXPECT_EQ(job->train.load_parameters_path, "s3://models/llama");
-  for (const char* url : {"hdfs://host/x", "s3://", "gs://bucket/a//b", "http://host/x"}) {
-    EXPECT_THAT(error_of(resolve({absl::StrCat("base_output_directory=", url)})),
-                AllOf(HasSubstr("base_output_directory"), HasSubstr(url)));
-  }
-  EXPECT_THAT(error_of(resolve({"metrics_file=s3://bucket/m.jsonl"})),
-              AllOf(HasSubstr("metrics_file"), HasSubstr("give a path of the file system")));
-}
-
 TEST_F(Resolve, RunNames) {
   EXPECT_TRUE(resolve({"run_name=a-b_c.1"}).ok());
   for (const char* name : {"a/b", "..", ".hidden", "a b", "\xff"}) {
