@@ -93,9 +93,10 @@ uint64_t bytes_below(const fs::path& folder) {
 absl::Status check_names(const std::string& url, const std::vector<StoredObject>& objects) {
   for (const StoredObject& object : objects) {
     const fs::path name(object.name);
-    const bool leaves = name.is_absolute() || std::ranges::any_of(name, [](const fs::path& part) {
-                          return part == ".." || part == kPart;
-                        });
+    const bool leaves =
+        name.is_absolute() || std::any_of(name.begin(), name.end(), [](const fs::path& part) {
+          return part == ".." || part == kPart;
+        });
     if (leaves)
       return absl::InvalidArgumentError(
           absl::StrCat(url, " has an object that cannot be a file here: ", object.name));
@@ -229,7 +230,9 @@ absl::Status fetch_objects(const ObjectStore& store, const std::string& url,
   const uint64_t present = std::min(bytes_below(part), total);
   if (auto status = check_room(url, folder, total - present); !status.ok()) return status;
   const auto watch = [&] {
-    if (events.on_progress) events.on_progress(std::min(bytes_below(part), total), total);
+    // The total is reported only when all files have their names.
+    if (events.on_progress)
+      events.on_progress(std::min(bytes_below(part), std::max<uint64_t>(total, 1) - 1), total);
     return true;
   };
   if (auto status = store.download(url, names, part.string(), watch); !status.ok()) return status;

@@ -1,10 +1,11 @@
 #include "common/object_store.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
@@ -319,7 +320,7 @@ absl::Status ObjectStore::copy(const std::vector<std::string>& names, const std:
   std::string list = (fs::temp_directory_path(error) / "muster-objects-XXXXXX").string();
   const int fd = error ? -1 : mkostemp(list.data(), O_CLOEXEC);
   if (fd < 0) return file_status(error ? error.value() : errno, "a temporary file");
-  const absl::Cleanup remove = [&] { unlink(list.c_str()); };
+  const absl::Cleanup remove_list = [&] { unlink(list.c_str()); };
   const absl::Status written = write_all(fd, absl::StrJoin(names, "\n") + "\n");
   close(fd);
   if (!written.ok()) return written;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kOwnerBytesMax = 4096;
+constexpr size_t kOwnerTextMax = 4096;
 constexpr std::string_view kFileEnd = ".safetensors";
 
 // "12" of "12/manifest.json"; -1 for another name.
@@ -78,7 +78,7 @@ absl::Status RemoteCheckpoints::probe() const {
   if (auto status = make_staging(); !status.ok()) return status;
   const std::string name = absl::StrCat(".probe-", getpid(), "-", wall_clock_unix_ns());
   const std::string file = absl::StrCat(staging_, "/", name);
-  const absl::Cleanup remove = [&] { unlink(file.c_str()); };
+  const absl::Cleanup remove_file = [&] { unlink(file.c_str()); };
   if (auto status = write_file_atomically(file, "probe\n"); !status.ok()) return status;
   const ObjectStore patient = store(Patience::kStart);
   if (auto status = patient.upload(staging_, {name}, url_); !status.ok()) return status;
@@ -92,7 +92,7 @@ absl::Status RemoteCheckpoints::take(const CheckpointOwner& owner) {
   if (auto status = make_staging(); !status.ok()) return status;
   const std::string folder = absl::StrCat(staging_, "/owner-", getpid());
   if (auto status = make_folders(folder); !status.ok()) return status;
-  const absl::Cleanup remove = [&] { (void)remove_local(folder); };
+  const absl::Cleanup remove_folder = [&] { (void)remove_local(folder); };
   if (auto status = write_file_atomically(absl::StrCat(folder, "/", kOwnerFile), owner_text_);
       !status.ok())
     return status;
@@ -100,7 +100,7 @@ absl::Status RemoteCheckpoints::take(const CheckpointOwner& owner) {
 }
 
 absl::StatusOr<std::string> RemoteCheckpoints::read_owner(Patience patience) const {
-  auto text = store(patience).read(absl::StrCat(url_, "/", kOwnerFile), kOwnerBytesMax);
+  auto text = store(patience).read(absl::StrCat(url_, "/", kOwnerFile), kOwnerTextMax);
   if (absl::IsNotFound(text.status())) return "";
   return text;
 }
