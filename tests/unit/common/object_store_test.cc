@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <utility>
 
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
@@ -22,6 +23,13 @@ using testing::HasSubstr;
 using testing::Not;
 
 StoreRetry once() { return {.within = Duration::zero()}; }
+
+ChildEnd failed(std::string errors, int exit_code = 1) {
+  ChildEnd end;
+  end.errors = std::move(errors);
+  end.exit_code = exit_code;
+  return end;
+}
 
 // rclone as far as ObjectStore uses it, over objects in memory.
 struct FakeStore {
@@ -44,10 +52,9 @@ struct FakeStore {
   ChildEnd run(const std::vector<std::string>& words) {
     if (failures > 0) {
       --failures;
-      return {.errors =
-                  "2026/11/28 09:44:56 ERROR : : error listing: RequestError: send request "
-                  "failed\ncaused by: dial tcp: connection refused\n",
-              .exit_code = 1};
+      return failed(
+          "2026/11/28 09:44:56 ERROR : : error listing: RequestError: send request "
+          "failed\ncaused by: dial tcp: connection refused\n");
     }
     if (words[1] == "lsf") return list(words);
     return copy(words);
@@ -80,7 +87,7 @@ struct FakeStore {
     for (std::string name; std::getline(names, name);) {
       fs::create_directories((fs::path(to) / name).parent_path());
       std::ofstream(fs::path(to) / name) << objects.at(from + "/" + name).content;
-      if (name == lost_after) return {.errors = "connection reset", .exit_code = 1};
+      if (name == lost_after) return failed("connection reset");
     }
     return {};
   }
@@ -186,18 +193,18 @@ TEST(ObjectStore, ErrorsNameCauseAndWayOut) {
   setenv("AWS_ACCESS_KEY_ID", "very-secret-id", 1);
   unsetenv("AWS_PROFILE");
   const absl::Status refused = answer(
-      {.errors = "2026/11/28 09:44:54 ERROR : : error listing: SignatureDoesNotMatch: The request "
-                 "signature we calculated does not match\n\tstatus code: 403, request id: 1\n",
-       .exit_code = 1});
+      failed("2026/11/28 09:44:54 ERROR : : error listing: SignatureDoesNotMatch: The request "
+             "signature we calculated does not match\n\tstatus code: 403, request id: 1\n",
+             1));
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
   EXPECT_THAT(std::string(refused.message()),
               AllOf(HasSubstr("s3://bucket/key"), HasSubstr("SignatureDoesNotMatch"),
                     HasSubstr("AWS_ACCESS_KEY_ID (set)"), HasSubstr("AWS_PROFILE (not set)"),
                     Not(HasSubstr("very-secret-id"))));
   unsetenv("AWS_ACCESS_KEY_ID");
-  EXPECT_TRUE(absl::IsNotFound(answer({.errors = "directory not found", .exit_code = 3})));
-  EXPECT_TRUE(absl::IsResourceExhausted(answer(
-      {.errors = "2026/11/28 09:44:54 ERROR : x: no space left on device", .exit_code = 1})));
+  EXPECT_TRUE(absl::IsNotFound(answer(failed("directory not found", 3))));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      answer(failed("2026/11/28 09:44:54 ERROR : x: no space left on device", 1))));
   const absl::Status missing =
       ObjectStore(once(),
                   [](const auto&, const auto&) -> absl::StatusOr<ChildEnd> {
