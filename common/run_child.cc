@@ -92,12 +92,12 @@ absl::StatusOr<pid_t> start(const std::vector<std::string>& words, const ChildOp
   const int group = options.apart ? POSIX_SPAWN_SETPGROUP : 0;
   posix_spawnattr_setflags(
       &attributes, static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | group));
-  const std::vector<std::string> bare = bare_environment();
-  const std::vector<char*> bare_pointers = pointers(bare);
+  const std::vector<std::string> other = options.apart ? bare_environment() : options.environment;
+  const std::vector<char*> other_pointers = pointers(other);
   pid_t pid = -1;
   const int failed =
       posix_spawnp(&pid, words.at(0).c_str(), &files, &attributes, pointers(words).data(),
-                   options.apart ? bare_pointers.data() : environ);
+                   other.empty() ? environ : other_pointers.data());
   if (failed == ENOENT)
     return absl::NotFoundError(
         absl::StrCat("there is no program ", words[0],
@@ -118,9 +118,12 @@ bool take(int fd, size_t bytes_max, std::string& text) {
 
 absl::Status collect(Pipes& pipes, const ChildOptions& options, ChildEnd& end) {
   while (pipes.out.read_fd >= 0 || pipes.err.read_fd >= 0) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(options.deadline - monotonic_now());
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(options.deadline - monotonic_now());
     if (left.count() <= 0) return absl::DeadlineExceededError("did not answer in time");
+    if (options.watch) {
+      if (!options.watch()) return absl::CancelledError("was stopped");
+      left = std::min(left, std::chrono::ceil<std::chrono::milliseconds>(kChildWatchInterval));
+    }
     std::array<pollfd, 2> states{{{pipes.out.read_fd, POLLIN, 0}, {pipes.err.read_fd, POLLIN, 0}}};
     if (poll(states.data(), states.size(), static_cast<int>(left.count())) <= 0) continue;
     if (states[0].revents != 0 && !take(pipes.out.read_fd, options.output_bytes_max, end.output))

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,13 @@ struct ChildOptions {
   size_t errors_bytes_max = size_t{1} << 20;   // bound of standard error; the rest is dropped
   // Runs the tool in a process group of its own, and passes only PATH, HOME and LANG to it.
   bool apart = false;
+  // Replaces our environment; empty: none is replaced. Ignored with `apart`.
+  std::vector<std::string> environment = {};
+  // Called about every kChildWatchInterval while the tool runs; false kills it (Cancelled).
+  std::function<bool()> watch = nullptr;
 };
+
+constexpr Duration kChildWatchInterval = std::chrono::milliseconds(200);
 
 struct ChildEnd {
   std::string output;  // standard output
@@ -32,9 +39,9 @@ constexpr Duration kChildReapedWithin = std::chrono::seconds(1);
 
 // Runs `words`; words[0] is searched in PATH. Its standard input is empty. Thread-safe; blocks
 // until the child has ended. Returns NotFound if there is no such program, DeadlineExceeded if it
-// was killed at the deadline, ResourceExhausted if it was killed for printing too much. A child in
-// D state cannot be killed: after kChildReapedWithin the call returns DeadlineExceeded and leaves
-// it as a child of the calling thread.
+// was killed at the deadline, Cancelled if `watch` ended it, ResourceExhausted if it was killed for
+// printing too much. A child in D state cannot be killed: after kChildReapedWithin the call returns
+// DeadlineExceeded and leaves it as a child of the calling thread.
 absl::StatusOr<ChildEnd> run_child(const std::vector<std::string>& words,
                                    const ChildOptions& options);
 

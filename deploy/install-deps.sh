@@ -14,6 +14,7 @@ build=(
   libgrpc++-dev libssl-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libboost-dev libboost-system-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev
   libsqlite3-dev prometheus-cpp-dev libdw-dev libhwloc-dev zlib1g-dev libxxhash-dev libdnnl-dev libhwy-dev libgloo-dev libsentencepiece-dev libzstd-dev libsimdjson-dev libpcre2-dev
+  rclone  # s3:// and gs:// addresses
 )
 optional=(ccache mold)  # faster builds, if the distribution has them
 tests=(libgtest-dev libgmock-dev clang-tidy libomp-dev clang-format shellcheck procps openssl buildah patchelf

@@ -13,12 +13,6 @@
 namespace muster::jobspec {
 namespace {
 
-// Returns the user's command that copies a remote folder.
-std::string copy_command(const std::string& path) {
-  if (path.starts_with("s3://")) return absl::StrCat("aws s3 cp --recursive ", path, " FOLDER");
-  return absl::StrCat("gcloud storage cp -r ", path, " FOLDER");
-}
-
 // A named data set must not be ignored silently. But synthetic runs are often given MaxText's
 // placeholder dataset_path=local, which is no path.
 absl::Status read_dataset_path(SettingsReader& reader, const std::string& dataset_type,
@@ -26,15 +20,6 @@ absl::Status read_dataset_path(SettingsReader& reader, const std::string& datase
   if (is_text(dataset_type)) return reader.status();
   std::string path;
   reader.read("dataset_path", path);
-  const bool is_ignored = train.dataset_type == trainer::DatasetType::kSynthetic &&
-                          reader.is_set_explicitly("dataset_type");
-  const bool is_remote = path.find("://") != std::string::npos && path.find(';') == path.npos;
-  reader.require(!is_remote || is_ignored, "dataset_path",
-                 absl::StrCat("remote storage is not supported; copy it (", copy_command(path),
-                              "), then tokenize the copy (muster tokenize --text) and train with "
-                              "dataset_type=shards dataset_path=FOLDER, or with "
-                              "dataset_type=synthetic"));
-  if (!reader.status().ok()) return reader.status();
   if (train.dataset_type == trainer::DatasetType::kShards) {
     train.dataset_path = path;
   } else if (!path.empty() && reader.is_set_by_user("dataset_path")) {

@@ -12,6 +12,7 @@
 
 #include "common/absl_view.h"
 #include "common/mesh.h"
+#include "common/object_url.h"
 #include "jobspec/flag_scanner.h"
 #include "jobspec/launcher.h"
 #include "jobspec/mesh_selector.h"
@@ -149,10 +150,19 @@ void Translator::select_mesh(const GivenFlag& given) {
 
 // Their folder belongs to one run; ours is base_output_directory/run_name.
 absl::Status Translator::set_directory(const GivenFlag& given, const std::string& text) {
+  if (is_remote(text)) {
+    const auto url = parse_object_url(text);
+    if (!url.ok()) return bad(given, sv(url.status().message()));
+    if (url->key.empty()) return bad(given, "expected a folder below the bucket");
+    const std::string whole = url->text();
+    set(given, "base_output_directory", whole.substr(0, whole.rfind('/')));
+    set(given, "run_name", url->name());
+    return absl::OkStatus();
+  }
   std::filesystem::path path = std::filesystem::path(text).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // for out/
   const std::string name = path.filename().string();
-  if (absl::StrContains(text, "://") || name.empty() || name == "." || name == ".." || name == "~")
+  if (name.empty() || name == "." || name == ".." || name == "~")
     return bad(given, "expected a folder with a name, of the file system, for example out/first");
   set(given, "base_output_directory", path.parent_path().string());
   set(given, "run_name", name);
@@ -163,12 +173,6 @@ absl::Status Translator::set_data(const GivenFlag& given, bool is_synthetic) {
   if (is_synthetic) {
     set(given, "dataset_type", "synthetic");
     return absl::OkStatus();
-  }
-  if (absl::StrContains(given.value, "://")) {
-    return bad(
-        given,
-        "remote storage is not supported; give a data folder of TFDS or token shards of the file "
-        "system, or --data_dir=FAKE (AXLearn) or CONFIG=Synthetic… (Pax) for synthetic data");
   }
   // A data folder of TFDS, or one of token shards.
   set(given, "dataset_type", "tfds");

@@ -13,6 +13,7 @@
 #include "common/absl_view.h"
 #include "common/gpu.h"
 #include "common/limits.h"
+#include "common/object_url.h"
 #include "jobspec/data_keys.h"
 #include "jobspec/mesh_keys.h"
 #include "jobspec/model_keys.h"
@@ -38,10 +39,16 @@ constexpr size_t kNearMeshes = 3;
 absl::StatusOr<std::string> absolute_path(std::string_view key, const std::string& path,
                                           const LaunchOptions& options) {
   if (path.empty()) return path;
-  if (absl::StrContains(path, "://")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(av(key), "=", show(path),
-                     ": remote storage is not supported; give a folder of the file system"));
+  if (is_remote(path)) {
+    if (!is_object_url(path)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(av(key), "=", show(path), ": only s3:// and gs:// addresses are supported; ",
+                       "give one of them, or a path of the file system"));
+    }
+    const auto url = parse_object_url(path);
+    if (!url.ok())
+      return absl::InvalidArgumentError(absl::StrCat(av(key), "=", url.status().message()));
+    return url->text();
   }
   std::filesystem::path full = path;
   if ((path == "~" || absl::StartsWith(path, "~/")) && !options.home.empty()) {
@@ -100,6 +107,12 @@ absl::StatusOr<std::string> read_paths(SettingsReader& reader, const LaunchOptio
       {"tokenizer_path", &train.tokenizer_path},
       {"load_parameters_path", &train.load_parameters_path},
       {"eval_dataset_path", &train.eval.dataset_path}};
+  if (is_remote(train.metrics_file)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metrics_file=", show(train.metrics_file),
+                     ": the file grows with each step, and objects cannot; give a path of the "
+                     "file system"));
+  }
   for (const auto& [key, path] : paths) {
     absl::StatusOr<std::string> full = absolute_path(key, *path, options);
     if (!full.ok()) return full.status();

@@ -67,6 +67,7 @@ constexpr Variable kVariables[] = {
     {"JOB_TOTAL_GPUS", kRecipe, "names the folder of the results (nodes times ranks per node)", "slurm/launch.sh"},
     {"M_<KEY>", "MaxText", "the key in lower case: M_STEPS=9 is steps=9", "all lines; slurm/*.sub"},
     {"MUSTER_BIN_DIR", "Muster", "folder of Muster's programs", "muster; slurm/*.sub, slurm/*.sh"},
+    {"MUSTER_OBJECT_CACHE", "Muster", "folder for local copies of s3:// and gs:// objects (~/.cache/muster/objects)", "muster; workers and ranks"},
     {"MUSTER_COORDINATOR", "Muster", "--coordinator", "muster submit, status, …; slurm/fleet.sub"},
     {"MUSTER_TLS_CA", "Muster", "--tls-ca", "muster submit, status, …; slurm/fleet.sub"},
     {"MUSTER_TLS_CERT", "Muster", "--tls-cert", "muster submit, status, …; slurm/fleet.sub"},

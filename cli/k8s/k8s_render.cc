@@ -12,6 +12,7 @@
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/limits.h"
+#include "common/object_url.h"
 #include "daemon/help.h"
 #include "jobspec/yaml_text.h"
 
@@ -54,7 +55,8 @@ absl::Status read_lists(const RenderOptions& options, K8sPlan& plan) {
 
 // Rejects an output folder outside of all mounts: a pod's own folders are lost with it.
 absl::Status check_output(const K8sPlan& plan, const v1::JobSpec& spec) {
-  if (is_mounted(plan, spec.output_directory())) return absl::OkStatus();
+  if (is_object_url(spec.output_directory()) || is_mounted(plan, spec.output_directory()))
+    return absl::OkStatus();
   const std::string where =
       absl::StrCat("the job's folder ", spec.output_directory(), " is in no --mount");
   if (spec.command_size() == 0) {

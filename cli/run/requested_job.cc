@@ -9,6 +9,7 @@
 #include "cli/terminal/terminal.h"
 #include "cli/text/first_use.h"
 #include "common/find_program.h"
+#include "common/object_cache.h"
 #include "common/with_commas.h"
 #include "trainer_core/model/param_spec.h"
 
@@ -22,7 +23,8 @@ void record_steps(const jobspec::ResolvedJob& job) {
   if (train.profile.profiler == trainer::Profiler::kNone ||
       train.hardware == trainer::Hardware::kCpu)
     return;
-  const absl::Status status = restart_under_nsys(job.spec.output_directory() + "/profile");
+  const absl::Status status =
+      restart_under_nsys(local_output_folder(job.spec.output_directory()) + "/profile");
   if (!status.ok())
     warn(absl::StrCat("profiler=nsys: cannot record a profile: ", status.message()));
 }

@@ -25,6 +25,7 @@
 #include "cli/terminal/wait_readable.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
+#include "common/object_cache.h"
 #include "common/time.h"
 #include "daemon/help.h"
 #include "jobspec/value.h"
@@ -312,7 +313,7 @@ int run_job(const RunOptions& options, const RequestedJob& job, RunFolder& folde
     return absl::IsCancelled(up) ? to_int(ExitCode::kInterrupted) : fail(up);
   }
   if (job.spec.command_size() == 0) {
-    const std::string kept = job.spec.output_directory() + "/config.json";
+    const std::string kept = local_output_folder(job.spec.output_directory()) + "/config.json";
     if (auto status = write_file_atomically(kept, job.spec.train_config_json()); !status.ok())
       return fail(status);
   }
@@ -330,7 +331,7 @@ int run(const RunOptions& options) {
                      " nodes; use --ranks, or muster submit with a coordinator")));
   }
   if (auto status = check_local_gpus(job->spec); !status.ok()) return fail(status);
-  auto folder = RunFolder::create(job->spec.output_directory());
+  auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
   if (!folder.ok()) return fail(folder.status());
   return run_job(options, *job, **folder, **interrupts);
 }

@@ -23,6 +23,7 @@
 #include "cli/text/first_use.h"
 #include "common/exit_code.h"
 #include "common/file_write.h"
+#include "common/object_cache.h"
 
 namespace muster::cli {
 namespace {
@@ -76,8 +77,8 @@ absl::StatusOr<RequestedJob> requested_job(const SlurmJob& slurm, JobArguments a
 absl::StatusOr<std::optional<Preflight>> start_preflight(const v1::JobSpec& spec,
                                                          const RunFolder& folder) {
   if (spec.command_size() > 0) return std::nullopt;
-  for (const std::string& path :
-       {folder.file("config.json"), spec.output_directory() + "/config.json"}) {
+  for (const std::string& path : {folder.file("config.json"),
+                                  local_output_folder(spec.output_directory()) + "/config.json"}) {
     if (auto status = write_file_atomically(path, spec.train_config_json(), {.mode = 0600});
         !status.ok())
       return status;
@@ -145,7 +146,7 @@ AllocationEnd follow(const RunOptions& options, const SlurmJob& slurm, const Req
                                                          : AllocationSource::kRequeue;
   // A chain has as many tasks as the user requested.
   NextAllocation next_allocation(
-      slurm, job.spec.output_directory() + "/muster/slurm_turns.json", by,
+      slurm, local_output_folder(job.spec.output_directory()) + "/muster/slurm_turns.json", by,
       options.slurm.allocations_max.value_or(by == AllocationSource::kChain ? kAllocationsMax
                                                                             : kAllocationsDefault));
   {
@@ -192,8 +193,8 @@ AllocationEnd run_in(const RunOptions& options, const SlurmJob& slurm, const Req
   auto fleet = EmbeddedFleet::start(folder.path(), std::move(coordinator));
   if (!fleet.ok()) return folder.discard(), unknown_error(fleet.status());
   if (auto status = wait_until_ready(**fleet); !status.ok()) return unknown_error(status);
-  const auto scrapes =
-      scrape_folder(slurm, options.slurm, job.spec.output_directory() + "/prometheus");
+  const auto scrapes = scrape_folder(
+      slurm, options.slurm, local_output_folder(job.spec.output_directory()) + "/prometheus");
   if (!scrapes.ok()) return unknown_error(scrapes.status());
   // Each job has its own coordinator, which numbers its jobs from 1.
   const std::string cluster = scrape_cluster(slurm, is_chain(options, slurm));
@@ -203,8 +204,9 @@ AllocationEnd run_in(const RunOptions& options, const SlurmJob& slurm, const Req
     if (auto status = target.write((*fleet)->shown_host(), (*fleet)->http_port()); !status.ok())
       warn(std::string(status.message()));
   }
-  auto plan = step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
-                        {folder.path(), job.spec.output_directory(), *scrapes});
+  auto plan =
+      step_plan(slurm, options.slurm, (*fleet)->address(), job.spec.ranks_per_node(),
+                {folder.path(), local_output_folder(job.spec.output_directory()), *scrapes});
   if (!plan.ok()) return unknown_error(plan.status());
   plan->scrape_folder = *scrapes;
   plan->scrape_owner = scrape_owner(slurm);
@@ -230,7 +232,7 @@ AllocationEnd run_job(const RunOptions& options, const SlurmJob& slurm,
   }
   const auto job = requested_job(slurm, options.job);
   if (!job.ok()) return input_error(job.status());
-  auto folder = RunFolder::create(job->spec.output_directory());
+  auto folder = RunFolder::create(local_output_folder(job->spec.output_directory()));
   if (!folder.ok()) return unknown_error(folder.status());
   return run_in(options, slurm, *job, signals, **folder);
 }

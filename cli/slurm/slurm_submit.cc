@@ -19,6 +19,7 @@
 #include "cli/terminal/terminal.h"
 #include "common/file_write.h"
 #include "common/limits.h"
+#include "common/object_cache.h"
 #include "daemon/help.h"
 #include "daemon/process.h"
 #include "jobspec/dialect.h"
@@ -86,7 +87,7 @@ std::vector<std::string> run_words(const SlurmSubmitOptions& options, const v1::
 
 // Writes the script and creates its folder. Returns the path.
 absl::StatusOr<std::string> write_script(const v1::JobSpec& spec, const std::string& text) {
-  const std::string& folder = spec.output_directory();
+  const std::string folder = local_output_folder(spec.output_directory());
   if (auto status = daemon::make_writable_directory(folder); !status.ok()) return status;
   const std::string path = absl::StrCat(folder, "/slurm.sub");
   if (auto status = write_file_atomically(path, text); !status.ok()) return status;
@@ -140,7 +141,7 @@ int submit(const SlurmSubmitOptions& given) {
   plan.exclusive = !options.share_nodes;
   plan.tasks_per_node = spec->ranks_per_node();
   plan.signal_seconds = signal_lead(plan.signal_seconds, plan.time);
-  plan.output_folder = spec->output_directory();
+  plan.output_folder = local_output_folder(spec->output_directory());
   plan.command = run_words(options, *spec, *muster);
   const auto script = slurm_script(plan);
   if (!script.ok()) return fail(script.status());
@@ -168,8 +169,8 @@ int submit(const SlurmSubmitOptions& given) {
                         "\n");
   return print_result(absl::StrCat("Slurm job ", id, " (", plan.job_name, ") on ", plan.nodes,
                                    plan.nodes == 1 ? " node" : " nodes", "; its output is in ",
-                                   spec->output_directory(), waits.empty() ? "" : "; ", waits,
-                                   "\n"));
+                                   local_output_folder(spec->output_directory()),
+                                   waits.empty() ? "" : "; ", waits, "\n"));
 }
 
 void add_sbatch_options(CLI::App& command, SlurmSubmitOptions& options) {

@@ -12,10 +12,12 @@
 
 #include "cli/terminal/progress_bar.h"
 #include "cli/terminal/terminal.h"
+#include "cli/text/store_files.h"
 #include "cli/text/text_commands.h"
 #include "cli/text/text_stop.h"
 #include "common/absl_view.h"
 #include "common/escape.h"
+#include "trainer_core/checkpoint/find_checkpoint.h"
 #include "trainer_core/convert/convert_model.h"
 
 namespace muster::cli {
@@ -142,12 +144,23 @@ int convert(const ConvertArguments& arguments) {
   auto options = options_of(arguments);
   if (!options.ok()) return fail(options.status());
   options->stop = &stop_on_signal();
+  if (is_remote(options->from)) {
+    auto local = trainer::fetch_checkpoint(options->from);
+    if (!local.ok()) return fail_or_stop(local.status());
+    options->from = *std::move(local);
+  }
+  auto tokenizer = local_input(options->tokenizer, *options->stop);
+  if (!tokenizer.ok()) return fail_or_stop(tokenizer.status());
+  options->tokenizer = *std::move(tokenizer);
+  options->to = local_output_folder(arguments.to);
   const Instant start = monotonic_now();
   Output output(STDERR_FILENO);
   ProgressBar bar(output, "convert", start);
   const auto report = trainer::convert(*options, show_on(bar, start));
   bar.hide();
   if (!report.ok()) return fail_or_stop(report.status());
+  if (auto status = upload_result(arguments.to, *options->stop); !status.ok())
+    return fail_or_stop(status);
   const double seconds = to_seconds(monotonic_now() - start);
   if (arguments.json) return print_result(report_json(*report, seconds).dump(2) + "\n");
   for (const std::string& note : report->notes) warn(note);

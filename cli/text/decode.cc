@@ -10,6 +10,7 @@
 #include "cli/jobs/job_arguments.h"
 #include "cli/run/exec_trainer.h"
 #include "cli/terminal/terminal.h"
+#include "common/object_url.h"
 #include "daemon/help.h"
 
 namespace muster::cli {
@@ -62,6 +63,10 @@ absl::Status add_run(const DecodeArguments& arguments, Options& options) {
           "--run and a config file both name a model to decode from; give one of them");
     }
     if (!arguments.prompt) return absl::InvalidArgumentError("--run needs a --prompt");
+    if (is_remote(arguments.run)) {
+      options["--checkpoint"] = arguments.run;
+      return absl::OkStatus();
+    }
     const std::string checkpoints = absl::StrCat(arguments.run, "/checkpoints");
     if (std::error_code error; !std::filesystem::is_directory(checkpoints, error)) {
       return absl::NotFoundError(

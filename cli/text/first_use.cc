@@ -10,11 +10,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal/child_process.h"
@@ -22,6 +25,7 @@
 #include "common/absl_view.h"
 #include "common/errno_status.h"
 #include "common/exit_code.h"
+#include "common/object_cache.h"
 
 namespace muster::cli {
 namespace {
@@ -93,9 +97,41 @@ absl::StatusOr<std::string> run_text_program(const std::vector<std::string>& wor
   return text;
 }
 
+// Returns the local copy of a text in an object store: of a data folder of TFDS only the data set.
+// Token shards stay in the store, and their address is returned: the ranks fetch them.
+absl::StatusOr<std::string> text_of_store(const std::string& url, const TextData& data) {
+  const ObjectStore store;
+  // "c4/en:3.0.1" is in c4/en/3.0.1.
+  std::string folder = url;
+  if (!data.dataset.empty()) {
+    const std::string of_set =
+        absl::StrCat(url, "/", absl::StrReplaceAll(data.dataset, {{":", "/"}}));
+    const auto names = store.list_names(of_set);
+    if (!names.ok()) return names.status();
+    if (!names->empty()) folder = of_set;
+  }
+  const auto names = store.list_names(folder);
+  if (!names.ok()) return names.status();
+  if (std::ranges::find(*names, "index.json") != names->end()) return folder;
+  const bool has_folders_only =
+      std::ranges::all_of(*names, [](const std::string& name) { return name.ends_with('/'); });
+  if (names->empty() || (!data.dataset.empty() && folder == url && has_folders_only)) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no data set ", data.dataset, " at ", url,
+                     names->empty() ? "" : absl::StrCat("; it has ", absl::StrJoin(*names, ", "))));
+  }
+  std::cerr << "muster: fetching " << folder << std::endl;
+  return fetch_to_cache(store, folder);
+}
+
 // Returns the folder of token shards of one text.
 absl::StatusOr<std::string> tokens_of(const std::string& path, const TextData& data,
                                       const std::string& tokenizer, FirstUse mode) {
+  if (is_object_url(path)) {
+    auto local = text_of_store(path, data);
+    if (!local.ok() || is_object_url(*local)) return local;
+    return tokens_of(*local, data, tokenizer, mode);
+  }
   // Token shards need no preparation (trainer_core/data/token_index.h).
   if (access(absl::StrCat(path, "/index.json").c_str(), F_OK) == 0) return path;
   auto program = sibling_program("muster-text");
@@ -171,9 +207,14 @@ bool is_here(const TextData& data) {
 }
 
 // The paths stay; the ranks find token shards there, or name the folder that has none.
-void expect_shards(jobspec::ResolvedJob& job) {
-  warn(absl::StrCat("the data of ", job.train.dataset_path,
-                    " is on other machines: it must be token shards there (muster tokenize)"));
+void expect_shards(jobspec::ResolvedJob& job, FirstUse mode) {
+  if (mode == FirstUse::kFind && is_remote(job.train.dataset_path)) {
+    warn(absl::StrCat("the data of ", job.train.dataset_path,
+                      " is in an object store: a run fetches it, and tokenizes it if it is text"));
+  } else {
+    warn(absl::StrCat("the data of ", job.train.dataset_path,
+                      " is on other machines: it must be token shards there (muster tokenize)"));
+  }
   if (job.train.eval.dataset_path != job.train.dataset_path) return;
   job.train.eval.interval = -1;
   job.train.eval.dataset_path.clear();
@@ -185,7 +226,7 @@ void expect_shards(jobspec::ResolvedJob& job) {
 absl::Status tokenize_texts(jobspec::ResolvedJob& job, FirstUse mode) {
   if (!job.texts.train) return absl::OkStatus();
   if (mode == FirstUse::kElsewhere || (mode == FirstUse::kFind && !is_here(*job.texts.train)))
-    return expect_shards(job), absl::OkStatus();
+    return expect_shards(job, mode), absl::OkStatus();
   if (auto status = tokenize_train_text(job, mode); !status.ok()) return status;
   if (job.texts.eval) {
     if (auto status = tokenize_eval_text(job, mode); !status.ok()) return status;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/terminal/terminal.h"
+#include "cli/text/store_files.h"
 #include "cli/text/text_commands.h"
 #include "cli/text/text_progress.h"
 #include "cli/text/text_stop.h"
@@ -43,6 +44,24 @@ trainer::TokenizeOptions options_of(const TokenizeArguments& arguments) {
   options.shard_tokens = arguments.shard_tokens;
   options.restart = arguments.restart;
   return options;
+}
+
+// Replaces addresses of object stores by local files.
+absl::Status make_local(trainer::TokenizeOptions& options) {
+  for (std::string* path : {&options.tokenizer_path, &options.output_directory}) {
+    if (!is_remote(*path)) continue;
+    if (const auto url = parse_object_url(*path); !url.ok()) return url.status();
+  }
+  options.output_directory = local_output_folder(options.output_directory);
+  auto tokenizer = local_input(options.tokenizer_path, *options.stop);
+  if (!tokenizer.ok()) return tokenizer.status();
+  options.tokenizer_path = *std::move(tokenizer);
+  for (std::string& input : options.inputs) {
+    auto local = local_input(input, *options.stop);
+    if (!local.ok()) return local.status();
+    input = *std::move(local);
+  }
+  return absl::OkStatus();
 }
 
 // File names are untrusted: JSON needs UTF-8, and a terminal must not execute control sequences.
@@ -159,6 +178,7 @@ int tokenize(const TokenizeArguments& arguments) {
   ProgressBar bar(output, "tokenize", start);
   trainer::TokenizeOptions options = options_of(arguments);
   options.stop = &stop_on_signal();
+  if (auto status = make_local(options); !status.ok()) return fail_or_stop(status);
   const auto report =
       trainer::tokenize_files(options, [&](const trainer::TokenizeProgress& progress) {
         const Instant now = monotonic_now();
@@ -166,6 +186,8 @@ int tokenize(const TokenizeArguments& arguments) {
       });
   bar.hide();
   if (!report.ok()) return fail_or_stop(report.status());
+  if (auto status = upload_result(arguments.out, *options.stop); !status.ok())
+    return fail_or_stop(status);
   const double seconds = to_seconds(monotonic_now() - start);
   return print_result(arguments.json ? summary_json(arguments, *report, seconds)
                                      : summary_text(arguments, *report, seconds));

@@ -63,6 +63,9 @@ cp "$plugin" "$home/lib/"
 patchelf --remove-rpath "$home/lib/${plugin##*/}"
 strip --strip-debug "$home"/bin/* "$home/lib/${plugin##*/}"
 for program in "$home"/bin/*; do patchelf --force-rpath --set-rpath "\$ORIGIN/../lib" "$program"; done
+# Transfers of s3:// and gs:// addresses; needs the C library alone.
+tools=()
+if rclone=$(command -v rclone); then tools=("$rclone") && cp -L "$rclone" "$home/bin/"; fi
 
 cp -r "$source/configs" "$home/share/muster/"
 cp -r "$source/progress" "$home/share/muster/"
@@ -74,5 +77,5 @@ if [ -f /etc/ssl/certs/ca-certificates.crt ]; then cp -L /etc/ssl/certs/ca-certi
 chmod 1777 "$root/tmp"
 # The folder cannot change its owner if the image is built without root.
 chown 64000:64000 "$root/var/lib/muster" 2> /dev/null || chmod 0777 "$root/var/lib/muster"
-"$source/deploy/image/sbom.py" "$root" "$home/share/muster/sbom.spdx.json" "${files[@]}" ${gpu[@]+"${gpu[@]}"}
+"$source/deploy/image/sbom.py" "$root" "$home/share/muster/sbom.spdx.json" "${files[@]}" ${tools[@]+"${tools[@]}"} ${gpu[@]+"${gpu[@]}"}
 du -sh "$root" | sed 's/\t.*/ in the image/'

@@ -100,7 +100,8 @@ class Image(MusterTest):
 
     def test_image_contains_the_programs_and_only_what_they_need(self):
         root = self.collect()
-        self.assertEqual(sorted(path.name for path in (root / "opt/muster/bin").iterdir()), sorted(PROGRAMS))
+        self.assertEqual(sorted(path.name for path in (root / "opt/muster/bin").iterdir()),
+                         sorted([*PROGRAMS, *(["rclone"] if shutil.which("rclone") else [])]))
         files = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
         runnable = {str(path.relative_to(root)) for path in files if path.stat().st_mode & stat.S_IXUSR and "lib" not in path.parts[len(root.parts)]}
         outside = {name for name in runnable if not name.startswith("opt/muster/")}

@@ -37,10 +37,9 @@ NOT_BUILT = [
     (["bash", f"{SCRIPTS}/run_lambada_singlenode.sh", "/data", "/vocab", "bfloat16", "8", "4", "log_dir"], "10", "this is a shell, a script or a launcher"),
     (["python3", f"{SCRIPTS}/download_the_pile.py"], "10", "only command lines of MaxText/train.py"),
     (["BASE_XLA_FLAGS=--xla_x", "bash", "run_pile_multinode.sh"], "10", "this is a shell, a script or a launcher"),
-    ([*FUJI, "--data_dir=gs://axlearn-public/tensorflow_datasets"], "15", "remote storage is not supported"),
     ([*MAXTEXT, "run_name=example_load_compile", "compiled_trainstep_file=my_compiled_train.pickle", "global_parameter_scale=16", "per_device_batch_size=4",
       "steps=10000", "learning_rate=1e-3", "base_output_directory=gs://my-output-bucket", "dataset_path=gs://my-dataset-bucket"], "15",
-     "gcloud storage cp -r gs://my-dataset-bucket"),
+     "set dataset_type=shards"),
 ]
 
 
@@ -89,6 +88,14 @@ class Seeds(MusterTest):
         self.gpus(*EIGHT_GPUS)
         shown = self.show(*MAXTEXT, "hardware=gpu", "run_name=job")
         self.assert_resolves(shown, ranks=8, output=self.dir / "job", dtype="bfloat16", ici_fsdp_parallelism=8, per_device_batch_size=12.0, steps=150001)
+
+    def test_addresses_of_buckets_resolve_without_a_network(self):
+        self.gpus(*EIGHT_GPUS)
+        shown = self.show(*MAXTEXT, "run_name=job", "base_output_directory=gs://my-output-bucket", "dataset_type=shards",
+                          "dataset_path=gs://my-dataset-bucket")
+        self.assert_resolves(shown, ranks=8, output="gs://my-output-bucket/job", dataset_path="gs://my-dataset-bucket")
+        shown = self.show(*FUJI, "--data_dir=gs://axlearn-public/tensorflow_datasets")
+        self.assertEqual(shown["settings"]["dataset_path"]["value"], "gs://axlearn-public/tensorflow_datasets")
 
     def test_maxtext_llama2_7b_is_fsdp_over_the_nodes_gpus(self):
         self.gpus(*EIGHT_GPUS)

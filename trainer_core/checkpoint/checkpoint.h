@@ -26,6 +26,10 @@
 //
 // A checkpoint is published only after the data of every rank is on the disk. A rank that fails
 // during a save never damages earlier checkpoints.
+//
+// In an object store (a directory s3://… or gs://…) ranks share no folder: each writes to a folder
+// of its node and uploads its files, and the leader uploads the manifest last
+// (remote_checkpoints.h).
 #pragma once
 
 #include <cstdint>
@@ -42,6 +46,7 @@
 #include "trainer_core/checkpoint/checkpoint_peers.h"
 #include "trainer_core/checkpoint/manifest.h"
 #include "trainer_core/checkpoint/owner.h"
+#include "trainer_core/checkpoint/remote_checkpoints.h"
 #include "trainer_core/model/param_spec.h"
 
 namespace muster::trainer {
@@ -84,7 +89,9 @@ class CheckpointStore {
   // Accesses no file. A save removes all checkpoints except the `keep` newest ones; -1: removes
   // none. A file has at most `file_bytes` of data, or one row of a tensor if a row is larger.
   CheckpointStore(std::string directory, int64_t keep, int64_t file_bytes = kCheckpointFileBytes)
-      : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {}
+      : directory_(std::move(directory)), keep_(keep), file_bytes_(file_bytes) {
+    if (is_object_url(directory_)) remote_ = std::make_unique<RemoteCheckpoints>(directory_);
+  }
 
   // Opens the directory for saves: calls prepare(), makes `owner` the owner of the directory, then
   // calls remove_leftovers(). Later save() returns Aborted if another process has become the owner.
@@ -126,6 +133,16 @@ class CheckpointStore {
       std::vector<std::string>& notes, CheckpointPeers* peers = nullptr,
       const CheckpointJudge& judge = nullptr) const;
 
+  // Calls check_tensors() for a checkpoint of this store.
+  absl::Status check_layout(const CheckpointInfo& info, const CheckpointLayout& layout) const;
+
+  // Returns whether the directory is in an object store.
+  bool is_remote() const { return remote_ != nullptr; }
+  // Makes a save in an object store retry for a shorter time from now on. Any thread.
+  void hurry() const {
+    if (remote_ != nullptr) remote_->hurry();
+  }
+
   // Makes later saves report the progress of this rank's part to `show`, on the thread that saves.
   void show_progress(SaveMeter::Show show) {
     meter_ = std::make_unique<SaveMeter>(std::move(show));
@@ -151,6 +168,24 @@ class CheckpointStore {
   absl::StatusOr<std::vector<StoredFile>> write_own(const std::string& temporary, int writer,
                                                     const CheckpointLayout& layout,
                                                     const CheckpointBlocks& blocks) const;
+  // This rank's own folder for a save, and the upload of its files to an object store.
+  std::string local_folder(const std::string& name) const;
+  absl::StatusOr<std::vector<StoredFile>> write_and_upload(const std::string& temporary,
+                                                           int64_t step, int writer,
+                                                           const CheckpointLayout& layout,
+                                                           const CheckpointBlocks& blocks) const;
+  absl::Status remote_publish(const std::string& temporary, const std::string& text,
+                              int64_t step) const;
+  absl::StatusOr<Manifest> manifest_of(int64_t step) const;
+  absl::Status read_own(const Manifest& manifest, const CheckpointLayout& layout,
+                        const CheckpointBlocks& blocks) const;
+  absl::StatusOr<std::optional<CheckpointInfo>> lead_restore(const CheckpointLayout& layout,
+                                                             const CheckpointBlocks& blocks,
+                                                             std::vector<std::string>& notes,
+                                                             CheckpointPeers* peers,
+                                                             const CheckpointJudge& judge) const;
+  absl::Status see_owner(const std::string& leaders) const;
+  void remove_staged() const;
   absl::Status try_restore(const Manifest& manifest, const CheckpointLayout& layout,
                            const CheckpointBlocks& blocks, CheckpointPeers* peers) const;
   absl::StatusOr<std::optional<CheckpointInfo>> follow_restore(const CheckpointLayout& layout,
@@ -164,8 +199,9 @@ class CheckpointStore {
   std::string directory_;
   int64_t keep_;
   int64_t file_bytes_;
-  std::unique_ptr<DirectoryFence> fence_;  // null before open()
-  std::unique_ptr<SaveMeter> meter_;       // null: progress is not reported
+  std::unique_ptr<RemoteCheckpoints> remote_;  // null: a directory of the file system
+  std::unique_ptr<DirectoryFence> fence_;      // null before open(), and with remote_
+  std::unique_ptr<SaveMeter> meter_;           // null: progress is not reported
 };
 
 // Writes the boxes of one writer to files of at most `file_bytes` (see CheckpointStore) and syncs
@@ -185,6 +221,10 @@ absl::StatusOr<std::vector<StoredFile>> write_boxes(const std::string& folder, C
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
                         const std::vector<TensorBox>& boxes, std::span<float> block,
                         uint64_t* bytes_read = nullptr);
+
+// Returns the names of the files that hold parts of the boxes.
+std::vector<std::string> files_with(const Manifest& manifest, CheckpointPart part,
+                                    const std::vector<TensorBox>& boxes);
 
 // Reads manifest.json and compares the size of every file and, with `checksums`, the checksum of
 // every block. Returns DataLoss with the difference, FailedPrecondition for another version of the

@@ -244,6 +244,24 @@ class Reading {
 
 }  // namespace
 
+std::vector<std::string> files_with(const Manifest& manifest, CheckpointPart part,
+                                    const std::vector<TensorBox>& boxes) {
+  std::multimap<std::string, const TensorBox*> requested;
+  for (const TensorBox& box : boxes) requested.emplace(box.tensor, &box);
+  std::vector<std::string> names;
+  for (const StoredFile& file : manifest.files) {
+    if (file.part != part) continue;
+    const bool is_needed = std::ranges::any_of(file.boxes, [&](const StoredBox& box) {
+      const auto [begin, end] = requested.equal_range(box.box.tensor);
+      return std::any_of(begin, end, [&](const auto& request) {
+        return box.box.shape == request.second->shape && overlap(box.box, *request.second);
+      });
+    });
+    if (is_needed) names.push_back(file.name);
+  }
+  return names;
+}
+
 absl::Status read_boxes(const Manifest& manifest, CheckpointPart part,
                         const std::vector<TensorBox>& boxes, std::span<float> block,
                         uint64_t* bytes_read) {

@@ -9,6 +9,7 @@
 #include "common/errno_status.h"
 #include "common/file_write.h"
 #include "common/free_space.h"
+#include "trainer_core/base/fnv.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/publish.h"
 #include "trainer_core/checkpoint/visible.h"
@@ -22,6 +23,11 @@ using nlohmann::json;
 // Returns the first message of a save to all ranks, with its step and the folder.
 PeerMessage opening(const absl::Status& status, int64_t step, const std::string& folder) {
   return {status, json{{"step", step}, {"folder", folder}}.dump()};
+}
+
+// Names the files of a save in an object store: no other save has this folder.
+std::string save_name(const std::string& temporary) {
+  return absl::StrCat(absl::Hex(fnv1a(fs::path(temporary).filename().string()), absl::kZeroPad16));
 }
 
 absl::StatusOr<std::string> folder_of(const PeerMessage& opening, int64_t step) {
@@ -72,6 +78,25 @@ absl::StatusOr<std::vector<StoredFile>> CheckpointStore::write_own(
   return files;
 }
 
+std::string CheckpointStore::local_folder(const std::string& name) const {
+  return remote_ == nullptr
+             ? name
+             : absl::StrCat(remote_->staging(), "/", fs::path(name).filename().string());
+}
+
+absl::StatusOr<std::vector<StoredFile>> CheckpointStore::write_and_upload(
+    const std::string& temporary, int64_t step, int writer, const CheckpointLayout& layout,
+    const CheckpointBlocks& blocks) const {
+  auto files = write_own(temporary, writer, layout, blocks);
+  if (!files.ok() || remote_ == nullptr) return files;
+  absl::Status status = RemoteCheckpoints::rename_files(temporary, save_name(temporary), *files);
+  std::vector<std::string> names;
+  for (const StoredFile& file : *files) names.push_back(file.name);
+  if (status.ok()) status = remote_->upload(temporary, names, step);
+  if (!status.ok()) return status;
+  return files;
+}
+
 // Writes a checkpoint to a temporary folder, which is then complete and durable except for its
 // name.
 absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
@@ -79,7 +104,8 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
                                                const CheckpointLayout& layout,
                                                const CheckpointBlocks& blocks,
                                                CheckpointPeers* peers) const {
-  auto files = write_own(temporary, peers == nullptr ? 0 : peers->world_rank(0), layout, blocks);
+  auto files = write_and_upload(temporary, info.step, peers == nullptr ? 0 : peers->world_rank(0),
+                                layout, blocks);
   std::vector<json> others;
   if (peers != nullptr) {
     auto all = gather_messages(*peers, {files.status()});
@@ -93,6 +119,8 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
   if (!files.ok()) return files.status();
   Manifest manifest{info, std::move(*files)};
   manifest.info.optimizer = layout.optimizer;
+  if (remote_ != nullptr)
+    return remote_publish(temporary, manifest_text(manifest, others), info.step);
   // The manifest is the last file: the sync of the folder that follows it also covers the names of
   // the other files.
   auto status = write_file_atomically(absl::StrCat(temporary, "/", kManifestFile),
@@ -103,6 +131,22 @@ absl::Status CheckpointStore::write_checkpoint(const std::string& temporary,
   const absl::Status complete = when_visible([&] { return read_manifest(temporary).status(); });
   if (complete.ok()) return complete;
   return absl::Status(complete.code(), absl::StrCat(temporary, ": ", complete.message()));
+}
+
+// The files of all ranks are in the store. Writes what makes them a checkpoint.
+absl::Status CheckpointStore::remote_publish(const std::string& temporary, const std::string& text,
+                                             int64_t step) const {
+  if (auto listed = remote_->list(RemoteCheckpoints::Patience::kSave); !listed.ok())
+    return listed.status();
+  const auto manifest = parse_manifest(text);
+  if (!manifest.ok()) return manifest.status();
+  if (auto status = remote_->check_sizes(*manifest); !status.ok())
+    return absl::Status(status.code(), absl::StrCat(folder(step), ": ", status.message()));
+  std::error_code error;
+  fs::create_directories(temporary, error);
+  auto status = write_file_atomically(absl::StrCat(temporary, "/", kManifestFile), text);
+  if (status.ok()) status = still_owner();
+  return status.ok() ? remote_->upload(temporary, {kManifestFile}, step) : status;
 }
 
 absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const CheckpointLayout& layout,
@@ -124,8 +168,10 @@ absl::Status CheckpointStore::lead_save(const CheckpointInfo& info, const Checkp
     status = write_checkpoint(temporary, info, layout, blocks, peers);
     // A new owner of the directory removes the temporary folders of the old owner; in this case
     // returns the loss of the ownership as the cause.
-    if (auto owner = still_owner(); !owner.ok()) status = owner;
-    if (status.ok()) status = publish_folder(temporary, directory_, absl::StrCat(info.step));
+    if (auto owner = remote_ != nullptr ? absl::OkStatus() : still_owner(); !owner.ok())
+      status = owner;
+    if (status.ok() && remote_ == nullptr)
+      status = publish_folder(temporary, directory_, absl::StrCat(info.step));
   }
   if (!status.ok()) fs::remove_all(temporary, error);
   if (peers != nullptr) {
@@ -141,18 +187,29 @@ absl::Status CheckpointStore::follow_save(const CheckpointInfo& info,
                                           CheckpointPeers& peers) const {
   const auto opened = share_message(peers, {});
   if (!opened.ok()) return opened.status();
+  std::string staged;  // with an object store: this node's folder of the save
   if (opened->status.ok()) {
     PeerMessage mine;
-    if (const auto folder = folder_of(*opened, info.step); folder.ok()) {
-      const auto files = write_own(*folder, peers.world_rank(peers.rank()), layout, blocks);
-      mine.status = files.ok() ? sync_path(*folder) : files.status();
+    if (const auto leaders = folder_of(*opened, info.step); leaders.ok()) {
+      const std::string folder = local_folder(*leaders);
+      std::error_code error;
+      if (remote_ != nullptr) {
+        fs::create_directories(folder, error);
+        staged = folder;
+      }
+      const auto files =
+          write_and_upload(folder, info.step, peers.world_rank(peers.rank()), layout, blocks);
+      mine.status = files.ok() && remote_ == nullptr ? sync_path(folder) : files.status();
       if (mine.status.ok()) mine.body = files_json(*files).dump();
     } else {
-      mine.status = folder.status();
+      mine.status = leaders.status();
     }
     if (auto exchanged = gather_messages(peers, mine); !exchanged.ok()) return exchanged.status();
   }
   const auto end = share_message(peers, {});
+  std::error_code ignored;
+  // Every rank has uploaded, or given up.
+  if (!staged.empty()) fs::remove_all(staged, ignored);
   return end.ok() ? end->status : end.status();
 }
 
@@ -166,13 +223,17 @@ absl::Status CheckpointStore::save(const CheckpointInfo& info, const CheckpointL
   const absl::Status status =
       leads ? lead_save(info, layout, blocks, peers) : follow_save(info, layout, blocks, *peers);
   if (absl::IsResourceExhausted(status)) {
-    const std::string missing = missing_room(free_space_bytes(directory_), layout.bytes());
+    const std::string& disk = remote_ != nullptr ? remote_->staging() : directory_;
+    const std::string missing = missing_room(free_space_bytes(disk), layout.bytes());
     return not_saved(info.step,
                      absl::ResourceExhaustedError(absl::StrCat(status.message(), missing)));
   }
   if (!status.ok()) return not_saved(info.step, status);
   if (!leads) return absl::OkStatus();
-  if (auto removed = remove_old(info.step); !removed.ok()) notes.emplace_back(removed.message());
+  if (auto removed =
+          remote_ != nullptr ? remote_->remove_old(info.step, keep_) : remove_old(info.step);
+      !removed.ok())
+    notes.emplace_back(removed.message());
   return absl::OkStatus();
 }
 

@@ -23,9 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Returns an error if this rank does not access the directory that the leader owns.
-absl::Status compare_owner(const std::string& directory, const std::string& leaders) {
-  const auto mine = owner_text(directory);
+// Returns an error if this rank does not access the directory that the leader owns. `mine`: the
+// owner_text() of this rank.
+absl::Status compare_owner(const absl::StatusOr<std::string>& mine, const std::string& directory,
+                           const std::string& leaders) {
   if (!mine.ok()) return mine.status();
   if (*mine == leaders) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -54,21 +55,45 @@ absl::Status CheckpointStore::open(const CheckpointOwner& owner, CheckpointPeers
   PeerMessage mine;
   if (leads) {
     mine.status = take(owner);
-    const auto text = owner_text(directory_);
+    const auto text = remote_ != nullptr ? remote_->owner_text() : owner_text(directory_);
     if (mine.status.ok()) mine.status = text.status();
     if (mine.status.ok()) mine.body = *text;
   }
   const auto leaders = share_message(*peers, mine);
   if (!leaders.ok()) return leaders.status();
   if (!leaders->status.ok()) return leaders->status;
-  if (!leads) mine.status = compare_owner(directory_, leaders->body);
+  if (!leads) mine.status = see_owner(leaders->body);
   const auto all = gather_messages(*peers, mine);
   if (!all.ok()) return all.status();
   const auto verdict = share_message(*peers, {first_error(*peers, *all)});
   return verdict.ok() ? verdict->status : verdict.status();
 }
 
+absl::Status CheckpointStore::see_owner(const std::string& leaders) const {
+  if (remote_ == nullptr) return compare_owner(owner_text(directory_), directory_, leaders);
+  remove_staged();
+  if (auto status = remote_->make_staging(); !status.ok()) return status;
+  return compare_owner(remote_->owner_text(), directory_, leaders);
+}
+
+// Removes what a process that died has left on this node.
+void CheckpointStore::remove_staged() const {
+  remote_->drop_fetched();
+  const auto names = list_directory(remote_->staging());
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    std::error_code ignored;
+    if (name.starts_with(kTemporaryPrefix))
+      fs::remove_all(fs::path(remote_->staging()) / name, ignored);
+  }
+}
+
 absl::Status CheckpointStore::take(const CheckpointOwner& owner) {
+  if (remote_ != nullptr) {
+    remove_staged();
+    if (auto status = remote_->take(owner); !status.ok()) return status;
+    return remote_->remove_incomplete();
+  }
   if (auto status = prepare(); !status.ok()) return status;
   auto fence = DirectoryFence::take(directory_, owner);
   if (!fence.ok()) return fence.status();
@@ -78,13 +103,16 @@ absl::Status CheckpointStore::take(const CheckpointOwner& owner) {
 }
 
 absl::Status CheckpointStore::still_owner() const {
+  if (remote_ != nullptr) return remote_->check_owner();
   return fence_ != nullptr ? fence_->check() : absl::OkStatus();
 }
 
 std::string CheckpointStore::temporary_name(const std::string& what) const {
-  const CheckpointOwner owner = fence_ != nullptr ? fence_->owner() : CheckpointOwner{};
-  return absl::StrCat(directory_, "/", kTemporaryPrefix, what, "-", owner.job, "-", owner.attempt,
-                      "-", owner.incarnation);
+  const CheckpointOwner owner = remote_ != nullptr  ? remote_->owner()
+                                : fence_ != nullptr ? fence_->owner()
+                                                    : CheckpointOwner{};
+  return absl::StrCat(remote_ != nullptr ? remote_->staging() : directory_, "/", kTemporaryPrefix,
+                      what, "-", owner.job, "-", owner.attempt, "-", owner.incarnation);
 }
 
 void CheckpointStore::remove_leftovers() const {
@@ -102,6 +130,12 @@ void CheckpointStore::remove_leftovers() const {
 }
 
 absl::Status CheckpointStore::prepare() const {
+  if (remote_ != nullptr) {
+    const absl::Status status = remote_->probe();
+    if (status.ok()) return status;
+    return absl::Status(status.code(), absl::StrCat("checkpoint directory ", directory_,
+                                                    " cannot be written: ", status.message()));
+  }
   if (auto status = make_folders(directory_); !status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat("checkpoint directory ", directory_, ": ", status.message()));
@@ -126,6 +160,7 @@ std::string CheckpointStore::folder(int64_t step) const {
 }
 
 absl::StatusOr<std::vector<int64_t>> CheckpointStore::steps() const {
+  if (remote_ != nullptr) return remote_->list();
   const auto names = list_directory(directory_);
   if (absl::IsNotFound(names.status())) return std::vector<int64_t>();
   if (!names.ok()) return names.status();
@@ -173,10 +208,13 @@ template <class Use>
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
     const Use& use, std::vector<std::string>& notes) const {
   const auto found = steps();
+  // A store that is away may return; a retry of the job may find it.
+  if (!found.ok() && remote_ != nullptr && absl::IsUnknown(found.status()))
+    return absl::InternalError(found.status().message());
   if (!found.ok()) return absl::FailedPreconditionError(found.status().message());
   std::vector<std::string> skipped;
   for (auto step = found->rbegin(); step != found->rend(); ++step) {
-    auto manifest = read_manifest(folder(*step));
+    auto manifest = manifest_of(*step);
     absl::Status status = manifest.status();
     if (status.ok() && manifest->info.step != *step)
       status = absl::DataLossError(absl::StrCat("its manifest states step ", manifest->info.step));
@@ -184,6 +222,7 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
     if (status.ok()) {
       for (const std::string& line : skipped)
         notes.push_back(absl::StrCat(line, "; ", folder(*step), " takes its place"));
+      manifest->info.folder = folder(*step);
       return std::optional(std::move(manifest->info));
     }
     // The checkpoint belongs to another model, or peers are lost.
@@ -192,6 +231,9 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest_that(
       return status;
     // Skips only damaged checkpoints. If it started from an older one for any other reason,
     // completed steps would be lost without an error.
+    if (remote_ != nullptr && absl::IsUnknown(status))
+      return absl::InternalError(
+          absl::StrCat("cannot use checkpoint ", folder(*step), ": ", status.message()));
     if (!absl::IsDataLoss(status)) {
       return absl::FailedPreconditionError(
           absl::StrCat("cannot use checkpoint ", folder(*step), ": ", status.message()));
@@ -210,6 +252,8 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::newest(
     std::vector<std::string>& notes, bool checksums) const {
   return newest_that(
       [&](const Manifest& manifest) {
+        // The listing of a store has compared the sizes; readers compare the checksums.
+        if (remote_ != nullptr) return absl::OkStatus();
         return verify_checkpoint(manifest.info.folder, checksums).status();
       },
       notes);
@@ -225,7 +269,7 @@ absl::Status CheckpointStore::try_restore(const Manifest& manifest, const Checkp
     if (!exchanged.ok()) return exchanged.status();
   }
   auto status = check_tensors(manifest, layout);
-  if (status.ok()) status = read_held(manifest, layout, blocks);
+  if (status.ok()) status = read_own(manifest, layout, blocks);
   if (peers == nullptr) return status;
   const auto all = gather_messages(*peers, {status});
   return all.ok() ? first_error(*peers, *all) : all.status();
@@ -234,7 +278,42 @@ absl::Status CheckpointStore::try_restore(const Manifest& manifest, const Checkp
 absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::restore_newest(
     const CheckpointLayout& layout, const CheckpointBlocks& blocks, std::vector<std::string>& notes,
     CheckpointPeers* peers, const CheckpointJudge& judge) const {
-  if (peers != nullptr && peers->rank() != 0) return follow_restore(layout, blocks, *peers);
+  const bool leads = peers == nullptr || peers->rank() == 0;
+  auto newest = leads ? lead_restore(layout, blocks, notes, peers, judge)
+                      : follow_restore(layout, blocks, *peers);
+  // Every rank has read: the end of both is an exchange of all.
+  if (remote_ != nullptr) remote_->drop_fetched();
+  return newest;
+}
+
+absl::StatusOr<Manifest> CheckpointStore::manifest_of(int64_t step) const {
+  return remote_ != nullptr ? remote_->fetch_manifest(step) : read_manifest(folder(step));
+}
+
+absl::Status CheckpointStore::read_own(const Manifest& manifest, const CheckpointLayout& layout,
+                                       const CheckpointBlocks& blocks) const {
+  if (remote_ != nullptr) {
+    std::vector<std::string> names =
+        files_with(manifest, CheckpointPart::kModel, layout.params.held);
+    std::ranges::move(files_with(manifest, CheckpointPart::kOptimizer, layout.state.held),
+                      std::back_inserter(names));
+    if (auto status = remote_->fetch_files(manifest, names); !status.ok()) return status;
+  }
+  return read_held(manifest, layout, blocks);
+}
+
+absl::Status CheckpointStore::check_layout(const CheckpointInfo& info,
+                                           const CheckpointLayout& layout) const {
+  if (remote_ == nullptr) return check_tensors(info.folder, layout);
+  auto manifest = remote_->fetch_manifest(info.step);
+  if (!manifest.ok()) return manifest.status();
+  manifest->info.folder = info.folder;
+  return check_tensors(*manifest, layout);
+}
+
+absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::lead_restore(
+    const CheckpointLayout& layout, const CheckpointBlocks& blocks, std::vector<std::string>& notes,
+    CheckpointPeers* peers, const CheckpointJudge& judge) const {
   auto newest = newest_that(
       [&](const Manifest& manifest) {
         const absl::Status status = judge ? judge(manifest.info) : absl::OkStatus();
@@ -270,11 +349,13 @@ absl::StatusOr<std::optional<CheckpointInfo>> CheckpointStore::follow_restore(
                             .config = {}};
     }
     const auto read = [&] {
-      const auto manifest = read_same_manifest(folder(found.at("try").get<int64_t>()),
-                                               found.at("checksum").get<std::string>());
+      const auto step = found.at("try").get<int64_t>();
+      const auto checksum = found.at("checksum").get<std::string>();
+      const auto manifest = remote_ != nullptr ? remote_->fetch_same_manifest(step, checksum)
+                                               : read_same_manifest(folder(step), checksum);
       absl::Status status = manifest.status();
       if (status.ok()) status = check_tensors(*manifest, layout);
-      return status.ok() ? read_held(*manifest, layout, blocks) : status;
+      return status.ok() ? read_own(*manifest, layout, blocks) : status;
     };
     const absl::Status status = when_visible(read);
     if (auto sent = gather_messages(peers, {status}); !sent.ok()) return sent.status();

@@ -18,6 +18,10 @@ constexpr char kCheckpoints[] = "checkpoints";
 }  // namespace
 
 absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify verify) {
+  if (is_object_url(path)) {
+    const auto local = fetch_checkpoint(path);
+    return local.ok() ? find_checkpoint(*local, verify) : local;
+  }
   const bool checksums = verify == Verify::kChecksums;
   std::error_code error;
   if (fs::exists(path + "/" + kManifestFile, error)) {
@@ -34,6 +38,17 @@ absl::StatusOr<std::string> find_checkpoint(const std::string& path, Verify veri
   if (!newest->has_value())
     return absl::NotFoundError(absl::StrCat("there is no checkpoint in ", directory));
   return (*newest)->folder;
+}
+
+absl::StatusOr<std::string> fetch_checkpoint(const std::string& url, const FetchEvents& events) {
+  for (const std::string& directory : {url, absl::StrCat(url, "/", kCheckpoints)}) {
+    RemoteCheckpoints checkpoints(directory);
+    const auto steps = checkpoints.list();
+    if (!steps.ok()) return steps.status();
+    if (!steps->empty())
+      return fetch_to_cache(ObjectStore(), checkpoints.url_of(steps->back()), events);
+  }
+  return fetch_to_cache(ObjectStore(), url, events);
 }
 
 std::string run_folder_of(const std::string& path) {

@@ -36,12 +36,6 @@ constexpr mode_t kOwnerMode = 0644;
 // same microseconds.
 constexpr int kTriesMax = 10;
 
-std::string text_of(const CheckpointOwner& owner) {
-  const json text = {
-      {"job", owner.job}, {"attempt", owner.attempt}, {"incarnation", owner.incarnation}};
-  return text.dump() + "\n";
-}
-
 struct PresentOwner {
   CheckpointOwner owner;
   bool readable = false;  // false: the file has other contents
@@ -49,17 +43,6 @@ struct PresentOwner {
   dev_t device = 0;
   ino_t inode = 0;
 };
-
-std::optional<CheckpointOwner> parse_owner(std::string_view text) {
-  const json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  try {
-    return CheckpointOwner{whole_number<uint64_t>(j.at("job")),
-                           whole_number<uint32_t>(j.at("attempt")),
-                           whole_number<uint64_t>(j.at("incarnation"))};
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
-}
 
 // Reads OWNER; nullopt if the directory has no owner.
 absl::StatusOr<std::optional<PresentOwner>> read_owner(const std::string& path) {
@@ -92,10 +75,8 @@ std::string name_of(const CheckpointOwner& owner) {
 
 absl::Status fenced(const std::string& directory, const PresentOwner& present,
                     const CheckpointOwner& mine) {
-  return absl::AbortedError(
-      absl::StrCat("checkpoint directory ", directory, " belongs to ",
-                   present.readable ? name_of(present.owner) : std::string("somebody else"),
-                   " now; ", name_of(mine), " saves nothing more"));
+  return not_the_owner(directory, present.readable ? std::optional(present.owner) : std::nullopt,
+                       mine);
 }
 
 absl::Status write_text(int fd, const std::string& text) {
@@ -105,6 +86,31 @@ absl::Status write_text(int fd, const std::string& text) {
 }
 
 }  // namespace
+
+std::string text_of(const CheckpointOwner& owner) {
+  const json text = {
+      {"job", owner.job}, {"attempt", owner.attempt}, {"incarnation", owner.incarnation}};
+  return text.dump() + "\n";
+}
+
+std::optional<CheckpointOwner> parse_owner(std::string_view text) {
+  const json j = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    return CheckpointOwner{whole_number<uint64_t>(j.at("job")),
+                           whole_number<uint32_t>(j.at("attempt")),
+                           whole_number<uint64_t>(j.at("incarnation"))};
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
+absl::Status not_the_owner(const std::string& directory,
+                           const std::optional<CheckpointOwner>& present,
+                           const CheckpointOwner& mine) {
+  return absl::AbortedError(absl::StrCat("checkpoint directory ", directory, " belongs to ",
+                                         present ? name_of(*present) : std::string("somebody else"),
+                                         " now; ", name_of(mine), " saves nothing more"));
+}
 
 absl::StatusOr<std::string> owner_text(const std::string& directory) {
   const auto present = read_owner(absl::StrCat(directory, "/", kOwnerFile));

@@ -15,7 +15,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <absl/status/statusor.h>
 
@@ -38,6 +40,16 @@ struct CheckpointOwner {
   uint32_t attempt = 0;
   uint64_t incarnation = 0;
 };
+
+// Returns the content of OWNER for `owner`.
+std::string text_of(const CheckpointOwner& owner);
+// Parses the content of OWNER; nullopt if it is something else.
+std::optional<CheckpointOwner> parse_owner(std::string_view text);
+// Returns Aborted with one sentence about the owner that has taken the directory from `mine`.
+// `present`: nullopt if that owner is unknown.
+absl::Status not_the_owner(const std::string& directory,
+                           const std::optional<CheckpointOwner>& present,
+                           const CheckpointOwner& mine);
 
 // Returns the content of OWNER; empty if the directory has no owner. Two ranks with equal texts
 // access the same directory.

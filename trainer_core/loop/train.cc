@@ -20,6 +20,7 @@
 #include "trainer_core/startup/agreement.h"
 #include "trainer_core/startup/choose_backend.h"
 #include "trainer_core/startup/load_config.h"
+#include "trainer_core/startup/remote_inputs.h"
 
 namespace muster::trainer {
 namespace {
@@ -112,7 +113,9 @@ class Trainer : public RunningStep {
     if (auto status = check_same_config(context_.groups, config_); !status.ok()) return status;
     auto device_memory = prepare_devices(config_, context_);
     if (!device_memory.ok()) return device_memory.status();
-    auto data = open_training_data(config_);
+    auto inputs = with_local_data(config_, context_.out, [this] { enter(Phase::kLoad); });
+    if (!inputs.ok()) return inputs.status();
+    auto data = open_training_data(*inputs);
     if (!data.ok()) return data.status();
     if (auto status = open_files(*data); !status.ok()) return status;
     enter(Phase::kCompile);

@@ -128,6 +128,12 @@ CheckpointInfo Checkpointing::info(int64_t step, uint64_t samples) const {
 
 absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
   if (!checkpoint_is_due(step)) return save_locally(step, samples);
+  // An upload may take longer than a period, and a store may be away for long: training does not
+  // wait for it. All ranks have the same votes.
+  if (store_.is_remote() && peers_saving_ && config_.async_checkpointing) {
+    requested_ = true;
+    return absl::OkStatus();
+  }
   requested_ = false;
   local_step_ = step;
   // Waits first, because the result of the earlier save determines on all writers whether there is
@@ -153,6 +159,7 @@ absl::Status Checkpointing::save(int64_t step, uint64_t samples) {
 }
 
 absl::Status Checkpointing::save_last(int64_t step, uint64_t samples) {
+  store_.hurry();
   finish();
   if (!needs_save(step) || !writes()) return absl::OkStatus();
   stall_of_save_ = {};
@@ -188,6 +195,7 @@ absl::Status Checkpointing::collect() {
 }
 
 void Checkpointing::finish() {
+  store_.hurry();
   if (saver_ == nullptr) return;
   // The caller ends the training or rolls back, so a failed save is only reported.
   if (const auto outcome = wait_for_saver()) (void)report(*outcome);

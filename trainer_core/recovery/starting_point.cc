@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trainer_core/startup/initial_parameters.h"
+#include "trainer_core/startup/remote_inputs.h"
 
 namespace muster::trainer {
 namespace {
@@ -21,7 +22,10 @@ absl::Status begin(const TrainConfig& config, const TrainContext& context, RankM
   const CheckpointBlocks state = rank_model.host_state();
   std::ranges::fill(state.state, 0.0F);
   const auto params = state.params.first(rank_model.model().params().size());
-  const absl::Status status = load_parameters(config, layout, params, context.groups, context.out);
+  const auto inputs =
+      with_local_parameters(config, context.out, [&] { enter_phase(context, Phase::kCompile); });
+  if (!inputs.ok()) return inputs.status();
+  const absl::Status status = load_parameters(*inputs, layout, params, context.groups, context.out);
   if (status.ok()) rank_model.store_state();
   return status;
 }

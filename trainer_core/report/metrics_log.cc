@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/object_url.h"
 #include "common/time.h"
 
 namespace muster::trainer {
@@ -13,7 +14,12 @@ absl::Status MetricsLog::open(const TrainConfig& config) {
     file_ = *std::move(file);
   }
   if (config.tensorboard_dir.empty()) return absl::OkStatus();
-  auto events = EventFile::open(config.tensorboard_dir, wall_clock_unix_ns());
+  std::string folder = config.tensorboard_dir;
+  if (is_object_url(folder)) {
+    remote_ = std::make_unique<RemoteEvents>(folder);
+    folder = remote_->folder();
+  }
+  auto events = EventFile::open(folder, wall_clock_unix_ns());
   if (!events.ok()) return events.status();
   events_ = *std::move(events);
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 #include "trainer_core/base/train_config.h"
 #include "trainer_core/report/event_file.h"
 #include "trainer_core/report/metrics_file.h"
+#include "trainer_core/report/remote_events.h"
 #include "trainer_core/report/step_log.h"
 
 namespace muster::trainer {
@@ -24,8 +25,9 @@ class MetricsLog {
   void write(const EvalRecord& record);
 
  private:
-  std::unique_ptr<MetricsFile> file_;  // null: disabled
-  std::unique_ptr<EventFile> events_;  // null: disabled
+  std::unique_ptr<MetricsFile> file_;     // null: disabled
+  std::unique_ptr<RemoteEvents> remote_;  // null: no events, or in a folder
+  std::unique_ptr<EventFile> events_;     // null: disabled
 };
 
 }  // namespace muster::trainer

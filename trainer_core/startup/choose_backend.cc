@@ -10,6 +10,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include "common/object_cache.h"
 #include "trainer_core/base/fnv.h"
 #include "trainer_core/comm/nccl_api.h"
 #include "trainer_core/comm/shm.h"
@@ -117,8 +118,13 @@ absl::StatusOr<ChosenBackend> choose_backend(Hardware wanted, int32_t threads,
 
 GpuOptions gpu_options(const TrainConfig& config, const RankEnv& env) {
   GpuOptions options{.rank_of_node = env.local_rank, .scratch_bytes = gpu_scratch_bytes(config)};
-  if (config.enable_checkpointing)
-    options.algorithms_path = config.checkpoint_directory + "/cublaslt-algorithms";
+  if (config.enable_checkpointing) {
+    // A store has no files to lock: the choice is this node's.
+    const std::string& directory = config.checkpoint_directory;
+    options.algorithms_path = absl::StrCat(
+        is_object_url(directory) ? folder_of_url(object_cache_folder(), directory) : directory,
+        "/cublaslt-algorithms");
+  }
   return options;
 }
 

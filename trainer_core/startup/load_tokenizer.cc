@@ -3,11 +3,20 @@
 #include <absl/strings/str_cat.h>
 
 #include "common/absl_view.h"
+#include "common/object_cache.h"
 
 namespace muster::trainer {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> load_tokenizer(const TrainConfig& config) {
-  auto tokenizer = Tokenizer::load(config.tokenizer_path);
+  std::string path = config.tokenizer_path;
+  if (is_object_url(path)) {
+    auto local = fetch_to_cache(ObjectStore(), path);
+    if (!local.ok())
+      return absl::Status(local.status().code(),
+                          absl::StrCat("tokenizer_path: ", local.status().message()));
+    path = *std::move(local);
+  }
+  auto tokenizer = Tokenizer::load(path);
   if (!tokenizer.ok()) return tokenizer;
   if (!config.tokenizer_type.empty() && (*tokenizer)->type() != config.tokenizer_type) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -35,6 +35,7 @@
 #include "trainer_core/startup/initial_parameters.h"
 #include "trainer_core/startup/load_config.h"
 #include "trainer_core/startup/load_tokenizer.h"
+#include "trainer_core/startup/remote_inputs.h"
 
 namespace muster::trainer {
 namespace {
@@ -239,6 +240,8 @@ absl::StatusOr<nlohmann::json> check_data(const TrainConfig& config,
 
 // Checks that the directory has room for a checkpoint of `elements` fp32 values.
 absl::Status check_room(const TrainConfig& config, int64_t elements) {
+  // A node writes its own ranks' part to the staging folder; the error of a save names it.
+  if (is_object_url(config.checkpoint_directory)) return absl::OkStatus();
   const uint64_t needed = static_cast<uint64_t>(elements) * sizeof(float);
   const auto missing = missing_folders(config.checkpoint_directory);
   const fs::path there =
@@ -271,12 +274,22 @@ absl::Status check_checkpoints(const TrainConfig& config, const nlohmann::json& 
     if (!same_data.ok()) return same_data.status();
     const CheckpointLayout layout =
         checkpoint_layout(config.model, ShardLayout::whole(table), *optimizer);
-    if (auto status = check_tensors((*newest)->folder, layout); !status.ok()) return status;
+    if (auto status = store.check_layout(**newest, layout); !status.ok()) return status;
   } else if (auto status = check_initial_parameters(config); !status.ok()) {
     return status;
   }
   return check_room(config, parameter_count(table) + scaling_elements(config.model) +
                                 optimizer->state_elements());
+}
+
+// Reads which checkpoints a store has.
+absl::Status check_remote_output(const TrainConfig& config) {
+  if (!config.enable_checkpointing || !is_object_url(config.checkpoint_directory))
+    return absl::OkStatus();
+  std::vector<std::string> notes;
+  return CheckpointStore(config.checkpoint_directory, config.max_checkpoints_to_keep)
+      .newest(notes, /*checksums=*/false)
+      .status();
 }
 
 // Checks that only read.
@@ -288,9 +301,14 @@ absl::Status check_machine(TrainConfig config, const std::optional<MachineRoots>
   }
   std::optional<uint64_t> fingerprint;
   if (auto status = check_tokenizer(config, fingerprint); !status.ok()) return status;
-  const auto data_order = check_data(config, fingerprint);
+  const auto known = with_known_inputs(config);
+  if (!known.ok()) return known.status();
+  // Data that is not here yet: the ranks check it, and compare its order with the checkpoint's.
+  if (known->dataset_path.empty() && !config.dataset_path.empty())
+    return check_remote_output(*known);
+  const auto data_order = check_data(*known, fingerprint);
   if (!data_order.ok()) return data_order.status();
-  return check_checkpoints(config, *data_order);
+  return check_checkpoints(*known, *data_order);
 }
 
 // Checks that outputs can be written, by opening or creating them.
@@ -304,7 +322,8 @@ absl::Status check_writing(const TrainConfig& config) {
         !status.ok())
       return status;
   }
-  if (config.tensorboard_dir.empty()) return absl::OkStatus();
+  if (config.tensorboard_dir.empty() || is_object_url(config.tensorboard_dir))
+    return absl::OkStatus();
   std::error_code error;
   fs::create_directories(config.tensorboard_dir, error);
   if (access(config.tensorboard_dir.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
@@ -318,8 +337,12 @@ absl::Status check_writing(const TrainConfig& config) {
 absl::Status preflight(const TrainConfig& config, const std::optional<MachineRoots>& machine) {
   if (auto status = check_machine(config, machine); !status.ok()) return status;
   const auto missing_for_metrics = missing_folders(fs::path(config.metrics_file).parent_path());
-  const auto missing_for_events = missing_folders(config.tensorboard_dir);
-  const auto missing_for_checkpoints = missing_folders(config.checkpoint_directory);
+  const auto missing_for_events = is_object_url(config.tensorboard_dir)
+                                      ? std::vector<fs::path>()
+                                      : missing_folders(config.tensorboard_dir);
+  const auto missing_for_checkpoints = is_object_url(config.checkpoint_directory)
+                                           ? std::vector<fs::path>()
+                                           : missing_folders(config.checkpoint_directory);
   const absl::Status status = check_writing(config);
   if (!status.ok()) {
     remove_empty(missing_for_checkpoints);

@@ -51,5 +51,15 @@ TEST(RunChild, ASeparateChildInheritsLittleOfTheEnvironment) {
   EXPECT_EQ(run_child({"sh", "-c", "echo $RUN_CHILD_TEST"}, options)->output, "\n");
 }
 
+TEST(RunChild, IsWatchedAndGetsAnotherEnvironment) {
+  ChildOptions options = in_seconds(30);
+  options.environment = {"PATH=/usr/bin:/bin", "RUN_CHILD_TEST=there"};
+  EXPECT_EQ(run_child({"sh", "-c", "echo $RUN_CHILD_TEST$HOME"}, options)->output, "there\n");
+  int calls = 0;
+  options.watch = [&] { return ++calls < 3; };
+  EXPECT_TRUE(absl::IsCancelled(run_child({"sleep", "1000"}, options).status()));
+  EXPECT_EQ(calls, 3);
+}
+
 }  // namespace
 }  // namespace muster

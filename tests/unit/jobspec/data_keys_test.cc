@@ -1,5 +1,6 @@
 #include "jobspec/data_keys.h"
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 
 #include "jobspec/resolve.h"
@@ -28,8 +29,29 @@ TEST_F(DataKeys, EveryFolderOfABlendBecomesAbsolute) {
   for (const char* path : {"a;b,1", "a,0;b,1", "a,nan;b,1", "a,-1;b,1"})
     EXPECT_THAT(error_of(resolve({"dataset_type=shards", std::string("dataset_path=") + path})),
                 AllOf(HasSubstr("dataset_path="), HasSubstr("a")));
-  EXPECT_THAT(error_of(resolve({"dataset_type=shards", "dataset_path=a,1;gs://b,1"})),
-              HasSubstr("remote storage"));
+  EXPECT_EQ(resolve({"dataset_type=shards", "dataset_path=a,1;gs://b/c/,1"})->train.dataset_path,
+            "/somewhere/a,1;gs://b/c,1");
+  EXPECT_THAT(error_of(resolve({"dataset_type=shards", "dataset_path=a,1;hdfs://b,1"})),
+              HasSubstr("only s3:// and gs:// addresses"));
+  EXPECT_THAT(error_of(resolve({"dataset_path=gs://b"})), HasSubstr("dataset_type=shards"));
+}
+
+TEST_F(DataKeys, PathsMayBeInObjectStores) {
+  const auto job = resolve({"base_output_directory=gs://bucket/x/", "run_name=a",
+                            "dataset_type=shards", "dataset_path=s3://data/c4",
+                            "load_parameters_path=s3://models/llama", "enable_tensorboard=true"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.output_directory(), "gs://bucket/x/a");
+  EXPECT_EQ(job->train.checkpoint_directory, "gs://bucket/x/a/checkpoints");
+  EXPECT_EQ(job->train.tensorboard_dir, "gs://bucket/x/a/tensorboard");
+  EXPECT_EQ(job->train.dataset_path, "s3://data/c4");
+  EXPECT_EQ(job->train.load_parameters_path, "s3://models/llama");
+  for (const char* url : {"hdfs://host/x", "s3://", "gs://bucket/a//b", "http://host/x"}) {
+    EXPECT_THAT(error_of(resolve({absl::StrCat("base_output_directory=", url)})),
+                AllOf(HasSubstr("base_output_directory"), HasSubstr(url)));
+  }
+  EXPECT_THAT(error_of(resolve({"metrics_file=s3://bucket/m.jsonl"})),
+              AllOf(HasSubstr("metrics_file"), HasSubstr("give a path of the file system")));
 }
 
 TEST_F(DataKeys, EpochsAreOfOneDataSet) {

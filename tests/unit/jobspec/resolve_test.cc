@@ -307,11 +307,6 @@ TEST_F(Resolve, PathsBecomeAbsolute) {
   EXPECT_EQ(job->train.tokenizer_path, "/home/ada/t.model");
 }
 
-TEST_F(Resolve, RemoteStorageIsRejected) {
-  EXPECT_THAT(error_of(resolve({"base_output_directory=gs://bucket/x"})),
-              AllOf(HasSubstr("base_output_directory"), HasSubstr("gs://bucket/x")));
-}
-
 TEST_F(Resolve, RunNames) {
   EXPECT_TRUE(resolve({"run_name=a-b_c.1"}).ok());
   for (const char* name : {"a/b", "..", ".hidden", "a b", "\xff"}) {
@@ -353,7 +348,7 @@ TEST_F(Resolve, MaxTextRunOfACompiledStep) {
   EXPECT_THAT(job->warnings, ElementsAre(HasSubstr("compiled_trainstep_file")));
   std::vector<std::string> remote = words;
   remote.push_back("base_output_directory=gs://my-output-bucket");
-  EXPECT_THAT(error_of(resolve(remote)), HasSubstr("remote storage is not supported"));
+  EXPECT_TRUE(resolve(remote).ok());
 }
 
 TEST_F(Resolve, GlobalParameterScaleCyclesThroughHeadsWidthAndLayers) {

@@ -1,0 +1,91 @@
+#include "cli/text/store_files.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "common/errno_status.h"
+
+namespace muster::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kMiB = 1 << 20;
+// A person waits.
+constexpr Duration kRepeatWithin = std::chrono::minutes(2);
+
+ObjectStore store_of(const std::atomic<bool>& stop) {
+  return ObjectStore(
+      {.within = kRepeatWithin,
+       .within_hurry = Duration::zero(),
+       .is_hurried = [&stop] { return stop.load(); },
+       .warn =
+           [](const std::string& text) { std::cerr << "muster: warning: " << text << std::endl; }});
+}
+
+absl::Status or_cancelled(const absl::Status& status, const std::atomic<bool>& stop) {
+  if (status.ok() || !stop) return status;
+  return absl::CancelledError("stopped; the same command continues");
+}
+
+bool completes(const fs::path& file) {
+  return file.filename() == "index.json" || file.filename() == "manifest.json";
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> local_input(const std::string& path, const std::atomic<bool>& stop) {
+  if (!is_remote(path)) return path;
+  if (const auto url = parse_object_url(path); !url.ok()) return url.status();
+  bool began = false;
+  const FetchEvents events = {
+      .on_progress =
+          [&](uint64_t, uint64_t total) {
+            if (std::exchange(began, true)) return;
+            std::cerr << absl::StrFormat("muster: fetching %s: %.1f MiB\n", path,
+                                         static_cast<double>(total) / kMiB);
+          },
+      .on_wait =
+          [&](const std::string& folder) {
+            if (!folder.empty())
+              std::cerr << "muster: another process fetches " << path << std::endl;
+          }};
+  auto local = fetch_to_cache(store_of(stop), path, events);
+  if (!local.ok()) return or_cancelled(local.status(), stop);
+  return local;
+}
+
+absl::Status upload_result(const std::string& url, const std::atomic<bool>& stop) {
+  if (!is_remote(url)) return absl::OkStatus();
+  const fs::path folder = local_output_folder(url);
+  std::vector<std::string> first, last;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!entry->is_regular_file()) continue;
+    (completes(entry->path()) ? last : first)
+        .push_back(entry->path().lexically_relative(folder).string());
+  }
+  if (error) return file_status(error.value(), absl::StrCat("cannot read ", folder.string()));
+  std::cerr << "muster: uploading " << first.size() + last.size() << " files to " << url
+            << std::endl;
+  const ObjectStore store = store_of(stop);
+  absl::Status status;
+  for (const std::string& name : last) {
+    if (status.ok()) status = store.remove(absl::StrCat(url, "/", name));
+  }
+  if (status.ok()) status = store.upload(folder.string(), first, url);
+  if (status.ok()) status = store.upload(folder.string(), last, url);
+  if (!status.ok()) return or_cancelled(status, stop);
+  fs::remove_all(folder, error);  // a copy that would only take space
+  return absl::OkStatus();
+}
+
+}  // namespace muster::cli

@@ -1,0 +1,22 @@
+// Inputs and results of the text commands in object stores (common/object_store.h).
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include <absl/status/statusor.h>
+
+#include "common/object_cache.h"
+
+namespace muster::cli {
+
+// Returns `path`, or the local copy of an address. Prints what it fetches to stderr. `stop` ends it
+// (Cancelled).
+absl::StatusOr<std::string> local_input(const std::string& path, const std::atomic<bool>& stop);
+
+// Uploads a command's result from local_output_folder(url) to `url`, if this is an address. The
+// file that makes it complete, index.json or manifest.json, is removed there first and uploaded
+// last, so that nobody reads a mixture.
+absl::Status upload_result(const std::string& url, const std::atomic<bool>& stop);
+
+}  // namespace muster::cli

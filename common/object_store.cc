@@ -1,0 +1,363 @@
+#include "common/object_store.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
+
+#include "common/absl_view.h"
+#include "common/errno_status.h"
+#include "common/file_write.h"
+
+namespace muster {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kRemote[] = "musterstore";
+constexpr char kTool[] = "rclone";
+// Limit of a call that transfers no data. rclone itself repeats single requests within it.
+constexpr Duration kAnswerWithin = std::chrono::minutes(2);
+// A listing of 100,000 objects takes about a minute.
+constexpr Duration kListWithin = std::chrono::minutes(10);
+// Limit of a transfer. One that stands still ends much earlier, by rclone's --timeout.
+constexpr Duration kTransferWithin = std::chrono::hours(24);
+constexpr Duration kFirstWait = std::chrono::seconds(1);
+constexpr Duration kLongestWait = std::chrono::seconds(30);
+constexpr Duration kWaitStep = std::chrono::milliseconds(100);
+// 300,000 objects with names of 200 bytes.
+constexpr size_t kListingBytesMax = size_t{64} << 20;
+// Limit of a cause in a message.
+constexpr size_t kCauseBytesMax = 300;
+
+// rclone's exit codes (https://rclone.org/docs/#exit-code).
+constexpr int kNoDirectory = 3;
+constexpr int kNoFile = 4;
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || value[0] == '\0') return std::nullopt;
+  return value;
+}
+
+std::string remote_path(const ObjectUrl& url) {
+  return absl::StrCat(kRemote, ":", url.bucket, url.key.empty() ? "" : "/", url.key);
+}
+
+// Variables that all of the given names may set; the first one counts.
+std::optional<std::string> first_variable(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (auto value = variable(name)) return value;
+  }
+  return std::nullopt;
+}
+
+std::string s3_endpoint() {
+  return first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"})
+      .value_or("Amazon's (AWS_ENDPOINT_URL is not set)");
+}
+
+std::string file_state(const std::string& path) {
+  std::error_code error;
+  return absl::StrCat(path, fs::exists(path, error) ? "" : " (missing)");
+}
+
+std::string home_file(const char* overriding, const char* name) {
+  if (auto path = variable(overriding)) return absl::StrCat(overriding, "=", file_state(*path));
+  return file_state(absl::StrCat(variable("HOME").value_or("~"), "/", name));
+}
+
+// The places of credentials, and which of them are set: names and never values.
+std::string places_of_credentials(const std::string& scheme) {
+  if (scheme == "gs") {
+    return absl::StrCat(
+        "looked at: ",
+        home_file("GOOGLE_APPLICATION_CREDENTIALS",
+                  ".config/gcloud/application_default_credentials.json"),
+        ", the instance's service account; `gcloud auth application-default login` makes them");
+  }
+  std::vector<std::string> variables;
+  for (const char* name :
+       {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"})
+    variables.push_back(absl::StrCat(name, variable(name) ? " (set)" : " (not set)"));
+  return absl::StrCat("looked at: ", absl::StrJoin(variables, ", "), ", ",
+                      home_file("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+                      ", the instance's role; the store is ", s3_endpoint());
+}
+
+bool has_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::ranges::any_of(words,
+                             [&](std::string_view word) { return text.find(word) != text.npos; });
+}
+
+// Returns the first error that rclone prints, without time and prefix, and what caused it.
+std::string cause_of(const std::string& errors) {
+  std::string cause;
+  for (const absl::string_view piece : absl::StrSplit(errors, '\n', absl::SkipEmpty())) {
+    absl::string_view line = piece;
+    if (absl::ConsumePrefix(&line, "caused by: ")) {
+      absl::StrAppend(&cause, ": ", line);
+      break;
+    }
+    if (!cause.empty()) continue;
+    constexpr size_t kTimeBytes = sizeof("2026/01/31 10:00:00");
+    line.remove_prefix(std::min(line.size(), kTimeBytes));
+    absl::ConsumePrefix(&line, "ERROR : ");
+    absl::ConsumePrefix(&line, ": ");
+    cause = std::string(line);
+  }
+  cause.resize(std::min(cause.size(), kCauseBytesMax));
+  return cause;
+}
+
+absl::Status missing_tool(const std::string& url) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      url, " is in an object store, which needs the program ", kTool,
+      "; it is not in PATH. Install it (sudo apt-get install rclone; deploy/install-deps.sh and "
+      "Muster's image have it; https://rclone.org/install), or copy the data to a folder"));
+}
+
+absl::Status no_bucket(const ObjectUrl& url) {
+  return absl::NotFoundError(absl::StrCat(
+      "there is no bucket ", url.scheme, "://", url.bucket,
+      url.scheme == "s3"
+          ? absl::StrCat(" that these credentials can see; the store is ", s3_endpoint())
+          : " that these credentials can see"));
+}
+
+// `end`: of a command that failed.
+absl::Status status_of(const ObjectUrl& url, const ChildEnd& end) {
+  const std::string& text = end.errors;
+  const std::string cause = cause_of(text);
+  const std::string name = url.text();
+  if (has_any(text, {"no space left on device", "disk quota exceeded"}))
+    return absl::ResourceExhaustedError(absl::StrCat(name, ": ", cause));
+  if (has_any(text, {"NoSuchBucket", "bucket does not exist", "bucket doesn't exist"}))
+    return no_bucket(url);
+  if (has_any(text, {"InvalidBucketName"}))
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", cause));
+  if (has_any(text, {"AccessDenied", "Access Denied", "InvalidAccessKeyId", "SignatureDoesNotMatch",
+                     "ExpiredToken", "InvalidToken", "NoCredentialProviders", "Forbidden",
+                     "status code: 403", "StatusCode: 403", "status code: 401", "Error 401",
+                     "Error 403", "could not find default credentials", "invalid_grant",
+                     "Unauthorized", "failed to configure Google Cloud Storage"})) {
+    return absl::PermissionDeniedError(absl::StrCat(name, ": the store refuses access (", cause,
+                                                    "); ", places_of_credentials(url.scheme)));
+  }
+  // A prefix without objects is no error, so that only the bucket can be missing.
+  if (end.exit_code == kNoDirectory) return no_bucket(url);
+  if (end.exit_code == kNoFile || has_any(text, {"is a directory or doesn't exist"}))
+    return absl::NotFoundError(absl::StrCat("there is no object ", name));
+  if (has_any(text, {"unknown flag"})) {
+    return absl::FailedPreconditionError(absl::StrCat(name, ": ", kTool, " is too old (", cause,
+                                                      "); install version 1.53 or later"));
+  }
+  return absl::UnknownError(absl::StrCat(
+      name, ": ",
+      cause.empty() ? absl::StrCat(kTool, " ended with exit code ", end.exit_code) : cause));
+}
+
+bool may_pass(const absl::Status& status) { return absl::IsUnknown(status); }
+
+bool is_ever_cured(const absl::Status& status) {
+  return may_pass(status) || absl::IsPermissionDenied(status);
+}
+
+}  // namespace
+
+std::vector<std::string> store_environment(const ObjectUrl& url) {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    // rclone 1.60 fails with AWS_CA_BUNDLE, and has --ca-cert.
+    if (!std::string_view(*entry).starts_with("AWS_CA_BUNDLE=")) environment.emplace_back(*entry);
+  }
+  const auto set = [&](std::string_view option, std::string_view value) {
+    environment.push_back(absl::StrCat("RCLONE_CONFIG_MUSTERSTORE_", av(option), "=", av(value)));
+  };
+  set("NO_CHECK_BUCKET", "true");
+  set("ENV_AUTH", "true");
+  if (url.scheme == "gs") {
+    set("TYPE", "google cloud storage");
+    set("BUCKET_POLICY_ONLY", "true");  // buckets with uniform access refuse lists of rights
+    if (const auto emulator = variable("STORAGE_EMULATOR_HOST")) {
+      set("ENDPOINT",
+          absl::StrCat(is_remote(*emulator) ? "" : "http://", *emulator, "/storage/v1/"));
+      set("ANONYMOUS", "true");
+    }
+    return environment;
+  }
+  const auto endpoint = first_variable({"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"});
+  set("TYPE", "s3");
+  set("PROVIDER", endpoint ? "Other" : "AWS");
+  if (endpoint) set("ENDPOINT", *endpoint);
+  if (const auto region = first_variable({"AWS_REGION", "AWS_DEFAULT_REGION"}))
+    set("REGION", *region);
+  set("CHUNK_SIZE", "16Mi");  // 10,000 parts of 5 MiB would limit an object to 48 GiB
+  return environment;
+}
+
+absl::StatusOr<std::string> ObjectStore::try_call(const ObjectUrl& url,
+                                                  const std::vector<std::string>& words,
+                                                  Duration within, const StoreWatch& watch) const {
+  std::vector<std::string> command = {kTool};
+  command.insert(command.end(), words.begin(), words.end());
+  for (const char* option : {"--config=", "--retries=1", "--low-level-retries=3",
+                             "--contimeout=10s", "--timeout=60s", "--stats=0", "--log-level=ERROR"})
+    command.emplace_back(option);
+  if (const auto bundle = variable("AWS_CA_BUNDLE"); bundle && url.scheme == "s3")
+    command.push_back(absl::StrCat("--ca-cert=", *bundle));
+  const auto end = tool_(command, {.deadline = monotonic_now() + within,
+                                   .output_bytes_max = kListingBytesMax,
+                                   .environment = store_environment(url),
+                                   .watch = watch});
+  if (absl::IsNotFound(end.status())) return missing_tool(url.text());
+  if (absl::IsCancelled(end.status())) return end.status();
+  if (!end.ok()) return absl::UnknownError(absl::StrCat(url.text(), ": ", end.status().message()));
+  if (end->exit_code == 0) return end->output;
+  return status_of(url, *end);
+}
+
+absl::StatusOr<std::string> ObjectStore::call(const std::string& url,
+                                              std::vector<std::string> words, Duration within,
+                                              const StoreWatch& watch) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  std::optional<Instant> first_failure;
+  Instant warned{};
+  Duration wait = kFirstWait;
+  const auto hurried = [&] { return retry_.is_hurried && retry_.is_hurried(); };
+  while (true) {
+    auto result = try_call(*parsed, words, within, watch);
+    if (result.ok()) return result;
+    if (!(retry_.also_permanent ? is_ever_cured(result.status()) : may_pass(result.status())))
+      return result;
+    const Instant now = monotonic_now();
+    if (!first_failure) first_failure = now;
+    const Duration limit = hurried() ? std::min(retry_.within_hurry, retry_.within) : retry_.within;
+    if (now + wait - *first_failure > limit) {
+      return absl::Status(
+          result.status().code(),
+          absl::StrCat(result.status().message(), " (repeated for ",
+                       static_cast<int64_t>(to_seconds(now - *first_failure)), " s)"));
+    }
+    if (retry_.warn && (warned == Instant{} || now - warned >= kStoreWarningInterval)) {
+      warned = now;
+      retry_.warn(absl::StrCat(result.status().message(), "; it is tried again"));
+    }
+    const bool was_hurried = hurried();
+    for (const Instant until = now + wait; monotonic_now() < until && hurried() == was_hurried;) {
+      if (watch && !watch()) return absl::CancelledError(absl::StrCat(url, ": stopped"));
+      std::this_thread::sleep_for(kWaitStep);
+    }
+    wait = std::min(2 * wait, kLongestWait);
+  }
+}
+
+absl::StatusOr<std::vector<StoredObject>> ObjectStore::list(const std::string& url) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  // Path, size and time, as tab-separated columns; with the store's time no object is asked for its
+  // own.
+  const auto text = call(url,
+                         {"lsf", "--recursive", "--files-only", "--use-server-modtime",
+                          "--format=stp", "--separator=\t", remote_path(*parsed)},
+                         kListWithin);
+  if (!text.ok()) return text.status();
+  std::vector<StoredObject> objects;
+  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> columns = absl::StrSplit(line, absl::MaxSplits('\t', 2));
+    uint64_t bytes = 0;
+    if (columns.size() != 3 || !absl::SimpleAtoi(columns[0], &bytes) || columns[2].empty())
+      return absl::UnknownError(absl::StrCat(url, ": a listing that cannot be read: ", line));
+    objects.push_back({.name = columns[2], .bytes = bytes, .changed = columns[1]});
+  }
+  std::ranges::sort(objects, {}, &StoredObject::name);
+  return objects;
+}
+
+absl::StatusOr<std::vector<std::string>> ObjectStore::list_names(const std::string& url) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  const auto text = call(url, {"lsf", "--use-server-modtime", remote_path(*parsed)}, kListWithin);
+  if (!text.ok()) return text.status();
+  std::vector<std::string> names = absl::StrSplit(*text, '\n', absl::SkipEmpty());
+  std::ranges::sort(names);
+  return names;
+}
+
+absl::StatusOr<std::string> ObjectStore::read(const std::string& url, size_t bytes_max) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  auto text = call(url, {"cat", absl::StrCat("--head=", bytes_max + 1), remote_path(*parsed)},
+                   kAnswerWithin);
+  // rclone prints nothing for an object that does not exist.
+  if (text.ok() && text->empty())
+    return absl::NotFoundError(absl::StrCat("there is no object ", url));
+  if (text.ok() && text->size() > bytes_max)
+    return absl::InvalidArgumentError(absl::StrCat(url, " has more than ", bytes_max, " bytes"));
+  return text;
+}
+
+absl::Status ObjectStore::copy(const std::vector<std::string>& names, const std::string& from,
+                               const std::string& to, const std::string& url,
+                               const StoreWatch& watch) const {
+  if (names.empty()) return absl::OkStatus();
+  std::error_code error;
+  std::string list = (fs::temp_directory_path(error) / "muster-objects-XXXXXX").string();
+  const int fd = error ? -1 : mkostemp(list.data(), O_CLOEXEC);
+  if (fd < 0) return file_status(error ? error.value() : errno, "a temporary file");
+  const absl::Cleanup remove_list = [&] { unlink(list.c_str()); };
+  const absl::Status written = write_all(fd, absl::StrJoin(names, "\n") + "\n");
+  close(fd);
+  if (!written.ok()) return written;
+  return call(url,
+              {"copy", absl::StrCat("--files-from-raw=", list), "--no-traverse", "--transfers=8",
+               from, to},
+              kTransferWithin, watch)
+      .status();
+}
+
+absl::Status ObjectStore::download(const std::string& url, const std::vector<std::string>& names,
+                                   const std::string& folder, const StoreWatch& watch) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  return copy(names, remote_path(*parsed), folder, url, watch);
+}
+
+absl::Status ObjectStore::upload(const std::string& folder, const std::vector<std::string>& names,
+                                 const std::string& url, const StoreWatch& watch) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  return copy(names, folder, remote_path(*parsed), url, watch);
+}
+
+absl::Status ObjectStore::remove(const std::string& url) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  const absl::Status status =
+      call(url, {"deletefile", remote_path(*parsed)}, kAnswerWithin).status();
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+absl::Status ObjectStore::remove_all(const std::string& url) const {
+  const auto parsed = parse_object_url(url);
+  if (!parsed.ok()) return parsed.status();
+  const absl::Status status = call(url, {"delete", remote_path(*parsed)}, kListWithin).status();
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace muster

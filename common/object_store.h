@@ -1,0 +1,103 @@
+// Objects of S3, Google Cloud Storage and stores that speak their protocols, through rclone
+// (docs/decisions). Every call starts a child process, which gets the credentials from the places
+// that the providers' own tools use: variables, files of the home directory, the instance's role.
+// Nothing secret is on its command line.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <absl/status/statusor.h>
+
+#include "common/object_url.h"
+#include "common/run_child.h"
+#include "common/time.h"
+
+namespace muster {
+
+struct StoredObject {
+  std::string name;  // relative to the address that was listed
+  uint64_t bytes = 0;
+  std::string changed;  // the store's time of the last change
+
+  friend bool operator==(const StoredObject&, const StoredObject&) = default;
+};
+
+// How long a call repeats what failed.
+struct StoreRetry {
+  // From the first failure of a call. Errors that a repetition cannot cure (credentials, a missing
+  // bucket) end it at once.
+  Duration within = std::chrono::minutes(2);
+  // Repeats refused access, too: an administrator may cure it while training continues.
+  bool also_permanent = false;
+  // The limit once is_hurried() returns true.
+  Duration within_hurry = std::chrono::minutes(2);
+  std::function<bool()> is_hurried = nullptr;
+  // Gets a sentence at the first failure, then about every kStoreWarningInterval.
+  std::function<void(const std::string&)> warn = nullptr;
+};
+
+constexpr Duration kStoreWarningInterval = std::chrono::minutes(1);
+
+// Runs one command; run_child() unless a test replaces it.
+using StoreTool = std::function<absl::StatusOr<ChildEnd>(const std::vector<std::string>& words,
+                                                         const ChildOptions& options)>;
+// Called while a transfer runs; false ends it (Cancelled).
+using StoreWatch = std::function<bool()>;
+
+// Errors name the address and the cause:
+//   FailedPrecondition  rclone is missing; the message has the command that installs it
+//   PermissionDenied    credentials; the message names the places that were looked at
+//   NotFound            no such bucket or object
+//   InvalidArgument     the address
+//   ResourceExhausted   the local disk is full
+//   Unknown             the store, or the network; it may pass. Never Unavailable or
+//                       DeadlineExceeded, which callers take for lost peers
+//   Cancelled           by the watch
+// Thread-safe. Calls block.
+class ObjectStore {
+ public:
+  explicit ObjectStore(StoreRetry retry = {}, StoreTool tool = run_child)
+      : retry_(std::move(retry)), tool_(std::move(tool)) {}
+
+  // Returns all objects below `url`, sorted by name; the object itself, under the last component of
+  // its key, if `url` is one. Empty if there is none in the bucket.
+  absl::StatusOr<std::vector<StoredObject>> list(const std::string& url) const;
+  // Returns the names directly below `url`, sorted; folders end with '/'.
+  absl::StatusOr<std::vector<std::string>> list_names(const std::string& url) const;
+  // Returns the content of an object of at most `bytes_max` bytes. NotFound also if it is empty.
+  absl::StatusOr<std::string> read(const std::string& url, size_t bytes_max) const;
+  // Copies the objects `names` below `url` to the same names below `folder`, and verifies their
+  // checksums where the store has them. A call after a killed one continues with the first
+  // incomplete object. A missing object is no error: the caller compares the files.
+  absl::Status download(const std::string& url, const std::vector<std::string>& names,
+                        const std::string& folder, const StoreWatch& watch = nullptr) const;
+  // Copies the files `names` of `folder` to objects below `url`. An object exists only when it is
+  // complete. Objects that are there with the same content are not sent again.
+  absl::Status upload(const std::string& folder, const std::vector<std::string>& names,
+                      const std::string& url, const StoreWatch& watch = nullptr) const;
+  // Removes an object, which need not exist.
+  absl::Status remove(const std::string& url) const;
+  // Removes all objects below `url`; there need not be any.
+  absl::Status remove_all(const std::string& url) const;
+
+ private:
+  absl::StatusOr<std::string> call(const std::string& url, std::vector<std::string> words,
+                                   Duration within, const StoreWatch& watch = nullptr) const;
+  absl::StatusOr<std::string> try_call(const ObjectUrl& url, const std::vector<std::string>& words,
+                                       Duration within, const StoreWatch& watch) const;
+  absl::Status copy(const std::vector<std::string>& names, const std::string& from,
+                    const std::string& to, const std::string& url, const StoreWatch& watch) const;
+
+  StoreRetry retry_;
+  StoreTool tool_;
+};
+
+// The environment of rclone: ours and the definition of its remote. For tests.
+std::vector<std::string> store_environment(const ObjectUrl& url);
+
+}  // namespace muster

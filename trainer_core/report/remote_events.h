@@ -1,0 +1,45 @@
+// Event files for TensorBoard in an object store. The files grow and objects do not: the run writes
+// to a local folder, and a thread uploads copies of what has changed.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "common/time.h"
+
+namespace muster::trainer {
+
+// TensorBoard looks for new data every 30 s.
+constexpr Duration kEventUploadInterval = std::chrono::seconds(60);
+
+class RemoteEvents {
+ public:
+  explicit RemoteEvents(std::string url);
+  // Uploads the rest; waits at most kLastEventsWithin for a store that is away.
+  ~RemoteEvents();
+  RemoteEvents(const RemoteEvents&) = delete;
+  RemoteEvents& operator=(const RemoteEvents&) = delete;
+
+  // The folder to write to.
+  const std::string& folder() const { return folder_; }
+
+ private:
+  void run();
+  // Prints a warning after a failure that follows a success: events alone never end a run.
+  void upload(Duration within);
+
+  const std::string url_;
+  const std::string folder_;
+  bool failed_ = false;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ending_ = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+constexpr Duration kLastEventsWithin = std::chrono::seconds(10);
+
+}  // namespace muster::trainer
