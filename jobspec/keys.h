@@ -19,7 +19,8 @@ struct Key {
   std::string_view name;
   ValueType type;
   Support support;
-  std::string_view note;     // why it has no effect, or why it is restricted
+  // Why it has no effect, or why it is restricted; kWorks: what differs from MaxText, or empty.
+  std::string_view note;
   std::string_view allowed;  // kRestricted: the supported values, separated by '|'
 };
 

@@ -34,11 +34,20 @@ constexpr ValueNames<5> kScheduleNames = {"cosine", "constant", "wsd", "linear_r
 enum class DecayStyle { kLinear, kCosine };
 constexpr ValueNames<2> kDecayStyleNames = {"linear", "cosine"};
 
-// `dtype`: the type of activations, their gradients and GEMM operands. `mu_dtype`: the type of
-// Adam's first moment. Parameters, their gradients, other state, logits and losses are always
-// float32.
+// `dtype`: the type of activations, their gradients and GEMM operands. `weight_dtype`: the type of
+// stored parameters. `mu_dtype`: the type of Adam's first moment. Parameters' gradients, other
+// state, logits and losses are always float32.
 enum class ComputeType { kFloat32, kBfloat16 };
 constexpr ValueNames<2> kComputeTypeNames = {"float32", "bfloat16"};
+constexpr DType type_of(ComputeType type) {
+  return type == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
+}
+
+// `matmul_precision`: jax.lax.Precision, which selects how a GPU's tensor cores compute GEMMs of
+// fp32. kDefault and kHigh: operands are rounded to TF32 (10 bits of mantissa), sums are fp32;
+// kHighest: fp32. CPUs compute in fp32.
+enum class MatmulPrecision { kDefault, kHigh, kHighest };
+constexpr ValueNames<3> kMatmulPrecisionNames = {"default", "high", "highest"};
 
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::kAdamW;
@@ -111,13 +120,15 @@ struct TrainConfig {
   Hardware hardware = Hardware::kCpu;
   bool cuda_graphs = true;  // on a GPU layers are started as one (Transformer::replay)
   ComputeType dtype = ComputeType::kFloat32;
+  ComputeType weight_dtype = ComputeType::kFloat32;
+  MatmulPrecision matmul_precision = MatmulPrecision::kDefault;
   RematPolicy remat_policy = RematPolicy::kFull;
   CustomRemat custom_remat{};  // the placements of kCustom; else the defaults
   MeshShape mesh;              // fully resolved: no -1
   int32_t zero_stage = 3;      // sharding among fsdp ranks: model/block_memory.h
 
   int64_t steps = 0;
-  int64_t log_period = 100;
+  int64_t log_period = 100;  // without effect: each step has its line and is flushed
   // Sequences per accumulation step of the ranks that compute one slice of the batch together: the
   // key's value, which may be a fraction, times all ranks, divided by the number of slices.
   int32_t per_device_batch_size = 1;
@@ -182,9 +193,10 @@ struct TrainConfig {
   // Returns whether a sequence may hold several documents, which do not attend to each other.
   bool packed() const { return dataset_type == DatasetType::kShards && packing; }
 
-  DType activation_type() const {
-    return dtype == ComputeType::kBfloat16 ? DType::kBf16 : DType::kF32;
-  }
+  DType activation_type() const { return type_of(dtype); }
+  DType weight_type() const { return type_of(weight_dtype); }
+  // Whether a GPU rounds the operands of fp32 GEMMs to TF32.
+  bool allows_tf32() const { return matmul_precision != MatmulPrecision::kHighest; }
 
   friend bool operator==(const TrainConfig&, const TrainConfig&) = default;
 };

@@ -36,6 +36,10 @@ struct EnumNames<ComputeType> {
   static constexpr const auto& kNames = kComputeTypeNames;
 };
 template <>
+struct EnumNames<MatmulPrecision> {
+  static constexpr const auto& kNames = kMatmulPrecisionNames;
+};
+template <>
 struct EnumNames<Placement> {
   static constexpr const auto& kNames = kPlacementNames;
 };
@@ -226,6 +230,8 @@ void visit_fields(Config& config, Visitor& visit) {
   visit("hardware", config.hardware);
   visit.unless("cuda_graphs", config.cuda_graphs, true);
   visit("dtype", config.dtype);
+  visit.unless("weight_dtype", config.weight_dtype, ComputeType::kFloat32);
+  visit.unless("matmul_precision", config.matmul_precision, MatmulPrecision::kDefault);
   visit_remat(config, visit);
   visit_mesh(config.mesh, visit);
   visit("zero_stage", config.zero_stage);

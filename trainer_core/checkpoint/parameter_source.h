@@ -55,7 +55,9 @@ class ParameterSource {
   // Reads the tensor's elements in our layout. DataLoss for a file that was damaged, or changed
   // since open().
   virtual absl::Status read(const HuggingFaceTensor& tensor, std::span<float> out) const = 0;
-  // Reads boxes of our parameters into `block` at their offsets: the rank's part of the model.
+  // Reads boxes of our parameters into `block` at their offsets: the rank's part of the model. A
+  // box of bf16 is rounded, to nearest, ties to even, and occupies half an element of the block for
+  // each of its own.
   // Tensors without boxes are not read. A tensor that is needed in part is read into temporary
   // memory unless the format supports partial reads.
   virtual absl::Status read_boxes(const std::vector<TensorBox>& boxes,

@@ -2,7 +2,8 @@
 // written. Parameters that the rank stores alone are used in place, in the flat blocks of its
 // parameters and gradients. Those that it shares with other ranks (a bucket of more than one rank)
 // are gathered into slots, whole and in the bucket's type, and their gradient is completed in a
-// slot before it is reduce-scattered:
+// slot before it is reduce-scattered. Those that it stores in another type than passes read are
+// converted into slots; their gradients are used in place:
 //
 //   zero_stage   weights                         gradients
 //   3            slots shared by blocks          slots shared by blocks
@@ -42,8 +43,8 @@ struct BucketMemory {
 
 struct BlockMemory {
   std::vector<BucketMemory> buckets;  // in the order of ShardLayout::buckets()
-  // Slot per block: blocks with the same slot share memory. Undefined for a block that is not
-  // gathered.
+  // Slot per block: blocks with the same slot share memory. Undefined for a block that has no
+  // bucket in a slot.
   std::vector<size_t> weight_slot;
   std::vector<size_t> gradient_slot;
 };
@@ -59,6 +60,11 @@ struct Sharding {
   bool shares() const {
     return std::ranges::any_of(layout.buckets(),
                                [](const ParamBucket& bucket) { return bucket.group_size > 1; });
+  }
+  // Whether passes read copies of any bucket, which ParameterBlocks makes.
+  bool copies() const {
+    return std::ranges::any_of(layout.buckets(),
+                               [](const ParamBucket& bucket) { return bucket.is_copied; });
   }
 };
 

@@ -34,8 +34,9 @@ int64_t scaling_scales(const ModelConfig& config);
 // Returns the elements of the state: the scales, and a history for each.
 int64_t scaling_elements(const ModelConfig& config);
 
-// The model's rows in a checkpoint: the table's parameters, then the scaling state.
-std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config);
+// The model's rows in a checkpoint: the table's parameters as `stored`, then the scaling state.
+std::vector<TensorRow> model_rows(const std::vector<ParamSpec>& table, const ModelConfig& config,
+                                  DType stored = DType::kF32);
 // The tensors of one rank: its shards, then the scaling state, which is whole on all ranks. The
 // rank that stores the table's first element writes the scaling state.
 ShardedTensors model_tensors(const ShardLayout& layout, const ModelConfig& config);

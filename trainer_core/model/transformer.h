@@ -140,10 +140,13 @@ class Transformer {
   // Sets the observer of the values that passes compute; null: none. It outlives the passes.
   void observe(PassObserver* observer) { observer_ = observer; }
 
-  // The rank's shards, for a plan that does not round them; `state` is the parameters and the
-  // scaling state.
-  std::span<float> params();
+  // The rank's shards, for a plan that does not round them, in the layout's stored type; `state` is
+  // the parameters and the scaling state, in elements of fp32's size.
+  Tensor parameters();
+  Tensor parameters(const ShardPiece& piece);
   std::span<float> state();
+  // The shards. Requires that they are stored as fp32.
+  std::span<float> params();
   std::span<float> grads();
 
  private:
@@ -324,8 +327,7 @@ class Transformer {
   int64_t rows_;      // T of this call
   int64_t own_rows_;  // T' of this call
   int64_t width_;     // d
-  int64_t parameters_;
-  LayerRun run_;  // of the current pass
+  LayerRun run_;      // of the current pass
   std::optional<size_t> block_behind_pass_;
   std::optional<DropoutSource> dropout_;  // set during a pass with gradients
   int64_t cached_ = 0;                    // positions of earlier calls

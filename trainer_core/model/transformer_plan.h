@@ -231,6 +231,8 @@ struct TransformerPlan {
   // The rows that are loaded.
   std::vector<TensorRow> rows() const { return model_rows(params, model); }
   int64_t stored_parameters() const { return sharding.layout.elements(); }
+  // The size of the shards' block in elements of fp32's size, where the scaling state begins.
+  int64_t stored_floats() const { return sharding.layout.stored_floats(); }
   // This rank's part of the computation.
   const RankPart& part() const { return sharding.part; }
   const PipelinePart& pipeline() const { return part().pipeline; }

@@ -51,6 +51,8 @@ struct GpuOptions {
   // Absolute path at which the matrix library's choice of algorithms persists between runs; empty:
   // not stored.
   std::string algorithms_path = {};
+  // Whether the library may round the operands of fp32 GEMMs to TF32 (matmul_precision).
+  bool allows_tf32 = false;
 };
 
 // Returns the CUDA backend on a device. Errors: Unimplemented in a build without CUDA, or without

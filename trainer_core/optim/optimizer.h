@@ -28,6 +28,10 @@
 //              another tensor has state v:   v = d v + (1 - d) a     u = g / sqrt(v)
 //              p -= lr max(rms(p), 1e-3) u / max(1, rms(u))
 //
+// Parameters may be stored as bf16. An update is computed in fp32 from the stored value and rounded
+// to it once, to nearest, ties to even; moments stay fp32 unless mu_dtype states otherwise. optax
+// computes it in bf16 then, and stores v in bf16.
+//
 // rms covers one row of the ParamSpec table, however it is sharded. adamw does not decay parameters
 // whose name adamw_mask matches.
 //
@@ -63,12 +67,19 @@ struct UpdateStep {
 // Flat blocks in the backend's memory; the first two have the layout of the rank's flat block of
 // shards.
 struct UpdateBlocks {
-  std::span<float> params;
-  std::span<float> grads;  // may be overwritten: some optimizers leave the update there
-  std::span<float>
-      // laid out by Optimizer::state(), two bf16 elements per fp32 element; zeros before the first
-      // update
-      state;
+  // The parameters in the layout's stored type.
+  Tensor params;
+  // May be overwritten: some optimizers leave the update there.
+  std::span<float> grads;
+  // Laid out by Optimizer::state(), two bf16 elements per fp32 element; zeros before the first
+  // update.
+  std::span<float> state;
+
+  UpdateBlocks(const Tensor& parameters, std::span<float> gradients, std::span<float> moments)
+      : params(parameters), grads(gradients), state(moments) {}
+  UpdateBlocks(std::span<float> parameters, std::span<float> gradients, std::span<float> moments)
+      : UpdateBlocks(Tensor::f32(parameters.data(), {static_cast<int64_t>(parameters.size())}),
+                     gradients, moments) {}
 };
 
 // Adds per-tensor partial sums over ranks.

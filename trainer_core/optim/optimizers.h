@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer_core/base/tensor_rows.h"
 #include "trainer_core/optim/optimizer.h"
 
 namespace muster::trainer {
@@ -21,6 +22,12 @@ inline Tensor part(std::span<float> block, int64_t begin, int64_t count) {
 }
 // Returns a piece's elements of a block with the parameters' layout.
 inline Tensor part(std::span<float> block, const ShardPiece& piece) {
+  return part(block, piece.offset, piece.count);
+}
+inline Tensor part(const Tensor& block, int64_t begin, int64_t count) {
+  return tensor_at(block, begin, {count});
+}
+inline Tensor part(const Tensor& block, const ShardPiece& piece) {
   return part(block, piece.offset, piece.count);
 }
 

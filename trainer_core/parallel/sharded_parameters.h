@@ -16,12 +16,17 @@
 // Without sharding (data parallelism alone) gradients stay where the pass writes them and are
 // all-reduced there.
 //
+// Shards of another type than passes read (weight_dtype, ParamBucket::gathered) are converted to
+// this rank's part of the slot, in the order of the pass's operations, before they are gathered.
+// That is all that a single rank does.
+//
 // Both ends of a pipeline have the table of a tied embedding, but reach it at different times. It
 // is therefore gathered before a step's passes and scattered after them, when both ends take part.
 // All other exchanges only involve ranks of one stage.
 //
 // Bytes that a rank sends in a step of M micro-batches at zero_stage 3, with n ranks that share L >
-// 1 layers, and D along data. G is the bytes of a block's shard in its gathered type, S in fp32
+// 1 layers, and D along data. G is the bytes of a block's shard in the type that passes read, S in
+// fp32
 // (ZeRO, Rajbhandari et al., 2020, section 7, less what slots retain):
 //   all-gathers      (n - 1) times   G of embedding and end, each M times where they share a slot,
 //                    else once (a tied model), and of layers L + (L - 2) in the first pass and
@@ -55,9 +60,10 @@ struct StepPass {
 // nothing works after it.
 class ShardedParameters final : public ParameterBlocks {
  public:
-  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh.
+  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh. `groups` may
+  // be null if no other rank has a part of the model: then shards are only converted.
   ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
-                    ProcessGroups& groups);
+                    ProcessGroups* groups);
 
   // Gathers the blocks of both ends. Called before the passes of a step or an evaluation in a
   // pipeline.
@@ -85,10 +91,11 @@ class ShardedParameters final : public ParameterBlocks {
   struct Bucket {
     size_t block = 0;
     bool is_shared = false;    // else the shard is all of it
+    bool is_copied = false;    // passes read a copy of it
     bool is_gathered = false;  // some bucket of its block is shared
     int64_t elements = 0;      // without padding
     Tensor shard;
-    Tensor weights;      // whole and padded: of shared buckets
+    Tensor weights;      // whole and padded, where the pass reads
     Tensor own_weights;  // this rank's part of it
     Tensor gradient_shard;
     Tensor gradient;      // whole and padded, where the pass writes
@@ -117,7 +124,7 @@ class ShardedParameters final : public ParameterBlocks {
   const TransformerPlan& plan_;
   const Arena& arena_;
   Ops& ops_;
-  ProcessGroups& groups_;
+  ProcessGroups* groups_;         // null: a single rank
   ProcessGroup* data_ = nullptr;  // null: no other rank has the same shards
   std::vector<Bucket> buckets_;
   std::vector<Slot> weight_slots_;

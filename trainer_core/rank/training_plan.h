@@ -53,6 +53,9 @@ size_t gpu_scratch_bytes(const TrainConfig& config);
 // gpu_scratch_bytes(); 1 if the built-in kernels compute it.
 int64_t gpu_attention_parts(const TrainConfig& config);
 
+// The layout of the parameters of rank `rank` of the config's mesh.
+ShardLayout shard_layout(const TrainConfig& config, const Mesh& mesh, int32_t rank);
+
 // Plans the training of rank `rank` of the config's mesh. `threads` is the CPU backend's.
 TrainingPlan plan_training(const TrainConfig& config, int32_t threads, Staging staging,
                            int32_t rank = 0);

@@ -11,7 +11,7 @@ namespace muster::trainer {
 
 struct DataSheetPeak {
   std::string device = {};  // "H100 PCIe"
-  std::string type = {};    // "bfloat16"
+  std::string type = {};    // "bfloat16", "tensorfloat32"
   double tflops = 0;
 };
 
@@ -19,8 +19,8 @@ struct DataSheetPeak {
 // unknown device, a part of one (MIG), or a type without a figure. `description`: that of the
 // backend, "NVIDIA H100 80GB HBM3, compute capability 9.0, …".
 //
-// The figures are those without sparsity, of matrix units that accumulate in fp32. float32 has the
-// figure without tensor cores, because float32 GEMMs do not use TF32.
+// The figures are those without sparsity, of matrix units that accumulate in fp32. float32 has
+// TF32's figure, or with matmul_precision=highest the one without tensor cores.
 std::optional<DataSheetPeak> data_sheet_peak(std::string_view description,
                                              const TrainConfig& config);
 

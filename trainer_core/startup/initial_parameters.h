@@ -27,12 +27,17 @@ absl::StatusOr<std::unique_ptr<ParameterSource>> open_initial_parameters(
     const TrainConfig& config, std::vector<std::string>& notes, Verify verify = Verify::kChecksums);
 
 // Draws a rank's flat block of shards from init_weights_seed, in the memory of `ops`. Value i of a
-// tensor has the same bits on every mesh and every backend (base/normal_fill.h). Does not wait for
-// the device.
+// tensor has the same bits on every mesh and every backend (base/normal_fill.h); in a block of bf16
+// it is the fp32 value, rounded. Does not wait for the device.
 void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
-                     std::span<float> params);
+                     const Tensor& params);
+inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayout& layout,
+                            std::span<float> params) {
+  draw_parameters(ops, config, layout,
+                  Tensor::f32(params.data(), {static_cast<int64_t>(params.size())}));
+}
 
-// Reads a rank's flat block of shards, in host memory, from load_parameters_path. Called by all
+// Reads a rank's flat block of shards, in host memory and the layout's stored type, from load_parameters_path. Called by all
 // ranks; each reads only the shards that it stores. Rank 0 resolves the path; the other ranks read
 // that very checkpoint or fail, whatever is saved or removed there meanwhile. Ranks verify what
 // they read; if one fails, all fail with the same error, which names it. Rank 0 writes the source

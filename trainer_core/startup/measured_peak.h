@@ -15,7 +15,8 @@ namespace muster::trainer {
 std::string peaks_path();
 
 // Returns what a peak depends on: the machine, the device or CPU model, the threads, the type.
-std::string peak_key(const Backend& backend, DType dtype);
+// `tf32`: a device's fp32 GEMMs use TF32.
+std::string peak_key(const Backend& backend, DType dtype, bool tf32 = false);
 
 // A file of peaks by key. Several processes may use it at once. Without a usable file a value lasts
 // as long as the object.

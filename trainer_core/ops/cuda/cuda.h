@@ -64,6 +64,8 @@ struct CudaOptions {
   // False: only built-in kernels compute GEMMs and attention, as if cuBLASLt and cuDNN were not
   // found.
   bool use_libraries = true;
+  // Whether cuBLASLt rounds the operands of fp32 GEMMs to TF32. Built-in kernels compute in fp32.
+  bool allows_tf32 = false;
 };
 
 // Returns a backend on a stream of its own on the device. Kernels detect ids outside a table: the

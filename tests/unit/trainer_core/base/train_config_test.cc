@@ -29,6 +29,8 @@ TrainConfig valid_config() {
                   .mlp_dim = 172};
   config.optimizer.schedule_steps = 100;
   config.dtype = ComputeType::kBfloat16;
+  config.weight_dtype = ComputeType::kBfloat16;
+  config.matmul_precision = MatmulPrecision::kHighest;
   config.mesh.ici[static_cast<size_t>(MeshAxis::kData)] = 4;
   config.steps = 100;
   config.max_target_length = 128;
@@ -51,6 +53,8 @@ TEST(TrainConfig, KeysAreMaxTexts) {
   const Json json = to_json(valid_config());
   EXPECT_EQ(json.at("base_emb_dim"), 64);
   EXPECT_EQ(json.at("dtype"), "bfloat16");
+  EXPECT_EQ(json.at("weight_dtype"), "bfloat16");
+  EXPECT_EQ(json.at("matmul_precision"), "highest");
   EXPECT_EQ(json.at("remat_policy"), "full");
   EXPECT_EQ(json.at("dataset_type"), "shards");
   EXPECT_EQ(json.at("ici_data_parallelism"), 4);
