@@ -76,7 +76,9 @@ TEST(Tf32Matmul, RoundsOperandsToTf32) {
         [&](Ops& ops, Side side) { multiply(side == Side::kGpu ? *tf32 : ops, side, rounded); });
     EXPECT_LT(normalised_error(exact), 2e-6);
     EXPECT_LT(normalised_error(rounded), 1e-3);
-    if (by_library) EXPECT_GT(normalised_error(rounded), 1e-5) << "is not TF32";
+    if (by_library) {
+      EXPECT_GT(normalised_error(rounded), 1e-5) << "is not TF32";
+    }
   }
 }
 

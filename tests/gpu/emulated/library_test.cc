@@ -263,7 +263,9 @@ TEST(ProductsByLibrary, UseTf32WhereItIsAllowed) {
       // Rounding to 10 bits is visible, and smaller than 2^-11 of each factor.
       const double error = normalised_error(c);
       EXPECT_LT(error, rounds ? 2e-3 : 1e-5);
-      if (rounds) EXPECT_GT(error, 1e-5);
+      if (rounds) {
+        EXPECT_GT(error, 1e-5);
+      }
     }
   }
 }

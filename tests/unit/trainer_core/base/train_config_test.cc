@@ -29,8 +29,6 @@ TrainConfig valid_config() {
                   .mlp_dim = 172};
   config.optimizer.schedule_steps = 100;
   config.dtype = ComputeType::kBfloat16;
-  config.weight_dtype = ComputeType::kBfloat16;
-  config.matmul_precision = MatmulPrecision::kHighest;
   config.mesh.ici[static_cast<size_t>(MeshAxis::kData)] = 4;
   config.steps = 100;
   config.max_target_length = 128;
@@ -53,8 +51,6 @@ TEST(TrainConfig, KeysAreMaxTexts) {
   const Json json = to_json(valid_config());
   EXPECT_EQ(json.at("base_emb_dim"), 64);
   EXPECT_EQ(json.at("dtype"), "bfloat16");
-  EXPECT_EQ(json.at("weight_dtype"), "bfloat16");
-  EXPECT_EQ(json.at("matmul_precision"), "highest");
   EXPECT_EQ(json.at("remat_policy"), "full");
   EXPECT_EQ(json.at("dataset_type"), "shards");
   EXPECT_EQ(json.at("ici_data_parallelism"), 4);
@@ -77,6 +73,21 @@ TEST(TrainConfig, EveryKeyIsRequiredAndTyped) {
     EXPECT_THAT(error_of([&](Json& j) { j[key] = Json::array({1}); }),
                 HasSubstr("train config: " + key + " is [1], but must be "));
   }
+}
+
+// Absent from the configs of checkpoints that are older than the keys, and from those with defaults.
+TEST(TrainConfig, PrecisionKeysAreOptional) {
+  const Json plain = to_json(valid_config());
+  EXPECT_FALSE(plain.contains("weight_dtype") || plain.contains("matmul_precision"));
+  TrainConfig config = valid_config();
+  config.weight_dtype = ComputeType::kBfloat16;
+  config.matmul_precision = MatmulPrecision::kHighest;
+  const Json json = to_json(config);
+  EXPECT_EQ(json.at("weight_dtype"), "bfloat16");
+  EXPECT_EQ(json.at("matmul_precision"), "highest");
+  EXPECT_EQ(*train_config_from_json(json), config);
+  EXPECT_THAT(error_of([](Json& j) { j["weight_dtype"] = "float16"; }),
+              HasSubstr(R"(weight_dtype is "float16", but must be "float32" or "bfloat16")"));
 }
 
 TEST(TrainConfig, WrongValues) {

@@ -83,11 +83,16 @@ TEST(ShardedMemory, IsThePlansToTheByte) {
 }
 
 // Slots of vectors, and with activations of fp32 those of everything, on one rank and on several.
+// Buckets are multiples of a cache line, without gaps between them.
 TEST(ShardedMemory, IsThePlansToTheByteWithWeightsOfBf16) {
   for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
     for (const ComputeType dtype : {ComputeType::kBfloat16, ComputeType::kFloat32}) {
-      for (const auto& [fsdp, zero_stage] : {std::pair{1, 3}, {1, 1}, {3, 1}, {3, 2}, {3, 3}}) {
+      for (const auto& [fsdp, zero_stage] : {std::pair{1, 3}, {1, 1}, {4, 1}, {4, 2}, {4, 3}}) {
         TrainConfig config = config_of(model, fsdp, zero_stage);
+        config.model.vocab_size = config.model.mlp_dim = 64;
+        config.model.emb_dim = 16, config.model.head_dim = 8;
+        if (config.model.relative_buckets.exist()) config.model.relative_buckets.count = 8;
+        if (config.model.experts.count > 1) config.model.experts.mlp_dim = 64;
         config.dtype = dtype;
         config.weight_dtype = ComputeType::kBfloat16;
         on_mesh(mesh_of(config.mesh), [&](ProcessGroups& groups) { run_step(config, groups); });
