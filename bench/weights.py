@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Compares trainings with weight_dtype=bfloat16 and float32: tokens/s, memory and checkpoint size.
 
-  bench/weights.py --bin build/release/bin [--out bench/results/weights.json] [--rounds 5] [--steps 30]
-  [--threads 1]
+  bench/weights.py --bin build/release/bin [--out bench/results/weights.json] [--rounds 5]
+  [--steps 30] [--threads 1]
 
-The model is S of bench/cpu_train.py, with synthetic data on one rank. A round is a run of each kind,
-one after the other: both weight types with activations of bfloat16 and of float32. Figures are
-medians over all rounds; ratios are those of one round. Memory is the peak that the kernel reports
-for the rank.
+The model is S of bench/cpu_train.py, with synthetic data on one rank. A round is a run of each
+kind, one after the other: both weight types with activations of bfloat16 and of float32. Figures
+are medians over all rounds, and ratios medians of the rounds' ratios. Memory is the peak that the
+kernel reports for the rank.
 """
 import argparse
 import json

@@ -57,8 +57,8 @@ TEST_P(Matmul, OfAllTypes) {
   }
 }
 
-// With matmul_precision other than highest: cuBLASLt rounds operands to 10 bits of mantissa, and
-// sums in fp32. The error of a sum of k products of values in (-1, 1) is about 2^-11 sqrt(k) / 3,
+// Unless matmul_precision is highest, cuBLASLt rounds operands to 10 bits of mantissa, and sums in
+// fp32. The error of a sum of k products of values in (-1, 1) is about 2^-11 sqrt(k) / 3,
 // and its magnitude up to about sqrt(k).
 TEST(Tf32Matmul, RoundsOperandsToTf32) {
   const bool by_library = backends().gpu->name().find("cuBLASLt") != std::string::npos;

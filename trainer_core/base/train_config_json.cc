@@ -274,7 +274,6 @@ void visit_fields(Config& config, Visitor& visit) {
 
 struct Writer {
   Json json = Json::object();
-
   template <class Value>
   void operator()(std::string_view key, const Value& value) {
     if constexpr (std::is_enum_v<Value>) {
@@ -391,9 +390,8 @@ absl::StatusOr<TrainConfig> train_config_from_json(const nlohmann::json& json) {
   visit_fields(config, reader);
   if (!reader.status.ok()) return reader.status;
   for (const auto& item : json.items()) {
-    if (std::find(reader.seen.begin(), reader.seen.end(), item.key()) == reader.seen.end()) {
+    if (std::ranges::count(reader.seen, item.key()) == 0)
       return absl::InvalidArgumentError(absl::StrCat("train config: unknown key ", item.key()));
-    }
   }
   if (absl::Status status = validate(config); !status.ok()) return status;
   return config;

@@ -60,8 +60,8 @@ struct StepPass {
 // nothing works after it.
 class ShardedParameters final : public ParameterBlocks {
  public:
-  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh. `groups` may
-  // be null if no other rank has a part of the model: then shards are only converted.
+  // All arguments must outlive it. `plan` is the plan of this rank of the groups' mesh. `groups`
+  // may be null if no other rank has a part of the model: then shards are only converted.
   ShardedParameters(const TransformerPlan& plan, const Arena& arena, Ops& ops,
                     ProcessGroups* groups);
 

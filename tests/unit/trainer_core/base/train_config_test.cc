@@ -75,7 +75,7 @@ TEST(TrainConfig, EveryKeyIsRequiredAndTyped) {
   }
 }
 
-// Absent from the configs of checkpoints that are older than the keys, and from those with defaults.
+// The keys are absent from configs of older checkpoints, and from those with the defaults.
 TEST(TrainConfig, PrecisionKeysAreOptional) {
   const Json plain = to_json(valid_config());
   EXPECT_FALSE(plain.contains("weight_dtype") || plain.contains("matmul_precision"));

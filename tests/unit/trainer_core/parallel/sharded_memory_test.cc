@@ -196,7 +196,7 @@ TEST(ShardedMemory, StagesStoreTheirShares) {
   EXPECT_LT(share(2, MemoryCategory::kGradients), 0.7);
   EXPECT_EQ(share(2, MemoryCategory::kGradients), share(3, MemoryCategory::kGradients));
 
-  // With weights of bf16 a rank stores half, and gathers in the type of activations.
+  // A rank stores half as weights of bf16, and gathers in the type of activations.
   TrainConfig weights = config_of(model, 8, 3);
   weights.weight_dtype = ComputeType::kBfloat16;
   EXPECT_NEAR(static_cast<double>(category(weights, MemoryCategory::kParameters)) / whole, 1.0 / 16,

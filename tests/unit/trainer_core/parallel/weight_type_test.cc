@@ -1,6 +1,6 @@
-// Trainings whose parameters are stored in bf16 (weight_dtype). The reference has the same model and
-// optimizer with parameters of fp32 that a test rounds to bf16 before each step: an update that is
-// computed in fp32 from the stored values and rounded once.
+// Trainings whose parameters are stored in bf16 (weight_dtype). The reference has the same model
+// and optimizer with parameters of fp32 that a test rounds to bf16 before each step: an update that
+// is computed in fp32 from the stored values and rounded once.
 #include <string>
 
 #include <absl/strings/str_cat.h>
@@ -44,8 +44,8 @@ TrainConfig few_steps(const ModelConfig& model) {
   return config;
 }
 
-// Every kind of parameter: matrices, norms, biases, learned positions, relative biases, experts, and
-// a tied table; passes that read matrices as they are stored, and passes that convert everything.
+// Every kind of parameter: matrices, norms, biases, learned positions, relative biases, experts,
+// and a tied table; passes that read matrices as they are stored, and passes that convert all.
 TEST(WeightType, OnOneRankTrainsAsARoundedFp32Model) {
   for (const ModelConfig& model : {sharded_llama(), sharded_gpt(), sharded_glam()}) {
     for (const ComputeType dtype : {kBf16, kFp32}) {

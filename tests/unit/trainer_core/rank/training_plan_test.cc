@@ -27,8 +27,7 @@ TEST(TrainingPlan, HasExactlyTheOptimizersState) {
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdafactor), 4 * n);  // no matrix is large enough
 }
 
-// Stored parameters, the copy of them, and a checkpoint take half; gradients and the second moment do
-// not.
+// Stored parameters, their copy, and a checkpoint take half; gradients and the second moment do not.
 TEST(TrainingPlan, WeightsOfBf16TakeHalf) {
   TrainConfig config = tiny_config(1);
   config.enable_checkpointing = true;

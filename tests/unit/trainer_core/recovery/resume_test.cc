@@ -6,8 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/meshes.h"
-#include "tests/unit/temp_folder.h"
-#include "tests/unit/trainer_core/train_helpers.h"
+#include "tests/unit/trainer_core/recovery/resume_fixture.h"
 #include "trainer_core/base/train_mesh.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/tools/decode.h"
@@ -19,48 +18,6 @@ using testing::ContainsRegex;
 using testing::Each;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
-
-class Resume : public testing::Test {
- protected:
-  void SetUp() override { make_text_dataset(folder_.path()); }
-
-  TrainConfig config(const std::string& checkpoints, int ranks = 2) const {
-    TrainConfig config = tiny_config(ranks);
-    config.model.vocab_size = kTextVocab;
-    config.model.dropout_rate = 0.1;
-    config.dataset_type = DatasetType::kShards;
-    config.dataset_path = folder_.file("data");
-    config.tokenizer_path = folder_.file("t.model");
-    config.enable_checkpointing = true;
-    config.checkpoint_directory = folder_.file(checkpoints);
-    config.checkpoint_period = 5;
-    return config;
-  }
-
-  std::string model_bytes(const std::string& checkpoints, int64_t step) const {
-    const std::string folder = folder_.file(checkpoints) + "/" + std::to_string(step);
-    return checkpoint_bytes(folder);
-  }
-
-  // `configured(name)` is a run whose checkpoints are in that folder. Checks that a run that is
-  // interrupted and resumed ends like one that is not.
-  template <class Configured>
-  void expect_resumes(const Configured& configured) {
-    const RunResult whole = run(configured("whole"));
-    ASSERT_THAT(whole.codes, Each(ExitCode::kOk)) << whole.err;
-    TrainConfig short_run = configured("parts");
-    short_run.steps = 10;
-    ASSERT_THAT(run(short_run).codes, Each(ExitCode::kOk));
-    const RunResult second = run(configured("parts"));
-    ASSERT_THAT(second.codes, Each(ExitCode::kOk)) << second.err;
-    const std::vector<double> losses = whole.losses();
-    EXPECT_EQ(second.losses(), std::vector<double>(losses.begin() + 10, losses.end()));
-    EXPECT_EQ(checkpoint_bytes(configured("whole").checkpoint_directory + "/20"),
-              checkpoint_bytes(configured("parts").checkpoint_directory + "/20"));
-  }
-
-  TempFolder folder_;
-};
 
 TEST_F(Resume, AfterAStopRequestIsBitIdentical) {
   const RunResult whole = run(config("whole"));
@@ -169,75 +126,6 @@ TEST_F(Resume, MomentsInBf16ResumeBitForBit) {
   back.optimizer.mu_dtype = ComputeType::kBfloat16;
   back.steps = 40;
   EXPECT_THAT(run(back).codes, Each(ExitCode::kOk));
-}
-
-// Parameters in bf16 are stored as they are trained, on one rank, on copies and in shards.
-TEST_F(Resume, WeightsInBf16ResumeBitForBit) {
-  for (const bool sharded : {false, true}) {
-    const auto narrow = [&](const std::string& name) {
-      TrainConfig with = config((sharded ? "shards-" : "copies-") + name);
-      if (sharded) with = along_fsdp(with);
-      with.weight_dtype = with.optimizer.mu_dtype = ComputeType::kBfloat16;
-      with.dtype = sharded ? ComputeType::kFloat32 : ComputeType::kBfloat16;
-      with.model.quantization.type =
-          sharded ? QuantizationType::kNone : QuantizationType::kFp8Delayed;
-      return with;
-    };
-    ASSERT_NO_FATAL_FAILURE(expect_resumes(narrow));
-    const auto manifest = read_manifest(narrow("whole").checkpoint_directory + "/20");
-    ASSERT_TRUE(manifest.ok()) << manifest.status();
-    for (const auto& [name, kind] : manifest->tensors(CheckpointPart::kModel)) {
-      const bool is_scaling = name.ends_with("_scale") || name.ends_with("_history");
-      EXPECT_EQ(kind.dtype, is_scaling ? DType::kF32 : DType::kBf16) << name;
-    }
-    DecodeOptions options;
-    options.checkpoint = narrow("whole").checkpoint_directory + "/20";
-    options.prompt = "And it came to";
-    options.max_tokens = 3;
-    EXPECT_TRUE(decode(narrow("whole"), options).ok());
-  }
-}
-
-// Returns the checkpoint's parameters in the table's order, widened.
-std::vector<float> stored_parameters(const TrainConfig& config, int64_t step) {
-  const std::vector<ParamSpec> table = model_params(config.model);
-  std::vector<float> params(static_cast<size_t>(parameter_count(table)));
-  const auto status = restore_parameters(config.checkpoint_directory + "/" + std::to_string(step),
-                                         {table.begin(), table.end()}, params);
-  EXPECT_TRUE(status.ok()) << status;
-  return params;
-}
-
-// A run may switch between the types, on any mesh: to bf16 parameters are rounded once, to fp32 they
-// are the same. A run that completes no step saves what it has loaded.
-TEST_F(Resume, WeightsChangeTheirTypeByOneRounding) {
-  TrainConfig wide = config("switched");
-  wide.steps = wide.optimizer.schedule_steps = 10;
-  ASSERT_THAT(run(wide).codes, Each(ExitCode::kOk));
-  std::vector<float> expected = stored_parameters(wide, 10);
-  for (float& value : expected) value = Bf16::round(value).value();
-  const auto loaded = [&](const TrainConfig& from, const std::string& name, int ranks,
-                          ComputeType type) {
-    TrainConfig to = along_fsdp(config(name, ranks));
-    to.load_parameters_path = from.checkpoint_directory;
-    to.weight_dtype = type;
-    to.steps = 1;
-    to.optimizer.learning_rate = 0;
-    EXPECT_THAT(run(to).codes, Each(ExitCode::kOk));
-    return to;
-  };
-  const TrainConfig narrow = loaded(wide, "narrow", 4, ComputeType::kBfloat16);
-  EXPECT_EQ(stored_parameters(narrow, 1), expected);
-  const TrainConfig again = loaded(narrow, "again", 2, ComputeType::kFloat32);
-  EXPECT_EQ(stored_parameters(again, 1), expected);
-
-  // With the optimizer's state: the run continues.
-  TrainConfig resumed = config("switched");
-  resumed.weight_dtype = ComputeType::kBfloat16;
-  resumed.steps = resumed.optimizer.schedule_steps = 12;
-  const RunResult result = run(resumed);
-  EXPECT_THAT(result.codes, Each(ExitCode::kOk)) << result.err;
-  EXPECT_EQ(result.losses().size(), 2U);
 }
 
 // Scales, their history and the rounding noise resume, too, and decoding uses the scales.
