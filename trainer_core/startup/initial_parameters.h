@@ -39,9 +39,9 @@ inline void draw_parameters(Ops& ops, const TrainConfig& config, const ShardLayo
 
 // Reads a rank's flat block of shards, in host memory and the layout's stored type, from
 // load_parameters_path. Called by all ranks; each reads only the shards that it stores. Rank 0
-// resolves the path; the other ranks read that very checkpoint or fail, whatever is saved or removed
-// there meanwhile. Ranks verify what they read; if one fails, all fail with the same error, which
-// names it. Rank 0 writes the source of the parameters and its notes to `out`.
+// resolves the path; the other ranks read that very checkpoint or fail, whatever is saved or
+// removed there meanwhile. Ranks verify what they read; if one fails, all fail with the same error,
+// which names it. Rank 0 writes the source of the parameters and its notes to `out`.
 absl::Status load_parameters(const TrainConfig& config, const ShardLayout& layout,
                              std::span<float> params, ProcessGroups& groups, std::ostream& out);
 

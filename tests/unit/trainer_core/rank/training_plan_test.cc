@@ -27,7 +27,7 @@ TEST(TrainingPlan, HasExactlyTheOptimizersState) {
   EXPECT_EQ(optimizer_bytes(OptimizerType::kAdafactor), 4 * n);  // no matrix is large enough
 }
 
-// Stored parameters, their copy, and a checkpoint take half; gradients and the second moment do not.
+// Parameters, their copy and their checkpoint take half; gradients and the second moment do not.
 TEST(TrainingPlan, WeightsOfBf16TakeHalf) {
   TrainConfig config = tiny_config(1);
   config.enable_checkpointing = true;
