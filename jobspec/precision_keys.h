@@ -1,7 +1,7 @@
 // The keys of the types of computation and storage. The default of `dtype` depends on the CPU:
-// bfloat16 is MaxText's, Pax's and AXLearn's, but on many CPUs it is slower than float32. The choice
-// is made once, when the job is resolved, and travels in its config: all ranks and all attempts have
-// it. Pure.
+// bfloat16 is MaxText's, Pax's and AXLearn's, but on many CPUs it is slower than float32. The
+// choice is made once, when the job is resolved, and travels in its config: all ranks and all
+// attempts have it. Pure.
 #pragma once
 
 #include <string>
