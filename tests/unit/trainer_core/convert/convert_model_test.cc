@@ -12,6 +12,7 @@
 
 #include "tests/unit/temp_folder.h"
 #include "tests/unit/trainer_core/hugging_face_goldens.h"
+#include "trainer_core/base/bf16.h"
 #include "trainer_core/checkpoint/checkpoint.h"
 #include "trainer_core/checkpoint/safetensors.h"
 #include "trainer_core/model/scaling_state.h"
